@@ -3,16 +3,18 @@
 use tidegate_balance::{Learning, Policy};
 use tidegate_server::config::{Selection, learning_toml, selection_toml};
 
-/// The content of `[[pool]]`.
+/// The content of the table `[[pool]]`.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Balancing {
-    /// Policy for the next call.
+    /// The policy that selects the target of the next call.
     pub selection: Selection,
-    /// Most calls of each target in turn; any number if the list is empty.
+    /// Maximum number of calls of each target, in the order of the targets and starting again at
+    /// the end of the list; no limit if the list is empty.
     pub calls_max: Vec<u64>,
-    /// Most requests a second of each target in turn; any number if the list is empty.
+    /// Maximum number of requests a second of each target, in the order of the targets and starting
+    /// again at the end of the list; no limit if the list is empty.
     pub cps_max: Vec<f64>,
-    /// Limits that are learned.
+    /// The limits that are learned.
     pub learning: Learning,
 }
 
@@ -45,7 +47,7 @@ impl Balancing {
         calls_max.into_iter().chain(cps_max).collect()
     }
 
-    /// Returns a text of all settings, which differs if they do.
+    /// Returns a text of all settings. Different settings have different texts.
     pub fn inputs(&self) -> String {
         let longest = self.calls_max.len().max(self.cps_max.len());
         let backends = (0..longest).map(|place| self.backend_toml(place));

@@ -44,17 +44,17 @@ use fit::{Outside, PerPacket};
 use metered::Metering;
 use stage::{Action, Played};
 
-/// The most open calls. With so many they wait for less than T1, after which they would be
+/// Maximum number of open calls. With this number, calls wait for less than T1, so they are not
 /// retransmitted.
 const OPEN_MAX: usize = 300;
 
-/// Use of a core above which a thread of the generator may have been a bottleneck.
+/// If a thread of the generator uses more of a core than this, it may have been a bottleneck.
 const GENERATOR_BUSY: f64 = 0.9;
 
-/// Use of its slices below which a server was idle at times.
+/// If the server uses less of its slices than this, it was idle at times.
 const SERVER_IDLE: f64 = 0.9;
 
-/// Seconds of the runs that determine the offered load.
+/// Duration of the runs that determine the offered load, in seconds.
 const SEEKING_S: f64 = 0.5;
 
 /// The parameters of a measurement.
@@ -62,11 +62,11 @@ const SEEKING_S: f64 = 0.5;
 pub struct Parameters {
     /// Mode of the server.
     pub mode: Mode,
-    /// Seconds of each run.
+    /// Duration of each run, in seconds.
     pub seconds: f64,
-    /// Rounds of runs; the median of each cost counts.
+    /// Number of rounds of runs. The median over the rounds is used for each cost.
     pub rounds: u32,
-    /// The part of a core that the server gets where the costs are used, above 0, up to 1.
+    /// The part of a core that the server gets where the costs will be used: above 0 and up to 1.
     pub share: f64,
     /// Seed of the first round.
     pub seed: u64,
@@ -75,13 +75,13 @@ pub struct Parameters {
 /// The result of a measurement.
 #[derive(Clone, Debug, Serialize)]
 pub struct Calibration {
-    /// The machine it was measured on.
+    /// The machine on which it was measured.
     pub machine: Machine,
-    /// Offered calls/s, in the runs whose calls are served.
+    /// Offered calls/s in the runs whose calls are served.
     pub rate_cps: f64,
-    /// The part of its slices that the server used, the least of all runs.
+    /// The part of its slices that the server used: the smallest of all runs.
     pub server_load: f64,
-    /// CPU time of the server for a call that is set up and ended, in µs: the whole thread's.
+    /// CPU time of the server's whole thread for a call that is set up and ended, in µs.
     pub call_us: Spread,
     /// CPU time of a call as the sum of the costs of its messages, in µs.
     pub call_of_costs_us: f64,
@@ -95,9 +95,9 @@ pub struct Calibration {
     pub packet_in_us: Spread,
     /// CPU time outside the core for a sent packet, in µs.
     pub packet_out_us: Spread,
-    /// Use of a core by the busiest thread of the generator, the most of all runs.
+    /// The part of a core that the busiest thread of the generator used: the largest of all runs.
     pub generator_load: f64,
-    /// Datagrams lost at any socket.
+    /// Number of datagrams lost at any socket.
     pub drops: u64,
     /// The costs, with the share applied.
     #[serde(skip)]
@@ -169,7 +169,7 @@ impl Round {
         let outside: Vec<Outside> = actions.iter().map(Played::outside).collect();
         let packet = fit::fit(&outside)
             .ok_or("the runs do not distinguish the costs of received and sent packets")?;
-        // Each run determines the costs of the messages that it is meant for; the other runs fill
+        // Each run determines the costs of the messages for which it is made. The other runs fill
         // the gaps.
         let packets: Vec<PerPacket> = actions.iter().map(|a| packet.at(a.outside())).collect();
         let of_actions: Vec<Prices> = actions
@@ -178,7 +178,8 @@ impl Round {
             .map(|(played, packet)| Prices::of(&played.tally, *packet))
             .collect();
         let refused = &of_actions[Action::Refused as usize];
-        // The least cost of any class is common to all; the rest belongs to the class.
+        // The smallest cost of any class is common to all classes. The rest of a cost belongs to
+        // its class.
         let receive_ns = packets.iter().map(|packet| packet.received_ns).fold(f64::MAX, f64::min);
         let prices = of_actions.iter().fold(Prices::default(), Prices::or);
         let prices = prices.looking_as(refused).receiving_for(receive_ns / 1e3);
@@ -223,7 +224,8 @@ fn summarise(
 }
 
 impl Calibration {
-    /// Returns the file of costs: the table `[emulate]`, below the description of the measurement.
+    /// Returns the file of costs: a description of the measurement as a comment, then the table
+    /// `[emulate]`.
     pub fn file(&self) -> String {
         costs::file(&self.to_string(), &self.emulate)
     }
@@ -233,7 +235,8 @@ impl Calibration {
         self.emulate.receive.as_secs_f64() * 1e6
     }
 
-    /// Returns the costs of one class, in µs: to examine, to serve, to reject.
+    /// Returns the costs of a message of one class, in µs: to examine it, to serve it, to reject
+    /// it.
     pub fn of(&self, class: Class) -> [f64; 3] {
         let Emulate { offer, serve, refuse, .. } = &self.emulate;
         [offer, serve, refuse].map(|costs| costs[class as usize].as_secs_f64() * 1e6)

@@ -1,4 +1,4 @@
-//! The scenarios in a folder, with title and duration.
+//! Lists the scenarios in a folder, with title and duration.
 
 use std::fs;
 use std::io;
@@ -17,9 +17,9 @@ use crate::worlds::{self, Kind};
 /// A file that should be a scenario.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Entry {
-    /// The file.
+    /// Path of the file.
     pub path: PathBuf,
-    /// Its content, or all its errors.
+    /// The scenario in it, or all its errors.
     pub content: Result<Content, String>,
 }
 

@@ -1,22 +1,22 @@
-//! Measures the cost of a message of each kind to this server, admitted and rejected, with and
-//! without a measurement of the law: 000 §6.1 on this machine.
+//! Measures what a message of each kind costs this server when it is admitted and when it is
+//! rejected, with and without a measurement of the law. This repeats 000 §6.1 on this machine.
 //!
-//! Two ways. The *whole cycle* is that of a server on sockets of loopback: the processor time of
-//! its thread from the receive buffer to the last packet sent. *Processing* is the
-//! core alone. Time is that of the thread's CPU clock, read around a batch of messages
-//! of one kind, less the time of an empty batch: so the clock costs nothing, and other work on the
-//! processor does not count.
+//! Each cost is measured in two ways. The *whole cycle* is that of a server on sockets of loopback:
+//! the CPU time of its thread from the receive buffer to the last packet sent. *Processing* is the
+//! core alone. In both, the thread's CPU clock is read before and after a batch of messages of one
+//! kind, and the time of an empty batch is subtracted. So reading the clock adds nothing, and other
+//! work on the processor does not count.
 //!
-//! A server is kept in one state: without control; under the law `occupancy`, which
-//! never measures or at each message, and admits all or nothing. All messages are treated alike
-//! (`classes = "single"`), as in the paper. The rejected messages are those that an admitting
-//! server would get.
+//! The server is kept in one state during a measurement: without control; or under the law
+//! `occupancy`, which either never measures or measures at each message, and admits all or nothing.
+//! All messages are treated alike (`classes = "single"`), as in the paper. The rejected messages
+//! are the ones that an admitting server would get.
 //!
 //! # Known bias
 //!
-//! A value is the mean of a batch, where the paper has single messages: the least is no lucky
-//! message, and the mean has no outlier of milliseconds. A batch is of one kind, as in the paper:
-//! it suits the processor's caches.
+//! A value is the mean of a batch, where the paper has single messages. So the minimum is not a
+//! lucky single message, and the mean contains no outlier of milliseconds. A batch has messages of
+//! one kind only, as in the paper, which suits the processor's caches.
 
 pub mod gate;
 pub mod model;
@@ -37,7 +37,7 @@ use crate::spread::Spread;
 use gate::Gate;
 use model::Model;
 
-/// An interval in messages that is never reached: only the measurement of each second remains.
+/// An interval in messages that is never reached, so only the measurement of each second remains.
 const NEVER: u32 = 100_000;
 
 /// The part of a batch that must have been rejected, or admitted, as intended.
@@ -48,11 +48,11 @@ const RIGHT: f64 = 0.98;
 pub struct Parameters {
     /// Mode of the server.
     pub mode: Mode,
-    /// Rounds; each has a least value, a median and a mean.
+    /// Number of rounds. Each has a minimum, a median and a mean.
     pub rounds: u32,
-    /// Least number of messages of each kind in a round.
+    /// Minimum number of messages of each kind in a round.
     pub messages: u32,
-    /// Messages of a batch.
+    /// Number of messages in a batch.
     pub batch: u32,
 }
 
@@ -64,8 +64,8 @@ pub enum Control {
     None,
     /// `law = "occupancy"`, without measurements.
     Idle,
-    /// `law = "occupancy"`, which measures at each message; the processor and the sockets are read
-    /// for it.
+    /// `law = "occupancy"`, which measures at each message. The processor and the sockets are read
+    /// for each measurement.
     Measuring,
 }
 
@@ -81,7 +81,7 @@ pub enum Decision {
     Dropped,
 }
 
-/// Each state that is measured, in the order of the tables.
+/// All states that are measured, in the order of the tables.
 const STATES: [(Control, Decision); 7] = [
     (Control::None, Decision::Accepted),
     (Control::Idle, Decision::Accepted),
@@ -95,50 +95,50 @@ const STATES: [(Control, Decision); 7] = [
 /// The cost of a message, measured in one way, in µs.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Cost {
-    /// The least of the rounds' least.
+    /// The smallest of the rounds' minimums.
     pub min_us: f64,
-    /// The median of their medians.
+    /// The median of the rounds' medians.
     pub median_us: f64,
-    /// The mean of their means.
+    /// The mean of the rounds' means.
     pub mean_us: f64,
-    /// Least, median and mean of each round.
+    /// Minimum, median and mean of each round.
     pub rounds_us: Vec<[f64; 3]>,
 }
 
 /// The cost of messages of one kind in one state of the server.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Row {
-    /// Their kind.
+    /// Kind of the messages.
     pub kind: Kind,
-    /// Whether they go to a served destination, or belong to a known call; otherwise they are
+    /// Whether the messages go to a served destination or belong to a known call. Others are
     /// answered with 403 or 481, or dropped.
     pub good: bool,
-    /// Control of the server.
+    /// Overload control of the server.
     pub control: Control,
-    /// Their treatment.
+    /// Treatment of the messages.
     pub fate: Decision,
-    /// From socket to socket.
+    /// Cost of the whole cycle, from socket to socket.
     pub cycle: Cost,
-    /// In the core.
+    /// Cost in the core alone.
     pub processing: Cost,
 }
 
 /// The result of a measurement.
 #[derive(Clone, Debug, Serialize)]
 pub struct Costs {
-    /// The machine it was measured on.
+    /// The machine on which it was measured.
     pub machine: Machine,
     /// Whether the server kept transactions.
     pub transactions: bool,
-    /// Rounds, and messages of each kind in each.
+    /// Number of rounds.
     pub rounds: u32,
-    /// See `rounds`.
+    /// Minimum number of messages of each kind in a round.
     pub messages: u32,
-    /// Messages of a batch.
+    /// Number of messages in a batch.
     pub batch: u32,
-    /// A row for each kind, destination and state.
+    /// One row for each kind, destination and state.
     pub rows: Vec<Row>,
-    /// Cost of a datagram that is dropped here, or by the kernel.
+    /// Cost of a datagram that the server drops, or that the kernel drops for it.
     pub gate: Gate,
 }
 
@@ -194,7 +194,7 @@ fn state(mode: Mode, control: Control, fate: Decision) -> State {
     }
 }
 
-/// Plays as many batches of each kind as the parameters say.
+/// Plays as many batches of each kind as the parameters require.
 fn play<W: Way>(
     state: &State,
     mut server: W,
@@ -216,9 +216,9 @@ fn play<W: Way>(
     Ok(timed)
 }
 
-/// Checks that the server did as intended.
+/// Checks that the server treated the batch as intended.
 fn check(timed: &Timed, refuses: bool) -> Result<(), String> {
-    // The ACK of the server's own 503 is not rejected: it ends there.
+    // The ACK of the server's own 503 is not rejected: the server takes it and sends nothing.
     let to_be_refused = refuses && timed.kind != Kind::AckOfRefusal;
     let refused = timed.refused as f64 / timed.messages as f64;
     let right = if to_be_refused { refused } else { 1.0 - refused };
@@ -293,22 +293,23 @@ impl Cost {
 /// Values derived from the costs of one way.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 pub struct Derived {
-    /// s: all messages of a call, under control that does not measure, in µs.
+    /// s: the cost of all messages of a call, under control that does not measure, in µs.
     pub call_us: f64,
-    /// r: rejecting a call with 503, and taking its ACK, in µs.
+    /// r: the cost of rejecting a call with 503 and taking its ACK, in µs.
     pub refusal_us: f64,
-    /// Dropping an INVITE, in µs.
+    /// The cost of dropping an INVITE, in µs.
     pub drop_us: f64,
     /// t_a and t_d of the model for a server that drops: the cost of a message of a call, and of a
-    /// dropped message, each the mean over the kinds of message.
+    /// dropped message. Each is the mean over the kinds of message.
     pub dropping: Model,
-    /// t_a and t_d of the model for a server that rejects: t_d is the cost of the INVITE and of the
-    /// ACK, divided by the number of messages of a call.
+    /// t_a and t_d of the model for a server that rejects. Its t_d is the cost of the INVITE and of
+    /// the ACK, divided by the number of messages of a call.
     pub refusing: Model,
 }
 
 impl Costs {
-    /// Derives values from the medians of the way that `cost` selects; `None` if kinds are missing.
+    /// Derives the values from the medians of the way that `cost` selects. Returns `None` if kinds
+    /// are missing.
     pub fn derived(&self, cost: fn(&Row) -> &Cost) -> Option<Derived> {
         let of = |kind, control, fate| -> Option<f64> {
             let is =

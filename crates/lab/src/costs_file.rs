@@ -1,4 +1,5 @@
-//! A file of costs, as `tidegate lab calibrate` writes it: the table `[emulate]`, alone.
+//! Reads a file of costs, as `tidegate lab calibrate` writes it: it contains only the table
+//! `[emulate]`.
 
 use std::path::Path;
 
@@ -19,7 +20,7 @@ static ROOT: Table = Table {
     has_free_keys: false,
 };
 
-/// Reads the costs at `path`.
+/// Reads the file of costs at `path`.
 ///
 /// # Errors
 /// When the file cannot be read, or with all its errors.
@@ -27,7 +28,7 @@ pub fn load(path: &Path) -> Result<Emulate, Diagnostics> {
     parse(path, &read(path)?)
 }
 
-/// Parses `bytes`, the content of the file at `path`, which is only named.
+/// Parses `bytes` as the content of the file at `path`. The path is used only in messages.
 ///
 /// # Errors
 /// With all its errors.

@@ -29,7 +29,7 @@ pub use scene::Scene;
 /// A question about a recording.
 #[derive(Clone, Debug)]
 pub struct Question {
-    /// Costs of messages, instead of the recorded server's emulated costs.
+    /// Costs of messages that replace the recorded server's emulated costs.
     pub costs: Option<Emulate>,
     /// Longest set-up delay of a call that counts as set up in time.
     pub deadline: Duration,
@@ -42,7 +42,7 @@ pub struct Question {
 pub struct Answer {
     /// Observed callers and callees.
     pub scene: Scene,
-    /// The recording; the recorded law simulated; then each law.
+    /// A row for the recording, one for the recorded law simulated, then one for each law.
     pub rows: Vec<Row>,
 }
 
@@ -51,9 +51,9 @@ pub struct Answer {
 pub enum NoAnswer {
     /// The cost of messages is not known.
     Costs,
-    /// The back ends are known by their names alone.
+    /// The names of the back ends are known, but not their addresses.
     Names,
-    /// No call started in it.
+    /// The recording contains no start of a call.
     NoCalls,
 }
 
@@ -75,7 +75,7 @@ impl fmt::Display for NoAnswer {
 
 impl std::error::Error for NoAnswer {}
 
-/// Answers the question, from the observations while the recording was replayed.
+/// Answers the question from the observations that were made while the recording was replayed.
 ///
 /// # Errors
 /// [`NoAnswer`].

@@ -22,13 +22,13 @@ pub use terminal::Screen;
 pub struct Options<'a> {
     /// The server program.
     pub program: &'a Path,
-    /// The times.
+    /// The schedule.
     pub plan: Plan,
     /// Seed of the calls' arrivals.
     pub seed: u64,
 }
 
-/// Shows everything on `screen`; `None` if it was stopped early.
+/// Shows the demonstration on `screen`. Returns `None` if the user stopped it early.
 ///
 /// # Errors
 /// When a server, a socket or the terminal fails.
@@ -44,7 +44,7 @@ pub fn run(options: &Options<'_>, screen: &mut Screen) -> io::Result<Option<Summ
     Ok(summary)
 }
 
-/// The servers, and the observations.
+/// The servers, and what was observed of them.
 struct Show {
     story: Story,
     stages: Vec<Stage>,
@@ -52,7 +52,7 @@ struct Show {
 }
 
 impl Show {
-    /// Plays all loads, one after the other. Returns `false` if it was stopped early.
+    /// Plays all loads, one after the other. Returns `false` if the user stopped early.
     fn play(&mut self, seed: u64, screen: &mut Screen) -> io::Result<bool> {
         let plan = self.story.plan;
         for phase in 0..MULTIPLES.len() {
@@ -74,7 +74,7 @@ impl Show {
         Ok(true)
     }
 
-    /// Shows the state for some time.
+    /// Updates the display for `time`.
     fn watch(&mut self, time: Duration, screen: &mut Screen) -> io::Result<bool> {
         let until = Instant::now() + time;
         loop {

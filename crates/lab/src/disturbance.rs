@@ -1,4 +1,4 @@
-//! Conditions of the servers under test that no overload control expects.
+//! Conditions of the servers under test that overload control does not expect.
 
 use std::time::Duration;
 
@@ -6,17 +6,17 @@ use serde::Serialize;
 use tidegate_emulate::{Disturbance as OfHost, HostSettings, Variation};
 use tidegate_world::Seed;
 
-/// Conditions of the servers under test that no overload control expects.
+/// Conditions of the servers under test that overload control does not expect.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 pub struct Disturbance {
     /// The distribution of costs around their means.
     pub costs: Spread,
-    /// From a time after the start of the load on, all costs are multiplied by a factor.
+    /// All costs are multiplied by this factor from this time after the start of the load.
     pub dearer: Option<(Duration, f64)>,
-    /// Other processes have the processor for the second time at the end of each period, which is
-    /// the first time.
+    /// Other processes have the processor at the end of each period. The first time is the length
+    /// of the period, the second is the part that they take.
     pub stolen: Option<(Duration, Duration)>,
-    /// Factor on the occupancy that the servers read.
+    /// The occupancy that the servers read is multiplied by this factor.
     pub misread: f64,
 }
 
@@ -26,11 +26,12 @@ pub struct Disturbance {
 pub enum Spread {
     /// All calls cost the same.
     Constant,
-    /// Exponentially.
+    /// Costs have an exponential distribution.
     Exponential,
-    /// By a hyperexponential distribution: the variance is ten times the square of the mean.
+    /// Costs have a hyperexponential distribution, whose variance is ten times the square of the
+    /// mean.
     Hyperexponential,
-    /// By a Pareto distribution with infinite variance.
+    /// Costs have a Pareto distribution with infinite variance.
     Pareto,
 }
 
@@ -51,7 +52,8 @@ impl Disturbance {
     }
 
     /// Returns the processor's speed at a time after the start of the load, relative to that
-    /// without these conditions: the mean over a period in which other processes have it.
+    /// without these conditions. If other processes take a part of each period, it is the mean over
+    /// a period.
     pub fn speed(&self, at: Duration) -> f64 {
         let host = self.of_host();
         host.own_part() / host.cost_factor(at)

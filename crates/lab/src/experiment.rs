@@ -22,42 +22,43 @@ use crate::{export, plots, repetitions};
 /// The results of a scenario.
 #[derive(Debug)]
 pub struct Experiment {
-    /// A row for each variant and set of conditions.
+    /// One row for each variant and set of conditions.
     pub rows: Vec<Row>,
-    /// Verdicts on the expectations, and on repetitions that are one run several times.
+    /// The verdicts on the expectations, and on repetitions that are one run several times.
     pub verdicts: Vec<Verdict>,
-    /// Runs that succeeded, with their outcomes.
+    /// The runs that succeeded, with their outcomes.
     pub done: Vec<(RunSpec, Outcome)>,
-    /// Runs that failed, with the reason.
+    /// The runs that failed, with the reason.
     pub failed: Vec<(RunSpec, String)>,
-    /// The code that ran.
+    /// The program that ran them.
     pub program: String,
-    /// The machine it ran on, if that matters: simulated time is the same on every machine.
+    /// The machine that ran them, if that matters: simulated time is the same on every machine.
     pub machine: Option<Machine>,
 }
 
 /// The settings for running scenarios.
 pub struct Runner<'a> {
-    /// Folder of results; the runs are in `points` within it.
+    /// Folder of results. The runs are in its folder `points`.
     pub folder: &'a Path,
-    /// The code that runs.
+    /// The programs that run.
     pub programs: &'a Programs,
     /// World of the runs.
     pub world: &'a dyn World,
     /// Number of runs at once.
     pub jobs: usize,
-    /// Observer of the progress.
+    /// Gets the progress.
     pub observer: &'a dyn Observer,
-    /// Curves to highlight in figures and report, where there are too many for all.
+    /// Curves to highlight in the figures and the report, if there are too many to highlight all.
     pub highlight: &'a [String],
-    /// Becomes true to stop.
+    /// Set to true to stop.
     pub cancelled: &'a AtomicBool,
 }
 
 impl Runner<'_> {
-    /// Runs the missing runs of `scenario`, and writes tables and figures of all of it:
+    /// Runs the missing runs of `scenario`, and writes the tables and figures of all runs:
     /// `results.csv`, `results.json`, `*.svg`, `*.png`, `report.html`, the scenario's text, the
-    /// costs, and a folder for each run. `None` if it was cancelled; finished runs are kept.
+    /// costs, and a folder for each run. Returns `None` if it was cancelled; finished runs are
+    /// kept.
     ///
     /// # Errors
     /// When something cannot be written.
@@ -94,9 +95,9 @@ impl Runner<'_> {
         Ok(Some(Experiment { rows, verdicts, done, failed, program, machine }))
     }
 
-    /// Runs the missing runs of `scenario` that are `shard`'s. Once all shards were run into one
-    /// folder, [`perform`](Self::perform) finds every run there. Returns the failed runs with the
-    /// reason; `None` if it was cancelled.
+    /// Runs the missing runs of `scenario` that belong to `shard`. When all shards have run into
+    /// one folder, [`perform`](Self::perform) finds every run there. Returns the failed runs with
+    /// the reason, or `None` if it was cancelled.
     ///
     /// # Errors
     /// When something cannot be written.
@@ -113,7 +114,7 @@ impl Runner<'_> {
         Store::open(&self.folder.join("points"), self.programs)
     }
 
-    /// Returns the results of `runs`; `None` if some were not run.
+    /// Returns the results of `runs`, or `None` if some were not run.
     fn run(&self, runs: Vec<RunSpec>, store: &Store) -> Option<Vec<runs::Run>> {
         let count = runs.len();
         let results = runs::run(runs, store, self.world, self.jobs, self.observer, self.cancelled);

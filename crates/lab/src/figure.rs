@@ -21,11 +21,11 @@ use highlight::Highlights;
 /// A figure of one or more panels.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Figure {
-    /// The subject: a phrase, which is broken into lines when drawn.
+    /// The subject: a phrase, which is broken into lines when it is drawn.
     pub title: String,
     /// The explanation, broken in the same way.
     pub note: String,
-    /// In rows of up to three, from left to right.
+    /// The panels, from left to right in rows of up to three.
     pub panels: Vec<Panel>,
     /// The curves drawn in colour.
     pub highlights: Highlights,
@@ -34,13 +34,13 @@ pub struct Figure {
 /// One pair of axes and the curves on it.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Panel {
-    /// The difference from the other panels; may be empty.
+    /// The difference from the other panels; empty if there is none.
     pub title: String,
     /// The horizontal axis.
     pub x: Axis,
     /// The vertical axis.
     pub y: Axis,
-    /// Drawn in this order, the last on top.
+    /// The curves in the order of drawing: the last is on top.
     pub lines: Vec<Line>,
 }
 
@@ -49,7 +49,7 @@ pub struct Panel {
 pub struct Axis {
     /// The quantity and its unit.
     pub label: String,
-    /// The values shown; a value outside is drawn at the edge.
+    /// The range of values on the axis. A value outside is drawn at its end.
     pub range: RangeInclusive<f64>,
     /// The mapping of values to lengths.
     pub scale: Scale,
@@ -60,64 +60,64 @@ pub struct Axis {
 /// The mapping of values to lengths.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Scale {
-    /// Equal differences are equal lengths.
+    /// Equal differences have equal lengths.
     Linear,
-    /// Equal ratios are equal lengths; the range is above 0.
+    /// Equal ratios have equal lengths. The range must be above 0.
     Logarithmic,
 }
 
 /// A curve with its name at its end.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Line {
-    /// Curves of one name have one colour in all panels.
+    /// The name. Curves of one name have the same colour in all panels.
     pub name: String,
     /// The style.
     pub stroke: Stroke,
-    /// By increasing `x`.
+    /// Points in the order of increasing `x`.
     pub points: Vec<Point>,
 }
 
 /// The style of a curve.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Stroke {
-    /// Measured: a full line, a mark at each point and a band from minimum to maximum.
+    /// A measured curve: a full line, a mark at each point and a band from minimum to maximum.
     Measured,
-    /// Measured in another way than the curve of the same name in this panel: dashed, in the same
-    /// colour, with hollow marks and no label.
+    /// A curve measured in another way than the one of the same name in this panel: dashed, in the
+    /// same colour, with hollow marks and no label.
     Beside,
-    /// Calculated: dashed and grey, without marks.
+    /// A calculated curve: dashed and grey, without marks.
     Reference,
 }
 
 /// Several measurements of one quantity under one condition.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Point {
-    /// The condition.
+    /// The condition, a value on the horizontal axis.
     pub x: f64,
-    /// The least of the measurements.
+    /// The smallest measurement.
     pub min: f64,
-    /// The one in the middle.
+    /// The median.
     pub median: f64,
-    /// The greatest.
+    /// The largest measurement.
     pub max: f64,
 }
 
 impl Point {
-    /// A quantity that is known exactly, or was measured once.
+    /// Returns a point for a quantity that is known exactly, or was measured once.
     pub fn exact(x: f64, y: f64) -> Self {
         Self { x, min: y, median: y, max: y }
     }
 }
 
 impl Axis {
-    /// A linear axis from 0 to at least `highest`, with round ticks, at most seven.
+    /// Returns a linear axis from 0 to at least `highest`, with at most seven round ticks.
     pub fn linear(label: &str, highest: f64) -> Self {
         let step = nice_step(highest / 6.0 * (1.0 - 1e-9));
         let count = (highest / step * (1.0 - 1e-9)).ceil().max(1.0);
         Self::with_steps(label, count * step, step)
     }
 
-    /// A linear axis from 0 to `end`, with a tick at each multiple of `step`.
+    /// Returns a linear axis from 0 to `end`, with a tick at each multiple of `step`.
     pub fn with_steps(label: &str, end: f64, step: f64) -> Self {
         let digits = if step < 1.0 { (-step.log10()).ceil() as usize } else { 0 };
         let values = (0..=(end / step * (1.0 + 1e-9)) as u32).map(|n| f64::from(n) * step);
@@ -129,7 +129,8 @@ impl Axis {
         }
     }
 
-    /// A logarithmic axis between two powers of `base`, with a tick at each power, named by `text`.
+    /// Returns a logarithmic axis between two powers of `base`, with a tick at each power; `text`
+    /// names it.
     pub fn powers(
         label: &str,
         base: f64,
@@ -144,7 +145,7 @@ impl Axis {
         }
     }
 
-    /// The position of `value` between the ends of the axis, 0..1.
+    /// Returns the position of `value` between the ends of the axis, 0 to 1.
     fn position(&self, value: f64) -> f64 {
         let scaled = |v: f64| match self.scale {
             Scale::Linear => v,
@@ -155,7 +156,7 @@ impl Axis {
     }
 }
 
-/// The least of 1, 2, 5 times a power of ten that is not below `step`.
+/// Returns the smallest of 1, 2 and 5 times a power of ten that is not below `step`.
 fn nice_step(step: f64) -> f64 {
     let power = 10f64.powf(step.log10().floor());
     let nice = [1.0, 2.0, 5.0, 10.0].into_iter().find(|nice| nice * power >= step * (1.0 - 1e-9));
@@ -163,7 +164,7 @@ fn nice_step(step: f64) -> f64 {
 }
 
 impl Figure {
-    /// A figure whose curves are highlighted in the order in which they appear.
+    /// Returns a figure whose curves are highlighted in the order in which they appear.
     pub fn new(title: String, note: String, panels: Vec<Panel>) -> Self {
         let lines = panels.iter().flat_map(|panel| &panel.lines);
         let measured = lines.filter(|line| line.stroke != Stroke::Reference);
@@ -172,12 +173,12 @@ impl Figure {
         Self { title, note, panels, highlights }
     }
 
-    /// The figure as an SVG document.
+    /// Returns the figure as an SVG document.
     pub fn svg(&self) -> String {
         draw::svg(self)
     }
 
-    /// The figure as a PNG image, two pixels to a unit of the SVG.
+    /// Returns the figure as a PNG image, with two pixels for each unit of the SVG.
     pub fn png(&self) -> Vec<u8> {
         /// Only the fonts in the program are used, so that the result is the same on every machine.
         static FONTS: LazyLock<Arc<usvg::fontdb::Database>> = LazyLock::new(|| {
@@ -195,7 +196,7 @@ impl Figure {
         image.encode_png().expect("a vector takes everything")
     }
 
-    /// Writes the figure to two files, with the endings `.svg` and `.png`.
+    /// Writes the figure to two files, whose names end in `.svg` and `.png`.
     ///
     /// # Errors
     /// When a file cannot be written.

@@ -1,4 +1,4 @@
-//! Lists laws and policies.
+//! Lists the laws and the policies.
 
 use std::fmt::Write;
 
@@ -8,7 +8,7 @@ use tidegate_control::registry::LAWS;
 use tidegate_world::param::Entry;
 use tidegate_world::{Kind, Registry};
 
-/// Lists every law with its parameters, for people.
+/// Returns a list of all laws with their parameters, for people.
 pub fn laws() -> String {
     listed(&LAWS)
 }
@@ -18,7 +18,7 @@ pub fn laws_json() -> Value {
     tidegate_server::laws::all(&LAWS)
 }
 
-/// Lists every policy with its parameters, for people.
+/// Returns a list of all policies with their parameters, for people.
 pub fn policies() -> String {
     listed(&POLICIES)
 }

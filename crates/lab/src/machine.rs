@@ -1,23 +1,23 @@
-//! The machine of a measurement.
+//! Describes the machine on which something was measured.
 
 use std::fs;
 use std::thread;
 
 use serde::Serialize;
 
-/// The machine this process runs on.
+/// The machine on which this process runs.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Machine {
-    /// The processor, as its maker calls it; empty if unknown.
+    /// The name that the processor's maker gives it; empty if unknown.
     pub processor: String,
-    /// Cores that this process may use.
+    /// Number of cores that this process may use.
     pub cores: usize,
     /// The version of Linux.
     pub kernel: String,
 }
 
 impl Machine {
-    /// Returns this machine.
+    /// Returns a description of this machine.
     pub fn this() -> Self {
         let said = |file: &str| fs::read_to_string(file).unwrap_or_default();
         let info = said("/proc/cpuinfo");

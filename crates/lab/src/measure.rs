@@ -28,10 +28,11 @@ pub(crate) use clock::thread_ns;
 /// Time for which wakes are coalesced: the default of `tidegate run`.
 pub(crate) const COALESCE: Duration = Duration::from_micros(200);
 
-/// Parameters of the law `occupancy` by which a busy processor admits one message in ten thousand.
+/// Parameters of the law `occupancy` that make it admit one message in ten thousand when the
+/// processor is busy.
 pub(crate) const REFUSES: &str = "k = 2, w = 1, rho_targ = 0.01, f_min = 0.0001";
 
-/// A server at `local` in front of one back end, with this table `[overload]`.
+/// Creates a server at `local` in front of one back end, with this table `[overload]`.
 pub(crate) fn server(
     [local, backend]: [SocketAddr; 2],
     mode: Mode,
@@ -51,14 +52,15 @@ pub(crate) fn server(
     Assembly::new(&config, &Secret::of([0; 32]), vec![local], seed).part(0).core(pool)
 }
 
-/// Returns the median time of `times` empty batches: the cost of measuring itself.
+/// Returns the median time of `times` empty batches, which is the cost of measuring itself.
 fn empty_ns(times: usize, batch: impl FnMut() -> Result<f64, String>) -> Result<f64, String> {
     let empty: Result<Vec<f64>, String> = std::iter::repeat_with(batch).take(times).collect();
     Ok(Spread::of(empty?).map_or(0.0, |all| all.median))
 }
 
-/// Writes the functions of a `Core` that pass inputs, except messages and service, to the core
-/// within by a function of `self`. A function that the trait gains must be added here.
+/// Writes the functions of a `Core` that only pass an input to the inner core, through a function
+/// of `self`. Messages and service are excepted. A function that the trait gains must be added
+/// here.
 macro_rules! pass_inputs {
     ($self:ident.$pass:ident) => {
         $crate::measure::pass_inputs! {

@@ -1,4 +1,4 @@
-//! The network between callers, servers and answerers, and its faults.
+//! Describes the network between callers, servers and answerers, and its faults.
 
 use std::time::Duration;
 
@@ -11,7 +11,7 @@ use tidegate_sim::{Link, Resolution, Silence};
 pub enum Endpoint {
     /// All callers.
     Callers,
-    /// The server at this place of the topology.
+    /// The server at this index of the topology.
     Node(usize),
     /// All answerers.
     Answerers,
@@ -20,9 +20,9 @@ pub enum Endpoint {
 /// A link in one direction.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 pub struct Way {
-    /// Source; any if `None`.
+    /// Source of the packets; any if `None`.
     pub from: Option<Endpoint>,
-    /// Destination; any if `None`.
+    /// Destination of the packets; any if `None`.
     pub to: Option<Endpoint>,
     /// The link.
     pub link: Link,
@@ -31,7 +31,7 @@ pub struct Way {
 /// A fault with a duration.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 pub struct Fault {
-    /// Start, after the start of the load.
+    /// Start of the fault, after the start of the load.
     pub at: Duration,
     /// Duration.
     pub lasts: Duration,
@@ -43,33 +43,33 @@ pub struct Fault {
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Trouble {
-    /// A server loses all its state, and comes back without it.
+    /// A server loses all its state, and starts again without it.
     Crash {
-        /// Its index.
+        /// Index of the server.
         node: usize,
-        /// Reports to its senders meanwhile.
+        /// Reports that its senders get meanwhile.
         silence: Silence,
     },
-    /// A server gets no processor.
+    /// A server gets no processor time.
     Stall {
-        /// Its index.
+        /// Index of the server.
         node: usize,
     },
     /// No packet passes between two ends, in either direction.
     Partition {
         /// One end.
         a: Endpoint,
-        /// The other.
+        /// The other end.
         b: Endpoint,
     },
-    /// A worse link.
+    /// Packets travel over a worse link.
     Link(Way),
-    /// Name resolution is not immediate.
+    /// Name resolution takes time or fails.
     Resolver(Resolution),
 }
 
 impl Way {
-    /// Returns whether packets from `from` to `to` travel this way.
+    /// Returns whether packets from `from` to `to` travel over this link.
     pub fn carries(&self, from: Endpoint, to: Endpoint) -> bool {
         self.from.is_none_or(|endpoint| endpoint == from)
             && self.to.is_none_or(|endpoint| endpoint == to)
@@ -77,7 +77,7 @@ impl Way {
 }
 
 impl Fault {
-    /// Returns its end.
+    /// Returns the time at which the fault ends.
     pub fn end(&self) -> Duration {
         self.at + self.lasts
     }

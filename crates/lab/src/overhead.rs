@@ -1,4 +1,4 @@
-//! Measures the cost and the value of a law's measurements: 000 §6.2, §4.1.1 and §3.4 on this
+//! Measures the cost and the accuracy of a law's measurements: 000 §6.2, §4.1.1 and §3.4 on this
 //! machine.
 //!
 //! [`packets`]: CPU time of a message by the interval of measurements. [`readings`]: the error of
@@ -30,11 +30,11 @@ pub struct Parameters {
 pub struct Overhead {
     /// The machine it was measured on.
     pub machine: Machine,
-    /// A row for each law, interval of measurements, and way to read.
+    /// One row for each law, interval of measurements, and way to read.
     pub packets: Vec<packets::Row>,
-    /// The occupancy of a thread, and a row for each clock and window.
+    /// The occupancy of a thread, and one row for each clock and window.
     pub readings: readings::Readings,
-    /// A row for each throttle and share.
+    /// One row for each throttle and share.
     pub droppers: Vec<droppers::Row>,
 }
 

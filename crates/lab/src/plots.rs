@@ -1,4 +1,4 @@
-//! The figures of a scenario.
+//! Builds the figures of a scenario.
 
 use tidegate_proxy::Disposal;
 
@@ -9,8 +9,8 @@ use crate::figure::{Figure, Point, overload};
 use crate::scenario::Scenario;
 use crate::summary::{Row, Spread};
 
-/// All figures with the names of their files. With many variants, those called `highlight` are
-/// among the highlighted ones.
+/// Returns all figures with the names of their files. If there are many variants, those in
+/// `highlight` are among the highlighted ones.
 pub fn figures(
     scenario: &Scenario,
     rows: &[Row],
@@ -53,7 +53,7 @@ pub fn figures(
     ]
 }
 
-/// Returns the cost of rejecting or dropping a call, for each way that a variant uses.
+/// Returns in words the cost of rejecting or dropping a call, for each way that a variant uses.
 fn refusal_costs(scenario: &Scenario) -> String {
     let capacity = Capacity::under(&scenario.conditions);
     let ratio = |disposal| capacity.ratio(&scenario.conditions.emulate, disposal);
@@ -84,14 +84,14 @@ fn note(scenario: &Scenario) -> String {
     )
 }
 
-/// The conditions of all curves in one panel.
+/// The conditions that all curves in one panel share.
 struct Shared {
     disposal: Disposal,
     deadline_s: f64,
 }
 
-/// A panel for each way to decide, to queue and to dispose of calls, and for each combination of
-/// the other swept conditions.
+/// Returns a panel for each way to decide, to queue and to reject calls, and for each combination
+/// of the other swept conditions.
 fn panels(
     scenario: &Scenario,
     rows: &[Row],

@@ -1,28 +1,28 @@
-//! Predicts the time of a run.
+//! Predicts how long a run takes.
 
 use std::time::Duration;
 
 use crate::run_spec::RunSpec;
 use crate::worlds::{self, Kind};
 
-/// Approximate deliveries of the simulator in a second of CPU time.
+/// Approximate number of deliveries that the simulator makes in a second of CPU time.
 const DELIVERIES_PER_CPU_S: f64 = 250_000.0;
 
-/// Returns the packets delivered in simulated time if every call is set up at once. Rejected calls
-/// need fewer, and those of a collapsing server more.
+/// Returns the number of packets that are delivered in simulated time if every call is set up at
+/// once. Rejected calls need fewer, and calls through a collapsing server more.
 pub fn deliveries(run: &RunSpec) -> f64 {
     let end = worlds::lasts(run);
     let calls = worlds::load(run, 1.0).calls_until(end.min(run.warm_up + run.measured));
     calls * deliveries_per_call(run)
 }
 
-/// Returns their CPU time, as a rough guess.
+/// Returns a rough guess of the CPU time for these deliveries.
 pub fn simulated(run: &RunSpec) -> Duration {
     Duration::from_secs_f64(deliveries(run) / DELIVERIES_PER_CPU_S)
 }
 
-/// Returns the time of `run` in its world, in seconds: of a processor in simulated time, of the
-/// clock on real sockets.
+/// Returns the time that `run` takes in its world, in seconds: CPU time in simulated time, time of
+/// the clock on real sockets.
 pub fn seconds(run: &RunSpec) -> f64 {
     match run.world {
         Kind::Sim => simulated(run).as_secs_f64(),
@@ -30,7 +30,7 @@ pub fn seconds(run: &RunSpec) -> f64 {
     }
 }
 
-/// Returns the average deliveries to servers, callers and answerers per call.
+/// Returns the average number of deliveries to servers, callers and answerers per call.
 fn deliveries_per_call(run: &RunSpec) -> f64 {
     let topology = &run.conditions.topology;
     let trying = run.conditions.trying;

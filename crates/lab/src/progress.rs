@@ -1,4 +1,4 @@
-//! Reports the progress of runs: a bar on a terminal, a line for each run elsewhere.
+//! Reports the progress of runs: as a bar on a terminal, elsewhere as a line for each run.
 
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
@@ -12,7 +12,7 @@ use crate::run_spec::RunSpec;
 use crate::runs::Observer;
 use crate::worlds::Kind;
 
-/// A bar with the time left, by the prediction for each run.
+/// A bar with the remaining time, which is predicted from the runs.
 #[derive(Debug)]
 pub struct Bar {
     bar: ProgressBar,
@@ -69,7 +69,7 @@ fn weight(run: &RunSpec) -> u64 {
     1 + (prediction::seconds(run) * 1e3) as u64
 }
 
-/// Returns a sentence on the remaining work, and its time.
+/// Returns a sentence about the remaining work and its time.
 fn head(missing: &[&RunSpec], found: usize) -> String {
     let mut head = format!("{} runs, of which {found} were made before", found + missing.len());
     let simulated = || missing.iter().filter(|run| run.world == Kind::Sim);
@@ -85,7 +85,7 @@ fn head(missing: &[&RunSpec], found: usize) -> String {
     head
 }
 
-/// A line for each run, without a terminal.
+/// Writes a line for each run, without a terminal.
 pub struct Lines<W> {
     out: Mutex<W>,
     total: AtomicUsize,
@@ -99,7 +99,7 @@ impl<W: std::io::Write> Lines<W> {
     }
 
     fn write(&self, line: &str) {
-        // A reader that has gone is ignored.
+        // It does not matter if the reader is gone.
         let _ = writeln!(self.out.lock().expect("no thread panics while it holds it"), "{line}");
     }
 }

@@ -1,5 +1,5 @@
-//! Nodes on real sockets, all on loopback: servers as child processes, callers and answerers as
-//! threads of this process.
+//! Runs nodes on real sockets, all on loopback: servers as child processes, callers and answerers
+//! as threads of this process.
 
 mod agents;
 mod core_thread;

@@ -1,35 +1,35 @@
-//! The time that a server takes to recover from an overload.
+//! Computes the time that a server takes to recover from an overload.
 
 use std::time::Duration;
 
 use tidegate_agent::Load;
 
-/// Resolution of the rate.
+/// Interval at which the rate of the load is examined.
 const STEP: Duration = Duration::from_millis(100);
 
-/// The times by which a goodput counts as steady.
+/// When a goodput counts as steady.
 #[derive(Clone, Copy, Debug)]
 pub struct Steady {
-    /// Time over which goodput is averaged.
+    /// Time over which the goodput is averaged.
     pub window: Duration,
-    /// Time for which it must stay at its level.
+    /// Time for which the goodput must stay at its level.
     pub stays: Duration,
 }
 
 impl Steady {
-    /// After an overload.
+    /// The condition for recovery after an overload.
     pub const RECOVERED: Self =
         Self { window: Duration::from_secs(1), stays: Duration::from_secs(5) };
-    /// After the beginning of an overload.
+    /// The condition for settling after the beginning of an overload.
     pub const SETTLED: Self =
         Self { window: Duration::from_millis(500), stays: Duration::from_secs(2) };
 }
 
-/// The required part of the possible goodput.
+/// The part of the possible goodput that is required.
 const ENOUGH: f64 = 0.9;
 
-/// Returns the time at which the rate of `load` last falls to the capacity or below; `None` if it
-/// is never above, or is above at the end.
+/// Returns the time at which the rate of `load` falls to the capacity or below for the last time.
+/// Returns `None` if it is never above the capacity, or is above it at the end.
 pub fn overload_ends(load: &Load, capacity_cps: f64) -> Option<Duration> {
     let is_over = |at| load.rate_at(at) > capacity_cps;
     let steps = (load.duration.as_secs_f64() / STEP.as_secs_f64()).ceil() as u32;
@@ -40,8 +40,8 @@ pub fn overload_ends(load: &Load, capacity_cps: f64) -> Option<Duration> {
     Some(STEP * (last + 1))
 }
 
-/// Returns the time at which the rate of `load` last rises above the capacity; `None` if it is
-/// never above.
+/// Returns the time at which the rate of `load` rises above the capacity for the last time; `None`
+/// if it is never above.
 pub fn overload_begins(load: &Load, capacity_cps: f64) -> Option<Duration> {
     let is_over = |step: u32| load.rate_at(STEP * step) > capacity_cps;
     let steps = (load.duration.as_secs_f64() / STEP.as_secs_f64()).ceil() as u32;
@@ -71,7 +71,7 @@ pub fn recovery(
         while first < to && good[first + 1].0 + window <= at {
             first += 1;
         }
-        // Windows that start during the overload do not show the time after it.
+        // Windows that start during the overload say nothing about the time after it.
         if good[first].0 < from || at < good[first].0 + window {
             continue;
         }

@@ -1,22 +1,22 @@
-//! A check that the repetitions of an experiment differ.
+//! Checks that the repetitions of an experiment differ.
 //!
-//! Runs that differ in their seed only say how far chance moves a result. If nothing in a scenario
-//! is drawn at random, as with `arrivals = "uniform"` in simulated time, they are one run counted
-//! several times: their median is no median, and their interval has no width.
+//! Runs that differ only in their seed show how far chance moves a result. If nothing in a scenario
+//! is drawn at random, as with `arrivals = "uniform"` in simulated time, all repetitions are the
+//! same run counted several times: their median is no median, and their interval has no width.
 
 use crate::outcome::Outcome;
 use crate::run_spec::RunSpec;
 use crate::summary;
 use crate::verdict::Verdict;
 
-/// Returns a verdict that did not hold for each parameter set of `results` whose repetitions, at
-/// least two with different seeds, all have the same outcome.
+/// Returns a failed verdict for each parameter set of `results` whose repetitions all have the same
+/// outcome, if there are at least two with different seeds.
 pub fn judge(results: &[(&RunSpec, &Outcome)]) -> Vec<Verdict> {
     summary::groups(results.iter().copied()).iter().filter_map(|group| judge_group(group)).collect()
 }
 
-/// Returns the verdict on the runs of one parameter set, if they are one run several times. A group
-/// in which no call was offered has nothing that could differ.
+/// Returns the verdict on the runs of one parameter set, if all are the same run. A group in which
+/// no call was offered has nothing that could differ.
 fn judge_group(group: &[(&RunSpec, &Outcome)]) -> Option<Verdict> {
     let &[(run, first), ref others @ ..] = group else { return None };
     let same = |&(other, outcome): &(&RunSpec, &Outcome)| {
@@ -34,7 +34,7 @@ fn judge_group(group: &[(&RunSpec, &Outcome)]) -> Option<Verdict> {
     equal.then_some(Verdict { condition, held: false })
 }
 
-/// Returns the outcome without the time and the attempts that it took.
+/// Returns the outcome without the time and the number of attempts that it took.
 fn without_effort(outcome: &Outcome) -> Outcome {
     Outcome { attempts: 0, tidegate_cpu_s: 0.0, ..outcome.clone() }
 }

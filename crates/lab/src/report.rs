@@ -1,5 +1,5 @@
-//! One page with the results of one or several scenarios: a single HTML file that loads nothing
-//! else, so that it can be sent, kept and printed.
+//! Writes one page with the results of one or several scenarios: a single HTML file that loads
+//! nothing else, so that it can be sent, kept and printed.
 
 mod comparison;
 mod page;
@@ -20,26 +20,26 @@ use crate::figure::Figure;
 use crate::figure::highlight::Highlights;
 use crate::worlds::Kind;
 
-/// Values over time in one report: about four megabytes. Further runs are left out, and the page
-/// says how many.
+/// Maximum number of values over time in one report: about four megabytes. Further runs are left
+/// out, and the page says how many.
 const VALUES_MAX: usize = 500_000;
 
 /// The results of one or several scenarios.
 #[derive(Clone, Debug)]
 pub struct Report {
-    /// One for each scenario, in the order in which they were given.
+    /// One experiment for each scenario, in the order in which they were given.
     pub experiments: Vec<Experiment>,
 }
 
 /// Tables and figures of many scenarios together.
 pub(crate) struct Overview {
-    /// The name, above the title.
+    /// The name, shown above the title.
     pub name: String,
     /// The subject.
     pub title: String,
     /// Facts about the runs.
     pub facts: Vec<(&'static str, String)>,
-    /// Explanations, one per line.
+    /// Explanations, one for each line.
     pub notes: Vec<String>,
     /// The figures, in order.
     pub figures: Vec<Figure>,
@@ -57,33 +57,33 @@ pub(crate) struct Section {
     pub table: Table,
 }
 
-/// The results of one scenario, perhaps in both worlds.
+/// The results of one scenario, in one or both worlds.
 #[derive(Clone, Debug)]
 pub struct Experiment {
     /// The scenario's name.
     pub name: String,
     /// Title of the scenario.
     pub title: String,
-    /// Simulated time first.
+    /// The sources of results, simulated time first.
     pub sources: Vec<Source>,
     /// The curves to highlight if there are too many to highlight all.
     pub highlight: Vec<String>,
 }
 
-/// Results of one world from one folder.
+/// The results of one world from one folder.
 #[derive(Clone, Debug)]
 pub struct Source {
     /// A label that distinguishes it from the other sources of its experiment.
     pub label: String,
     /// The world of the results.
     pub world: Kind,
-    /// The folder's results.
+    /// The results in the folder.
     pub results: Results,
 }
 
 impl Report {
-    /// Reads the results in `folders`. Folders of one scenario are shown together. With many
-    /// curves, those named `highlight` are among the highlighted ones.
+    /// Reads the results in `folders`. Folders of one scenario are shown together. If there are
+    /// many curves, those in `highlight` are among the highlighted ones.
     ///
     /// # Errors
     /// When a folder contains no results, or they cannot be read.
@@ -111,7 +111,7 @@ impl Report {
         Ok(Self { experiments })
     }
 
-    /// The names of all curves.
+    /// Returns the names of all curves.
     pub fn labels(&self) -> Vec<&str> {
         let rows = self.experiments.iter().flat_map(Experiment::rows);
         let mut labels: Vec<&str> = rows.map(|row| &*row.label).collect();
@@ -120,12 +120,13 @@ impl Report {
         labels
     }
 
-    /// The page.
+    /// Returns the page.
     pub fn html(&self) -> String {
         page::html(self)
     }
 
-    /// Simulated time beside real sockets, for each scenario that was run in both.
+    /// Returns the comparison of simulated time with real sockets, for each scenario that was run
+    /// in both.
     pub fn comparisons(&self) -> Vec<Comparison> {
         self.experiments.iter().filter_map(Comparison::of).collect()
     }
@@ -136,7 +137,7 @@ impl Experiment {
         self.sources.iter().flat_map(Source::rows)
     }
 
-    /// The curves in colour.
+    /// Returns the curves that are drawn in colour.
     fn highlights(&self) -> Highlights {
         let of_bound = |row: &Row| row.goodput_of_bound.map_or(0.0, |part| part.median);
         let samples: Vec<_> =
@@ -146,12 +147,12 @@ impl Experiment {
 }
 
 impl Source {
-    /// Its rows.
+    /// Returns the rows of all its sources.
     pub fn rows(&self) -> impl Iterator<Item = &Row> {
         self.results.rows_in(self.world)
     }
 
-    /// The folders of its runs that are shown first if there is no room for all.
+    /// Returns the folders of its runs, in the order in which they are shown while there is room.
     fn runs(&self) -> Vec<(&results::Point, PathBuf)> {
         let folder = |point: &results::Point| self.results.folder.join(&point.folder);
         let mut runs: Vec<_> =
@@ -161,7 +162,7 @@ impl Source {
     }
 }
 
-/// Adds the folder to the labels that several sources have.
+/// Adds the folder to labels that several sources share.
 fn name_apart(sources: &mut [Source]) {
     let worlds: Vec<Kind> = sources.iter().map(|source| source.world).collect();
     for source in sources {

@@ -1,4 +1,5 @@
-//! Reproduces the claims of the papers: runs the scenarios that a claim names, and gives its verdict.
+//! Reproduces the claims of the papers: runs the scenarios that a claim names, and gives its
+//! verdict.
 
 mod claims;
 mod expression;
@@ -32,23 +33,24 @@ pub struct Reproduction<'a> {
     pub scenarios: &'a Path,
     /// Folder of results, with a folder for each set-up.
     pub folder: &'a Path,
-    /// The code that runs.
+    /// The programs that run.
     pub programs: &'a Programs,
     /// World of the runs.
     pub world: &'a dyn World,
     /// Number of runs at once.
     pub jobs: usize,
-    /// True if each set-up is shortened to its `quick` values, with one run of each parameter set.
+    /// Whether each set-up is shortened to its `quick` values, with one run of each parameter set.
     pub quick: bool,
-    /// Observer of the progress.
+    /// Gets the progress.
     pub observer: &'a dyn Observer,
-    /// Becomes true to stop.
+    /// Set to true to stop.
     pub cancelled: &'a AtomicBool,
 }
 
 impl Reproduction<'_> {
-    /// Runs what `selected` claims use of their set-ups and returns the finding of each claim, in
-    /// their order. `None` if it was cancelled; finished runs are kept.
+    /// Runs the set-ups of the `selected` claims, as far as these use them, and returns the finding
+    /// of each claim, in the same order. Returns `None` if it was cancelled; finished runs are
+    /// kept.
     ///
     /// # Errors
     /// With a sentence that says which claim or scenario is wrong.
@@ -71,7 +73,7 @@ impl Reproduction<'_> {
         found.collect::<Result<_, _>>().map(Some)
     }
 
-    /// Runs `scenario` and adds its runs to `points`; false if it was cancelled.
+    /// Runs `scenario` and adds its runs to `points`. Returns `false` if it was cancelled.
     fn run(&self, setup: &Setup, scenario: &Scenario, points: &mut Points) -> Result<bool, String> {
         let folder = self.folder.join(&setup.id);
         let runner = Runner {
@@ -88,7 +90,7 @@ impl Reproduction<'_> {
         if let Some((run, what)) = experiment.failed.first() {
             return Err(format!("{}: {}, {}: {what}", setup.id, run.variant.name(), run.place()));
         }
-        // Repetitions that are one run several times have no spread, so no verdict may rest on them.
+        // Repetitions that are the same run have no spread, so no verdict may rest on them.
         if let Some(equal) = experiment.verdicts.iter().find(|verdict| !verdict.held) {
             return Err(format!("{}: {}", setup.id, equal.condition));
         }
@@ -97,8 +99,8 @@ impl Reproduction<'_> {
     }
 }
 
-/// Checks every claim without a run: its rule accepts the numbers of the paper and no planted ones,
-/// and its scenarios, those in the folder `scenarios`, have the runs that its expressions name.
+/// Checks every claim without a run: its rule accepts the numbers of the paper and not the planted
+/// ones, and its scenarios in the folder `scenarios` have the runs that its expressions name.
 ///
 /// # Errors
 /// With a sentence that names the claim.
@@ -138,7 +140,7 @@ fn check_need(need: &Need, scenario: &Scenario) -> Result<(), String> {
     Ok(())
 }
 
-/// Returns the scenario of `setup`, with its changes.
+/// Returns the scenario of `setup` with its changes.
 fn changed(scenarios: &Path, setup: &Setup, quick: bool) -> Result<Scenario, String> {
     let path = scenarios.join(format!("{}.toml", setup.scenario));
     let wrong = |error: &dyn fmt::Display| format!("{}: {error}", path.display());
@@ -154,12 +156,12 @@ fn changed(scenarios: &Path, setup: &Setup, quick: bool) -> Result<Scenario, Str
     if quick {
         scenario.schedule.repetitions = 1;
     }
-    // The rules of the claims judge it.
+    // The rules of the claims judge the scenario, not its own expectations.
     scenario.expectations.clear();
     Ok(scenario)
 }
 
-/// Leaves only the variants and swept values of `scenario` that `needs` name.
+/// Keeps only the variants and swept values of `scenario` that `needs` name.
 fn restrict<'a>(scenario: &mut Scenario, needs: impl Iterator<Item = &'a Need> + Clone) {
     let named = |label: &str, name: &str| {
         needs.clone().any(|need| need.variant == label || need.variant == name)

@@ -1,4 +1,4 @@
-//! Runs the runs of a scenario, several at once.
+//! Runs a list of runs, several at once.
 
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::SeqCst};
@@ -9,27 +9,28 @@ use crate::run_spec::RunSpec;
 use crate::store::Store;
 use crate::worlds::World;
 
-/// Most attempts of a run, until the generator is fast enough: if the machine was busy with
-/// something else, the run says nothing about the server.
+/// Maximum number of attempts of a run. An attempt is repeated if the generator was too slow: if
+/// the machine was busy with something else, the run says nothing about the server.
 const ATTEMPTS_MAX: u32 = 3;
 
-/// An observer of the progress, called by several threads.
+/// Gets the progress of the runs. Several threads call it.
 pub trait Observer: Sync {
-    /// Reports the runs to do; `found` others already have results.
+    /// Reports the runs that will be run; `found` others already have results.
     fn on_start(&self, missing: &[&RunSpec], found: usize);
 
     /// Reports the end of a run.
     fn ended(&self, run: &RunSpec, result: &Result<Outcome, String>);
 
-    /// Reports the end of all.
+    /// Reports that all runs have ended.
     fn end(&self);
 }
 
 /// A run, with its outcome or error.
 pub type Run = (RunSpec, Result<Outcome, String>);
 
-/// Returns the results of `runs`, in their order: those in `store`; the others are run in `world`,
-/// `jobs` at once. Runs that were not started when `cancelled` became true are left out.
+/// Returns the results of `runs`, in their order. Those in `store` are taken from there; the others
+/// are run in `world`, `jobs` at once. Runs that were not started when `cancelled` became true are
+/// left out.
 pub fn run(
     runs: Vec<RunSpec>,
     store: &Store,
@@ -60,8 +61,8 @@ pub fn run(
     runs.into_iter().zip(results).filter_map(|(run, result)| Some((run, result?))).collect()
 }
 
-/// Returns the results of `work` for each of `items`, in any order: on `jobs` threads, until
-/// `cancelled` becomes true.
+/// Returns the results of `work` for each of `items`, in any order. The work runs on `jobs` threads
+/// until `cancelled` becomes true.
 pub(crate) fn each<I: Sync, T: Send>(
     items: &[I],
     jobs: usize,

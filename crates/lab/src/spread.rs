@@ -1,4 +1,4 @@
-//! Several measurements of one quantity.
+//! Summarises several measurements of one quantity.
 
 use serde::Serialize;
 use statrs::distribution::{ContinuousCDF, StudentsT};
@@ -9,11 +9,11 @@ const CONFIDENCE: f64 = 0.95;
 /// Several measurements of one quantity.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 pub struct Spread {
-    /// The least.
+    /// The smallest value.
     pub min: f64,
     /// The median.
     pub median: f64,
-    /// The greatest.
+    /// The largest value.
     pub max: f64,
     /// The mean.
     pub mean: f64,
@@ -38,7 +38,7 @@ impl Spread {
         Some(Self { min, median, max, mean, ci95: reach(&values, mean).map(around) })
     }
 
-    /// Converts the values to a unit of which one is `factor` of the present unit.
+    /// Multiplies all values by `factor`, to convert them to another unit.
     #[must_use]
     pub fn scaled(self, factor: f64) -> Self {
         let Self { min, median, max, mean, ci95 } = self;
@@ -52,7 +52,7 @@ impl Spread {
     }
 }
 
-/// Returns the half-width of the interval.
+/// Returns half the width of the interval.
 fn reach(values: &[f64], mean: f64) -> Option<f64> {
     let freedom = values.len().checked_sub(1).filter(|&freedom| freedom > 0)? as f64;
     let variance = values.iter().map(|value| (value - mean).powi(2)).sum::<f64>() / freedom;

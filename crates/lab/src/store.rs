@@ -1,5 +1,5 @@
-//! The store of outcomes: a folder for each run, named by its inputs. Existing runs are not run
-//! again; several processes may fill one store.
+//! Stores outcomes: a folder for each run, named by the run's inputs. Runs that have a folder are
+//! not run again. Several processes may fill one store.
 
 use std::fs;
 use std::io;
@@ -12,10 +12,10 @@ use tempfile::TempDir;
 use crate::outcome::Outcome;
 use crate::run_spec::{RunSpec, fingerprint};
 
-/// The file of an outcome.
+/// Name of the file of an outcome.
 const RESULT: &str = "result.json";
 
-/// Outcomes in a folder.
+/// The outcomes in a folder.
 #[derive(Debug)]
 pub struct Store {
     folder: PathBuf,
@@ -28,12 +28,13 @@ struct Kept {
     outcome: Outcome,
 }
 
-/// The programs that produce outcomes: 32 hexadecimal digits, made of their bytes.
+/// The programs that produce outcomes, named by 32 hexadecimal digits that are computed from their
+/// bytes.
 #[derive(Clone, Debug)]
 pub struct Programs(String);
 
 impl Programs {
-    /// Reads the programs `files`.
+    /// Reads the programs in `files`.
     ///
     /// # Errors
     /// When one cannot be read.
@@ -55,8 +56,8 @@ impl Programs {
 }
 
 impl Store {
-    /// Opens the outcomes of `programs` in `folder`, which is created if it does not exist. Another
-    /// program, or the same one built from other source, has other outcomes.
+    /// Opens the outcomes of `programs` in `folder`, which is created if it does not exist. Each
+    /// program has its own outcomes, also the same program built from other source.
     ///
     /// # Errors
     /// When the folder cannot be created.
@@ -65,19 +66,19 @@ impl Store {
         Ok(Self { folder: folder.to_owned(), program: programs.0.clone() })
     }
 
-    /// Returns the name of the program: 32 hexadecimal digits, made of its bytes.
+    /// Returns the name of the programs: 32 hexadecimal digits that are computed from their bytes.
     pub fn program(&self) -> &str {
         &self.program
     }
 
-    /// Returns the outcome of `run`, if it was run.
+    /// Returns the outcome of `run`, if it is stored.
     pub fn find(&self, run: &RunSpec) -> Option<Outcome> {
         let text = fs::read(self.place(run).join(RESULT)).ok()?;
         let kept: Kept = serde_json::from_slice(&text).ok()?;
         Some(kept.outcome)
     }
 
-    /// Returns a folder for the files of a run in progress, removed when dropped.
+    /// Returns a folder for the files of a run in progress. Dropping it removes it.
     ///
     /// # Errors
     /// When it cannot be created.
@@ -85,7 +86,8 @@ impl Store {
         tempfile::Builder::new().prefix(".under-way-").tempdir_in(&self.folder)
     }
 
-    /// Stores the outcome of `run` with the files in `workshop`: all of it or, on failure, nothing.
+    /// Stores the outcome of `run` with the files in `workshop`: either all of it or, on failure,
+    /// nothing.
     ///
     /// # Errors
     /// When it cannot be written.
@@ -99,7 +101,7 @@ impl Store {
                 let _ = workshop.keep();
                 Ok(())
             }
-            // Another process has finished the same run meanwhile.
+            // Another process has finished the same run in the meantime.
             Err(_) if self.find(run).is_some() => Ok(()),
             // The existing content is unusable.
             Err(_) if place.is_dir() => {

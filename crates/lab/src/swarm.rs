@@ -1,9 +1,9 @@
-//! Whole worlds from seeds: drawn, run in simulated time, watched by every checker, and shrunk when
-//! an assertion fails.
+//! Makes whole worlds from seeds. They are drawn, run in simulated time, watched by every checker,
+//! and made smaller when an assertion fails.
 //!
 //! A [`World`] is a value: a topology of proxies, callers, answerers, links, and faults. It is
-//! [drawn](draw::draw) from a seed, and prints as a file that [`run`](run::run) runs again. The
-//! proxies are those that `tidegate run` would start from the configuration that the world
+//! [drawn](draw::draw) from a seed, and can be written to a file that [`run`](run::run) runs again.
+//! The proxies are the ones that `tidegate run` would start from the configuration that the world
 //! [writes](configuration) for them.
 
 pub mod attacker;

@@ -1,4 +1,4 @@
-//! Servers, and the routes of calls between them.
+//! Describes the servers, and the routes of calls between them.
 
 use serde::Serialize;
 use tidegate_proxy::{Class, Mode, Overload};
@@ -19,20 +19,21 @@ pub struct Node {
     pub name: String,
     /// Targets of its calls; not empty.
     pub to: Vec<Next>,
-    /// Balancing among the targets, if it differs from the variant's.
+    /// Balancing among the targets, if it differs from that of the variant.
     pub balancing: Option<Balancing>,
-    /// Fraction of the offered calls that callers send to it, 0..1; the sum of all fractions is 1.
+    /// Fraction of the offered calls that callers send directly to it, 0 to 1. The sum of all these
+    /// fractions is 1.
     pub share: f64,
     /// Mode.
     pub mode: Mode,
-    /// Whether it is under test: it has the variant's overload control, and the costs of the
-    /// scenario.
+    /// Whether the server is under test. Then it has the variant's overload control and the
+    /// scenario's costs.
     pub under_test: bool,
-    /// Overload control if it is not under test.
+    /// Overload control of a server that is not under test.
     pub overload: Overload,
-    /// Costs if it is not under test; without costs it is infinitely fast.
+    /// Costs of a server that is not under test. Without costs it is infinitely fast.
     pub emulate: Option<Emulate>,
-    /// Speed: at 0.5 all costs are double.
+    /// Relative speed: at 0.5 all costs are double.
     pub speed: f64,
 }
 
@@ -42,23 +43,23 @@ pub struct Node {
 pub enum Next {
     /// The server at this index.
     Node(usize),
-    /// To the answerers, in turn.
+    /// The answerers, in turn.
     Answerers,
 }
 
-/// The reason why nodes are no valid topology.
+/// The reason why the nodes are not a valid topology.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum TopologyError {
     /// A call would come back to the server at this index.
     Circle(usize),
-    /// No call reaches the server at this index.
+    /// No call gets to the server at this index.
     Idle(usize),
     /// No server is under test.
     Untested,
 }
 
 impl Topology {
-    /// Returns one server before the answerers.
+    /// Returns one server in front of the answerers.
     pub fn single(mode: Mode) -> Self {
         let server = Node {
             name: "server".to_owned(),
@@ -74,7 +75,8 @@ impl Topology {
         Self { nodes: vec![server] }
     }
 
-    /// Returns a balancer for the callers, before servers of these speeds, which are under test.
+    /// Returns a balancer that gets all calls, in front of servers of these speeds, which are under
+    /// test.
     ///
     /// # Panics
     /// If there are none, or one has no speed.
@@ -93,8 +95,8 @@ impl Topology {
         Self::new([balancer].into_iter().chain(servers).collect()).expect("a farm is a topology")
     }
 
-    /// Creates a topology of these servers, whose indices are used in [`Node::to`]. At least one
-    /// must have a share of the calls; shares are scaled to a sum of 1.
+    /// Creates a topology of these servers. [`Node::to`] uses their indices. At least one must have
+    /// a share of the calls. Shares are scaled so that their sum is 1.
     ///
     /// # Errors
     /// When it is invalid.
@@ -119,14 +121,14 @@ impl Topology {
         &self.nodes
     }
 
-    /// Returns the indices of the servers to which callers send, with their parts of the calls.
+    /// Returns the indices of the servers to which callers send, each with its part of the calls.
     pub fn entries(&self) -> impl Iterator<Item = (usize, f64)> {
         let entry =
             |(place, node): (usize, &Node)| (node.share > 0.0).then_some((place, node.share));
         self.nodes.iter().enumerate().filter_map(entry)
     }
 
-    /// Returns the indices in an order in which each comes after its targets.
+    /// Returns the indices in an order in which each server comes after its targets.
     pub fn downstream_first(&self) -> Vec<usize> {
         let mut order = Vec::with_capacity(self.nodes.len());
         for place in 0..self.nodes.len() {
@@ -155,12 +157,12 @@ impl Topology {
         flows
     }
 
-    /// Returns whether the server at index `place` selects among several others.
+    /// Returns whether the server at index `place` selects among several other servers.
     pub fn balances(&self, place: usize) -> bool {
         self.nodes[place].to.iter().filter(|next| matches!(next, Next::Node(_))).count() > 1
     }
 
-    /// Returns the number of messages of a call at the server at index `place`, if `trying` says
+    /// Returns the classes of the messages of a call at the server at index `place`. `trying` says
     /// whether answerers send a 100 first.
     pub fn messages(&self, place: usize, trying: bool) -> Vec<Class> {
         let mut messages = Vec::with_capacity(7);
@@ -172,8 +174,8 @@ impl Topology {
         messages
     }
 
-    /// Returns the responses of a call that the sender to the server at index `place` gets: a 100
-    /// if there is one, 180, 200, and the 200 to the BYE.
+    /// Returns the number of responses of a call that the sender to the server at index `place`
+    /// gets: a 100 if there is one, 180, 200, and the 200 to the BYE.
     pub fn responses_above(&self, place: usize, trying: bool) -> usize {
         let is_stateful = self.nodes[place].mode != Mode::Stateless;
         3 + usize::from(is_stateful || self.hears_trying(place, trying))
@@ -202,7 +204,7 @@ impl Topology {
         order.push(place);
     }
 
-    /// Returns an index from which a call can return to it.
+    /// Returns the index of a server to which a call can return, if there is one.
     fn circle(&self) -> Option<usize> {
         let count = self.nodes.len();
         (0..count).find(|&start| {

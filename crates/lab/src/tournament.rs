@@ -24,24 +24,24 @@ use crate::scenario::{Scenario, Variant};
 use crate::worlds::{Kind, World};
 pub use score::{Cell, Place, Score};
 
-/// The file of variants that take part on their own paths.
+/// Name of the file of variants that take part on their own paths.
 const OWN_PATHS: &str = "own-paths.toml";
 
 /// The way in which an entrant decides, queues and rejects.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Route {
-    /// According to the scenario.
+    /// As the scenario says.
     Same,
     /// As the law's source does.
     Own,
 }
 
 impl Route {
-    /// Both.
+    /// Both paths.
     pub const ALL: [Self; 2] = [Self::Same, Self::Own];
 
-    /// Returns its name.
+    /// Returns the name of the path.
     pub fn name(self) -> &'static str {
         match self {
             Self::Same => "same path",
@@ -50,29 +50,29 @@ impl Route {
     }
 }
 
-/// The scenarios, the laws and their paths.
+/// The scenarios, the laws and the laws' own paths.
 #[derive(Clone, Debug)]
 pub struct Tournament {
-    /// In the order of their files. Each combination of swept conditions is one bout.
+    /// The scenarios in the order of their files. Each combination of swept conditions is one bout.
     scenarios: Vec<Scenario>,
-    /// In the order of the registry.
+    /// The laws in the order of the registry.
     laws: Vec<&'static str>,
-    /// Variants on their own paths; laws without one take the same path.
+    /// The variants on their own paths. A law without one takes the same path in both.
     own: Vec<Variant>,
     seeds: u32,
     speeds: Vec<f64>,
 }
 
-/// A selection of a tournament; empty lists select everything.
+/// The selected part of a tournament. An empty list selects everything.
 #[derive(Clone, Debug, Default)]
 pub struct Selection {
     /// Names of laws.
     pub laws: Vec<String>,
     /// Names of scenarios.
     pub scenarios: Vec<String>,
-    /// Runs of each law in each bout.
+    /// Number of runs of each law in each bout.
     pub seeds: u32,
-    /// Speeds of the server, as multiples of the scenario's: each is a separate world.
+    /// Speeds of the server, as multiples of the scenario's. Each is a separate world.
     pub speeds: Vec<f64>,
 }
 
@@ -90,11 +90,11 @@ pub struct Bout {
 /// The result of a tournament.
 #[derive(Clone, Debug)]
 pub struct Results {
-    /// In the order in which they were run.
+    /// The bouts in the order in which they were run.
     pub bouts: Vec<Bout>,
-    /// Laws that took part.
+    /// The laws that took part.
     pub laws: Vec<&'static str>,
-    /// Runs of each law in each bout.
+    /// Number of runs of each law in each bout.
     pub seeds: u32,
 }
 
@@ -137,8 +137,8 @@ impl Tournament {
         self.bouts().iter().map(|bout| bout.runs.len()).sum()
     }
 
-    /// Runs the tournament in `world`, `jobs` runs at once, and calls `ended` for each bout. `None`
-    /// if it was cancelled.
+    /// Runs the tournament in `world`, `jobs` runs at once, and calls `ended` after each bout.
+    /// Returns `None` if it was cancelled.
     ///
     /// # Errors
     /// When a run failed, or its files cannot be written.
@@ -192,7 +192,7 @@ impl Tournament {
         bouts
     }
 
-    /// Returns every run in `scenario`.
+    /// Returns every run of `scenario`.
     fn entries(&self, scenario: &Scenario, speed: f64) -> Vec<Entry> {
         let mut scenario = scenario.clone();
         scenario.schedule.repetitions = self.seeds;
@@ -216,7 +216,7 @@ impl Tournament {
     }
 }
 
-/// The runs of a bout.
+/// The runs of a bout that will be run.
 struct Planned {
     name: String,
     title: String,
@@ -250,7 +250,8 @@ fn check(what: &str, selected: &[String], known: &[&str]) -> Result<(), String> 
 }
 
 impl Bout {
-    /// Returns the cell of a law on a path: a law without one of its own takes the same path.
+    /// Returns the cell of a law on a path. A law without a path of its own has the cell of the
+    /// same path.
     pub fn on(&self, law: &str, route: Route) -> Option<&Cell> {
         let own = |route| self.cells.iter().find(|cell| cell.law == law && cell.route == route);
         own(route).or_else(|| own(Route::Same))

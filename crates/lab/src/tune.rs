@@ -1,4 +1,4 @@
-//! Tunes a law: its parameters are perturbed and moved until the objective is best.
+//! Tunes a law: perturbs and moves its parameters until the objective is best.
 //!
 //! Each step runs the scenario under one set of parameters, always with the same seeds, so that
 //! only the parameters make a difference. The search uses the logarithms of parameters: 5 is as far
@@ -23,20 +23,20 @@ use crate::worlds::{Kind, World};
 pub use picture::picture;
 pub use seek::{Seeker, Settings};
 
-/// Distance of the seeds of the evaluation from those of the search.
+/// Difference between the seeds of the evaluation and those of the search.
 const JUDGED_BY: u64 = 1_000_000;
 
-/// The delay that a run without any call in time counts as, in deadlines.
+/// The delay of a run in which no call was set up in time, in deadlines.
 const HOPELESS: f64 = 10.0;
 
 /// The objective of tuning.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Objective {
-    /// Goodput as a part of the bound, averaged over the loads: as much as possible.
+    /// Goodput as a part of the bound, averaged over the loads. More is better.
     Goodput,
-    /// Set-up delay that 1 % of the calls exceed, in deadlines, averaged over the loads: as little
-    /// as possible.
+    /// Set-up delay that 1 % of the calls exceed, in deadlines, averaged over the loads. Less is
+    /// better.
     Delay,
 }
 
@@ -64,7 +64,7 @@ impl Objective {
         }
     }
 
-    /// Returns the cost to minimise.
+    /// Returns the cost that is minimised.
     fn cost(self, value: f64) -> f64 {
         match self {
             Self::Goodput => -value,
@@ -76,23 +76,23 @@ impl Objective {
 /// The parameters of tuning.
 #[derive(Clone, Debug)]
 pub struct Parameters {
-    /// The scenario, with its sweep and its seeds. Its first variant with the law counts; if there
-    /// is none, its first variant with the law in place of its own.
+    /// The scenario, with its sweep and its seeds. Its first variant with the law is tuned. If
+    /// there is none, its first variant is tuned, with the law in place of its own.
     pub scenario: Scenario,
     /// The law, with its initial parameters.
     pub start: Values,
-    /// The parameters that are sought; each is above 0 at the start.
+    /// The parameters to tune. Each is above 0 at the start.
     pub sought: Vec<&'static Param>,
     /// Objective.
     pub objective: Objective,
-    /// Steps.
+    /// Number of steps.
     pub steps: u32,
     /// Settings of the search.
     pub settings: Settings,
 }
 
 impl Parameters {
-    /// Returns the parameters of `entry` that are sought by default: numbers above 0.
+    /// Returns the parameters of `start` that are tuned by default: the numbers above 0.
     pub fn tunable(start: &Values) -> Vec<&'static Param> {
         let is_number = |param: &Param| param.unit != "0 or 1";
         let above = start.each().filter(|(param, value)| *value > 0.0 && is_number(param));
@@ -103,28 +103,28 @@ impl Parameters {
 /// One step of the search.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Step {
-    /// The sought parameters as tried, in the order of [`Parameters::sought`].
+    /// The tuned parameters as they were tried, in the order of [`Parameters::sought`].
     pub tried: Vec<f64>,
     /// The estimate before this step.
     pub estimate: Vec<f64>,
-    /// The value of the parameters that were tried.
+    /// The value of the objective with the parameters that were tried.
     pub value: f64,
 }
 
 /// The result of tuning.
 #[derive(Clone, Debug)]
 pub struct Tuned {
-    /// All steps.
+    /// All steps of the search.
     pub path: Vec<Step>,
     /// The best law: the mean, by the logarithm, of the last quarter of the estimates.
     pub found: Values,
-    /// Result with the initial values, by seeds that the search has not seen.
+    /// The result with the initial values, under seeds that the search has not used.
     pub before: Spread,
     /// Result with the values found, under the same seeds.
     pub after: Spread,
 }
 
-/// An observer of the steps.
+/// Gets the steps.
 pub trait Watcher {
     /// Reports a step.
     fn step(&self, number: u32, step: &Step);
@@ -138,11 +138,11 @@ pub struct Bench<'a> {
     pub store: &'a Store,
     /// Number of runs at once.
     pub jobs: usize,
-    /// Becomes true to stop.
+    /// Set to true to stop.
     pub cancelled: &'a AtomicBool,
 }
 
-/// Tunes.
+/// Tunes the law.
 ///
 /// # Errors
 /// When a run failed or all were stopped, or parameters contradict each other.
@@ -183,8 +183,8 @@ pub fn tune(
 }
 
 impl Parameters {
-    /// Converts these logarithms to parameters within their bounds. Returns the tuned parameters,
-    /// and all parameters.
+    /// Converts logarithms to parameters within their bounds. Returns the tuned parameters alone,
+    /// and the law with all its parameters.
     fn values(&self, logarithms: &[f64]) -> Result<(Vec<f64>, Values), String> {
         let bounded = |(param, ln): (&&Param, &f64)| ln.exp().clamp(param.min, param.max);
         let sought: Vec<f64> = self.sought.iter().zip(logarithms).map(bounded).collect();
@@ -229,7 +229,7 @@ fn mean(parameters: &Parameters, results: &[(RunSpec, Outcome)]) -> f64 {
     sum / results.len().max(1) as f64
 }
 
-/// Returns the final estimates: their mean by the logarithm over the last quarter, so that their
+/// Returns the final estimates: the mean of the logarithms over the last quarter, so that their
 /// circling does not count.
 fn settled(path: &[Step], start: &[f64]) -> Vec<f64> {
     let last = &path[path.len() - path.len().div_ceil(4)..];
@@ -240,7 +240,7 @@ fn settled(path: &[Step], start: &[f64]) -> Vec<f64> {
     if last.is_empty() { start.to_vec() } else { (0..start.len()).map(mean).collect() }
 }
 
-/// An observer that ignores single runs.
+/// Ignores the progress of single runs.
 struct Unheard;
 
 impl Observer for Unheard {

@@ -1,14 +1,14 @@
-//! Verdicts on the expectations of a scenario.
+//! Compares results with the expectations of a scenario.
 
 use serde::Serialize;
 
 use crate::scenario::Expectation;
 use crate::summary::Row;
 
-/// One condition and whether it held.
+/// A condition, and whether it was met.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Verdict {
-    /// Expectation and result, in one line.
+    /// The expectation and the result, in one line.
     pub condition: String,
     /// Whether it was met.
     pub held: bool,

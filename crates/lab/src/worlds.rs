@@ -1,5 +1,5 @@
-//! The worlds for runs: simulated time, or real sockets of this machine. Callers, answerers and the
-//! server have the same code in both.
+//! The worlds in which runs take place: simulated time, or real sockets of this machine. Callers,
+//! answerers and the server have the same code in both.
 
 mod agents;
 mod counted;

@@ -10,17 +10,17 @@ use tidegate_world::Work;
 use super::fit::PerPacket;
 use super::metered::{Sum, Tally};
 
-/// Classes without messages in the runs, and the classes whose costs they get.
+/// Classes that may have no messages in the runs, each with the class whose costs it gets then.
 const ALIKE: [(Class, Class); 3] = [
     (Class::InDialog, Class::Bye),
     (Class::Register, Class::Invite),
     (Class::Other, Class::Invite),
 ];
 
-/// CPU time by class of message, in µs, of a run or, by [`Prices::median`], of several.
+/// CPU time by class of message, in µs: of one run or, from [`Prices::median`], of several.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(super) struct Prices {
-    /// Time to take a packet from its socket; the rest of the cost of examining it is in
+    /// Time to take a packet from its socket. The rest of the time to examine a message is in
     /// `offer_us`.
     pub receive_us: f64,
     pub offer_us: [Option<f64>; Work::CLASSES_MAX],
@@ -31,7 +31,7 @@ pub(super) struct Prices {
 
 impl Prices {
     /// Returns the costs of the messages of `tally` when each packet costs `packet` outside the
-    /// core. The core's work between messages counts for those served.
+    /// core. The core's work that belongs to no message is added to the messages served.
     pub fn of(tally: &Tally, packet: PerPacket) -> Self {
         let sending = |sum: &Sum| sum.sent_each() * packet.sent_ns;
         let between = tally.rest.ns as f64 / tally.messages_served().max(1) as f64;
@@ -50,7 +50,7 @@ impl Prices {
         prices
     }
 
-    /// Fills gaps of `self` from `other`.
+    /// Fills the gaps of `self` with the values of `other`.
     pub fn or(self, other: &Self) -> Self {
         let or = |mine: [Option<f64>; Work::CLASSES_MAX],
                   theirs: &[Option<f64>; Work::CLASSES_MAX]| {
@@ -86,7 +86,7 @@ impl Prices {
         prices
     }
 
-    /// Separates the price of receiving from that of examining.
+    /// Separates the price of receiving a message from that of examining it.
     pub fn receiving_for(self, us: f64) -> Self {
         let apart = |prices: [Option<f64>; Work::CLASSES_MAX]| {
             prices.map(|price| price.map(|price| (price - us).max(0.0)))
@@ -116,9 +116,9 @@ impl Prices {
         }
     }
 
-    /// Returns the table of the configuration, on a processor `factor` times as slow, with a
-    /// receive buffer for `socket_max` datagrams. Classes without messages get the price of the
-    /// class that [`ALIKE`] names.
+    /// Returns the table `[emulate]` for a processor that is `factor` times as slow, with a receive
+    /// buffer for `socket_max` datagrams. Classes without messages get the price of the class that
+    /// [`ALIKE`] names.
     pub fn emulate(&self, factor: f64, socket_max: usize) -> Emulate {
         let all = |prices: &[Option<f64>; Work::CLASSES_MAX]| {
             std::array::from_fn(|index| {
@@ -131,14 +131,14 @@ impl Prices {
         let receive = Duration::from_nanos((self.receive_us * 1e3 * factor).round() as u64);
         let offer: [Duration; Work::CLASSES_MAX] = all(&self.offer_us);
         let dispose: [Duration; Work::CLASSES_MAX] = all(&self.dispose_us);
-        // A rejected message was examined first, which is paid for already.
+        // A rejected message was examined first, and that time is counted already.
         let refuse = std::array::from_fn(|class| dispose[class].saturating_sub(offer[class]));
         let serve = all(&self.serve_us);
         Emulate { receive, offer, serve, serve_stateless: None, refuse, socket_max }
     }
 }
 
-/// Formats a file of costs: `head` as a comment, and the table.
+/// Formats a file of costs: `head` as a comment, then the table.
 pub(super) fn file(head: &str, emulate: &Emulate) -> String {
     let mut text = String::new();
     for line in head.lines() {

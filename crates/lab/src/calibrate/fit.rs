@@ -1,4 +1,5 @@
-//! The cost of the sockets: CPU time outside the core, for each received and each sent packet.
+//! Computes the cost of the sockets: the CPU time outside the core for each received and each sent
+//! packet.
 
 /// One run: packets received, packets sent, and the CPU time outside the core.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -16,8 +17,8 @@ pub(super) struct PerPacket {
 }
 
 impl PerPacket {
-    /// Scales both costs so that they explain `run` completely: the number of packets at once
-    /// differs between runs, and with it the cost of each.
+    /// Scales both costs so that they explain `run` completely. The number of packets that are read
+    /// together differs between runs, and the cost of a packet with it.
     pub fn at(self, run: Outside) -> Self {
         let explained = self.received_ns * run.received as f64 + self.sent_ns * run.sent as f64;
         let factor = if explained > 0.0 { run.ns / explained } else { 1.0 };
@@ -52,7 +53,7 @@ pub(super) fn fit(runs: &[Outside]) -> Option<PerPacket> {
         ((a1 * bb - b1 * ab) / determinant, (b1 * aa - a1 * ab) / determinant);
     Some(match (received_ns < 0.0, sent_ns < 0.0) {
         (false, false) => PerPacket { received_ns, sent_ns },
-        // At a limit of the possible range the other cost is free.
+        // At an end of the possible range, the other cost is free.
         (true, _) => PerPacket { received_ns: 0.0, sent_ns: b1 / bb },
         (_, true) => PerPacket { received_ns: a1 / aa, sent_ns: 0.0 },
     })

@@ -7,18 +7,18 @@ use tidegate_world::{Core, Load, Received, Timestamp, Transmit, Work, delegate};
 use super::slices::Slices;
 use crate::measure::{pass_inputs, thread_ns};
 
-/// A sum over inputs of one kind.
+/// A sum over all inputs of one kind.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Sum {
-    /// Inputs.
+    /// Number of inputs.
     pub inputs: u64,
     /// CPU time in the core, including taking its outputs.
     pub ns: u64,
-    /// Packets sent because of them.
+    /// Number of packets sent because of these inputs.
     pub sent: u64,
 }
 
-/// The work of a core, and its CPU time.
+/// The work of a core by kind, with its CPU time.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Tally {
     /// Messages examined and not rejected, by class.
@@ -27,23 +27,23 @@ pub(super) struct Tally {
     pub refused: [Sum; Work::CLASSES_MAX],
     /// Messages served, by class.
     pub served: [Sum; Work::CLASSES_MAX],
-    /// All other inputs: timers, loads, idle polls.
+    /// All other inputs: timers, load readings, and polls without effect.
     pub rest: Sum,
-    /// Packets received.
+    /// Number of packets received.
     pub received: u64,
-    /// Bytes of the longest INVITE.
+    /// Length of the longest INVITE, in bytes.
     pub invite_bytes: usize,
-    /// Approximate CPU time of metering.
+    /// Approximate CPU time that the metering itself takes.
     pub metering_ns: u64,
 }
 
 impl Sum {
-    /// Returns the CPU time of one input.
+    /// Returns the mean CPU time of an input.
     pub fn mean_ns(&self) -> Option<f64> {
         (self.inputs > 0).then(|| self.ns as f64 / self.inputs as f64)
     }
 
-    /// Returns the packets sent per input.
+    /// Returns the mean number of packets sent for an input.
     pub fn sent_each(&self) -> f64 {
         self.sent as f64 / self.inputs.max(1) as f64
     }
@@ -68,12 +68,12 @@ impl Tally {
         self.sums().map(|sum| sum.ns).sum()
     }
 
-    /// Returns the packets sent.
+    /// Returns the number of packets sent.
     pub fn sent(&self) -> u64 {
         self.sums().map(|sum| sum.sent).sum()
     }
 
-    /// Returns the messages served.
+    /// Returns the number of messages served.
     pub fn messages_served(&self) -> u64 {
         self.served.iter().map(|sum| sum.inputs).sum()
     }
@@ -82,14 +82,14 @@ impl Tally {
 /// The inputs whose time is measured.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Metering {
-    /// The time of each input.
+    /// The time of each input is measured.
     Each,
-    /// No single input. The clock is read only every `SELDOM` inputs, for the slices, because
-    /// reading it disturbs the measurement.
+    /// The time of no single input is measured. The clock is read only every `SELDOM` inputs, for
+    /// the slices, because reading it disturbs the measurement.
     Hardly,
 }
 
-/// Inputs between two readings of a clock that is rarely read.
+/// Number of inputs between two readings of a clock that is rarely read.
 const SELDOM: u32 = 16;
 
 /// A core whose work is timed by the clock of its thread, so that other work on the processor does
@@ -97,17 +97,17 @@ const SELDOM: u32 = 16;
 pub(super) struct Metered<C> {
     core: C,
     metering: Metering,
-    /// Inputs since the clock was read, when it is rarely read.
+    /// Number of inputs since the last reading of the clock, if it is rarely read.
     unread: u32,
     out: VecDeque<Transmit>,
     tally: Tally,
     slices: Slices,
-    /// Time to read the clock twice, and the part of it between the two.
+    /// Time to read the clock twice, and the part of that time between the two readings.
     clock_ns: (u64, u64),
 }
 
 impl<C: Core> Metered<C> {
-    /// Creates it on the thread that drives it.
+    /// Creates the core on the thread that drives it.
     pub fn new(core: C, metering: Metering) -> Self {
         let clock_ns = clock_cost();
         let slices = Slices::new(thread_ns());
@@ -120,7 +120,7 @@ impl<C: Core> Metered<C> {
     }
 
     /// Gives the core an input and takes its outputs. Returns the result, the CPU time and the
-    /// packets.
+    /// number of packets.
     fn meter<R>(&mut self, input: impl FnOnce(&mut C) -> R) -> (R, Sum) {
         if self.metering == Metering::Hardly {
             self.unread += 1;
@@ -167,7 +167,7 @@ fn enter(tally: &mut Tally, work: Work, sum: Sum) {
     place.add(sum);
 }
 
-// An input that is not metered would be missing from every sum.
+// This passes on every input: one that is not metered would be missing from every sum.
 #[deny(clippy::missing_trait_methods)]
 impl<C: Core> Core for Metered<C> {
     fn offer(&mut self, now: Timestamp, received: Received) {
@@ -203,15 +203,15 @@ impl<C: Core> Core for Metered<C> {
         last_work, poll_timeout, is_drained);
 }
 
-/// Returns the time to read the clock twice, and the apparent time of an empty input: the median of
-/// many.
+/// Returns the time to read the clock twice, and the time that an empty input seems to take: the
+/// median of many.
 fn clock_cost() -> (u64, u64) {
     let mut pairs: Vec<(u64, u64)> = (0..1001)
         .map(|_| {
             let outer = thread_ns();
             let inner = thread_ns();
             let seen = thread_ns() - inner;
-            // Three readings lie between the outer one and the last.
+            // Three readings lie between the outermost reading and the last one.
             ((thread_ns() - outer) * 2 / 3, seen)
         })
         .collect();

@@ -1,22 +1,22 @@
-//! The number of datagrams that can wait at a listener, which the kernel computes from more than
-//! their bytes.
+//! Measures the number of datagrams that can wait at a listener. The kernel counts more than their
+//! bytes.
 
 use std::io;
 use std::net::{Ipv4Addr, UdpSocket};
 
 use tidegate_io::{Listen, open};
 
-/// Datagrams sent: more than fit in any listener's buffer.
+/// Number of datagrams sent: more than fit in any listener's buffer.
 const SENT: usize = 20_000;
 
 /// Returns the number of datagrams of `bytes` that fit in a listener's receive buffer of the
-/// default size, by filling a listener and counting.
+/// default size. It fills a listener and counts what it holds.
 ///
 /// # Errors
 /// When a socket fails.
 pub(super) fn datagrams(bytes: usize) -> io::Result<usize> {
     let any = (Ipv4Addr::LOCALHOST, 0).into();
-    // With one socket, so that all wait in the same.
+    // There is one socket, so that all datagrams wait in the same buffer.
     let group = open(&Listen { split: false, ..Listen::new(any) }).map_err(io::Error::other)?;
     let sender = UdpSocket::bind((Ipv4Addr::LOCALHOST, 0))?;
     sender.connect(group.local())?;

@@ -1,4 +1,4 @@
-//! The number of calls to offer, so that the server is never idle.
+//! Finds the number of calls to offer so that the server is never idle.
 //!
 //! A packet costs less if more of them come at once, so the capacity of a server is known only at
 //! saturation. It is sought from below: the cost in a run gives the next offered load, at which
@@ -8,21 +8,22 @@ use std::io;
 
 use super::slices;
 
-/// Calls/s of the first estimate.
+/// Rate of the first estimate, in calls/s.
 const LIGHT_CPS: f64 = 500.0;
 
-/// Offered load as a multiple of the capacity: the least, and the next to try.
+/// Offered load as a multiple of the capacity: the smallest that is enough, and the one to try
+/// next.
 const OFFERED: (f64, f64) = (2.0, 3.0);
 
-/// The maximum rate in calls/s: one thread of callers can offer more if hardly any of them are
-/// started.
+/// The maximum rate in calls/s. One thread of callers can offer more than that if hardly any of the
+/// calls get started.
 const MAX_CPS: f64 = 60_000.0;
 
-/// The most estimates.
+/// Maximum number of estimates.
 const ESTIMATES_MAX: usize = 6;
 
-/// Returns at least twice the calls/s that the server can serve. `each_us` returns the cost of one
-/// at a rate of calls.
+/// Returns a rate of calls that is at least twice what the server can serve. `each_us` returns the
+/// cost of one call at a rate of calls.
 pub(super) fn saturating_cps(each_us: impl Fn(f64) -> io::Result<f64>) -> io::Result<f64> {
     let mut offered = LIGHT_CPS;
     for _ in 0..ESTIMATES_MAX {

@@ -1,4 +1,4 @@
-//! A thread that may run only for a part of each period, as under a quota of the kernel.
+//! Lets a thread run only for a part of each period, like a quota of the kernel.
 //!
 //! Packets accumulate during its pauses, so that it finds them in batches, like a server at its
 //! capacity; and the generator has most of a processor.
@@ -6,16 +6,16 @@
 use std::thread;
 use std::time::{Duration, Instant};
 
-/// The length of a period: that of the quota of `make show-predict`.
+/// The length of a period: the same as for the quota of `make show-predict`.
 const PERIOD: Duration = Duration::from_millis(5);
 
 /// The part of a period for which the thread may run.
 pub(super) const SHARE: f64 = 0.2;
 
-/// The account of a thread: CPU time in the current period.
+/// The CPU time that a thread has used in the current period.
 pub(super) struct Slices {
     began: Instant,
-    /// The thread's CPU time at the start of the period, or at the first call in it, in ns.
+    /// The thread's CPU time at the start of the period, or at the first call within it, in ns.
     from_ns: u64,
 }
 
@@ -25,15 +25,16 @@ impl Slices {
         Self { began: Instant::now(), from_ns: thread_ns }
     }
 
-    /// Pauses until the end of the period if the thread has used its share. Its CPU time is
-    /// `thread_ns`.
+    /// Pauses until the end of the period if the thread has used its share. `thread_ns` is the
+    /// thread's CPU time now.
     pub fn keep(&mut self, thread_ns: u64) {
         let spent = Duration::from_nanos(thread_ns - self.from_ns);
         if spent < PERIOD.mul_f64(SHARE) {
             return;
         }
         let passed = self.began.elapsed();
-        // A thread that used more than its slice for several periods keeps neither credit nor debt.
+        // A thread that used more than its slice for several periods starts the next one afresh,
+        // with neither credit nor debt.
         if let Some(left) = PERIOD.checked_sub(passed) {
             thread::sleep(left);
         }

@@ -1,4 +1,4 @@
-//! One run: a server with its own socket, between callers and answerers.
+//! Runs a server on its own socket, between callers and answerers.
 
 use std::io;
 use std::time::Duration;
@@ -12,10 +12,10 @@ use super::{OPEN_MAX, Parameters, slices};
 use crate::measure::{COALESCE, REFUSES, server};
 use crate::real::{Answerers, Callers, CoreThread, Socket};
 
-/// Time after the last call, for packets in flight.
+/// Time after the last call that packets in flight have to arrive.
 const TAIL: Duration = Duration::from_millis(200);
 
-/// The kind of a run.
+/// The kind of calls in a run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Action {
     /// Calls that are set up and ended.
@@ -41,8 +41,8 @@ impl Action {
         }
     }
 
-    /// Returns `[overload]`. A target that any load exceeds rejects all but one call in ten
-    /// thousand.
+    /// Returns the table `[overload]`. A target that any load exceeds makes the server reject all
+    /// but one call in ten thousand.
     fn overload(self) -> String {
         let refusing = |disposal| {
             format!(
@@ -57,13 +57,13 @@ impl Action {
         }
     }
 
-    /// Returns the most open calls.
+    /// Returns the maximum number of open calls.
     fn open_max(self) -> usize {
         match self {
             Self::Calls | Self::Refused => OPEN_MAX,
             // These calls last as long as the patience of their callers, whatever the server does.
             Self::GivenUp => 2 * OPEN_MAX,
-            // Their callers wait for half a minute, and retransmit meanwhile.
+            // The callers of these calls wait for half a minute, and retransmit meanwhile.
             Self::Dropped => usize::MAX,
         }
     }
@@ -72,7 +72,7 @@ impl Action {
 /// The cost of a run to the server.
 pub(super) struct Played {
     pub tally: Tally,
-    /// Calls started; for dropped calls, INVITEs received.
+    /// Number of calls started or, for dropped calls, of INVITEs received.
     units: u64,
     /// CPU time of the server's thread without the metering.
     cpu_ns: f64,
@@ -83,13 +83,13 @@ pub(super) struct Played {
 }
 
 impl Played {
-    /// Returns the CPU time of the server for a call, in µs.
+    /// Returns the CPU time of the server for one call, in µs.
     pub fn each_us(&self) -> f64 {
         self.cpu_ns / 1e3 / self.units.max(1) as f64
     }
 
-    /// Scales all times so that a call costs the same as in `whole`, the same run with little
-    /// metering.
+    /// Scales all times so that a call costs the same as in `whole`, which is the same run with
+    /// little metering.
     pub fn take_level_of(&mut self, whole: &Self) {
         let factor = whole.each_us() / self.each_us();
         if factor.is_finite() {
@@ -121,7 +121,7 @@ pub(super) fn play(
     seed: u64,
 ) -> io::Result<Played> {
     let seed = Seed(seed);
-    // A caller that cancels does so before the answer.
+    // A caller that cancels must do so before the answer.
     let ring = if action == Action::GivenUp { Duration::from_secs(60) } else { Duration::ZERO };
     let answerer = |_, local| AnswererConfig { ring: ring.into(), ..AnswererConfig::new(local) };
     let answerers = Answerers::start(1, answerer, seed)?;
@@ -166,8 +166,8 @@ pub(super) fn play(
         tally: served.stats,
         server_load: use_of(served.cpu, lasts.mul_f64(slices::SHARE)),
         generator_load: use_of(calls.cpu, calls.wall).max(answerer),
-        // Callers without answers send more than any server can read: datagrams lost at the socket
-        // cost the server nothing, and are not counted.
+        // Callers that get no answers send more than any server can read. Datagrams lost at the
+        // socket cost the server nothing, and are not counted.
         drops: calls.drops
             + if action == Action::Dropped { 0 } else { served.drops }
             + answered.iter().map(|done| done.drops).sum::<u64>(),

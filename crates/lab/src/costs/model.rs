@@ -1,32 +1,32 @@
-//! 000 §5: the performance of a server that admits a share f of the arrivals, if a message costs
-//! t_a to process and t_d to shed.
+//! The model of 000 §5: the performance of a server that admits a share f of the arrivals, if
+//! processing a message costs t_a and shedding one costs t_d.
 
 use serde::Serialize;
 
 /// The two costs of the model.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 pub struct Model {
-    /// t_a: to process a message, in µs.
+    /// t_a: the time to process a message, in µs.
     pub accepted_us: f64,
-    /// t_d: the time to shed one message, in µs.
+    /// t_d: the time to shed a message, in µs.
     pub dropped_us: f64,
 }
 
 impl Model {
-    /// The example of 000 §5.2.1.
+    /// The example in 000 §5.2.1.
     pub const PAPER: Self = Self { accepted_us: 70.0, dropped_us: 6.0 };
 
-    /// Returns PP_r: messages processed a second, including those shed (equation 9).
+    /// Returns PP_r: the number of messages that are processed or shed in a second (equation 9).
     pub fn processed(&self, fraction: f64) -> f64 {
         1e6 / (self.accepted_us * fraction + self.dropped_us * (1.0 - fraction))
     }
 
-    /// Returns PP'_r: messages accepted a second (equation 10).
+    /// Returns PP'_r: the number of messages that are accepted in a second (equation 10).
     pub fn accepted(&self, fraction: f64) -> f64 {
         fraction * self.processed(fraction)
     }
 
-    /// Returns the share f at which PP'_r is `part` of its maximum, which it has at f = 1.
+    /// Returns the share f at which PP'_r is `part` of its maximum, which it reaches at f = 1.
     pub fn fraction_for(&self, part: f64) -> f64 {
         let Self { accepted_us, dropped_us } = *self;
         part * dropped_us / ((1.0 - part) * accepted_us + part * dropped_us)

@@ -1,11 +1,11 @@
-//! Figure 4 of paper 000, for the measured costs.
+//! Draws figure 4 of paper 000 for the measured costs.
 
 use super::Derived;
 use super::model::Model;
 use crate::figure::{Axis, Figure, Line, Panel, Point, Stroke};
 
-/// Draws PP'_r over f, relative to f = 1: of this server, whole cycle and core alone, where
-/// messages are dropped; and of the paper's example.
+/// Draws PP'_r over f, relative to its value at f = 1: for this server when it drops messages (the
+/// whole cycle, and the core alone), and for the paper's example.
 pub fn picture(cycle: &Derived, processing: &Derived, processor: &str) -> Figure {
     let drawn =
         [("core", processing.dropping), ("cycle", cycle.dropping), ("cycle, 503", cycle.refusing)];
@@ -30,7 +30,8 @@ pub fn picture(cycle: &Derived, processing: &Derived, processor: &str) -> Figure
 fn line(name: &str, model: Model, stroke: Stroke) -> Line {
     let most = model.accepted(1.0);
     let point = |fraction: f64| Point::exact(fraction, model.accepted(fraction) / most);
-    // A mark at each tenth; calculated lines need none and may be smooth.
+    // A measured line has a mark at each point. A calculated line has no marks, and more points
+    // make it smooth.
     let steps = if stroke == Stroke::Measured { 20 } else { 200 };
     let points = (0..=steps).map(|step| point(f64::from(step) / f64::from(steps))).collect();
     Line { name: name.to_owned(), stroke, points }

@@ -1,4 +1,4 @@
-//! The outcomes of the calls, as figures and as a table.
+//! Summarises the outcomes of the calls, as figures and as a table.
 
 use std::time::Duration;
 
@@ -10,20 +10,21 @@ use tidegate_world::Timestamp;
 
 use super::observer::Observer;
 
-/// The outcomes of the calls that started early enough to be counted: a deadline before the end.
+/// The outcomes of the calls that are counted: those that started at least a deadline before the
+/// end.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Figures {
-    /// Calls that started.
+    /// Number of calls started.
     pub offered: u64,
-    /// Calls set up within the deadline.
+    /// Number of calls set up within the deadline.
     pub in_time: u64,
-    /// Calls rejected by the proxy.
+    /// Number of calls rejected by the proxy.
     pub refused: u64,
-    /// INVITEs that came again, per call started.
+    /// Number of retransmitted INVITEs per call started.
     pub retransmission_ratio: f64,
-    /// Median of the set-up delays, of calls that were set up.
+    /// Median of the set-up delays of the calls that were set up.
     pub setup_p50_ms: Option<f64>,
-    /// Set-up delay that one call in a hundred exceeds.
+    /// Set-up delay that one in a hundred of these calls exceeds.
     pub setup_p99_ms: Option<f64>,
 }
 
@@ -58,14 +59,14 @@ impl Figures {
 pub struct Row {
     /// The law.
     pub law: String,
-    /// Whether it was recorded or simulated.
+    /// `recorded` or `simulated`.
     pub how: &'static str,
     /// Outcomes of the calls.
     pub figures: Figures,
 }
 
 impl Row {
-    /// Creates a row for `law`, named with the parameters that differ from their defaults.
+    /// Creates a row for `law`. Its name contains the parameters that differ from their defaults.
     pub fn new(how: &'static str, law: &Values, figures: Figures) -> Self {
         let mut name = law.entry().name.to_owned();
         for (param, value) in law.each().filter(|(param, value)| *value != param.default) {

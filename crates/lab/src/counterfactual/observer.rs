@@ -1,4 +1,4 @@
-//! The calls as seen at the proxy.
+//! Observes the calls at the proxy.
 
 use std::collections::HashMap;
 use std::net::SocketAddr;
@@ -14,13 +14,13 @@ pub struct Call {
     pub arrived: Timestamp,
     /// Its caller.
     pub caller: SocketAddr,
-    /// Address at which it arrived.
+    /// The proxy's address at which it arrived.
     pub local: SocketAddr,
-    /// Copies of the INVITE.
+    /// Number of retransmissions of the INVITE.
     pub repeated: u32,
-    /// Time at which it was first forwarded.
+    /// Time at which the INVITE was first forwarded.
     pub forwarded: Option<Timestamp>,
-    /// Whether a callee was heard to ring.
+    /// Whether a ringing response of a callee was observed.
     pub rang: bool,
     /// The first final response to it, with its time.
     pub answered: Option<(u16, Timestamp)>,
@@ -115,7 +115,7 @@ impl Observer {
 
     fn invite(&mut self, arrived: Timestamp, flow: &Flow, scanned: &Scan<'_>, uri: &[u8]) {
         if let Some(call) = self.call(scanned) {
-            // A request that was looped back to us is no retransmission.
+            // A request that was looped back to the proxy is not a retransmission.
             call.repeated += u32::from(flow.remote == call.caller);
             return;
         }

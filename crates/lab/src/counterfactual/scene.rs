@@ -1,4 +1,4 @@
-//! The callers and callees of a recording, as far as it shows them.
+//! Derives the callers and callees of a recording, as far as the recording shows them.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
@@ -11,19 +11,19 @@ use tidegate_world::Timestamp;
 
 use super::observer::{Call, Observer};
 
-/// The most distinct callers: further ones call from the address of the last.
+/// Maximum number of distinct callers. Further ones call from the address of the last.
 const CALLERS_MAX: usize = 256;
 
-/// Calls from one address.
+/// The calls from one address.
 #[derive(Clone, Debug)]
 pub struct Crowd {
-    /// The address.
+    /// The callers' address.
     pub address: SocketAddr,
     /// Target of the calls.
     pub target: SocketAddr,
-    /// Request-URI.
+    /// Request-URI of the calls.
     pub uri: String,
-    /// Times, from the driver's start.
+    /// Times of the calls, from the driver's start.
     pub moments: Trace,
 }
 
@@ -36,17 +36,17 @@ pub struct Scene {
     pub callees: Vec<SocketAddr>,
     /// Behaviours towards calls that reach a callee, with the number of observations.
     pub behaviours: Vec<(Behaviour, usize)>,
-    /// Ringing time before an answer: the median observed.
+    /// Ringing time before an answer: the median of those observed.
     pub ring: Duration,
     /// Whether callees send a 180.
     pub rings: bool,
-    /// Patience of a caller: the median, as far as it was observed.
+    /// Patience of a caller: the median, if it could be observed.
     pub patience: Option<Duration>,
     /// Holding time of a call: the median observed, or forever if none ended.
     pub hold: Option<Duration>,
     /// Addresses of the proxy, for receiving and for sending.
     pub proxy: Vec<SocketAddr>,
-    /// The number of calls left out, because callees or the proxy itself started them.
+    /// Number of calls left out because callees or the proxy itself started them.
     pub left_out: usize,
 }
 
@@ -93,8 +93,8 @@ impl Scene {
         })
     }
 
-    /// Returns the behaviours towards calls that reach a callee. If none was observed, all are
-    /// answered.
+    /// Returns the behaviours towards calls that reach a callee. If none was observed, all calls
+    /// are answered.
     pub fn mix(&self) -> Mix {
         let weight = |&(behaviour, calls): &(Behaviour, usize)| (behaviour, calls as f64);
         let weights: Vec<_> = self.behaviours.iter().map(weight).collect();
@@ -102,7 +102,7 @@ impl Scene {
     }
 }
 
-/// Formats the observations and assumptions.
+/// Formats the observations and the assumptions.
 impl fmt::Display for Scene {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let ms = |time: Duration| time.as_secs_f64() * 1e3;
@@ -159,9 +159,9 @@ fn crowds(observer: &Observer, calls: &[&Call], end: Timestamp) -> Vec<Crowd> {
     by_address.into_iter().filter_map(crowd).collect()
 }
 
-/// Returns the behaviour of the callee of a call with a final response; callees ring for `ring`. A
-/// caller causes a 487 (RFC 3261 §9.2): it shows only that the callee had not answered yet, and
-/// nothing if other callees had not answered either by then.
+/// Returns the behaviour that a final response shows of the callee of `call`. Callees ring for
+/// `ring`. A caller causes a 487 (RFC 3261 §9.2), so a 487 shows only that the callee had not
+/// answered yet. If other callees had not answered by then either, it shows nothing.
 fn behaviour(call: &Call, ring: Duration) -> Option<Behaviour> {
     match call.answered? {
         (..300, _) => Some(Behaviour::Answer),
@@ -173,7 +173,7 @@ fn behaviour(call: &Call, ring: Duration) -> Option<Behaviour> {
     }
 }
 
-/// Returns each behaviour with its number, in the order of first occurrence.
+/// Returns each behaviour with the number of its observations, in the order of first occurrence.
 fn counted(behaviours: impl Iterator<Item = Behaviour>) -> Vec<(Behaviour, usize)> {
     let mut counts: Vec<(Behaviour, usize)> = Vec::new();
     for behaviour in behaviours {
@@ -185,16 +185,16 @@ fn counted(behaviours: impl Iterator<Item = Behaviour>) -> Vec<(Behaviour, usize
     counts
 }
 
-/// Returns the median patience; `None` if fewer than half would have cancelled. A call that was
-/// decided, or was still open at `end`, only shows that its caller waited so long, which the
-/// estimator of Kaplan and Meier (1958) accounts for.
+/// Returns the median patience. Returns `None` if fewer than half of the callers would have
+/// cancelled. A call that got its final response, or was still open at `end`, shows only that its
+/// caller waited at least so long; the estimator of Kaplan and Meier (1958) accounts for that.
 fn patience(calls: &[&Call], end: Timestamp) -> Option<Duration> {
     let waited = |call: &&Call| {
         let decided = call.decided.map(|(_, at)| at);
         let until = call.given_up.or(decided).unwrap_or(end);
         (until.since(call.arrived), call.given_up.is_none())
     };
-    // Of those at the same time, the ones that cancelled come first.
+    // Of waits of equal length, those that ended by a cancellation come first.
     let mut waited: Vec<(Duration, bool)> = calls.iter().map(waited).collect();
     waited.sort_unstable();
     let mut waiting = 1.0;

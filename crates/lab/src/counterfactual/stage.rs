@@ -1,4 +1,4 @@
-//! The recorded proxy among simulated callers and callees.
+//! Runs the recorded proxy among simulated callers and callees.
 
 use std::net::SocketAddr;
 
@@ -42,7 +42,7 @@ pub(super) fn run(scene: &Scene, config: &Config, head: &Head, end: Timestamp) -
         };
         let mut start =
             |config| Caller::new(config, head.seed, element(), Timestamp::ZERO, Pool::new());
-        // A URI that our callers cannot write is replaced by the default.
+        // A URI that the simulated callers cannot write is replaced by the default.
         let caller =
             start(caller.clone()).or_else(|_| start(CallerConfig { uri: plain.uri, ..caller }));
         agents.push((crowd.address, Box::new(caller.expect("a caller at a recorded address"))));

@@ -10,27 +10,28 @@ use tidegate_control::bound;
 /// Offered loads, as multiples of the capacity.
 pub const MULTIPLES: [f64; 4] = [0.5, 1.0, 2.0, 5.0];
 
-/// Longest set-up delay of a call that counts.
+/// Longest set-up delay of a call that counts as set up in time.
 pub const DEADLINE: Duration = Duration::from_millis(500);
 
-/// Back ends on each side.
+/// Number of back ends on each side.
 pub const BACKENDS: usize = 2;
 
-/// The shortest duration that shows anything.
+/// The shortest duration of a demonstration that still shows a difference, in seconds.
 pub const SECONDS_MIN: u64 = 12;
 
-/// Emulated costs of a message, in µs: to examine, to serve, to reject. Each call is six of them.
+/// Emulated time to examine a message, in µs. Below are the times to serve it and to reject it.
+/// Each call has six messages.
 const OFFER_US: f64 = 100.0;
 const SERVE_US: f64 = 733.0;
 const REFUSE_US: f64 = 200.0;
 
-/// Cost of a whole call, in s: INVITE, 180, 200, ACK, BYE, 200.
+/// Emulated cost of a whole call, in s: INVITE, 180, 200, ACK, BYE, 200.
 pub const CALL_S: f64 = 6.0 * (OFFER_US + SERVE_US) / 1e6;
 
-/// Cost of a rejection, in s: its INVITE, and the ACK of its 503.
+/// Emulated cost of a rejection, in s: the INVITE, and the ACK of its 503.
 pub const REFUSAL_S: f64 = (2.0 * OFFER_US + REFUSE_US) / 1e6;
 
-/// Calls/s that keep the emulated processor busy.
+/// The rate in calls/s that keeps the emulated processor fully busy.
 pub const CAPACITY_CPS: f64 = 1.0 / CALL_S;
 
 /// Returns the greatest possible goodput at `multiple` times the capacity, as a fraction of the
@@ -42,17 +43,17 @@ pub fn bound(multiple: f64) -> f64 {
 /// One of the two servers that are compared.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Side {
-    /// Without protection, like the papers' servers, and most current ones.
+    /// Without protection, like the servers in the papers and most current ones.
     Unprotected,
-    /// With protection, as Tidegate should be run.
+    /// With protection, as Tidegate should be configured.
     Protected,
 }
 
 impl Side {
-    /// Both, from left to right.
+    /// Both sides, from left to right.
     pub const BOTH: [Self; 2] = [Self::Unprotected, Self::Protected];
 
-    /// Returns its name.
+    /// Returns the name of the side.
     pub const fn name(self) -> &'static str {
         match self {
             Self::Unprotected => "unprotected",
@@ -60,11 +61,11 @@ impl Side {
         }
     }
 
-    /// Returns its treatment of overload, in a phrase.
+    /// Returns a phrase for how this side treats overload.
     pub const fn manner(self) -> &'static str {
         match self {
-            Self::Unprotected => "no law, one queue for all messages",
-            Self::Protected => "the default: law tide, judged on arrival, queues by class",
+            Self::Unprotected => "no overload control, one queue for all",
+            Self::Protected => "default: law tide, a queue per class",
         }
     }
 
@@ -77,7 +78,7 @@ impl Side {
         }
     }
 
-    /// Returns the configuration of its server before `backends`.
+    /// Returns the configuration of the side's server up to the `backends`.
     pub fn configuration(
         self,
         state_dir: &Path,
@@ -102,12 +103,12 @@ impl Side {
     }
 }
 
-/// The times of a demonstration.
+/// The schedule of a demonstration.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Plan {
     /// Duration of each load.
     pub load: Duration,
-    /// Initial part that is not measured.
+    /// The first part of each load, which is not measured.
     pub warm_up: Duration,
     /// Rest between two loads.
     pub pause: Duration,
@@ -119,7 +120,7 @@ impl Plan {
         let total = Duration::from_secs(seconds.max(SECONDS_MIN));
         let pause = total / 24;
         let phases = MULTIPLES.len() as u32;
-        // One second is for the start, and each load is awaited until its last deadline.
+        // One second is for the start. Each load waits until the deadline of its last call.
         let load = (total - Duration::from_secs(1) - pause * (phases - 1)) / phases - DEADLINE;
         Self { load, warm_up: load / 5, pause }
     }

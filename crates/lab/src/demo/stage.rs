@@ -1,4 +1,4 @@
-//! The two servers with their back ends and callers.
+//! Runs the two servers with their back ends and callers.
 
 use std::io;
 use std::path::Path;
@@ -17,12 +17,12 @@ pub(super) struct Stage {
     tidegate: Tidegate,
     answerers: Answerers,
     callers: Option<Callers>,
-    /// Folder of the configuration and the key.
+    /// Folder of the configuration and the key; it is deleted when this is dropped.
     _folder: TempDir,
 }
 
 impl Stage {
-    /// Starts the server of a side, with `program`.
+    /// Starts the server of one side, which runs `program`.
     pub(super) fn start(side: Side, program: &Path, seed: u64) -> io::Result<Self> {
         let folder = tempfile::Builder::new().prefix("tidegate-demo-").tempdir()?;
         let answerers = Answerers::start(BACKENDS, |_, at| AnswererConfig::new(at), Seed(seed))?;
@@ -32,7 +32,7 @@ impl Stage {
         Ok(Self { tidegate, answerers, callers: None, _folder: folder })
     }
 
-    /// Starts to offer a load. Both sides are offered the same calls.
+    /// Starts to offer a load. Both sides get the same calls.
     pub(super) fn call(&mut self, plan: &Plan, phase: usize, seed: u64) -> io::Result<()> {
         let load = Load {
             rate_cps: MULTIPLES[phase] * CAPACITY_CPS,
@@ -58,7 +58,7 @@ impl Stage {
         Ok(summarise(MULTIPLES[phase], plan, &callers.finish()?))
     }
 
-    /// Reads the server and its callers.
+    /// Reads the counts of the server and of its callers.
     pub(super) fn look(&self, at: Duration, seen: &mut Seen) -> io::Result<()> {
         let status = self.tidegate.status()?;
         let gauges = self.callers.as_ref().map(Callers::gauges);
@@ -66,7 +66,7 @@ impl Stage {
         Ok(())
     }
 
-    /// Ends everything.
+    /// Stops the server, its back ends and its callers.
     pub(super) fn finish(self) -> io::Result<()> {
         self.tidegate.stop()?;
         self.answerers.finish().map(|_| ())

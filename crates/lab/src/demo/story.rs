@@ -1,4 +1,4 @@
-//! The observations of both servers so far, for display.
+//! Collects the observations of both servers so far, for display.
 
 use std::time::Duration;
 
@@ -14,7 +14,7 @@ const WINDOW: Duration = Duration::from_secs(1);
 /// All observations.
 #[derive(Clone, Debug)]
 pub struct Story {
-    /// Plan.
+    /// Schedule of the demonstration.
     pub plan: Plan,
     /// Time elapsed.
     pub elapsed: Duration,
@@ -24,12 +24,12 @@ pub struct Story {
     pub sides: [Seen; 2],
 }
 
-/// The current activity.
+/// The activity of the demonstration at this time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Act {
-    /// This load is offered.
+    /// This load is being offered.
     Load(usize),
-    /// Rest, after this load.
+    /// The pause after this load.
     Pause(usize),
 }
 
@@ -38,14 +38,14 @@ pub enum Act {
 pub struct Seen {
     /// Goodput over time: seconds since the start, and calls/s as a part of the capacity.
     pub goodput: Vec<(f64, f64)>,
-    /// Current state.
+    /// The current state.
     pub now: Now,
-    /// Outcome of each finished load.
+    /// The outcome of each finished load.
     pub phases: Vec<Phase>,
     counted: Vec<Counted>,
 }
 
-/// The state of a server at one moment; rates over the last second.
+/// The state of a server at one moment. Rates are averages over the last second.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Now {
     /// Calls offered a second.
@@ -56,7 +56,7 @@ pub struct Now {
     pub refused_cps: f64,
     /// INVITEs retransmitted a second.
     pub repeated_cps: f64,
-    /// Messages that wait.
+    /// Number of messages that wait.
     pub waiting: u64,
     /// Wait that 99 % of new calls do not exceed, in ms.
     pub sojourn_p99_ms: f64,
@@ -68,7 +68,7 @@ pub struct Now {
     pub backends_cps: [f64; BACKENDS],
 }
 
-/// The outcome of one load at one side, after its warm-up.
+/// The outcome of one load on one side, after its warm-up.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
 pub struct Phase {
     /// Offered load as a multiple of the capacity.
@@ -81,27 +81,27 @@ pub struct Phase {
     pub refused: f64,
     /// INVITEs retransmitted per INVITE first sent.
     pub retransmission_ratio: f64,
-    /// Set-up delay of the calls that were set up, in ms: the median, and the delay that one call
-    /// in a hundred exceeds; `None` if no call was set up.
+    /// Set-up delay that half of the calls that were set up exceed, in ms; `None` if no call was
+    /// set up.
     pub set_up_p50_ms: Option<f64>,
-    /// The delay that one call in a hundred exceeds.
+    /// Set-up delay that one in a hundred of these calls exceeds, in ms.
     pub set_up_p99_ms: Option<f64>,
-    /// Use of a core by the caller, 0 to 1.
+    /// The part of a core that the caller uses, 0 to 1.
     pub generator_load: f64,
-    /// Datagrams lost at the sockets of the caller, or that it could not send.
+    /// Number of datagrams lost at the caller's sockets or that it could not send.
     pub generator_drops: u64,
-    /// Reason why the caller could not offer its load, if so.
+    /// The reason why the caller could not offer its load; `None` if it could.
     pub too_slow: Option<String>,
 }
 
 impl Phase {
-    /// Returns the greatest possible goodput at the load that was offered, as a fraction of the
-    /// capacity. The number of random arrivals differs from the requested one.
+    /// Returns the greatest possible goodput at the load that was really offered, as a fraction of
+    /// the capacity. Because arrivals are random, that load differs from the requested one.
     pub fn bound(&self) -> f64 {
         bound(self.offered_cps / CAPACITY_CPS)
     }
 
-    /// Returns the goodput as a part of that.
+    /// Returns the goodput as a part of the bound.
     pub fn goodput_of_bound(&self) -> f64 {
         self.goodput_cps / CAPACITY_CPS / self.bound()
     }
@@ -122,8 +122,8 @@ pub(super) struct Counted {
 }
 
 impl Counted {
-    /// Reads the counts of this load's callers and of the server; `gauges` is `None` while there
-    /// are no calls.
+    /// Reads the counts of this load's callers and of the server. `gauges` is `None` while no load
+    /// is offered.
     pub(super) fn read(at: Duration, gauges: Option<&Gauges>, status: &Value) -> Self {
         let mut counted = Self { at, ..Self::default() };
         if let Some(gauges) = gauges {
@@ -155,14 +155,14 @@ impl Story {
         &self.sides[side as usize]
     }
 
-    /// Returns the load that is offered, or was last.
+    /// Returns the index of the load that is offered, or was offered last.
     pub fn phase(&self) -> usize {
         match self.act {
             Act::Load(phase) | Act::Pause(phase) => phase,
         }
     }
 
-    /// Returns a sentence on the current state.
+    /// Returns a sentence about the current state.
     pub fn comment(&self) -> String {
         let phase = self.phase();
         if matches!(self.act, Act::Pause(_)) {
@@ -179,9 +179,9 @@ impl Story {
 }
 
 impl Seen {
-    /// Adds counts.
+    /// Adds the counts at one moment.
     pub(super) fn add(&mut self, counted: Counted, status: &Value) {
-        // Counts start again with each load's callers.
+        // The counts of callers start at 0 again with each load.
         if self.counted.last().is_some_and(|last| counted.offered < last.offered) {
             self.counted.clear();
         }
@@ -191,7 +191,7 @@ impl Seen {
         let old = self.counted.iter().filter(|then| then.at <= begin).count();
         self.counted.drain(..old.saturating_sub(1));
         let then = self.counted[0];
-        // A shorter time is too little for a rate.
+        // A shorter time is too short for a rate.
         let passed = counted.at.saturating_sub(then.at).max(WINDOW).as_secs_f64();
         let rate = |now: u64, then: u64| now.saturating_sub(then) as f64 / passed;
         let shard = &status["shards"][0];

@@ -10,13 +10,12 @@ use crate::figure::highlight::Highlights;
 use crate::figure::overload::{Facet, Heading, Series, goodput};
 use crate::figure::{Figure, Point};
 
-/// The load at which the claim is checked, and the smallest fraction of the bound that the
-/// protected server must keep there.
+/// The load at which the claim is checked, as a multiple of the capacity.
 pub const PROMISED_AT: f64 = 2.0;
-/// See [`PROMISED_AT`].
+/// The smallest fraction of the bound that the protected server must keep at [`PROMISED_AT`].
 pub const PROMISED: f64 = 0.8;
 
-/// The outcomes of every load at both sides.
+/// The outcomes of every load on both sides.
 #[derive(Clone, Debug, Serialize)]
 pub struct Summary {
     /// Seed of the calls' arrivals.
@@ -25,9 +24,9 @@ pub struct Summary {
     pub capacity_cps: f64,
     /// Cost of a rejection as a part of a call (r/s).
     pub cost_ratio: f64,
-    /// Without protection, by load.
+    /// Outcomes without protection, one for each load.
     pub unprotected: Vec<Phase>,
-    /// With protection, by load.
+    /// Outcomes with protection, one for each load.
     pub protected: Vec<Phase>,
 }
 
@@ -51,7 +50,7 @@ impl Summary {
         Some(phase.goodput_of_bound())
     }
 
-    /// Returns the reason why the claim does not hold, in a sentence; `None` if it holds.
+    /// Returns a sentence that says why the claim does not hold, or `None` if it holds.
     pub fn fault(&self) -> Option<String> {
         match self.kept() {
             Some(kept) if kept >= PROMISED => None,
@@ -61,11 +60,13 @@ impl Summary {
                 kept * 100.0,
                 PROMISED * 100.0
             )),
-            None => Some(format!("{PROMISED_AT} x capacity was never offered.")),
+            None => Some(format!(
+                "The claim cannot be checked: {PROMISED_AT} x capacity was never offered."
+            )),
         }
     }
 
-    /// Returns reasons for doubt: faults of the generator, not of the servers.
+    /// Returns reasons to doubt the result: faults of the generator, not of the servers.
     pub fn doubts(&self) -> Vec<String> {
         let mut doubts = Vec::new();
         for phase in self.unprotected.iter().chain(&self.protected) {
@@ -81,7 +82,7 @@ impl Summary {
         doubts
     }
 
-    /// Draws goodput over offered load, and the bound.
+    /// Draws the goodput over the offered load, and the bound.
     pub fn figure(&self) -> Figure {
         let series = |name: &str, phases: &[Phase]| Series {
             name: name.to_owned(),
@@ -110,10 +111,11 @@ impl Summary {
     }
 }
 
-/// Columns of the longest bar, which represents the capacity.
+/// Width of the longest bar in columns. It represents the capacity.
 const BAR: usize = 24;
 
-/// Returns a bar of this part of the capacity, in eighths of a column; the bound is marked.
+/// Returns a bar for a goodput of `part` of the capacity, in eighths of a column. A mark shows the
+/// bound.
 fn bar(part: f64, bound: f64) -> String {
     const EIGHTHS: [char; 8] = [' ', '▏', '▎', '▍', '▌', '▋', '▊', '▉'];
     let eighths = (part.clamp(0.0, 1.2) * BAR as f64 * 8.0).round() as usize;
@@ -211,7 +213,10 @@ mod tests {
         );
         let mut cut = summary(180.0);
         cut.protected.truncate(2);
-        assert_eq!(cut.fault().unwrap(), "2 x capacity was never offered.");
+        assert_eq!(
+            cut.fault().unwrap(),
+            "The claim cannot be checked: 2 x capacity was never offered."
+        );
     }
 
     #[test]

@@ -1,4 +1,4 @@
-//! The display of the demonstration.
+//! Displays the demonstration on a terminal.
 
 use std::io::{self, Write};
 use std::time::{Duration, Instant};
@@ -10,10 +10,10 @@ use tidegate_server::signal::Signals;
 use super::story::Story;
 use super::view;
 
-/// Interval between lines of output when there is no terminal.
+/// Interval between two lines of output when there is no terminal.
 const LINE: Duration = Duration::from_secs(1);
 
-/// A terminal that shows pictures, or an output of lines. Either reacts to signals.
+/// The output: a terminal that shows pictures, or plain lines. Both react to signals.
 pub struct Screen {
     shown: Shown,
     signals: Signals,
@@ -57,7 +57,7 @@ impl Screen {
         Ok(())
     }
 
-    /// Waits, or until the user stops. Returns `false` if the user stops.
+    /// Waits for `time`, or until the user stops. Returns `false` if the user stops.
     pub(super) fn wait(&mut self, time: Duration) -> io::Result<bool> {
         let until = Instant::now() + time;
         loop {
@@ -92,7 +92,7 @@ impl Drop for Screen {
     }
 }
 
-/// Returns whether a key asks to stop; in this mode the terminal sends no signal for Ctrl-C.
+/// Returns whether a key asks to stop. In this mode the terminal sends no signal for Ctrl-C.
 fn is_end(event: &Event) -> bool {
     let Event::Key(KeyEvent { code, modifiers, kind: KeyEventKind::Press, .. }) = event else {
         return false;

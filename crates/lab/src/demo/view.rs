@@ -1,4 +1,4 @@
-//! The demonstration on a terminal.
+//! Draws the demonstration on a terminal.
 
 use std::time::Duration;
 
@@ -12,14 +12,15 @@ use ratatui::widgets::{Axis, Block, BorderType, Chart, Dataset, GraphType, Parag
 use super::plan::{CAPACITY_CPS, MULTIPLES, Side};
 use super::story::{Act, Seen, Story};
 
-/// Least width for the picture.
+/// Minimum width of a terminal for the picture.
 const WIDTH_MIN: u16 = 80;
 const HEIGHT_MIN: u16 = 24;
 
 /// The top of the charts, as a multiple of the capacity.
 const TOP: f64 = 1.25;
 
-/// The colours of Okabe and Ito, which colour-blind people can distinguish.
+/// Returns the colour of a side, from the palette of Okabe and Ito, which colour-blind people can
+/// distinguish.
 const fn colour(side: Side) -> Color {
     match side {
         Side::Unprotected => Color::Rgb(213, 94, 0),
@@ -164,7 +165,7 @@ fn draw_chart(story: &Story, side: Side, frame: &mut Frame<'_>, area: Rect) {
     );
     let [above, below] = Layout::vertical([Constraint::Min(0), Constraint::Length(1)]).areas(area);
     frame.render_widget(chart, above);
-    // The widest label of the vertical axis, and the axis itself.
+    // The width of the widest label of the vertical axis, and of the axis itself.
     let left = 4;
     let middle = |phase| story.plan.start_of(phase) + story.plan.load / 2;
     let width = f64::from(below.width.saturating_sub(left));
@@ -177,7 +178,7 @@ fn draw_chart(story: &Story, side: Side, frame: &mut Frame<'_>, area: Rect) {
     }
 }
 
-/// Returns the bound while each load is offered: two points for each.
+/// Returns a line for the bound during each load, from its start to its end.
 fn bounds(story: &Story) -> Vec<[(f64, f64); 2]> {
     let phases = 0..=story.phase();
     let begin = |phase| story.plan.start_of(phase).as_secs_f64();
@@ -227,7 +228,7 @@ pub(super) fn line(story: &Story) -> String {
     text
 }
 
-/// Interval of redrawing the picture.
+/// Interval at which the picture is redrawn.
 pub(super) const REFRESH: Duration = Duration::from_millis(250);
 
 #[cfg(test)]

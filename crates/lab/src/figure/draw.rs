@@ -1,4 +1,4 @@
-//! Drawing a figure by `plotters`.
+//! Draws a figure with `plotters`.
 
 use std::ops::Range;
 
@@ -18,17 +18,19 @@ use plotters::style::{
 use super::labels::spread;
 use super::{Axis, Figure, Line, Panel, Stroke};
 
-/// Drawn dots to a unit of the SVG: the library places everything on whole dots.
+/// Number of drawn dots per unit of the SVG: the library places everything on whole dots.
 const DOTS: f64 = 4.0;
 
-/// Lengths in units of the SVG.
+/// Width and height of the area of a panel in which curves are drawn. Lengths are in units of the
+/// SVG.
 const PLOT: (f64, f64) = (400.0, 300.0);
 const MARGIN: f64 = 20.0;
-/// From the edges of a panel to its axes.
+/// Distance from the left edge of a panel to its vertical axis. `TOP` and `BOTTOM` are distances
+/// from the other edges.
 const LEFT: f64 = 54.0;
 const TOP: f64 = 52.0;
 const BOTTOM: f64 = 44.0;
-/// From the vertical axis at the right to a label.
+/// Distance from the right end of the area to a label.
 const LED: f64 = 19.0;
 /// Maximum number of panels in a row.
 const COLUMNS: usize = 3;
@@ -37,22 +39,22 @@ const TITLE: f64 = 21.0;
 const BODY: f64 = 15.0;
 const TITLE_STEP: f64 = 26.0;
 const BODY_STEP: f64 = 20.0;
-/// Between the middles of two labels.
+/// Distance between the middles of two labels.
 const LABEL_STEP: f64 = 17.0;
-/// The width of a letter as a part of its size: no less than the mean of any text in the font.
+/// Assumed width of a letter as a part of its size. No text in the font has a smaller mean width.
 const LETTER: f64 = 0.55;
 
 const LINE: f64 = 2.4;
 const MARK: f64 = 3.6;
 
-/// The PNG uses the first; the others are not wider.
+/// Names of fonts. The PNG uses the first; the others are not wider.
 const FONTS: &str = "DejaVu Sans, Verdana, Helvetica, Arial, sans-serif";
 
 const BLACK: RGBColor = RGBColor(34, 34, 34);
 const GREY: RGBColor = RGBColor(102, 102, 102);
-/// Curves that are not highlighted.
+/// Colour of curves that are not highlighted.
 const FAINT: RGBColor = RGBColor(190, 190, 190);
-/// The grid.
+/// Colour of the grid.
 const PALE: RGBColor = RGBColor(226, 226, 226);
 
 type Area<'a> = DrawingArea<SVGBackend<'a>, Shift>;
@@ -63,7 +65,7 @@ fn dots(length: f64) -> i32 {
     (length * DOTS).round() as i32
 }
 
-/// `figure` as an SVG document.
+/// Returns `figure` as an SVG document.
 pub(super) fn svg(figure: &Figure) -> String {
     let layout = Layout::of(figure);
     let (width, height) = (layout.width(), layout.height());
@@ -76,7 +78,7 @@ pub(super) fn svg(figure: &Figure) -> String {
     text.replacen(&drawn, &format!("width=\"{width}\" height=\"{height}\""), 1)
 }
 
-/// The places of the parts of a figure.
+/// The positions of the parts of a figure.
 struct Layout {
     title: Vec<String>,
     note: Vec<String>,
@@ -130,7 +132,7 @@ fn width(text: &str, size: f64, bold: bool) -> f64 {
     text.chars().count() as f64 * size * LETTER * if bold { 1.08 } else { 1.0 }
 }
 
-/// Breaks `text` into as few lines as possible within `room`; at least one.
+/// Breaks `text` into lines no wider than `room`: as few as possible, and at least one.
 fn broken(text: &str, room: f64, size: f64, bold: bool) -> Vec<String> {
     let mut lines = vec![String::new()];
     for word in text.split_whitespace() {
@@ -254,7 +256,7 @@ fn draw_marks(line: &Line, colour: RGBColor, chart: &mut Chart<'_, '_>) -> Drawn
     Ok(())
 }
 
-/// Writes the name of each line at its end.
+/// Writes the name of each curve at its end.
 fn draw_labels(lines: &[(&Line, RGBColor)], chart: &Chart<'_, '_>, area: &Area<'_>) -> Drawn {
     let base = area.get_base_pixel();
     let ends: Vec<(&str, RGBColor, (i32, i32))> = lines

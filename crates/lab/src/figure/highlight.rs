@@ -1,4 +1,4 @@
-//! The choice of the curves that are drawn in colour: at most eight, the others are grey.
+//! Chooses the curves that are drawn in colour: at most eight. The others are grey.
 
 /// The maximum number of curves in colour.
 pub const MAX: usize = 8;
@@ -6,7 +6,7 @@ pub const MAX: usize = 8;
 /// A colour as red, green and blue.
 pub type Colour = (u8, u8, u8);
 
-/// The colour of the unprotected server, and of nothing else.
+/// The colour of the unprotected server. Nothing else has it.
 pub const DANGER: Colour = (213, 94, 0);
 
 /// The colours of the other curves. People with any kind of colour blindness can distinguish them
@@ -24,16 +24,17 @@ pub const COLOURS: [Colour; MAX - 1] = [
 /// Names of curves without overload control.
 const UNPROTECTED: [&str; 2] = ["none", "unprotected"];
 
-/// The highlighted curves with their slots in the palette.
+/// The highlighted curves. Each has a slot, the index of its colour in the palette.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Highlights {
     slots: Vec<(String, usize)>,
 }
 
 impl Highlights {
-    /// Highlights every curve of `samples` if there are at most [`MAX`], else the `asked` ones, the
-    /// unprotected one, and those with the best mean beyond the capacity. A sample is a curve's
-    /// name, an offered load as a multiple of the capacity, and the part of the bound kept there.
+    /// Chooses the highlighted curves. If `samples` has at most [`MAX`] curves, all are
+    /// highlighted; otherwise the `asked` ones, the unprotected one, and those with the best mean
+    /// beyond the capacity. A sample is a curve's name, an offered load as a multiple of the
+    /// capacity, and the part of the bound kept there.
     pub fn choose(samples: &[(&str, f64, f64)], asked: &[String]) -> Self {
         let mut names: Vec<&str> = Vec::new();
         for (name, ..) in samples {
@@ -56,7 +57,7 @@ impl Highlights {
             })
             .collect();
         ranked.sort_by(|a, b| a.0.cmp(&b.0).then(a.1.total_cmp(&b.1)));
-        // Red is reserved for an unprotected curve: without one, there is one colour less.
+        // Red is reserved for an unprotected curve. Without one, there is one colour less.
         let most = MAX - usize::from(!names.iter().any(|name| UNPROTECTED.contains(name)));
         ranked.truncate(most);
         let (mut danger, mut others) = (Some(0), 1..MAX);
@@ -68,7 +69,7 @@ impl Highlights {
         Self { slots }
     }
 
-    /// The highlighted curves with their slots, in the order in which they appeared.
+    /// Returns the highlighted curves with their slots, in the order in which they appeared.
     pub fn slots(&self) -> &[(String, usize)] {
         &self.slots
     }

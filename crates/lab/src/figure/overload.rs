@@ -1,16 +1,17 @@
-//! The figures of an overload experiment, over the offered load as a multiple of the capacity.
+//! Builds the figures of an overload experiment: values over the offered load as a multiple of the
+//! capacity.
 
 use super::highlight::Highlights;
 use super::{Axis, Figure, Line, Panel, Point, Stroke, nice_step};
 
-/// The text and colours of a figure.
+/// The texts and colours of a figure.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Heading {
-    /// The subject.
+    /// The subject of the figure.
     pub title: String,
-    /// The explanation.
+    /// The explanation of the figure.
     pub note: String,
-    /// The curves in colour.
+    /// The curves that are drawn in colour.
     pub highlights: Highlights,
 }
 
@@ -19,25 +20,26 @@ pub struct Heading {
 pub struct Series {
     /// Name of the variant. A name has the same colour in all panels.
     pub name: String,
-    /// By increasing load; `x` is the multiple of the capacity.
+    /// Points in the order of increasing load. `x` is the multiple of the capacity.
     pub points: Vec<Point>,
 }
 
 /// The curves of one panel.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Facet {
-    /// The difference from the other panels; may be empty.
+    /// The difference from the other panels; empty if there is none.
     pub title: String,
-    /// In the order in which they get colours.
+    /// The curves, in the order in which they get colours.
     pub series: Vec<Series>,
 }
 
-/// Goodput as a fraction of the capacity. `bound` is the greatest possible goodput in the facet of
-/// this index at a multiple of the capacity; it is drawn too.
+/// Returns the figure of goodput as a fraction of the capacity. `bound` returns the greatest
+/// possible goodput in the facet of this index at a multiple of the capacity; the figure shows it
+/// too.
 pub fn goodput(heading: Heading, facets: &[Facet], bound: impl Fn(usize, f64) -> f64) -> Figure {
     let loads = loads(facets);
     let top = highest(facets).max(1.0) * 1.03;
-    // Fifths, unless the goodput is a multiple of the capacity.
+    // The axis has steps of a fifth, unless the goodput is several times the capacity.
     let y = Axis::with_steps("goodput ÷ capacity", top, nice_step(top / 8.0).max(0.2));
     let last = loads.last().copied().unwrap_or(1.0);
     let curve = (0..=200).map(|step| last * f64::from(step) / 200.0);
@@ -49,8 +51,8 @@ pub fn goodput(heading: Heading, facets: &[Facet], bound: impl Fn(usize, f64) ->
     figure(heading, facets, &y, |facet| Some(bound(facet)))
 }
 
-/// A set-up delay in seconds, on a logarithmic axis. `deadlines_s`, one for each facet, are drawn
-/// too.
+/// Returns the figure of a set-up delay in seconds, on a logarithmic axis. It also shows
+/// `deadlines_s`, one for each facet.
 pub fn set_up_delay(heading: Heading, facets: &[Facet], deadlines_s: &[f64]) -> Figure {
     let values = facets.iter().flat_map(|facet| &facet.series).flat_map(|series| &series.points);
     let values = values.flat_map(|p| [p.min, p.max]).filter(|value| *value > 0.0);
@@ -68,13 +70,13 @@ pub fn set_up_delay(heading: Heading, facets: &[Facet], deadlines_s: &[f64]) -> 
     figure(heading, facets, &y, deadline)
 }
 
-/// Retransmitted INVITEs for each INVITE.
+/// Returns the figure of the INVITEs retransmitted per INVITE.
 pub fn retransmissions(heading: Heading, facets: &[Facet]) -> Figure {
     let y = Axis::linear("INVITEs sent again ÷ INVITEs sent first", highest(facets).max(0.1));
     figure(heading, facets, &y, |_| None)
 }
 
-/// A panel for each facet, with the reference line that `reference` returns for it, if any.
+/// Builds a panel for each facet, with the reference line that `reference` returns for it, if any.
 fn figure(
     heading: Heading,
     facets: &[Facet],
@@ -110,7 +112,7 @@ fn figure(
     Figure { title, note, panels, highlights }
 }
 
-/// All loads, in order.
+/// Returns all loads in increasing order.
 fn loads(facets: &[Facet]) -> Vec<f64> {
     let series = facets.iter().flat_map(|facet| &facet.series);
     let mut loads: Vec<f64> = series.flat_map(|s| &s.points).map(|point| point.x).collect();
@@ -124,7 +126,7 @@ fn highest(facets: &[Facet]) -> f64 {
     series.flat_map(|s| &s.points).map(|point| point.max).fold(0.0, f64::max)
 }
 
-/// `10^power` seconds with a unit.
+/// Formats `10^power` seconds with a unit.
 fn duration(power: i32) -> String {
     match power {
         ..-3 => format!("{} µs", 10f64.powi(power + 6).round()),

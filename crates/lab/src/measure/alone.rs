@@ -1,4 +1,4 @@
-//! The core alone, without sockets, and with the thread's clock read around a batch.
+//! Measures the core alone, without sockets. The thread's clock is read before and after a batch.
 
 use std::hint::black_box;
 use std::time::Duration;
@@ -10,10 +10,10 @@ use super::script::{Passed, Side, Way};
 use super::subject::{State, Subject};
 use super::{empty_ns, thread_ns};
 
-/// Time between messages, in the core's time: 50,000 messages/s.
+/// Time between two messages, in the core's time: 50,000 messages/s.
 const STEP: Duration = Duration::from_micros(20);
 
-/// Number of empty batches; their median time is the time to read the clock.
+/// Number of empty batches. Their median time is the time to read the clock.
 const EMPTY: usize = 201;
 
 /// A server without sockets.
@@ -35,7 +35,7 @@ impl Alone {
         Ok(alone)
     }
 
-    /// Gives the core one message after the other, and lets it serve each.
+    /// Gives the core the messages one after the other, and lets it serve each.
     fn turn(&mut self, received: Vec<Received>) -> (f64, Vec<Transmit>) {
         let mut sent = Vec::with_capacity(2 * received.len());
         let begun = thread_ns();
@@ -79,8 +79,8 @@ impl Way for Alone {
     }
 }
 
-/// Two servers that get the same messages. One rejects what the other admits: the peers continue
-/// with the answers of the other, because otherwise there would be only INVITEs to reject.
+/// Two servers that get the same messages. One rejects what the other admits. The peers continue
+/// with the answers of the other one; otherwise there would be no messages to reject but INVITEs.
 pub(crate) struct Diverted<W> {
     pub refusing: W,
     pub admitting: Alone,
@@ -90,7 +90,7 @@ impl<W: Way> Way for Diverted<W> {
     fn pass(&mut self, from: Side, batch: &[Vec<u8>]) -> Result<Passed, String> {
         let passed = self.refusing.pass(from, batch)?;
         let admitted = self.admitting.pass(from, batch)?;
-        // Of the rejecting server only the rejections are used.
+        // Only the rejections of the rejecting server are used.
         let is_refusal = |(_, bytes): &(Side, Vec<u8>)| bytes.starts_with(b"SIP/2.0 503");
         let refusals = passed.sent.into_iter().filter(is_refusal);
         Ok(Passed { sent: admitted.sent.into_iter().chain(refusals).collect(), ..passed })

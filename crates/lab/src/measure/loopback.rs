@@ -1,8 +1,9 @@
-//! The whole cycle: from the socket by the core to the socket, driven as `tidegate run` drives it.
+//! Measures the whole cycle: from the socket through the core to the socket, driven as `tidegate
+//! run` drives it.
 //!
-//! A batch waits in the receive buffer while the server's thread is held, as at an overloaded
-//! server; then the thread is released, until nothing is left of the batch. Its processor time is
-//! that of the batch, less that of an empty batch.
+//! A batch waits in the receive buffer while the server's thread is held, as it would at an
+//! overloaded server. Then the thread is released until it has handled the whole batch. The CPU
+//! time of the batch is that of the thread, less that of an empty batch.
 
 use std::io;
 use std::net::SocketAddr;
@@ -18,46 +19,47 @@ use super::subject::{State, Subject};
 use super::{COALESCE, empty_ns, thread_ns};
 use crate::real::{CoreThread, Socket};
 
-/// The datagram that holds the server: a keep-alive, which its core never sees.
+/// The datagram that makes the server's thread stop: a keep-alive, which its core never gets.
 const HOLD: &[u8] = b"\r\n\r\n";
 
-/// Longest time for a batch. Loopback loses nothing while there is room.
+/// Longest time for a batch. Loopback loses nothing while there is room in the buffers.
 const BATCH_MAX: Duration = Duration::from_secs(5);
 
-/// Empty batches whose median time is subtracted.
+/// Number of empty batches. Their median time is subtracted.
 const EMPTY: usize = 21;
 
 /// A command to a held server.
 enum Command {
-    /// Pass a minute.
+    /// Let a minute pass in the core's time.
     Rest,
-    /// Process this many messages.
+    /// Process this number of messages.
     Go(usize),
 }
 
 /// A report of a server.
 enum Told {
-    /// It is held: its CPU time since its release, and the number of messages that it did not
-    /// admit.
+    /// The server is held. Contains its CPU time since its release, and the number of messages that
+    /// it did not admit.
     Held { ns: f64, refused: u64 },
-    /// It has nothing more to serve.
+    /// The server has nothing more to serve.
     Done,
 }
 
-/// A server that can be held.
+/// A server whose thread can be held.
 struct Held {
     core: Subject,
     commands: Receiver<Command>,
     told: Sender<Told>,
     begun_ns: u64,
-    /// Messages that are still to come; `None` once it has reported that it is done.
+    /// Number of messages that are still to come; `None` once the server has reported that it is
+    /// done.
     expected: Option<usize>,
 }
 
 impl Held {
     fn hold(&mut self) {
         let ns = (thread_ns() - self.begun_ns) as f64;
-        // The receiver is gone if the measuring has ended.
+        // The receiver no longer exists if the measurement has ended.
         let _ = self.told.send(Told::Held { ns, refused: self.core.take_refused() });
         while let Ok(command) = self.commands.recv() {
             match command {
@@ -120,7 +122,7 @@ impl Peer {
 
 /// A server on sockets of loopback.
 pub(crate) struct Loopback {
-    /// Dropped before the thread, which waits until it is closed.
+    /// This is dropped before the thread, which waits until the channel is closed.
     commands: Sender<Command>,
     told: Receiver<Told>,
     caller: Peer,
@@ -141,7 +143,7 @@ impl Loopback {
             caller: caller.group.local(),
             backend: backend.group.local(),
         };
-        // One command at a time, and its answer.
+        // There is one command at a time, followed by its answer.
         let ((commands, received), (telling, told)) = (bounded(4), bounded(4));
         let state = state.clone();
         let make = move |pool| Held {
@@ -169,7 +171,8 @@ impl Loopback {
         Ok(loopback)
     }
 
-    /// Holds the server. Returns its CPU time since its release, and the messages it did not admit.
+    /// Holds the server. Returns its CPU time since its release, and the number of messages that it
+    /// did not admit.
     fn hold(&self) -> Result<(f64, u64), String> {
         self.caller.send(self.parties.server, HOLD).map_err(|error| error.to_string())?;
         match self.hear()? {

@@ -1,6 +1,7 @@
-//! Messages of callers and back ends: requests as user agents write them, and their answers.
+//! Writes the messages of callers and back ends: requests as user agents write them, and their
+//! answers.
 //!
-//! A call is a number. All its texts follow from that number and from the received messages.
+//! A call is a number. All texts of a call follow from its number and from the received messages.
 
 use std::net::SocketAddr;
 
@@ -9,13 +10,13 @@ use std::net::SocketAddr;
 pub(crate) struct Parties {
     /// The server that is measured.
     pub server: SocketAddr,
-    /// Source of calls.
+    /// Source address of the calls.
     pub caller: SocketAddr,
-    /// Destination of calls.
+    /// Destination address of the calls.
     pub backend: SocketAddr,
 }
 
-/// An address of TEST-NET-1 (RFC 5737), to which the server does not relay.
+/// An address of TEST-NET-1 (RFC 5737). The server does not relay to it.
 const NOBODY: &str = "192.0.2.1:5060";
 
 const BODY: &str = "v=0\r\no=user1 53655765 2353687637 IN IP4 127.0.0.1\r\ns=-\r\n\
@@ -24,22 +25,22 @@ const BODY: &str = "v=0\r\no=user1 53655765 2353687637 IN IP4 127.0.0.1\r\ns=-\r
 /// The tag of callees.
 const CALLEE: &str = ";tag=callee";
 
-/// A request of a caller, before it is written.
+/// The parts of a caller's request before it is written.
 struct Request<'a> {
     method: &'a str,
     uri: String,
     call: u64,
     cseq: u32,
-    /// Parameters of To, and the text before them.
+    /// The value of To, with its parameters.
     to: String,
-    /// Route values, the first to be visited first.
+    /// Values of Route, in the order in which they are visited.
     routes: Vec<&'a str>,
     body: &'a str,
 }
 
 impl Parties {
-    /// Returns a request that starts something: to a target that the server's rules select, or to
-    /// an address to which the server does not relay.
+    /// Returns a request outside a call: if `good`, to a target that the server's rules select,
+    /// otherwise to an address to which the server does not relay.
     pub fn initial(&self, method: &str, call: u64, good: bool) -> Vec<u8> {
         let body = if method == "INVITE" { BODY } else { "" };
         self.write(&Request { body, ..self.request(method, call, self.uri(good)) })
@@ -58,8 +59,8 @@ impl Parties {
         self.write(&Request { to, ..self.request("ACK", number(&text), self.uri(good)) })
     }
 
-    /// Returns a request within the call that `answer`, a 200 as its caller got it, has set up (RFC
-    /// 3261 §12.2.1.1: to the Contact, by the Record-Route from its end).
+    /// Returns a request within the call that was set up by `answer`, a 200 as the caller got it
+    /// (RFC 3261 §12.2.1.1: it goes to the Contact, along the Record-Route from its end).
     pub fn within(&self, method: &str, answer: &[u8]) -> Vec<u8> {
         let text = text(answer);
         let mut routes: Vec<&str> = values(&text, "Record-Route").collect();
@@ -78,7 +79,8 @@ impl Parties {
         self.write(&Request { cseq, to: request.to.clone() + tag, ..request })
     }
 
-    /// Returns the answer of a back end to a request: the lines that RFC 3261 §8.2.6.2 has it copy.
+    /// Returns the answer of a back end to a request. It copies the lines that RFC 3261 §8.2.6.2
+    /// requires.
     pub fn response(&self, request: &[u8], status: &str) -> Vec<u8> {
         let text = text(request);
         let copied = ["Via", "From", "Call-ID", "CSeq", "Record-Route"];
@@ -120,7 +122,8 @@ impl Parties {
     fn write(&self, request: &Request<'_>) -> Vec<u8> {
         let Request { method, uri, call, cseq, to, routes, body } = request;
         let Self { caller, .. } = self;
-        // An ACK of a rejection and a CANCEL have the branch of their INVITE, any other its own.
+        // The ACK of a rejection and a CANCEL have the branch of their INVITE. Any other request
+        // has its own branch.
         let branch = match (*method, routes.is_empty()) {
             ("ACK", false) => "ack".to_owned(),
             _ => cseq.to_string(),

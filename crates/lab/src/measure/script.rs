@@ -1,4 +1,4 @@
-//! The messages played to a server, in batches of one kind, so that each kind can be timed.
+//! Plays messages to a server in batches of one kind, so that each kind can be timed.
 
 use super::messages::Parties;
 
@@ -12,7 +12,7 @@ pub enum Kind {
     Ringing,
     /// The 200 to the INVITE.
     Answer,
-    /// The ACK of that.
+    /// The ACK of the 200 to the INVITE.
     Ack,
     /// The BYE.
     Bye,
@@ -22,18 +22,18 @@ pub enum Kind {
     Cancel,
     /// A REGISTER.
     Register,
-    /// An OPTIONS, as an example of a request outside any call.
+    /// An OPTIONS, as an example of a request outside calls.
     Options,
     /// The ACK of a rejected INVITE.
     AckOfRefusal,
 }
 
 impl Kind {
-    /// The messages of a call.
+    /// The kinds of messages of a call.
     pub const CALL: [Self; 6] =
         [Self::Invite, Self::Ringing, Self::Answer, Self::Ack, Self::Bye, Self::ByeAnswer];
 
-    /// Returns its title for people.
+    /// Returns the title of the kind for people.
     pub fn title(self) -> &'static str {
         match self {
             Self::Invite => "INVITE",
@@ -50,26 +50,26 @@ impl Kind {
     }
 }
 
-/// The side of a server.
+/// A side of the server.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Side {
     Caller,
     Backend,
 }
 
-/// The result of a batch.
+/// The result of passing a batch.
 #[derive(Debug, Default)]
 pub(crate) struct Passed {
     /// CPU time of the server.
     pub ns: f64,
-    /// Messages that were not admitted.
+    /// Number of messages that were not admitted.
     pub refused: u64,
-    /// Packets sent, in no particular order, each once.
+    /// The packets sent, in no particular order. Each packet is contained once.
     pub sent: Vec<(Side, Vec<u8>)>,
 }
 
 impl Passed {
-    /// Returns the packets to one side that begin with this text.
+    /// Returns the packets to one side that begin with `beginning`.
     fn to(&self, side: Side, beginning: &str) -> impl Iterator<Item = &[u8]> {
         let begins = move |(to, bytes): &&(Side, Vec<u8>)| {
             *to == side && bytes.starts_with(beginning.as_bytes())
@@ -78,9 +78,9 @@ impl Passed {
     }
 }
 
-/// A way for messages to and from a server.
+/// A way to pass messages to and from a server.
 pub(crate) trait Way {
-    /// Passes a batch from one side, and takes the packets that the server sends for it.
+    /// Passes a batch from one side, and takes the packets that the server sends because of it.
     fn pass(&mut self, from: Side, batch: &[Vec<u8>]) -> Result<Passed, String>;
 
     /// Lets a minute pass, after which finished calls have left no state.
@@ -91,18 +91,18 @@ pub(crate) trait Way {
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Timed {
     pub kind: Kind,
-    /// Whether it goes to a served destination, in a known call.
+    /// Whether the messages go to a served destination or belong to a known call.
     pub good: bool,
     pub messages: usize,
     pub refused: u64,
-    /// CPU time of the whole batch.
+    /// CPU time of the server for the whole batch.
     pub ns: f64,
 }
 
 /// Plays batches of every kind.
 pub(crate) struct Script {
     parties: Parties,
-    /// Messages of a batch.
+    /// Number of messages in a batch.
     batch: usize,
     calls: u64,
     timed: Vec<Timed>,
@@ -122,7 +122,7 @@ impl Script {
         Ok(std::mem::take(&mut self.timed))
     }
 
-    /// Plays whole calls alone.
+    /// Plays whole calls only.
     pub fn calls(&mut self, way: &mut impl Way) -> Result<(), String> {
         let invites = self.numbered(|parties, call| parties.initial("INVITE", call, true));
         let passed = self.pass(way, Side::Caller, Kind::Invite, true, &invites)?;
@@ -149,7 +149,7 @@ impl Script {
         way.rest()
     }
 
-    /// Takes the batches that were passed since the last call.
+    /// Returns the batches that were passed since the last call of this function.
     pub fn take_timed(&mut self) -> Vec<Timed> {
         std::mem::take(&mut self.timed)
     }
@@ -225,7 +225,7 @@ impl Script {
         Ok(passed)
     }
 
-    /// Returns a message of each of the next calls.
+    /// Returns one message for each of the next calls.
     fn numbered(&mut self, message: impl Fn(&Parties, u64) -> Vec<u8>) -> Vec<Vec<u8>> {
         let first = self.calls;
         self.calls += self.batch as u64;
@@ -240,8 +240,8 @@ impl Script {
         answers.iter().map(|answer| self.parties.within(method, answer)).collect()
     }
 
-    /// Returns a packet for each message of the batch, or an error: a cost of fewer messages would
-    /// be wrong.
+    /// Returns a packet for each message of the batch. It is an error if some are missing: the cost
+    /// of fewer messages would be wrong.
     fn all<'a>(
         &self,
         packets: impl Iterator<Item = &'a [u8]>,

@@ -1,4 +1,4 @@
-//! The measured server, and how the state of its overload control is kept constant.
+//! The measured server. Its overload control is kept in one state.
 //!
 //! The law does not see the real load of the server, but a signal that makes it admit everything or
 //! nothing. The law itself, and its cost, are real.
@@ -17,35 +17,35 @@ use super::{pass_inputs, server, thread_ns};
 /// more.
 const REST: Duration = Duration::from_secs(64);
 
-/// Sockets of a shard: one for INVITEs, one for all other messages.
+/// Number of sockets of a shard: one for INVITEs, one for all other messages.
 const SOCKETS: usize = 2;
 
-/// A law that counts measurements in messages, as `[overload]` has it.
+/// A law that counts the messages between measurements, as `[overload]` configures it.
 #[derive(Clone, Debug)]
 pub(crate) struct Law {
-    /// `law = …`, and its parameters other than those here.
+    /// The name of the law, as in `law = …`.
     pub name: &'static str,
-    /// Messages between measurements.
+    /// Number of messages between two measurements.
     pub measure: u32,
-    /// Its other parameters, `name = value`, with commas between them.
+    /// The other parameters as `name = value`, separated by commas.
     pub params: &'static str,
 }
 
-/// The state of a server.
+/// The configuration of a server that determines its state.
 #[derive(Clone, Debug)]
 pub(crate) struct State {
     /// Whether it keeps transactions.
     pub mode: Mode,
-    /// Law; `None` for a server without control.
+    /// The law; `None` for a server without control.
     pub law: Option<Law>,
-    /// Messages between readings of the processor and the sockets; 0: never.
+    /// Number of messages between two readings of the processor and the sockets; 0 for no readings.
     pub reads_every: u32,
-    /// Treatment of rejected messages, if everything is rejected.
+    /// The way to reject messages, if everything is rejected; otherwise `None`.
     pub refuses: Option<Disposal>,
 }
 
 impl State {
-    /// The table `[overload]`.
+    /// Returns the table `[overload]`.
     fn overload(&self) -> String {
         let Some(Law { name, measure, params }) = &self.law else {
             return "law = \"none\"\n".to_owned();
@@ -65,7 +65,7 @@ impl State {
 /// A server in a fixed state.
 pub(crate) struct Subject {
     core: Server,
-    /// The time by which the core is ahead of the driver.
+    /// The time by which the core's clock is ahead of the driver's.
     ahead: Duration,
     last: Timestamp,
     /// Whether the law is shown a busy processor.
@@ -73,7 +73,7 @@ pub(crate) struct Subject {
     reads_every: u32,
     unread: u32,
     refused: u64,
-    /// The sockets read at a reading, as many as a shard has.
+    /// The sockets that are read at each reading, as many as a shard has.
     sockets: Vec<UdpSocket>,
 }
 
@@ -101,23 +101,23 @@ impl Subject {
         Ok(subject)
     }
 
-    /// Returns the messages that were not admitted since the last call.
+    /// Returns the number of messages that were not admitted since the last call.
     pub fn take_refused(&mut self) -> u64 {
         std::mem::take(&mut self.refused)
     }
 
-    /// Passes a minute.
+    /// Lets a minute pass in the core's time.
     pub fn rest(&mut self) {
         self.ahead += REST;
         let now = self.last + REST;
         self.tell(now);
         self.handle_timeout(now - self.ahead);
-        // The core tells when to call next; nothing is due until then.
+        // The core tells when it must be called next. Nothing is due before that.
         while self.poll_transmit().is_some() {}
     }
 
     /// Reports a processor load until the law behaves as intended. The law measures each second,
-    /// with any number of messages: these are keep-alives, which no server answers.
+    /// after any number of messages. The messages are keep-alives, which no server answers.
     fn settle(&mut self, parties: &Parties, pool: &Pool) {
         for _ in 0..8 {
             let now = self.last + Duration::from_secs(2);
@@ -136,8 +136,8 @@ impl Subject {
         self.core.on_load(now, Load { busy, cpu: busy, ..Load::default() });
     }
 
-    /// Reads the processor and the sockets as a driver does, and reports to the core; the values
-    /// read are discarded.
+    /// Reads the processor and the sockets as a driver does, and reports values to the core. The
+    /// values read are discarded.
     fn read(&mut self) {
         std::hint::black_box(thread_ns());
         for socket in &self.sockets {
@@ -153,14 +153,14 @@ impl Subject {
         input(&mut self.core, now);
     }
 
-    /// The core's time.
+    /// Returns the core's time for a time of the driver.
     fn at(&mut self, now: Timestamp) -> Timestamp {
         self.last = self.last.max(now + self.ahead);
         self.last
     }
 }
 
-// The time of each input is moved, so that time never goes back.
+// The time of each input is moved forward, so that time never goes back.
 #[deny(clippy::missing_trait_methods)]
 impl Core for Subject {
     fn offer(&mut self, now: Timestamp, received: Received) {

@@ -1,5 +1,5 @@
-//! Measures how far the deterministic and the random throttle deviate from their share, and the
-//! lengths of runs of rejections, beside the exact values.
+//! Measures how far the deterministic and the random throttle deviate from their share, and how
+//! long runs of rejections are. The exact values are shown beside them.
 //!
 //! The throttles are those of the gate (000 §3.4, 002 §2.4). Of n pieces in a row at a share f:
 //!
@@ -13,16 +13,16 @@ use serde::Serialize;
 use tidegate_control::{Allowance, Throttle, ThrottleKind};
 use tidegate_world::{Purpose, Seed, Timestamp};
 
-/// Shares that are admitted.
+/// The shares to admit.
 pub const FRACTIONS: [f64; 7] = [0.05, 0.1, 0.25, 1.0 / 3.0, 0.5, 0.75, 0.95];
 
-/// Pieces in a row in which the admitted ones are counted.
+/// Number of consecutive pieces among which the admitted ones are counted.
 pub const WINDOW: u32 = 100;
 
 /// The parameters of a measurement.
 #[derive(Clone, Copy, Debug)]
 pub struct Parameters {
-    /// Pieces of work for each share.
+    /// Number of pieces of work for each share.
     pub pieces: u32,
     /// Seed of the draws.
     pub seed: u64,
@@ -31,26 +31,26 @@ pub struct Parameters {
 /// The measured and the exact values of a throttle.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Row {
-    /// Its name.
+    /// Name of the throttle.
     pub dropper: &'static str,
-    /// Its share.
+    /// The share that it should admit.
     pub fraction: f64,
-    /// The share admitted.
+    /// The share that it admitted.
     pub admitted: f64,
-    /// Deviation of the number of admitted pieces among [`WINDOW`] in a row.
+    /// Deviation of the number of admitted pieces among [`WINDOW`] consecutive ones.
     pub deviation: Pair,
     /// Mean length of a run of rejections between two admitted pieces.
     pub run_mean: Pair,
-    /// The longest.
+    /// Length of the longest such run.
     pub run_longest: Pair,
 }
 
 /// A measured and an exact value.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 pub struct Pair {
-    /// Measured.
+    /// The measured value.
     pub measured: f64,
-    /// By the formula.
+    /// The value of the formula.
     pub exact: f64,
 }
 
@@ -85,12 +85,12 @@ fn row(parameters: &Parameters, kind: ThrottleKind, fraction: f64) -> Row {
 struct Seen {
     pieces: u32,
     admitted: u32,
-    /// Pieces admitted in the current window.
+    /// Number of pieces admitted in the current window.
     in_window: u32,
     windows: Vec<u32>,
-    /// Rejections since the last admitted piece; `None` before the first.
+    /// Number of rejections since the last admitted piece; `None` before the first.
     run: Option<u32>,
-    /// Lengths of runs between two admitted pieces.
+    /// Lengths of the runs of rejections between two admitted pieces.
     runs: Vec<u32>,
 }
 
@@ -111,14 +111,14 @@ impl Seen {
     }
 }
 
-/// Returns deviation, mean and longest run of `runs`.
+/// Returns the exact deviation, mean run, and longest of `runs` runs.
 fn exact(kind: ThrottleKind, fraction: f64, runs: usize) -> [f64; 3] {
     let n = f64::from(WINDOW);
     match kind {
         ThrottleKind::Deterministic => {
             let part = (n * fraction).fract();
             let gap = 1.0 / fraction;
-            // If most pieces are admitted, a run is one piece.
+            // If most pieces are admitted, a run is one piece long.
             let mean = if gap < 2.0 { 1.0 } else { gap - 1.0 };
             [(part * (1.0 - part)).sqrt(), mean, (gap.ceil() - 1.0).max(1.0)]
         }

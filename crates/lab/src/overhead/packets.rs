@@ -1,4 +1,5 @@
-//! Measures the additional cost of a message under a law that measures at an interval, at f = 1.
+//! Measures the additional cost of a message under a law that measures at intervals, while it
+//! admits everything (f = 1).
 //!
 //! Calls of six messages pass two servers in turn, one without control and one under the law. The
 //! difference is one value, so that changes of the machine affect both. The core alone is timed, as
@@ -17,14 +18,14 @@ use crate::measure::script::Script;
 use crate::measure::subject::{Law, State};
 use crate::spread::Spread;
 
-/// Messages between measurements, as in 000 §6.2.
+/// Numbers of messages between measurements, as in 000 §6.2.
 pub const EVERY: [u32; 8] = [1, 10, 100, 125, 250, 375, 500, 1000];
 
-/// Messages between readings when the driver reads: 2 ms at 50,000 messages/s.
+/// Number of messages between two readings when the driver reads: 2 ms at 50,000 messages/s.
 const READ_EVERY: u32 = 100;
 
-/// The laws of paper 000, set to admit everything: acceptance alone treats complete acceptance as
-/// an overload, unless that is its target.
+/// The laws of paper 000 with the parameters that make them admit everything. Without this
+/// parameter, `aro` would treat complete acceptance as an overload.
 const LAWS: [(&str, &str); 3] = [("occupancy", ""), ("aro", "alpha_targ = 1"), ("sired", "")];
 
 /// The parameters of a measurement.
@@ -32,27 +33,27 @@ const LAWS: [(&str, &str); 3] = [("occupancy", ""), ("aro", "alpha_targ = 1"), (
 pub struct Parameters {
     /// Mode of the server.
     pub mode: Mode,
-    /// Pairs of batches for each law and interval.
+    /// Number of pairs of batches for each law and interval.
     pub rounds: u32,
-    /// Calls of a batch.
+    /// Number of calls in a batch.
     pub calls: u32,
 }
 
-/// The times at which the processor and the sockets are read.
+/// When the processor and the sockets are read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Reading {
-    /// Read at each measurement, and not otherwise.
+    /// They are read at each measurement, and not otherwise.
     AtMeasurement,
-    /// Read by the driver every 2 ms, with a law and without.
+    /// They are read by the driver every 2 ms, with a law and without.
     ByDriver,
 }
 
 impl Reading {
-    /// Both.
+    /// Both ways to read.
     pub const ALL: [Self; 2] = [Self::AtMeasurement, Self::ByDriver];
 
-    /// Returns its title for people.
+    /// Returns the title of the way for people.
     pub fn title(self) -> &'static str {
         match self {
             Self::AtMeasurement => "at each measurement",
@@ -64,15 +65,15 @@ impl Reading {
 /// The cost of a law.
 #[derive(Clone, Debug, Serialize)]
 pub struct Row {
-    /// Its name.
+    /// Name of the law.
     pub law: &'static str,
-    /// Messages between measurements.
+    /// Number of messages between measurements.
     pub measure: u32,
-    /// Reader.
+    /// When the processor and the sockets are read.
     pub reading: Reading,
     /// CPU time of a message without control, in ns.
     pub none_ns: Spread,
-    /// Additional CPU time of a message under the law, in ns, by pairs.
+    /// Additional CPU time of a message under the law, in ns. Each pair of batches gives one value.
     pub more_ns: Spread,
 }
 
@@ -98,7 +99,7 @@ impl Bench {
         Ok(Self { server: Alone::new(&state, parties)?, script })
     }
 
-    /// Returns the CPU time of a message, in ns.
+    /// Plays one batch. Returns the CPU time of a message, in ns.
     fn play(&mut self) -> Result<f64, String> {
         self.script.calls(&mut self.server)?;
         let timed = self.script.take_timed();
@@ -110,7 +111,7 @@ impl Bench {
     }
 }
 
-/// Measures each law.
+/// Measures every law.
 ///
 /// # Errors
 /// When a server does not pass the calls.
@@ -134,10 +135,10 @@ pub fn measure(parameters: &Parameters) -> Result<Vec<Row>, String> {
         });
         let mut under = under.collect::<Result<Vec<_>, String>>()?;
         let mut pairs = vec![Vec::new(); settings.len()];
-        // The first pair of each warms up and is not counted.
+        // The first pair of batches warms up the caches and is not counted.
         for round in 0..=parameters.rounds {
             for (bench, pairs) in under.iter_mut().zip(&mut pairs) {
-                // The first server runs with colder caches.
+                // The server that runs first has colder caches.
                 let (without, with) = if round % 2 == 0 {
                     let without = none.play()?;
                     (without, bench.play()?)

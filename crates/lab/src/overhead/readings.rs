@@ -1,4 +1,4 @@
-//! Measures the error of the occupancy that a law sees, by its window and the resolution of the
+//! Measures the error of the occupancy that a law sees, for each window and each resolution of the
 //! clock.
 //!
 //! A thread serves packets that come by a Poisson process, each for the same CPU time. At every
@@ -14,38 +14,39 @@ use tidegate_world::{Purpose, Seed};
 
 use crate::measure::thread_ns;
 
-/// CPU time of a packet, and the mean interval: an occupancy of 0.7, and the 3,333 packets/s at
-/// which a jiffy of 10 ms in one interval reads as 3,333 %.
+/// CPU time of a packet, and the mean interval between packets. They give an occupancy of 0.7, and
+/// 3,333 packets/s, at which a jiffy of 10 ms in one interval reads as 3,333 %.
 const PACKET: Duration = Duration::from_micros(210);
 const INTERVAL: Duration = Duration::from_micros(300);
 
-/// The clocks: a jiffy of a kernel with 100 a second, one of a kernel with 250, and none.
+/// Resolutions of the clocks: a jiffy of a kernel with 100 jiffies a second, one of a kernel with
+/// 250, and an exact clock.
 const GRAINS: [(&str, u64); 3] = [("10 ms", 10_000_000), ("4 ms", 4_000_000), ("1 ns", 1)];
 
-/// k and measure: from the first try to the paper's experiments.
+/// k and measure of each window, from the paper's first try to its experiments.
 const WINDOWS: [(usize, usize); 6] = [(2, 1), (2, 10), (2, 125), (25, 1), (25, 10), (25, 125)];
 
 /// The parameters of a measurement.
 #[derive(Clone, Copy, Debug)]
 pub struct Parameters {
-    /// Packets.
+    /// Number of packets.
     pub packets: u32,
-    /// Seed of their arrivals.
+    /// Seed of the packets' arrivals.
     pub seed: u64,
 }
 
 /// The readings of a thread by several clocks.
 #[derive(Clone, Debug, Serialize)]
 pub struct Readings {
-    /// Its occupancy over the whole time, by the ns clock.
+    /// Its occupancy over the whole time, by the exact clock.
     pub occupancy: f64,
     /// Its intended occupancy.
     pub intended: f64,
-    /// Packets, and the seconds they took.
+    /// Number of packets.
     pub packets: usize,
-    /// See `packets`.
+    /// Time that the packets took, in seconds.
     pub seconds: f64,
-    /// A row for each clock and window that the packets fill.
+    /// One row for each clock and each window that the packets fill.
     pub rows: Vec<Row>,
 }
 
@@ -54,19 +55,19 @@ pub struct Readings {
 pub struct Row {
     /// Resolution of the clock.
     pub clock: &'static str,
-    /// Measurements in the window.
+    /// Number of measurements in the window.
     pub k: usize,
-    /// Packets between measurements.
+    /// Number of packets between measurements.
     pub measure: usize,
-    /// Readings.
+    /// Number of readings.
     pub readings: usize,
     /// Share of readings of 0.
     pub zero: f64,
     /// Share of readings above 1, which is impossible.
     pub above_one: f64,
-    /// The greatest.
+    /// The largest reading.
     pub max: f64,
-    /// Their mean.
+    /// The mean of the readings.
     pub mean: f64,
     /// Root mean square error against the occupancy over the whole time. The load itself varies, so
     /// an exact clock has an error too.
@@ -76,7 +77,7 @@ pub struct Row {
     pub of_grain: f64,
 }
 
-/// Both clocks at a packet's end, in ns.
+/// Both clocks at the end of a packet, in ns.
 #[derive(Clone, Copy, Debug, Default)]
 struct Moment {
     wall: u64,
@@ -135,7 +136,7 @@ fn of(moments: &[Moment]) -> Readings {
     }
 }
 
-/// Returns the readings by 000 §3.1, equation 1, at each measurement.
+/// Returns the occupancy by 000 §3.1, equation 1, at each measurement.
 fn readings(moments: &[Moment], grain: u64, k: usize, measure: usize) -> Vec<f64> {
     let window = (k - 1) * measure;
     let ends = (window..moments.len()).step_by(measure);
@@ -163,7 +164,8 @@ fn row(
         measure,
         readings: seen.len(),
         zero: part(|seen| *seen == 0.0),
-        // With the ns clock the two clocks are not read in the same instant.
+        // The exact clock is not read at the same instant as the wall clock, so slightly more than
+        // 1 is possible.
         above_one: part(|seen| *seen > 1.01),
         max: seen.iter().copied().fold(0.0, f64::max),
         mean: seen.iter().sum::<f64>() / count,

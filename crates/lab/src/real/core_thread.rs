@@ -1,4 +1,4 @@
-//! A core on a socket and a thread of its own.
+//! Runs a core on a socket and a thread of its own.
 
 use std::io;
 use std::net::{Ipv4Addr, SocketAddr};
@@ -33,20 +33,20 @@ impl Socket {
     }
 }
 
-/// The result of a core, and its cost.
+/// The result of a core, and what it cost.
 #[derive(Clone, Debug)]
 pub struct Done<S> {
-    /// Counts.
+    /// Counts of the core.
     pub stats: S,
     /// CPU time of its thread.
     pub cpu: Duration,
-    /// Time from its start to its end.
+    /// Time from the start of the thread to its end.
     pub wall: Duration,
-    /// Datagrams lost at its socket, or that could not be sent.
+    /// Number of datagrams lost at its socket, or that could not be sent.
     pub drops: u64,
 }
 
-/// A thread that drives a core. When dropped, it is stopped.
+/// A thread that drives a core. Dropping this stops the thread.
 pub(crate) struct CoreThread<S> {
     local: SocketAddr,
     stop: Stop,
@@ -54,8 +54,8 @@ pub(crate) struct CoreThread<S> {
 }
 
 impl<S: Send + 'static> CoreThread<S> {
-    /// Drives the core that `make` returns, in a new thread, until it is stopped. Wakes are
-    /// coalesced for up to `coalesce`.
+    /// Drives the core that `make` returns, in a new thread, until it is stopped. Wakes are delayed
+    /// by up to `coalesce`, so that one serves several timers.
     pub(crate) fn start<C: Core>(
         name: &str,
         socket: Socket,
@@ -69,7 +69,7 @@ impl<S: Send + 'static> CoreThread<S> {
         let run = move || {
             let began = socket.clock.now();
             let counters = Arc::new(Counters::default());
-            // The core is made on its thread.
+            // The core is created on its own thread.
             let pool = Pool::new();
             let mut drive = Drive::new(Shard {
                 clock: socket.clock,
@@ -85,7 +85,7 @@ impl<S: Send + 'static> CoreThread<S> {
             let cpu = clock_gettime(ClockId::ThreadCPUTime);
             Ok(Done {
                 stats: stats(core),
-                // The clock counts from zero: neither field is negative.
+                // The clock counts from zero, so neither field is negative.
                 cpu: Duration::new(cpu.tv_sec as u64, cpu.tv_nsec as u32),
                 wall: socket.clock.now().since(began),
                 drops: counters.overflow.get() + counters.send_dropped(),
@@ -95,7 +95,7 @@ impl<S: Send + 'static> CoreThread<S> {
         Ok(Self { local, stop, thread: Some(thread) })
     }
 
-    /// Returns its address.
+    /// Returns the address of the socket.
     pub(crate) fn local(&self) -> SocketAddr {
         self.local
     }

@@ -1,4 +1,4 @@
-//! A Tidegate as a child process.
+//! Runs a Tidegate as a child process.
 
 use std::collections::VecDeque;
 use std::fs;
@@ -14,23 +14,23 @@ use std::time::{Duration, Instant};
 use crossbeam_channel::{RecvTimeoutError, Sender, bounded};
 use rustix::process::{Pid, Signal, kill_process};
 
-/// Longest time until it is ready.
+/// Longest time from the start until it is ready.
 const READY_MAX: Duration = Duration::from_secs(10);
 
-/// Longest time to end after a request.
+/// Longest time from a request to stop until its end.
 const END_MAX: Duration = Duration::from_secs(5);
 
-/// Lines of its standard error that are kept.
+/// Number of lines of its standard error that are kept.
 const LINES_MAX: usize = 20;
 
-/// The longest status in bytes.
+/// Maximum length of a status in bytes.
 const STATUS_MAX: u64 = 1 << 20;
 
 /// The content of `/status`.
 pub type Status = serde_json::Value;
 
-/// A running `tidegate run`. When dropped, it is killed; the kernel also kills it when the thread
-/// that started it ends.
+/// A running `tidegate run`. Dropping this kills it; the kernel also kills it when the thread that
+/// started it ends.
 pub struct Tidegate {
     child: Child,
     address: SocketAddr,
@@ -39,10 +39,10 @@ pub struct Tidegate {
     said: Said,
 }
 
-/// The end of its standard error.
+/// The last lines of its standard error.
 type Said = Arc<Mutex<VecDeque<String>>>;
 
-/// Its addresses.
+/// The addresses at which it can be reached.
 struct Reached {
     address: SocketAddr,
     admin: String,
@@ -60,7 +60,7 @@ impl Tidegate {
         let mut child = Command::new(program)
             .args(["run".as_ref(), "--config".as_ref(), file.as_os_str()])
             .args(["--end-with", &std::process::id().to_string()])
-            // Ctrl-C is for the parent, which then stops the server.
+            // Ctrl-C is meant for the parent, which then stops the server.
             .process_group(0)
             .stdin(Stdio::null())
             .stdout(Stdio::null())
@@ -83,7 +83,7 @@ impl Tidegate {
                 Ok(Self { child, address, admin, agent, said })
             }
             Err(why) => {
-                // It has ended, or will end soon.
+                // The process has ended, or will end soon.
                 let _ = child.kill();
                 let _ = child.wait();
                 let what = match why {
@@ -95,12 +95,12 @@ impl Tidegate {
         }
     }
 
-    /// Returns its address for calls.
+    /// Returns the address to which calls are sent.
     pub fn address(&self) -> SocketAddr {
         self.address
     }
 
-    /// Returns its status.
+    /// Returns the status that it reports.
     ///
     /// # Errors
     /// When it does not answer.
@@ -112,7 +112,8 @@ impl Tidegate {
         serde_json::from_str(&text).map_err(io::Error::other)
     }
 
-    /// Returns its CPU time: `/proc/PID/schedstat` of each of its threads, exact to the ns.
+    /// Returns the CPU time of the process: from `/proc/PID/schedstat` of each of its threads,
+    /// exact to the ns.
     ///
     /// # Errors
     /// When it has ended.
@@ -126,12 +127,12 @@ impl Tidegate {
         Ok(total)
     }
 
-    /// Stops it, and waits for its end; after 5 s it is killed.
+    /// Stops the process, and waits for its end. After 5 s it is killed.
     ///
     /// # Errors
     /// When it cannot be waited for.
     pub fn stop(mut self) -> io::Result<ExitStatus> {
-        // A second signal ends the drain: open calls are of no interest.
+        // The second signal ends the wait for open calls, which do not matter here.
         for _ in 0..2 {
             self.signal(Signal::TERM);
             thread::sleep(Duration::from_millis(20));
@@ -147,7 +148,7 @@ impl Tidegate {
         self.child.wait()
     }
 
-    /// Kills it at once.
+    /// Kills the process at once.
     ///
     /// # Errors
     /// When it cannot be waited for.
@@ -156,12 +157,12 @@ impl Tidegate {
         self.child.wait().map(|_| ())
     }
 
-    /// Stops or continues its process.
+    /// Stops or continues the process.
     pub fn stall(&self, stalled: bool) {
         self.signal(if stalled { Signal::STOP } else { Signal::CONT });
     }
 
-    /// Returns the end of its standard error.
+    /// Returns the last lines of its standard error.
     pub fn said(&self) -> String {
         told(&self.said)
     }
@@ -169,7 +170,7 @@ impl Tidegate {
     fn signal(&self, signal: Signal) {
         let pid = i32::try_from(self.child.id()).ok().and_then(Pid::from_raw);
         if let Some(pid) = pid {
-            // It may have just ended.
+            // The process may have just ended.
             let _ = kill_process(pid, signal);
         }
     }
@@ -177,13 +178,13 @@ impl Tidegate {
 
 impl Drop for Tidegate {
     fn drop(&mut self) {
-        // Nothing is left to do if it has ended already.
+        // There is nothing to do if the process has ended already.
         let _ = self.child.kill();
         let _ = self.child.wait();
     }
 }
 
-/// Reads a Tidegate's standard error, keeps the end of it, and reports its addresses.
+/// Reads the standard error of a Tidegate, keeps its last lines, and reports the addresses in it.
 fn listen(stderr: ChildStderr, said: &Said, ready: &Sender<Reached>) {
     let (mut address, mut admin) = (None, None);
     let mut waiting = Some(ready);

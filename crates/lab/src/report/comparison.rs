@@ -1,5 +1,4 @@
-//! Compares simulated time with real sockets: the difference between simulated and measured
-//! results.
+//! Compares simulated time with real sockets.
 
 use std::collections::BTreeMap;
 use std::fmt::Write;
@@ -20,9 +19,9 @@ use crate::worlds::Kind;
 pub struct Comparison {
     /// The scenario's name.
     pub name: String,
-    /// The subject, in one line.
+    /// The subject of the scenario, in one line.
     pub title: String,
-    /// A row for each variant and set of conditions that was run in both.
+    /// One row for each variant and set of conditions that was run in both worlds.
     pub rows: Vec<Compared>,
     /// The rows of both worlds, for figures.
     both: Vec<(Row, Row)>,
@@ -30,7 +29,7 @@ pub struct Comparison {
     deadline_ms: Option<f64>,
 }
 
-/// One variant under one set of conditions in both worlds. Medians of the runs.
+/// One variant under one set of conditions in both worlds. Values are medians of the runs.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Compared {
     /// The variant's name.
@@ -41,33 +40,34 @@ pub struct Compared {
     pub load: f64,
     /// Goodput as a part of the capacity.
     pub goodput: Pair,
-    /// Set-up delay that 1 % of the calls exceeded; `None` if no call was set up in a world.
+    /// Set-up delay that 1 % of the calls exceeded; `None` if in one of the worlds no call was set
+    /// up.
     pub p99_ms: Option<Pair>,
 }
 
 /// One quantity in both worlds.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Pair {
-    /// In simulated time.
+    /// The value in simulated time.
     pub sim: f64,
-    /// On real sockets.
+    /// The value on real sockets.
     pub real: f64,
 }
 
 impl Pair {
-    /// The excess of simulated time.
+    /// Returns by how much the value in simulated time is larger.
     pub fn error(self) -> f64 {
         self.sim - self.real
     }
 
-    /// The difference as a fraction of the measured value; `None` if that is 0.
+    /// Returns this difference as a fraction of the measured value, or `None` if that is 0.
     pub fn relative_error(self) -> Option<f64> {
         (self.real != 0.0).then(|| self.error() / self.real)
     }
 }
 
 impl Comparison {
-    /// Pairs the rows of both worlds; `None` if `experiment` was run in one only.
+    /// Pairs the rows of both worlds. Returns `None` if `experiment` was run in one world only.
     pub fn of(experiment: &Experiment) -> Option<Self> {
         let source = |world| experiment.sources.iter().find(|source| source.world == world);
         let (sim, real) = (source(Kind::Sim)?, source(Kind::Real)?);
@@ -85,8 +85,8 @@ impl Comparison {
         })
     }
 
-    /// The comparison as a table for a terminal, with a line each for the errors of goodput and
-    /// delay.
+    /// Returns the comparison as a table for a terminal, followed by one line for the errors of
+    /// goodput and one for those of delay.
     pub fn text(&self) -> String {
         let mut table = Table::new();
         table.load_style(NOTHING.header_separator(LineStyle::none().fill('─').junction('─')));
@@ -120,7 +120,7 @@ impl Comparison {
         text
     }
 
-    /// The errors of goodput and of delay, a line each.
+    /// Returns a line for the errors of goodput, and one for those of delay.
     pub fn verdict(&self) -> Vec<String> {
         let goodput: Vec<(f64, &Compared)> =
             self.rows.iter().map(|row| (row.goodput.error().abs(), row)).collect();
@@ -146,7 +146,8 @@ impl Comparison {
         .collect()
     }
 
-    /// Both worlds in a figure for goodput and one for delay, with the names of their files.
+    /// Returns a figure of goodput and one of delay, each with both worlds and the name of its
+    /// file.
     pub fn figures(&self) -> Vec<(&'static str, Figure)> {
         let heading = |what: &str| Heading {
             title: format!("{}: {what}", self.title),
@@ -169,7 +170,8 @@ impl Comparison {
         ]
     }
 
-    /// A panel for each way to meet overload, with each series twice: simulated, then real.
+    /// Returns a panel for each way to treat overload, with each series twice: simulated, then
+    /// real.
     fn facets(&self, value: fn(&Row) -> Option<Spread>, factor: f64) -> Vec<Facet> {
         let mut facets = Vec::new();
         for rows in self.panels().values() {
@@ -217,8 +219,8 @@ impl Comparison {
 }
 
 impl Compared {
-    /// The cells of the table: variant, swept conditions, load; goodput simulated, real and the
-    /// error; delay simulated, real and the error.
+    /// Returns the cells of a line of the table: variant, swept conditions, load; goodput
+    /// simulated, real and the error; delay simulated, real and the error.
     pub fn cells(&self) -> Vec<String> {
         let mut cells = vec![self.variant.clone(), swept(&self.swept), self.load.to_string()];
         let Pair { sim, real } = self.goodput;
@@ -241,7 +243,7 @@ impl Compared {
     }
 }
 
-/// Pairs the rows of the same variant, load and conditions.
+/// Pairs the rows that have the same variant, load and conditions.
 fn paired(sim: &Source, real: &Source) -> Vec<(Row, Row)> {
     let counterpart = |row: &Row| {
         let alike = |other: &&Row| {
@@ -263,7 +265,7 @@ fn compared((sim, real): &(Row, Row)) -> Compared {
     }
 }
 
-/// The lines of the second world of each name are dashed.
+/// Makes the lines of the second world dashed: the second line of each name.
 fn marked(mut figure: Figure) -> Figure {
     for panel in &mut figure.panels {
         let measured = panel.lines.iter_mut().filter(|line| line.stroke == Stroke::Measured);
@@ -272,7 +274,7 @@ fn marked(mut figure: Figure) -> Figure {
     figure
 }
 
-/// The height at `x` of a line through `corners`, which are by increasing `x`.
+/// Returns the height at `x` of a line through `corners`, which are in the order of increasing `x`.
 fn between(corners: &[(f64, f64)], x: f64) -> f64 {
     let right = corners.partition_point(|corner| corner.0 < x).clamp(1, corners.len() - 1);
     let ((x0, y0), (x1, y1)) = (corners[right - 1], corners[right]);
@@ -286,7 +288,7 @@ fn panel(row: &Row) -> String {
     }
 }
 
-/// `queue_max 300, t1_ms 500`
+/// Formats the swept conditions, as in `queue_max 300, t1_ms 500`.
 fn swept(swept: &Swept) -> String {
     let words: Vec<String> = swept.iter().map(|(name, value)| format!("{name} {value}")).collect();
     words.join(", ")

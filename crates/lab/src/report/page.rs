@@ -1,4 +1,4 @@
-//! The page: a template, its tables, and the data of its charts.
+//! Writes the page: a template, its tables, and the data of its charts.
 
 use minijinja::value::Serde;
 use minijinja::{AutoEscape, Environment, Value};
@@ -27,7 +27,7 @@ const SCRIPTS: [&str; 9] = [
     include_str!("../../assets/report.js"),
 ];
 
-/// `report` as an HTML document.
+/// Returns `report` as an HTML document.
 pub fn html(report: &Report) -> String {
     render(Page {
         experiments: report.experiments.iter().map(Part::of).collect(),
@@ -36,7 +36,7 @@ pub fn html(report: &Report) -> String {
     })
 }
 
-/// `overview` as an HTML document.
+/// Returns `overview` as an HTML document.
 pub(crate) fn overview(overview: &Overview) -> String {
     let Overview { name, title, facts, notes, figures, sections } = overview;
     let overview = OverviewPart {
@@ -57,8 +57,8 @@ fn render(page: Page<'_>) -> String {
     page.expect("the template names what it is given")
 }
 
-/// `data` as JSON that cannot end its HTML element, whatever its texts contain. Outside of texts
-/// JSON has no `<`.
+/// Returns `data` as JSON that cannot end its HTML element, whatever its texts contain. Outside of
+/// texts JSON has no `<`.
 fn island(data: &Data) -> String {
     let json = serde_json::to_string(data).expect("its keys are texts");
     json.replace('<', "\\u003c")
@@ -69,7 +69,7 @@ fn title(report: &Report) -> String {
     titles.join(" · ")
 }
 
-/// The colours of figures, in the syntax of CSS.
+/// Returns the colours of figures, in the syntax of CSS.
 fn palette() -> Vec<String> {
     let css = |(red, green, blue)| format!("#{red:02x}{green:02x}{blue:02x}");
     highlight::palette().map(css).collect()
@@ -90,7 +90,7 @@ struct Page<'a> {
 }
 
 impl Page<'_> {
-    /// A page without content.
+    /// Creates a page without content.
     fn new(title: String) -> Self {
         Self {
             title,
@@ -112,9 +112,9 @@ struct OverviewPart<'a> {
     name: &'a str,
     facts: &'a [(&'static str, String)],
     notes: &'a [String],
-    /// As SVG documents.
+    /// Figures as SVG documents.
     figures: Vec<String>,
-    /// Title, caption and table.
+    /// Title, caption and table of each section.
     sections: Vec<(&'a str, &'a str, &'a Table)>,
 }
 
@@ -131,7 +131,7 @@ struct Part {
     texts: Vec<Text>,
 }
 
-/// The origin of results.
+/// The origin of the results.
 #[derive(Serialize)]
 struct Facts {
     label: String,
@@ -222,11 +222,11 @@ struct Data {
 #[derive(Serialize)]
 struct Drawn {
     deadline_ms: Option<f64>,
-    /// The highlighted curves with their slots in the palette.
+    /// The highlighted curves, each with the index of its colour in the palette.
     slots: Vec<(String, usize)>,
     sources: Vec<DrawnSource>,
     bounds: Vec<Bound>,
-    /// Number of runs whose values over time did not fit.
+    /// Number of runs whose values over time are left out because there was no room.
     left_out: usize,
 }
 
@@ -245,14 +245,14 @@ struct Bound {
     corners: Vec<(f64, f64)>,
 }
 
-/// A run over time.
+/// The values of a run over time.
 #[derive(Serialize)]
 struct Run {
     variant: String,
     swept: Swept,
     repetition: u32,
     seed: u64,
-    /// Moments, which most series have in common.
+    /// Lists of times. Most series of a run share one.
     times: Vec<Vec<f64>>,
     series: Vec<DrawnSeries>,
 }
@@ -262,7 +262,7 @@ struct Run {
 struct DrawnSeries {
     node: String,
     quantity: String,
-    /// The index of the list of times of its values, among those of the run.
+    /// The index of the list of times of its values, among the lists of the run.
     times: usize,
     values: Vec<f64>,
 }
@@ -294,7 +294,7 @@ impl Drawn {
     }
 }
 
-/// The runs that have a timeline, while there is `room` for values.
+/// Returns the runs that have a timeline, while there is `room` for values.
 fn runs(source: &Source, room: &mut usize, left_out: &mut usize) -> Vec<Run> {
     let mut runs = Vec::new();
     for (point, folder) in source.runs() {

@@ -9,9 +9,9 @@ use serde::{Deserialize, Serialize};
 
 use crate::worlds::Kind;
 
-/// The name of the file.
+/// Name of the file of results.
 const RESULTS: &str = "results.json";
-/// The scenario that was run.
+/// Name of the file of the scenario that was run.
 const SCENARIO: &str = "scenario.toml";
 
 /// The results in a folder, without the parts that no report shows.
@@ -20,44 +20,44 @@ pub struct Results {
     /// The folder of the results.
     #[serde(skip)]
     pub folder: PathBuf,
-    /// The scenario's file; empty if it is missing.
+    /// Content of the scenario's file; empty if the file is missing.
     #[serde(skip)]
     pub text: String,
     /// The scenario's name.
     pub scenario: String,
-    /// The subject, in one line.
+    /// The subject of the scenario, in one line.
     pub title: String,
     /// Seed of the first run.
     pub seed: u64,
-    /// The code that ran.
+    /// The program that ran.
     pub program: String,
-    /// The machine it ran on, if that matters.
+    /// The machine on which it ran, if that matters.
     #[serde(default)]
     pub machine: Option<Machine>,
-    /// Calls/s that keep the emulated processor busy.
+    /// The rate in calls/s that keeps the emulated processor fully busy.
     pub capacity_cps: f64,
     /// The cost of a whole call, in seconds.
     pub call_s: f64,
     /// Set-up delay up to which a call counts as goodput, in ms.
     #[serde(default)]
     pub deadline_ms: Option<f64>,
-    /// The world of rows and points that name none; real sockets if absent.
+    /// The world of rows and runs that name no world; real sockets if absent.
     pub world: Option<Kind>,
-    /// A row for each variant and set of conditions.
+    /// One row for each variant and set of conditions.
     pub rows: Vec<Row>,
     /// The expectations of the scenario.
     pub conditions: Vec<Condition>,
-    /// Every run.
+    /// All runs.
     #[serde(default)]
     pub points: Vec<Point>,
 }
 
-/// The machine something was measured on.
+/// The machine on which something was measured.
 #[derive(Clone, Debug, Deserialize)]
 pub struct Machine {
     /// Model name of the processor.
     pub processor: String,
-    /// Cores that the process could use.
+    /// Number of cores that the process could use.
     pub cores: usize,
     /// The version of Linux.
     pub kernel: String,
@@ -73,9 +73,9 @@ pub struct Row {
     pub world: Option<Kind>,
     /// The variant's name.
     pub variant: String,
-    /// Its name among the variants that decide and queue in the same way.
+    /// The variant's name among those that decide and queue in the same way.
     pub label: String,
-    /// Its way to decide and queue: there is one panel for each way.
+    /// The variant's way to decide and queue. Each way has its own panel.
     pub panel: String,
     /// The swept conditions except the load.
     pub swept: Swept,
@@ -83,29 +83,29 @@ pub struct Row {
     pub load: f64,
     /// The greatest possible goodput at that load, as a fraction of the capacity.
     pub bound: f64,
-    /// Runs.
+    /// Number of runs.
     pub runs: usize,
-    /// As a part of the capacity.
+    /// Goodput as a part of the capacity.
     pub goodput: Spread,
-    /// As a part of the bound.
+    /// Goodput as a part of the bound.
     pub goodput_of_bound: Option<Spread>,
-    /// INVITEs sent again for each sent first.
+    /// Number of INVITEs retransmitted per INVITE first sent.
     pub retransmission_ratio: Spread,
-    /// The part of the calls that was refused.
+    /// The part of the calls that was rejected.
     pub refused: Spread,
     /// Median set-up delay.
     pub p50_ms: Option<Spread>,
     /// Set-up delay that 1 % of the calls exceeded.
     pub p99_ms: Option<Spread>,
-    /// Seconds from the end of the overload until goodput was back.
+    /// Seconds from the end of the overload until the goodput had recovered.
     pub recovery_s: Option<Spread>,
-    /// Use of a core by the busiest thread of the generator.
+    /// The part of a core that the busiest thread of the generator used.
     #[serde(default)]
     pub generator_load: f64,
-    /// Datagrams that the generator lost.
+    /// Number of datagrams that the generator lost.
     #[serde(default)]
     pub drops: u64,
-    /// Runs in which the generator could not offer the requested load.
+    /// Number of runs in which the generator could not offer the requested load.
     #[serde(default)]
     pub too_slow: usize,
 }
@@ -113,13 +113,13 @@ pub struct Row {
 /// Several measurements of one quantity.
 #[derive(Clone, Copy, Debug, PartialEq, Deserialize, Serialize)]
 pub struct Spread {
-    /// The least.
+    /// The smallest value.
     pub min: f64,
     /// The median.
     pub median: f64,
-    /// The greatest.
+    /// The largest value.
     pub max: f64,
-    /// Where the mean lies with a confidence of 95 %.
+    /// The interval that contains the mean with a confidence of 95 %.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub ci95: Option<[f64; 2]>,
 }
@@ -140,17 +140,17 @@ pub struct Point {
     pub world: Option<Kind>,
     /// The variant's name.
     pub variant: String,
-    /// The swept conditions, the load included.
+    /// The swept conditions, including the load.
     pub swept: Swept,
     /// The number of the run among those that differ only in their seed, from 1.
     pub repetition: u32,
-    /// Its seed.
+    /// Seed of the run.
     pub seed: u64,
-    /// Its folder below that of the results.
+    /// Folder of the run, below that of the results.
     pub folder: PathBuf,
 }
 
-/// Why a folder of results cannot be shown.
+/// The reason why a folder of results cannot be shown.
 #[derive(Debug)]
 pub struct Unreadable {
     file: PathBuf,
@@ -166,7 +166,7 @@ impl fmt::Display for Unreadable {
 impl std::error::Error for Unreadable {}
 
 impl Spread {
-    /// The median of `values`; `None` if there are none.
+    /// Returns the median of `values`, or `None` if there are none.
     pub fn median_of(values: impl IntoIterator<Item = f64>) -> Option<f64> {
         crate::summary::Spread::of(values).map(|spread| spread.median)
     }
@@ -187,7 +187,7 @@ impl Results {
         Ok(Self { folder: folder.to_owned(), text, ..results })
     }
 
-    /// The worlds that have results, simulated time first.
+    /// Returns the worlds that have results, simulated time first.
     pub fn worlds(&self) -> Vec<Kind> {
         let mut worlds: Vec<Kind> = self.rows.iter().map(|row| self.world_of(row.world)).collect();
         worlds.sort_unstable();
@@ -195,12 +195,12 @@ impl Results {
         worlds
     }
 
-    /// The rows of one world.
+    /// Returns the rows of one world.
     pub fn rows_in(&self, world: Kind) -> impl Iterator<Item = &Row> {
         self.rows.iter().filter(move |row| self.world_of(row.world) == world)
     }
 
-    /// The runs in one world.
+    /// Returns the runs in one world.
     pub fn points_in(&self, world: Kind) -> impl Iterator<Item = &Point> {
         self.points.iter().filter(move |point| self.world_of(point.world) == world)
     }
@@ -210,9 +210,9 @@ impl Results {
     }
 }
 
-/// The greatest possible goodput by load, as corners of a polygonal line from load 0 to `last`: the
-/// whole load up to the capacity; beyond it, less, because the other calls have to be rejected.
-/// `rows` are of one panel.
+/// Returns the greatest possible goodput by load, as corners of a polygonal line from load 0 to
+/// `last`. Up to the capacity it is the whole load. Beyond the capacity it is less, because the
+/// other calls have to be rejected. `rows` must be those of one panel.
 pub fn bound<'a>(rows: impl IntoIterator<Item = &'a Row>, last: f64) -> Vec<(f64, f64)> {
     // The bound beyond the capacity is (1 - load·ρ) / (1 - ρ), so any row with such a load
     // determines ρ.

@@ -1,4 +1,4 @@
-//! Differences as text.
+//! Formats differences.
 
 /// Returns a difference with its sign, `+0.03` or `-4`, or without a sign if it rounds to 0.
 pub fn with_sign(value: f64, digits: usize) -> String {

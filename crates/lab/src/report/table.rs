@@ -1,4 +1,4 @@
-//! Tables of a page, cell by cell.
+//! Builds the tables of a page, cell by cell.
 
 use serde::Serialize;
 
@@ -17,7 +17,7 @@ pub(crate) struct Table {
 #[derive(Serialize)]
 pub(crate) struct Column {
     title: String,
-    /// The meaning, in a sentence; may be empty.
+    /// The meaning of the column, in a sentence; may be empty.
     meaning: &'static str,
     numeric: bool,
 }
@@ -25,7 +25,7 @@ pub(crate) struct Column {
 #[derive(Serialize, Default)]
 pub(crate) struct Cell {
     text: String,
-    /// Beneath, in small letters; may be empty.
+    /// Text below the value in small letters; may be empty.
     spread: String,
     /// The sort key, if it is not the text.
     order: Option<f64>,
@@ -40,8 +40,8 @@ fn number(title: &str, meaning: &'static str) -> Column {
 }
 
 impl Table {
-    /// A table of numbers, with a named row for each of `body` and a column for each of `head`, which is a
-    /// title with its meaning.
+    /// Returns a table of numbers. It has a named row for each of `body`, and a column for each of
+    /// `head`, which is a title with its meaning.
     pub(crate) fn by_row(
         rows: &str,
         head: impl IntoIterator<Item = (String, &'static str)>,
@@ -57,7 +57,8 @@ impl Table {
 }
 
 impl Cell {
-    /// Mean with a mark, over its interval of 95 %, each times `factor`.
+    /// Returns a cell with the mean and a mark, above the 95 % interval of the mean. Each number is
+    /// multiplied by `factor`.
     pub(crate) fn mean(
         spread: Option<crate::spread::Spread>,
         factor: f64,
@@ -88,7 +89,8 @@ impl Cell {
         Self { text: value.to_string(), order: Some(value), ..Self::default() }
     }
 
-    /// Median over the least and the greatest, each times `factor`.
+    /// Returns a cell with the median, above the minimum and the maximum. Each number is multiplied
+    /// by `factor`.
     fn spread(spread: Option<Spread>, factor: f64, digits: usize) -> Self {
         let Some(Spread { min, median, max, ci95 }) = spread else { return Self::text("–") };
         let shown = |value: f64| format!("{:.digits$}", value * factor);
@@ -104,7 +106,7 @@ impl Cell {
     }
 }
 
-/// Every row of every source.
+/// Returns a table with every row of every source.
 pub(super) fn results(experiment: &Experiment) -> Table {
     let rows = || experiment.rows();
     let several = experiment.sources.len() > 1;
@@ -169,7 +171,7 @@ fn generator(row: &Row) -> Cell {
     Cell { spread: slow, ..Cell::number(row.generator_load * 100.0, 0) }
 }
 
-/// Simulated time beside real sockets.
+/// Returns a table of simulated time beside real sockets.
 pub(super) fn comparison(comparison: &Comparison) -> Table {
     let mut head = vec![text("variant")];
     head.extend(swept(comparison.rows.iter().map(|row| &row.swept)));
@@ -203,7 +205,7 @@ fn signed(value: Option<f64>, digits: usize) -> Cell {
     Cell { text: with_sign(value, digits), order: Some(value), ..Cell::default() }
 }
 
-/// A column for each swept condition; all rows have the same conditions.
+/// Returns a column for each swept condition. All rows have the same conditions.
 fn swept<'a>(mut rows: impl Iterator<Item = &'a Swept>) -> Vec<Column> {
     let names = rows.next().into_iter().flat_map(|swept| swept.keys());
     names.map(|name| number(name, "a swept condition, as the scenario names it")).collect()

@@ -6,23 +6,24 @@ use std::path::Path;
 
 use serde::Deserialize;
 
-/// The name of the file.
+/// Name of the file.
 const TIMELINE: &str = "timeline.csv";
 
-/// Lines of a file that are read: more than a run writes.
+/// Maximum number of lines that are read of a file: more than a run writes.
 const LINES_MAX: usize = 4_000_000;
 
-/// Samples of a series that are shown; more are averaged, since a screen has no more columns.
+/// Maximum number of samples of a series that are shown. Neighbours of longer series are averaged,
+/// since a screen has no more columns.
 pub const SAMPLES_MAX: usize = 500;
 
 /// One quantity of one node over time.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Series {
-    /// The node.
+    /// Name of the node.
     pub node: String,
     /// The quantity with its unit.
     pub quantity: String,
-    /// Seconds since the run began, increasing.
+    /// Seconds since the start of the run, in increasing order.
     pub t_s: Vec<f64>,
     /// The values at these times.
     pub values: Vec<f64>,
@@ -36,8 +37,8 @@ struct Sample {
     value: f64,
 }
 
-/// The series in the folder of a run, in the order of their first samples; none if there is no
-/// file.
+/// Returns the series in the folder of a run, in the order of their first samples. If there is no
+/// file, there are none.
 pub fn read(folder: &Path) -> Vec<Series> {
     let Ok(reader) = csv::Reader::from_path(folder.join(TIMELINE)) else { return Vec::new() };
     let samples = reader.into_deserialize().take(LINES_MAX).filter_map(Result::ok);
@@ -61,7 +62,7 @@ pub fn read(folder: &Path) -> Vec<Series> {
     series.collect()
 }
 
-/// `samples`, or the means of so many neighbours that no more than [`SAMPLES_MAX`] remain.
+/// Returns `samples`, or means of so many neighbours that no more than [`SAMPLES_MAX`] remain.
 fn thinned(samples: &[(f64, f64)]) -> impl Iterator<Item = (f64, f64)> {
     let together = samples.len().div_ceil(SAMPLES_MAX).max(1);
     samples.chunks(together).map(|chunk| {
@@ -71,7 +72,7 @@ fn thinned(samples: &[(f64, f64)]) -> impl Iterator<Item = (f64, f64)> {
     })
 }
 
-/// With five digits: a page needs no more.
+/// Rounds to five digits; a page needs no more.
 fn rounded(value: f64) -> f64 {
     format!("{value:.4e}").parse().unwrap_or(value)
 }

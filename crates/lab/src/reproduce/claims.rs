@@ -1,4 +1,4 @@
-//! The claims as they stand in their files: a file for each paper.
+//! Reads the claims from their files: one file for each paper.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -20,21 +20,21 @@ pub struct Claims {
 pub struct Paper {
     /// Name of the paper, such as `001`.
     pub paper: String,
-    /// Scenarios, as the claims use them.
+    /// The set-ups: scenarios as the claims use them.
     #[serde(default, rename = "setup")]
     pub setups: Vec<Setup>,
-    /// Claims.
+    /// The claims that this command judges.
     #[serde(default, rename = "claim")]
     pub claims: Vec<Claim>,
-    /// Claims that another command measures.
+    /// The claims that another command measures.
     #[serde(default, rename = "measured")]
     pub measured: Vec<Measured>,
-    /// Claims that nothing here can show.
+    /// The claims that cannot be shown here.
     #[serde(default, rename = "missing")]
     pub missing: Vec<Missing>,
 }
 
-/// A scenario, with changes.
+/// A scenario with changes.
 #[derive(Clone, Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Setup {
@@ -42,10 +42,10 @@ pub struct Setup {
     pub id: String,
     /// Name of the scenario's file, without extension.
     pub scenario: String,
-    /// Keys of the scenario with other values.
+    /// Keys of the scenario that get other values.
     #[serde(default)]
     pub change: Table,
-    /// Further changes with `--quick`.
+    /// Further changes that apply with `--quick`.
     #[serde(default)]
     pub quick: Table,
 }
@@ -54,33 +54,35 @@ pub struct Setup {
 #[derive(Clone, Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Claim {
-    /// Name, unique among all papers.
+    /// Name of the claim, unique among all papers.
     pub id: String,
-    /// Section and figure of the paper.
+    /// Section and figure in the paper.
     pub place: String,
     /// The claim, in the terms of the paper.
     pub says: String,
-    /// Set-up of all measures that name none.
+    /// The set-up of all measures that name none.
     pub setup: String,
     /// Expressions of measures, evaluated for each seed.
     pub values: BTreeMap<String, String>,
     /// The condition on the values under which the claim is reproduced.
     pub reproduced: String,
-    /// The condition under which it is reproduced in part; never, if absent.
+    /// The condition under which the claim is reproduced in part; without it, the claim is never
+    /// reproduced in part.
     pub partly: Option<String>,
     /// The result in words, with `{{ name }}` for each value.
     pub shows: String,
     /// The known verdict; another one is an error.
     pub verdict: Grade,
-    /// `fitted` or `by construction`, if conditions were chosen so that the claim holds.
+    /// `fitted` or `by construction`, if the conditions were chosen so that the claim holds.
     pub label: Option<Label>,
-    /// Why it is not reproduced, or only in part, and what shows that.
+    /// Why the claim is not reproduced or only in part, and what shows that.
     pub because: Option<String>,
-    /// Values of the paper, by which the claim must be reproduced.
+    /// The values in the paper. With them the rule must say that the claim is reproduced.
     pub paper: BTreeMap<String, f64>,
-    /// Wrong values in place of some of the paper's, by which the claim must not be reproduced.
+    /// Wrong values that replace some of the paper's. With them the rule must not say that the
+    /// claim is reproduced.
     pub planted: BTreeMap<String, f64>,
-    /// Whether `--quick` runs it: a short run with one seed has the same verdict.
+    /// Whether `--quick` runs it, because a short run with one seed has the same verdict.
     #[serde(default)]
     pub quick: bool,
 }
@@ -89,7 +91,7 @@ pub struct Claim {
 #[derive(Clone, Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Measured {
-    /// Section and figure of the paper.
+    /// Section and figure in the paper.
     pub place: String,
     /// The claim.
     pub says: String,
@@ -97,7 +99,7 @@ pub struct Measured {
     pub verdict: Grade,
     /// The result in words.
     pub shows: String,
-    /// The command.
+    /// The command that measures it.
     pub command: String,
 }
 
@@ -105,11 +107,11 @@ pub struct Measured {
 #[derive(Clone, Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Missing {
-    /// Section and figure of the paper.
+    /// Section and figure in the paper.
     pub place: String,
     /// The claim.
     pub says: String,
-    /// The parts that an experiment would need.
+    /// The things that are missing for an experiment.
     pub lacks: String,
 }
 
@@ -117,27 +119,27 @@ pub struct Missing {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Grade {
-    /// Not reproduced.
+    /// The claim is not reproduced.
     Not,
-    /// Reproduced in part, or under other conditions.
+    /// The claim is reproduced in part, or under other conditions.
     Partly,
-    /// Reproduced.
+    /// The claim is reproduced.
     Reproduced,
 }
 
-/// A reason for which the verdict on a claim says little.
+/// A reason why the verdict on a claim says little.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
 pub enum Label {
     /// A condition that the paper does not give was chosen so that the claim holds.
     #[serde(rename = "fitted")]
     Fitted,
-    /// The emulated servers cannot but show it.
+    /// The emulated servers are made so that the claim must hold.
     #[serde(rename = "by construction")]
     ByConstruction,
 }
 
 impl Claims {
-    /// Reads every file `*.toml` in `folder`.
+    /// Reads all files `*.toml` in `folder`.
     ///
     /// # Errors
     /// With a sentence that names the file.
@@ -160,7 +162,7 @@ impl Claims {
         Ok(claims)
     }
 
-    /// Returns all claims with a rule.
+    /// Returns all claims that have a rule.
     pub fn all(&self) -> impl Iterator<Item = &Claim> {
         self.papers.iter().flat_map(|paper| &paper.claims)
     }
@@ -170,7 +172,7 @@ impl Claims {
         self.papers.iter().flat_map(|paper| &paper.setups)
     }
 
-    /// Returns an error if two claims or two set-ups have one name.
+    /// Returns an error if two claims or two set-ups have the same name.
     fn check(&self) -> Result<(), String> {
         for mut names in [
             self.all().map(|claim| &*claim.id).collect::<Vec<_>>(),
@@ -207,7 +209,7 @@ impl Label {
 }
 
 /// Sets the keys of `table` that `change` has. Tables are merged key by key, and arrays of tables
-/// element by element; any other value replaces the old one.
+/// element by element. Any other value replaces the old one.
 pub(super) fn merge(table: &mut Table, change: &Table) {
     for (key, new) in change {
         match table.get_mut(key) {

@@ -1,8 +1,8 @@
-//! Expressions of measures, such as `cps('sired') / cps('basic')`.
+//! Evaluates expressions of measures, such as `cps('sired') / cps('basic')`.
 //!
-//! A measure takes a variant, or a list of them. Named arguments are `setup`, and the swept values
-//! that select the run, each a number or a list: `goodput('pi', load=[1, 2])|min`. The result is a
-//! list if an argument is one.
+//! A measure takes a variant, or a list of variants. The named arguments are `setup`, and the swept
+//! values that select the run. Each of these is a number or a list: `goodput('pi', load=[1,
+//! 2])|min`. The result is a list if an argument is a list.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex};
@@ -17,13 +17,13 @@ use super::points::Points;
 /// A run that an expression uses.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) struct Need {
-    /// Set-up.
+    /// Name of the set-up.
     pub setup: String,
     /// Label or name of the variant.
     pub variant: String,
-    /// Values that are named; all others are used.
+    /// The swept values that the expression names. Values that it does not name may be any.
     pub swept: BTreeMap<String, f64>,
-    /// Repetition.
+    /// Number of the repetition.
     pub repetition: u32,
 }
 
@@ -102,7 +102,7 @@ fn environment(
     environment
 }
 
-/// Returns the runs that the arguments of a measure name, and whether they may be several.
+/// Returns the runs that the arguments of a measure name, and whether the result is a list.
 fn asked(
     state: &State<'_, '_>,
     variant: &Value,
@@ -142,7 +142,7 @@ fn asked(
     Ok((needs, is_list))
 }
 
-/// Returns the elements of a list, or the value alone, and whether it is a list.
+/// Returns the elements of a list, or a single value as a list of one, and whether it is a list.
 fn listed(value: &Value) -> Result<(Vec<Value>, bool), Error> {
     match value.kind() {
         ValueKind::Seq => Ok((value.try_iter()?.collect(), true)),

@@ -1,4 +1,4 @@
-//! The verdict on a claim: its rule, applied to the medians of its values.
+//! Judges a claim: its rule is applied to the medians of its values.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -33,15 +33,15 @@ impl Finding {
     }
 }
 
-/// The median of the runs with their range: of five runs it contains the true median with a
+/// The median of the runs with their range. The range of five runs contains the true median with a
 /// probability of 94 %.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Range {
     /// The median.
     pub median: f64,
-    /// The least.
+    /// The smallest value.
     pub min: f64,
-    /// The greatest.
+    /// The largest value.
     pub max: f64,
 }
 
@@ -61,7 +61,7 @@ impl fmt::Display for Range {
         };
         let text = |value: f64| {
             let text = format!("{value:.digits$}");
-            // Nothing is left of a small negative number but its sign.
+            // A small negative number that rounds to 0 leaves nothing but its sign.
             match text.strip_prefix('-') {
                 Some(rest) if !rest.contains(|digit| ('1'..='9').contains(&digit)) => {
                     rest.to_owned()
@@ -90,7 +90,7 @@ pub(super) fn judge(claim: &Claim, evaluator: &Evaluator) -> Result<Finding, Str
     Ok(Finding { id: claim.id.clone(), verdict, seeds, values })
 }
 
-/// Returns the verdict of the rule of `claim` on `values`.
+/// Returns the verdict that the rule of `claim` gives on `values`.
 pub(super) fn grade(claim: &Claim, values: &BTreeMap<String, Range>) -> Result<Grade, String> {
     if holds(claim, &claim.reproduced, values)? {
         return Ok(Grade::Reproduced);
@@ -101,7 +101,7 @@ pub(super) fn grade(claim: &Claim, values: &BTreeMap<String, Range>) -> Result<G
     })
 }
 
-/// Checks that the rule of `claim` accepts the values of the paper, and no planted ones.
+/// Checks that the rule of `claim` accepts the values of the paper, and not the planted ones.
 ///
 /// # Errors
 /// With a sentence that says what it does instead.
@@ -138,8 +138,8 @@ pub(super) fn shown(claim: &Claim, values: &BTreeMap<String, Range>) -> Result<S
     text.map_err(|error| format!("{}: `{}`: {error}", claim.id, claim.shows))
 }
 
-/// Returns whether a condition holds. Each value is a number, its median; `lowest` and `highest`
-/// have the least and the greatest of all runs.
+/// Returns whether a condition holds. In it, each value is a number, its median; `lowest` and
+/// `highest` contain the minimum and the maximum of all runs.
 fn holds(claim: &Claim, rule: &str, values: &BTreeMap<String, Range>) -> Result<bool, String> {
     let all = |of: fn(&Range) -> f64| -> BTreeMap<String, Value> {
         values.iter().map(|(name, range)| (name.clone(), Value::from(of(range)))).collect()

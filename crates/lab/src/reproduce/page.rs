@@ -1,5 +1,5 @@
-//! The page that says what of the papers is reproduced: its tables, between two marks, and the
-//! record of the findings that they show.
+//! Writes the page that says what of the papers is reproduced. The tables are written between two
+//! marks, and the findings in them are kept in a record.
 
 use std::collections::BTreeMap;
 use std::fmt::Write;
@@ -11,7 +11,7 @@ use serde::{Deserialize, Serialize};
 use super::claims::{Claim, Claims, Grade, Paper};
 use super::judge::{self, Finding};
 
-/// The lines between which the page is written.
+/// The lines between which the tables are written.
 const MARKS: [&str; 2] =
     ["<!-- begin: tidegate-lab reproduce -->", "<!-- end: tidegate-lab reproduce -->"];
 
@@ -22,7 +22,7 @@ struct Record(BTreeMap<String, Recorded>);
 
 #[derive(Clone, Debug, Serialize, Deserialize)]
 struct Recorded {
-    /// Commit of the program.
+    /// Commit from which the program was built.
     commit: String,
     #[serde(flatten)]
     finding: Finding,
@@ -73,8 +73,8 @@ impl Page {
         write(&self.page, &self.rendered(claims, &record)?)
     }
 
-    /// Checks that the page is what claims and record give, and that the rules still give the
-    /// recorded verdicts.
+    /// Checks that the page agrees with the claims and the record, and that the rules still give
+    /// the recorded verdicts.
     ///
     /// # Errors
     /// With a sentence that says what differs.
@@ -133,7 +133,7 @@ fn write(path: &Path, text: &str) -> Result<(), String> {
     fs::write(path, text).map_err(|error| format!("{}: {error}", path.display()))
 }
 
-/// Counts the verdicts.
+/// Returns the table that counts the verdicts.
 fn summary(claims: &Claims, record: &Record) -> String {
     let verdicts =
         claims.all().filter_map(|claim| record.0.get(&claim.id).map(|r| r.finding.verdict));

@@ -1,4 +1,4 @@
-//! The runs of all set-ups, found by variant, swept values and repetition.
+//! Holds the runs of all set-ups, found by variant, swept values and repetition.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -33,8 +33,8 @@ impl Points {
         self.0.insert(setup.to_owned(), done.into_iter().map(point).collect());
     }
 
-    /// Returns the runs of this repetition of a variant, named by its label or by its full name,
-    /// under these swept values.
+    /// Returns the runs of this repetition of a variant under these swept values. The variant is
+    /// named by its label or by its full name.
     pub(super) fn of(
         &self,
         setup: &str,

@@ -1,4 +1,4 @@
-//! Attackers: senders with another purpose than calls.
+//! Attackers: senders that have other aims than making calls.
 //!
 //! An attacker makes one [`Attack`], at a fixed rate and for a bounded number of packets. It sends
 //! from its own address, or forges that of a caller or an unused one. It is blind, or it sees a
@@ -21,33 +21,33 @@ use tidegate_world::{
 
 use forgery::{Request, Text};
 
-/// Requests for each Call-ID, with [`Attack::Tags`] and [`Attack::Copies`].
+/// Number of requests for each Call-ID, with [`Attack::Tags`] and [`Attack::Copies`].
 const PER_CALL: u32 = 40;
 
-/// The longest body of [`Attack::Hoard`]'s requests, in bytes.
+/// Maximum length of the body of [`Attack::Hoard`]'s requests, in bytes.
 pub(super) const BODY_MAX: usize = 60_000;
 
-/// Packets of others that an observer chooses from.
+/// Number of others' packets from which an observer chooses.
 const SEEN_MAX: usize = 64;
 
-/// The most responses of one burst to which an attacker reacts.
+/// Maximum number of responses of one burst to which an attacker reacts.
 const REACTIONS_MAX: usize = 64;
 
 /// An attacker.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Attacker {
-    /// The proxy of the outer layer that it sends to.
+    /// The proxy of the outer layer to which it sends.
     pub to: usize,
     /// Its attack.
     pub attack: Attack,
     /// Packets a second.
     pub rate_pps: f64,
-    /// Packets.
+    /// Number of packets.
     pub count: u32,
-    /// Start, in milliseconds.
+    /// Time of the first packet, in milliseconds.
     pub begins_ms: u64,
-    /// Share of the recent packets of others that it can read, 0..1.
+    /// Share of the others' recent packets that it can read, 0 to 1.
     #[serde(default)]
     pub sees: f64,
     /// Source address of its packets.
@@ -62,9 +62,9 @@ pub enum Source {
     /// Its own address, so that it gets the responses.
     #[default]
     Own,
-    /// A forged unused address, another one for each packet.
+    /// A forged unused address, which differs for each packet.
     Nobody,
-    /// That of a group of callers.
+    /// The forged address of a group of callers.
     Crowd(usize),
 }
 
@@ -74,8 +74,8 @@ pub enum Source {
 pub enum Attack {
     /// INVITEs with an invented To-tag and the Call-ID of an admitted call.
     Tags,
-    /// INVITEs with the Call-ID and CSeq of an admitted call, with another From-tag, some without
-    /// magic cookie.
+    /// INVITEs with the Call-ID and CSeq of an admitted call and another From-tag, some of them
+    /// without the magic cookie.
     Copies,
     /// Calls that are answered, and BYEs for them with a wrong To-tag.
     Byes,
@@ -89,11 +89,11 @@ pub enum Attack {
     Void,
     /// INVITEs with a Via below their own that violates the grammar; no back end answers them.
     Vias,
-    /// ICMP port unreachable in the name of back ends.
+    /// Errors "ICMP port unreachable" that seem to come from back ends.
     Icmp,
     /// INVITEs to the number that all callers call.
     Flood,
-    /// BYEs, ACKs, INFOs and responses that belong to nothing.
+    /// BYEs, ACKs, INFOs and responses that belong to no call.
     Noise,
     /// Large INVITEs to a number that rings forever.
     Hoard,
@@ -118,13 +118,13 @@ impl Attack {
 }
 
 impl Attacker {
-    /// Returns the time of its packet numbered `n` from 0.
+    /// Returns the time of its packet number `n`, counted from 0.
     pub(super) fn due(&self, n: u32) -> Timestamp {
         let after = Duration::from_secs_f64(f64::from(n) / self.rate_pps);
         Timestamp::ZERO + Duration::from_millis(self.begins_ms) + after
     }
 
-    /// Returns whether its times are bounded: a day is the longest time.
+    /// Returns whether its times are possible: none may be longer than a day.
     pub(super) fn is_possible(&self) -> bool {
         (0.01..=1e6).contains(&self.rate_pps)
             && (0.0..=1.0).contains(&self.sees)
@@ -137,7 +137,7 @@ impl Attacker {
 #[derive(Clone, Debug)]
 pub(super) struct Wiretap {
     seen: Rc<RefCell<VecDeque<Box<[u8]>>>>,
-    /// Packets of nodes below this number are kept.
+    /// Only packets of nodes below this number are kept.
     below: usize,
     listens: bool,
 }
@@ -173,7 +173,7 @@ pub(super) struct Hostile {
     stranger: Attacker,
     local: SocketAddr,
     target: SocketAddr,
-    /// The address of the caller whose source it forges.
+    /// The address of the caller whose source address it forges.
     innocent: Option<SocketAddr>,
     wiretap: Wiretap,
     stream: Stream,
@@ -197,7 +197,7 @@ impl Hostile {
         Self { stranger, local, target, innocent, wiretap, stream, sent: 0, pool, out }
     }
 
-    /// Returns the next packet, with its source.
+    /// Returns the next packet with its source.
     fn forge(&mut self) -> Option<(SocketAddr, Text)> {
         let source = self.source();
         let seen = (self.stream.unit() < self.stranger.sees)
@@ -205,7 +205,7 @@ impl Hostile {
             .flatten();
         let (n, target) = (self.sent, self.target);
         let nonce = self.stream.next_u64();
-        // Several requests have one Call-ID; the first of them is an ordinary one.
+        // Several requests have one Call-ID. The first of them is an ordinary one.
         let of_call = n % PER_CALL;
         let known = format!("call-{}@{}", n / PER_CALL, self.local);
         let new = Request::new("INVITE", "service", source, nonce);
@@ -261,7 +261,7 @@ impl Hostile {
 }
 
 impl Core for Hostile {
-    /// With [`Attack::Byes`] it acknowledges answers, and ends another dialog. Otherwise it
+    /// With [`Attack::Byes`], acknowledges answers and ends another dialog. With other attacks it
     /// acknowledges nothing, like an attacker with a forged source.
     fn offer(&mut self, _: Timestamp, received: Received) {
         let acts = self.stranger.attack == Attack::Byes && self.out.len() < REACTIONS_MAX;

@@ -40,7 +40,8 @@ pub(super) fn commands(world: &World) -> Vec<Command> {
     moments.iter().map(command).collect()
 }
 
-/// Returns the back ends missing from a proxy's configuration at that time; never all.
+/// Returns the back ends that are missing from a proxy's configuration at a time. This is never all
+/// of them.
 fn removed(world: &World, proxy: usize, at_ms: u64) -> Vec<usize> {
     let is_out = |absence: &&OutOfService| {
         let lasts = absence.begins_ms..absence.begins_ms + absence.lasts_ms;

@@ -1,4 +1,4 @@
-//! The configuration of a world's proxies, in the format of `tidegate run`.
+//! Writes the configuration of a world's proxies, in the format of `tidegate run`.
 
 use std::fmt::Write as _;
 use std::path::Path;
@@ -8,8 +8,8 @@ use tidegate_world::Transport;
 
 use super::world::{Place, World, address, host};
 
-/// Limits of `[server]`, with the lowest values that a configuration allows; a world may have lower
-/// ones, to show what happens at a full table.
+/// Limits of `[server]`, each with the lowest value that a configuration allows. A world may have
+/// lower ones, to show what happens at a full table.
 const LIMITS: [(&str, u64); 3] =
     [("calls_max", 1000), ("transactions_max", 1000), ("queue_max", 256)];
 

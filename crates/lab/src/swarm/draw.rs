@@ -1,9 +1,9 @@
 //! Draws a world from a seed.
 //!
-//! Every choice is one draw of one stream, so a seed names the same world until this file changes;
-//! worlds worth keeping are kept as files. Worlds are small, so that a run takes a second or two of
-//! processor time: a few hundred calls, tables and queues that become full, a capacity that is
-//! exceeded.
+//! Every choice is a draw from one stream, so a seed gives the same world until this file changes.
+//! Worlds worth keeping are kept as files. Worlds are small, so that a run takes a second or two of
+//! CPU time: they have a few hundred calls, tables and queues that become full, and a capacity that
+//! is exceeded.
 
 mod strangers;
 
@@ -20,13 +20,14 @@ use tidegate_world::{Purpose, Seed, Stream, Timestamp};
 use super::out_of_service::{Means, OutOfService};
 use super::world::{Crowd, Names, Place, Proxy, Server, Setting, Streams, World};
 
-/// Calls of a world, over all callers.
+/// Minimum and maximum number of calls of a world, over all callers.
 const CALLS: [u64; 2] = [20, 1500];
 
-/// Messages of a call at a proxy, to estimate its capacity: INVITE, 100, 180, 200, ACK, BYE, 200.
+/// Number of messages of a call at a proxy, for estimating its capacity: INVITE, 100, 180, 200,
+/// ACK, BYE, 200.
 const MESSAGES: f64 = 7.0;
 
-/// Unlike the number of any node, or of a plan of faults.
+/// The number of the stream of these draws. No node and no plan of faults has it.
 const ELEMENT: u32 = u32::MAX - 1;
 const ELEMENT_OF_STREAMS: u32 = u32::MAX - 101;
 
@@ -63,8 +64,8 @@ pub fn draw(seed: u64) -> World {
     if dice.happens(0.6) {
         world.faults = Plan::random(Seed(seed), &shape(&world)).episodes;
     }
-    // Last, so that earlier draws are the same as in worlds without names, without health checks,
-    // and without limits.
+    // These are drawn last, so that the earlier draws are the same as in worlds without names,
+    // health checks and limits.
     if dice.happens(0.25) {
         resolve(&mut dice, &mut world);
     }
@@ -78,8 +79,8 @@ pub fn draw(seed: u64) -> World {
     world
 }
 
-/// Draws the world of a seed with some messages on streams, whose connections break, and whose
-/// readers are slow.
+/// Draws the world of a seed with some messages on streams, some broken connections, and some slow
+/// readers.
 pub fn draw_with_streams(seed: u64) -> World {
     let mut world = draw(seed);
     let mut dice = Dice(Seed(seed).stream(Purpose::Fault, ELEMENT_OF_STREAMS));
@@ -103,13 +104,13 @@ pub fn draw_with_streams(seed: u64) -> World {
     world
 }
 
-/// Adds limits for back ends, configured or learned.
+/// Adds limits for back ends, which are configured or learned.
 fn limit(dice: &mut Dice, world: &mut World, capacity_cps: f64) {
     for index in 0..world.proxies.len() {
         let behind = world.behind(index).len() as f64;
         let this = &mut world.proxies[index];
         let forks = this.pool.get("policy") == Some(&Setting::Word("fork".into()));
-        // Drawn in any case, so that later draws are the same.
+        // This is drawn in any case, so that later draws are the same.
         let calls_max = dice.happens(0.6).then(|| dice.between([1, 60]));
         let part = dice.scale([0.3, 3.0]) / behind;
         let cps_max = dice.happens(0.5).then(|| (capacity_cps * part).ceil() as u64);
@@ -143,7 +144,7 @@ fn look_after(dice: &mut Dice, world: &mut World) {
             ] {
                 health.insert(key.into(), Setting::Number(dice.one(values)));
             }
-            // An answer is not awaited beyond the next probe.
+            // A probe must be answered before the next one is sent.
             if let Some(Setting::Number(seconds)) = health.get("interval_s").cloned()
                 && let Some(Setting::Number(ms)) = health.get_mut("timeout_ms")
             {
@@ -156,7 +157,7 @@ fn look_after(dice: &mut Dice, world: &mut World) {
             ("slow_start_s", &[0, 5, 60]),
             ("retry_after_max_s", &[0, 5, 60]),
         ] {
-            // Drawn in any case, so that later draws are the same.
+            // This is drawn in any case, so that later draws are the same.
             let drawn = dice.happens(0.5).then(|| dice.one(values));
             if let Some(value) = drawn.filter(|_| key == "slow_start_s" || !is_stateless) {
                 health.insert(key.into(), Setting::Number(value));
@@ -177,8 +178,8 @@ fn look_after(dice: &mut Dice, world: &mut World) {
         world.absences.push(OutOfService {
             proxy,
             behind,
-            // Calls from before a crash are not counted: a removed back end loses them, and gets
-            // them back later.
+            // Calls from before a crash are not counted, so a back end that is removed loses them,
+            // and gets them back later.
             by: if crashes { Means::Drain } else { by },
             begins_ms: dice.0.below(room.as_millis() as u64),
             lasts_ms: dice.between([1, 30_000]),
@@ -186,7 +187,7 @@ fn look_after(dice: &mut Dice, world: &mut World) {
     }
 }
 
-/// Makes proxies know their back ends by name, perhaps with resolution faults for a while.
+/// Makes proxies know their back ends by name, some of them with resolution faults for a while.
 fn resolve(dice: &mut Dice, world: &mut World) {
     let millis = |most: f64, dice: &mut Dice| Duration::from_millis(dice.scale([1.0, most]) as u64);
     let resolution = |dice: &mut Dice, delay_max_ms: f64, share_max: f64| Resolution {
@@ -207,7 +208,7 @@ fn resolve(dice: &mut Dice, world: &mut World) {
     }
 }
 
-/// Returns the possible faults of a world: proxies, servers and links.
+/// Returns the nodes and links of a world that may have faults.
 fn shape(world: &World) -> Shape {
     let nodes = (0..world.nodes()).map(NodeId::new);
     let is_server = |node: &NodeId| {
@@ -230,12 +231,12 @@ impl Dice {
         self.0.unit() < share
     }
 
-    /// Draws a whole number between these two, both included.
+    /// Draws a whole number between two numbers, both included.
     fn between(&mut self, [least, most]: [u64; 2]) -> u64 {
         least + self.0.below(most - least + 1)
     }
 
-    /// Draws a number between these two; its logarithm is uniform.
+    /// Draws a number between two numbers, so that its logarithm is uniform.
     fn scale(&mut self, [least, most]: [f64; 2]) -> f64 {
         least * (most / least).powf(self.0.unit())
     }
@@ -249,7 +250,7 @@ impl Dice {
     }
 }
 
-/// Draws the number of proxies in each layer: one, a row, a fan out, a fan in, a mesh.
+/// Draws the number of proxies in each layer: one proxy, a row, a fan out, a fan in, or a mesh.
 fn layers(dice: &mut Dice) -> Vec<usize> {
     const SHAPES: [&[usize]; 8] =
         [&[1], &[1], &[2], &[1, 1], &[1, 1, 1], &[1, 2], &[2, 1], &[2, 2]];
@@ -314,7 +315,7 @@ fn overload(dice: &mut Dice, this: &mut Proxy) {
                 0.0 => dice.one(&[0.0, 0.0, 0.05, 0.5]),
                 usual => usual * dice.scale([0.2, 2.0]),
             };
-            // If the default is a whole number above 1, the value has to be one.
+            // If the default is 1 or more, the value has to be a whole number.
             let value = if param.default >= 1.0 { value.round() } else { value };
             given.insert(param.name.into(), value.clamp(param.min, param.max));
         }

@@ -1,4 +1,4 @@
-//! A server with special numbers, which attackers call to make a back end look faulty.
+//! A server with special numbers. Attackers call them to make a back end look faulty.
 
 use tidegate_agent::Answerer;
 use tidegate_sip::{Message, Method, Reply, reason, write_reply};
@@ -21,7 +21,7 @@ pub(super) struct Exchange {
     out: VecDeque<Transmit>,
 }
 
-/// Numbers that attackers call, and the response of each.
+/// The numbers that attackers call, each with its response.
 const NUMBERS: [(&str, Option<u16>); 3] =
     [("closed", Some(503)), ("void", None), ("endless", Some(180))];
 
@@ -31,7 +31,7 @@ impl Exchange {
     }
 
     fn say(&mut self, received: &Received, request: &Message<'_>, status: u16) {
-        // Use the same To-tag each time: all copies belong to one transaction.
+        // The To-tag is the same each time, because all copies belong to one transaction.
         let to_tag = request.call_id().unwrap_or_default();
         let to_tag: Vec<u8> =
             to_tag.iter().copied().filter(u8::is_ascii_alphanumeric).take(32).collect();

@@ -1,4 +1,4 @@
-//! Runs seed after seed, until an assertion fails.
+//! Runs the worlds of one seed after the other, until an assertion fails.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
@@ -11,7 +11,7 @@ use super::run::{Finding, Ran, run_compared, run_twice};
 use super::shrink::{Shrunk, shrink};
 use super::world::World;
 
-/// Interval of seeds at which a world is run twice and both runs are compared.
+/// Every world whose seed is a multiple of this is run twice, and both runs are compared.
 const TWICE: u64 = 10;
 
 /// The parameters of a hunt.
@@ -19,47 +19,47 @@ const TWICE: u64 = 10;
 pub struct Hunt {
     /// The first seed.
     pub from: u64,
-    /// Number of seeds; `None`: until stopped.
+    /// Number of seeds; `None` for no limit.
     pub seeds: Option<u64>,
-    /// Worlds run at once; at least 1.
+    /// Number of worlds run at once; at least 1.
     pub jobs: usize,
-    /// The maximum number of runs for making one failure smaller.
+    /// Maximum number of runs for making one failing world smaller.
     pub tries_max: u32,
-    /// Draws worlds in which messages travel on streams as well.
+    /// Whether to draw worlds in which messages also travel on streams.
     pub has_streams: bool,
 }
 
 /// The results of a hunt so far.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct Tally {
-    /// Worlds run.
+    /// Number of worlds run.
     pub worlds: u64,
-    /// Worlds with a violation.
+    /// Number of worlds with a violation.
     pub failed: u64,
-    /// Calls offered.
+    /// Number of calls offered.
     pub offered: u64,
-    /// Of these, set up.
+    /// Number of these calls that were set up.
     pub set_up: u64,
-    /// Of these, completed.
+    /// Number of these calls that were completed.
     pub completed: u64,
-    /// Packets that arrived.
+    /// Number of packets that arrived.
     pub delivered: u64,
-    /// Packets that did not arrive.
+    /// Number of packets that did not arrive.
     pub missing: u64,
-    /// Faults in the runs: crashes, stalls, partitions, bad links.
+    /// Number of faults in the runs: crashes, stalls, partitions, bad links.
     pub faults: u64,
-    /// Requests, responses and calls that the checkers had no room to watch.
+    /// Number of requests, responses and calls that the checkers had no room to watch.
     pub unwatched: u64,
 }
 
 /// A world with a violation.
 #[derive(Clone, Debug)]
 pub struct Failed {
-    /// Its seed.
+    /// Seed of the world.
     pub seed: u64,
-    /// Findings in the world as it was drawn.
+    /// The findings in the world as it was drawn.
     pub findings: Vec<Finding>,
-    /// The world, made smaller.
+    /// The world after it was made smaller.
     pub shrunk: Shrunk,
 }
 
@@ -68,7 +68,7 @@ pub struct Failed {
 pub enum Progress {
     /// A world was run.
     Ran(Tally),
-    /// A violation was found and shrunk.
+    /// A violation was found, and its world was made smaller.
     Failed(Box<Failed>),
     /// The world of a seed cannot be run, which is a fault of the drawing.
     Impossible(u64, String),

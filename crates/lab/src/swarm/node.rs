@@ -1,4 +1,4 @@
-//! The nodes of a world: the cores, and their books.
+//! Creates the nodes of a world: the cores, and the books of what they hold.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -27,19 +27,19 @@ use super::exchange::Exchange;
 use super::out_of_service::{Means, OutOfService};
 use super::world::{Place, World, address};
 
-/// The most open calls of a group of callers.
+/// Maximum number of open calls of a group of callers.
 const OPEN_MAX: usize = 100_000;
 
-/// Transactions or calls that no world fills.
+/// A number of transactions or calls that no world reaches.
 const ROOMY: usize = 10_000;
 
-/// The most calls of an answerer, by default.
+/// Maximum number of calls of an answerer, by default.
 const HELD_MAX: usize = 100_000;
 
-/// Longer than any call takes from its first ring to its end.
+/// A time longer than any call takes from its first ringing to its end.
 const TALK_MAX: Duration = Duration::from_secs(900);
 
-/// Queues of a proxy's ingress.
+/// Number of queues of a proxy's ingress.
 const LANES: usize = 7;
 
 /// A core, with the source of its book.
@@ -50,15 +50,15 @@ pub(super) enum Node {
     Proxy(Box<dyn Core>, Box<Instruments>),
 }
 
-/// The external instruments of a proxy.
+/// The instruments of a proxy that can be read from outside.
 pub(super) struct Instruments {
     counters: ShardCounters,
     connections: Arc<ConnectionCounters>,
     registry: BackendRegistry,
-    /// Names of its initial back ends.
+    /// Names of its back ends at the start.
     backends: Vec<String>,
     limits: Limits,
-    /// Whether each call of a back end was assigned to it.
+    /// Whether each call of a back end was assigned to it by the proxy.
     gives_each: bool,
 }
 
@@ -67,7 +67,7 @@ struct Limits {
     transactions: usize,
     queued: usize,
     remembered: usize,
-    /// Whether messages are lost at a full queue before they are read.
+    /// Whether messages can be lost at a full queue before the proxy reads them.
     loses_unread: bool,
     /// Whether admitted messages are counted on arrival.
     counts_at_once: bool,
@@ -89,7 +89,7 @@ impl Node {
         (wrap, wiretap): (Wrap<'_>, &Wiretap),
     ) -> Result<Self, String> {
         let element = world.node(place).index() as u32;
-        // A restarted node makes other tags, branches and choices than before.
+        // A node that is started again makes other tags, branches and choices than before.
         let seed = Seed(Seed(world.seed).stream(Purpose::Fault, element << 16 | life).next_u64());
         match place {
             Place::Caller(index) => {
@@ -113,14 +113,14 @@ impl Node {
                     Source::Own | Source::Nobody => None,
                 };
                 let ends = [address(place), target];
-                // By its own number, so that other callers and servers do not affect it.
+                // Each draws by its own number, so that other callers and servers do not affect it.
                 let draws = (Seed(world.seed), index as u32);
                 let hostile = Hostile::new(stranger, ends, innocent, wiretap.clone(), draws);
                 Ok(Self::Attacker(Box::new(hostile)))
             }
             Place::Proxy(index) => {
                 let config = configuration::config(world, index)?;
-                // The key outlives the process.
+                // The key is the same in every life of the process.
                 let mut key = [0; 32];
                 key[..8].copy_from_slice(&world.seed.to_le_bytes());
                 key[8] = index as u8;
@@ -135,13 +135,13 @@ impl Node {
                     backends: backends.map(|backend| backend.name().to_owned()).collect(),
                     limits: Limits::of(&config),
                     // Otherwise a back end that was silent may answer a call that failed over to
-                    // another.
+                    // another one.
                     gives_each: config.pool[0].mode == Mode::Stateless
                         || config.pool[0].tries_max == 1,
                 };
                 let mut part = assembly.part(0);
                 if let Some(host) = part.host().cloned() {
-                    // The time of a stalled process is lost.
+                    // The time during which a process is stalled is lost.
                     part = part.on(HostSettings { catches_up: false, ..host });
                 }
                 let core = wrap(index, part.core(Pool::new()));
@@ -154,7 +154,7 @@ impl Node {
         }
     }
 
-    /// Returns its book; an attacker has none.
+    /// Returns the book of a node. An attacker has none.
     pub(super) fn book(&self, now: Timestamp) -> Option<Book> {
         Some(match self {
             Self::Caller(caller, outside) => {
@@ -172,7 +172,7 @@ impl Node {
     }
 }
 
-/// Returns the role of a node for the checkers; an attacker has none.
+/// Returns the role of a node for the checkers. An attacker has none.
 pub(super) fn role(world: &World, place: Place) -> Result<Option<Role>, String> {
     Ok(Some(match place {
         Place::Caller(_) => Role::Caller,
@@ -229,14 +229,14 @@ pub(super) fn front(world: &World, place: Place) -> Result<Option<Front>, String
         idle_max: config.server.call_idle,
         at_once: at_once && this.emulate.is_empty() && world.names.is_none(),
         sees_evidence: world.transports(index)[1] == Transport::Udp,
-        // Before a proxy notices it.
+        // This is the time before a proxy notices it.
         silent_after: silent.into_iter().flatten().min().unwrap_or_default().mul_f64(0.8),
         keeps_accounts: pool.mode == Mode::Transaction || config.server.calls_max >= ROOMY,
         transactions_max: config.server.transactions_max as u64,
     }))
 }
 
-/// Puts connections around a core.
+/// Adds connections to a core.
 fn connected<C: Core>(core: C) -> Streams<C> {
     Streams::new(core, ConnectionLimits::default(), Pool::new())
 }
@@ -245,7 +245,7 @@ fn caller(world: &World, index: usize) -> CallerConfig {
     let crowd = &world.callers[index];
     let target = address(Place::Proxy(world.layer(0)[crowd.to]));
     CallerConfig {
-        // A name that every proxy considers its own; an address might belong to another node.
+        // A name that every proxy considers its own. An address might belong to another node.
         uri: "sip:service@swarm.example".to_owned(),
         load: Load { rate_cps: crowd.rate_cps, calls: crowd.calls, ..Load::default() },
         callers: 10,
@@ -329,7 +329,7 @@ impl Limits {
         Self {
             calls: server.calls_max,
             transactions: server.transactions_max,
-            // Work paced by a law waits apart from the single queue.
+            // Work that a law paces waits apart from the single queue.
             queued: server.queue_max * if fifo { 2 } else { LANES },
             remembered: 2 * overload.gate.memory_max,
             counts_at_once: overload.gate.decide == tidegate_control::Decide::Arrival,
@@ -375,7 +375,7 @@ impl Instruments {
             client_transactions: proxy.client_transactions.get(),
             open: proxy.transactions_open.get(),
             queued: fill(proxy.queued.get(), limits.queued),
-            // Work decided at service is published a little later.
+            // Work that is decided at service is published a little later.
             admitted: limits
                 .counts_at_once
                 .then(|| proxy.overload.flows.iter().map(|flow| flow.admitted.get()).sum()),

@@ -1,4 +1,4 @@
-//! Back ends that operators take out of service for a while.
+//! Describes back ends that operators take out of service for a while.
 
 use serde::{Deserialize, Serialize};
 
@@ -10,11 +10,11 @@ pub struct OutOfService {
     pub proxy: usize,
     /// Index of the back end.
     pub behind: usize,
-    /// Means.
+    /// The way to keep it from new calls.
     pub by: Means,
-    /// Start.
+    /// Start of that time, in milliseconds.
     pub begins_ms: u64,
-    /// Duration.
+    /// Duration of that time, in milliseconds.
     pub lasts_ms: u64,
 }
 
@@ -26,6 +26,6 @@ pub enum Means {
     Drain,
     /// It is put into maintenance.
     Disable,
-    /// It is removed from the configuration; the last one stays.
+    /// It is removed from the configuration. The last back end always stays.
     Remove,
 }

@@ -1,4 +1,4 @@
-//! Runs a world, watched by the checkers.
+//! Runs a world that is watched by the checkers.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::time::Duration;
@@ -16,12 +16,13 @@ use super::configuration::text;
 use super::node::{Node, Wrap, balancer, front, role};
 use super::world::{Names, Place, Streams, World, address, host};
 
-/// Interval at which tables are checked while calls are offered, and afterwards.
+/// Interval at which the tables are checked while calls are offered, and afterwards.
 const LOOK: Duration = Duration::from_millis(250);
 const LOOK_AFTERWARDS: Duration = Duration::from_secs(60);
 
-/// Longest time after the last call: patience, ringing and talking (at most 15 minutes each), the
-/// idle time of the call table (3 hours by default), Timer C and the timers that follow it.
+/// Longest time after the last call until everything has ended: patience, ringing and talking (at
+/// most 15 minutes each), the idle time of the call table (3 hours by default), Timer C and the
+/// timers that follow it.
 const SETTLES_WITHIN: Duration = Duration::from_secs(4 * 3600);
 
 /// The checker's name for a core that panics.
@@ -30,12 +31,12 @@ pub const PANIC: &str = "panic";
 /// The checker's name for two runs of one world that differ.
 pub const SAME: &str = "same";
 
-/// The checker's name for calls lost because of noise: unverified messages have to wait behind all
-/// others.
+/// The checker's name for calls lost because of noise. Noise should not matter: messages that
+/// cannot be verified wait behind all others.
 pub const GOODPUT: &str = "goodput";
 
-/// The part of the calls that may be lost to noise, and a number of further calls: an overloaded
-/// proxy is chaotic, and another packet means another choice.
+/// The part of the calls that may be lost because of noise, and a number of calls that may be lost
+/// in addition. An overloaded proxy is chaotic: one more packet leads to other choices.
 const LOST_MAX: (f64, u64) = (0.3, 10);
 
 /// A violation.
@@ -43,7 +44,7 @@ const LOST_MAX: (f64, u64) = (0.3, 10);
 pub struct Finding {
     /// The checker that found it.
     pub checker: String,
-    /// Description, with place and time.
+    /// Description of the violation, with place and time.
     pub what: String,
 }
 
@@ -52,15 +53,15 @@ pub struct Finding {
 pub struct Ran {
     /// Violations; empty if there are none.
     pub findings: Vec<Finding>,
-    /// Requests, responses and calls that the checkers had no room to watch.
+    /// Number of requests, responses and calls that the checkers had no room to watch.
     pub unwatched: u64,
-    /// Packets.
+    /// Counts of the packets.
     pub summary: Summary,
     /// A hash of all packets and their times.
     pub trace: u128,
-    /// Calls offered, set up, and completed.
+    /// Number of calls offered, set up, and completed.
     pub calls: [u64; 3],
-    /// End of the run.
+    /// Time at which the run ended.
     pub lasted: Timestamp,
 }
 
@@ -77,7 +78,7 @@ pub fn run(world: &World) -> Result<Ran, String> {
 /// # Errors
 /// With the errors of the world.
 pub fn run_with(world: &World, wrap: Wrap<'_>) -> Result<Ran, String> {
-    // After a panic nothing of the run is used.
+    // After a panic, nothing of the run is used.
     catch_unwind(AssertUnwindSafe(|| Run::new(world, wrap)?.go())).unwrap_or_else(|panic| {
         let text = panic.downcast_ref::<String>().cloned();
         let text = text.or_else(|| panic.downcast_ref::<&str>().map(|text| (*text).to_owned()));
@@ -106,8 +107,8 @@ pub fn run_twice(world: &World) -> Result<Ran, String> {
     Ok(ran)
 }
 
-/// Runs a world. If its attackers only make [noise](World::is_noisy), as many calls must be
-/// completed as without them, within a tolerance.
+/// Runs a world. If its attackers only make [noise](World::is_noisy), about as many calls must be
+/// completed as without them.
 ///
 /// # Errors
 /// With the errors of the world.
@@ -133,7 +134,7 @@ struct Run<'a> {
     lives: Vec<u32>,
 }
 
-/// An external input of a proxy.
+/// An input of a proxy from outside the network.
 enum Told {
     /// A command of an operator.
     Command(String),
@@ -225,7 +226,7 @@ impl<'a> Run<'a> {
         self.network.command(self.world.node(Place::Proxy(proxy)), text.as_bytes());
     }
 
-    /// Ends all probes, which would continue forever, by a configuration without them.
+    /// Ends all probes, which would go on forever, by a configuration without them.
     fn end_probes(&mut self) {
         let mut unprobed = self.world.clone();
         for index in 0..self.world.proxies.len() {
@@ -236,7 +237,7 @@ impl<'a> Run<'a> {
         }
     }
 
-    /// Ends all DNS queries, which would continue forever; a draining proxy sends none.
+    /// Ends all DNS queries, which would go on forever. A draining proxy sends none.
     fn end_questions(&mut self) {
         if self.world.names.is_none() {
             return;
@@ -326,7 +327,8 @@ impl<'a> Run<'a> {
     }
 }
 
-/// Returns the external inputs of all proxies, in the order of time, with the time and the proxy.
+/// Returns the inputs of all proxies from outside the network, in the order of time, with the time
+/// and the proxy.
 fn told(world: &World) -> Vec<(Timestamp, usize, Told)> {
     let commands = commands(world).into_iter();
     let commands = commands.map(|command| (command.at, command.proxy, Told::Command(command.text)));

@@ -1,8 +1,8 @@
-//! Shrinks a failing world by delta debugging.
+//! Makes a failing world smaller by delta debugging.
 //!
-//! A world is reduced while the same checker still finds something: first whole groups (faults,
-//! callers, proxies, answerers), then numbers (calls by halves), then everything that has a
-//! default. The rest is needed for the failure.
+//! A world is reduced as long as the same checker still finds something: first whole groups
+//! (faults, callers, proxies, answerers) are removed, then numbers are reduced (calls by halves),
+//! then everything that has a default is removed. What is left is needed for the failure.
 
 use super::attacker::Source;
 use super::run::Finding;
@@ -31,7 +31,8 @@ pub fn shrink(
     let of = |findings: Vec<Finding>| findings.into_iter().find(|f| f.checker == checker);
     let unknown = || Finding { checker: checker.to_owned(), what: "in its first run alone".into() };
     let mut best = Shrunk { finding: of(find(&world)).unwrap_or_else(unknown), world, tries: 1 };
-    // Each round starts from the smallest world so far, until nothing more can be left out.
+    // Each round starts from the smallest world so far. The rounds end when nothing more can be
+    // left out.
     loop {
         let mut smaller = false;
         for step in STEPS {
@@ -57,8 +58,8 @@ pub fn shrink(
     }
 }
 
-/// The reduction with this number, from 0; `None` when there are no more. After a success the same
-/// number is requested again.
+/// Returns the world with the reduction of this number, from 0, or `None` when there are no more.
+/// After a success the same number is tried again.
 type Step = fn(&World, usize) -> Option<World>;
 
 const STEPS: [Step; 14] = [
@@ -78,7 +79,7 @@ const STEPS: [Step; 14] = [
     with_default,
 ];
 
-/// Removes all attackers, or one.
+/// Removes all attackers, or one of them.
 fn without_strangers(world: &World, at: usize) -> Option<World> {
     let mut world = world.clone();
     match at.checked_sub(1) {
@@ -91,7 +92,8 @@ fn without_strangers(world: &World, at: usize) -> Option<World> {
     Some(world)
 }
 
-/// Reduces packets by halves, then one by one; then the visible share, then the forged address.
+/// Reduces the number of packets by halves, then one by one; then removes the visible share, then
+/// the forged address.
 fn with_fewer_packets(world: &World, at: usize) -> Option<World> {
     let mut world = world.clone();
     let strangers = world.strangers.len();
@@ -106,7 +108,7 @@ fn with_fewer_packets(world: &World, at: usize) -> Option<World> {
     Some(world)
 }
 
-/// Removes chunks of faults: all, halves, quarters.
+/// Removes chunks of faults: all, halves, quarters, and so on.
 fn without_faults(world: &World, at: usize) -> Option<World> {
     const CHUNKS: [(usize, usize); 7] = [(1, 0), (2, 0), (2, 1), (4, 0), (4, 1), (4, 2), (4, 3)];
     let &(parts, part) = CHUNKS.get(at)?;
@@ -116,7 +118,7 @@ fn without_faults(world: &World, at: usize) -> Option<World> {
     Some(world)
 }
 
-/// Makes all nodes known by address.
+/// Makes all nodes known by address instead of by name.
 fn without_names(world: &World, at: usize) -> Option<World> {
     let mut world = world.clone();
     (at == 0).then(|| world.names.take())??;
@@ -141,7 +143,7 @@ fn without_streams(world: &World, at: usize) -> Option<World> {
     std::mem::take(place).then_some(world)
 }
 
-/// Removes all out-of-service times, or one.
+/// Removes all times out of service, or one of them.
 fn without_absences(world: &World, at: usize) -> Option<World> {
     let mut world = world.clone();
     match at.checked_sub(1) {
@@ -163,7 +165,7 @@ fn without_fault(world: &World, at: usize) -> Option<World> {
 fn with_fewer_calls(world: &World, at: usize) -> Option<World> {
     let mut world = world.clone();
     let crowds = world.callers.len();
-    // By halves, then one by one.
+    // The number is reduced by halves, then one by one.
     let crowd = world.callers.get_mut(at % crowds).filter(|_| at < 2 * crowds)?;
     crowd.calls = if at < crowds { crowd.calls.div_ceil(2) } else { crowd.calls - 1 }.max(1);
     Some(world)
@@ -184,7 +186,7 @@ fn without_answerer(world: &World, at: usize) -> Option<World> {
     (more && at < world.answerers.len()).then(|| without(world, Place::Answerer(at)))
 }
 
-/// Returns the world without a node, all others renumbered.
+/// Returns the world without one node. All other nodes get new numbers.
 fn without(world: &World, place: Place) -> World {
     let gone = world.node(place).index();
     let renumbered = |node: NodeId| match node.index() {
@@ -234,13 +236,13 @@ fn without(world: &World, place: Place) -> World {
     closed_up(small)
 }
 
-/// Returns the proxies of the outer layer that callers and attackers send to.
+/// Returns the indices of the proxies of the outer layer to which callers and attackers send.
 fn doors_of(world: &mut World) -> impl Iterator<Item = &mut usize> {
     let crowds = world.callers.iter_mut().map(|crowd| &mut crowd.to);
     crowds.chain(world.strangers.iter_mut().map(|stranger| &mut stranger.to))
 }
 
-/// Closes gaps: moves the layers behind an empty one forward.
+/// Closes a gap: moves the layers behind an empty one forward.
 fn closed_up(mut world: World) -> World {
     let layers = world.proxies.iter().map(|proxy| proxy.layer).max().unwrap_or(0);
     if let Some(empty) = (0..layers).find(|&layer| world.layer(layer).is_empty()) {
@@ -257,7 +259,7 @@ fn closed_up(mut world: World) -> World {
     world
 }
 
-/// Returns the same fault with its nodes renumbered; `None` if one of them was removed.
+/// Returns the same fault with the new numbers of its nodes, or `None` if one of them was removed.
 fn renumber(trouble: Trouble, number: impl Fn(NodeId) -> Option<NodeId>) -> Option<Trouble> {
     Some(match trouble {
         Trouble::Crash { node, silence } => Trouble::Crash { node: number(node)?, silence },
@@ -364,7 +366,7 @@ fn with_default(world: &World, at: usize) -> Option<World> {
     None
 }
 
-/// Removes the entry numbered `at`, or reduces `at` by the number of entries.
+/// Removes the entry numbered `at`. If there are fewer entries, reduces `at` by their number.
 fn take<V>(map: &mut std::collections::BTreeMap<String, V>, at: &mut usize) -> bool {
     match map.keys().nth(*at).cloned() {
         Some(key) => {

@@ -1,4 +1,4 @@
-//! A world as a value.
+//! Describes a world as a value.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -18,14 +18,14 @@ use super::out_of_service::OutOfService;
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct World {
-    /// Seed of all draws while it runs.
+    /// Seed of all draws during the run.
     pub seed: u64,
-    /// Link between any two nodes.
+    /// The link between any two nodes.
     pub link: Link,
-    /// Callers; at least one group.
+    /// Groups of callers; at least one.
     #[serde(rename = "caller")]
     pub callers: Vec<Crowd>,
-    /// Proxies; every layer up to the highest has at least one.
+    /// Proxies; each layer up to the highest has at least one.
     #[serde(rename = "proxy")]
     pub proxies: Vec<Proxy>,
     /// Answerers; at least one.
@@ -34,10 +34,10 @@ pub struct World {
     /// Attackers.
     #[serde(rename = "stranger", default, skip_serializing_if = "Vec::is_empty")]
     pub strangers: Vec<Attacker>,
-    /// Use of streams; without it all messages are datagrams.
+    /// The use of streams; without it all messages are datagrams.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub streams: Option<Streams>,
-    /// Resolution of back-end names; without it proxies know the addresses.
+    /// The resolution of back-end names; without it proxies know the addresses.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub names: Option<Names>,
     /// Back ends that operators take out of service.
@@ -48,21 +48,21 @@ pub struct World {
     pub faults: Vec<Episode>,
 }
 
-/// The use of streams, and the parameters of the underlying systems.
+/// The use of streams, and the parameters of the systems below them.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Streams {
-    /// From callers to the outer layer.
+    /// Whether streams are used from callers to the outer layer.
     pub outside: bool,
-    /// From proxy to proxy.
+    /// Whether streams are used from proxy to proxy.
     pub between: bool,
-    /// From the inner layer to the answerers.
+    /// Whether streams are used from the inner layer to the answerers.
     pub inside: bool,
-    /// Time to open a connection, beyond the round trip.
+    /// Time to open a connection, in addition to the round trip.
     pub setup_ms: u64,
-    /// Bytes that a system accepts from a sender before they travel.
+    /// Number of bytes that a system accepts from a sender before they travel.
     pub buffer: usize,
-    /// Bytes in flight, or unread at their receiver.
+    /// Maximum number of bytes in flight, or unread at their receiver.
     pub window: usize,
 }
 
@@ -70,9 +70,9 @@ pub struct Streams {
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Names {
-    /// Time to live of an answer.
+    /// Time to live of an answer of the resolver.
     pub ttl_s: u64,
-    /// Normal behaviour of the resolver.
+    /// The behaviour of the resolver while it has no fault.
     pub resolution: Resolution,
 }
 
@@ -80,16 +80,16 @@ pub struct Names {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Crowd {
-    /// Proxy of the outer layer.
+    /// The proxy of the outer layer that they call.
     pub to: usize,
-    /// Calls/s, Poisson.
+    /// Rate in calls/s. The arrivals are a Poisson process.
     pub rate_cps: f64,
-    /// Calls.
+    /// Number of calls.
     pub calls: u32,
-    /// Mean holding time of a call; exponentially distributed.
+    /// Mean holding time of a call. The times have an exponential distribution.
     #[serde(default)]
     pub hold_ms: u64,
-    /// Mean patience of a caller; exponentially distributed.
+    /// Mean patience of a caller. The times have an exponential distribution.
     pub patience_ms: u64,
     /// Whether ACK and BYE follow the Record-Routes.
     #[serde(default = "yes", skip_serializing_if = "is_yes")]
@@ -100,10 +100,10 @@ pub struct Crowd {
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Proxy {
-    /// Its layer, from 0. It sends to all proxies of the next layer; in the last layer, to all
-    /// answerers.
+    /// The proxy's layer, counted from 0. It sends to all proxies of the next layer; in the last
+    /// layer, to all answerers.
     pub layer: usize,
-    /// Keys of `[server]`, as numbers. Limits may be lower than a configuration allows.
+    /// Keys of `[server]` with their numbers. Limits may be lower than a configuration allows.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub server: BTreeMap<String, u64>,
     /// Keys of `[[pool]]`.
@@ -112,10 +112,10 @@ pub struct Proxy {
     /// Keys of `[pool.health]`.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub health: BTreeMap<String, Setting>,
-    /// Number of back ends, the last ones, that are backups.
+    /// Number of back ends that are backups: the last ones.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub standby: usize,
-    /// Keys of each `[[pool.backend]]`, as numbers.
+    /// Keys of each `[[pool.backend]]` with their numbers.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub limits: BTreeMap<String, u64>,
     /// Keys of `[pool.limit]`.
@@ -130,7 +130,7 @@ pub struct Proxy {
     /// Keys of `[overload.sources]`.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub sources: BTreeMap<String, Setting>,
-    /// Keys of `[emulate]`; empty: infinitely fast.
+    /// Keys of `[emulate]`. Without any, the proxy is infinitely fast.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub emulate: BTreeMap<String, u64>,
 }
@@ -151,18 +151,18 @@ pub enum Setting {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Server {
-    /// Behaviours, as in `tidegate load uas --mix`.
+    /// Behaviours of the server, in the syntax of `tidegate load uas --mix`.
     pub mix: String,
-    /// Mean ringing time of a call; exponentially distributed.
+    /// Mean ringing time of a call. The times have an exponential distribution.
     #[serde(default)]
     pub ring_ms: u64,
-    /// Fraction of its answered calls that it ends, 0..1.
+    /// Fraction of its answered calls that the server ends, 0 to 1.
     #[serde(default)]
     pub hangs_up: f64,
-    /// Mean holding time of these calls; exponentially distributed.
+    /// Mean holding time of these calls. The times have an exponential distribution.
     #[serde(default)]
     pub hold_ms: u64,
-    /// Most calls in its table.
+    /// Maximum number of calls in its table.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub calls_max: Option<usize>,
 }
@@ -240,7 +240,7 @@ impl World {
         self.callers.len() + self.proxies.len() + self.answerers.len()
     }
 
-    /// Returns the proxies of a layer, by their numbers.
+    /// Returns the indices of the proxies of a layer.
     pub fn layer(&self, layer: usize) -> Vec<usize> {
         (0..self.proxies.len()).filter(|&index| self.proxies[index].layer == layer).collect()
     }
@@ -254,12 +254,12 @@ impl World {
         }
     }
 
-    /// Returns the transport of callers.
+    /// Returns the transport between callers and the outer layer.
     pub fn outside(&self) -> Transport {
         self.transport(|streams| streams.outside)
     }
 
-    /// Returns the transports of a proxy, upstream and downstream.
+    /// Returns the transports of a proxy: upstream, then downstream.
     pub fn transports(&self, proxy: usize) -> [Transport; 2] {
         let layer = self.proxies[proxy].layer;
         let ahead = if layer == 0 { self.outside() } else { self.transport(|s| s.between) };
@@ -270,7 +270,7 @@ impl World {
         [ahead, behind]
     }
 
-    /// Returns the transport to answerers.
+    /// Returns the transport to the answerers.
     pub fn inside(&self) -> Transport {
         self.transport(|streams| streams.inside)
     }
@@ -300,7 +300,8 @@ impl World {
         called.chain(asked).map(|(a, b)| (self.node(a), self.node(b))).collect()
     }
 
-    /// Callers stay up, because calls are counted there.
+    /// Returns whether a fault is allowed in this world. Callers stay up, because calls are counted
+    /// there.
     fn can_have(&self, trouble: &Trouble) -> bool {
         let is_there = |node: NodeId| self.place(node.index()).is_some();
         let is_server = |node: NodeId| {
@@ -317,7 +318,8 @@ impl World {
         }
     }
 
-    /// Returns whether the proxy can do without this back end; a day is the longest time.
+    /// Returns whether the proxy can do without this back end for that time. The longest time is a
+    /// day.
     pub(super) fn can_lack(&self, absence: &OutOfService) -> bool {
         let OutOfService { proxy, behind, begins_ms, lasts_ms, .. } = *absence;
         let is_there = proxy < self.proxies.len() && behind < self.behind(proxy).len();
@@ -325,8 +327,8 @@ impl World {
     }
 
     /// Returns whether the attackers only send noise that each proxy has time to drop: messages
-    /// that cannot be verified and need only a small part of a processor. In a single queue they
-    /// wait among all others.
+    /// that cannot be verified and need only a small part of a processor. In a single queue, noise
+    /// waits among all other messages.
     pub fn is_noisy(&self) -> bool {
         let only_noise = self.strangers.iter().all(|s| s.attack == Attack::Noise);
         let is_bearable = |proxy: &Proxy| {
@@ -377,7 +379,7 @@ impl World {
 /// The largest part of a processor that examining noise may take.
 pub(super) const NOISE_LOAD_MAX: f64 = 0.1;
 
-/// The most nodes of a world.
+/// Maximum number of nodes of a world.
 const NODES_MAX: usize = 100;
 
 impl Crowd {

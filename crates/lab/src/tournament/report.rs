@@ -1,4 +1,4 @@
-//! The page and the figures of a tournament.
+//! Writes the page and the figures of a tournament.
 
 use super::{Cell, Place, Results, Route};
 use crate::figure::highlight::Highlights;
@@ -6,7 +6,7 @@ use crate::figure::{Axis, Figure, Line, Panel, Point, Stroke};
 use crate::report::{self, Overview, Section};
 use crate::spread::Spread;
 
-/// The law that is always in colour.
+/// The law that is always drawn in colour.
 const OURS: &str = "tide";
 
 /// Returns the page.
@@ -79,7 +79,7 @@ pub(super) fn page(results: &Results) -> String {
     })
 }
 
-/// Returns a row for each law and a column for each bout.
+/// Returns a table with a row for each law and a column for each bout.
 fn by_bout(
     results: &Results,
     route: Route,
@@ -139,7 +139,7 @@ pub(super) fn figures(results: &Results) -> Vec<(&'static str, Figure)> {
     ]
 }
 
-/// A panel for each path, with the bouts side by side.
+/// Returns a figure with a panel for each path, in which the bouts are side by side.
 fn figure(
     results: &Results,
     what: &str,

@@ -1,4 +1,4 @@
-//! The score of a run, and the scores of an entrant in a bout.
+//! Computes the score of a run, and the scores of an entrant in a bout.
 
 use serde::Serialize;
 
@@ -13,13 +13,13 @@ use crate::worlds::possible_cps;
 pub struct Score {
     /// The law.
     pub law: &'static str,
-    /// Its path.
+    /// The path of the law.
     pub route: Route,
     /// Seed of the run.
     pub seed: u64,
-    /// Calls offered, and those that count as goodput.
+    /// Number of calls offered in the measured time.
     pub offered: u64,
-    /// Calls set up in time.
+    /// Number of these calls that were set up in time.
     pub good: u64,
     /// Goodput as a part of the capacity.
     pub goodput: f64,
@@ -31,7 +31,7 @@ pub struct Score {
     pub settled_s: Option<f64>,
     /// The part of the calls that was rejected although the processor had idle time.
     pub early: f64,
-    /// Jain's index over the sources.
+    /// Jain's index of the fairness among the sources.
     pub fairness: Option<f64>,
 }
 
@@ -57,40 +57,41 @@ pub(super) struct Record<'a> {
 pub struct Cell {
     /// The law.
     pub law: &'static str,
-    /// Its path.
+    /// The path of the law.
     pub route: Route,
     /// Goodput as a part of the capacity.
     pub goodput: Spread,
     /// Goodput as a part of its bound.
     pub kept: Option<Spread>,
-    /// Set-up delay that 1 % exceeded; `None` if no call was set up in any run.
+    /// Set-up delay that 1 % of the calls exceeded; `None` if no call was set up in any run.
     pub p99_ms: Option<Spread>,
-    /// Runs that settled, and the seconds until then.
+    /// Number of runs that settled, and the seconds until they did.
     pub settled: (usize, Option<Spread>),
     /// The part of the calls that was rejected although the processor had idle time.
     pub early: Spread,
-    /// Jain's index over the sources.
+    /// Jain's index of the fairness among the sources.
     pub fairness: Option<Spread>,
-    /// Its place among the entrants on its path.
+    /// The entrant's place among those on its path.
     pub place: Place,
-    /// Each run, by seed.
+    /// The score of each run, in the order of the seeds.
     #[serde(skip)]
     pub scores: Vec<Score>,
 }
 
-/// The place of an entrant.
+/// The place of an entrant in a bout.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Place {
-    /// The highest mean goodput.
+    /// It has the highest mean goodput.
     First,
-    /// No worse than the first by more than 0.005 of the capacity, or not by a confidence of 95 %.
+    /// It is not clearly worse than the first: either by no more than 0.005 of the capacity, or the
+    /// difference is not certain with a confidence of 95 %.
     Tied,
-    /// Worse.
+    /// It is worse than the first.
     Behind,
 }
 
-/// The difference in goodput, as a part of the capacity, that makes no difference.
+/// Differences in goodput up to this part of the capacity do not count.
 const ALIKE: f64 = 0.005;
 
 impl Score {
@@ -137,8 +138,9 @@ impl Score {
     }
 }
 
-/// Returns the cell of each of `laws` on each path for which there are `scores`; they are ordered
-/// by their seeds. A law whose own path is the same has one cell, and takes part in both.
+/// Returns the cell of each of `laws` on each path for which there are `scores`, which are in the
+/// order of their seeds. A law without a path of its own has one cell, and takes part on both
+/// paths.
 pub(super) fn cells(laws: &[&'static str], scores: &[Score]) -> Vec<Cell> {
     let mut cells: Vec<Cell> = Vec::new();
     for &law in laws {
@@ -148,7 +150,7 @@ pub(super) fn cells(laws: &[&'static str], scores: &[Score]) -> Vec<Cell> {
         }
     }
     for route in Route::ALL {
-        // The field of the own path has the laws that have no other, too.
+        // Among the entrants on their own paths are also the laws that have no path of their own.
         let has_own =
             |cell: &Cell| cells.iter().any(|c| c.law == cell.law && c.route == Route::Own);
         let field: Vec<usize> = (0..cells.len())
@@ -192,7 +194,7 @@ fn cell(law: &'static str, route: Route, scores: Vec<Score>) -> Option<Cell> {
     })
 }
 
-/// Returns the rank of an entrant, by the differences from the first under the same seeds.
+/// Returns the place of an entrant, from its differences to the first under the same seeds.
 fn place(first: &[Score], scores: &[Score]) -> Place {
     let pairs = first.iter().zip(scores).filter(|(a, b)| a.seed == b.seed);
     let behind = Spread::of(pairs.map(|(first, own)| first.goodput - own.goodput));

@@ -1,9 +1,9 @@
-//! Figures of a search.
+//! Draws the figures of a search.
 
 use super::{Objective, Parameters, Step};
 use crate::figure::{Axis, Figure, Line, Panel, Point, Stroke};
 
-/// Draws the parameters over the steps, as multiples of their initial values; and the value of each
+/// Draws the parameters over the steps, as multiples of their initial values, and the value of each
 /// step.
 pub fn picture(parameters: &Parameters, path: &[Step]) -> Figure {
     let law = parameters.start.entry().name;
@@ -56,7 +56,7 @@ fn multiples(parameters: &Parameters, path: &[Step]) -> Panel {
     }
 }
 
-/// Formats 2 to this power, for people.
+/// Formats 2 to the power of `power`, for people.
 fn times(power: i32) -> String {
     match power {
         0.. => format!("{}", 1u64 << power.min(62)),

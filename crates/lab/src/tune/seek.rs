@@ -1,26 +1,9 @@
-//! Extremum seeking: the minimum of a function of which only values are known.
+//! Extremum seeking: finds the minimum of a function of which only values are known.
 //!
 //! Every coordinate is perturbed by a cosine of its own frequency. Where the value follows the
-//! perturbation of a coordinate, the product of the two has a mean, which is proportional to the
-//! slope along it; the estimate moves against it. A filter first removes the constant part of the
-//! value.
-//!
-//! N. Killingsworth, M. Krstić, PID tuning using extremum seeking, IEEE Control Systems 26(1),
-//! 2006, for discrete time; paper 001 §4.1 found the gains of `pi` with it:
-//!
-//! ```text
-//! ζ_k  = −h·ζ_(k−1) + J_(k−1)
-//! θ̂_i ← θ̂_i − γ·α·cos(ω_i·k)·(J_k − (1 + h)·ζ_k)
-//! θ_i  = θ̂_i + α·cos(ω_i·(k + 1)),   ω_i = a^i·π
-//! ```
-//!
-//! The value before the last one belongs into ζ: with J_k the filter would reverse the sign of its
-//! output, and the search would climb.
-//!
-//! # Known bias
-//!
-//! It finds the next minimum, not the deepest one, and does not stand still on it: the estimate
-//! circles at a distance that grows with α and γ. Where the function is flat nothing moves.
+//! perturbation of a coordinate, the product of the two has a mean that is proportional to the
+//! slope along that coordinate. The estimate moves against the slope. A filter first removes the
+//! constant part of the value.
 
 use std::f64::consts::PI;
 use std::ops::RangeInclusive;
@@ -30,16 +13,17 @@ use std::ops::RangeInclusive;
 pub struct Settings {
     /// α: amplitude of the perturbation, above 0.
     pub amplitude: f64,
-    /// γ: step of the estimate for a slope, above 0. The default suits values that change by a
-    /// fraction of 1 when a coordinate changes by 1.
+    /// γ: how far the estimate moves for a slope, above 0. The default suits values that change by
+    /// a fraction of 1 when a coordinate changes by 1.
     pub gain: f64,
-    /// h: parameter of the filter, 0 to 1. It delays the output of the filter, more so near 1, so
-    /// that a product with the perturbation may have the wrong sign: at 0.5 a search in three
-    /// coordinates diverges, at 0.3 it does not.
+    /// h: parameter of the filter, 0 to 1. The nearer it is to 1, the more the filter delays its
+    /// output, so that a product with the perturbation may have the wrong sign. At 0.5 a search in
+    /// three coordinates diverges, at 0.3 it does not.
     pub filter: f64,
     /// a: ratio of the frequencies of successive coordinates; above 0, below 1.
     pub slowing: f64,
-    /// Largest step of a coordinate, above 0: a cliff does not throw the estimate away.
+    /// Largest step of a coordinate, above 0. It prevents that a cliff throws the estimate far
+    /// away.
     pub step_max: f64,
 }
 
@@ -61,9 +45,9 @@ pub struct Seeker {
 }
 
 impl Seeker {
-    /// Creates a search that starts at `start`, each coordinate within its bounds. Beyond a bound
-    /// the value is that of the bound, so nothing would bring back an estimate that has drifted
-    /// there.
+    /// Creates a search that starts at `start`, and keeps each coordinate within its bounds. Beyond
+    /// a bound the value would be that of the bound, so nothing would bring back an estimate that
+    /// has drifted there.
     pub fn new(start: Vec<f64>, bounds: Vec<RangeInclusive<f64>>, settings: Settings) -> Self {
         Self { settings, estimate: start, bounds, zeta: 0.0, last: None, steps: 0 }
     }
@@ -82,7 +66,7 @@ impl Seeker {
     /// Records the function's value at [`probe`](Self::probe).
     pub fn learn(&mut self, value: f64) {
         let Settings { gain, filter, step_max, .. } = self.settings;
-        // Treats the first value as if it had always been there, so that it counts as constant.
+        // The first value is treated as if it had always been there, so that it counts as constant.
         let last = self.last.unwrap_or(value);
         if self.last.is_none() {
             self.zeta = value / (1.0 + filter);
@@ -98,7 +82,7 @@ impl Seeker {
         self.steps += 1;
     }
 
-    /// Returns the distance of coordinate `i` from its estimate.
+    /// Returns the perturbation of coordinate `i`: its distance from the estimate.
     fn shake(&self, i: usize) -> f64 {
         let frequency = self.settings.slowing.powi(i as i32 + 1) * PI;
         self.settings.amplitude * (frequency * f64::from(self.steps)).cos()

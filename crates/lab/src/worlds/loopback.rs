@@ -1,5 +1,5 @@
-//! The world of real sockets: runs with Tidegates between callers and answerers of their own, on
-//! this machine.
+//! The world of real sockets: it runs Tidegates between callers and answerers of its own, on this
+//! machine.
 
 mod server;
 
@@ -23,7 +23,7 @@ use crate::scenario::Goodput;
 use crate::timeline::Timeline;
 use server::{Servers, Step};
 
-/// Interval of checks for cancellation.
+/// Interval at which the run checks whether it was cancelled.
 const LOOK: Duration = Duration::from_millis(50);
 
 /// Real sockets of this machine.
@@ -33,7 +33,7 @@ pub struct Loopback {
 }
 
 impl Loopback {
-    /// Creates the world with `program` as Tidegate.
+    /// Creates the world. `program` is the Tidegate that it starts.
     pub fn new(program: PathBuf) -> Self {
         Self { program }
     }
@@ -117,7 +117,7 @@ fn check(run: &RunSpec) -> Result<(), String> {
     Ok(())
 }
 
-/// Returns the steps and their times, in order; `None`: take a sample.
+/// Returns the steps with their times, in order. `None` in place of a step means to take a sample.
 fn agenda(run: &RunSpec) -> Vec<(Duration, Option<Step>)> {
     let (every, end) = (run.sample(), agents::lasts(run));
     let looks = (1..).map(|count| every * count).take_while(|&at| at < end).chain([end]);
@@ -135,7 +135,7 @@ fn agenda(run: &RunSpec) -> Vec<(Duration, Option<Step>)> {
     actions
 }
 
-/// Returns the measurements of the generator.
+/// Returns what the generator used.
 fn used(calls: &[Done<CallerStats>], answers: &[Done<AnswererStats>]) -> Generator {
     fn load<S>(done: &Done<S>) -> f64 {
         done.cpu.as_secs_f64() / done.wall.as_secs_f64()

@@ -1,4 +1,4 @@
-//! The greatest possible goodput of a run whose load or processor changes.
+//! Computes the greatest possible goodput of a run whose load or processor changes.
 
 use std::time::Duration;
 

@@ -1,5 +1,5 @@
-//! The world of simulated time: the servers of real configuration files, and the callers and
-//! answerers of the other world, in a network without sockets and clocks.
+//! The world of simulated time: servers with real configuration files, and the same callers and
+//! answerers as in the other world, in a network without sockets and clocks.
 
 mod actor;
 mod agenda;
@@ -28,12 +28,12 @@ pub struct Simulated {
     cpu_ns: AtomicU64,
 }
 
-/// The work and time of simulating so far.
+/// The amount of simulation so far, and the time that it took.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
 pub struct Speed {
-    /// Packets delivered.
+    /// Number of packets delivered.
     pub deliveries: u64,
-    /// CPU time of all threads.
+    /// CPU time of all threads that simulate.
     pub cpu: Duration,
 }
 
@@ -51,7 +51,7 @@ impl Simulated {
 }
 
 impl Speed {
-    /// Returns the deliveries in a second of CPU time; 0 if there were none.
+    /// Returns the number of deliveries in a second of CPU time; 0 if there were none.
     pub fn per_cpu_s(self) -> f64 {
         let cpu_s = self.cpu.as_secs_f64();
         if cpu_s > 0.0 { self.deliveries as f64 / cpu_s } else { 0.0 }
@@ -77,6 +77,6 @@ impl World for Simulated {
 
 fn thread_cpu() -> Duration {
     let time = clock_gettime(ClockId::ThreadCPUTime);
-    // The clock counts from zero: neither field is negative.
+    // The clock counts from zero, so neither field is negative.
     Duration::new(time.tv_sec as u64, time.tv_nsec as u32)
 }

@@ -1,4 +1,4 @@
-//! The texts that attackers send.
+//! Writes the messages that attackers send.
 
 use std::fmt::Write as _;
 use std::net::SocketAddr;
@@ -16,13 +16,13 @@ pub(super) const BROKEN_VIAS: [&str; 3] = [
 /// A request that an attacker invents.
 pub(super) struct Request<'a> {
     pub method: &'a str,
-    /// The number that is called.
+    /// The number (the user part of the URI) that is called.
     pub number: &'a str,
     pub source: SocketAddr,
     pub nonce: u64,
-    /// Beginning of the branch.
+    /// First characters of the branch.
     pub cookie: &'a str,
-    /// Lines of Vias below its own.
+    /// Lines of Via below its own.
     pub lower: &'a str,
     pub call: String,
     pub to_tag: Option<String>,
@@ -65,8 +65,8 @@ impl<'a> Request<'a> {
     }
 }
 
-/// Returns the ACK to a 2xx, and a BYE for a dialog that the answerer does not have; nothing for
-/// any other response.
+/// Returns the ACK to a 2xx, and a BYE for a dialog that the answerer does not have. Returns
+/// nothing for any other response.
 pub(super) fn bye_to_another_dialog(response: &str, local: SocketAddr, nonce: u64) -> Vec<Text> {
     let is_answer = response.starts_with("SIP/2.0 200") && response.contains(" INVITE\r\n");
     let part = |name| line(response, name);
@@ -100,7 +100,7 @@ pub(super) fn bye_to_another_dialog(response: &str, local: SocketAddr, nonce: u6
         .to_vec()
 }
 
-/// Returns a CANCEL or a BYE for an observed call; for an invented one, if none was observed.
+/// Returns a CANCEL or a BYE for an observed call or, if none was observed, for an invented one.
 pub(super) fn hang_up(seen: Option<&str>, source: SocketAddr, nonce: u64) -> Text {
     let invented = || Request::new("BYE", "service", source, nonce);
     let Some(seen) = seen else { return Request { to_tag: Some("1".into()), ..invented() }.text() };
@@ -112,7 +112,7 @@ pub(super) fn hang_up(seen: Option<&str>, source: SocketAddr, nonce: u64) -> Tex
     let uri = seen.split(' ').nth(1).filter(|uri| uri.starts_with("sip:"));
     let uri = uri.unwrap_or("sip:service@swarm.example");
     let routes: String = lines(seen, "Route").map(|route| format!("Route: {route}\r\n")).collect();
-    // With the Via of a proxy on top the request would loop.
+    // With the Via of a proxy on top, the request would loop.
     let is_of_crowd = lines(seen, "Via").count() == 1;
     let (method, via, to) = if seen.starts_with("INVITE") && is_of_crowd && nonce.is_multiple_of(2)
     {
@@ -130,7 +130,7 @@ pub(super) fn hang_up(seen: Option<&str>, source: SocketAddr, nonce: u64) -> Tex
     .into_bytes()
 }
 
-/// Returns a response to an observed request, or with a guessed branch.
+/// Returns a response to an observed request or, if none was observed, one with a guessed branch.
 pub(super) fn response(seen: Option<&str>, target: SocketAddr, nonce: u64) -> Text {
     let status = [
         "503 Service Unavailable\r\nRetry-After: 3600",

@@ -1,5 +1,5 @@
-//! The attackers of a world, from streams of their own: a world with attackers is the world without
-//! them, plus the settings that make their attacks matter.
+//! Draws the attackers of a world from streams of their own, so that a world with attackers is the
+//! same world as without them, plus the settings that make their attacks matter.
 
 use tidegate_world::{Purpose, Seed};
 
@@ -7,10 +7,10 @@ use super::{Dice, ELEMENT, MESSAGES};
 use crate::swarm::attacker::{Attack, Attacker, Source};
 use crate::swarm::world::{NOISE_LOAD_MAX, Proxy, Setting, World};
 
-/// The most packets of one attacker.
+/// Maximum number of packets of one attacker.
 const PACKETS_MAX: f64 = 12_000.0;
 
-/// Longest flood, in seconds.
+/// Maximum duration of a flood, in seconds.
 const FLOOD_MAX_S: f64 = 10.0;
 
 /// Adds attackers to every second world.
@@ -27,7 +27,7 @@ pub(super) fn add(seed: u64, world: &mut World, capacity_cps: f64) {
         return;
     }
     for number in 0..number {
-        // One more attacker leaves the others unchanged.
+        // A further attacker leaves the draws of the others unchanged.
         let element = ELEMENT - 1 - number as u32;
         let mut dice = Dice(Seed(seed).stream(Purpose::Strangers, element));
         let stranger = stranger(&mut dice, world, capacity_cps);
@@ -36,7 +36,8 @@ pub(super) fn add(seed: u64, world: &mut World, capacity_cps: f64) {
     }
 }
 
-/// Draws as much noise as can be dropped, for as long as calls are offered.
+/// Draws an attacker that sends as much noise as the proxies can drop, for as long as calls are
+/// offered.
 fn noise(dice: &mut Dice, world: &World, capacity_cps: f64) -> Attacker {
     let offer_us = |proxy: &Proxy| proxy.emulate.get("offer_us").copied().unwrap_or_default();
     let dearest_us = world.proxies.iter().map(offer_us).max().unwrap_or_default().max(1);
@@ -67,14 +68,14 @@ fn stranger(dice: &mut Dice, world: &World, capacity_cps: f64) -> Attacker {
     let count = (rate_pps * lasts_s).clamp(1.0, PACKETS_MAX) as u32;
     let source = match attack {
         Attack::Flood | Attack::Noise => source,
-        // Its dialogs have to be answered.
+        // Its calls must be answered, so it needs the responses.
         _ => Source::Own,
     };
     let rate_pps = (rate_pps * 100.0).round() / 100.0;
     Attacker { to, attack, rate_pps, count, begins_ms, sees, source }
 }
 
-/// Gives the attacked proxy the feature that the attack targets, if it has none.
+/// Gives the attacked proxy the feature at which the attack aims, if it has none.
 fn prepare(dice: &mut Dice, world: &mut World, stranger: &Attacker, capacity_cps: f64) {
     let door = world.layer(0)[stranger.to];
     let behind = world.behind(door).len() as f64;
@@ -82,7 +83,7 @@ fn prepare(dice: &mut Dice, world: &mut World, stranger: &Attacker, capacity_cps
     let proxy = &mut world.proxies[door];
     let calls_max = dice.between([2, 20]);
     let cps_max = (capacity_cps * dice.scale([0.1, 1.0]) / behind).ceil() as u64;
-    // Above the rate of a caller group with seven transmissions of each INVITE.
+    // The limit is above the rate of a caller group that sends each INVITE seven times.
     let above_cps = (crowds * 8.0).ceil().max(100.0) as u64;
     let forks = proxy.pool.get("policy") == Some(&Setting::Word("fork".into()));
     let is_forged = matches!(stranger.source, Source::Crowd(_));
@@ -94,11 +95,11 @@ fn prepare(dice: &mut Dice, world: &mut World, stranger: &Attacker, capacity_cps
     match stranger.attack {
         Attack::Tags | Attack::Copies => limit("cps_max", cps_max.max(1)),
         Attack::Byes => limit("calls_max", calls_max),
-        // Their rejections concern one number.
+        // The rejections of this attack concern one number.
         Attack::Closed if !forks => {
             proxy.learning.entry("learn".into()).or_insert(Setting::Word("refusals".into()));
         }
-        // As many as one attacker fills.
+        // One attacker can fill a table of this size.
         Attack::Hoard => {
             proxy.server.insert("transactions_max".into(), dice.one(&[50, 100, 200]));
         }

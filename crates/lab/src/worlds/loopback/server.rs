@@ -1,4 +1,4 @@
-//! The servers of a run, each a process, and their faults.
+//! Runs the servers of a run, each in a process, and applies their faults.
 
 use std::io;
 use std::net::{Ipv4Addr, SocketAddr};
@@ -22,13 +22,13 @@ pub(super) struct Servers<'p> {
     processes: Vec<ServerProcess>,
 }
 
-/// A server's process and its files.
+/// The process of a server and its files.
 struct ServerProcess {
     process: Option<Tidegate>,
     is_stopped: bool,
     address: SocketAddr,
     targets: Vec<SocketAddr>,
-    /// Folder of its key, which outlives it.
+    /// Folder of the server's key, which is kept when the process ends.
     state_dir: TempDir,
     past: NodeOutcome,
     cpu: Duration,
@@ -68,7 +68,7 @@ impl<'p> Servers<'p> {
             let mut server = ServerProcess {
                 process: None,
                 is_stopped: false,
-                // Any free port.
+                // The port 0 stands for any free port.
                 address: (Ipv4Addr::LOCALHOST, 0).into(),
                 targets: targets.collect(),
                 state_dir: tempfile::tempdir().map_err(|error| error.to_string())?,
@@ -119,7 +119,7 @@ impl<'p> Servers<'p> {
         }
     }
 
-    /// Stops all. Returns the outcomes of messages at each, and their total CPU time.
+    /// Stops all servers. Returns the outcomes of messages at each, and the total CPU time.
     pub fn finish(mut self) -> Result<(Vec<NodeOutcome>, Duration), String> {
         for server in &mut self.processes {
             if let Some(process) = server.process.as_ref().filter(|_| server.is_stopped) {
@@ -146,7 +146,7 @@ impl<'p> Servers<'p> {
 }
 
 impl ServerProcess {
-    /// Keeps the counts of the process, and ends it.
+    /// Adds the counts of the process to those of the server, and ends the process.
     fn end(&mut self, how: impl FnOnce(Tidegate) -> io::Result<()>) -> Result<(), String> {
         let Some(process) = self.process.take() else { return Ok(()) };
         // A stopped process cannot answer.

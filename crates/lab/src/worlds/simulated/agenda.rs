@@ -1,4 +1,4 @@
-//! The agenda of a simulated network.
+//! Plans the actions in a simulated network.
 
 use std::time::Duration;
 
@@ -10,14 +10,14 @@ use crate::network::{Endpoint, Trouble, Way};
 /// An action.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) enum Action {
-    /// Take a sample.
+    /// Takes a sample.
     Sample,
-    /// Apply a fault, or its end.
+    /// Starts or ends a fault.
     Fault(Fault),
 }
 
-/// Returns the actions until `end` with their times, in order. At the same time ends of faults come
-/// first, then faults, then the sample. `who` returns the nodes of an end.
+/// Returns the actions until `end` with their times, in order. At the same time, ends of faults
+/// come first, then starts of faults, then the sample. `who` returns the nodes of an end of a link.
 pub(super) fn agenda(
     faults: &[network::Fault],
     every: Duration,
@@ -68,7 +68,7 @@ fn pair(
     }
 }
 
-/// Returns every pair of nodes whose packets travel in this direction.
+/// Returns every pair of nodes between which packets travel in this direction.
 pub(super) fn pairs(
     way: Way,
     nodes_of: &impl Fn(Endpoint) -> Vec<NodeId>,

@@ -1,4 +1,4 @@
-//! The number of open transactions that each new transaction meets at its server.
+//! Counts the open transactions that each new transaction meets at its server.
 //!
 //! 003 §VI: "The occupancy for a transaction assigned to a server is the number of transactions
 //! already being handled by" it when it is assigned. INVITEs and BYEs count, from the time they are
@@ -10,19 +10,19 @@ use std::ops::Range;
 use tidegate_sip::{Method, Scan, ScanStart};
 use tidegate_world::Timestamp;
 
-/// The most distinct occupancies; all beyond are the last.
+/// Maximum number of distinct occupancies. All larger ones are counted at the last.
 const OCCUPANCY_MAX: usize = 1000;
 
-/// Transactions that are open at some servers.
+/// The transactions that are open at some servers.
 pub(super) struct Occupancy {
-    /// Time in which new transactions count.
+    /// The time in which new transactions count.
     measured: Range<Timestamp>,
-    /// By party; `None` for a party whose transactions do not count.
+    /// Open transactions of each party; `None` for a party whose transactions do not count.
     open: Vec<Option<HashSet<Transaction>>>,
     counts: Vec<u64>,
 }
 
-/// A Call-ID and a method: agents here send one INVITE and one BYE in a call.
+/// A Call-ID and a method. Agents here send one INVITE and one BYE in a call.
 type Transaction = (Box<[u8]>, Method);
 
 impl Occupancy {
@@ -33,7 +33,7 @@ impl Occupancy {
         Self { measured, open, counts: Vec::new() }
     }
 
-    /// Returns how many transactions met each number of others.
+    /// Returns how many transactions met each number of open ones.
     pub fn counts(&self) -> &[u64] {
         &self.counts
     }

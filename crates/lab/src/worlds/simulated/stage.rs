@@ -1,4 +1,4 @@
-//! The network of a run: its nodes, and its course.
+//! Builds the network of a run, and runs it.
 
 use std::fs;
 use std::net::{Ipv4Addr, SocketAddr};
@@ -28,16 +28,16 @@ use crate::timeline::{CallersReading, ServerReading, Timeline};
 use crate::topology::Next;
 use crate::worlds::{agents, counted};
 
-/// Most time between two checks for cancellation.
+/// Longest time between two checks whether the run was cancelled.
 const LOOK: Duration = Duration::from_millis(500);
 
 /// The network of a run, with all its nodes.
 pub(super) struct Stage<'p> {
     run: &'p RunSpec,
     network: Network<Actor, Traffic>,
-    /// By their indices in the topology.
+    /// The servers, by their indices in the topology.
     servers: Vec<ServerNode>,
-    /// Each with its entry among those of the topology, in their order.
+    /// The callers of each entry of the topology, in its order.
     callers: Vec<(usize, NodeId)>,
     answerers: Vec<NodeId>,
     timeline: Timeline,
@@ -53,14 +53,14 @@ struct ServerNode {
     disturbance: Option<Disturbance>,
     /// Instruments of the current process; `None` while there is none.
     instruments: Option<Instruments>,
-    /// Counts of earlier processes.
+    /// Counts of the earlier processes.
     past: NodeOutcome,
     /// Number of processes so far.
     lives: u64,
 }
 
 impl<'p> Stage<'p> {
-    /// Builds the world. The configurations of its servers go into `folder`.
+    /// Builds the network. The configurations of its servers go into `folder`.
     pub fn new(run: &'p RunSpec, folder: &Path) -> Result<Self, String> {
         let seed = Seed(run.seed);
         let conditions = &run.conditions;
@@ -69,7 +69,7 @@ impl<'p> Stage<'p> {
         let entries: Vec<(usize, f64)> = topology.entries().collect();
         let link = Link::default();
         let mut network = Network::new(seed, link, traffic(run));
-        // All share one supply of buffers, which reuses the last one returned.
+        // All share one supply of buffers, which reuses the buffer returned last.
         let pool = Pool::new();
 
         for (kind, count) in [(SERVERS, names.len()), (ANSWERERS, conditions.answerers as usize)] {
@@ -89,7 +89,7 @@ impl<'p> Stage<'p> {
         let mut servers = Vec::new();
         for (place, address) in addresses(SERVERS).take(names.len()).enumerate() {
             let mut server = ServerNode {
-                // Set below.
+                // The node is set below.
                 node: NodeId::new(0),
                 place,
                 address,
@@ -131,7 +131,7 @@ impl<'p> Stage<'p> {
         Ok(stage)
     }
 
-    /// Runs the world to its end.
+    /// Runs the network to the end of the run.
     pub fn play(&mut self, cancelled: &AtomicBool) -> Result<(), String> {
         let run = self.run;
         let end = agents::lasts(run);
@@ -154,12 +154,12 @@ impl<'p> Stage<'p> {
         Ok(())
     }
 
-    /// Returns the packets delivered.
+    /// Returns the number of packets delivered.
     pub fn deliveries(&self) -> u64 {
         self.network.summary().delivered
     }
 
-    /// Returns the outcome; its timeline goes into `folder`.
+    /// Returns the outcome. The timeline goes into `folder`.
     pub fn finish(self, folder: &Path) -> Result<Outcome, String> {
         let end = Timestamp::ZERO + agents::lasts(self.run);
         let sources = || self.callers.iter().map(|&(_, node)| self.caller(node).stats());
@@ -192,7 +192,7 @@ impl<'p> Stage<'p> {
         Ok(Outcome { good, nodes, flows, occupancy, fairness, ..outcome })
     }
 
-    /// Returns the nodes of a party; none for an index that does not exist.
+    /// Returns the nodes of a party. A party with an index that does not exist has none.
     fn nodes_of(&self, endpoint: Endpoint) -> Vec<NodeId> {
         match endpoint {
             Endpoint::Callers => self.callers.iter().map(|&(_, node)| node).collect(),
@@ -210,7 +210,7 @@ impl<'p> Stage<'p> {
         }
     }
 
-    /// Samples all nodes.
+    /// Takes a sample of all nodes.
     fn sample(&mut self, at: Duration) {
         for (place, server) in self.servers.iter().enumerate() {
             if let Some(instruments) = &server.instruments {
@@ -246,10 +246,11 @@ impl<'p> Stage<'p> {
 }
 
 impl ServerNode {
-    /// Starts a server without state.
+    /// Starts a server that has no state.
     fn start(&mut self, seed: Seed) -> Actor {
-        // Each draws its own numbers, in each of its lives: a restarted process does not mistake
-        // the branches of the previous one for its own. No node here guesses keys.
+        // Each server draws its own numbers, which also differ between its lives, so that a
+        // restarted process does not mistake the branches of the previous one for its own. No node
+        // here guesses keys.
         let seed = Seed(seed.0.wrapping_add((self.place as u64) << 32 | self.lives << 48));
         self.lives += 1;
         let keys = Secret::of([1 + self.place as u8; 32]);
@@ -271,7 +272,7 @@ impl ServerNode {
     }
 }
 
-/// Kinds of nodes, by the third number of their addresses.
+/// The kinds of nodes. Each kind has its own third byte in the addresses of its nodes.
 const SERVERS: u8 = 0;
 const ANSWERERS: u8 = 1;
 const CALLERS: u8 = 2;
@@ -281,7 +282,7 @@ const SIP_PORT: u16 = 5060;
 /// Time to live of an answer of the resolver.
 const HOLDS: Duration = Duration::from_secs(10);
 
-/// Returns the name of the server or answerer with that number.
+/// Returns the name of the server or answerer with that index.
 fn host(kind: u8, index: usize) -> String {
     let what = if kind == SERVERS { "server" } else { "answerer" };
     format!("{what}-{}.example", index + 1)
@@ -304,8 +305,8 @@ fn caller_address(index: usize, source: usize) -> SocketAddr {
     }
 }
 
-/// Returns the configuration of the server at index `place`, read as its process would, and stored
-/// in `folder`.
+/// Returns the configuration of the server at index `place`. It is stored in `folder`, and read as
+/// its process would read it.
 fn configuration(run: &RunSpec, place: usize, folder: &Path) -> Result<Config, String> {
     let topology = &run.conditions.topology;
     let at = |kind, index| addresses(kind).nth(index).expect("there are not so many");

@@ -1,5 +1,5 @@
-//! The traffic in a simulated network: messages by kind, sender and receiver, and the calls that
-//! were set up completely.
+//! Counts the traffic in a simulated network: messages by kind, sender and receiver, and the calls
+//! that were set up completely.
 
 use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::net::SocketAddr;
@@ -25,7 +25,7 @@ pub(super) struct Traffic {
 /// A kind of message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 struct Kind {
-    /// 0 for a request.
+    /// The status of a response; 0 for a request.
     status: u16,
     method: &'static str,
 }
@@ -41,14 +41,14 @@ pub(super) struct SetUp {
     callers: usize,
     answerers: usize,
     limits: Limits,
-    /// Calls whose INVITE may still be retransmitted, and the same calls in the order of their
+    /// The calls whose INVITE may still be retransmitted; `order` has them in the order of their
     /// start.
     calls: HashMap<Box<[u8]>, Begun>,
     order: VecDeque<(Timestamp, Box<[u8]>)>,
     good: u64,
 }
 
-/// The calls that count.
+/// Limits that say which calls count.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Limits {
     /// Earliest start.
@@ -101,12 +101,13 @@ impl Traffic {
         Self { endpoints, addresses: BTreeMap::new(), flows: BTreeMap::new(), set_up, occupancy }
     }
 
-    /// Assigns `address` to the party at this index.
+    /// Says that `address` belongs to the party at this index.
     pub fn name(&mut self, address: SocketAddr, endpoint: usize) {
         self.addresses.insert(address, endpoint);
     }
 
-    /// Returns the calls set up in time, to their last message; `None` if not requested.
+    /// Returns the number of calls that were set up in time, to their last message; `None` if that
+    /// was not requested.
     pub fn good(&self) -> Option<u64> {
         self.set_up.as_ref().map(|set_up| set_up.good)
     }
@@ -160,7 +161,7 @@ impl Tap for Traffic {
         if self.addresses.get(&flow.local) != Some(&set_up.answerers) {
             return;
         }
-        // Answerers reject nothing here: each ACK is that of a 200.
+        // Answerers reject nothing here, so each ACK belongs to a 200.
         if let Ok(scan) = scan(bytes)
             && Kind::of(Some(&scan)) == Kind::ACK
         {
@@ -189,7 +190,7 @@ impl Kind {
     }
 }
 
-/// Formats as `INVITE`, `180 INVITE`; `other` for unknown names.
+/// Formats the kind, as in `INVITE` or `180 INVITE`. Unknown names are `other`.
 impl std::fmt::Display for Kind {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match (self.status, self.method) {
