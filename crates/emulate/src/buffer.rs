@@ -1,15 +1,15 @@
-//! One receive buffer.
+//! A receive buffer.
 
 use std::collections::VecDeque;
 
 use tidegate_world::{Received, Timestamp};
 
-/// A bounded FIFO.
+/// A FIFO queue of limited size.
 #[derive(Debug)]
 pub(super) struct Buffer {
     datagrams: VecDeque<(Timestamp, Received)>,
     max: usize,
-    /// Limit on the bytes charged as Linux does; `None` without a limit.
+    /// Limit on the bytes, counted as Linux charges them; `None` without a limit.
     bytes_max: Option<usize>,
     charged: usize,
 }
@@ -33,7 +33,7 @@ impl Buffer {
         fits
     }
 
-    /// Returns the arrival of the first.
+    /// Returns the arrival time of the first datagram.
     pub(super) fn earliest(&self) -> Option<Timestamp> {
         self.datagrams.front().map(|(at, _)| *at)
     }
@@ -50,7 +50,8 @@ impl Buffer {
         Some(received)
     }
 
-    /// Returns its fill, 0 to 1, by the limit that is nearer.
+    /// Returns the part of the buffer that is filled, 0 to 1: of bytes or of datagrams, whichever
+    /// is nearer to its limit.
     pub(super) fn fill(&self) -> f32 {
         let datagrams = self.datagrams.len() as f32 / self.max as f32;
         let bytes = self.bytes_max.map_or(0.0, |max| self.charged as f32 / max.max(1) as f32);

@@ -1,11 +1,11 @@
-//! Receive buffers, like those of a kernel.
+//! Receive buffers that behave like those of a kernel.
 
 use tidegate_world::{Received, Timestamp};
 
 use super::buffer::Buffer;
 
-/// Ordinary datagrams that precede INVITEs while both wait: the default limits of a turn of the
-/// real driver.
+/// Number of ordinary datagrams that are taken before INVITEs while both wait: the default limits
+/// of a turn of the real driver.
 const ORDINARY: usize = 256;
 const INVITES: usize = 64;
 
@@ -15,7 +15,7 @@ pub(super) struct Buffers {
     ordinary: Buffer,
     invites: Buffer,
     split: bool,
-    /// The numbers of ordinary datagrams, and then of INVITEs, taken while both waited.
+    /// Number of ordinary datagrams, then of INVITEs, that were taken while both waited.
     turn: (usize, usize),
 }
 
@@ -27,15 +27,14 @@ impl Buffers {
         Self { ordinary, invites, split, turn: (0, 0) }
     }
 
-    /// Keeps a datagram that arrived at `at`. Returns `false` if its buffer is full: then it is
-    /// dropped.
+    /// Keeps a datagram that arrived at `at`. If its buffer is full, drops it and returns `false`.
     pub(super) fn push(&mut self, at: Timestamp, received: Received) -> bool {
         let is_invite = self.split && received.bytes.starts_with(b"INVI");
         let buffer = if is_invite { &mut self.invites } else { &mut self.ordinary };
         buffer.push(at, received)
     }
 
-    /// Returns the arrival of the oldest datagram at the front of a buffer.
+    /// Returns the earlier of the arrival times of the datagrams at the front of the buffers.
     pub(super) fn earliest(&self) -> Option<Timestamp> {
         [&self.ordinary, &self.invites].into_iter().filter_map(Buffer::earliest).min()
     }
@@ -69,7 +68,7 @@ impl Buffers {
         buffer.pop()
     }
 
-    /// Returns the fill of the fullest buffer, 0 to 1.
+    /// Returns the part of the fullest buffer that is filled, 0 to 1.
     pub(super) fn fill(&self) -> f32 {
         self.ordinary.fill().max(self.invites.fill())
     }

@@ -1,15 +1,15 @@
-//! Outputs that wait until the work that produced them is complete.
+//! Holds outputs until the work that produced them is complete.
 
 use tidegate_world::{Calendar, Timestamp};
 
-/// Outputs and the times of their release. Bounded by the outputs of the inputs that the model has
-/// caught up with.
+/// Outputs with the times of their release. Their number is limited by the outputs of the inputs
+/// that the model has caught up with.
 #[derive(Debug)]
 pub(super) struct Held<T> {
     outputs: Calendar<T>,
     /// Whether outputs leave in the order in which they were added.
     in_order: bool,
-    /// Latest release so far.
+    /// The latest release so far.
     last: Timestamp,
 }
 

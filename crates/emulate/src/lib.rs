@@ -89,7 +89,7 @@ use share::Share;
 pub use variation::Variation;
 use variation::Varying;
 
-/// The shortest model time between two readings of the load: that of the real driver.
+/// The shortest model time between two readings of the load, which is that of the real driver.
 pub const SAMPLE: Duration = Duration::from_millis(2);
 
 /// A core on a processor of a given speed: see the [module](self).
@@ -100,7 +100,7 @@ pub struct Host<C> {
     catches_up: bool,
     buffers: Buffers,
     overflow: Arc<Counter>,
-    /// Datagrams to shed, as the core wanted at the last reading.
+    /// The datagrams to shed, as the core requested at the last reading.
     shedding: Shedding,
     filtered: Arc<Counter>,
     processor: Processor,
@@ -108,12 +108,12 @@ pub struct Host<C> {
     share: Share,
     /// Time from which the core may have something to serve; `None` if it has nothing.
     ready: Option<Timestamp>,
-    /// Messages that the core may have queued: at least as many as it has, unless a timer created
-    /// some.
+    /// Number of messages that the core may have queued. It is at least as many as the core has,
+    /// unless a timer created some.
     kept: usize,
-    /// Latest time that the core was given.
+    /// The latest time that the core was given.
     told: Timestamp,
-    /// Time that the model has reached.
+    /// The time that the model has reached.
     reached: Timestamp,
     reading_due: Timestamp,
     transmits: Held<Transmit>,
@@ -179,8 +179,8 @@ impl<C: Core> Host<C> {
         &self.filtered
     }
 
-    /// Advances the model until `limit`: every timer and every step up to then, in the order of
-    /// their times.
+    /// Advances the model until `limit`: performs every timer and every step up to then, in the
+    /// order of their times.
     fn advance(&mut self, limit: Timestamp) {
         self.reached = self.reached.max(limit);
         let earliest = if self.catches_up { Timestamp::ZERO } else { limit };
@@ -190,8 +190,8 @@ impl<C: Core> Host<C> {
             let timer = self.core.poll_timeout().filter(|&at| timers && at <= limit);
             match (timer, step) {
                 (Some(timer), step) if step.is_none_or(|step| timer <= step) => {
-                    // A driver calls a core again if it leaves an expired timer; such a core would
-                    // block the others here forever.
+                    // A driver calls a core again if it leaves an expired timer. Here, such a core
+                    // would block the others forever.
                     timers = self.fire(timer.max(earliest));
                 }
                 (_, Some(step)) => self.step(step.max(earliest)),
@@ -206,13 +206,14 @@ impl<C: Core> Host<C> {
         Some(wanted.max(self.processor.free_at()))
     }
 
-    /// Fires timers. Returns whether all expired ones have fired.
+    /// Fires the expired timers. Returns whether all of them have fired.
     fn fire(&mut self, at: Timestamp) -> bool {
         self.give(at, Core::handle_timeout);
         self.core.poll_timeout().is_none_or(|due| due > at)
     }
 
-    /// Gives the core an input that costs nothing but may leave it something to serve.
+    /// Gives the core an input that costs nothing, but after which the core may have something to
+    /// serve.
     fn give(&mut self, at: Timestamp, input: impl FnOnce(&mut C, Timestamp)) {
         let now = self.enter(at);
         input(&mut self.core, now);
@@ -237,8 +238,8 @@ impl<C: Core> Host<C> {
         } else if self.core.serve(now) {
             let (cost, completion) = self.charge(at, Duration::ZERO);
             self.kept = self.kept.saturating_sub(1);
-            // Another core may serve the rest of the queue. It must not poll an empty one, because
-            // the core would then consider this service complete.
+            // Another core may serve the rest of the queue. It must not poll an empty queue,
+            // because the core would then consider this service complete.
             self.ready = Some(if self.kept > 0 { at } else { completion });
             if offer {
                 self.share.served(cost);
@@ -263,7 +264,8 @@ impl<C: Core> Host<C> {
         (cost, completion)
     }
 
-    /// Advances to `at` and reports the load to the core if it is time. Returns the core's `now`.
+    /// Advances to `at`, and reports the load to the core if a reading is due. Returns the core's
+    /// `now`.
     fn enter(&mut self, at: Timestamp) -> Timestamp {
         self.told = self.told.max(at);
         let now = self.told;
@@ -291,21 +293,23 @@ impl<C: Core> Host<C> {
             self.handoffs.push(release, handoff);
         }
         while let Some(id) = self.core.poll_close() {
-            // Everything handed out on a connection is sent before it closes.
+            // Everything that was handed out on a connection is sent before it closes.
             self.closes.push(release.max(self.transmits.latest()), id);
         }
     }
 }
 
-// An input that is passed on directly would bypass the model's time.
+// Each input advances the model first: one that is passed on directly would bypass the model's
+// time.
 #[deny(clippy::missing_trait_methods)]
 impl<C: Core> Core for Host<C> {
     fn offer(&mut self, now: Timestamp, received: Received) {
         let on_time = received.handoffs == 0 && self.catches_up;
         let arrived = if on_time { received.arrived.min(now) } else { now };
-        // Only up to the arrival: other datagrams that arrived before `now` may be read next.
+        // The model advances only to the arrival: other datagrams that arrived before `now` may be
+        // read next.
         self.advance(arrived);
-        // A message from another shard has passed that shard's gate.
+        // A message from another shard has already passed that shard's gate.
         let source = received.flow.remote.ip();
         let is_subject = received.handoffs == 0 && received.flow.transport == Transport::Udp;
         if is_subject && self.shedding.drops(source, &received.bytes) {
@@ -317,7 +321,7 @@ impl<C: Core> Core for Host<C> {
         }
     }
 
-    /// Returns `false` always: everything possible by `now` is done, and the rest is later.
+    /// Always returns `false`: everything that is possible by `now` is done, and the rest is later.
     fn serve(&mut self, now: Timestamp) -> bool {
         self.advance(now);
         false
@@ -354,7 +358,8 @@ impl<C: Core> Core for Host<C> {
     fn on_load(&mut self, now: Timestamp, _: Load) {
         self.advance(now);
         // An idle core gets the load before its next step or timer. If it got the load now, it
-        // could no longer be given the true time of a datagram that has arrived and is read next.
+        // could no longer get the true time of a datagram that has arrived already and is read
+        // next.
         if self.processor.free_at() > now {
             self.enter(now);
         }
@@ -386,22 +391,22 @@ impl<C: Core> Core for Host<C> {
         self.handoffs.pop(self.reached)
     }
 
-    /// At once: a query costs nothing, and an answer is not a packet.
+    /// Returns queries at once: a query costs nothing, and an answer is not a packet.
     fn poll_query(&mut self) -> Option<Query> {
         self.core.poll_query()
     }
 
-    /// At once, like a query.
+    /// Returns connections to open at once, like queries.
     fn poll_connect(&mut self) -> Option<Connect> {
         self.core.poll_connect()
     }
 
-    /// After everything sent before.
+    /// Returns a connection to close after everything that was sent before.
     fn poll_close(&mut self) -> Option<ConnectionId> {
         self.closes.pop(self.reached)
     }
 
-    /// Nothing: the host itself drops the datagrams that its core wants shed.
+    /// Returns nothing: the host itself drops the datagrams that its core wants to shed.
     fn poll_shedding(&self) -> &Shedding {
         const { &Shedding::NONE }
     }
@@ -423,7 +428,7 @@ impl<C: Core> Core for Host<C> {
     }
 }
 
-/// Returns the earlier of two points in time that may never come.
+/// Returns the earlier of two times. `None` stands for a time that never comes.
 fn earlier(a: Option<Timestamp>, b: Option<Timestamp>) -> Option<Timestamp> {
     match (a, b) {
         (Some(a), Some(b)) => Some(a.min(b)),

@@ -1,4 +1,4 @@
-//! The processor: each of its cores does one piece of work at a time.
+//! A processor. Each of its cores does one piece of work at a time.
 
 use std::time::Duration;
 
@@ -9,13 +9,13 @@ use super::settings::Disturbance;
 /// The cores of the processor and their times.
 #[derive(Debug)]
 pub(super) struct Processor {
-    /// Completion of the work of each core.
+    /// The time at which each core completes its work.
     cores: Vec<Timestamp>,
-    /// Index of the first core that becomes free.
+    /// Index of the core that becomes free first.
     first: usize,
-    /// Time charged, on all cores together.
+    /// Time that was charged, on all cores together.
     charged: Duration,
-    /// Part of every core that other work takes.
+    /// The part of every core that other work takes.
     background: f64,
     disturbance: Disturbance,
 }
@@ -35,7 +35,7 @@ impl Processor {
         self.cores[self.first]
     }
 
-    /// Takes work at `at`, when a core is free. Returns its completion.
+    /// Takes on work at `at`, when a core is free. Returns the time of its completion.
     pub(super) fn work(&mut self, at: Timestamp, cost: Duration) -> Timestamp {
         debug_assert!(at >= self.free_at(), "a core does one thing at a time");
         let stretched = self.stretched(cost);
@@ -43,14 +43,14 @@ impl Processor {
         self.cores[self.first] = completion;
         let interrupted = completion.since(at).saturating_sub(stretched);
         self.charged = self.charged.saturating_add(cost + interrupted);
-        // The first of equals; the choice makes no difference.
+        // If several cores become free at the same time, any of them will do.
         let cores = self.cores.iter().enumerate();
         self.first = cores.min_by_key(|(_, free_at)| **free_at).map_or(0, |(core, _)| core);
         completion
     }
 
-    /// Returns the busy time of a core by `now`, on average, with this work and other work. `now`
-    /// is not before the last work began.
+    /// Returns the average busy time of a core by `now`, with this work and other work. `now` must
+    /// not be before the last work began.
     pub(super) fn busy(&self, now: Timestamp) -> Duration {
         let to_come = self.cores.iter().map(|&free_at| self.own(free_at.since(now)));
         let done = to_come.fold(self.charged, Duration::saturating_sub);
@@ -68,7 +68,7 @@ impl Processor {
         Duration::try_from_secs_f64(seconds).unwrap_or(Duration::MAX)
     }
 
-    /// Returns the part of a time on a core that other programs leave.
+    /// Returns the part of `time` on a core that other programs leave.
     fn own(&self, time: Duration) -> Duration {
         if self.background == 0.0 { time } else { time.mul_f64(1.0 - self.background) }
     }

@@ -6,10 +6,11 @@ use tidegate_world::{Timestamp, Work};
 
 use super::variation::Variation;
 
-/// Processor time of work, by the class that the core gives it ([`Work`]). Zero by default.
+/// Processor time of work, by the class that the core gives it ([`Work`]). All costs are 0 by
+/// default.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Costs {
-    /// Cost of taking a datagram from its buffer, in any case.
+    /// Cost of taking a datagram from its buffer, which every datagram has.
     pub receive: Duration,
     /// Cost of examining a message and deciding on it.
     pub offer: [Duration; Work::CLASSES_MAX],
@@ -49,15 +50,16 @@ impl Costs {
     }
 }
 
-/// Conditions of a processor that no overload control expects.
+/// Conditions of a processor that overload control does not expect.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Disturbance {
-    /// Other programs have every core for the second time at the end of each period, which is the
-    /// first time; they do not have all of it. Interrupted work counts as busy time throughout.
+    /// Other programs have every core at the end of each period, but never for the whole period.
+    /// The first time is the length of the period, the second is the part that they take.
+    /// Interrupted work counts as busy time throughout.
     pub stolen: Option<(Duration, Duration)>,
-    /// From a time after the start on, every cost is multiplied by a factor.
+    /// Every cost is multiplied by this factor from this time after the start.
     pub dearer: Option<(Duration, f64)>,
-    /// Factor on the busy time that the core sees.
+    /// The busy time that the core sees is multiplied by this factor.
     pub misread: f64,
 }
 
@@ -81,10 +83,10 @@ impl Disturbance {
         let nanos = |time: Duration| u64::try_from(time.as_nanos()).unwrap_or(u64::MAX);
         let [period, own, work] = [period, period - stolen, work].map(nanos);
         let begins = begins.as_nanos();
-        // Own time since the start, at which the work is complete.
+        // The processor's own time since the start at which the work is complete.
         let done = (begins / period * own + (begins % period).min(own)).saturating_add(work);
         let (periods, rest) = (done / own, done % own);
-        // Work that ends with its own time does not wait for the next period.
+        // Work that ends together with its own time does not wait for the next period.
         let (periods, rest) =
             if rest == 0 && periods > 0 { (periods - 1, own) } else { (periods, rest) };
         Timestamp::from_nanos(periods.saturating_mul(period).saturating_add(rest).max(begins))
@@ -100,16 +102,16 @@ pub struct HostSettings {
     /// sockets; default true. The other buffer is emptied first, but after 256 datagrams from it up
     /// to 64 INVITEs are taken. Without it, there is one FIFO.
     pub split: bool,
-    /// Datagrams that fit in a buffer; at least 1, default 2048.
+    /// Number of datagrams that fit in a buffer; at least 1, default 2048.
     pub buffer_max: usize,
     /// Bytes that fit in a buffer, as Linux charges them: a datagram of 500 bytes counts for 1,280.
-    /// This is the value that `SO_RCVBUF` returns, twice the requested one. `None`, the default:
-    /// only the number is limited.
+    /// This is the value that `SO_RCVBUF` returns, twice the requested one. With `None`, the
+    /// default, only the number is limited.
     pub buffer_bytes: Option<usize>,
-    /// Factor on every cost; default 1. A host at 2 has half the speed.
+    /// Factor on every cost; default 1. A host with factor 2 has half the speed.
     pub cost_factor: f64,
-    /// Cores of its processor, at least 1, the default: as many steps can run at once. The buffers
-    /// and the core's own queue are shared by all of them.
+    /// Number of cores of its processor, at least 1, which is the default. As many steps can run at
+    /// once. All cores share the buffers and the queue of the core that is hosted.
     pub cores: u16,
     /// The part of every core that other processes take, 0..1 without 1; default 0. This is *d* in
     /// the model of a server's load
@@ -122,9 +124,9 @@ pub struct HostSettings {
     /// cost / (1 - d), and the load reported to the core includes d, so that it reads 1 when
     /// nothing of the processor is left.
     pub background: f64,
-    /// Variation of the costs; default none.
+    /// Variation of the costs; none by default.
     pub variation: Variation,
-    /// Conditions that no overload control expects; default none.
+    /// Conditions that overload control does not expect; none by default.
     pub disturbance: Disturbance,
     /// Whether the model catches up with a late driver, as a host behind real sockets must; default
     /// true. Otherwise time in which the driver did not call the host is lost. So a host can be
@@ -150,7 +152,7 @@ impl HostSettings {
         }
     }
 
-    /// Returns the costs with the factor applied, to the nanosecond.
+    /// Returns the costs multiplied by the factor, exact to the nanosecond.
     pub(super) fn charged(&self) -> Costs {
         let factor = self.cost_factor;
         assert!(factor.is_finite() && factor >= 0.0, "a cost factor of {factor}");

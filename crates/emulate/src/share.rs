@@ -1,17 +1,18 @@
-//! The division of a processor between offering and serving.
+//! Divides a processor between offering and serving.
 
 use std::time::Duration;
 
-/// Offers that precede service: as many INVITEs as the real driver takes in a turn.
+/// Number of offers, made while offering is ahead of service, after which service has its turn: as
+/// many INVITEs as the real driver takes in a turn.
 const BURST: u32 = 64;
 
 /// The balance between offering and service. It counts only steps taken while both waited.
 #[derive(Debug, Default)]
 pub(super) struct Share {
-    /// Time spent offering less time spent serving, in nanoseconds. At most the last service's
-    /// excess below zero.
+    /// Time spent on offering less the time spent on serving, in nanoseconds. It is below
+    /// zero at most by the part of the last service that exceeded the lead.
     lead_ns: i64,
-    /// Offers made since offering was last ahead of service.
+    /// Number of offers since offering got ahead of service.
     burst: u32,
 }
 

@@ -7,19 +7,19 @@ use tidegate_world::{Purpose, Seed, Stream};
 /// The distribution of a step's cost around its [mean](super::Costs).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Variation {
-    /// Always the mean.
+    /// The cost is always the mean.
     #[default]
     Constant,
-    /// Exponential: the service times of the M/M/1 queue. The whole cost of a step is one draw from
-    /// the host's own stream.
+    /// An exponential distribution, as for the service times of the M/M/1 queue. The whole cost of
+    /// a step is one draw from the host's own stream.
     Exponential {
         /// The seed of the run.
         seed: Seed,
         /// The number of the host.
         element: u32,
     },
-    /// A Pareto distribution with α = 1.5: the variance is infinite, and one step in a hundred takes
-    /// a fifth of the time. Cut at a hundred times the mean.
+    /// A Pareto distribution with α = 1.5, cut at a hundred times the mean. Without the cut its
+    /// variance is infinite, and one step in a hundred takes a fifth of the time.
     Pareto {
         /// The seed of the run.
         seed: Seed,
@@ -41,7 +41,7 @@ pub enum Variation {
 const SCV: f64 = 10.0;
 /// α of the Pareto distribution.
 const ALPHA: f64 = 1.5;
-/// The most that a cost is, as a multiple of the mean.
+/// The largest cost, as a multiple of the mean.
 const LONGEST: f64 = 100.0;
 
 /// The source of random costs.

@@ -16,7 +16,7 @@ pub const SMALL: usize = 2048;
 /// Capacity of a large buffer, in bytes: the longest UDP payload.
 pub const LARGE: usize = 65_535;
 
-/// The most spare buffers in a pool; further ones are freed.
+/// Maximum number of spare buffers in a pool. Further ones are freed.
 const SPARE_MAX: usize = 4096;
 
 /// Usage counts of a pool.
@@ -64,7 +64,7 @@ impl Pool {
         Buffer { data, len: 0, shelf: Rc::clone(&self.0) }
     }
 
-    /// Takes a buffer with a copy of `bytes`, cut at [`LARGE`].
+    /// Takes a buffer and copies `bytes` into it, at most [`LARGE`] of them.
     pub fn copy(&self, bytes: &[u8]) -> Buffer {
         let mut buffer = self.take();
         let fits = &bytes[..bytes.len().min(LARGE)];
@@ -107,7 +107,7 @@ impl Buffer {
         Ok(())
     }
 
-    /// Returns the whole room of the buffer, for a driver to fill; follow it by
+    /// Returns the whole capacity of the buffer, for a driver to fill. The driver then calls
     /// [`set_len`](Self::set_len).
     pub fn room_mut(&mut self) -> &mut [u8] {
         &mut self.data
@@ -133,8 +133,8 @@ impl Buffer {
             return Err(io::Error::new(io::ErrorKind::StorageFull, "longer than a datagram"));
         }
         self.shelf.note(|u| u.large_allocated += 1);
-        // No larger than needed: a queue of messages slightly longer than an ordinary buffer would
-        // otherwise take thirty times their size.
+        // The buffer is no larger than needed. Otherwise a queue of messages slightly longer than
+        // an ordinary buffer would take thirty times their size.
         let mut large = vec![0; end.next_power_of_two().min(LARGE)].into_boxed_slice();
         large[..self.len].copy_from_slice(&self.data[..self.len]);
         let small = std::mem::replace(&mut self.data, large);

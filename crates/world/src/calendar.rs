@@ -1,4 +1,4 @@
-//! The calendar of future events.
+//! A calendar of future events.
 
 use std::cell::RefCell;
 
@@ -12,8 +12,8 @@ use crate::{Timers, Timestamp};
 /// immediately.
 #[derive(Debug)]
 pub struct Calendar<E> {
-    /// The slots of the events. Small indices are moved instead of events, and a vacated slot is
-    /// reused while it is in the cache.
+    /// The slots of the events. The heap moves these small indices instead of the events. A vacated
+    /// slot is reused while it is still in the cache.
     order: Timers<u32>,
     events: Slab<E>,
 }

@@ -5,11 +5,11 @@ use crate::{
     Shedding, Timestamp, Transmit, Work,
 };
 
-/// The longest command in bytes: a configuration of about 200,000 back ends.
+/// Maximum length of a command in bytes: enough for a configuration of about 200,000 back ends.
 pub const COMMAND_MAX: usize = 16 << 20;
 
-/// The most bytes that a core hands out on one connection before it gets [`Core::on_writable`]; the
-/// message that reaches the bound may exceed it.
+/// Maximum number of bytes that a core hands out on one connection before it gets
+/// [`Core::on_writable`]. The message that reaches this number may exceed it.
 pub const STREAM_WINDOW: usize = 64 * 1024;
 
 /// A message that belongs to another shard of the same process.
@@ -81,20 +81,20 @@ pub trait Core {
     /// Reports a failed delivery.
     fn on_failed(&mut self, now: Timestamp, failure: Failure);
 
-    /// Reports that a connection is open: one that the core asked for, or one that the driver
-    /// accepted. `flow` names it, with the addresses of both ends.
+    /// Reports that a connection is open. Either the core asked for it, or the driver accepted it.
+    /// `flow` names it, with the addresses of both ends.
     fn on_connected(&mut self, _now: Timestamp, _flow: Flow) {}
 
     /// Reports that a connection has ended, or could not be opened. Data handed out on it may be
     /// lost.
     fn on_closed(&mut self, _now: Timestamp, _id: ConnectionId, _cause: CloseCause) {}
 
-    /// Reports that the system has taken everything handed out on a connection: another
+    /// Reports that the system has taken everything that was handed out on a connection. Another
     /// [`STREAM_WINDOW`] may follow.
     fn on_writable(&mut self, _now: Timestamp, _id: ConnectionId) {}
 
-    /// Reports how busy the driver was until now, and how full its sockets are. It comes every few
-    /// milliseconds while there is anything to do.
+    /// Reports how busy the driver was until now, and how full its sockets are. This happens every
+    /// few milliseconds while there is anything to do.
     fn on_load(&mut self, _now: Timestamp, _load: Load) {}
 
     /// Executes an operator's command. `command` is text of at most
@@ -127,7 +127,8 @@ pub trait Core {
         None
     }
 
-    /// Returns the next connection to close, after everything handed out on it before is sent.
+    /// Returns the next connection to close. It must be closed after everything that was handed out
+    /// on it before.
     fn poll_close(&mut self) -> Option<ConnectionId> {
         None
     }

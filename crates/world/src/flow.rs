@@ -76,7 +76,8 @@ impl ConnectionId {
     /// The first connection that a driver accepts.
     pub const FIRST_ACCEPTED: Self = Self(NonZeroU32::new(2).expect("not zero"));
 
-    /// Returns the connection with this number; there is no number 0.
+    /// Returns the connection with this number, or `None` for 0, which is not a number of a
+    /// connection.
     pub const fn new(number: u32) -> Option<Self> {
         match NonZeroU32::new(number) {
             Some(number) => Some(Self(number)),
@@ -89,12 +90,12 @@ impl ConnectionId {
         self.0.get()
     }
 
-    /// Returns whether the core opened it; else the driver accepted it.
+    /// Returns whether the core opened it. Otherwise the driver accepted it.
     pub const fn is_opened(self) -> bool {
         self.0.get() % 2 == 1
     }
 
-    /// Returns the name after this one from the same side: after the last of 2^31 comes the first.
+    /// Returns the next name of the same side. After the last of 2^31 names comes the first.
     #[must_use]
     pub const fn next(self) -> Self {
         match self.0.checked_add(2) {
@@ -116,8 +117,9 @@ impl fmt::Debug for ConnectionId {
 pub struct Flow {
     /// Transport of both ends.
     pub transport: Transport,
-    /// Our end. For a received message: the address it came to. For a message to send: the address
-    /// it leaves from, or a listener's wildcard where the system may choose.
+    /// The end on this side: for a received message the address at which it arrived, for a message
+    /// to send the address from which it leaves, or a listener's wildcard address if the system may
+    /// choose.
     pub local: SocketAddr,
     /// The peer's end.
     pub remote: SocketAddr,
@@ -145,9 +147,9 @@ impl Flow {
 /// A request of a core to open a connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Connect {
-    /// Its name from now on, an [odd](ConnectionId::is_opened) number.
+    /// The name of the connection from now on, an [odd](ConnectionId::is_opened) number.
     pub id: ConnectionId,
-    /// Its transport, not UDP.
+    /// Its transport, which is not UDP.
     pub transport: Transport,
     /// The listener for which it is opened. The driver uses its address; the system chooses the
     /// port.
@@ -169,11 +171,11 @@ pub enum CloseCause {
     Reset,
     /// Nothing listens at the peer's port.
     Refused,
-    /// Network or host unreachable.
+    /// The network or the host is unreachable.
     Unreachable,
     /// The peer did not answer in time.
     TimedOut,
-    /// The TLS handshake failed, or there is no way to tell who the peer is.
+    /// The TLS handshake failed, or the identity of the peer cannot be verified.
     Insecure,
     /// The peer's data cannot be cut into messages (RFC 3261 §18.3).
     Garbled,

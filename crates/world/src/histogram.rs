@@ -3,7 +3,7 @@
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::time::Duration;
 
-/// Upper bounds of the buckets, in µs; one more bucket has the longer ones.
+/// Upper bounds of the buckets, in µs. One more bucket counts the longer durations.
 const BOUNDS_US: [u64; 14] = [
     100, 500, 1_000, 5_000, 10_000, 25_000, 50_000, 100_000, 250_000, 500_000, 1_000_000,
     2_500_000, 5_000_000, 10_000_000,
@@ -21,14 +21,14 @@ impl Histogram {
     #[inline]
     pub fn observe(&self, time: Duration) {
         let ns = u64::try_from(time.as_nanos()).unwrap_or(u64::MAX);
-        // Most are short, and found at once.
+        // Most durations are short, so their bucket is found at once.
         let bucket = BOUNDS_US.iter().position(|bound| ns <= bound * 1000);
         self.buckets[bucket.unwrap_or(BOUNDS_US.len())].fetch_add(1, Relaxed);
         self.sum_ns.fetch_add(ns, Relaxed);
     }
 
-    /// Returns the upper bound of each bucket in seconds, the last one [`f64::INFINITY`], and its
-    /// number of durations, not cumulative.
+    /// Returns the upper bound of each bucket in seconds, and the number of durations in this
+    /// bucket alone. The last bound is [`f64::INFINITY`].
     pub fn buckets(&self) -> impl Iterator<Item = (f64, u64)> {
         let bounds = BOUNDS_US.iter().map(|&us| us as f64 / 1e6).chain([f64::INFINITY]);
         bounds.zip(self.buckets.iter().map(|count| count.load(Relaxed)))

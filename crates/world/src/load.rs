@@ -6,16 +6,16 @@ use std::time::Duration;
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Load {
     /// Time since the start that was not spent waiting. It includes time in which other programs
-    /// used the processor, because that delays responses as well.
+    /// used the processor, because that time delays responses too.
     pub busy: Duration,
     /// CPU time since the start.
     pub cpu: Duration,
-    /// Fill of the fullest receive buffer, 0 to 1.
+    /// The part of the fullest receive buffer that is filled, 0 to 1.
     pub socket_fill: f32,
-    /// Datagrams since the start that were dropped before they were read, as the core
+    /// Number of datagrams since the start that were dropped before they were read, as the core
     /// [requested](crate::Core::poll_shedding).
     pub filtered: u64,
-    /// Datagrams since the start for which receive buffers had no room.
+    /// Number of datagrams since the start for which receive buffers had no room.
     pub overflow: u64,
 }
 
@@ -34,6 +34,6 @@ pub struct Work {
 }
 
 impl Work {
-    /// The most classes of a core.
+    /// Maximum number of classes of a core.
     pub const CLASSES_MAX: usize = 16;
 }

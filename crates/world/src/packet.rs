@@ -2,13 +2,13 @@
 
 use crate::{Buffer, Flow, Timestamp};
 
-/// A packet that has arrived, with the buffer the driver filled.
+/// A packet that has arrived, in the buffer that the driver filled.
 #[derive(Debug)]
 pub struct Received {
     /// Time of arrival: the kernel's stamp if there is one, so that time in the socket's queue is
     /// part of the sojourn.
     pub arrived: Timestamp,
-    /// Flow it came on.
+    /// Flow on which it came.
     pub flow: Flow,
     /// Its bytes.
     pub bytes: Buffer,
@@ -17,7 +17,7 @@ pub struct Received {
 }
 
 impl Received {
-    /// Creates a packet that came straight from outside.
+    /// Creates a packet that came directly from outside.
     pub fn new(arrived: Timestamp, flow: Flow, bytes: Buffer) -> Self {
         Self { arrived, flow, bytes, handoffs: 0 }
     }
@@ -45,10 +45,10 @@ impl Transmit {
 /// a driver little more than one. A driver may ignore them.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Batching {
-    /// Datagrams of one sequence keep their order; datagrams of different sequences need not. 0 for
-    /// a datagram that keeps its order with all others.
+    /// Datagrams with the same number keep their order. Datagrams with different numbers may be
+    /// reordered. A datagram with 0 keeps its order with all others.
     pub sequence: u32,
-    /// Offset in its bytes where meaningless spaces may be inserted; 0 if there is none.
+    /// Offset in the bytes at which meaningless spaces may be inserted; 0 if there is none.
     pub pad_at: u16,
 }
 
@@ -58,33 +58,33 @@ pub struct Batching {
 pub enum Cause {
     /// Nothing listens at the port (ICMP port unreachable).
     Refused,
-    /// Network or host unreachable.
+    /// The network or the host is unreachable.
     Unreachable,
-    /// Larger than the path MTU (EMSGSIZE, ICMP fragmentation needed).
+    /// The packet is larger than the path MTU (EMSGSIZE, ICMP fragmentation needed).
     TooLarge,
-    /// The connection ended; data sent on it may not have arrived.
+    /// The connection ended, and data sent on it may not have arrived.
     Closed,
     /// The connection that the flow names no longer exists.
     Gone,
-    /// The limits on connections, or on messages waiting for one, are reached.
+    /// A limit is reached: that of the connections, or that of the messages waiting for one.
     Full,
     /// Any other error of the kernel.
     Other,
 }
 
-/// The longest quote in a [`Failure`], in bytes: an ICMP error has 576 bytes over IPv4 (RFC 1812
-/// §4.3.2.3), the headers before the quoted payload among them.
+/// Maximum length of the quote in a [`Failure`], in bytes: an ICMP error has 576 bytes over IPv4
+/// (RFC 1812 §4.3.2.3), which include the headers before the quoted payload.
 pub const QUOTE_MAX: usize = 576;
 
 /// A failed delivery, as far as the transport could tell.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Failure {
-    /// The flow that failed.
+    /// The flow on which the delivery failed.
     pub flow: Flow,
     /// Reason.
     pub cause: Cause,
-    /// Beginning of the lost datagram, as the report quotes it, at most [`QUOTE_MAX`] bytes; empty
-    /// if nothing is quoted. It may be forged.
+    /// Beginning of the lost datagram, as the report quotes it: at most [`QUOTE_MAX`] bytes, and
+    /// none if nothing is quoted. It may be forged.
     pub quote: Box<[u8]>,
 }
 

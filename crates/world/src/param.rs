@@ -6,7 +6,7 @@
 
 use std::fmt;
 
-/// The most parameters of one entry.
+/// Maximum number of parameters of one entry.
 pub const PARAMS_MAX: usize = 16;
 
 /// A parameter: a number.
@@ -20,15 +20,15 @@ pub struct Param {
     pub unit: &'static str,
     /// Default value.
     pub default: f64,
-    /// Least value.
+    /// Smallest value.
     pub min: f64,
-    /// Greatest value.
+    /// Largest value.
     pub max: f64,
 }
 
-/// A kind of thing that is chosen by name and tuned by parameters: laws, policies.
+/// A kind of thing that is chosen by name and has parameters: laws, policies.
 pub trait Kind: Sized + 'static {
-    /// Its word in messages and in the reference: `law`.
+    /// The word for this kind in messages and in the reference, such as `law`.
     const WORD: &'static str;
     /// The part of an entry that only this kind has: its builder.
     type Build: Sync;
@@ -44,11 +44,12 @@ pub struct Entry<K: Kind> {
     pub source: &'static str,
     /// The full description, in Markdown.
     pub doc: &'static str,
-    /// Its parameters, at most [`PARAMS_MAX`].
+    /// The parameters, at most [`PARAMS_MAX`].
     pub params: &'static [&'static Param],
-    /// Checks values that are each within their bounds; an error says what must hold.
+    /// Checks values that are each within their bounds. An error says which condition the values
+    /// must meet.
     pub check: fn(&Values<K>) -> Result<(), &'static str>,
-    /// Its builder, for values that were checked.
+    /// The function that builds it from checked values.
     pub build: K::Build,
 }
 
@@ -82,7 +83,7 @@ impl<K: Kind> Entry<K> {
     }
 }
 
-/// Entries are equal if they are the same entry.
+/// Two entries are equal only if they are the same entry.
 impl<K: Kind> PartialEq for Entry<K> {
     fn eq(&self, other: &Self) -> bool {
         std::ptr::eq(self, other)
@@ -99,7 +100,7 @@ impl<K: Kind> fmt::Debug for Entry<K> {
 pub struct Registry<K: Kind>(&'static [&'static Entry<K>]);
 
 impl<K: Kind> Registry<K> {
-    /// Returns the registry of these entries, in the order in which they are listed.
+    /// Returns the registry of these entries, which keeps their order.
     pub const fn new(entries: &'static [&'static Entry<K>]) -> Self {
         Self(entries)
     }
@@ -110,17 +111,17 @@ impl<K: Kind> Registry<K> {
         self.0.len()
     }
 
-    /// Returns their names.
+    /// Returns the names of the entries.
     pub fn names(&self) -> impl Iterator<Item = &'static str> {
         self.0.iter().map(|entry| entry.name)
     }
 
-    /// Returns the entry of this name.
+    /// Returns the entry with this name.
     pub fn find(&self, name: &str) -> Option<&'static Entry<K>> {
         self.0.iter().copied().find(|entry| entry.name == name)
     }
 
-    /// Asserts that every entry is complete: for the tests of a registry.
+    /// Asserts that every entry is complete. The tests of a registry call it.
     ///
     /// # Panics
     /// With the name of an entry that is not.
@@ -154,7 +155,7 @@ impl<K: Kind> std::ops::Deref for Registry<K> {
 /// The values of an entry's parameters, each within its bounds.
 pub struct Values<K: Kind> {
     entry: &'static Entry<K>,
-    /// In the order of the entry's parameters.
+    /// The values, in the order of the entry's parameters.
     values: [f64; PARAMS_MAX],
 }
 
@@ -168,7 +169,7 @@ impl<K: Kind> Values<K> {
         self.values[index.expect("an entry asks for its own parameters")]
     }
 
-    /// Returns the entry of these parameters.
+    /// Returns the entry to which the parameters belong.
     pub fn entry(&self) -> &'static Entry<K> {
         self.entry
     }
@@ -209,7 +210,7 @@ pub enum Wrong {
     Unknown(String),
     /// The value is beyond the bounds of the parameter.
     OutOfBounds(&'static Param, f64),
-    /// The values contradict each other: this must hold.
+    /// The values contradict each other. The text says which condition they must meet.
     Contradiction(&'static str),
 }
 

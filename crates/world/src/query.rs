@@ -5,17 +5,17 @@ use std::net::IpAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// The largest number of records in an answer. A world that finds more leaves out the last ones.
+/// Maximum number of records in an answer. A world that finds more leaves out the last ones.
 pub const RECORDS_MAX: usize = 64;
 
-/// The longest name or text in a record, in bytes (RFC 1035 §2.3.4). A world leaves out records
-/// with longer ones.
+/// Maximum length of a name or text in a record, in bytes (RFC 1035 §2.3.4). A world leaves out
+/// records with longer ones.
 pub const NAME_MAX: usize = 255;
 
-/// The longest key of a look-up, in bytes.
+/// Maximum length of the key of a look-up, in bytes.
 pub const KEY_MAX: usize = 512;
 
-/// The longest value that a look-up can find, in bytes. A longer one is not found.
+/// Maximum length of a value that a look-up can find, in bytes. A longer one is not found.
 pub const VALUE_MAX: usize = 16 * 1024;
 
 /// The name that a core gives a query, by which it recognises the answer.
@@ -74,7 +74,7 @@ pub enum RecordType {
 }
 
 impl RecordType {
-    /// Returns the type of the records that hold addresses of the family of `ip`.
+    /// Returns the type of the records that contain addresses of the family of `ip`.
     pub fn of(ip: IpAddr) -> Self {
         match ip {
             IpAddr::V4(_) => Self::A,
@@ -89,7 +89,7 @@ pub enum LookupKind {
     /// Users and their contacts. A key is an address of record in its canonical form (RFC 3261
     /// §10.3 item 5): `sip:`, the user without escapes, `@`, and the host in lower case. A value
     /// has a contact in each line, as a Contact header field has it (§20.10), in the order of
-    /// attempts. An empty value: the user exists, and has no contact now.
+    /// attempts. An empty value means that the user exists, but has no contact now.
     User,
 }
 
@@ -105,8 +105,8 @@ pub enum QueryAnswer {
     Naptr(Arc<[NaptrRecord]>, Duration),
     /// The value of a look-up, at most [`VALUE_MAX`] bytes.
     Found(Arc<[u8]>),
-    /// There is no such name, no record of that type, or no such key; with the time to live of this
-    /// answer, if it has one (RFC 2308 §5).
+    /// There is no such name, no record of that type, or no such key. Contains the time to live of
+    /// this answer, if it has one (RFC 2308 §5).
     NotFound(Option<Duration>),
     /// The query failed.
     NoAnswer,
@@ -115,13 +115,14 @@ pub enum QueryAnswer {
 /// An SRV record (RFC 2782): a server of a service.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SrvRecord {
-    /// Priority; lower ones are tried first.
+    /// Priority. Servers with a lower number are tried first.
     pub priority: u16,
-    /// Share of the requests among servers of one priority.
+    /// Share of the requests among servers of the same priority.
     pub weight: u16,
     /// Port of the service.
     pub port: u16,
-    /// Name of the server, absolute, at most [`NAME_MAX`] bytes. `.`: there is no such service.
+    /// Absolute name of the server, at most [`NAME_MAX`] bytes. The name `.` means that there is no
+    /// such service.
     pub target: Arc<str>,
 }
 
@@ -129,14 +130,16 @@ pub struct SrvRecord {
 /// §4.1).
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct NaptrRecord {
-    /// Order; lower ones must be used first.
+    /// Order. Records with a lower number must be used first.
     pub order: u16,
-    /// Preference among records of one order; lower ones should be used first.
+    /// Preference among records of the same order. Records with a lower number should be used
+    /// first.
     pub preference: u16,
-    /// Meaning of the replacement; `s`: the name of SRV records. At most [`NAME_MAX`] bytes.
+    /// Meaning of the replacement, at most [`NAME_MAX`] bytes: `s` if it is the name of SRV
+    /// records.
     pub flags: Arc<str>,
     /// Service and protocol, such as `SIP+D2U`. At most [`NAME_MAX`] bytes.
     pub service: Arc<str>,
-    /// Name to ask for next, absolute, at most [`NAME_MAX`] bytes.
+    /// The name to ask for next: absolute, at most [`NAME_MAX`] bytes.
     pub replacement: Arc<str>,
 }

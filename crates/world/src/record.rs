@@ -11,7 +11,7 @@ use crate::{
 /// One input of a core. `B` holds the bytes of a packet.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Input<B = Vec<u8>> {
-    /// [`Core::offer`]: the arrival stamp, the flow, the bytes, the handoffs so far.
+    /// [`Core::offer`]: the arrival stamp, the flow, the bytes, and the number of handoffs so far.
     Offer(Timestamp, Flow, B, u8),
     /// [`Core::serve`].
     Serve,
@@ -27,7 +27,7 @@ pub enum Input<B = Vec<u8>> {
     Writable(ConnectionId),
     /// [`Core::on_load`].
     Load(Load),
-    /// [`Core::on_command`]: the text.
+    /// [`Core::on_command`], with its text.
     Command(B),
     /// [`Core::on_answer`].
     Answer(QueryId, QueryAnswer),
@@ -35,10 +35,10 @@ pub enum Input<B = Vec<u8>> {
     Drain,
 }
 
-/// An input and its `now`.
+/// An input, with the `now` that belongs to it.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Entry<B = Vec<u8>> {
-    /// The time the driver gave.
+    /// The time that the driver gave.
     pub now: Timestamp,
     /// The input.
     pub input: Input<B>,
@@ -83,7 +83,7 @@ pub trait Log {
     fn sent(&mut self, _now: Timestamp, _transmit: &Transmit) {}
 }
 
-/// An in-memory record of the first inputs of a core.
+/// A record in memory of the first inputs of a core.
 #[derive(Debug)]
 pub struct Memory {
     entries: Vec<Entry>,
@@ -92,7 +92,7 @@ pub struct Memory {
 }
 
 impl Memory {
-    /// Keeps the first `entries_max` inputs; later ones are only counted.
+    /// Creates a record that keeps the first `entries_max` inputs. Later ones are only counted.
     pub fn new(entries_max: usize) -> Self {
         Self { entries: Vec::new(), entries_max, lost: 0 }
     }
@@ -134,22 +134,22 @@ pub struct Recorder<C, L = Memory> {
     log: L,
     /// `now` of the last recorded input.
     now: Timestamp,
-    /// Whether something was served, and no idle poll has followed.
+    /// Whether the last service handled a message, and no idle poll has followed.
     in_service: bool,
 }
 
 impl<C: Core, L: Log> Recorder<C, L> {
-    /// Records the inputs and packets of `core` in `log`.
+    /// Creates a recorder that records the inputs and packets of `core` in `log`.
     pub fn new(core: C, log: L) -> Self {
         Self { core, log, now: Timestamp::ZERO, in_service: false }
     }
 
-    /// Returns the core.
+    /// Returns the recorded core.
     pub fn core(&self) -> &C {
         &self.core
     }
 
-    /// Returns the log of the inputs that were kept.
+    /// Returns the log.
     pub fn into_log(self) -> L {
         self.log
     }
@@ -160,7 +160,7 @@ impl<C: Core, L: Log> Recorder<C, L> {
     }
 }
 
-// An input that is not recorded would be missing from every replay.
+// This records every input: one that is missing in the log would be missing from every replay.
 #[deny(clippy::missing_trait_methods)]
 impl<C: Core, L: Log> Core for Recorder<C, L> {
     fn offer(&mut self, now: Timestamp, received: Received) {
@@ -170,7 +170,7 @@ impl<C: Core, L: Log> Core for Recorder<C, L> {
     }
 
     fn serve(&mut self, now: Timestamp) -> bool {
-        // A core with a time of its own advances to `now` by this call alone.
+        // A core with a time of its own advances to `now` only by this call.
         let due = self.core.poll_timeout().is_some_and(|due| due <= now);
         let served = self.core.serve(now);
         // An idle poll only tells a core the duration of the service before it. Other inputs may
@@ -237,7 +237,7 @@ impl<C: Core, L: Log> Core for Recorder<C, L> {
         last_work, poll_timeout, is_drained);
 }
 
-/// Feeds a log to a core, giving every transmit to `sent` in order.
+/// Gives a log to a core. `sent` gets every transmit, in order.
 pub fn replay<B: AsRef<[u8]>>(
     log: impl IntoIterator<Item = Entry<B>>,
     core: &mut impl Core,
@@ -250,7 +250,7 @@ pub fn replay<B: AsRef<[u8]>>(
             sent(entry.now, transmit);
         }
         while core.poll_handoff().is_some() {}
-        // Answers and events of connections follow in the log.
+        // The answers to queries and the events of connections follow in the log.
         while core.poll_query().is_some() {}
         while core.poll_connect().is_some() {}
         while core.poll_close().is_some() {}

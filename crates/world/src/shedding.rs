@@ -14,7 +14,7 @@ pub struct Shedding {
     /// Share, 0 to 1, of the datagrams that begin with `INVI`, including in-dialog requests that
     /// begin so, but without calls to an [emergency service](Self::EMERGENCY).
     pub share: f64,
-    /// Key of the hash, so that peers cannot predict which are dropped.
+    /// Key of the hash. Peers that do not know it cannot predict which datagrams are dropped.
     pub key: u32,
     /// Sources whose datagrams are dropped if they begin with `INVI`; others may belong to an
     /// existing call. The first [`BANNED_MAX`](Self::BANNED_MAX) count. An IPv4 address may be
@@ -53,13 +53,13 @@ impl Network {
 }
 
 impl Shedding {
-    /// Drops nothing.
+    /// No datagram is dropped.
     pub const NONE: Self = Self { share: 0.0, key: 0, banned: Vec::new(), spared: Vec::new() };
 
-    /// The most banned sources at the same time.
+    /// Maximum number of sources that are banned at the same time.
     pub const BANNED_MAX: usize = 64;
 
-    /// The most spared networks.
+    /// Maximum number of spared networks.
     pub const SPARED_MAX: usize = 64;
 
     /// The beginning of the datagrams to which the share applies.
@@ -80,22 +80,22 @@ impl Shedding {
     /// The bit that distinguishes an upper-case letter from a lower-case one, in each byte of a word.
     pub const CASE: u32 = 0x2020_2020;
 
-    /// Lengths of the hashed prefix in bytes; the first that the datagram has is used. The first
-    /// line and the topmost Via lie there, whose branch is unique to the request (RFC 3261
-    /// §8.1.1.7).
+    /// Numbers of bytes at the beginning of a datagram that are hashed: the first number that is
+    /// not longer than the datagram. The first line and the topmost Via lie there, whose branch is
+    /// unique to the request (RFC 3261 §8.1.1.7).
     pub const HASHED: [usize; 5] = [256, 192, 128, 64, 4];
 
     /// Multipliers of the hash: odd, with well spread bits (2^32 divided by the golden ratio,
     /// and a constant of MurmurHash3).
     pub const MIX: [u32; 2] = [0x9e37_79b1, 0x85eb_ca6b];
 
-    /// Returns the number of the 2^32 hash values, from 0 on, that are dropped. NaN counts as no
-    /// share.
+    /// Returns how many of the 2^32 hash values, counted from 0, are dropped. A share that is NaN
+    /// counts as 0.
     pub fn threshold(&self) -> u64 {
         (self.share.clamp(0.0, 1.0) * (1u64 << 32) as f64).round() as u64
     }
 
-    /// Returns the hash of a datagram. The kernel computes the same.
+    /// Returns the hash of a datagram. The kernel computes the same one.
     pub fn hash(&self, bytes: &[u8]) -> u32 {
         let [golden, murmur] = Self::MIX;
         let len = Self::HASHED.into_iter().find(|len| bytes.len() >= *len).unwrap_or(0);
@@ -109,17 +109,18 @@ impl Shedding {
         hash ^ hash >> 16
     }
 
-    /// Returns the banned sources, in their own families.
+    /// Returns the banned sources. An IPv4 address written as one of IPv6 is returned as one of
+    /// IPv4.
     pub fn banned(&self) -> impl Iterator<Item = IpAddr> {
         self.banned.iter().take(Self::BANNED_MAX).map(IpAddr::to_canonical)
     }
 
-    /// Returns the spared networks that count.
+    /// Returns the spared networks that count: the first [`SPARED_MAX`](Self::SPARED_MAX).
     pub fn spared(&self) -> &[Network] {
         &self.spared[..self.spared.len().min(Self::SPARED_MAX)]
     }
 
-    /// Returns whether a datagram with this content is dropped.
+    /// Returns whether a datagram with this content from `source` is dropped.
     pub fn drops(&self, source: IpAddr, bytes: &[u8]) -> bool {
         if !bytes.starts_with(&Self::PREFIX) {
             return false;

@@ -11,13 +11,14 @@
 //! Slots and buckets are kept for later entries, so the table takes the memory of its largest size,
 //! which its owner limits. Memory that an entry itself allocated is freed with it.
 
-/// No slot.
+/// The number that stands for no slot.
 const END: u32 = u32::MAX;
 
-/// Largest size of a chunk: below the size at which allocators map and unmap memory separately.
+/// Maximum size of a chunk in bytes. It is below the size from which allocators map and unmap
+/// memory separately.
 const CHUNK_BYTES: usize = 1 << 16;
 
-/// Buckets in a chunk, as a power of two.
+/// Number of buckets in a chunk, as a power of two.
 const BUCKET_BITS: u32 = (CHUNK_BYTES / size_of::<u32>()).ilog2();
 
 /// An entry of a [`SlotTable`].
@@ -41,7 +42,7 @@ pub struct SlotRef {
 #[derive(Debug)]
 pub struct SlotTable<T> {
     chunks: Vec<Vec<Slot<T>>>,
-    /// Next vacant slot; each leads to another.
+    /// The next vacant slot. Each vacant slot has the number of another one.
     free: u32,
     /// First slot of each bucket.
     heads: Vec<Vec<u32>>,
@@ -54,16 +55,16 @@ pub struct SlotTable<T> {
 #[derive(Debug)]
 struct Slot<T> {
     entry: Option<T>,
-    /// Next slot of the same bucket; of a vacant slot, the next vacant one.
+    /// The next slot of the same bucket or, for a vacant slot, the next vacant one.
     next: u32,
     generation: u16,
 }
 
 impl<T: Hashed> SlotTable<T> {
-    /// Bytes of a slot, without allocations of its entry.
+    /// Size of a slot in bytes, without what its entry has allocated.
     pub const SLOT_BYTES: usize = size_of::<Slot<T>>();
 
-    /// Slots in a chunk, as a power of two.
+    /// Number of slots in a chunk, as a power of two.
     const SLOT_BITS: u32 = (CHUNK_BYTES / Self::SLOT_BYTES).ilog2();
 
     /// Creates an empty table.
@@ -88,7 +89,7 @@ impl<T: Hashed> SlotTable<T> {
         self.length == 0
     }
 
-    /// Inserts an entry behind all others with its hash, into the slot that became vacant last.
+    /// Inserts an entry after all others with the same hash, into the slot that became vacant last.
     ///
     /// # Panics
     /// When 2^32 - 1 entries are held.
@@ -115,8 +116,8 @@ impl<T: Hashed> SlotTable<T> {
         }
     }
 
-    /// Returns the first entry with this hash for which `is_it` is true. Entries with one hash are
-    /// in the order of their insertion.
+    /// Returns the first entry with this hash for which `is_it` is true. Entries with the same hash
+    /// are in the order of their insertion.
     #[inline]
     pub fn find(&self, hash: u64, is_it: impl Fn(&T) -> bool) -> Option<SlotRef> {
         if self.length == 0 {
@@ -193,7 +194,7 @@ impl<T: Hashed> SlotTable<T> {
         }
     }
 
-    /// Returns every entry, by the number of its slot.
+    /// Returns every entry, in the order of the slots' numbers.
     pub fn values(&self) -> impl Iterator<Item = &T> {
         self.chunks.iter().flatten().filter_map(|slot| slot.entry.as_ref())
     }
@@ -209,7 +210,7 @@ impl<T: Hashed> SlotTable<T> {
             return SlotRef { slot: number, generation };
         }
         if self.chunks.last().is_none_or(|last| last.len() == 1 << Self::SLOT_BITS) {
-            // The first chunk grows as needed: a table of few entries is small.
+            // The first chunk grows as needed, so that a table of few entries is small.
             let room = if self.chunks.is_empty() { 0 } else { 1 << Self::SLOT_BITS };
             self.chunks.push(Vec::with_capacity(room));
         }
@@ -221,8 +222,8 @@ impl<T: Hashed> SlotTable<T> {
         SlotRef { slot: number as u32, generation: 0 }
     }
 
-    /// Splits the next bucket: its entries with the next bit of the hash set move, in their order,
-    /// to a new bucket.
+    /// Splits the next bucket. Those of its entries whose hash has the next bit set move to a new
+    /// bucket, and keep their order.
     fn split(&mut self) {
         let new = self.buckets;
         if new > self.mask {
@@ -240,7 +241,7 @@ impl<T: Hashed> SlotTable<T> {
         self.buckets += 1;
         let mut at = std::mem::replace(self.bucket_mut(old), END);
         let mask = self.mask;
-        // The entries that stay, and the entries that move.
+        // The last slot of the entries that stay, and of those that move.
         let mut lasts = [END; 2];
         while at != END {
             let slot = self.slot_mut(at);
@@ -258,7 +259,8 @@ impl<T: Hashed> SlotTable<T> {
     #[inline]
     fn bucket_of(&self, hash: u64) -> u32 {
         let bucket = hash as u32 & self.mask;
-        // That one is not split yet.
+        // A bucket that does not exist yet has its entries in the bucket from which it will be
+        // split.
         if bucket < self.buckets { bucket } else { bucket & (self.mask >> 1) }
     }
 

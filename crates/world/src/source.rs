@@ -1,4 +1,4 @@
-//! Sources as numbers.
+//! Represents sources as numbers.
 
 use std::net::IpAddr;
 

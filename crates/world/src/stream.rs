@@ -3,8 +3,8 @@
 use rand_chacha::ChaCha8Rng;
 use rand_chacha::rand_core::{Rng, SeedableRng};
 
-/// The purpose of a stream. A draw for one purpose never affects another, so a new draw leaves all
-/// other traces unchanged.
+/// The purpose of a stream. A draw for one purpose never affects those for another, so a new draw
+/// leaves all other traces unchanged.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Purpose {
     /// Times at which new calls start.
@@ -67,10 +67,10 @@ pub struct Seed(pub u64);
 
 impl Seed {
     /// Returns the stream for `purpose` at the element numbered `element` (a node, an agent, a
-    /// shard), independent of every other pair.
+    /// shard). It is independent of the streams of all other pairs.
     pub fn stream(self, purpose: Purpose, element: u32) -> Stream {
         let mut rng = ChaCha8Rng::seed_from_u64(self.0);
-        // ChaCha's stream number selects one of 2^64 independent sequences.
+        // The stream number of ChaCha selects one of 2^64 independent sequences.
         rng.set_stream((purpose as u64) << 32 | u64::from(element));
         Stream(rng)
     }
@@ -86,15 +86,15 @@ impl Stream {
         self.0.next_u64()
     }
 
-    /// Returns a number uniform in `[0, 1)`.
+    /// Returns a number that is uniformly distributed in `[0, 1)`.
     pub fn unit(&mut self) -> f64 {
-        // 53 bits: every value is exactly representable and 1.0 is never drawn.
+        // With 53 bits, every value is exactly representable, and 1.0 is never drawn.
         (self.next_u64() >> 11) as f64 / (1u64 << 53) as f64
     }
 
-    /// Returns a number uniform in `0..n`; zero when `n` is zero.
+    /// Returns a number that is uniformly distributed in `0..n`, or 0 if `n` is 0.
     pub fn below(&mut self, n: u64) -> u64 {
-        // Lemire's multiply-shift; its bias is at most n / 2^64.
+        // This is the multiply-shift method of Lemire. Its bias is at most n / 2^64.
         ((u128::from(self.next_u64()) * u128::from(n)) >> 64) as u64
     }
 

@@ -18,7 +18,7 @@ pub struct Timestamp(NonZeroU64);
 impl Timestamp {
     /// The driver's start.
     pub const ZERO: Self = Self(NonZeroU64::MIN);
-    /// Later than any time that is reached.
+    /// A time later than any that is reached.
     pub const NEVER: Self = Self(NonZeroU64::MAX);
 
     /// Returns the point `ns` nanoseconds after the start.
@@ -36,14 +36,14 @@ impl Timestamp {
         self.as_nanos() as f64 / 1e9
     }
 
-    /// Returns the time passed since `earlier`; zero when `earlier` is in fact later, which happens
-    /// when a kernel stamp is mapped to the monotonic clock.
+    /// Returns the time that has passed since `earlier`. Returns 0 if `earlier` is later, which
+    /// happens when a kernel stamp is mapped to the monotonic clock.
     pub fn since(self, earlier: Self) -> Duration {
         Duration::from_nanos(self.0.get().saturating_sub(earlier.0.get()))
     }
 }
 
-/// Returns the nanoseconds of `d`, saturated at `u64::MAX`.
+/// Returns the nanoseconds of `d`, at most `u64::MAX`.
 fn nanos(d: Duration) -> u64 {
     u64::try_from(d.as_nanos()).unwrap_or(u64::MAX)
 }

@@ -20,19 +20,20 @@ use std::ops::Bound;
 
 use crate::Timestamp;
 
-/// Buckets besides that of the expired timers: one for each bit of a time.
+/// Number of buckets in addition to that of the expired timers: one for each bit of a time.
 const BUCKETS: usize = u64::BITS as usize;
 
 /// An epoch lasts 2^23 ns, which is 8.4 ms.
 const EPOCH_BITS: u32 = 23;
 
-/// The most timers that the heap may move at once. Tests with few timers cover both ways.
+/// Maximum number of timers that the heap may move at once. It is small in tests, so that few
+/// timers cover both ways.
 const FEW: usize = if cfg!(test) { 8 } else { 2048 };
 
-/// Timers that [`Timers::sweep`] examines before it stops at the end of an epoch.
+/// Number of timers that [`Timers::sweep`] examines before it stops at the end of an epoch.
 const SWEEP: usize = 512;
 
-/// The least capacity that an emptied bucket keeps.
+/// Minimum capacity that an emptied bucket keeps.
 const ROOM_MIN: usize = 64;
 
 /// Timers in the order in which they fire; those that fire together are in the order in which they
@@ -42,22 +43,22 @@ const ROOM_MIN: usize = 64;
 /// [`sweep`](Self::sweep) drops it.
 #[derive(Debug)]
 pub struct Timers<K> {
-    /// Timers of the epochs up to `epoch`, which is `EVER` while there are few.
+    /// Timers of the epochs up to `epoch`. While there are few timers, `epoch` is `EVER`.
     near: RadixHeap<K>,
     epoch: u64,
     /// Timers of each later epoch.
     far: BTreeMap<u64, Bucket<K>>,
     /// Time of the first timer in `far`.
     far_first: Timestamp,
-    /// The storage of a past epoch, for a new one.
+    /// The storage of a past epoch, kept for a new one.
     spare: Vec<(Timestamp, K)>,
-    /// The next epoch for `sweep`.
+    /// The epoch with which the next `sweep` starts.
     swept: u64,
     len: usize,
 }
 
 impl<K: Copy> Timers<K> {
-    /// Creates an empty set whose time is zero.
+    /// Creates an empty set of timers whose time is 0.
     pub fn new() -> Self {
         Self {
             near: RadixHeap::new(),
@@ -70,7 +71,7 @@ impl<K: Copy> Timers<K> {
         }
     }
 
-    /// Sets a timer. A timer set for earlier than the last that fired expires at once.
+    /// Sets a timer. A timer for an earlier time than the last one that fired expires at once.
     #[inline]
     pub fn push(&mut self, at: Timestamp, key: K) {
         self.len += 1;
@@ -88,7 +89,7 @@ impl<K: Copy> Timers<K> {
         bucket.push(at, key);
     }
 
-    /// Returns the number of timers, including those left behind.
+    /// Returns the number of timers, including those that their owner no longer needs.
     pub fn len(&self) -> usize {
         self.len
     }
@@ -107,8 +108,8 @@ impl<K: Copy> Timers<K> {
         Some(self.near.next().unwrap_or(self.far_first))
     }
 
-    /// Returns the first timer. It may examine every timer that is as near; [`next`](Self::next)
-    /// does not.
+    /// Returns the first timer. This may examine all timers of the first bucket;
+    /// [`next`](Self::next) does not.
     pub fn peek(&self) -> Option<(Timestamp, K)> {
         self.near.peek().or_else(|| self.far.first_key_value()?.1.peek())
     }
@@ -192,7 +193,7 @@ impl<K: Copy> Timers<K> {
         self.swept = 0;
     }
 
-    /// Goes on to the next epoch that has timers.
+    /// Advances to the next epoch that has timers.
     fn enter_epoch(&mut self) {
         let Some((epoch, mut bucket)) = self.far.pop_first() else { return };
         self.epoch = epoch;
@@ -210,7 +211,7 @@ impl<K: Copy> Timers<K> {
     }
 }
 
-/// An epoch beyond that of any time.
+/// A number above that of the epoch of any time.
 const EVER: u64 = u64::MAX;
 
 fn epoch_of(at: Timestamp) -> u64 {
@@ -220,11 +221,12 @@ fn epoch_of(at: Timestamp) -> u64 {
 /// A heap of timers for a short time. A push or a pop may move all of them.
 #[derive(Debug)]
 struct RadixHeap<K> {
-    /// Time at which the last one fired. All others fire then or later.
+    /// Time at which the last timer fired. All others fire then or later.
     last: u64,
-    /// Timers that fire at `last`, and those set for earlier since.
+    /// Timers that fire at `last`, and those that were set for an earlier time since.
     due: VecDeque<(Timestamp, K)>,
-    /// Bucket `b` has the timers whose time differs from `last` in bit `b`, and in no higher one.
+    /// Bucket `b` contains the timers whose time differs from `last` in bit `b`, and in no higher
+    /// bit.
     buckets: [Bucket<K>; BUCKETS],
     /// Bit `b` is set if bucket `b` is not empty.
     occupied: u64,
@@ -256,7 +258,7 @@ impl<K: Copy> RadixHeap<K> {
         self.len == 0
     }
 
-    /// Advances an empty heap to `first`; no timer fires earlier.
+    /// Advances an empty heap to `first`. No timer may fire earlier.
     fn advance_to(&mut self, first: Timestamp) {
         self.last = first.as_nanos();
     }
@@ -291,7 +293,7 @@ impl<K: Copy> RadixHeap<K> {
         Some(timer)
     }
 
-    /// Takes out all timers for which `chosen` is true, except the next one; timers that fire
+    /// Takes out all timers for which `chosen` is true, except the next one. Timers that fire
     /// together keep their order.
     fn take_out(&mut self, chosen: impl Fn(Timestamp) -> bool, mut take: impl FnMut(Timestamp, K)) {
         for (bit, bucket) in self.buckets.iter_mut().enumerate() {
@@ -364,8 +366,8 @@ impl<K> Bucket<K> {
         self.timers.push((at, key));
     }
 
-    /// Frees capacity beyond twice the number of timers that it held, so that a peak does not keep
-    /// memory forever.
+    /// Frees the capacity beyond twice the number of timers that the bucket held, so that a peak
+    /// does not keep memory forever.
     fn give_up_room(&mut self, held: usize) {
         let room = 2 * held.max(ROOM_MIN);
         if self.timers.capacity() > 2 * room {
