@@ -40,7 +40,7 @@ pub use mix::{Behaviour, Mix, MixError};
 pub use sample::AnswererSample;
 pub use stats::AnswererStats;
 
-/// The most alarms fired by one `handle_timeout`.
+/// Maximum number of alarms fired by one `handle_timeout`.
 const BURST: usize = 64;
 
 // RFC 3261 §8.2.1: a 405 must have this header field.

@@ -27,7 +27,7 @@ pub(crate) struct Mark {
     pub tag: [u8; TAG],
 }
 
-/// Creates marks, and recognizes its own.
+/// Creates the marks of one agent, and recognizes them.
 #[derive(Clone, Copy)]
 pub(crate) struct Namer {
     hash: SipHasher13,

@@ -464,7 +464,7 @@ impl Backend {
         verdict.teaches
     }
 
-    /// Returns whether no failure of the back end excludes it from new calls.
+    /// Returns whether the back end may get new calls as far as its failures are concerned.
     pub fn is_clear(&self, now: Timestamp) -> bool {
         self.load.health.is_clear(now)
     }
@@ -523,7 +523,7 @@ impl Backend {
         self.response_times.starts()
     }
 
-    /// Returns the requests that it answered with 503 since the start.
+    /// Returns the number of requests that it answered with 503 since the start.
     pub fn refusals(&self) -> u64 {
         self.load.refusals.load(Relaxed)
     }

@@ -27,7 +27,7 @@ const VARIANCE_MIN: f64 = 0.25;
 /// Square of the correlation beyond which the two numbers cannot be distinguished.
 const CORRELATION_MAX: f64 = 0.9;
 
-/// The least squares, as weighted running sums over requests: of 1, s, e, r, ss, se, ee, sr, er.
+/// The sums for the method of least squares, as weighted running sums over requests: of 1, s, e, r, ss, se, ee, sr, er.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct CostRatio {
     sums: [f64; 9],

@@ -88,7 +88,7 @@ const BAND: f64 = 0.05;
 /// The part of the missing amount that one step corrects.
 const GAIN: f64 = 0.5;
 
-/// The most by which the share falls in one period.
+/// The largest amount by which the share falls in one period.
 const FALL: f64 = 0.25;
 
 /// The largest rise in a second.

@@ -133,8 +133,7 @@ impl Tls {
         self.session.write_tls(&mut stream)
     }
 
-    /// Tells the peer that nothing more follows (RFC 8446 §6.1). Returns whether it had not been told
-    /// before.
+    /// Tells the peer that nothing more follows (RFC 8446 §6.1).
     pub(crate) fn end(&mut self) {
         // RFC 8446 §6.1: "Each party MUST send a "close_notify" alert before closing its write side
         // of the connection, unless it has already sent some error alert."

@@ -140,7 +140,7 @@ pub struct Quantiles {
     pub p90_ms: f64,
     /// 99th percentile.
     pub p99_ms: f64,
-    /// Greatest.
+    /// The largest delay.
     pub max_ms: f64,
 }
 

@@ -24,7 +24,7 @@ use crate::world_kind::Kind;
 /// Increased when results of older versions are no longer comparable.
 const FORMAT: u32 = 3;
 
-/// The most samples of a run.
+/// Maximum number of samples of a run.
 const SAMPLES_MAX: u32 = 10_000;
 
 /// One variant under one set of conditions, run once.

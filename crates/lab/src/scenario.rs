@@ -75,11 +75,11 @@ pub struct Variant {
 pub struct Expectation {
     /// The variant's name.
     pub variant: String,
-    /// Loads; all if empty.
+    /// Loads to which it applies; all if empty.
     pub loads: Vec<f64>,
-    /// Least part of the bound for its goodput, the median of its runs.
+    /// Smallest part of the bound that its goodput (the median of its runs) must reach.
     pub goodput_of_bound_min: Option<f64>,
-    /// Greatest part of the bound for its goodput.
+    /// Largest part of the bound that its goodput may reach.
     pub goodput_of_bound_max: Option<f64>,
 }
 

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use serde_json::Value;
 
-/// The most rows of a file; later ones are left out.
+/// Maximum number of rows of a file. Later ones are left out.
 const ROWS_MAX: usize = 4_000_000;
 
 /// A server's status at one moment. Counts are since its start.

@@ -96,8 +96,8 @@ impl Listener {
 /// Senders that a rule applies to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Senders {
-    /// Anybody except members of a pool. Requests of a back end lead outward, unless a rule for
-    /// pools says otherwise.
+    /// Anybody except members of a pool. A request of a back end is routed outward, unless a rule
+    /// for pools applies to it.
     Any,
     /// Trusted sources and pool members.
     Trusted,
@@ -157,7 +157,7 @@ pub struct Overload {
     pub queueing: Queueing,
     /// Disposal of messages that are not admitted.
     pub disposal: Disposal,
-    /// Whether INVITEs within a call are decided on like those that begin one.
+    /// Whether overload control also decides on INVITEs within a call.
     pub reinvites: bool,
     /// Minimum and maximum of Retry-After in seconds, in the 503 to a message that is not admitted;
     /// `None` for no Retry-After. The first is at most the second.

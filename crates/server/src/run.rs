@@ -349,7 +349,7 @@ fn begin_recording(
 }
 
 impl Finish {
-    /// Returns the worse of this end and that of a shard.
+    /// Returns the worse of this result and that of a shard.
     fn and(self, summary: Summary) -> Self {
         let after = |so_far: Duration| so_far.max(summary.after);
         match (self, summary.ended) {

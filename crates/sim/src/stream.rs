@@ -224,7 +224,7 @@ impl Pipe {
         if whole { self.messages.pop_front().map(|message| message.bytes) } else { None }
     }
 
-    /// Reads up to `most` bytes and leaves them in the messages. Returns their number.
+    /// Marks up to `most` bytes as read, without taking messages. Returns the number of bytes.
     pub(crate) fn skip(&mut self, most: usize) -> usize {
         let read = self.readable().min(most);
         self.read += read as u64;

@@ -47,7 +47,7 @@ pub struct AnswererConfig {
     /// Whether final responses and BYEs are retransmitted until they are acknowledged or answered.
     /// Otherwise a call waits for the same time, but sends only one copy. Default true.
     pub retransmissions: bool,
-    /// The most calls in the table, including those that ended less than 64·T1 ago. Default
+    /// Maximum number of calls in the table, including those that ended less than 64·T1 ago. Default
     /// 500,000.
     pub calls_max: usize,
     /// Time after which a call that rings or lasts is forgotten. Default 1 h.

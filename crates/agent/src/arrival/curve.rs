@@ -11,7 +11,7 @@
 
 use super::profile::Profile;
 
-/// The most steps of Newton's method. While the decay is large compared with its floor, a step
+/// Maximum number of steps of Newton's method. While the decay is large compared with its floor, a step
 /// advances by the time constant of the decay. After that, each step doubles the number of correct
 /// digits. So the method can handle a peak of e⁵⁰.
 const NEWTON_MAX: usize = 64;

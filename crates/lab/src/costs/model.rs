@@ -32,7 +32,7 @@ impl Model {
         part * dropped_us / ((1.0 - part) * accepted_us + part * dropped_us)
     }
 
-    /// Returns how many times shorter a full queue's wait is at f than at 1.
+    /// Returns the factor by which the wait in a full queue is shorter at f than at 1.
     pub fn delay_ratio(&self, fraction: f64) -> f64 {
         self.processed(fraction) / self.processed(1.0)
     }

@@ -22,7 +22,7 @@ pub struct Summary {
     pub seed: u64,
     /// Calls/s that keep the emulated processor busy.
     pub capacity_cps: f64,
-    /// Cost of a rejection as a part of a call (r/s).
+    /// Cost of a rejection divided by the cost of a call (r ÷ s).
     pub cost_ratio: f64,
     /// Outcomes without protection, one for each load.
     pub unprotected: Vec<Phase>,

@@ -50,7 +50,7 @@ impl Kind {
     }
 }
 
-/// A side of the server.
+/// A peer of the server: callers are on one side, back ends on the other.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Side {
     Caller,

@@ -40,7 +40,7 @@ pub struct Conditions {
     pub goodput: Goodput,
     /// Whether agents retransmit.
     pub retransmissions: bool,
-    /// The most open calls before one server.
+    /// Maximum number of open calls to one server.
     pub open_max: usize,
     /// The number of open calls beyond which the next is held back, if there is such a limit.
     pub open_limit: Option<usize>,

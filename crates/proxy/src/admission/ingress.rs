@@ -124,7 +124,7 @@ impl Ingress {
         self.upstream.answer(now, &self.gate, snapshot, transmit)
     }
 
-    /// Returns when the gate or the upstream peers have something to do.
+    /// Returns the time at which the gate or the upstream peers next have something to do.
     pub(crate) fn poll_timeout(&self) -> Option<Timestamp> {
         [self.gate.poll_timeout(), self.upstream.poll_timeout()].into_iter().flatten().min()
     }

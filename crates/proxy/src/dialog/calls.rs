@@ -1,10 +1,10 @@
-//! Call table: the back end of each call's requests, and the load that the call counts there.
+//! Call table: the back end of each call, and the load for which the call is counted there.
 //!
 //! A call is found by the fingerprint of its Call-ID, and if several share a Call-ID, by their
 //! dialogs and transactions. It keeps its back end for at least 64·T1 after the last message, so
-//! that retransmissions, CANCEL and ACK follow it. The entry also holds the leases that count the
-//! call. Each is bound to one transaction, so that no retransmission counts twice and every end is
-//! counted.
+//! that retransmissions, CANCEL and ACK go to the same back end. The entry also has leases, by which
+//! the back end's load includes the call. Each lease belongs to one transaction, so that a
+//! retransmission is not counted again, and every end is counted.
 //!
 //! [`handle_timeout`](Calls::handle_timeout) is the trigger of 003 §V, which "updates Session State
 //! and Load Estimates after a session has expired": an entry releases its leases. [`expired`] is

@@ -75,9 +75,7 @@ impl Certificate {
         let path = self.path.display();
         if now > self.valid_to {
             let days = (now - self.valid_to).as_secs() / 86_400;
-            Some(format!(
-                "the certificate {path} has expired {days} days ago: renew it, and reload"
-            ))
+            Some(format!("the certificate {path} expired {days} days ago: renew it, and reload"))
         } else if now < self.valid_from {
             Some(format!("the certificate {path} is not valid yet: check the clock"))
         } else {

@@ -6,7 +6,7 @@ use super::block::{HEADER, PAYLOAD_MAX};
 /// the latest inputs.
 pub const SLOTS: u64 = 16;
 
-/// The least size of a recording in bytes.
+/// Minimum size of a recording in bytes.
 pub const SIZE_MIN: u64 = 16 << 20;
 
 /// The positions of the slots.

@@ -9,7 +9,7 @@ pub(in crate::scenario) static DISTURBANCE: Table = Table {
     name: "disturbance",
     count: 0..=1,
     doc: "Conditions of the servers under test that no overload control expects. Only simulated \
-          time has them. The capacity, and so the load, is that without them.",
+          time has them. The capacity, and with it the load, is computed without them.",
     knobs: || vec![&COSTS, &DEARER, &DEARER_AT_S, &STOLEN_MS, &STOLEN_EVERY_MS, &MISREAD],
     tables: &[],
     has_free_keys: false,

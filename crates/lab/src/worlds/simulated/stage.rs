@@ -37,7 +37,7 @@ pub(super) struct Stage<'p> {
     network: Network<Actor, Traffic>,
     /// The servers, by their indices in the topology.
     servers: Vec<ServerNode>,
-    /// The callers of each entry of the topology, in its order.
+    /// The callers, each with the index of the server that it calls among the topology's entries.
     callers: Vec<(usize, NodeId)>,
     answerers: Vec<NodeId>,
     timeline: Timeline,

@@ -141,7 +141,7 @@ fn conclusions(cycle: &Derived, processing: &Derived) -> String {
         Some(paper.processed(at(&paper))),
     );
     line(
-        "a full queue's wait is shorter by",
+        "wait in a full queue is shorter by factor",
         &|d| d.dropping.delay_ratio(at(&d.dropping)),
         2,
         Some(paper.delay_ratio(at(&paper))),

@@ -180,7 +180,7 @@ fn print(parameters: &Parameters, tuned: &Tuned, out: &Path) {
         let [start, found] = [&parameters.start, &tuned.found].map(|values| values.of(param));
         text += &format!("{:<10}{start:>8.4} {found:>10.4}  {}\n", param.name, param.unit);
     }
-    text += &format!("{}, by other seeds: min / median / max\n", parameters.objective.title());
+    text += &format!("{}, with other seeds: min / median / max\n", parameters.objective.title());
     for (name, spread) in [("start", tuned.before), ("found", tuned.after)] {
         let (min, median, max) = (spread.min, spread.median, spread.max);
         text += &format!("  {name}  {min:.4} / {median:.4} / {max:.4}\n");
