@@ -64,7 +64,7 @@ struct Load {
     silent_at: AtomicU64,
     /// Time of the last immediate probe; zero if there was none.
     questioned_at: AtomicU64,
-    /// Failed deliveries because nothing listened there.
+    /// Number of deliveries that failed because nothing listened there.
     unreachable: AtomicU64,
     /// Status of the response to the last failed probe; zero if there was no response.
     probe_status: AtomicU16,

@@ -41,7 +41,7 @@ pub struct Estimation {
     pub interval: Duration,
     /// Weight of the newest interval, above 0 and up to 1.
     pub weight: f64,
-    /// Sessions served a second, before any was measured.
+    /// Assumed rate of served sessions a second, until it is measured.
     pub rate_cps: f64,
     /// The lower limit of that rate.
     pub rate_min_cps: f64,

@@ -115,7 +115,7 @@ const PERIOD_MAX: Duration = Duration::from_secs(1);
 /// The kind of service that a call gets.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Tier {
-    /// With state for retransmission, absorption and failover.
+    /// The call has state, so that messages are retransmitted, absorbed and sent elsewhere.
     #[default]
     Stateful,
     /// Each message is forwarded by itself, without state.

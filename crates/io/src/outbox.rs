@@ -112,7 +112,7 @@ static SPACES: [u8; PAD_MAX] = [b' '; PAD_MAX];
 struct Frames {
     headers: [mmsghdr; BATCH],
     vectors: [iovec; PIECES * BATCH],
-    /// Start of the vectors of each message.
+    /// Index of the first vector of each message.
     starts: [u8; BATCH],
     names: [Address; BATCH],
     controls: [Control; BATCH],

@@ -130,7 +130,7 @@ struct Sample {
 }
 
 impl Samples {
-    /// Adds a number of `family`. The numbers of a family must have different `labels`.
+    /// Adds a value of the metrics `family`. Each value of a family must have other `labels`.
     pub fn push(
         &mut self,
         family: &'static Family,

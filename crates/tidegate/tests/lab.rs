@@ -274,7 +274,7 @@ fn parameters_are_tuned_by_simulation() {
     };
     let tuned = tune(&["--param", "k_pc", "--steps", "3", "--out", "out"]).code(0);
     let out = text(&tuned.get_output().stdout);
-    assert!(out.contains("k_pc of `pi`") && out.contains("by other seeds"), "{out}");
+    assert!(out.contains("k_pc of `pi`") && out.contains("with other seeds"), "{out}");
     let path = fs::read_to_string(folder.path().join("out/path.csv")).unwrap();
     let lines: Vec<&str> = path.lines().collect();
     assert!(lines.len() == 4 && lines[0] == "step,value,k_pc,estimate_k_pc", "{path}");

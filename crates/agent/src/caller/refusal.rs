@@ -61,7 +61,7 @@ impl Caller {
         true
     }
 
-    /// Returns the target of requests of a call that ignore the route set.
+    /// Returns the server of a call: requests that do not use the route set go there.
     pub(super) fn server_of(&mut self, id: Id) -> SocketAddr {
         let server = self.calls.get(id).map_or(0, |call| call.server);
         server.checked_sub(1).map_or(self.config.target, |index| self.config.alternates[index])

@@ -121,9 +121,9 @@ pub(crate) static ENTRY: Entry = Entry {
 const SAMPLE: Duration = Duration::from_millis(10);
 /// T_c: the time between two steps of the loops.
 const CONTROL: Duration = Duration::from_millis(20);
-/// τ of the filter of rates, s.
+/// τ: the time constant of the filter of rates, in seconds.
 const RATE_FILTER_S: f64 = 0.4;
-/// τ_c of the filter of the occupancy, s.
+/// τ_c: the time constant of the filter of the occupancy, in seconds.
 const PROCESSOR_FILTER_S: f64 = 0.1;
 /// The longest step: time beyond this is not integrated.
 const STEP_MAX: Duration = Duration::from_millis(100);

@@ -74,7 +74,7 @@ pub(super) fn check_sharing(
                 report.error(
                     shared.span(),
                     "the kernel cannot drop messages at an address that processes share",
-                    "`disposal = \"kernel\"` needs an address of its own",
+                    "`disposal = \"kernel\"` needs a listener that is not shared",
                     "leave `shared` out, or write `disposal = \"reject\"`",
                 );
             }

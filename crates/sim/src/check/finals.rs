@@ -69,7 +69,7 @@ struct Answered {
     over: Option<Timestamp>,
     /// Final response other than 2xx to an INVITE.
     last: Option<Last>,
-    /// 2xx to an INVITE: To-tag and hash of each.
+    /// To-tag and hash of each 2xx to an INVITE.
     successes: Vec<(u64, u64)>,
 }
 

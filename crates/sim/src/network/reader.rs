@@ -23,7 +23,7 @@ pub(super) struct Reader {
 pub(super) enum Read {
     /// A message, a ping or a pong.
     Message(Buffer),
-    /// The end, with its cause.
+    /// The connection has ended, for this reason.
     End(CloseCause),
     /// There is nothing to read now.
     Nothing,

@@ -95,7 +95,7 @@ pub(crate) struct Call {
     pub(crate) caller: u64,
     /// Bytes received and sent back in a call without transactions.
     pub(crate) budget: Budget,
-    /// Share of the table in which the call counts, if it was counted when it began.
+    /// The source whose share of the table includes the call; `None` if the call was not counted.
     pub(super) share: Option<Bucket>,
     /// Second in which the entry was created.
     pub(super) began_s: u32,

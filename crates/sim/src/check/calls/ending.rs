@@ -30,12 +30,12 @@ pub(super) struct Call {
 
 #[derive(Clone, Copy, Debug)]
 enum State {
-    /// INVITE sent, and the time since which no response has arrived.
+    /// The INVITE was sent. The time is that since which no response has arrived.
     Inviting(Option<Timestamp>),
-    /// CANCEL sent.
+    /// The CANCEL was sent at this time.
     Cancelling(Timestamp),
     Held,
-    /// BYE sent: time and branch.
+    /// The BYE was sent at this time, with this branch.
     Leaving(Timestamp, u64),
     Over(Ending),
 }

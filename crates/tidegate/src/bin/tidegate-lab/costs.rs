@@ -76,7 +76,7 @@ fn table(costs: &Costs) -> String {
     let Costs { machine, rounds, messages, batch, transactions, .. } = costs;
     let mut text = format!(
         "What messages cost on {}, {}: {rounds} rounds of {messages} messages of each kind, \
-         timed {batch} at once.\nIn µs, over the rounds: the least, the median of the medians, the mean of the \
+         timed {batch} at once.\nIn µs, over all rounds: the minimum, the median of the medians, the mean of the \
          means.\n\n{:<10} {:<5} {:<9} {:<9} {:>7} {:>7} {:>7}   {:>7} {:>7} {:>7}\n",
         machine.processor,
         if *transactions { "with transactions" } else { "without transactions" },
@@ -108,7 +108,7 @@ fn table(costs: &Costs) -> String {
             of(&row.processing)
         );
     }
-    text + "\ncontrol: none; law `occupancy` that does not measure; that measures at each message\n"
+    text + "\ncontrol: none; the law `occupancy` without measurements; and with one for each message\n"
 }
 
 fn conclusions(cycle: &Derived, processing: &Derived) -> String {

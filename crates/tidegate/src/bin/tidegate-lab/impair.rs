@@ -152,8 +152,8 @@ fn table(counts: &RelayCounts) -> String {
     }
     let RelayCounts { clients, no_room, strays, late, undelivered, .. } = counts;
     text += &format!(
-        "clients {clients}, datagrams of others {no_room}, stray {strays}, late {late}, \
-         undelivered {undelivered}\n"
+        "clients {clients}; datagrams not relayed: {no_room} of further clients, {strays} stray; \
+         {late} late, {undelivered} undelivered\n"
     );
     text
 }
