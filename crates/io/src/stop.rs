@@ -85,7 +85,7 @@ impl ShutdownBarrier {
         self.holds = holds;
     }
 
-    /// Returns true once no shard held work.
+    /// Returns whether there was a moment at which no shard had work left.
     pub(crate) fn all_drained(&self) -> bool {
         self.state.drained.load(SeqCst)
     }

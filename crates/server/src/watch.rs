@@ -192,7 +192,7 @@ static COUNTED: [Counted; 14] = [
     },
     Counted {
         begins: "the table of sources is full",
-        of: "times that a source got no entry",
+        of: "times that a source found no room",
         count: |shard| shard.proxy.overload.sources_overflowed.get(),
     },
     Counted {

@@ -1,11 +1,11 @@
 //! Timers, in the order in which they fire.
 //!
 //! A radix heap: R. K. Ahuja, K. Mehlhorn, J. B. Orlin, R. E. Tarjan, "Faster algorithms for the
-//! shortest flow problem", Journal of the ACM 37(2), 1990. Time never goes back, so timers need to
-//! be distinguished only as far as they are near. A heap ordered by comparison touches a part of
-//! each of its levels to take a timer out. With 100,000 timers 32 s ahead, as those of finished
-//! transactions are, few of these parts are in the cache. Here each timer is moved a few times,
-//! from one end of an array to the end of another.
+//! shortest flow problem", Journal of the ACM 37(2), 1990. Time never goes back, so only the
+//! timers of the near future need an exact order. A heap ordered by comparison reads a part of each
+//! of its levels when it takes out a timer. With 100,000 timers that fire in 32 s, such as those of
+//! finished transactions, few of these parts are in the cache. Here each timer is moved a few
+//! times, each time from the end of one array to the end of another.
 //!
 //! A radix heap alone moves all timers of a bucket at once: of a million timers within the 34 s of
 //! the largest bucket, half, which takes 25 ms. So only the timers of the present

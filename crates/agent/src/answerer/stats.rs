@@ -46,7 +46,7 @@ pub struct AnswererStats {
     pub acknowledged_in_time: u64,
     /// Open calls.
     pub open: u64,
-    /// Final responses to INVITEs, and BYEs, retransmitted.
+    /// Number of retransmissions of final responses to INVITEs, and of BYEs.
     pub repeated: u64,
     /// BYEs of ours that were never answered.
     pub byes_unanswered: u64,

@@ -31,19 +31,19 @@ pub enum Failure {
 /// Failed calls by cause; each call counts once.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct Failures {
-    /// [`Failure::Timeout`].
+    /// Number of calls that failed by [`Failure::Timeout`].
     pub timeout: u64,
-    /// [`Failure::Transport`].
+    /// Number of calls that failed by [`Failure::Transport`].
     pub transport: u64,
-    /// [`Failure::Status`], by status.
+    /// Number of calls that failed by [`Failure::Status`], for each status.
     pub status: BTreeMap<u16, u64>,
-    /// [`Failure::Abandoned`].
+    /// Number of calls that failed by [`Failure::Abandoned`].
     pub abandoned: u64,
-    /// [`Failure::Malformed`].
+    /// Number of calls that failed by [`Failure::Malformed`].
     pub malformed: u64,
-    /// [`Failure::ByeTimeout`].
+    /// Number of calls that failed by [`Failure::ByeTimeout`].
     pub bye_timeout: u64,
-    /// [`Failure::ByeStatus`], by status.
+    /// Number of calls that failed by [`Failure::ByeStatus`], for each status.
     pub bye_status: BTreeMap<u16, u64>,
 }
 

@@ -84,10 +84,10 @@ pub(crate) static ENTRY: Entry = Entry {
 struct Feedback {
     setpoint: f64,
     interval: Duration,
-    /// K_p, K_i, K_d.
+    /// The gains K_p, K_i and K_d.
     gains: (f64, f64, f64),
     read: Reading,
-    /// Σe.
+    /// Σe: the sum of all e.
     sum: f64,
     /// e at the last step.
     error: f64,

@@ -35,13 +35,13 @@ pub struct InForce {
 /// A published [`Compared`].
 #[derive(Debug, Default)]
 pub struct ComparedCounters {
-    /// [`Compared::both`].
+    /// Number of pieces of work in [`Compared::both`].
     pub both: Counter,
-    /// [`Compared::only_real`].
+    /// Number of pieces of work in [`Compared::only_real`].
     pub only_real: Counter,
-    /// [`Compared::only_shadow`].
+    /// Number of pieces of work in [`Compared::only_shadow`].
     pub only_shadow: Counter,
-    /// [`Compared::neither`].
+    /// Number of pieces of work in [`Compared::neither`].
     pub neither: Counter,
 }
 

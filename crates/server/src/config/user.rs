@@ -57,7 +57,7 @@ pub(super) fn check(
         let Some(address) = address(contact.get_ref()) else { continue };
         if let Some(own) = listeners.iter().find_map(|own| reach::is_own(own, address)) {
             report.clash(
-                "a contact at this process: a loop",
+                "a contact that is an address of this process",
                 (contact.span(), "requests would come back to this process"),
                 (own, "a listener of this process"),
                 "write the address of the user's phone",

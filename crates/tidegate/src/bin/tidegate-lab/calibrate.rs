@@ -91,8 +91,8 @@ pub fn run(args: &Args) -> Result<ExitCode, Trouble> {
 
 fn show(calibration: &Calibration) -> String {
     let mut text = format!(
-        "\n{calibration}\n\nto receive a message: {:.2} µs; in addition\n\
-         µs           look at    serve   refuse\n",
+        "\n{calibration}\n\n{:.2} µs to receive a message; the other costs of each class:\n\
+         µs           examine    serve   reject\n",
         calibration.receive_us()
     );
     for class in Class::ALL {

@@ -165,7 +165,7 @@ fn dropped(gate: &Gate) -> String {
         text += &format!("{what:<41} {sender:>11.2} {reader:>11.2} {:>9.2}\n", sender + reader);
     }
     text + &format!(
-        "the kernel gate saves {:.2}; what arrives from this machine is sent in the same time\n\n",
+        "the kernel gate saves {:.2} µs; on this machine the arrival includes the sending\n\n",
         gate.saved_us()
     )
 }
