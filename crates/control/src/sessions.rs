@@ -100,7 +100,8 @@ struct Counts {
 }
 
 impl Default for Estimation {
-    /// Returns the estimation by session starts, every 100 ms. The newest interval weighs a tenth.
+    /// Returns an estimation that counts the starts of sessions in intervals of 100 ms. The newest
+    /// interval has the weight 0.1.
     fn default() -> Self {
         Self {
             check: SessionCheck::Start,

@@ -125,7 +125,8 @@ impl Keyed {
     }
 }
 
-/// A keyed pseudo-random function for the tables of one purpose. Its hashes prove nothing.
+/// A keyed pseudo-random function for the tables of one purpose. It is too weak for the hashes that
+/// prove that a message is genuine.
 #[derive(Clone)]
 pub(crate) struct TableKey([u8; 16]);
 

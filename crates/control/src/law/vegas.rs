@@ -43,8 +43,7 @@ static LIMIT_MAX: Param = Param {
 
 static PROBE: Param = Param {
     name: "probe",
-    doc: "The largest number of windows of calls after which the law measures the lowest latency \
-          again.",
+    doc: "Maximum number of windows of calls between two measurements of the lowest latency.",
     unit: "windows",
     default: 30.0,
     min: 1.0,

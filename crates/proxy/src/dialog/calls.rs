@@ -265,7 +265,7 @@ impl Calls {
         self.len() - self.expired.len()
     }
 
-    /// Returns whether the table is so full that sources have shares.
+    /// Returns whether the table is so full that each source is limited to its share.
     #[inline]
     pub(crate) fn is_scarce(&self) -> bool {
         is_scarce(self.active(), self.calls_max)

@@ -97,7 +97,7 @@ fn replay_file(file: &Path, as_json: bool) -> Result<ExitCode, Trouble> {
         print_findings(&mut out, &ran.findings).and_then(|()| {
             writeln!(
                 out,
-                "{offered} calls, {set_up} set up, {completed} completed; {} packets, trace {trace}",
+                "{offered} calls, {set_up} set up, {completed} completed; {} packets with hash {trace}",
                 ran.summary.sent
             )
         })

@@ -1,4 +1,4 @@
-//! `tidegate-lab tune`: the parameters of a law, sought by simulation.
+//! `tidegate-lab tune`: find good parameters of a law by simulation.
 
 use std::fs;
 use std::io::Write;
