@@ -393,7 +393,9 @@ impl Watch {
             let count = std::mem::take(&mut unsent.count);
             unsent.said_at = now;
             if count > 0 {
-                tell(format!("cannot send to {target}: {cause}; {count} datagrams in a minute"));
+                tell(format!(
+                    "cannot send to {target}: {cause}; datagrams not sent in a minute: {count}"
+                ));
             }
             count > 0
         });

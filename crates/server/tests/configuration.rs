@@ -256,7 +256,7 @@ fn every_key_of_the_full_configuration_arrives() {
     assert_eq!(
         config.to_string(),
         "  listen   udp 0.0.0.0:5060, advertised as sip.example.com:5060, trusts 2 networks
-  listen   udp [2001:db8::1]:5060, shared with hosts
+  listen   udp [2001:db8::1]:5060, shared with other hosts
   listen   udp [2001:db8::2]:5060
   pool     app: cjsq, stateless, 2 back ends
              192.0.2.10:5060 (app-1), weight 1

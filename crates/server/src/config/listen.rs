@@ -93,7 +93,7 @@ pub(super) fn check_shards(drafts: &[ListenDraft], shards: u16, report: &mut Rep
     {
         report.error(
             stream.span(),
-            "a listener for connections in a process with several shards",
+            "a process with several shards cannot accept connections",
             format!("`[server] shards` is {shards}"),
             "write `shards = 1`, or accept connections in a separate process",
         );

@@ -122,8 +122,8 @@ fn listener(listen: &Listen) -> String {
     }
     match listen.shared {
         Sharing::No => {}
-        Sharing::Hosts => line += ", shared with hosts",
-        Sharing::Processes => line += ", shared with processes",
+        Sharing::Hosts => line += ", shared with other hosts",
+        Sharing::Processes => line += ", shared with other processes",
     }
     if !listen.trust.is_empty() {
         line += &format!(", trusts {}", counted(listen.trust.len(), "network"));

@@ -156,10 +156,10 @@ fn a_target_with_send_failures_is_logged_once_a_minute() {
     unsent(&watched, 1);
     assert_eq!(watched.look(500), [""; 0]);
     assert_eq!(watched.look(60_249), [""; 0]);
-    assert_eq!(watched.look(60_250), [format!("{begins}; 2 datagrams in a minute")]);
+    assert_eq!(watched.look(60_250), [format!("{begins}; datagrams not sent in a minute: 2")]);
     unsent(&watched, 0);
     assert_eq!(watched.look(60_500), [""; 0], "once a minute");
-    assert_eq!(watched.look(120_250), [format!("{begins}; 1 datagrams in a minute")]);
+    assert_eq!(watched.look(120_250), [format!("{begins}; datagrams not sent in a minute: 1")]);
     assert_eq!(watched.look(180_250), [""; 0], "it is over");
     unsent(&watched, 1);
     assert_eq!(watched.look(180_500), [begins]);

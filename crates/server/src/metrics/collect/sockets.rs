@@ -101,7 +101,7 @@ static ALONE: [Number<Counters>; 17] = [
     (
         Family::counter(
             "udp_leave_errors",
-            "Shared addresses from which the process could not withdraw when it stopped",
+            "Shared addresses that a stopping process could not leave to the other processes",
         ),
         |c| c.leave_errors.get().into(),
     ),

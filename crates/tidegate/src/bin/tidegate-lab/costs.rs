@@ -16,16 +16,18 @@ use crate::calibrate::Kept;
 use tidegate::json;
 use tidegate::trouble::Trouble;
 
-/// Fraction of the greatest accepted rate at which the model is evaluated, as in paper 000.
+/// The model is evaluated at this fraction of the greatest accepted rate, as in paper 000.
 const PART: f64 = 0.9;
 
 /// Measure the cost of each kind of message, accepted and dropped, with and without a law's
 /// measurements
 ///
-/// The measurement is that of paper 000, §6.1. It covers the whole path from socket to socket, and
-/// the core alone, with messages that lead to a call and messages that do not. The command computes
-/// t_a, t_d and r/s from the costs. It also computes the model of the paper's §5: the accepted rate
-/// when a share f is admitted. Stop other programs while the command runs.
+/// The measurement is that of paper 000 (docs/papers.md), §6.1. It covers the whole path from socket
+/// to socket, and the core alone, with messages that lead to a call and messages that do not. From
+/// the costs the command computes the time to process a message (t_a), the time to shed a message
+/// (t_d), and the cost of a rejection as a part of that of a call (r/s). It also computes the model
+/// of the paper's §5: the accepted rate when a share f is admitted. Stop other programs while the
+/// command runs.
 #[derive(clap::Args)]
 pub struct Args {
     /// Whether calls are served with transactions
@@ -237,7 +239,7 @@ fn fate(fate: Decision) -> &'static str {
     }
 }
 
-/// Reporter of progress.
+/// An observer that prints each measurement as it ends.
 struct Teller;
 
 impl Observer for Teller {

@@ -48,7 +48,7 @@ pub struct Args {
     #[arg(long, value_enum, default_value_t = Wanted::Goodput)]
     objective: Wanted,
 
-    /// Number of steps
+    /// Number of steps of the search
     #[arg(long, value_name = "N", default_value_t = 60, value_parser = clap::value_parser!(u32).range(1..=10_000))]
     steps: u32,
 
