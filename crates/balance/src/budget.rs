@@ -11,10 +11,10 @@ const REQUESTS_PER_TRY: u32 = 5;
 /// that a pool with few requests can retry too.
 const TRIES_MAX: u32 = 20;
 
-/// A shard's budget for a pool.
+/// A shard's budget of retries for the requests to a pool.
 #[derive(Debug)]
 pub struct RetryBudget {
-    /// Saved amount, in requests.
+    /// Requests counted and not yet spent on retries; [`REQUESTS_PER_TRY`] of them pay for one.
     saved: u32,
 }
 

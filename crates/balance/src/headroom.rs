@@ -26,25 +26,25 @@ impl Backend {
         self.allowance().conforms(now, demand)
     }
 
-    /// Returns how many more calls the back end may take; `None` for any number.
+    /// Returns how many more calls the back end may take; `None` if there is no limit.
     pub fn free_calls(&self, demand: Demand) -> Option<u64> {
         let calls_max = self.allowance().calls_max_of(demand)?;
         Some(calls_max.saturating_sub(self.calls()))
     }
 
     /// Returns how many calls the back end may have at the same time, without the reserve; `None`
-    /// for any number.
+    /// if there is no limit.
     pub fn calls_max(&self) -> Option<u64> {
         self.allowance().calls_max()
     }
 
-    /// Returns the configured rate limit in requests a second; `None` for any number.
+    /// Returns the configured rate limit in requests a second; `None` if there is none.
     pub fn cps_max(&self) -> Option<f64> {
         Some(self.allowance().cps_max()).filter(|rate| rate.is_finite())
     }
 
     /// Returns the rate limit in requests a second, the lower of the configured and the learned
-    /// one; `None` for any number.
+    /// one; `None` if there is neither.
     pub fn rate_max_cps(&self) -> Option<f64> {
         Some(self.allowance().rate_max_cps()).filter(|rate| rate.is_finite())
     }
@@ -54,12 +54,13 @@ impl Backend {
         Some(self.allowance().learned_cps()).filter(|rate| rate.is_finite())
     }
 
-    /// Returns whether its rate is learned.
+    /// Returns whether the rate limit of the back end is learned.
     pub fn learns(&self) -> bool {
         self.is_limited() && self.allowance().learns()
     }
 
-    /// Returns the learned maximum number of requests without a response; `None` for any number.
+    /// Returns the learned maximum number of requests without a response; `None`
+    /// if there is no limit.
     pub fn learned_window(&self) -> Option<f64> {
         Some(self.allowance().window().size()).filter(|size| size.is_finite())
     }

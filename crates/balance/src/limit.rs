@@ -62,9 +62,9 @@ pub struct Learning {
 /// The limits in force, and the use of the rate.
 #[derive(Debug, Default)]
 pub(crate) struct Allowance {
-    /// Maximum number of calls; zero for any number.
+    /// Maximum number of calls; zero if there is no limit.
     calls_max: AtomicU64,
-    /// The configured rate; infinite for none.
+    /// The configured rate limit; infinite if there is none.
     cps_max: AtomicF64,
     /// The lower of the configured and the learned rate.
     gcra: Gcra,
@@ -115,23 +115,24 @@ impl Allowance {
         self.window.set(limits.learning.window);
     }
 
-    /// Returns the calls that may exist at once, without the reserve; `None` for any number.
+    /// Returns the number of calls that may exist at once, without the reserve; `None` if there is
+    /// no limit.
     pub(crate) fn calls_max(&self) -> Option<u64> {
         Some(self.calls_max.load(Relaxed)).filter(|&calls_max| calls_max > 0)
     }
 
     /// Returns the number of calls that may exist at once, including one with this demand; `None`
-    /// for any number.
+    /// if there is no limit.
     pub(crate) fn calls_max_of(&self, demand: Demand) -> Option<u64> {
         self.calls_max().map(|calls_max| demand.calls_max(calls_max))
     }
 
-    /// Returns the configured rate; infinite for none.
+    /// Returns the configured rate limit; infinite if there is none.
     pub(crate) fn cps_max(&self) -> f64 {
         self.cps_max.get()
     }
 
-    /// Returns the lower of the configured and the learned rate; infinite for none.
+    /// Returns the lower of the configured and the learned rate limit; infinite if there is none.
     pub(crate) fn rate_max_cps(&self) -> f64 {
         self.gcra.rate()
     }

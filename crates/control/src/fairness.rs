@@ -83,9 +83,10 @@ pub enum FairnessDecision {
 pub struct Fairness {
     sources: SourceTable<Account>,
     max_min: MaxMin,
-    /// The period up to which the observation time has been faded.
+    /// The number of the current period. At each new period `watched_s` is multiplied by [`KEPT`],
+    /// so that older time counts less.
     period: u64,
-    /// Observation time before that period, faded, in seconds.
+    /// Observation time before the current period, in seconds, weighted by age.
     watched_s: f64,
     /// The time at which demands were last computed.
     looked: Timestamp,
@@ -102,7 +103,8 @@ struct Account {
     weight: u32,
     /// Number of pieces offered. Each counts less with its age.
     count: f64,
-    /// The period up to which `count` has been faded.
+    /// The number of the period for which `count` is valid. With each later period `count` must be
+    /// multiplied by [`KEPT`].
     period: u64,
     tokens: f64,
     filled: Timestamp,

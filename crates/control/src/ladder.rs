@@ -186,9 +186,9 @@ pub struct LadderSettings {
     pub budget: f64,
     /// Time between two decisions; default 100 ms.
     pub period: Duration,
-    /// Whether the ladder has the rung [`Pad`](Rung::Pad); default false.
+    /// Whether the ladder may pad its answers ([`Rung::Pad`]); `false` by default.
     pub pads: bool,
-    /// Whether the ladder has the rung [`Thin`](Rung::Thin); default true.
+    /// Whether the ladder may drop datagrams unread ([`Rung::Thin`]); `true` by default.
     pub thins: bool,
 }
 

@@ -1,8 +1,9 @@
 //! Throttles: the selection of the new work that passes, if not all may pass.
 //!
-//! A throttle enforces either a share by counting or a rate by time. It converts the other kind
-//! through the rate of arrivals: a rate to a share of the arrivals, or a share to a rate. A window
-//! needs no rate: all throttles count it in the same way.
+//! Some throttles count pieces of work to enforce a share. Others measure time to enforce a rate.
+//! If a law sets a rate for a throttle of shares, the throttle divides it by the rate of arrivals.
+//! If a law sets a share for a throttle of rates, the throttle multiplies it by the rate of
+//! arrivals. A window limits the work in progress, and all throttles enforce it in the same way.
 
 mod deterministic;
 mod gapping;

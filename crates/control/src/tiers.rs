@@ -106,10 +106,11 @@ const FILTER_S: f64 = 0.3;
 /// `s₀` as a part of `s₁` before it was measured.
 const STATELESS: f64 = 2.0 / 3.0;
 
-/// Minimum number of new calls in a period, unless it has lasted for [`PERIOD_MAX`].
+/// Minimum number of new calls between two adjustments of the share, unless [`PERIOD_MAX`] has
+/// passed.
 const CALLS: u64 = 30;
 
-/// The longest period.
+/// The longest time between two adjustments of the share.
 const PERIOD_MAX: Duration = Duration::from_secs(1);
 
 /// The kind of service that a call gets.

@@ -49,8 +49,9 @@ impl Processor {
         completion
     }
 
-    /// Returns the average busy time of a core by `now`, with this work and other work. `now` must
-    /// not be before the last work began.
+    /// Returns for how long a core has been busy until `now`, on average over all cores. This
+    /// includes the time that other programs used. `now` must not be before the start of the last
+    /// work.
     pub(super) fn busy(&self, now: Timestamp) -> Duration {
         let to_come = self.cores.iter().map(|&free_at| self.own(free_at.since(now)));
         let done = to_come.fold(self.charged, Duration::saturating_sub);

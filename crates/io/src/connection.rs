@@ -16,10 +16,10 @@ use crate::tls::Tls;
 use crate::websocket::{self, FRAME_HEADER_MAX, WebSocket};
 pub(crate) use handshake::Shaken;
 
-/// Maximum number of bytes that one call reads.
+/// Maximum number of bytes that one system call reads.
 pub(crate) const READ: usize = 16 * 1024;
 
-/// Maximum number of buffers that one call sends.
+/// Maximum number of buffers that one system call sends.
 const SENT_TOGETHER: usize = 64;
 
 /// A ping and its answer (RFC 5626 §4.4.1).
@@ -414,7 +414,7 @@ impl Connection {
     }
 }
 
-/// Returns the cause that corresponds to an error of the system.
+/// Returns the cause that corresponds to an error of the operating system.
 pub(crate) fn cause_of(error: &io::Error) -> CloseCause {
     match error.raw_os_error() {
         Some(libc::ECONNREFUSED) => CloseCause::Refused,

@@ -24,13 +24,13 @@ use crate::tls::{HandshakeFailure, Tls};
 use crate::websocket::WebSocket;
 use crate::{Counters, StreamLimits, TlsPeers, sockopt};
 
-/// Maximum number of events that one call takes from the kernel.
+/// Maximum number of events that one system call takes from the kernel.
 const EVENTS: usize = 256;
 
 /// The lowest mark that denotes a listener instead of a connection.
 const LISTENERS_FROM: u64 = 1 << 32;
 
-/// Time for which no connection is accepted after the system had no room for one.
+/// Time for which no connection is accepted after the operating system had no room for one.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
 
 /// The connections of a shard.

@@ -287,8 +287,9 @@ fn may_form(forming: &mut Vec<Option<Forming>>, number: usize, socket: &UdpSocke
     *known != Forming::Impossible
 }
 
-/// Returns whether an error may concern a batch as such, so that its datagrams are tried one by
-/// one. If so, the result says whether any other batch by that socket would fail too.
+/// Returns `None` if the datagrams of a batch would fail one by one as well. Otherwise they should
+/// be sent one by one: returns `Some(true)` if all other batches of the socket would fail too, and
+/// `Some(false)` if the error concerns only this batch.
 fn refuses_gso(code: i32) -> Option<bool> {
     match code {
         // EIO: the device computes no checksums. EINVAL: also for port 0.

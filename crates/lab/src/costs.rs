@@ -73,11 +73,11 @@ pub enum Control {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Decision {
-    /// The server admits it.
+    /// The server admits the message.
     Accepted,
-    /// The server answers it with 503, if it is a request that can be answered.
+    /// The server answers the message with 503, if it is a request that can be answered.
     Rejected,
-    /// The server does not answer it.
+    /// The server does not answer the message.
     Dropped,
 }
 

@@ -1,9 +1,10 @@
 //! The tournament: every law in every scenario of a folder, in simulated time.
 //!
 //! Each law is run twice. On the *same path* all laws decide, queue and reject as the scenario
-//! says, so that only the law differs. On its *own path* a law does so as its source says,
-//! according to a file of variants: the difference shows the gain by a cheap rejection, not by the
-//! law. All entrants get the same calls, by the same seeds.
+//! says, so that only the law differs. On its *own path* a law decides, queues and rejects as in
+//! the paper or program that it comes from; a file of variants (`own-paths.toml`) says how. The
+//! difference between both paths is the gain from a cheaper rejection or from another queue, not
+//! from the law. With the same seed all laws get the same calls.
 
 mod report;
 mod score;

@@ -85,7 +85,7 @@ pub struct Parameters {
     pub sought: Vec<&'static Param>,
     /// Objective.
     pub objective: Objective,
-    /// Number of steps.
+    /// Number of steps of the search.
     pub steps: u32,
     /// Settings of the search.
     pub settings: Settings,

@@ -47,7 +47,8 @@ use crate::transaction::Transactions;
 pub struct Proxy {
     /// Admission: the queues, and the gate in front of them.
     ingress: Ingress,
-    /// The ladder of kernel drops, if the kernel may be asked to drop.
+    /// The choice between a 503, a padded 503 and a drop by the kernel for INVITEs that are not
+    /// admitted. `None` if the configuration fixes the choice.
     kernel_shed: Option<KernelShed>,
     /// The messages that the driver or the kernel should drop.
     shedding: Shedding,
@@ -77,7 +78,7 @@ pub struct Proxy {
     slack: Slack,
 }
 
-/// Message whose service has begun.
+/// The message in service.
 struct InService {
     class: Class,
     since: Timestamp,
@@ -220,8 +221,8 @@ impl Proxy {
         self.looks = Looks::default();
     }
 
-    /// Handles another input that arrives before the end of a service is known. The time of this
-    /// service is not measured.
+    /// Discards the time measurement of the message in service. Called for an input that tells
+    /// nothing of when that service ended.
     fn interrupt(&mut self, now: Timestamp) {
         if self.in_service.take().is_some_and(|message| message.is_stray) {
             self.ingress.on_stray_served(now, None);

@@ -85,7 +85,7 @@ impl Amount {
     }
 }
 
-/// Amounts that sources hold.
+/// The number of table entries that sources hold, and their bytes.
 #[derive(Default)]
 pub(crate) struct Shares {
     /// Amounts by bucket; empty until the first entry.
@@ -99,7 +99,7 @@ impl Shares {
         held.exhausts(free)
     }
 
-    /// Counts one more entry.
+    /// Counts one more entry of a source, without bytes yet.
     pub(crate) fn add_entry(&mut self, bucket: Bucket) {
         if self.held.is_empty() {
             self.held.resize(BUCKETS, Amount::default());

@@ -47,7 +47,7 @@ pub fn load_or_create(state_dir: &Path) -> Result<KeyRing, StartError> {
     read(&path)
 }
 
-/// Returns the time.
+/// Returns the time since the Unix epoch.
 #[allow(clippy::disallowed_methods)] // The instances of an address have no other time in common.
 pub fn unix_time() -> UnixTime {
     SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default()

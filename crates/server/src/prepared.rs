@@ -23,7 +23,7 @@ pub(crate) struct Prepared(Arc<Mutex<VecDeque<Entry>>>);
 
 #[derive(Debug)]
 struct Entry {
-    /// Number of the command.
+    /// Sequence number of the reload command that brings this configuration.
     command: u64,
     reading: Arc<Reading>,
 }

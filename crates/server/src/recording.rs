@@ -64,7 +64,7 @@ pub struct RecordTo {
 /// The reason why a recording cannot be read.
 #[derive(Debug)]
 pub enum Unreadable {
-    /// An error of the system.
+    /// An error of the operating system.
     Io(std::io::Error),
     /// The file is not a recording.
     Foreign,

@@ -4,7 +4,8 @@ use std::fmt;
 
 use serde::{Deserialize, Serialize};
 
-/// A node of a network: the number of its [`add`](crate::Network::add), from 0.
+/// The number of a node of a network. Nodes are numbered from 0, in the order in which they are
+/// [added](crate::Network::add).
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(transparent)]
 pub struct NodeId(u16);
@@ -13,13 +14,13 @@ impl NodeId {
     /// Returns the node that is added after `index` others.
     ///
     /// # Panics
-    /// From 65,535 on: a network has no more.
+    /// If `index` is 65,535 or more: a network has no more nodes.
     pub fn new(index: usize) -> Self {
         let id = u16::try_from(index).ok().filter(|&id| id < u16::MAX);
         Self(id.expect("a network has fewer than 65,535 nodes"))
     }
 
-    /// Returns its number.
+    /// Returns the number of the node.
     pub fn index(self) -> usize {
         usize::from(self.0)
     }

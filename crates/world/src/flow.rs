@@ -179,7 +179,7 @@ pub enum CloseCause {
     Insecure,
     /// The peer's data cannot be cut into messages (RFC 3261 §18.3).
     Garbled,
-    /// Any other error of the system.
+    /// Any other error that the operating system reports.
     Other,
 }
 

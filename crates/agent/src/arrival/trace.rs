@@ -35,7 +35,7 @@ impl Trace {
         }
     }
 
-    /// Returns the times.
+    /// Returns the start times of the calls, counted from the start of the trace.
     pub fn moments(&self) -> &[Duration] {
         &self.0
     }

@@ -34,7 +34,7 @@ enum Band {
 pub(super) struct Dropped {
     level: usize,
     bands: [Band; LEVELS],
-    /// The part of the marks that is fresh.
+    /// The fraction of the marks that is fresh: neither dropped now nor until recently.
     fresh: f64,
 }
 
@@ -47,12 +47,12 @@ impl Dropped {
         self.level
     }
 
-    /// Returns the part of the marks that is not dropped.
+    /// Returns the fraction of the marks that is not dropped.
     pub(super) fn passing(&self) -> f64 {
         passing_at(self.level)
     }
 
-    /// Returns the part of the marks that is fresh.
+    /// Returns the fraction of the marks that is fresh: neither dropped now nor until recently.
     pub(super) fn fresh(&self) -> f64 {
         self.fresh
     }

@@ -39,21 +39,21 @@ pub struct Parameters {
     pub calls: u32,
 }
 
-/// When the processor and the sockets are read.
+/// The times at which the load of the processor and of the sockets is read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Reading {
-    /// They are read at each measurement, and not otherwise.
+    /// At each measurement of the law.
     AtMeasurement,
-    /// They are read by the driver every 2 ms, with a law and without.
+    /// Every 2 ms, by the driver, with a law and without.
     ByDriver,
 }
 
 impl Reading {
-    /// Both ways to read.
+    /// Both kinds.
     pub const ALL: [Self; 2] = [Self::AtMeasurement, Self::ByDriver];
 
-    /// Returns the title of the way for people.
+    /// Returns the title for reports.
     pub fn title(self) -> &'static str {
         match self {
             Self::AtMeasurement => "at each measurement",
@@ -69,7 +69,7 @@ pub struct Row {
     pub law: &'static str,
     /// Number of messages between measurements.
     pub measure: u32,
-    /// When the processor and the sockets are read.
+    /// The times at which the load of the processor and of the sockets is read.
     pub reading: Reading,
     /// CPU time of a message without control, in ns.
     pub none_ns: Spread,

@@ -211,12 +211,13 @@ impl Ingress {
         self.upstream.handle_timeout(now, &self.gate);
     }
 
-    /// Records that new work was rejected when it was served.
+    /// Records that new work was admitted, but rejected when it was served. Its retransmissions are
+    /// then rejected as well.
     ///
     /// RFC 3261 §8.2.7: "A UAS cannot be stateless unless the request processing for that method
-    /// would always result in the same response if the requests are identical." A table that is
-    /// full now may have room when the retransmission arrives. But then the sender has already been
-    /// told to go elsewhere.
+    /// would always result in the same response if the requests are identical." The table that
+    /// was full may have room when a retransmission arrives. But the sender has already been told
+    /// to go elsewhere.
     pub(crate) fn on_refused(&mut self, now: Timestamp, fingerprint: u64) {
         self.gate.on_refused(now, fingerprint);
     }

@@ -11,7 +11,7 @@ use crate::observe::counters::Counters;
 use crate::rejection::DropReason;
 use crate::settings::{Disposal, Overload};
 
-/// The ladder of disposals for new INVITEs of a proxy.
+/// The ladder ([`Ladder`]) by which a proxy rejects or drops new INVITEs that are not admitted.
 pub(crate) struct KernelShed {
     ladder: Ladder,
     tally: Tally,

@@ -43,7 +43,7 @@ struct Open {
     activity: Arc<Activity>,
 }
 
-/// The activity of a connection.
+/// The use of a connection, by which the idlest one is found.
 #[derive(Default)]
 struct Activity {
     /// Requests that are being answered.
@@ -89,7 +89,7 @@ impl Activity {
         self.last.store(happened.fetch_add(1, Ordering::Relaxed), Ordering::Relaxed);
     }
 
-    /// Answers a request, and records the begin and the end as events.
+    /// Answers a request. Its arrival and the end of its answer are recorded as events.
     async fn watch(&self, happened: &AtomicU64, request: Request, next: Next) -> Response {
         self.note(happened);
         self.answering.fetch_add(1, Ordering::Relaxed);

@@ -337,8 +337,8 @@ macro_rules! config_table {
         /// The table as far as it could be read. Missing parts were reported.
         #[derive(Debug, Default)]
         $vis struct $Draft {
-            /// The place of its header.
-            #[allow(dead_code, reason = "not every table asks for its place")]
+            /// The position of the header of the table in the file.
+            #[allow(dead_code, reason = "the span of some tables is never read")]
             pub span: std::ops::Range<usize>,
             /// Keys that were unreadable.
             pub wrong: Vec<&'static str>,

@@ -282,9 +282,9 @@ impl<T: 'static> Shape for Text<T> {
     }
 }
 
-/// A list of values of one shape.
+/// A list whose values all have the same type and bounds.
 pub struct List<S> {
-    /// The shape of each value.
+    /// The type and bounds of a value.
     pub of: S,
     /// The maximum number of values.
     pub count_max: usize,

@@ -27,7 +27,8 @@ const AHEAD_MAX: Duration = KEPT;
 /// The start of 2026. An earlier clock has not been set.
 const CLOCK_MIN: UnixTime = Duration::from_secs(1_767_225_600);
 
-/// Distance between versions with the same mark ([`TokenKey::mark`]).
+/// Number of different marks. A token names the version of its key by a mark
+/// ([`TokenKey::mark`]), so versions that differ by this number cannot be distinguished.
 const MARKS: u32 = 256;
 
 /// The keys of an address.

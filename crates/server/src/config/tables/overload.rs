@@ -25,11 +25,11 @@ pub(in crate::config) const QUEUE: Choice<Queueing> =
 /// The way in which messages are sorted into those that may be shed and those that may not.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Classes {
-    /// New INVITEs, other new requests, and all other messages, which are never shed.
+    /// New INVITEs and other new requests may be shed. All other messages are never shed.
     Simplified,
-    /// All messages in the same way.
+    /// All messages may be shed, in the same way.
     Single,
-    /// The classes in a configured order.
+    /// The configured classes are shed, one after the other.
     Multi,
 }
 

@@ -78,10 +78,11 @@ struct Call {
     open: BTreeMap<Name, Open>,
     /// The tags of both ends, from the responses to its INVITE.
     dialogs: BTreeSet<Dialog>,
-    /// The dialogs that a 2xx has confirmed, those whose BYE has passed, and those that a BYE has
-    /// ended.
+    /// The dialogs that a 2xx has confirmed.
     confirmed: BTreeSet<Dialog>,
+    /// The dialogs whose BYE the proxy has forwarded, until the BYE has ended them.
     leaving: BTreeSet<Dialog>,
+    /// The dialogs that a BYE has ended.
     ended: BTreeSet<Dialog>,
     /// All transactions that have ever been open.
     begun: BTreeSet<Name>,
@@ -394,7 +395,7 @@ impl Call {
         }
     }
 
-    /// Ends the dialogs whose BYE has passed, and the call if none is left.
+    /// Ends the dialogs whose BYE the proxy has forwarded, and the call if no dialog is left.
     fn end_leaving(&mut self, at: Timestamp) {
         self.confirmed = &self.confirmed - &self.leaving;
         self.ended.append(&mut self.leaving);

@@ -114,7 +114,7 @@ fn figures(calibration: &Calibration) -> Result<Value, Trouble> {
     Ok(figures)
 }
 
-/// Reporter that prints each run as it ends.
+/// An observer that prints each run as it ends.
 struct Teller;
 
 impl Observer for Teller {
