@@ -42,14 +42,16 @@ pub(crate) struct Connection {
     /// The flow, with the id of the connection. While the connection is being opened, the local end
     /// is the listener's.
     pub(crate) flow: Flow,
-    /// The target by which it is found: always for an opened connection, as an alias for an
-    /// accepted one.
+    /// The target that it leads to: always for an opened connection, as an alias for an accepted
+    /// one. Requests find it by this, unless its owner has named it.
     pub(crate) target: Option<Target>,
     pub(crate) state: ConnectionState,
     /// The time of the last message in either direction, or of the last change of state.
     pub(crate) since: Timestamp,
     /// The time of its timer.
     pub(crate) armed: Timestamp,
+    /// True if the owner of the table opened and named it, for messages that name it.
+    pub(crate) is_named: bool,
     /// True if the connection has received data.
     pub(crate) has_spoken: bool,
     /// True if a message was handed out on the connection.
@@ -68,6 +70,7 @@ impl Connection {
             state,
             since: now,
             armed: Timestamp::NEVER,
+            is_named: false,
             has_spoken: false,
             has_carried: false,
             handed_out: 0,

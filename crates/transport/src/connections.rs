@@ -21,7 +21,8 @@ use crate::waiting_bytes::WaitingBytes;
 ///
 /// A message on a flow that names a connection uses that connection or is not sent. Otherwise it
 /// uses the connection to the remote end, and the table opens one if there is none. While a
-/// connection opens, or its peer does not read, its messages wait in order and within limits.
+/// connection opens, or its peer does not read, its messages wait in order and within limits. The
+/// owner may also open connections under names of its own ([`open`](Self::open)).
 ///
 /// The owner passes on the driver's reports about connections. Then it drains
 /// [`poll_transmit`](Self::poll_transmit), [`poll_connect`](Self::poll_connect) and
@@ -279,6 +280,11 @@ impl ConnectionTable {
         self.connections.get(&id).map(Connection::listener)
     }
 
+    /// Returns whether the owner has named the connection ([`open`](Self::open)).
+    pub fn is_named(&self, id: ConnectionId) -> bool {
+        self.connections.get(&id).is_some_and(|connection| connection.is_named)
+    }
+
     /// Returns whether more than half of the allowed opened connections exist.
     pub fn is_scarce(&self) -> bool {
         self.opened > self.limits.opened_max / 2
@@ -342,7 +348,9 @@ impl ConnectionTable {
             self.counters.returned.add(1);
             self.unsent.push_back(Unsent { transmit, why });
         }
-        if let Some(target) = connection.target.take() {
+        if let Some(target) = connection.target.take()
+            && self.by_target.get(&target) == Some(&id)
+        {
             self.by_target.remove(&target);
         }
         self.bytes.remove(id, waiting);

@@ -27,6 +27,8 @@ const LIMITS: ConnectionLimits = ConnectionLimits {
 enum Step {
     /// Send to a peer: peer and number of bytes.
     Send(u8, usize),
+    /// Open a connection under a name of the owner, and send on it: peer, name and number of bytes.
+    Open(u8, u8, usize),
     /// Send on a connection that the driver knows.
     Answer(Index, usize),
     Accept(u8),
@@ -44,6 +46,8 @@ fn step() -> impl Strategy<Value = Step> {
     let index = any::<Index>;
     prop_oneof![
         5 => (0..8u8, bytes()).prop_map(|(peer, bytes)| Step::Send(peer, bytes)),
+        2 => (0..8u8, 0..4u8, bytes())
+            .prop_map(|(peer, name, bytes)| Step::Open(peer, name, bytes)),
         3 => (index(), bytes()).prop_map(|(at, bytes)| Step::Answer(at, bytes)),
         2 => (0..8u8).prop_map(Step::Accept),
         3 => index().prop_map(Step::Connected),
@@ -116,6 +120,18 @@ impl World {
                 let flow =
                     Flow { transport: Transport::Tcp, local: listener(), remote, connection: None };
                 self.send(flow, bytes);
+            }
+            Step::Open(number, name, bytes) => {
+                // The table may use the same names.
+                let id = ConnectionId::new(2 * u32::from(name) + 1).expect("it is not zero");
+                let (transport, local, remote) = (Transport::Tcp, listener(), peer(number));
+                let connect = Connect { id, transport, local, remote };
+                let was_in_use = self.table.state(id).is_some();
+                let opens = self.table.open(self.now, connect);
+                assert!(!(opens && was_in_use));
+                if opens {
+                    self.send(Flow::connected(transport, local, remote, id), bytes);
+                }
             }
             Step::Answer(at, bytes) => {
                 if let Some(id) = self.pick(at) {
@@ -219,7 +235,8 @@ impl World {
         for (target, id) in &self.table.by_target {
             assert_eq!(self.table.connections[id].target, Some(*target));
         }
-        let found = self.table.connections.values().filter(|c| c.target.is_some()).count();
+        let is_found = |c: &&Connection| c.target.is_some() && !c.is_named;
+        let found = self.table.connections.values().filter(is_found).count();
         assert_eq!(found, self.table.by_target.len());
         let opened = |id: &&ConnectionId| id.is_opened();
         let kept: Vec<_> =

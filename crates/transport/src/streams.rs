@@ -29,7 +29,12 @@ const PONG: &[u8] = b"\r\n";
 ///
 /// The core learns of an unsent message by [`on_failed`](Core::on_failed), with the beginning of
 /// the message. If a connection ends and messages may have been lost on it, the core gets its flow
-/// with an empty quote. The core does not open or close connections.
+/// with an empty quote.
+///
+/// A core that wants a connection for certain messages only opens it by
+/// [`poll_connect`](Core::poll_connect) and names it in their flows, from then on: they wait until it
+/// is open. It gets the inputs of such a connection, may close it, and learns of its end by
+/// [`on_closed`](Core::on_closed), also if it cannot be opened. Each call of a caller can have one.
 pub struct Streams<C> {
     core: C,
     connections: ConnectionTable,
@@ -59,6 +64,11 @@ impl<C: Core> Streams<C> {
         &self.core
     }
 
+    /// Returns the wrapped core, at the end.
+    pub fn into_core(self) -> C {
+        self.core
+    }
+
     /// Returns the connection table.
     pub fn connections(&self) -> &ConnectionTable {
         &self.connections
@@ -67,8 +77,17 @@ impl<C: Core> Streams<C> {
     /// Sends all messages of the core and reports the unsent ones, until there are none.
     fn settle(&mut self, now: Timestamp) {
         loop {
+            // First: messages may name them.
+            while let Some(connect) = self.core.poll_connect() {
+                if !self.connections.open(now, connect) {
+                    self.core.on_closed(now, connect.id, CloseCause::Other);
+                }
+            }
             while let Some(transmit) = self.core.poll_transmit() {
                 self.send(now, transmit);
+            }
+            while let Some(id) = self.core.poll_close() {
+                self.connections.close(id);
             }
             let Some(unsent) = self.connections.poll_unsent() else { return };
             self.on_unsent(now, unsent);
@@ -172,11 +191,23 @@ impl<C: Core> Core for Streams<C> {
 
     fn on_connected(&mut self, now: Timestamp, flow: Flow) {
         self.connections.on_connected(now, flow);
+        if let Some(id) = flow.connection.filter(|&id| self.connections.is_named(id)) {
+            let local = self.connections.local(id).unwrap_or(flow.local);
+            self.core.on_connected(now, Flow { local, ..flow });
+            self.settle(now);
+        }
     }
 
     fn on_closed(&mut self, now: Timestamp, id: ConnectionId, cause: CloseCause) {
-        if let Some(flow) = self.connections.on_closed(id, cause) {
+        let is_named = self.connections.is_named(id);
+        let flow = self.connections.on_closed(id, cause);
+        // What the core had closed was sent before.
+        let is_wanted = is_named && cause == CloseCause::Asked;
+        if let Some(flow) = flow.filter(|_| !is_wanted) {
             self.core.on_failed(now, Failure::new(flow, cause_of(cause), b""));
+        }
+        if is_named {
+            self.core.on_closed(now, id, cause);
         }
         self.settle(now);
     }

@@ -13,7 +13,10 @@ const PEER: &str = "198.51.100.7:5060";
 struct Inside {
     offered: Vec<(Flow, String)>,
     failed: Vec<(Flow, Cause, String)>,
+    ended: Vec<(u32, CloseCause)>,
     out: VecDeque<Transmit>,
+    connects: VecDeque<Connect>,
+    closes: VecDeque<ConnectionId>,
 }
 
 fn string(bytes: &[u8]) -> String {
@@ -31,9 +34,18 @@ impl Core for Inside {
     fn on_failed(&mut self, _: Timestamp, failure: Failure) {
         self.failed.push((failure.flow, failure.cause, string(&failure.quote)));
     }
+    fn on_closed(&mut self, _: Timestamp, id: ConnectionId, cause: CloseCause) {
+        self.ended.push((id.get(), cause));
+    }
     fn on_drain(&mut self, _: Timestamp) {}
     fn poll_transmit(&mut self) -> Option<Transmit> {
         self.out.pop_front()
+    }
+    fn poll_connect(&mut self) -> Option<Connect> {
+        self.connects.pop_front()
+    }
+    fn poll_close(&mut self) -> Option<ConnectionId> {
+        self.closes.pop_front()
     }
     fn poll_timeout(&self) -> Option<Timestamp> {
         None
@@ -93,6 +105,14 @@ impl Scene {
         let flow = Flow::connected(transport, at("192.0.2.1:40000"), remote, id);
         self.streams.on_connected(self.now, flow);
         flow
+    }
+
+    /// Lets the core open a connection under this name. Returns the flow of messages on it.
+    fn name(&mut self, number: u32) -> Flow {
+        let id = ConnectionId::new(number).unwrap();
+        let Flow { transport, local, remote, .. } = to(PEER);
+        self.streams.core.connects.push_back(Connect { id, transport, local, remote });
+        Flow { connection: Some(id), ..to(PEER) }
     }
 
     fn accept(&mut self, number: u32, remote: &str) -> Flow {
@@ -202,4 +222,54 @@ fn waiting_messages_delay_the_drain_and_expire() {
     scene.streams.handle_timeout(due);
     assert_eq!(scene.streams.core.failed, [(to(PEER), Cause::Unreachable, "INVITE".into())]);
     assert!(scene.streams.is_drained() && scene.streams.poll_close().is_some());
+}
+
+#[test]
+fn the_core_opens_and_closes_connections_of_its_own() {
+    let mut scene = Scene::new();
+    let (first, second) = (scene.name(1), scene.name(3));
+    scene.send(first, "INVITE 1");
+    scene.send(second, "INVITE 2");
+    scene.send(to(PEER), "INVITE 3");
+    let opened = [scene.open(), scene.open(), scene.open()];
+    assert_eq!(opened.map(|flow| flow.connection.unwrap().get()), [1, 3, 5]);
+    let sent = [(1, "INVITE 1".into()), (3, "INVITE 2".into()), (5, "INVITE 3".into())];
+    assert_eq!(scene.sent(), sent);
+    scene.offer(opened[0], "SIP/2.0 200");
+    assert_eq!(scene.streams.core.offered, [(first, "SIP/2.0 200".into())]);
+
+    // The last message precedes the end, which is no failure.
+    scene.streams.core.closes.push_back(first.connection.unwrap());
+    scene.send(first, "BYE 1");
+    assert_eq!(scene.sent(), [(1, "BYE 1".into())]);
+    assert_eq!(scene.streams.poll_close(), first.connection);
+    scene.streams.on_closed(scene.now, first.connection.unwrap(), CloseCause::Asked);
+    assert!(scene.streams.core.failed.is_empty());
+    assert_eq!(scene.streams.core.ended, [(1, CloseCause::Asked)]);
+
+    // Another end is a failure.
+    scene.streams.on_closed(scene.now, second.connection.unwrap(), CloseCause::Reset);
+    assert_eq!(scene.streams.core.failed, [(second, Cause::Closed, String::new())]);
+    assert_eq!(scene.streams.core.ended[1..], [(3, CloseCause::Reset)]);
+    // That of the table's own connection still leads to the peer.
+    scene.send(to(PEER), "OPTIONS");
+    assert_eq!(scene.sent(), [(5, "OPTIONS".into())]);
+}
+
+#[test]
+fn the_core_learns_at_once_that_its_connection_cannot_be_opened() {
+    let mut scene =
+        Scene::within(ConnectionLimits { opened_max: 1, ..ConnectionLimits::default() });
+    let first = scene.name(1);
+    scene.send(first, "INVITE 1");
+    // The name is in use, and then there is no room.
+    for number in [1, 3] {
+        let flow = scene.name(number);
+        scene.send(flow, "INVITE 2");
+    }
+    assert_eq!(scene.streams.core.ended, [(1, CloseCause::Other), (3, CloseCause::Other)]);
+    let flow = Flow { connection: ConnectionId::new(3), ..to(PEER) };
+    assert_eq!(scene.streams.core.failed, [(flow, Cause::Gone, "INVITE 2".into())]);
+    scene.open();
+    assert_eq!(scene.sent(), [(1, "INVITE 1".into()), (1, "INVITE 2".into())]);
 }

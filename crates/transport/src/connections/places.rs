@@ -11,6 +11,18 @@ use crate::unsent::WhyUnsent;
 const SPARE_PART: usize = 16;
 
 impl ConnectionTable {
+    /// Opens a connection that its owner has named. Only messages that name it use it. Returns
+    /// whether it is being opened: not if the name is in use, or there are too many connections.
+    pub fn open(&mut self, now: Timestamp, connect: Connect) -> bool {
+        let Connect { id, transport, local, remote } = connect;
+        debug_assert!(id.is_opened() && transport.is_reliable(), "{connect:?}");
+        if self.connections.contains_key(&id) || !self.has_room_for_one(now) {
+            return false;
+        }
+        self.begin(now, id, Target { transport, local, remote }, true);
+        true
+    }
+
     /// Returns the connection to the remote end of a flow, and opens one if there is none.
     pub(super) fn find_or_open(
         &mut self,
@@ -26,23 +38,36 @@ impl ConnectionTable {
         if target.transport.is_websocket() {
             return Err(WhyUnsent::Gone);
         }
-        self.make_room(now);
-        if self.opened >= self.limits.opened_max {
-            self.counters.excess.add(1);
+        if !self.has_room_for_one(now) {
             return Err(WhyUnsent::TooMany);
         }
-        self.opened += 1;
         let id = self.free_id();
-        self.recency.add(now, id);
-        let flow = Flow { connection: Some(id), ..flow };
+        self.begin(now, id, target, false);
+        self.by_target.insert(target, id);
+        Ok(id)
+    }
+
+    /// Returns whether one more connection may be opened, after closing another if that is needed.
+    fn has_room_for_one(&mut self, now: Timestamp) -> bool {
+        self.make_room(now);
+        let has_room = self.opened < self.limits.opened_max;
+        if !has_room {
+            self.counters.excess.add(1);
+        }
+        has_room
+    }
+
+    fn begin(&mut self, now: Timestamp, id: ConnectionId, target: Target, is_named: bool) {
+        let Target { transport, local, remote } = target;
+        let flow = Flow::connected(transport, local, remote, id);
         let mut connection = Connection::new(now, flow, ConnectionState::Connecting);
         connection.target = Some(target);
+        connection.is_named = is_named;
+        self.opened += 1;
+        self.recency.add(now, id);
         self.connections.insert(id, connection);
-        self.by_target.insert(target, id);
-        let Target { transport, local, remote } = target;
         self.connects.push_back(Connect { id, transport, local, remote });
         self.arm(id);
-        Ok(id)
     }
 
     /// Closes the least recently used opened connection if few more can be opened.
