@@ -104,6 +104,9 @@ impl Answerer {
     }
 
     fn on_request(&mut self, now: Timestamp, received: &Received, scan: &Scan<'_>, method: Method) {
+        if self.config.echo {
+            return self.echo(received, scan, method);
+        }
         // An answerer that never responds need not keep the call.
         if self.config.mix.is_silent() {
             self.stats.ignored += 1;

@@ -19,11 +19,12 @@ use std::net::SocketAddr;
 
 use tidegate_sip::{Message, Method, Scan, ScanStart, branch_in_quote};
 use tidegate_world::{
-    Buffer, Cause, Core, Failure as Undelivered, Flow, Pool, Purpose, Received, Seed, Stream,
-    Timestamp, Transmit,
+    Buffer, Cause, CloseCause, Connect, ConnectionId, Core, Failure as Undelivered, Flow, Pool,
+    Purpose, Received, Seed, Stream, Timestamp, Transmit,
 };
 
 use crate::arrival::Arrivals;
+use crate::connections::Connections;
 use crate::dialog::Dialog;
 use crate::identity::{Mark, Namer};
 use crate::response;
@@ -33,7 +34,7 @@ use request::{Branch, Requests};
 use start::DelayedCall;
 
 pub use config::{CallerConfig, CallerConfigError, Routing};
-pub use report::{CallerReport, Usage};
+pub use report::CallerReport;
 pub use sample::CallerSample;
 pub use stats::{CallerStats, Failure, Failures, Measured, Repeated, TooSlow};
 
@@ -59,6 +60,7 @@ pub struct Caller {
     stats: CallerStats,
     /// The last failed delivery.
     undelivered: Option<(Timestamp, Cause)>,
+    connections: Connections,
     pool: Pool,
     out: VecDeque<Transmit>,
 }
@@ -90,6 +92,12 @@ impl Caller {
             calls: Table::new(config.open_max),
             stats: CallerStats { start, ..CallerStats::default() },
             undelivered: None,
+            connections: Connections::new(
+                config.connections,
+                config.transport,
+                config.local,
+                config.target,
+            ),
             pool,
             out: VecDeque::new(),
             config,
@@ -156,20 +164,24 @@ impl Caller {
                 self.requests.bye(Branch::Bye, mark, dialog, &mut bytes);
             }
         }
-        self.send(hop, server, bytes);
+        self.send(mark, hop, server, bytes);
     }
 
     /// Sends the request to the next hop of a route set, or to `server`.
-    fn send(&mut self, hop: Option<SocketAddr>, server: SocketAddr, bytes: Buffer) {
+    fn send(&mut self, mark: &Mark, hop: Option<SocketAddr>, server: SocketAddr, bytes: Buffer) {
         let local = self.config.local;
         let hop = hop.filter(|hop| hop.is_ipv4() == local.is_ipv4());
         let (transport, remote) = (self.config.transport, hop.unwrap_or(server));
-        let flow = Flow { transport, local, remote, connection: None };
+        let call = self.calls.get(mark.id).map(|_| mark.id);
+        let user = self.requests.user_of(mark);
+        let connection = call.and_then(|call| self.connections.name(call, user, remote));
+        let flow = Flow { transport, local, remote, connection };
         self.out.push_back(Transmit::new(flow, bytes));
     }
 
     fn end(&mut self, id: Id, outcome: Outcome) {
         let Some(call) = self.calls.remove(id) else { return };
+        self.connections.end(id);
         self.stats.open = self.calls.len() as u64;
         match outcome {
             Ok(()) => self.stats.completed += 1,
@@ -250,7 +262,7 @@ impl Caller {
         let mut ack = self.pool.take();
         self.requests.ack(&mark, &dialog, &mut ack);
         let server = self.server_at(received.flow.remote);
-        self.send(dialog.hop(), server, ack);
+        self.send(&mark, dialog.hop(), server, ack);
         let Some(call) = self.calls.get(mark.id) else {
             return self.hang_up_stray(&mark, &dialog, server);
         };
@@ -289,7 +301,7 @@ impl Caller {
         self.stats.late += 1;
         let mut bye = self.pool.take();
         self.requests.bye(Branch::StrayBye, mark, dialog, &mut bye);
-        self.send(dialog.hop(), server, bye);
+        self.send(mark, dialog.hop(), server, bye);
     }
 
     /// Handles a request; only a BYE is expected. One for a call that has ended gets 200 as well:
@@ -375,6 +387,10 @@ impl Core for Caller {
         }
     }
 
+    fn on_closed(&mut self, _: Timestamp, id: ConnectionId, _: CloseCause) {
+        self.connections.on_closed(id);
+    }
+
     /// Starts no more calls; open calls continue to their end.
     fn on_drain(&mut self, _: Timestamp) {
         self.arrivals = None;
@@ -384,6 +400,14 @@ impl Core for Caller {
 
     fn poll_transmit(&mut self) -> Option<Transmit> {
         self.out.pop_front()
+    }
+
+    fn poll_connect(&mut self) -> Option<Connect> {
+        self.connections.poll_connect()
+    }
+
+    fn poll_close(&mut self) -> Option<ConnectionId> {
+        self.connections.poll_close()
     }
 
     fn poll_timeout(&self) -> Option<Timestamp> {

@@ -1,11 +1,12 @@
-//! Sans-IO SIP user agents: callers and answerers.
+//! Sans-IO SIP user agents: callers, answerers and registrants.
 //!
 //! [`Caller`] starts calls at times drawn in advance (an open loop: missing or late answers never
 //! slow it down), holds them and hangs up. A [`Load`] sets the times: a [`Process`] that is
 //! Poisson, uniform, bursty or a trace, whose rate changes over time by a [`Profile`]. [`Answerer`]
-//! rings, answers, rejects or ignores, by a [`Mix`], and may hang up first. Both are pure state
-//! machines behind [`tidegate_world::Core`], so the same agents load a real server over real
-//! sockets and a simulated one in simulated time; same seed, same bytes.
+//! rings, answers, rejects or ignores, by a [`Mix`], and may hang up first. [`Registrant`] registers
+//! users at a registrar. All are pure state machines behind [`tidegate_world::Core`], so the same
+//! agents load a real server over real sockets and a simulated one in simulated time; same seed, same
+//! bytes.
 //!
 //! A call costs either agent a bounded record and one entry in a heap of alarms. Messages that are
 //! not understood are counted and dropped.
@@ -13,13 +14,16 @@
 mod answerer;
 mod arrival;
 mod caller;
+mod connections;
 mod delays;
 mod dialog;
 mod identity;
+mod registrant;
 mod response;
 mod span;
 mod table;
 mod template;
+mod usage;
 
 pub use answerer::{
     Answerer, AnswererConfig, AnswererSample, AnswererStats, Behaviour, Mix, MixError,
@@ -27,11 +31,17 @@ pub use answerer::{
 pub use arrival::{Load, Mmpp, MmppError, Process, Profile, ProfileError, Trace, TraceError};
 pub use caller::{
     Caller, CallerConfig, CallerConfigError, CallerReport, CallerSample, CallerStats, Failure,
-    Failures, Measured, Repeated, Routing, TooSlow, Usage,
+    Failures, Measured, Repeated, Routing, TooSlow,
 };
+pub use connections::ConnectionUse;
 pub use delays::Delays;
+pub use registrant::{
+    MeasuredRegistrations, Registrant, RegistrantConfig, RegistrantConfigError, RegistrantReport,
+    RegistrantStats,
+};
 pub use span::Span;
 pub use tidegate_transaction::Timing;
+pub use usage::{StreamUsage, Usage};
 
 /// The session that each side describes: one audio stream without media.
 const SESSION: &str = "v=0

@@ -271,3 +271,22 @@ fn a_call_met_with_silence_stays_silent() {
     script.tell(uac(), &request("OPTIONS", "7", "", 1));
     assert_eq!(script.sent_one().what(), "200");
 }
+
+/// An echo answers everything but ACK, and keeps nothing. RFC 3261 §12.1.1: a 200 to an INVITE has the
+/// Record-Route of the request and a Contact.
+#[test]
+fn an_echo_answers_without_state() {
+    let mut script = answerer(AnswererConfig { echo: true, ..config() });
+    for method in ["INVITE", "REGISTER", "SUBSCRIBE", "BYE", "CANCEL"] {
+        script.tell(uac(), &request(method, "1", "", 1));
+        let ok = script.sent_one();
+        assert_eq!(ok.what(), "200", "{method}");
+        let routes = if method == "INVITE" { 2 } else { 0 };
+        assert_eq!(ok.headers("Record-Route").len(), routes, "{method}");
+        assert_eq!(ok.headers("Contact").len(), routes / 2, "{method}");
+    }
+    script.tell(uac(), &request("ACK", "1", ";tag=b", 1)).until(60_000);
+    assert!(script.sent().is_empty());
+    let stats = script.agent.stats();
+    assert_eq!((stats.others, stats.calls, script.agent.held()), (5, 0, 0));
+}

@@ -22,6 +22,9 @@ pub struct AnswererConfig {
     /// User part of the Contact and beginning of every To-tag, to show which answerer responded:
     /// letters, digits and `-`; other characters are removed. Default `answerer`.
     pub name: String,
+    /// Whether every request but an ACK gets a 200 at once, and no state is kept: the least that a
+    /// server can do. All other behaviour is off then. Default false.
+    pub echo: bool,
     /// Behaviour towards calls. Default [`Behaviour::Answer`].
     pub mix: Mix,
     /// Provisional responses, 101..=199, while ringing: the first at once, the others at equal
@@ -61,6 +64,7 @@ impl AnswererConfig {
             transport: Transport::Udp,
             local,
             name: "answerer".to_owned(),
+            echo: false,
             mix: Behaviour::Answer.into(),
             provisionals: vec![180],
             trying: false,

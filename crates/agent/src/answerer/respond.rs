@@ -1,7 +1,7 @@
 //! The responses of an answerer, and the call of a request.
 
 use arrayvec::ArrayVec;
-use tidegate_sip::{HeaderName, Message, Scan};
+use tidegate_sip::{HeaderName, Message, Method, Scan};
 use tidegate_transaction::{Backoff, InviteServer, OtherClient, Timing};
 use tidegate_world::{Received, Timestamp, Transmit};
 
@@ -126,6 +126,25 @@ impl Answerer {
         let mut response = response::to(invite, flow, status, tag, &headers, &self.pool)?;
         let fits = status != 200 || response::add_body(&mut response, &self.session);
         fits.then_some(response)
+    }
+
+    /// Answers any request with 200. An INVITE gets what its dialog needs.
+    pub(super) fn echo(&mut self, received: &Received, scan: &Scan<'_>, method: Method) {
+        if method == Method::Ack {
+            return;
+        }
+        self.stats.others += 1;
+        if method != Method::Invite {
+            return self.reply_statelessly(received, scan, 200, &[]);
+        }
+        let routes = Message::parse(&received.bytes).ok().map(|invite| {
+            let routes = invite.fields().filter(|field| field.name == HeaderName::RecordRoute);
+            routes.map(|field| ("Record-Route", field.value)).take(HOPS_MAX).collect()
+        });
+        let contact = self.contact.clone();
+        let mut headers: ArrayVec<(&str, &[u8]), { HOPS_MAX + 1 }> = routes.unwrap_or_default();
+        headers.push(("Contact", &contact[..]));
+        self.reply_statelessly(received, scan, 200, &headers);
     }
 
     /// Replies to a request without keeping state. A copy of it gets the same reply.

@@ -56,7 +56,7 @@ pub struct AnswererStats {
     pub invites_again: u64,
     /// Copies of a BYE already answered.
     pub byes_again: u64,
-    /// OPTIONS, MESSAGE and REGISTER requests, all answered with 200.
+    /// OPTIONS, MESSAGE and REGISTER requests, and all requests to an echo: answered with 200.
     pub others: u64,
     /// Requests of unknown methods: 405.
     pub not_allowed: u64,

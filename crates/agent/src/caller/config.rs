@@ -8,6 +8,7 @@ use tidegate_transaction::Timing;
 use tidegate_world::Transport;
 
 use crate::arrival::{Load, Process, Profile, ProfileError};
+use crate::connections::ConnectionUse;
 use crate::span::Span;
 
 /// The longest Request-URI, in bytes.
@@ -33,6 +34,8 @@ pub struct CallerConfig {
     /// Transport of all requests. A stream transport needs a connection layer, such as
     /// `tidegate-transport`. Default UDP.
     pub transport: Transport,
+    /// Connections to the target, over a stream. Default: all calls share one.
+    pub connections: ConnectionUse,
     /// Our address, in Via and Contact; never a wildcard.
     pub local: SocketAddr,
     /// Target of INVITEs.
@@ -88,6 +91,7 @@ impl CallerConfig {
     pub fn new(local: SocketAddr, target: SocketAddr) -> Self {
         Self {
             transport: Transport::Udp,
+            connections: ConnectionUse::default(),
             local,
             target,
             alternates: Vec::new(),

@@ -28,7 +28,7 @@ impl Caller {
         };
         let mut ack = self.pool.take();
         self.requests.ack_refusal(&mark, to, &mut ack);
-        self.send(None, self.server_at(received.flow.remote), ack);
+        self.send(&mark, None, self.server_at(received.flow.remote), ack);
         match self.calls.get(mark.id) {
             Some(call) => {
                 let action = call.on_refusal(status);
@@ -55,6 +55,7 @@ impl Caller {
         }
         let next = call.to_next_server(now, &self.config.timing);
         self.calls.remove(id);
+        self.connections.end(id);
         let id = self.calls.insert(next.due(), next);
         self.stats.offered_elsewhere += 1;
         self.action(self.namer.mark(id), Action::Send(Method::Invite));

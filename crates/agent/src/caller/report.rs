@@ -7,19 +7,7 @@ use serde::Serialize;
 
 use crate::caller::config::CallerConfig;
 use crate::caller::stats::{CallerStats, TooSlow};
-
-/// The resources that a run used in its own process, as the driver measured them.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
-pub struct Usage {
-    /// CPU time, user and system, in seconds.
-    pub cpu_s: f64,
-    /// Duration of the run in seconds.
-    pub wall_s: f64,
-    /// Datagrams that the kernel dropped because our sockets had no room.
-    pub socket_drops: u64,
-    /// Datagrams that could not be sent.
-    pub send_drops: u64,
-}
+use crate::usage::Usage;
 
 /// A run in figures: [`Display`](fmt::Display) is the table, [`Serialize`] the JSON.
 #[derive(Clone, Debug, Serialize)]
@@ -101,7 +89,7 @@ impl fmt::Display for CallerReport {
             repeated,
             ..
         } = &self.stats;
-        let Usage { cpu_s, wall_s, socket_drops, send_drops } = self.usage;
+        let Usage { cpu_s, wall_s, socket_drops, send_drops, streams } = self.usage;
         let ms = |d: Duration| d.as_secs_f64() * 1e3;
         let row = |f: &mut fmt::Formatter<'_>, name: &str, value: fmt::Arguments<'_>| {
             writeln!(f, "{name:<16}{value}")
@@ -183,6 +171,9 @@ impl fmt::Display for CallerReport {
                 self.stats.undelivered
             ),
         )?;
+        if let Some(streams) = streams {
+            write!(f, "{streams}")?;
+        }
         row(
             f,
             "own cost",

@@ -164,6 +164,11 @@ impl Requests {
         }
     }
 
+    /// Returns the number of the user that makes a call.
+    pub fn user_of(&self, mark: &Mark) -> u32 {
+        mark.id.serial % self.callers
+    }
+
     pub fn invite(&self, mark: &Mark, out: &mut Buffer) {
         self.outside(&self.invite, mark, b"", out);
     }
@@ -221,7 +226,7 @@ impl Requests {
         values: Values<'_>,
         out: &mut Buffer,
     ) {
-        let number = mark.id.serial % self.callers;
+        let number = self.user_of(mark);
         let mut caller = ArrayVec::<u8, CALLER_MAX>::new();
         // Seven has no divisor in common with 16: callers in turn go through all lengths.
         let zeros = if self.uneven { number % UNEVEN * 7 % UNEVEN } else { 0 };

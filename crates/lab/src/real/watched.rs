@@ -1,6 +1,6 @@
 //! An agent whose state other threads read while it works.
 
-use tidegate_world::{Core, Received, Timestamp, delegate};
+use tidegate_world::{Core, Failure, Received, Timestamp, delegate};
 
 /// A core, and a function to call after each input that may have changed it.
 pub struct Watched<C, F> {
@@ -9,7 +9,7 @@ pub struct Watched<C, F> {
 }
 
 impl<C: Core, F: FnMut(&C)> Watched<C, F> {
-    /// Calls `look` after each packet and each timer.
+    /// Calls `look` after each packet, each failed delivery and each timer.
     pub fn new(core: C, look: F) -> Self {
         Self { core, look }
     }
@@ -31,5 +31,10 @@ impl<C: Core, F: FnMut(&C)> Core for Watched<C, F> {
         (self.look)(&self.core);
     }
 
-    delegate!(self.core, but offer, handle_timeout);
+    fn on_failed(&mut self, now: Timestamp, failure: Failure) {
+        self.core.on_failed(now, failure);
+        (self.look)(&self.core);
+    }
+
+    delegate!(self.core, but offer, handle_timeout, on_failed);
 }

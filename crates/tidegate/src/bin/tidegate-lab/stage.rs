@@ -109,6 +109,7 @@ impl Stage {
             wall_s: self.clock.now().since(began).as_secs_f64(),
             socket_drops: self.counters.overflow.get(),
             send_drops: self.counters.send_dropped(),
+            streams: None,
         };
         drop(signals);
         let interrupted = watch.join().unwrap_or(true);

@@ -1,0 +1,226 @@
+//! The connections of a caller over a stream, if its calls do not all share one.
+
+use std::collections::{BTreeMap, VecDeque};
+use std::fmt;
+use std::net::SocketAddr;
+use std::str::FromStr;
+
+use tidegate_world::{Connect, ConnectionId, Transport};
+
+use crate::table::Id;
+
+/// The first name of a connection. The layer below names its own from the other end of the range.
+const FIRST: ConnectionId = ConnectionId::new((1 << 31) | 1).expect("it is odd");
+
+/// The use of connections by the users of a caller.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ConnectionUse {
+    /// This many connections stay open. The user numbered `n` uses the one numbered `n` modulo
+    /// their number. Each is opened by the first message on it, and again if it was closed.
+    Shared(u32),
+    /// Each call, or registration, opens a connection and closes it at its end.
+    Each,
+}
+
+impl Default for ConnectionUse {
+    fn default() -> Self {
+        Self::Shared(1)
+    }
+}
+
+/// Formats as the option: a number or `each`.
+impl fmt::Display for ConnectionUse {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Shared(count) => count.fmt(f),
+            Self::Each => f.write_str("each"),
+        }
+    }
+}
+
+impl FromStr for ConnectionUse {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        match text {
+            "each" => Ok(Self::Each),
+            _ => match text.parse() {
+                Ok(count) if count > 0 => Ok(Self::Shared(count)),
+                _ => Err("expected a number of connections, at least 1, or `each`".to_owned()),
+            },
+        }
+    }
+}
+
+/// The user of a connection.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+enum Owner {
+    /// The users that share a connection, by its number.
+    Users(u32),
+    Call(Id),
+}
+
+/// The connections that a caller names. There are none over UDP, and none if all calls share one:
+/// the layer below opens that one.
+#[derive(Debug)]
+pub(crate) struct Connections {
+    /// `None` if the caller names no connections.
+    by: Option<ConnectionUse>,
+    transport: Transport,
+    local: SocketAddr,
+    remote: SocketAddr,
+    by_owner: BTreeMap<Owner, ConnectionId>,
+    /// Those that are being closed too: their names are in use.
+    owners: BTreeMap<ConnectionId, Owner>,
+    next: ConnectionId,
+    connects: VecDeque<Connect>,
+    closes: VecDeque<ConnectionId>,
+}
+
+impl Connections {
+    /// Creates the connections from `local` to `remote`.
+    pub fn new(
+        by: ConnectionUse,
+        transport: Transport,
+        local: SocketAddr,
+        remote: SocketAddr,
+    ) -> Self {
+        let names_some = transport.is_reliable() && by != ConnectionUse::Shared(1);
+        Self {
+            by: names_some.then_some(by),
+            transport,
+            local,
+            remote,
+            by_owner: BTreeMap::new(),
+            owners: BTreeMap::new(),
+            next: FIRST,
+            connects: VecDeque::new(),
+            closes: VecDeque::new(),
+        }
+    }
+
+    /// Returns the connection to name in a message to `remote` that belongs to a call of a user, and
+    /// opens it if there is none.
+    pub fn name(&mut self, call: Id, user: u32, remote: SocketAddr) -> Option<ConnectionId> {
+        let owner = match self.by? {
+            ConnectionUse::Shared(count) => Owner::Users(user % count),
+            ConnectionUse::Each => Owner::Call(call),
+        };
+        if remote != self.remote {
+            return None;
+        }
+        if let Some(&id) = self.by_owner.get(&owner) {
+            return Some(id);
+        }
+        while self.owners.contains_key(&self.next) {
+            self.next = self.next.next();
+        }
+        let id = self.next;
+        self.next = id.next();
+        self.by_owner.insert(owner, id);
+        self.owners.insert(id, owner);
+        let Self { transport, local, remote, .. } = *self;
+        self.connects.push_back(Connect { id, transport, local, remote });
+        Some(id)
+    }
+
+    /// Closes the connection of a call that has ended.
+    pub fn end(&mut self, call: Id) {
+        if let Some(id) = self.by_owner.remove(&Owner::Call(call)) {
+            self.closes.push_back(id);
+        }
+    }
+
+    /// Forgets a connection that has ended.
+    pub fn on_closed(&mut self, id: ConnectionId) {
+        if let Some(owner) = self.owners.remove(&id)
+            && self.by_owner.get(&owner) == Some(&id)
+        {
+            self.by_owner.remove(&owner);
+        }
+    }
+
+    /// Returns the next connection to open.
+    pub fn poll_connect(&mut self) -> Option<Connect> {
+        self.connects.pop_front()
+    }
+
+    /// Returns the next connection to close.
+    pub fn poll_close(&mut self) -> Option<ConnectionId> {
+        self.closes.pop_front()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const LOCAL: &str = "192.0.2.1:5060";
+    const REMOTE: &str = "192.0.2.2:5060";
+
+    fn address(text: &str) -> SocketAddr {
+        text.parse().unwrap()
+    }
+
+    fn connections(by: ConnectionUse) -> Connections {
+        Connections::new(by, Transport::Tcp, address(LOCAL), address(REMOTE))
+    }
+
+    fn call(serial: u32) -> Id {
+        Id { slot: 0, serial }
+    }
+
+    #[test]
+    fn users_share_connections_in_turn() {
+        let mut connections = connections(ConnectionUse::Shared(2));
+        let mut name = |user| connections.name(call(user), user, address(REMOTE)).unwrap();
+        let names = [0, 1, 2, 3].map(&mut name);
+        assert!(names[0] != names[1] && names[0] == names[2] && names[1] == names[3]);
+        assert!(names.iter().all(|id| id.is_opened()));
+        let opened: Vec<_> = std::iter::from_fn(|| connections.poll_connect()).collect();
+        assert_eq!(opened.iter().map(|c| c.id).collect::<Vec<_>>(), names[..2]);
+        assert_eq!(opened[0].remote, address(REMOTE));
+        // The end of a call changes nothing, the end of a connection leads to another one.
+        connections.end(call(0));
+        assert_eq!(connections.poll_close(), None);
+        connections.on_closed(names[0]);
+        let again = connections.name(call(4), 4, address(REMOTE)).unwrap();
+        assert!(!names.contains(&again));
+    }
+
+    #[test]
+    fn each_call_has_a_connection_and_closes_it() {
+        let mut connections = connections(ConnectionUse::Each);
+        let mut name = |serial| connections.name(call(serial), 0, address(REMOTE)).unwrap();
+        let (first, second) = (name(7), name(8));
+        assert!(first != second && name(7) == first);
+        connections.end(call(7));
+        assert_eq!((connections.poll_close(), connections.poll_close()), (Some(first), None));
+        // A call whose connection has broken opens another one.
+        connections.on_closed(second);
+        let again = connections.name(call(8), 0, address(REMOTE)).unwrap();
+        connections.on_closed(first);
+        assert_eq!(connections.name(call(8), 0, address(REMOTE)), Some(again));
+    }
+
+    #[test]
+    fn messages_to_others_and_datagrams_name_none() {
+        let mut each = connections(ConnectionUse::Each);
+        assert_eq!(each.name(call(1), 0, address("192.0.2.9:5060")), None);
+        let mut one = connections(ConnectionUse::Shared(1));
+        assert_eq!(one.name(call(1), 0, address(REMOTE)), None);
+        let (local, remote) = (address(LOCAL), address(REMOTE));
+        let mut udp = Connections::new(ConnectionUse::Each, Transport::Udp, local, remote);
+        assert_eq!(udp.name(call(1), 0, remote), None);
+    }
+
+    #[test]
+    fn the_use_is_read_as_it_is_written() {
+        for text in ["1", "20", "each"] {
+            assert_eq!(text.parse::<ConnectionUse>().unwrap().to_string(), text);
+        }
+        for text in ["", "0", "-1", "call", "1.5"] {
+            assert!(text.parse::<ConnectionUse>().is_err(), "{text}");
+        }
+    }
+}

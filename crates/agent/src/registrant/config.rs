@@ -1,0 +1,130 @@
+//! The configuration of a registrant.
+
+use std::fmt;
+use std::net::SocketAddr;
+use std::time::Duration;
+
+use tidegate_transaction::Timing;
+use tidegate_world::Transport;
+
+use crate::arrival::{Load, ProfileError};
+use crate::connections::ConnectionUse;
+
+/// The longest address-of-record, in bytes.
+const AOR_MAX: usize = 1024;
+
+/// The most users.
+const USERS_MAX: u32 = 10_000_000;
+
+/// The configuration of a [`Registrant`](crate::Registrant).
+#[derive(Clone, Debug, PartialEq)]
+pub struct RegistrantConfig {
+    /// Transport of all requests. A stream transport needs a connection layer, such as
+    /// `tidegate-transport`. Default UDP.
+    pub transport: Transport,
+    /// Connections to the registrar, over a stream. Default: all users share one.
+    pub connections: ConnectionUse,
+    /// Our address, in Via and Contact; never a wildcard.
+    pub local: SocketAddr,
+    /// Address of the registrar.
+    pub target: SocketAddr,
+    /// Address-of-record `sip:USER@HOST`.
+    pub aor: String,
+    /// Number of users, in turn: if there are several, `-0`, `-1`, … follows the user of `aor`.
+    /// Default 1.
+    pub users: u32,
+    /// Times of the registrations. Default: 10 at 10/s.
+    pub load: Load,
+    /// Seconds for which each registration is requested. Default 3600.
+    pub expires_s: u32,
+    /// Longest response time of a registration that counts as in time. Default 500 ms.
+    pub deadline: Duration,
+    /// Time after the start in which registrations are not measured. Default 0.
+    pub warm_up: Duration,
+    /// Intended delay of a registration, so that several cost one wake. Default 0.
+    pub slack: Duration,
+    /// Base values of the timers.
+    pub timing: Timing,
+    /// The most registrations without a response; further ones are not started, but counted. Default
+    /// 100,000.
+    pub open_max: usize,
+}
+
+impl RegistrantConfig {
+    /// Returns the defaults, for a user of `local` at the registrar at `target`.
+    pub fn new(local: SocketAddr, target: SocketAddr) -> Self {
+        Self {
+            transport: Transport::Udp,
+            connections: ConnectionUse::default(),
+            local,
+            target,
+            aor: format!("sip:user@{target}"),
+            users: 1,
+            load: Load::default(),
+            expires_s: 3600,
+            deadline: Duration::from_millis(500),
+            warm_up: Duration::ZERO,
+            slack: Duration::ZERO,
+            timing: Timing::default(),
+            open_max: 100_000,
+        }
+    }
+
+    /// Returns the user and the host of the address-of-record.
+    pub(crate) fn parts(&self) -> (&str, &str) {
+        let rest = self.aor.strip_prefix("sip:").unwrap_or(&self.aor);
+        let (user, host) = rest.split_once('@').unwrap_or(("user", rest));
+        (user, host.split([';', '?']).next().unwrap_or(host))
+    }
+
+    pub(crate) fn check(&self) -> Result<(), RegistrantConfigError> {
+        use RegistrantConfigError::{Aor, Profile, Rate, T1, Users};
+        if !(self.load.rate_cps.is_finite() && self.load.rate_cps > 0.0) {
+            return Err(Rate(self.load.rate_cps));
+        }
+        self.load.profile.check().map_err(Profile)?;
+        let readable = self.aor.bytes().all(|b| b.is_ascii_graphic() && !b"<>\"{}".contains(&b));
+        let (user, host) = self.parts();
+        if !readable || self.aor.len() > AOR_MAX || user.is_empty() || host.is_empty() {
+            return Err(Aor);
+        }
+        if !(1..=USERS_MAX).contains(&self.users) {
+            return Err(Users);
+        }
+        if self.timing.t1.is_zero() {
+            return Err(T1);
+        }
+        Ok(())
+    }
+}
+
+/// An invalid configuration of a registrant.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum RegistrantConfigError {
+    /// The rate is not a positive number.
+    Rate(f64),
+    /// The profile has an invalid value.
+    Profile(ProfileError),
+    /// The address-of-record is empty, too long, or no SIP URI with a user.
+    Aor,
+    /// There is no user, or there are too many.
+    Users,
+    /// T1 is zero: retransmissions would never end.
+    T1,
+}
+
+impl fmt::Display for RegistrantConfigError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Rate(rate) => write!(f, "a rate of {rate} a second: it must be above zero"),
+            Self::Profile(why) => write!(f, "the profile: {why}"),
+            Self::Aor => {
+                write!(f, "the address-of-record must be sip:USER@HOST of at most {AOR_MAX} bytes")
+            }
+            Self::Users => write!(f, "the number of users must be 1 to {USERS_MAX}"),
+            Self::T1 => f.write_str("T1 is zero: it must be 1 ms or more"),
+        }
+    }
+}
+
+impl std::error::Error for RegistrantConfigError {}

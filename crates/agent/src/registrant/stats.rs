@@ -1,0 +1,82 @@
+//! The counts of a registrant.
+
+use serde::Serialize;
+use tidegate_world::Timestamp;
+
+use crate::caller::Failures;
+use crate::delays::Delays;
+
+/// The registrations of a run after its warm-up, by their intended time.
+#[derive(Clone, Debug, Default, Serialize)]
+pub struct MeasuredRegistrations {
+    /// Registrations whose intended time has come.
+    pub offered: u64,
+    /// Registrations answered with 2xx.
+    pub registered: u64,
+    /// Registrations answered with 2xx within the deadline.
+    pub registered_in_time: u64,
+    /// Delay from the intended time to the arrival of the 2xx.
+    pub delay: Delays,
+}
+
+/// Counts of a registrant. Always: `offered = begun + not_begun` and `begun = registered + failed +
+/// open`.
+#[derive(Clone, Debug, Default, Serialize)]
+pub struct RegistrantStats {
+    /// Registrations whose intended time has come.
+    pub offered: u64,
+    /// Registrations whose REGISTER was sent.
+    pub begun: u64,
+    /// Registrations not started: the user still waited for the response to the one before, or too
+    /// many waited.
+    pub not_begun: u64,
+    /// Registrations without a final response yet.
+    pub open: u64,
+    /// Registrations answered with 2xx.
+    pub registered: u64,
+    /// Registrations answered with 2xx within
+    /// [`deadline`](crate::RegistrantConfig::deadline) of their intended time.
+    pub registered_in_time: u64,
+    /// Registrations that failed.
+    pub failed: Failures,
+    /// REGISTERs sent again, by timer E.
+    pub repeated: u64,
+    /// The shortest time granted, in seconds.
+    pub granted_s_min: Option<u32>,
+    /// The longest time granted, in seconds.
+    pub granted_s_max: Option<u32>,
+    /// Registrations whose 2xx does not say for how long they hold.
+    pub granted_unknown: u64,
+    /// Delay from the intended time to the arrival of the 2xx.
+    pub delay: Delays,
+    /// Delay from the intended time until the driver got the REGISTER.
+    pub lateness: Delays,
+    /// The registrations after the warm-up.
+    pub measured: MeasuredRegistrations,
+    /// Messages that belong to none of our registrations.
+    pub unexpected: u64,
+    /// Responses to registrations that have ended.
+    pub late: u64,
+    /// Packets that are not SIP.
+    pub malformed: u64,
+    /// Deliveries that the transport reported as failed.
+    pub undelivered: u64,
+    /// Earliest possible start of the first registration.
+    #[serde(skip)]
+    pub start: Timestamp,
+    /// The last intended time.
+    #[serde(skip)]
+    pub last_intended: Timestamp,
+    /// Start of the last registration.
+    #[serde(skip)]
+    pub last_begun: Timestamp,
+}
+
+impl RegistrantStats {
+    /// Counts a time that a registrar has granted.
+    pub(crate) fn granted(&mut self, seconds: u32) {
+        let least = self.granted_s_min.map_or(seconds, |least| least.min(seconds));
+        let most = self.granted_s_max.map_or(seconds, |most| most.max(seconds));
+        (self.granted_s_min, self.granted_s_max) = (Some(least), Some(most));
+    }
+}

@@ -1,0 +1,87 @@
+//! The resources and connections that a run of an agent used, as its driver counted them.
+
+use std::fmt;
+
+use serde::Serialize;
+
+/// The resources that a run used in its own process, as the driver measured them.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
+pub struct Usage {
+    /// CPU time, user and system, in seconds.
+    pub cpu_s: f64,
+    /// Duration of the run in seconds.
+    pub wall_s: f64,
+    /// Datagrams that the kernel dropped because our sockets had no room.
+    pub socket_drops: u64,
+    /// Datagrams that could not be sent.
+    pub send_drops: u64,
+    /// The connections; `None` over UDP.
+    pub streams: Option<StreamUsage>,
+}
+
+/// The connections of a run.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+pub struct StreamUsage {
+    /// The transport: `TCP` or `TLS`.
+    pub transport: &'static str,
+    /// Connections that the agent opened.
+    pub opened: u64,
+    /// Connections that peers opened.
+    pub accepted: u64,
+    /// Connections that could not be opened.
+    pub failed: u64,
+    /// Connections neither opened nor accepted because there were too many.
+    pub excess: u64,
+    /// Completed handshakes of TLS.
+    pub handshakes: u64,
+    /// Failed handshakes of TLS.
+    pub handshakes_failed: u64,
+    /// Messages handed to connections.
+    pub sent: u64,
+    /// Their bytes, without those of TLS.
+    pub sent_bytes: u64,
+    /// Messages received on connections.
+    pub received: u64,
+    /// Their bytes, without those of TLS.
+    pub received_bytes: u64,
+    /// Messages not sent because the queue of their connection was full.
+    pub overflow: u64,
+    /// Messages not sent for any reason: no connection, or no room.
+    pub unsent: u64,
+}
+
+impl StreamUsage {
+    /// Returns whether connections failed, or messages were not sent.
+    pub fn has_losses(&self) -> bool {
+        self.failed + self.excess + self.unsent > 0
+    }
+}
+
+/// A table of two lines.
+impl fmt::Display for StreamUsage {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { transport, opened, accepted, failed, excess, .. } = self;
+        write!(
+            f,
+            "{:<16}{transport}: opened {opened}, accepted {accepted}, failed {failed}, too many \
+             {excess}",
+            "connections"
+        )?;
+        if self.handshakes + self.handshakes_failed > 0 {
+            write!(f, "; handshakes {}, failed {}", self.handshakes, self.handshakes_failed)?;
+        }
+        writeln!(f)?;
+        writeln!(
+            f,
+            "{:<16}sent {} messages, {} bytes; received {} messages, {} bytes; unsent {}, of these \
+             queue full {}",
+            "on connections",
+            self.sent,
+            self.sent_bytes,
+            self.received,
+            self.received_bytes,
+            self.unsent,
+            self.overflow
+        )
+    }
+}
