@@ -187,14 +187,21 @@ class Stage:
         return process
 
     def serve(
-        self, name: str, command: list[str], port: int, seconds: float = 10, quota: Quota | None = None
+        self,
+        name: str,
+        command: list[str],
+        port: int,
+        seconds: float = 10,
+        quota: Quota | None = None,
+        over_streams: bool = False,
     ) -> Process:
-        """Starts a program and returns once one of its UDP sockets is bound to `port`."""
+        """Starts a program and returns once a UDP socket is bound to `port`, or a TCP socket listens there."""
         process = self.start(name, command, quota)
         deadline = time.monotonic() + seconds
-        while not sockets.bound(port):
+        is_open = sockets.listening if over_streams else sockets.bound
+        while not is_open(port):
             if not process.running() or time.monotonic() > deadline:
-                sys.exit(f"{name} did not open UDP port {port}:\n{process.tail()}")
+                sys.exit(f"{name} did not open {'TCP' if over_streams else 'UDP'} port {port}:\n{process.tail()}")
             time.sleep(0.02)
         return process
 

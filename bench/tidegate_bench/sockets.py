@@ -1,4 +1,4 @@
-"""The UDP sockets of this machine: free ports, bound ports, dropped datagrams."""
+"""The sockets of this machine: free ports, bound ports, dropped datagrams."""
 
 import os
 import socket
@@ -7,6 +7,8 @@ from pathlib import Path
 from typing import NamedTuple
 
 LOCALHOST = "127.0.0.1"
+# The state of a listening socket in /proc/net/tcp.
+_LISTEN = "0A"
 _given: set[int] = set()
 
 
@@ -37,6 +39,17 @@ def free_port() -> int:
 def bound(port: int) -> bool:
     """Whether any UDP socket of this machine is bound to `port`."""
     return any(entry.port == port for entry in _sockets())
+
+
+def listening(port: int) -> bool:
+    """Whether any TCP socket of this machine listens on `port`."""
+    for table in ("/proc/net/tcp", "/proc/net/tcp6"):
+        lines = Path(table).read_text().splitlines()[1:] if Path(table).exists() else []
+        for line in lines:
+            field = line.split()
+            if field[3] == _LISTEN and int(field[1].rpartition(":")[2], 16) == port:
+                return True
+    return False
 
 
 def drops(pids: Iterable[int]) -> int:

@@ -158,6 +158,10 @@ class Caller:
         """All that it counted; there only once it has ended."""
         return _stats(self.process, self.report)
 
+    def connections(self) -> dict[str, Any]:
+        """What it counted of its connections; empty over UDP."""
+        return _report(self.process, self.report)["usage"]["streams"] or {}
+
     def end(self, patience_s: float) -> bool:
         """Waits for its end, and cuts the calls that are left off after so long: whether it ended by itself."""
         ended = self.process.wait(patience_s)
@@ -192,20 +196,27 @@ class Callee:
         return _stats(self.process, self.report)
 
 
-def callee(stage: Stage, name: str, profile: str = "debug", options: Sequence[str] = ()) -> Callee:
+def callee(
+    stage: Stage, name: str, profile: str = "debug", options: Sequence[str] = (), transport: str = "udp"
+) -> Callee:
     """Starts a `tidegate load uas` and returns once it listens."""
     port, report = free_port(), stage.directory / f"{name}.json"
     command = [built("tidegate", profile), "load", "uas", "--bind", f"{LOCALHOST}:{port}"]
-    command += ["--json", str(report), *options]
-    return Callee(stage.serve(name, command, port), port, report)
+    command += ["--transport", transport, "--json", str(report), *options]
+    return Callee(stage.serve(name, command, port, over_streams=transport != "udp"), port, report)
 
 
 def _stats(process: Process, report: Path) -> dict[str, Any]:
+    stats: dict[str, Any] = _report(process, report)["stats"]
+    return stats
+
+
+def _report(process: Process, report: Path) -> dict[str, Any]:
     try:
-        stats: dict[str, Any] = json.loads(report.read_text())["stats"]
+        figures: dict[str, Any] = json.loads(report.read_text())
     except (OSError, ValueError):
         sys.exit(f"{process.name} left no report:\n{process.tail()}")
-    return stats
+    return figures
 
 
 def cut(agent: Process) -> None:
@@ -226,13 +237,14 @@ def caller(
     follow_routes: bool = True,
     profile: str = "debug",
     seed: int | None = None,
+    options: Sequence[str] = (),
 ) -> Caller:
-    """Starts a `tidegate load uac` that makes `calls` calls at even intervals.
+    """Starts a `tidegate load uac` that makes `calls` calls at even intervals, with further `options`.
 
     Unless it is to follow routes, ACK and BYE go where the INVITE went.
     """
-    options = ["--calls", str(calls), "--arrivals", "uniform"] + ([] if follow_routes else ["--no-record-route"])
-    return _caller(stage, name, target, rate_cps, seed, LOCALHOST, profile, options)
+    words = ["--calls", str(calls), "--arrivals", "uniform"] + ([] if follow_routes else ["--no-record-route"])
+    return _caller(stage, name, target, rate_cps, seed, LOCALHOST, profile, [*words, *options])
 
 
 def caller_for(
@@ -257,4 +269,5 @@ def _caller(
     command = [built("tidegate", profile), "load", "uac", target, "--bind", f"{host}:{port}"]
     command += ["--rate", str(rate_cps), "--json", str(report), *options]
     command += [] if seed is None else ["--seed", str(seed)]
-    return Caller(stage.serve(name, command, port), port, report)
+    over_streams = "--transport" in options
+    return Caller(stage.serve(name, command, port, over_streams=over_streams), port, report)

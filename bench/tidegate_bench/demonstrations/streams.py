@@ -1,15 +1,29 @@
-"""100,000 calls over datagrams and streams, whose connections break, stall and are slow: all holds
+"""5,000 calls each over TCP, TLS and between transports, and 100,000 over streams that break: all holds
 
-Three times 300 worlds are drawn, each time from the next seeds, in which messages travel on streams here
-and there: from callers, between proxies, to back ends. Connections are reset, break within a
-message, and are read slowly; nodes crash, stall and are partitioned. All checkers watch. What they
-find if something is broken on purpose, `make show-planted` shows.
+First, on real sockets, 5,000 calls each: by Tidegate's own caller over TCP and TLS, on one connection for
+all calls and on one for each, and by SIPp in the same two ways (`-t t1`, `-t tn`); from UDP to a back end over
+TCP and the reverse. No call may fail, and no message may be lost. The certificate of the listener for TLS is
+checked.
+
+Then, in simulated time, three times 300 worlds are drawn, each time from the next seeds, in which messages
+travel on streams here and there: from callers, between proxies, to back ends. Connections are reset, break
+within a message, and are read slowly; nodes crash, stall and are partitioned. All checkers watch. What they
+find if something is broken on purpose, `make show-planted` shows. `--part` selects one of the two.
 """
 
+import argparse
 import json
+import subprocess
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
 
-from tidegate_bench import program, table
+from tidegate_bench import program, sipp, table, tidegate
 from tidegate_bench.demonstration import Demonstration, Results
+from tidegate_bench.process import Stage
+from tidegate_bench.sockets import LOCALHOST, free_port
 from tidegate_bench.table import Column
 
 FIRST_SEEDS = (1, 301, 601)
@@ -17,11 +31,127 @@ WORLDS = 300
 CALLS_MIN = 100_000
 TALLY = ("offered", "set_up", "completed", "delivered", "missing", "faults", "failed")
 
+CALLS, RATE_CPS = 5_000, 250
+
+
+@dataclass(frozen=True)
+class Way:
+    """Who calls, over which transports, and the number of connections of the callers."""
+
+    generator: str
+    """`tidegate` or `sipp`."""
+    outside: str
+    inside: str
+    connections: str
+    """`1` for all calls, or `each`."""
+
+    def __str__(self) -> str:
+        connections = {"each": "one for each call", "1": "one for all", "-": ""}[self.connections]
+        return f"{self.generator:8} {self.outside}->{self.inside} {connections:17}"
+
+
+WAYS = (
+    Way("tidegate", "tcp", "udp", "1"),
+    Way("tidegate", "tcp", "udp", "each"),
+    Way("tidegate", "tcp", "tcp", "1"),
+    Way("tidegate", "udp", "tcp", "-"),
+    Way("tidegate", "tls", "udp", "1"),
+    Way("tidegate", "tls", "tcp", "each"),
+    Way("sipp", "tcp", "tcp", "1"),
+    Way("sipp", "tcp", "tcp", "each"),
+)
+
+
+def certificate(folder: Path) -> tuple[Path, Path]:
+    """A certificate for this machine, which is its own authority, and its key."""
+    file, key, extensions = folder / "own.pem", folder / "own.key", folder / "own.cnf"
+    extensions.write_text(
+        "[req]\ndistinguished_name = name\nx509_extensions = more\n[name]\n[more]\n"
+        f"basicConstraints = critical,CA:FALSE\nsubjectAltName = IP:{LOCALHOST}\n"
+    )
+    words = ["openssl", "req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:P-256", "-nodes", "-days", "2"]
+    words += ["-subj", "/CN=tidegate", "-config", str(extensions), "-keyout", str(key), "-out", str(file)]
+    subprocess.run(words, check=True, capture_output=True)
+    return file, key
+
+
+def listeners(stage: Stage) -> tuple[dict[str, int], str, Path]:
+    """Ports of listeners for TCP and TLS, their tables, and the certificate of the latter."""
+    ports = {"tcp": free_port(), "tls": free_port()}
+    file, key = certificate(stage.directory)
+    listen = "".join(
+        f'[[listen]]\ntransport = "{transport}"\naddress = "{LOCALHOST}:{port}"\n' for transport, port in ports.items()
+    )
+    return ports, f'{listen}certificate = "{file}"\nprivate_key = "{key}"\n', file
+
+
+def one_way(show: Demonstration, way: Way) -> dict[str, Any]:
+    """Makes the calls one way through a fresh Tidegate before a fresh callee."""
+    begun = time.monotonic()
+    with Stage() as stage:
+        ports, tables, authority = listeners(stage)
+        callee = tidegate.callee(stage, "uas", transport=way.inside)
+        pool = "" if way.inside == "udp" else f'transport = "{way.inside}"\n'
+        edge = tidegate.start(stage, [callee.port], mode="transaction", pool=pool, tables=tables)
+        target = f"{LOCALHOST}:{ports.get(way.outside, edge.port)}"
+        before_ns = edge.process.cpu_ns()
+        counted: Mapping[str, Any] = {}
+        if way.generator == "sipp":
+            mode = "tn" if way.connections == "each" else "t1"
+            calls = _sipp(stage, target, mode)
+        else:
+            options = [] if way.outside == "udp" else ["--transport", way.outside, "--connections", way.connections]
+            options += ["--ca", str(authority)] if way.outside == "tls" else []
+            caller = tidegate.caller(stage, "uac", target, rate_cps=RATE_CPS, calls=CALLS, options=options)
+            caller.end(CALLS / RATE_CPS + 90)
+            calls, counted = caller.calls(), caller.connections()
+        cpu_us = (edge.process.cpu_ns() - before_ns) / 1000 / CALLS
+        metrics = edge.metrics()
+        show.text(f"{way.generator}-{way.outside}-{way.inside}-{way.connections}.metrics", metrics.text)
+        served = callee.finish()
+    show.expect(calls.clean and calls.created == CALLS, f"{str(way).rstrip()}: {calls}")
+    show.expect(served["completed"] == CALLS and served["stray"] == 0, f"  the back end: {served['completed']:,} calls")
+    row = {**asdict(way), **asdict(calls), "served": served["completed"], "tidegate_us_per_call": round(cpu_us, 1)}
+    for name in ("opened", "failed", "handshakes", "sent_bytes", "received_bytes", "unsent"):
+        row[f"connections_{name}"] = counted.get(name, "")
+    if counted:
+        opened = CALLS if way.connections == "each" else 1
+        losses = counted["failed"] + counted["excess"] + counted["unsent"]
+        show.expect(counted["opened"] == opened and losses == 0, f"  connections: {counted['opened']:,}, {losses} lost")
+    return {**row, "seconds": round(time.monotonic() - begun, 1)}
+
+
+def _sipp(stage: Stage, target: str, mode: str) -> sipp.Calls:
+    """Calls by a SIPp over TCP, which listens nowhere."""
+    words = sipp.command(stage, "sipp", "uac-routes", free_port(), options=("-t", mode))
+    words += ["-r", str(RATE_CPS), "-m", str(CALLS), "-l", str(CALLS), "-d", "100"]
+    process = stage.start("sipp", [*words, "-timeout", f"{CALLS / RATE_CPS + 60:.0f}s", target])
+    process.wait(CALLS / RATE_CPS + 90)
+    return sipp.made_by(stage, "sipp", process, 0).calls()
+
 
 class Show(Demonstration):
     ROUNDS = None
 
+    @classmethod
+    def arguments(cls, parser: argparse.ArgumentParser) -> None:
+        parser.add_argument("--part", choices=("calls", "worlds", "both"), default="both", help="(%(default)s)")
+
     def run(self) -> Results:
+        part = self.options.part
+        calls = self._calls() if part != "worlds" else []
+        worlds = self._worlds() if part != "calls" else []
+        return {"calls": calls, "worlds": worlds}
+
+    def _calls(self) -> Sequence[Mapping[str, Any]]:
+        rows = self.rows("calls", [one_way(self, way) for way in WAYS])
+        columns = [Column("calls", "created"), Column("failed", "failed"), Column("µs a call", "tidegate_us_per_call")]
+        ways = [str(way) for way in WAYS]
+        numbered = [{**row, "way": way} for row, way in zip(rows, ways, strict=True)]
+        table.show(numbered, columns, line=lambda row: str(row["way"]))
+        return rows
+
+    def _worlds(self) -> Sequence[Mapping[str, Any]]:
         rows = []
         for first in FIRST_SEEDS:
             seeds = ("--from", first, "--seeds", WORLDS, "--tries", 20)
@@ -38,4 +168,4 @@ class Show(Demonstration):
         calls = [row["offered"] for row in rows]
         self.expect(min(calls) >= CALLS_MIN, f"{min(calls):,} calls or more in each hunt")
         self.expect(len(set(calls)) == len(calls), "the hunts differ")
-        return {"worlds": rows}
+        return rows

@@ -178,6 +178,16 @@ impl Counters {
             + self.send_refused.get()
             + self.send_homeless.get()
     }
+
+    /// Returns the number of TLS handshakes that failed, for whatever reason.
+    pub fn tls_failed(&self) -> u64 {
+        self.tls_failed_protocol.get()
+            + self.tls_failed_certificate.get()
+            + self.tls_failed_expired.get()
+            + self.tls_failed_rejected.get()
+            + self.tls_failed_slow.get()
+            + self.tls_failed_closed.get()
+    }
 }
 
 #[cfg(test)]
@@ -213,6 +223,20 @@ mod tests {
             counter.add(1 << i);
         }
         assert_eq!(counters.send_dropped(), 0b11111);
+        for (i, counter) in [
+            &counters.tls_failed_protocol,
+            &counters.tls_failed_certificate,
+            &counters.tls_failed_expired,
+            &counters.tls_failed_rejected,
+            &counters.tls_failed_slow,
+            &counters.tls_failed_closed,
+        ]
+        .into_iter()
+        .enumerate()
+        {
+            counter.add(1 << i);
+        }
+        assert_eq!(counters.tls_failed(), 0b11_1111);
         counters.received_invite.add(2);
         counters.received_ordinary.add(5);
         counters.received_response.add(7);

@@ -4,6 +4,7 @@
 //! contradictions are errors. The reader reports as many errors at once as possible, each with its
 //! place and remedy, and then returns no [`Config`].
 
+mod accept_any;
 mod address;
 mod aor;
 mod backup;
@@ -45,6 +46,7 @@ use std::time::Duration;
 use tidegate_proxy::{Overload, Rule, RuleTarget, Senders};
 use tidegate_world::Transport;
 
+pub use accept_any::AcceptAny;
 pub use address::HostPort;
 pub use changes::needs_restart;
 pub use diagnostic::Diagnostics;
@@ -57,7 +59,7 @@ pub use tables::emulate::Emulate;
 pub use tables::listen::{Listen, Sharing};
 pub use tables::pool::{Backend, Pool, Selection};
 pub use tables::server::{Admin, Server};
-pub use tls::{Certificate, PoolClient, TlsFiles};
+pub use tls::{Certificate, PoolClient, SYSTEM_AUTHORITIES, TlsFiles};
 pub use user::User;
 pub use written::{
     decide_word, emulate_toml, learning_toml, overload_toml, queue_word, selection_toml,

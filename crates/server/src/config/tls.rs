@@ -9,19 +9,17 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
-use rustls::client::danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier};
+use rustls::client::danger::ServerCertVerifier;
 use rustls::client::{WebPkiServerVerifier, verify_server_name};
-use rustls::crypto::{CryptoProvider, ring, verify_tls12_signature, verify_tls13_signature};
+use rustls::crypto::{CryptoProvider, ring};
 use rustls::pki_types::pem::PemObject;
-use rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName, UnixTime};
+use rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName};
 use rustls::server::{ClientHello, ParsedCertificate, ResolvesServerCert, WebPkiClientVerifier};
 use rustls::sign::{CertifiedKey, SingleCertAndKey};
-use rustls::{
-    ClientConfig, DEFAULT_VERSIONS, DigitallySignedStruct, Error, RootCertStore, ServerConfig,
-    SignatureScheme,
-};
+use rustls::{ClientConfig, DEFAULT_VERSIONS, RootCertStore, ServerConfig};
 use toml::Spanned;
 
+use super::accept_any::AcceptAny;
 use super::diagnostic::{Diagnostics, Report};
 use super::document::Document;
 use super::pool;
@@ -32,7 +30,7 @@ use super::tables::pool::POOL;
 use super::{Config, Pool};
 
 /// The authorities that a Debian system trusts.
-const SYSTEM_AUTHORITIES: &str = "/etc/ssl/certs/ca-certificates.crt";
+pub const SYSTEM_AUTHORITIES: &str = "/etc/ssl/certs/ca-certificates.crt";
 
 /// The TLS settings of a configuration, with the content of its files.
 #[derive(Debug)]
@@ -166,7 +164,7 @@ impl Reader {
             let provider = Arc::clone(&self.provider);
             WebPkiServerVerifier::builder_with_provider(roots, provider).build().ok()?
         } else {
-            Arc::new(AcceptAny(Arc::clone(&self.provider)))
+            Arc::new(AcceptAny::new(Arc::clone(&self.provider)))
         };
         let builder = builder.dangerous().with_custom_certificate_verifier(verifier);
         let config = match (&tls.certificate, &tls.private_key) {
@@ -298,48 +296,6 @@ impl ResolvesServerCert for ByName {
         };
         let named = name.and_then(|name| self.0.iter().find(|key| suits(&name, key)));
         named.or_else(|| self.0.first()).cloned()
-    }
-}
-
-/// Accepts every certificate, for `verify = false`. The peer must still prove that it has the key
-/// of the certificate.
-#[derive(Debug)]
-struct AcceptAny(Arc<CryptoProvider>);
-
-impl ServerCertVerifier for AcceptAny {
-    fn verify_server_cert(
-        &self,
-        _: &CertificateDer<'_>,
-        _: &[CertificateDer<'_>],
-        _: &ServerName<'_>,
-        _: &[u8],
-        _: UnixTime,
-    ) -> Result<ServerCertVerified, Error> {
-        Ok(ServerCertVerified::assertion())
-    }
-
-    fn verify_tls12_signature(
-        &self,
-        message: &[u8],
-        certificate: &CertificateDer<'_>,
-        signature: &DigitallySignedStruct,
-    ) -> Result<HandshakeSignatureValid, Error> {
-        let algorithms = &self.0.signature_verification_algorithms;
-        verify_tls12_signature(message, certificate, signature, algorithms)
-    }
-
-    fn verify_tls13_signature(
-        &self,
-        message: &[u8],
-        certificate: &CertificateDer<'_>,
-        signature: &DigitallySignedStruct,
-    ) -> Result<HandshakeSignatureValid, Error> {
-        let algorithms = &self.0.signature_verification_algorithms;
-        verify_tls13_signature(message, certificate, signature, algorithms)
-    }
-
-    fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {
-        self.0.signature_verification_algorithms.supported_schemes()
     }
 }
 

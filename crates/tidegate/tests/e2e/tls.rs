@@ -2,6 +2,7 @@
 
 pub mod certificates;
 pub mod client;
+mod generator;
 
 use std::fs;
 use std::io::Write;

@@ -2,5 +2,7 @@
 #![allow(clippy::disallowed_methods)] // Real processes take real time.
 
 mod calls;
+mod registrations;
 mod shapes;
 mod stage;
+mod streams;

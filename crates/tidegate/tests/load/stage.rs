@@ -2,7 +2,7 @@
 
 use std::fs;
 use std::io::{BufRead, BufReader, Read};
-use std::net::UdpSocket;
+use std::net::{TcpListener, UdpSocket};
 use std::path::Path;
 use std::process::{Child, Command, Output, Stdio};
 use std::time::{Duration, Instant};
@@ -80,18 +80,43 @@ pub fn json(file: &Path) -> Value {
 
 /// Starts SIPp on a free port.
 pub fn sipp(args: &[&str]) -> (Running, String) {
+    let (running, port) = sipp_start(args);
+    let bound = format!(":{port:04X} ");
+    wait_for("/proc/net/udp", |line| line.contains(&bound));
+    (running, format!("127.0.0.1:{port}"))
+}
+
+/// Starts SIPp as a callee over TCP, on a free port.
+pub fn sipp_over_tcp(args: &[&str]) -> (Running, String) {
+    let (running, port) = sipp_start(&[&["-t", "t1"], args].concat());
+    // State 0A: it listens.
+    let listens = format!(":{port:04X} 00000000:0000 0A");
+    wait_for("/proc/net/tcp", |line| line.contains(&listens));
+    (running, format!("127.0.0.1:{port}"))
+}
+
+/// Starts SIPp, which need not listen.
+pub fn sipp_start(args: &[&str]) -> (Running, u16) {
     // The port is free again when SIPp binds it: a small race, but SIPp cannot report its port.
-    let port = UdpSocket::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port().to_string();
+    let port = loop {
+        let address = UdpSocket::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
+        if TcpListener::bind(address).is_ok() {
+            break address.port();
+        }
+    };
     let mut command = Command::new("sipp");
-    command.args(args).args(["-i", "127.0.0.1", "-p", &port, "-nostdin", "-buff_size", "4000000"]);
-    let running = Running::start(&mut command);
-    let bound = format!(":{:04X} ", port.parse::<u16>().unwrap());
+    command.args(args).args(["-i", "127.0.0.1", "-p", &port.to_string()]);
+    command.args(["-nostdin", "-buff_size", "4000000", "-max_socket", "2000"]);
+    (Running::start(&mut command), port)
+}
+
+/// Waits for a line of a file of the kernel.
+fn wait_for(file: &str, is_it: impl Fn(&str) -> bool) {
     let deadline = Instant::now() + PATIENCE;
-    while !fs::read_to_string("/proc/net/udp").unwrap().contains(&bound) {
-        assert!(Instant::now() < deadline, "SIPp does not bind its port");
+    while !fs::read_to_string(file).unwrap().lines().any(&is_it) {
+        assert!(Instant::now() < deadline, "SIPp does not open its port");
         std::thread::sleep(Duration::from_millis(10));
     }
-    (running, format!("127.0.0.1:{port}"))
 }
 
 /// Returns the path of one of our SIPp scenarios.

@@ -1,6 +1,9 @@
-//! `tidegate-lab load`: callers and answerers on real sockets.
+//! `tidegate-lab load`: callers, answerers and registering users on real sockets.
 
 mod arrivals;
+mod register;
+mod streams;
+mod target;
 mod uac;
 mod uas;
 
@@ -10,7 +13,7 @@ use std::time::Duration;
 use tidegate::trouble::Trouble;
 use tidegate_agent::Span;
 
-/// Generate traffic: call a SIP server, or answer calls, and report the results
+/// Generate traffic: call a SIP server, answer calls, or register users, and report the results
 #[derive(clap::Args)]
 pub struct Args {
     #[command(subcommand)]
@@ -21,6 +24,7 @@ pub struct Args {
 enum Side {
     Uac(Box<uac::Args>),
     Uas(Box<uas::Args>),
+    Register(Box<register::Args>),
 }
 
 /// Runs one side of the load until it ends.
@@ -28,8 +32,12 @@ pub fn run(args: Args) -> Result<ExitCode, Trouble> {
     match args.side {
         Side::Uac(args) => uac::run(&args),
         Side::Uas(args) => uas::run(&args),
+        Side::Register(args) => register::run(&args),
     }
 }
+
+/// Time between the start and the first call or registration: the driver must be running by then.
+const LEAD: Duration = Duration::from_millis(20);
 
 /// Parses seconds, with fractions.
 fn parse_seconds(text: &str) -> Result<Duration, String> {

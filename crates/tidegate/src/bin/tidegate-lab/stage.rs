@@ -8,11 +8,13 @@ use std::time::Duration;
 
 use crossbeam_channel::RecvTimeoutError;
 use rustix::time::{ClockId, clock_gettime};
-use tidegate_agent::Usage;
+use tidegate_agent::{StreamUsage, Usage};
 use tidegate_io::{
-    Clock, Counters, Drive, Ended, Group, Handoffs, Limits, Listen, Shard, Stop, Summary, open,
+    Clock, Counters, Drive, Ended, Group, Handoffs, Limits, Listen, Shard, Stop, StreamGroup,
+    StreamLimits, StreamListen, Summary, TlsPeers, open,
 };
 use tidegate_server::signal::Signals;
+use tidegate_transport::{ConnectionCounters, ConnectionLimits, Streams};
 use tidegate_world::{Core, Pool, Timestamp};
 
 use tidegate::trouble::Trouble;
@@ -29,11 +31,20 @@ const PAUSE_MAX: Duration = Duration::from_micros(500);
 /// Sockets and a clock for a core.
 pub struct Stage {
     groups: Vec<Group>,
+    connected: Option<Connected>,
     clock: Clock,
     counters: Arc<Counters>,
     stop: Stop,
     pool: Pool,
     slack: Duration,
+}
+
+/// The connections of a stage.
+struct Connected {
+    group: StreamGroup,
+    limits: ConnectionLimits,
+    tls_peers: TlsPeers,
+    counters: Arc<ConnectionCounters>,
 }
 
 /// Result of a run.
@@ -51,19 +62,40 @@ impl Stage {
     /// handled up to `slack` late, so that one wake-up serves several.
     pub fn open(addresses: &[SocketAddr], slack: Duration) -> Result<Self, Trouble> {
         let bind = |&address| open(&Listen { split: false, ..Listen::new(address) });
-        Ok(Self {
-            groups: addresses.iter().map(bind).collect::<Result<_, _>>().map_err(Trouble::usage)?,
+        let groups = addresses.iter().map(bind).collect::<Result<_, _>>();
+        Ok(Self::new(groups.map_err(Trouble::usage)?, None, slack))
+    }
+
+    /// Listens for connections. The agent may open others, over TLS to `tls_peers`, within `limits`.
+    pub fn listen(
+        listen: &StreamListen,
+        tls_peers: TlsPeers,
+        limits: ConnectionLimits,
+        slack: Duration,
+    ) -> Result<Self, Trouble> {
+        let group = StreamGroup::open(listen).map_err(Trouble::usage)?;
+        let connected = Connected { group, limits, tls_peers, counters: Arc::default() };
+        Ok(Self::new(Vec::new(), Some(connected), slack))
+    }
+
+    fn new(groups: Vec<Group>, connected: Option<Connected>, slack: Duration) -> Self {
+        Self {
+            groups,
+            connected,
             clock: Clock::start(),
             counters: Arc::new(Counters::default()),
             stop: Stop::new(),
             pool: Pool::new(),
             slack,
-        })
+        }
     }
 
     /// Returns the first bound address.
     pub fn local(&self) -> SocketAddr {
-        self.groups[0].local()
+        match &self.connected {
+            Some(connected) => connected.group.local(),
+            None => self.groups[0].local(),
+        }
     }
 
     /// Returns all bound addresses, in the order of the request.
@@ -84,6 +116,23 @@ impl Stage {
     /// Returns the current time on the clock of the agent.
     pub fn now(&self) -> Timestamp {
         self.clock.now()
+    }
+
+    /// Drives `agent`, with the connections of the stage if it has any, as [`run`](Self::run) does.
+    /// Returns the agent as well.
+    pub fn run_agent<C: Core>(
+        self,
+        mut agent: C,
+        progress: impl FnMut() + Send + 'static,
+    ) -> Result<(Run, C), Trouble> {
+        let Some(connected) = &self.connected else {
+            return Ok((self.run(&mut agent, progress)?, agent));
+        };
+        let Connected { limits, counters, .. } = connected;
+        let mut streams =
+            Streams::counting(agent, *limits, self.pool.clone(), Arc::clone(counters));
+        let run = self.run(&mut streams, progress)?;
+        Ok((run, streams.into_core()))
     }
 
     /// Drives `agent` until it stops itself or a signal arrives; another thread calls `progress`
@@ -109,7 +158,7 @@ impl Stage {
             wall_s: self.clock.now().since(began).as_secs_f64(),
             socket_drops: self.counters.overflow.get(),
             send_drops: self.counters.send_dropped(),
-            streams: None,
+            streams: self.connected.as_ref().map(|connected| connected.usage(&self.counters)),
         };
         drop(signals);
         let interrupted = watch.join().unwrap_or(true);
@@ -118,8 +167,29 @@ impl Stage {
     }
 }
 
+impl Connected {
+    /// Returns the counts, with those of the driver.
+    fn usage(&self, driver: &Counters) -> StreamUsage {
+        StreamUsage {
+            transport: self.group.transport().name(),
+            opened: self.counters.opened.get(),
+            accepted: self.counters.accepted.get(),
+            failed: self.counters.failed.get(),
+            excess: self.counters.excess.get() + driver.stream_accepts_failed.get(),
+            handshakes: driver.tls_handshakes.get(),
+            handshakes_failed: driver.tls_failed(),
+            sent: driver.stream_sent.get(),
+            sent_bytes: driver.stream_sent_bytes.get(),
+            received: driver.stream_received.get(),
+            received_bytes: driver.stream_received_bytes.get(),
+            overflow: self.counters.overflow.get(),
+            unsent: self.counters.unsent.get(),
+        }
+    }
+}
+
 fn drive(stage: &Stage, agent: &mut impl Core) -> io::Result<Summary> {
-    Drive::new(Shard {
+    let mut drive = Drive::new(Shard {
         clock: stage.clock,
         limits: Limits {
             drain: DRAIN,
@@ -132,8 +202,12 @@ fn drive(stage: &Stage, agent: &mut impl Core) -> io::Result<Summary> {
         counters: Arc::clone(&stage.counters),
         stop: stage.stop.clone(),
         pool: stage.pool.clone(),
-    })?
-    .run(agent)
+    })?;
+    if let Some(Connected { group, tls_peers, .. }) = &stage.connected {
+        let (listeners, limits) = (vec![group.listener(0)], StreamLimits::default());
+        drive = drive.with_streams(listeners, limits, Arc::clone(tls_peers))?;
+    }
+    drive.run(agent)
 }
 
 /// Forwards signals and reports progress until signals are no longer caught. Returns whether a

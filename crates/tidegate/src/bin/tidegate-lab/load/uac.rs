@@ -1,26 +1,26 @@
 //! `tidegate-lab load uac`: offer calls to a server.
 
 use std::io::{IsTerminal, Write, stderr};
-use std::net::{SocketAddr, ToSocketAddrs};
+use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::process::ExitCode;
 use std::sync::Arc;
 use std::time::Duration;
 
 use tidegate_agent::{
-    Caller, CallerConfig, CallerReport, CallerStats, Load, Process, Profile, Routing, Span, Timing,
+    Caller, CallerConfig, CallerReport, CallerStats, ConnectionUse, Load, Process, Profile,
+    Routing, Span, Timing,
 };
 use tidegate_lab::real::Watched;
-use tidegate_world::{Counter, Seed};
+use tidegate_world::{Counter, Seed, Transport};
 
 use super::arrivals::parse_arrivals;
-use super::{parse_millis, parse_seconds, parse_span};
-use crate::stage::{Stage, parse_address, random_seed, towards};
+use super::streams::{TlsArgs, parse_transport};
+use super::target::{Target, parse_target};
+use super::{LEAD, parse_millis, parse_seconds, parse_span};
+use crate::stage::{parse_address, random_seed, towards};
 use tidegate::json;
 use tidegate::trouble::Trouble;
-
-/// Time between the start and the first call: the driver must be running by then.
-const LEAD: Duration = Duration::from_millis(20);
 
 /// Offer calls at a given rate, which does not depend on the responses
 ///
@@ -130,6 +130,25 @@ pub struct Args {
     #[arg(long, value_name = "ADDR", value_parser = parse_address)]
     bind: Option<SocketAddr>,
 
+    /// Transport of all requests: udp, tcp or tls [default: that of the target's URI, or udp]
+    #[arg(long, value_name = "T", value_parser = parse_transport)]
+    transport: Option<Transport>,
+
+    /// Connections to the target over TCP and TLS
+    ///
+    /// N: N connections stay open, and the users (--callers) use them in turn
+    /// each: each call opens a connection, and closes it at its end
+    #[arg(
+        long,
+        value_name = "N|each",
+        default_value_t = ConnectionUse::default(),
+        verbatim_doc_comment
+    )]
+    connections: ConnectionUse,
+
+    #[command(flatten)]
+    tls: TlsArgs,
+
     /// T1 of RFC 3261, in milliseconds
     #[arg(long, value_name = "MS", value_parser = parse_millis, default_value = "500")]
     t1: Duration,
@@ -151,23 +170,17 @@ pub struct Args {
     progress: bool,
 }
 
-/// The called user and the address of the server.
-#[derive(Clone, Debug, PartialEq, Eq)]
-struct Target {
-    uri: String,
-    address: SocketAddr,
-}
-
 /// Offers the calls and prints the results.
 pub fn run(args: &Args) -> Result<ExitCode, Trouble> {
+    let transport = args.target.transport(args.transport)?;
+    let target = args.target.address(transport);
     let bind = match args.bind {
         Some(bind) => bind,
-        None => towards(args.target.address).map_err(|error| {
-            Trouble::usage(format!("no route to {}: {error}", args.target.address))
-        })?,
+        None => towards(target)
+            .map_err(|error| Trouble::usage(format!("no route to {target}: {error}")))?,
     };
-    let stage = Stage::open(&[bind], args.slack)?;
-    let config = configure(args, stage.local(), load(args)?);
+    let stage = args.tls.open(transport, bind, Some(&args.target.host), args.slack)?;
+    let config = CallerConfig { transport, ..configure(args, stage.local(), target, load(args)?) };
     let seed = match args.seed {
         Some(seed) => seed,
         None => random_seed()?,
@@ -177,7 +190,7 @@ pub fn run(args: &Args) -> Result<ExitCode, Trouble> {
         Caller::new(config.clone(), Seed(seed), 0, start, stage.pool()).map_err(Trouble::usage)?;
     let gauges = Arc::new(Gauges::default());
     let (shown, mut stop) = (Arc::clone(&gauges), Some(stage.stop()));
-    let mut watched = Watched::new(caller, move |caller: &Caller| {
+    let watched = Watched::new(caller, move |caller: &Caller| {
         shown.show(caller.stats());
         // The agent ends its run when every call has ended.
         if caller.is_done()
@@ -187,7 +200,7 @@ pub fn run(args: &Args) -> Result<ExitCode, Trouble> {
         }
     });
     let told = args.progress || stderr().is_terminal();
-    let run = stage.run(&mut watched, move || {
+    let (run, watched) = stage.run_agent(watched, move || {
         if told {
             gauges.tell();
         }
@@ -227,8 +240,9 @@ fn load(args: &Args) -> Result<Load, Trouble> {
     Ok(load)
 }
 
-fn configure(args: &Args, local: SocketAddr, load: Load) -> CallerConfig {
+fn configure(args: &Args, local: SocketAddr, target: SocketAddr, load: Load) -> CallerConfig {
     CallerConfig {
+        connections: args.connections,
         uri: args.target.uri.clone(),
         load,
         callers: args.callers,
@@ -243,31 +257,8 @@ fn configure(args: &Args, local: SocketAddr, load: Load) -> CallerConfig {
         retransmissions: !args.no_retransmissions,
         open_max: args.open_max,
         open_limit: args.open_limit,
-        ..CallerConfig::new(local, args.target.address)
+        ..CallerConfig::new(local, target)
     }
-}
-
-fn parse_target(text: &str) -> Result<Target, String> {
-    let (user, host) = match text.strip_prefix("sip:") {
-        Some(rest) => match rest.rsplit_once('@') {
-            Some((user, host)) => (Some(user), host),
-            None => (None, rest),
-        },
-        None => (None, text),
-    };
-    let host = host.split([';', '?']).next().unwrap_or_default();
-    let wanted = "expected HOST[:PORT] or sip:USER@HOST[:PORT]";
-    let address = host
-        .to_socket_addrs()
-        .or_else(|_| format!("{host}:5060").to_socket_addrs())
-        .map_err(|error| format!("{wanted}: {error}"))?
-        .next()
-        .ok_or_else(|| format!("{wanted}: the name has no address"))?;
-    let uri = match user {
-        None if text == host => format!("sip:service@{host}"),
-        _ => text.to_owned(),
-    };
-    Ok(Target { uri, address })
 }
 
 /// Gauges that the progress thread reads while calls are made.
@@ -294,22 +285,5 @@ impl Gauges {
             anstream::stderr(),
             "offered {offered}, open {open}, completed {completed}, failed {failed}"
         );
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn targets_are_read_as_addresses_and_uris() {
-        let target = |text| parse_target(text).map(|t| (t.uri, t.address.to_string()));
-        let is = |uri: &str, address: &str| Ok((uri.to_owned(), address.to_owned()));
-        assert_eq!(target("127.0.0.1"), is("sip:service@127.0.0.1", "127.0.0.1:5060"));
-        assert_eq!(target("127.0.0.1:70"), is("sip:service@127.0.0.1:70", "127.0.0.1:70"));
-        assert_eq!(target("[::1]:70"), is("sip:service@[::1]:70", "[::1]:70"));
-        assert_eq!(target("sip:bob@127.0.0.1:70"), is("sip:bob@127.0.0.1:70", "127.0.0.1:70"));
-        assert_eq!(target("sip:127.0.0.1;x=y"), is("sip:127.0.0.1;x=y", "127.0.0.1:5060"));
-        assert!(target("").is_err() && target("a b").is_err() && target("127.0.0.1:x").is_err());
     }
 }

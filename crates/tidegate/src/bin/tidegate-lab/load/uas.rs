@@ -7,10 +7,11 @@ use std::process::ExitCode;
 use std::time::Duration;
 
 use tidegate_agent::{Answerer, AnswererConfig, Behaviour, Mix, Span, Timing};
-use tidegate_world::Seed;
+use tidegate_world::{Seed, Transport};
 
+use super::streams::{TlsArgs, parse_transport};
 use super::{parse_millis, parse_span, parse_span_millis};
-use crate::stage::{Stage, parse_address, random_seed};
+use crate::stage::{parse_address, random_seed};
 use tidegate::json;
 use tidegate::trouble::Trouble;
 
@@ -20,6 +21,10 @@ pub struct Args {
     /// Local address, ADDRESS[:PORT]
     #[arg(long, value_name = "ADDR", value_parser = parse_address)]
     bind: SocketAddr,
+
+    /// Transport of the calls: udp, tcp or tls
+    #[arg(long, value_name = "T", value_parser = parse_transport, default_value = "udp")]
+    transport: Transport,
 
     /// Answer at every address of this machine, at the port of --bind, like many servers. The
     /// Contact is always the address of --bind
@@ -69,6 +74,11 @@ pub struct Args {
     #[arg(long, conflicts_with_all = ["status", "outcomes"])]
     silent: bool,
 
+    /// Answer every request but ACK with 200 at once, and keep no state: the least that a server can
+    /// do, to compare others with
+    #[arg(long, conflicts_with_all = ["status", "outcomes", "silent", "trying"])]
+    echo: bool,
+
     /// Share of answered calls that the callee ends, from 0 to 1. The callers end the other calls
     #[arg(long, value_name = "P", value_parser = parse_fraction, default_value = "0")]
     hang_up: f64,
@@ -98,6 +108,9 @@ pub struct Args {
     #[arg(long, value_name = "MS", value_parser = parse_millis, default_value = "0.2")]
     slack: Duration,
 
+    #[command(flatten)]
+    tls: TlsArgs,
+
     /// T1 of RFC 3261, in milliseconds
     #[arg(long, value_name = "MS", value_parser = parse_millis, default_value = "500")]
     t1: Duration,
@@ -120,7 +133,7 @@ pub fn run(args: &Args) -> Result<ExitCode, Trouble> {
         Some(seed) => seed,
         None => random_seed()?,
     };
-    let stage = Stage::open(&[bound(args)], args.slack)?;
+    let stage = args.tls.open(args.transport, bound(args), None, args.slack)?;
     let local = SocketAddr::new(args.bind.ip(), stage.local().port());
     let mix = match (&args.outcomes, args.status) {
         (Some(mix), _) => mix.clone(),
@@ -129,6 +142,8 @@ pub fn run(args: &Args) -> Result<ExitCode, Trouble> {
         (None, None) => Behaviour::Answer.into(),
     };
     let config = AnswererConfig {
+        transport: args.transport,
+        echo: args.echo,
         name: args.name.clone(),
         mix,
         provisionals: if args.no_ringing { Vec::new() } else { args.provisionals.clone() },
@@ -142,16 +157,17 @@ pub fn run(args: &Args) -> Result<ExitCode, Trouble> {
         calls_max: args.calls_max,
         ..AnswererConfig::new(local)
     };
-    let mut answerer = Answerer::new(config, Seed(seed), 0, stage.pool());
+    let answerer = Answerer::new(config, Seed(seed), 0, stage.pool());
     // The parent process waits for this line, and for the port if it asked for any free one.
     let _ = writeln!(anstream::stdout(), "answering at {local}");
-    let run = stage.run(&mut answerer, || {})?;
+    let (run, answerer) = stage.run_agent(answerer, || {})?;
 
     let stats = answerer.stats();
     let us_per_call = run.usage.cpu_s * 1e6 / stats.calls.max(1) as f64;
+    let streams = run.usage.streams.map(|streams| streams.to_string()).unwrap_or_default();
     let _ = writeln!(
         anstream::stdout(),
-        "{stats}{:<16}CPU {:.2} s of {:.2} s, {us_per_call:.1} µs a call; dropped by our socket {}, \
+        "{stats}{streams}{:<16}CPU {:.2} s of {:.2} s, {us_per_call:.1} µs a call; dropped by our socket {}, \
          unsent {}",
         "own cost",
         run.usage.cpu_s,

@@ -1,0 +1,223 @@
+//! `tidegate-lab load register`: register users at a registrar.
+
+use std::io::{IsTerminal, Write, stderr};
+use std::net::SocketAddr;
+use std::path::PathBuf;
+use std::process::ExitCode;
+use std::sync::Arc;
+use std::time::Duration;
+
+use tidegate_agent::{
+    ConnectionUse, Load, Process, Registrant, RegistrantConfig, RegistrantReport, RegistrantStats,
+    Timing,
+};
+use tidegate_lab::real::Watched;
+use tidegate_world::{Counter, Seed, Transport};
+
+use super::arrivals::parse_arrivals;
+use super::streams::{TlsArgs, parse_transport};
+use super::target::{Target, parse_target};
+use super::{LEAD, parse_millis, parse_seconds};
+use crate::stage::{parse_address, random_seed, towards};
+use tidegate::json;
+use tidegate::trouble::Trouble;
+
+/// Register users at a given rate, which does not depend on the responses
+///
+/// The users register in turn. A user that still waits for its last response leaves its turn out, and
+/// the report counts that. There is no authentication: a registrar that asks for a password rejects
+/// all users (401).
+///
+/// Exit status: 0 if every registration was answered with 2xx, 1 if not, 2 if the command could not
+/// run.
+#[derive(clap::Args)]
+pub struct Args {
+    /// The registrar: HOST[:PORT], or sip:USER@HOST[:PORT] for the first part of the names of users
+    #[arg(value_parser = parse_target)]
+    target: Target,
+
+    /// Registrations a second
+    #[arg(long, value_name = "R")]
+    rate: f64,
+
+    /// Total number of registrations. Not needed with --duration
+    #[arg(long, value_name = "N", required_unless_present = "duration")]
+    count: Option<u32>,
+
+    /// Register for S seconds
+    #[arg(long, value_name = "S", value_parser = parse_seconds)]
+    duration: Option<Duration>,
+
+    /// Pattern of arrivals, as of `load uac`, but no trace
+    #[arg(long, value_name = "HOW", value_parser = parse_arrivals, default_value = "poisson")]
+    arrivals: Process,
+
+    /// Number of users, which register in turn: USER-0, USER-1, …
+    #[arg(long, value_name = "N", default_value_t = 1)]
+    users: u32,
+
+    /// Seconds for which each registration is requested
+    #[arg(long, value_name = "S", default_value_t = 3600)]
+    expires: u32,
+
+    /// A registration counts as in time if it is answered with 2xx within MS milliseconds
+    #[arg(long, value_name = "MS", value_parser = parse_millis, default_value = "500")]
+    deadline: Duration,
+
+    /// Duration of the warm-up in seconds. The report also shows the response times without it
+    #[arg(long, value_name = "S", value_parser = parse_seconds, default_value = "0")]
+    warm_up: Duration,
+
+    /// Maximum number of registrations without a response. Further ones do not begin
+    #[arg(long, value_name = "N", default_value_t = 100_000)]
+    open_max: usize,
+
+    /// Send messages up to MS milliseconds late, so that one wake serves several. At most 1
+    #[arg(long, value_name = "MS", value_parser = parse_slack, default_value = "0.2")]
+    slack: Duration,
+
+    /// Transport of all requests: udp, tcp or tls [default: that of the target's URI, or udp]
+    #[arg(long, value_name = "T", value_parser = parse_transport)]
+    transport: Option<Transport>,
+
+    /// Connections to the registrar over TCP and TLS
+    ///
+    /// N: N connections stay open, and the users share them in turn
+    /// each: each registration opens a connection, and closes it at its end
+    #[arg(
+        long,
+        value_name = "N|each",
+        default_value_t = ConnectionUse::default(),
+        verbatim_doc_comment
+    )]
+    connections: ConnectionUse,
+
+    #[command(flatten)]
+    tls: TlsArgs,
+
+    /// Local address, ADDRESS[:PORT] [default: the address that leads to the registrar]
+    #[arg(long, value_name = "ADDR", value_parser = parse_address)]
+    bind: Option<SocketAddr>,
+
+    /// T1 of RFC 3261, in milliseconds
+    #[arg(long, value_name = "MS", value_parser = parse_millis, default_value = "500")]
+    t1: Duration,
+
+    /// Seed of arrivals and identifiers [default: random]
+    #[arg(long, value_name = "N")]
+    seed: Option<u64>,
+
+    /// Write all figures to FILE as JSON
+    #[arg(long, value_name = "FILE")]
+    json: Option<PathBuf>,
+
+    /// Print progress once a second, even if the output is not a terminal
+    #[arg(long)]
+    progress: bool,
+}
+
+/// Registers the users and prints the results.
+pub fn run(args: &Args) -> Result<ExitCode, Trouble> {
+    if matches!(args.arrivals, Process::Trace(_)) {
+        return Err(Trouble::usage("a trace has its own rate: give another pattern of arrivals"));
+    }
+    let transport = args.target.transport(args.transport)?;
+    let target = args.target.address(transport);
+    let bind = match args.bind {
+        Some(bind) => bind,
+        None => towards(target)
+            .map_err(|error| Trouble::usage(format!("no route to {target}: {error}")))?,
+    };
+    let stage = args.tls.open(transport, bind, Some(&args.target.host), args.slack)?;
+    let config = RegistrantConfig { transport, ..configure(args, stage.local(), target) };
+    let seed = match args.seed {
+        Some(seed) => seed,
+        None => random_seed()?,
+    };
+    let start = stage.now() + LEAD;
+    let registrant = Registrant::new(config.clone(), Seed(seed), 0, start, stage.pool())
+        .map_err(Trouble::usage)?;
+    let gauges = Arc::new(Gauges::default());
+    let (shown, mut stop) = (Arc::clone(&gauges), Some(stage.stop()));
+    let watched = Watched::new(registrant, move |registrant: &Registrant| {
+        shown.show(registrant.stats());
+        // The agent ends its run when every registration has ended.
+        if registrant.is_done()
+            && let Some(stop) = stop.take()
+        {
+            stop.request();
+        }
+    });
+    let told = args.progress || stderr().is_terminal();
+    let (run, watched) = stage.run_agent(watched, move || {
+        if told {
+            gauges.tell();
+        }
+    })?;
+
+    let stats = watched.into_inner().stats().clone();
+    let report = RegistrantReport::new(&config, seed, stats, run.usage);
+    // If the reader closed the pipe, it has seen what it wanted.
+    let _ = write!(anstream::stdout(), "{report}");
+    if let Some(file) = &args.json {
+        let figures = serde_json::to_value(&report).map_err(Trouble::failure)?;
+        json::write(file, &figures)?;
+    }
+    let fulfilled = !run.interrupted && run.drained && report.is_perfect();
+    Ok(if fulfilled { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+}
+
+fn configure(args: &Args, local: SocketAddr, target: SocketAddr) -> RegistrantConfig {
+    RegistrantConfig {
+        connections: args.connections,
+        aor: args.target.uri.clone(),
+        users: args.users,
+        load: Load {
+            process: args.arrivals.clone(),
+            rate_cps: args.rate,
+            calls: args.count.unwrap_or(u32::MAX),
+            duration: args.duration.unwrap_or(Duration::MAX),
+            ..Load::default()
+        },
+        expires_s: args.expires,
+        deadline: args.deadline,
+        warm_up: args.warm_up,
+        slack: args.slack,
+        timing: Timing { t1: args.t1, ..Timing::default() },
+        open_max: args.open_max,
+        ..RegistrantConfig::new(local, target)
+    }
+}
+
+/// Parses milliseconds, at most 1.
+fn parse_slack(text: &str) -> Result<Duration, String> {
+    let slack = parse_millis(text)?;
+    if slack > Duration::from_millis(1) { Err("at most 1".to_owned()) } else { Ok(slack) }
+}
+
+/// Gauges that the progress thread reads while users register.
+#[derive(Default)]
+struct Gauges {
+    offered: Counter,
+    open: Counter,
+    registered: Counter,
+    failed: Counter,
+}
+
+impl Gauges {
+    fn show(&self, stats: &RegistrantStats) {
+        self.offered.set(stats.offered);
+        self.open.set(stats.open);
+        self.registered.set(stats.registered);
+        self.failed.set(stats.failed.total());
+    }
+
+    fn tell(&self) {
+        let [offered, open, registered, failed] =
+            [&self.offered, &self.open, &self.registered, &self.failed].map(Counter::get);
+        let _ = writeln!(
+            anstream::stderr(),
+            "offered {offered}, open {open}, registered {registered}, failed {failed}"
+        );
+    }
+}

@@ -1,0 +1,255 @@
+//! Traffic over connections: transports, certificates and limits on the command line.
+
+use std::net::SocketAddr;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::Duration;
+
+use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
+use rustls::client::WebPkiServerVerifier;
+use rustls::client::danger::ServerCertVerifier;
+use rustls::crypto::{CryptoProvider, ring};
+use rustls::pki_types::pem::PemObject;
+use rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName};
+use rustls::{ClientConfig, DEFAULT_VERSIONS, RootCertStore, ServerConfig};
+use tidegate_io::{StreamListen, TlsPeer, TlsPeers, TlsServer};
+use tidegate_server::config::{AcceptAny, SYSTEM_AUTHORITIES};
+use tidegate_transport::ConnectionLimits;
+use tidegate_world::Transport;
+
+use crate::stage::Stage;
+use tidegate::trouble::Trouble;
+
+/// Descriptors for everything but connections.
+const OTHERS: usize = 64;
+
+/// The most connections, if the system allows as many.
+const CONNECTIONS_MAX: usize = 100_000;
+
+/// Messages that may wait for one connection: an open loop goes on while a server reads nothing.
+const WAITING_MAX: usize = 10_000;
+
+/// Bytes that may wait for one connection.
+const WAITING_BYTES_MAX: usize = 16 << 20;
+
+/// The certificates of both sides.
+#[derive(Clone, Debug, Default, clap::Args)]
+pub struct TlsArgs {
+    /// PEM file with the authorities that sign the certificates of peers over TLS [default: those
+    /// that this machine trusts]
+    #[arg(long, value_name = "FILE")]
+    ca: Option<PathBuf>,
+
+    /// Accept every certificate of a peer over TLS, also a self-signed one
+    #[arg(long, conflicts_with = "ca")]
+    tls_insecure: bool,
+
+    /// PEM file with the certificate by which this side identifies itself over TLS [default: a
+    /// self-signed one, made for this run]
+    #[arg(long, value_name = "FILE", requires = "private_key")]
+    certificate: Option<PathBuf>,
+
+    /// PEM file with the private key of the certificate
+    #[arg(long, value_name = "FILE", requires = "certificate")]
+    private_key: Option<PathBuf>,
+}
+
+/// A certificate with its chain, and its key.
+struct Identity(Vec<CertificateDer<'static>>, PrivateKeyDer<'static>);
+
+impl TlsArgs {
+    /// Opens a stage for agents at `address`: sockets for datagrams, or a listener for connections.
+    /// `name` is the host that certificates of peers have to name [default: the address of the peer].
+    pub fn open(
+        &self,
+        transport: Transport,
+        address: SocketAddr,
+        name: Option<&str>,
+        slack: Duration,
+    ) -> Result<Stage, Trouble> {
+        if !transport.is_reliable() {
+            return Stage::open(&[address], slack);
+        }
+        let provider = Arc::new(ring::default_provider());
+        let (tls, tls_peers): (_, TlsPeers) = if transport.is_secure() {
+            let server = Some(TlsServer::new(self.server(&provider, address)?));
+            (server, self.peers(&provider, name)?)
+        } else {
+            (None, Arc::new(|_| None))
+        };
+        let listen =
+            StreamListen { transport, address, shards: 1, shared: false, tls, origins: None };
+        Stage::listen(&listen, tls_peers, limits(), slack)
+    }
+
+    fn server(
+        &self,
+        provider: &Arc<CryptoProvider>,
+        address: SocketAddr,
+    ) -> Result<Arc<ServerConfig>, Trouble> {
+        let Identity(chain, key) = match self.identity()? {
+            Some(identity) => identity,
+            None => self_signed(address)?,
+        };
+        let config = ServerConfig::builder_with_provider(Arc::clone(provider))
+            .with_protocol_versions(DEFAULT_VERSIONS)
+            .expect("the provider has suites for both versions")
+            .with_no_client_auth()
+            .with_single_cert(chain, key);
+        config.map(Arc::new).map_err(|error| self.unusable(&error))
+    }
+
+    /// Returns the settings toward every peer.
+    fn peers(
+        &self,
+        provider: &Arc<CryptoProvider>,
+        name: Option<&str>,
+    ) -> Result<TlsPeers, Trouble> {
+        let verifier: Arc<dyn ServerCertVerifier> = if self.tls_insecure {
+            Arc::new(AcceptAny::new(Arc::clone(provider)))
+        } else {
+            let path = self.ca.as_deref().unwrap_or(Path::new(SYSTEM_AUTHORITIES));
+            let roots = Arc::new(authorities(path)?);
+            let verifier =
+                WebPkiServerVerifier::builder_with_provider(roots, Arc::clone(provider)).build();
+            verifier.map_err(|error| Trouble::usage(format!("{}: {error}", path.display())))?
+        };
+        let builder = ClientConfig::builder_with_provider(Arc::clone(provider))
+            .with_protocol_versions(DEFAULT_VERSIONS)
+            .expect("the provider has suites for both versions")
+            .dangerous()
+            .with_custom_certificate_verifier(verifier);
+        let config = match self.identity()? {
+            None => builder.with_no_client_auth(),
+            Some(Identity(chain, key)) => {
+                builder.with_client_auth_cert(chain, key).map_err(|error| self.unusable(&error))?
+            }
+        };
+        let name = match name {
+            None => None,
+            Some(name) => Some(ServerName::try_from(name.to_owned()).map_err(Trouble::usage)?),
+        };
+        let config = Arc::new(config);
+        Ok(Arc::new(move |remote| {
+            let name = name.clone().unwrap_or_else(|| remote.ip().into());
+            Some(TlsPeer { config: Arc::clone(&config), name })
+        }))
+    }
+
+    fn identity(&self) -> Result<Option<Identity>, Trouble> {
+        let (Some(certificate), Some(key)) = (&self.certificate, &self.private_key) else {
+            return Ok(None);
+        };
+        let private = PrivateKeyDer::from_pem_file(key)
+            .map_err(|error| Trouble::usage(format!("{}: {error}", key.display())))?;
+        Ok(Some(Identity(certificates(certificate)?, private)))
+    }
+
+    fn unusable(&self, error: &rustls::Error) -> Trouble {
+        let path = self.certificate.as_deref().unwrap_or(Path::new("the self-signed certificate"));
+        Trouble::usage(format!("{}: {error}", path.display()))
+    }
+}
+
+fn certificates(path: &Path) -> Result<Vec<CertificateDer<'static>>, Trouble> {
+    CertificateDer::pem_file_iter(path)
+        .and_then(Iterator::collect)
+        .map_err(|error| Trouble::usage(format!("{}: {error}", path.display())))
+}
+
+fn authorities(path: &Path) -> Result<RootCertStore, Trouble> {
+    let mut roots = RootCertStore::empty();
+    let (added, _) = roots.add_parsable_certificates(certificates(path)?);
+    if added == 0 {
+        return Err(Trouble::usage(format!(
+            "{}: no certificate of an authority in it",
+            path.display()
+        )));
+    }
+    Ok(roots)
+}
+
+/// Makes a certificate for an address. Only a peer that accepts every certificate accepts it.
+fn self_signed(address: SocketAddr) -> Result<Identity, Trouble> {
+    let made = rcgen::generate_simple_self_signed([address.ip().to_string()])
+        .map_err(|error| Trouble::failure(format!("no certificate can be made: {error}")))?;
+    let key =
+        PrivateKeyDer::try_from(made.signing_key.serialize_der()).map_err(Trouble::failure)?;
+    Ok(Identity(vec![made.cert.der().clone()], key))
+}
+
+/// Returns the limits of a generator's connections: as many as this process may have descriptors.
+fn limits() -> ConnectionLimits {
+    let most = descriptors().saturating_sub(OTHERS).min(CONNECTIONS_MAX);
+    ConnectionLimits {
+        opened_max: most,
+        accepted_max: most,
+        per_remote_max: most,
+        waiting_max: WAITING_MAX,
+        waiting_bytes_max: WAITING_BYTES_MAX,
+        ..ConnectionLimits::default()
+    }
+}
+
+/// Raises the number of descriptors that this process may open as far as the system allows.
+fn descriptors() -> usize {
+    let limit = getrlimit(Resource::Nofile);
+    let raised = Rlimit { current: limit.maximum, ..limit };
+    // Without it, there are fewer connections.
+    let _ = setrlimit(Resource::Nofile, raised);
+    getrlimit(Resource::Nofile).current.map_or(usize::MAX, |most| most as usize)
+}
+
+/// Parses the name of a transport that agents use.
+pub fn parse_transport(text: &str) -> Result<Transport, String> {
+    [Transport::Udp, Transport::Tcp, Transport::Tls]
+        .into_iter()
+        .find(|transport| transport.name().eq_ignore_ascii_case(text))
+        .ok_or_else(|| "expected udp, tcp or tls".to_owned())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const HERE: &str = "127.0.0.1:0";
+
+    fn open(tls: &TlsArgs) -> Result<Stage, Trouble> {
+        tls.open(Transport::Tls, HERE.parse().unwrap(), None, Duration::ZERO)
+    }
+
+    #[test]
+    fn transports_are_read_by_their_names() {
+        for (text, transport) in
+            [("udp", Transport::Udp), ("TCP", Transport::Tcp), ("tls", Transport::Tls)]
+        {
+            assert_eq!(parse_transport(text), Ok(transport));
+        }
+        for text in ["", "sctp", "ws"] {
+            assert!(parse_transport(text).is_err(), "{text}");
+        }
+    }
+
+    #[test]
+    fn files_that_cannot_be_used_are_named() {
+        let folder = tempfile::tempdir().unwrap();
+        let empty = folder.path().join("empty.pem");
+        std::fs::write(&empty, "").unwrap();
+        let missing = folder.path().join("missing.pem");
+        let said = |tls: &TlsArgs| open(tls).err().expect("it cannot be used").to_string();
+        for path in [&empty, &missing] {
+            let ca = TlsArgs { ca: Some(path.clone()), ..TlsArgs::default() };
+            let identity = TlsArgs {
+                tls_insecure: true,
+                certificate: Some(path.clone()),
+                private_key: Some(path.clone()),
+                ..TlsArgs::default()
+            };
+            for tls in [ca, identity] {
+                assert!(said(&tls).contains(&path.display().to_string()), "{}", said(&tls));
+            }
+        }
+        let insecure = TlsArgs { tls_insecure: true, ..TlsArgs::default() };
+        assert!(open(&insecure).is_ok(), "a certificate is made");
+    }
+}

@@ -1,0 +1,67 @@
+//! Tests of `load register`, with our echo as the registrar, and of what an echo answers.
+
+use std::process::{Command, Output};
+
+use serde_json::Value;
+
+use crate::stage::{TIDEGATE, answerer, caller, json, sipp_start};
+
+/// Registers users; returns the output and the figures.
+fn register(target: &str, args: &[&str]) -> (Output, Value) {
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("register.json");
+    let mut command = Command::new(TIDEGATE);
+    command.args(["load", "register", target]).args(args).arg("--json").arg(&file);
+    (command.output().unwrap(), json(&file))
+}
+
+#[test]
+fn users_register_over_every_transport() {
+    for (transport, connections, opened) in [
+        ("udp", "1", 0),
+        ("tcp", "1", 1),
+        ("tcp", "20", 20),
+        ("tcp", "each", 100),
+        ("tls", "each", 100),
+    ] {
+        let (uas, address) = answerer(&["--echo", "--transport", transport]);
+        let load = ["--rate", "200", "--count", "100", "--users", "100", "--transport", transport];
+        let more = ["--connections", connections, "--tls-insecure"];
+        let (done, figures) = register(&address, &[&load[..], &more].concat());
+        let table = String::from_utf8(done.stdout).unwrap();
+        let what = format!("{transport} {connections}: {table}");
+        assert_eq!(done.status.code(), Some(0), "{what}");
+        for row in ["registered      100, ", "failed          0 (none)", "response time   mean "] {
+            assert!(table.contains(row), "{what}");
+        }
+        assert_eq!(figures["stats"]["registered"], 100, "{what}");
+        assert_eq!(figures["stats"]["delay"]["count"], 100, "{what}");
+        let streams = &figures["usage"]["streams"];
+        assert_eq!(streams["opened"].as_u64().unwrap_or(0), opened, "{what}");
+        uas.terminate();
+        let (_, text) = uas.end();
+        assert!(text.contains("other messages  answered 100, "), "{text}");
+    }
+}
+
+#[test]
+fn an_echo_answers_our_caller_and_sipp() {
+    let (uas, address) = answerer(&["--echo"]);
+    let done = caller(&address, &["--rate", "200", "--calls", "100"]);
+    assert_eq!(done.status.code(), Some(0), "{}", String::from_utf8_lossy(&done.stdout));
+    let (uac, _) = sipp_start(&[&address, "-sn", "uac", "-r", "200", "-m", "100", "-d", "0"]);
+    let (status, text) = uac.end();
+    assert_eq!(status, Some(0), "SIPp counts a failed call:\n{text}");
+    uas.terminate();
+    let (_, text) = uas.end();
+    assert!(text.contains("other messages  answered 400, "), "INVITE and BYE: {text}");
+}
+
+#[test]
+fn a_registrar_that_is_silent_fails_the_registrations() {
+    let (_uas, address) = answerer(&["--silent"]);
+    let load = ["--rate", "100", "--count", "3", "--users", "3", "--t1", "10"];
+    let (done, figures) = register(&address, &load);
+    assert_eq!(done.status.code(), Some(1));
+    assert_eq!(figures["stats"]["failed"]["timeout"], 3);
+}
