@@ -21,6 +21,8 @@ pub(crate) struct Values<'a> {
     pub to: &'a [u8],
     /// Value of the Call-ID header.
     pub call_id: &'a [u8],
+    /// Number in the CSeq header.
+    pub cseq: &'a [u8],
 }
 
 #[derive(Clone, Copy)]
@@ -33,6 +35,7 @@ enum Gap {
     From,
     To,
     CallId,
+    Cseq,
     End,
 }
 
@@ -47,6 +50,7 @@ impl Gap {
             "from" => Self::From,
             "to" => Self::To,
             "call_id" => Self::CallId,
+            "cseq" => Self::Cseq,
             _ => return None,
         })
     }
@@ -96,6 +100,7 @@ impl Template {
                 Gap::From => values.from,
                 Gap::To => values.to,
                 Gap::CallId => values.call_id,
+                Gap::Cseq => values.cseq,
                 Gap::End => b"",
             };
             out.push(literal).is_ok() && out.push(value).is_ok()
