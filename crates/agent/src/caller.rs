@@ -6,7 +6,11 @@
 
 mod call;
 mod config;
-mod leave;
+mod device;
+mod devices;
+mod ending;
+mod persons;
+mod redial;
 mod refusal;
 mod report;
 mod request;
@@ -28,12 +32,17 @@ use crate::connections::Connections;
 use crate::dialog::Dialog;
 use crate::identity::{Mark, Namer};
 use crate::response;
-use crate::table::{Id, Table};
-use call::{Action, Answer, Call, Outcome};
+use crate::table::Table;
+use call::{Action, Answer, Call};
+use devices::Devices;
+use redial::Redialers;
 use request::{Branch, Requests};
 use start::DelayedCall;
 
 pub use config::{CallerConfig, CallerConfigError, Routing};
+pub use device::{BackOff, DeviceStats, DevicesConfig, RegistrationLoss};
+pub use persons::{Emergency, Persons};
+pub use redial::Redial;
 pub use report::CallerReport;
 pub use sample::CallerSample;
 pub use stats::{CallerStats, Failure, Failures, Measured, Repeated, TooSlow};
@@ -52,10 +61,13 @@ pub struct Caller {
     next_arrival: Option<Timestamp>,
     /// Calls whose time has come and that wait for another to end.
     held_back: VecDeque<DelayedCall>,
+    redialers: Option<Redialers>,
+    devices: Option<Devices>,
     /// Stream of patience; holding times have another stream. Each call draws one value of each at
     /// its start, so the outcome of a call changes nothing for later calls.
     patience: Stream,
     hold: Stream,
+    emergency: Stream,
     calls: Table<Call>,
     stats: CallerStats,
     /// The last failed delivery.
@@ -87,8 +99,13 @@ impl Caller {
             arrivals: Some(arrivals),
             next_arrival,
             held_back: VecDeque::new(),
+            redialers: config.redial.map(|redial| Redialers::new(redial, seed, element)),
+            devices: config
+                .devices
+                .map(|devices| Devices::new(devices, &config, seed, element, start)),
             patience: seed.stream(Purpose::Patience, element),
             hold: seed.stream(Purpose::Hold, element),
+            emergency: seed.stream(Purpose::Emergency, element),
             calls: Table::new(config.open_max),
             stats: CallerStats { start, ..CallerStats::default() },
             undelivered: None,
@@ -104,9 +121,11 @@ impl Caller {
         })
     }
 
-    /// Returns whether every call was offered and has ended.
+    /// Returns whether every call was offered and has ended. Devices go on registering.
     pub fn is_done(&self) -> bool {
-        self.next_arrival.is_none() && self.held_back.is_empty() && self.calls.len() == 0
+        let redialing = self.redialers.as_ref().map_or(0, Redialers::waiting);
+        let waiting = self.held_back.len() + redialing;
+        self.next_arrival.is_none() && waiting == 0 && self.calls.len() == 0
     }
 
     /// Returns the counts so far.
@@ -115,7 +134,7 @@ impl Caller {
     }
 
     /// Carries out the action of a call, and sets its alarm.
-    fn action(&mut self, mark: Mark, action: Action) {
+    fn action(&mut self, now: Timestamp, mark: Mark, action: Action) {
         match action {
             Action::Wait => {}
             Action::Send(method) => {
@@ -137,10 +156,10 @@ impl Caller {
                 }
                 self.request(method, &mark);
             }
-            Action::End(outcome) => return self.end(mark.id, outcome),
+            Action::End(outcome) => return self.end(now, mark.id, outcome),
             Action::HungUp => {
                 self.stats.hung_up += 1;
-                return self.end(mark.id, Ok(()));
+                return self.end(now, mark.id, Ok(()));
             }
         }
         if let Some(call) = self.calls.get(mark.id) {
@@ -153,9 +172,10 @@ impl Caller {
         let mut bytes = self.pool.take();
         let mut hop = None;
         let server = self.server_of(mark.id);
+        let is_emergency = self.calls.get(mark.id).is_some_and(|call| call.person.is_emergency);
         match method {
-            Method::Invite => self.requests.invite(mark, &mut bytes),
-            Method::Cancel => self.requests.cancel(mark, &mut bytes),
+            Method::Invite => self.requests.invite(mark, is_emergency, &mut bytes),
+            Method::Cancel => self.requests.cancel(mark, is_emergency, &mut bytes),
             _ => {
                 let Some(dialog) = self.calls.get(mark.id).and_then(|call| call.dialog()) else {
                     return;
@@ -179,28 +199,12 @@ impl Caller {
         self.out.push_back(Transmit::new(flow, bytes));
     }
 
-    fn end(&mut self, id: Id, outcome: Outcome) {
-        let Some(call) = self.calls.remove(id) else { return };
-        self.connections.end(id);
-        self.stats.open = self.calls.len() as u64;
-        match outcome {
-            Ok(()) => self.stats.completed += 1,
-            Err(Failure::Timeout) => {
-                let failure = match self.undelivered {
-                    Some((at, cause)) if at >= call.begun => Failure::Transport(cause),
-                    _ => Failure::Timeout,
-                };
-                self.stats.failed.note(failure);
-            }
-            Err(failure) => {
-                self.stats.failed.note(failure);
-                let refused = failure == Failure::Status(503) && self.is_measured(call.intended);
-                self.stats.measured.refused += u64::from(refused);
-            }
-        }
-    }
-
     fn on_response(&mut self, now: Timestamp, received: &Received, scan: &Scan<'_>, status: u16) {
+        if scan.cseq_method == Method::Register
+            && let Some(devices) = &mut self.devices
+        {
+            return devices.on_response(now, received, scan, status, &mut self.stats.devices);
+        }
         let ours = scan.branch.and_then(Branch::split).and_then(|(branch, text)| {
             // RFC 3261 §17.1.3: the branch of the top Via and the method in the CSeq.
             let mark = self.namer.recognise(text).filter(|m| scan.call_id == m.text)?;
@@ -217,7 +221,7 @@ impl Caller {
                     Some(call) => call.on_cancel_response(now, &self.config.timing, status),
                     None => self.stats.late += 1,
                 }
-                self.action(mark, Action::Wait);
+                self.action(now, mark, Action::Wait);
             }
             (Some((Branch::Bye, mark)), Method::Bye) => {
                 if (200..300).contains(&status) {
@@ -226,7 +230,7 @@ impl Caller {
                 match self.calls.get(mark.id) {
                     Some(call) => {
                         let action = call.on_bye_response(now, &self.config.timing, status);
-                        self.action(mark, action);
+                        self.action(now, mark, action);
                     }
                     None => self.stats.late += 1,
                 }
@@ -240,7 +244,7 @@ impl Caller {
         match self.calls.get(mark.id) {
             Some(call) => {
                 let action = call.on_provisional(now, &self.config.timing, status);
-                self.action(mark, action);
+                self.action(now, mark, action);
             }
             None => self.stats.late += 1,
         }
@@ -255,7 +259,7 @@ impl Caller {
             self.stats.malformed += 1;
             // A damaged copy does no harm to a call that is set up.
             if self.calls.get(mark.id).is_some_and(|call| call.dialog().is_none()) {
-                self.end(mark.id, Err(Failure::Malformed));
+                self.end(now, mark.id, Err(Failure::Malformed));
             }
             return;
         };
@@ -283,31 +287,20 @@ impl Caller {
                     measured.set_up_delay.record(delay);
                 }
                 // A call without holding time ends at once.
-                let action = call.on_timeout(now, &self.config.timing);
-                self.action(mark, action);
+                let (person, action) = (call.person, call.on_timeout(now, &self.config.timing));
+                self.record_served(received.arrived, intended, person);
+                self.action(now, mark, action);
             }
-            Answer::TooLate => self.action(mark, Action::Send(Method::Bye)),
+            Answer::TooLate => self.action(now, mark, Action::Send(Method::Bye)),
             Answer::Again => self.stats.repeated.ack += 1,
             Answer::Stray(dialog) => self.hang_up_stray(&mark, &dialog, server),
         }
     }
 
-    /// Ends a dialog that belongs to no call: that of another branch, or one whose 2xx came after
-    /// the call was given up.
-    // RFC 3261 §13.2.2.4: "If, after acknowledging any 2xx response to an INVITE, the UAC does not
-    // want to continue with that dialog, then the UAC MUST terminate the dialog by sending a BYE
-    // request". Each copy of the 2xx causes a BYE, so the BYE needs no timer.
-    fn hang_up_stray(&mut self, mark: &Mark, dialog: &Dialog, server: SocketAddr) {
-        self.stats.late += 1;
-        let mut bye = self.pool.take();
-        self.requests.bye(Branch::StrayBye, mark, dialog, &mut bye);
-        self.send(mark, dialog.hop(), server, bye);
-    }
-
     /// Handles a request; only a BYE is expected. One for a call that has ended gets 200 as well:
     /// it is a copy of the BYE that ended it (RFC 3261 §17.2.2), or has crossed ours. No other
     /// party knows the tag of our call.
-    fn on_request(&mut self, received: &Received, scan: &Scan<'_>, method: Method) {
+    fn on_request(&mut self, now: Timestamp, received: &Received, scan: &Scan<'_>, method: Method) {
         let Ok(request) = Message::parse(&received.bytes) else {
             self.stats.malformed += 1;
             return;
@@ -320,7 +313,7 @@ impl Caller {
         let status = match (method, mark) {
             (Method::Bye, Some(mark)) => {
                 match self.calls.get(mark.id).map(|call| call.on_bye(from.tag())) {
-                    Some(action) => self.action(mark, action),
+                    Some(action) => self.action(now, mark, action),
                     None => self.stats.late += 1,
                 }
                 200
@@ -344,7 +337,7 @@ impl Core for Caller {
         match tidegate_sip::scan(&received.bytes) {
             Ok(scan) => match scan.start {
                 ScanStart::Response { status } => self.on_response(now, &received, &scan, status),
-                ScanStart::Request { method, .. } => self.on_request(&received, &scan, method),
+                ScanStart::Request { method, .. } => self.on_request(now, &received, &scan, method),
             },
             Err(_) => self.stats.malformed += 1,
         }
@@ -358,11 +351,15 @@ impl Core for Caller {
 
     fn handle_timeout(&mut self, now: Timestamp) {
         self.start_due(now);
+        self.redial_due(now);
+        if let Some(devices) = &mut self.devices {
+            devices.handle_timeout(now, &mut self.stats.devices, &self.pool, &mut self.out);
+        }
         for _ in 0..BURST {
             let Some(id) = self.calls.pop_due(now) else { break };
             let Some(call) = self.calls.get(id) else { continue };
             let action = call.on_timeout(now, &self.config.timing);
-            self.action(self.namer.mark(id), action);
+            self.action(now, self.namer.mark(id), action);
         }
         self.start_delayed(now);
     }
@@ -383,7 +380,7 @@ impl Core for Caller {
             && let Some((Branch::Invite, text)) = Branch::split(branch)
             && let Some(mark) = self.namer.recognise(text)
         {
-            self.end(mark.id, Err(Failure::Transport(failure.cause)));
+            self.end(now, mark.id, Err(Failure::Transport(failure.cause)));
         }
     }
 
@@ -396,6 +393,8 @@ impl Core for Caller {
         self.arrivals = None;
         self.next_arrival = None;
         self.give_up_held_back();
+        self.cut_off_redialers();
+        self.devices = None;
     }
 
     fn poll_transmit(&mut self) -> Option<Transmit> {
@@ -411,7 +410,9 @@ impl Core for Caller {
     }
 
     fn poll_timeout(&self) -> Option<Timestamp> {
-        let due = [self.next_arrival, self.calls.next_due(), self.gives_up_at()];
+        let redial = self.redialers.as_ref().and_then(Redialers::next_due);
+        let register = self.devices.as_ref().and_then(Devices::next_due);
+        let due = [self.next_arrival, self.calls.next_due(), self.gives_up_at(), redial, register];
         let due = due.into_iter().flatten().min();
         due.map(|at| at + self.config.slack)
     }

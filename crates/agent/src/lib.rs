@@ -30,8 +30,9 @@ pub use answerer::{
 };
 pub use arrival::{Load, Mmpp, MmppError, Process, Profile, ProfileError, Trace, TraceError};
 pub use caller::{
-    Caller, CallerConfig, CallerConfigError, CallerReport, CallerSample, CallerStats, Failure,
-    Failures, Measured, Repeated, Routing, TooSlow,
+    BackOff, Caller, CallerConfig, CallerConfigError, CallerReport, CallerSample, CallerStats,
+    DeviceStats, DevicesConfig, Emergency, Failure, Failures, Measured, Persons, Redial,
+    RegistrationLoss, Repeated, Routing, TooSlow,
 };
 pub use connections::ConnectionUse;
 pub use delays::Delays;

@@ -6,6 +6,7 @@ use serde_json::{Value, json};
 
 use crate::cost::Capacity;
 use crate::machine::Machine;
+use crate::outage::Outage;
 use crate::outcome::Outcome;
 use crate::plots;
 use crate::run_spec::RunSpec;
@@ -40,6 +41,13 @@ pub fn csv(results: &[(&RunSpec, &Outcome)]) -> io::Result<Vec<u8>> {
         "bye_p50_ms",
         "bye_p99_ms",
         "recovery_s",
+        "persons",
+        "persons_served",
+        "redials",
+        "backlog_s",
+        "recovered_s",
+        "goodput_end",
+        "registered_end",
         "caller_load",
         "answerer_load",
         "drops",
@@ -65,6 +73,9 @@ fn record(run: &RunSpec, outcome: &Outcome) -> Vec<String> {
     };
     let bye = |value: fn(&crate::outcome::Quantiles) -> f64| {
         outcome.bye_delay.as_ref().map(value).map_or_else(String::new, |ms| ms.to_string())
+    };
+    let of_outage = |figure: fn(&Outage) -> Option<f64>| {
+        outcome.outage.as_ref().and_then(figure).map_or_else(String::new, |n| n.to_string())
     };
     let mut record = vec![
         run.world.name().to_owned(),
@@ -93,6 +104,13 @@ fn record(run: &RunSpec, outcome: &Outcome) -> Vec<String> {
         bye(|d| d.p50_ms),
         bye(|d| d.p99_ms),
         outcome.recovery_s.map_or_else(String::new, |s| s.to_string()),
+        outcome.persons.to_string(),
+        outcome.persons_served.to_string(),
+        outcome.redials().to_string(),
+        of_outage(|outage| Some(outage.backlog_s)),
+        of_outage(|outage| outage.recovered_s),
+        of_outage(|outage| Some(outage.goodput_end)),
+        of_outage(|outage| outage.registered_end),
         generator.caller_load.to_string(),
         generator.answerer_load.to_string(),
         generator.drops.to_string(),
@@ -157,6 +175,7 @@ fn row(row: &Row) -> Value {
         "p50_ms": row.p50_ms,
         "p99_ms": row.p99_ms,
         "recovery_s": row.recovery_s,
+        "outage": row.outage,
         "generator_load": row.generator_load,
         "drops": row.drops,
         "too_slow": row.too_slow,

@@ -19,6 +19,7 @@ pub mod list;
 pub mod machine;
 mod measure;
 pub mod network;
+pub mod outage;
 pub mod outcome;
 pub mod overhead;
 mod plots;

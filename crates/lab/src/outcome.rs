@@ -5,6 +5,8 @@ use std::collections::BTreeMap;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
+use crate::outage::Outage;
+
 /// The counts of one run. They include the calls whose intended time was in the measured time.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Outcome {
@@ -48,6 +50,16 @@ pub struct Outcome {
     /// that.
     #[serde(default)]
     pub settled_s: Option<f64>,
+    /// People whose first call was in the measured time: first attempts. The other offered calls
+    /// are redials.
+    #[serde(default)]
+    pub persons: u64,
+    /// The part of these people who were answered, at any attempt.
+    #[serde(default)]
+    pub persons_served: u64,
+    /// The course of an outage; `None` if people do not redial and no device registers.
+    #[serde(default)]
+    pub outage: Option<Outage>,
     /// Jain's index of the fractions of their calls that the sources before all servers set up in
     /// time; `None` with a single source.
     #[serde(default)]
@@ -179,6 +191,16 @@ impl Outcome {
     /// Returns the INVITEs retransmitted per INVITE first sent.
     pub fn retransmission_ratio(&self) -> f64 {
         self.repeated_invites as f64 / self.offered.max(1) as f64
+    }
+
+    /// Returns the calls that were not their person's first attempt.
+    pub fn redials(&self) -> u64 {
+        self.offered.saturating_sub(self.persons)
+    }
+
+    /// Returns the part of the people who were answered.
+    pub fn served_part(&self) -> f64 {
+        self.persons_served as f64 / self.persons.max(1) as f64
     }
 
     /// Returns the part of the requests that was handled.

@@ -1,5 +1,8 @@
 //! The runs of one set of conditions together, for tables and figures.
 
+use serde::Serialize;
+
+use crate::outage::Outage;
 use crate::outcome::Outcome;
 use crate::run_spec::RunSpec;
 use crate::scenario::{Axis, Variant};
@@ -33,12 +36,55 @@ pub struct Row {
     pub p99_ms: Option<Spread>,
     /// Time to recover from an overload that ended; `None` if none did, or no run recovered.
     pub recovery_s: Option<Spread>,
+    /// The course of an outage; `None` if no run has one.
+    pub outage: Option<OutageRow>,
     /// Use of a core by the busiest thread of the generator, the most of all runs.
     pub generator_load: f64,
     /// Datagrams that the generator lost, of all runs.
     pub drops: u64,
     /// Runs in which the generator could not offer its load.
     pub too_slow: usize,
+}
+
+/// The outage of several runs; [`Outage`] has the meanings.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct OutageRow {
+    /// The part of the people who were answered.
+    pub served: Spread,
+    /// The part of the offered calls that were redials.
+    pub redials: Spread,
+    /// Work that waits at the end of the trigger, in seconds of the capacity.
+    pub backlog_s: Spread,
+    /// Time until goodput is good, of the runs that recovered.
+    pub recovered_s: Option<Spread>,
+    /// Number of these runs.
+    pub recovered: usize,
+    /// Goodput at the end.
+    pub goodput_end: Spread,
+    /// The share of registered devices at the end; `None` without devices.
+    pub registered_end: Option<Spread>,
+    /// The part of the emergency calls that were set up in time; `None` without them.
+    pub emergency: Option<Spread>,
+}
+
+impl OutageRow {
+    fn of<'a>(outcomes: impl Iterator<Item = &'a Outcome> + Clone) -> Option<Self> {
+        let outages = || outcomes.clone().filter_map(|outcome| outcome.outage.as_ref());
+        let of = |figure: fn(&Outage) -> f64| Spread::of(outages().map(figure));
+        let redials = |outcome: &Outcome| outcome.redials() as f64 / outcome.offered.max(1) as f64;
+        let recovered = || outages().filter_map(|outage| outage.recovered_s);
+        let emergency = outages().filter(|outage| outage.emergency > 0);
+        Some(Self {
+            backlog_s: of(|outage| outage.backlog_s)?,
+            goodput_end: of(|outage| outage.goodput_end)?,
+            served: Spread::of(outcomes.clone().map(Outcome::served_part))?,
+            redials: Spread::of(outcomes.clone().map(redials))?,
+            recovered_s: Spread::of(recovered()),
+            recovered: recovered().count(),
+            registered_end: Spread::of(outages().filter_map(|outage| outage.registered_end)),
+            emergency: Spread::of(emergency.map(Outage::emergency_part)),
+        })
+    }
 }
 
 /// Returns a row for each variant and set of conditions that was run, in the order of `results`.
@@ -93,6 +139,7 @@ fn row(runs: &[(&RunSpec, &Outcome)]) -> Row {
         p50_ms: delay(|delay| delay.p50_ms),
         p99_ms: delay(|delay| delay.p99_ms),
         recovery_s: Spread::of(outcomes().filter_map(|outcome| outcome.recovery_s)),
+        outage: OutageRow::of(outcomes()),
         generator_load: outcomes().map(busiest).fold(0.0, f64::max),
         drops: outcomes().map(|outcome| outcome.generator.drops).sum(),
         too_slow: outcomes().filter(|outcome| outcome.generator.too_slow.is_some()).count(),

@@ -29,6 +29,8 @@ pub fn render(rows: &[Row]) -> String {
     // Most scenarios have no overload that ends.
     let recovers = rows.iter().any(|row| row.recovery_s.is_some());
     header.extend(recovers.then_some("recovery s"));
+    let outages = rows.iter().any(|row| row.outage.is_some());
+    header.extend(outages.then_some(OUTAGE).into_iter().flatten());
     header.extend(["generator", "lost"]);
     table.set_header(header);
     let mut last = None;
@@ -38,7 +40,7 @@ pub fn render(rows: &[Row]) -> String {
         if first && last.is_some() {
             table.add_row(vec![""]);
         }
-        table.add_row(cells(row, first, recovers));
+        table.add_row(cells(row, first, recovers, outages));
         last = Some(group);
     }
     for (index, column) in table.column_iter_mut().enumerate() {
@@ -50,7 +52,11 @@ pub fn render(rows: &[Row]) -> String {
     table.lines().map(|line| line.trim_end().to_owned() + "\n").collect()
 }
 
-fn cells(row: &Row, first: bool, recovers: bool) -> Vec<String> {
+/// The columns of an outage.
+const OUTAGE: [&str; 7] =
+    ["served", "redials", "backlog s", "back s", "at end", "registered", "emergency"];
+
+fn cells(row: &Row, first: bool, recovers: bool, outages: bool) -> Vec<String> {
     let mut cells = vec![if first { row.variant.name() } else { String::new() }];
     cells.extend(row.swept.iter().map(|(_, value)| value.to_string()));
     let Spread { min, median, max, mean, ci95 } = row.goodput;
@@ -72,11 +78,32 @@ fn cells(row: &Row, first: bool, recovers: bool) -> Vec<String> {
     ]);
     let recovery = || or_none(row.recovery_s.map(|time| format!("{:.1}", time.median)));
     cells.extend(recovers.then(recovery));
+    cells.extend(outages.then(|| outage(row)).into_iter().flatten());
     cells.extend([
         format!("{}{}", percent(row.generator_load), if row.too_slow > 0 { " slow" } else { "" }),
         row.drops.to_string(),
     ]);
     cells
+}
+
+/// Returns the cells of an outage: medians, and the number of runs that recovered if not all did.
+fn outage(row: &Row) -> [String; 7] {
+    let none = || "–".to_owned();
+    let Some(outage) = &row.outage else { return std::array::from_fn(|_| none()) };
+    let back = outage.recovered_s.map(|time| match outage.recovered {
+        all if all == row.runs => format!("{:.1}", time.median),
+        some => format!("{:.1} ({some} of {})", time.median, row.runs),
+    });
+    let exact = |part: Spread| format!("{:.2} %", part.median * 100.0);
+    [
+        percent(outage.served.median),
+        percent(outage.redials.median),
+        format!("{:.1}", outage.backlog_s.median),
+        back.unwrap_or_else(|| "never".to_owned()),
+        percent(outage.goodput_end.median),
+        outage.registered_end.map_or_else(none, |part| percent(part.median)),
+        outage.emergency.map_or_else(none, exact),
+    ]
 }
 
 fn percent(part: f64) -> String {

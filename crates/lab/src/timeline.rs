@@ -48,9 +48,24 @@ pub struct CallersReading {
     pub repeated: u64,
     /// Open calls.
     pub open: u64,
+    /// Open calls without an answer.
+    pub unanswered: u64,
+    /// People whose first call had come.
+    pub came: u64,
+    /// People who wait before they call again.
+    pub redialing: u64,
+    /// REGISTERs sent, retransmissions included.
+    pub registers: u64,
+    /// Devices that are registered.
+    pub registered: u64,
 }
 
 impl CallersReading {
+    /// Returns the people who wait for an answer or before they call again.
+    pub(crate) fn waiting_people(&self) -> u64 {
+        self.unanswered + self.redialing
+    }
+
     /// Returns the sum of two groups of callers.
     pub(crate) fn plus(self, other: Self) -> Self {
         Self {
@@ -60,6 +75,11 @@ impl CallersReading {
             refused: self.refused + other.refused,
             repeated: self.repeated + other.repeated,
             open: self.open + other.open,
+            unanswered: self.unanswered + other.unanswered,
+            came: self.came + other.came,
+            redialing: self.redialing + other.redialing,
+            registers: self.registers + other.registers,
+            registered: self.registered + other.registered,
         }
     }
 }
@@ -136,7 +156,8 @@ impl Timeline {
         self.sum(|reading| reading.offered)
     }
 
-    fn sum(&self, count: impl Fn(&CallersReading) -> u64) -> Vec<(Duration, u64)> {
+    /// Returns the sum of a count of all callers, at each sample.
+    pub fn sum(&self, count: impl Fn(&CallersReading) -> u64) -> Vec<(Duration, u64)> {
         let Some((first, others)) = self.callers.split_first() else { return Vec::new() };
         let sum = |(index, (at, reading)): (usize, &(Duration, CallersReading))| {
             let beside = others.iter().filter_map(|track| track.readings.get(index));
@@ -189,6 +210,10 @@ impl Timeline {
                     ("refused_cps", rate(|r| r.refused)),
                     ("repeated_cps", rate(|r| r.repeated)),
                     ("open", new.open as f64),
+                    ("came_cps", rate(|r| r.came)),
+                    ("redialing", new.redialing as f64),
+                    ("register_cps", rate(|r| r.registers)),
+                    ("registered", new.registered as f64),
                 ]
             })?;
         }

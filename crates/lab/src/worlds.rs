@@ -4,6 +4,7 @@
 mod agents;
 mod counted;
 mod loopback;
+mod outage;
 mod possible;
 mod simulated;
 

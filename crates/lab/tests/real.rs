@@ -5,7 +5,9 @@
 use std::thread;
 use std::time::{Duration, Instant};
 
-use tidegate_agent::{AnswererConfig, CallerConfig, Load};
+use tidegate_agent::{
+    AnswererConfig, BackOff, CallerConfig, DevicesConfig, Load, Redial, RegistrationLoss, Span,
+};
 use tidegate_lab::real::{Answerers, Callers};
 use tidegate_world::Seed;
 
@@ -61,4 +63,37 @@ fn an_impossible_load_is_refused() {
     let impossible = |local| CallerConfig { callers: 0, ..CallerConfig::new(local, target) };
     let error = Callers::start(impossible, Seed(1), 0).map(|_| ()).unwrap_err();
     assert_eq!(error.to_string(), "no callers: there must be one at least");
+}
+
+#[test]
+fn people_call_again_and_devices_register_on_real_sockets() {
+    let rejects =
+        |_, at| AnswererConfig { mix: "503=1".parse().unwrap(), ..AnswererConfig::new(at) };
+    let answerers = Answerers::start(1, rejects, Seed(1)).unwrap();
+    let target = answerers.addresses().next().unwrap();
+    let ms = Duration::from_millis;
+    let redial =
+        Redial { attempts_max: 3, probability: 1.0, wait: Span::Fixed(ms(20)), waiting_max: 1000 };
+    let devices = DevicesConfig {
+        count: 40,
+        refresh: Duration::from_secs(1000),
+        back_off: BackOff { base: ms(50), max: ms(50), jitter: 0.0 },
+        obeys_retry_after: true,
+        loss: Some(RegistrationLoss { at: ms(30), share: 1.0, within: ms(10) }),
+    };
+    let configure = |local| CallerConfig {
+        load: Load { rate_cps: 500.0, calls: 50, ..Load::default() },
+        redial: Some(redial),
+        devices: Some(devices),
+        ..CallerConfig::new(local, target)
+    };
+    let callers = Callers::start(configure, Seed(1), 0).unwrap();
+    let gauges = || callers.gauges();
+    until(|| gauges().offered.get() == 150 && gauges().open.get() == 0);
+    until(|| gauges().registers.get() >= 40 && gauges().registered.get() == 40);
+    let stats = callers.finish().unwrap().stats;
+    let persons = &stats.persons;
+    assert_eq!((persons.came, persons.redials, persons.gave_up), (50, 100, 50));
+    assert_eq!((stats.devices.lost, stats.devices.registered), (40, 40));
+    answerers.finish().unwrap();
 }

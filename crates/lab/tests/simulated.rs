@@ -254,3 +254,38 @@ fn callers_fail_over_from_a_server_that_refuses_to_the_one_that_does_not() {
     assert_eq!(served_at("closed") + served_at("open"), fails_over.offered);
     assert_eq!(flow(&fails_over, "callers", "open", "INVITE").0, served_at("open"));
 }
+
+/// A server that is down for 10 s: people call again, and devices register again.
+const OUTAGE: &str = "[workload]\nload = 0.3\nemergency = 0.1\nt1_ms = 100\n\
+    [workload.redial]\nattempts_max = 9\nprobability = 1\nwait_s = 5\n\
+    [workload.devices]\ncount = 300\nrefresh_s = 1000\nretry_s = 1\nretry_max_s = 2\n\
+    lost_at_s = 25\n\
+    [[fault]]\nkind = \"crash\"\nat_s = 10\nfor_s = 15\n\
+    [schedule]\nwarm_up_s = 0\nmeasured_s = 90\nrepetitions = 1\n";
+
+#[test]
+fn an_outage_has_a_backlog_and_an_end() {
+    let (outcome, csv) = run(OUTAGE);
+    let outage = outcome.outage.as_ref().unwrap();
+    assert_eq!(outage.trigger_ended_s, 25.0);
+    // Fewer than 15 s of 50 people a second, a call of 6 ms each, and 300 devices of 2 ms.
+    assert!(outage.backlog_s > 2.0 && outage.backlog_s < 15.0 * 0.3 + 0.61, "{outage:?}");
+    assert!(outage.recovered_s.is_some_and(|time| time < 30.0), "{outage:?}");
+    assert!(outage.registered_s.is_some() && outage.registered_end == Some(1.0), "{outage:?}");
+    // Of the calls of the first sample some came before it.
+    assert!((outage.goodput_end - 1.0).abs() < 0.01, "{outage:?}");
+    assert!(outage.emergency > 300 && outage.emergency_in_time < outage.emergency);
+    assert!(outcome.redials() > 300, "{}", outcome.redials());
+    assert_eq!(outcome.persons, outcome.offered - outcome.redials());
+    assert!(outcome.served_part() > 0.99, "{}", outcome.served_part());
+    for quantity in ["came_cps", "redialing", "register_cps", "registered"] {
+        let row = format!("callers-server,{quantity},");
+        assert!(csv.lines().any(|line| line.contains(&row)), "{row}");
+    }
+    // Nobody calls again without the table.
+    let people =
+        OUTAGE.find("[workload.redial]").unwrap()..OUTAGE.find("[workload.devices]").unwrap();
+    let (outcome, _) = run(&OUTAGE.replace(&OUTAGE[people], ""));
+    assert_eq!(outcome.redials(), 0);
+    assert!(outcome.served_part() < 0.95, "{}", outcome.served_part());
+}

@@ -59,6 +59,12 @@ pub enum Purpose {
     Restriction,
     /// Key of the table of the servers that send requests here.
     Upstreams,
+    /// People's decisions to call again, and their waits.
+    Redial,
+    /// The people whose calls are emergency calls.
+    Emergency,
+    /// Times at which devices register.
+    Registration,
 }
 
 /// The seed of a whole run, from which every stream is derived.

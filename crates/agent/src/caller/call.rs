@@ -10,6 +10,7 @@ use tidegate_sip::Method;
 use tidegate_transaction::{Firing, InviteClient, OtherClient, Timing};
 use tidegate_world::Timestamp;
 
+use crate::caller::redial::Person;
 use crate::caller::stats::Failure;
 use crate::dialog::Dialog;
 
@@ -61,6 +62,8 @@ pub(crate) struct Call {
     pub intended: Timestamp,
     /// Start.
     pub begun: Timestamp,
+    /// Its person.
+    pub person: Person,
     /// Time at which its caller loses patience.
     hangs_up: Timestamp,
     /// Holding time.
@@ -72,14 +75,17 @@ pub(crate) struct Call {
     phase: Phase,
     /// Present once the call is set up.
     dialog: Option<Dialog>,
+    /// Whether it was set up before its caller hung up.
+    is_served: bool,
 }
 
-/// The behaviour of a caller in one call: patience and holding time. No other part knows it in
-/// advance.
+/// A person, and the behaviour of a caller in one call: patience and holding time. No other part knows
+/// it in advance.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Intent {
     pub patience: Duration,
     pub hold: Duration,
+    pub person: Person,
 }
 
 impl Call {
@@ -88,12 +94,14 @@ impl Call {
         Self {
             intended,
             begun: now,
+            person: intent.person,
             hangs_up: now + intent.patience,
             hold: intent.hold,
             server: 0,
             left: None,
             phase: Phase::Inviting(InviteClient::start(now, timing)),
             dialog: None,
+            is_served: false,
         }
     }
 
@@ -120,6 +128,11 @@ impl Call {
             Phase::Held(until) => until,
             Phase::Leaving(bye, _) => bye.deadline().expect("a BYE without answer has a timer"),
         }
+    }
+
+    /// Returns whether it was set up before its caller hung up.
+    pub fn is_served(&self) -> bool {
+        self.is_served
     }
 
     /// Returns the dialog, once there is one.
@@ -177,6 +190,7 @@ impl Call {
             Phase::Inviting(_) => {
                 self.phase = Phase::Held(now + self.hold);
                 self.dialog = Some(dialog);
+                self.is_served = true;
                 Answer::SetUp
             }
             Phase::Cancelling(..) => {

@@ -8,6 +8,8 @@ use tidegate_transaction::Timing;
 use tidegate_world::Transport;
 
 use crate::arrival::{Load, Process, Profile, ProfileError};
+use crate::caller::device::DevicesConfig;
+use crate::caller::redial::Redial;
 use crate::connections::ConnectionUse;
 use crate::span::Span;
 
@@ -84,6 +86,13 @@ pub struct CallerConfig {
     /// include the wait. Calls held back at the end of the [`Load`]'s duration are never started.
     /// Default: none, an open loop.
     pub open_limit: Option<usize>,
+    /// Behaviour of people whose call has failed. Default: they do not call again.
+    pub redial: Option<Redial>,
+    /// The share of people who call `urn:service:sos` (RFC 5031) instead of the callee, 0..1.
+    /// Default 0.
+    pub emergency: f64,
+    /// Devices that register through the target. Default: none.
+    pub devices: Option<DevicesConfig>,
 }
 
 impl CallerConfig {
@@ -110,6 +119,9 @@ impl CallerConfig {
             routing: Routing::Follow,
             open_max: 100_000,
             open_limit: None,
+            redial: None,
+            emergency: 0.0,
+            devices: None,
         }
     }
 
@@ -134,6 +146,16 @@ impl CallerConfig {
         }
         if self.open_limit == Some(0) {
             return Err(CallerConfigError::OpenLimit);
+        }
+        let is_share = |share: f64| (0.0..=1.0).contains(&share);
+        if self.redial.is_some_and(|redial| !is_share(redial.probability)) {
+            return Err(CallerConfigError::Redial);
+        }
+        if !is_share(self.emergency) {
+            return Err(CallerConfigError::Emergency);
+        }
+        if self.devices.is_some_and(|devices| !devices.is_valid()) {
+            return Err(CallerConfigError::Devices);
         }
         if self.timing.t1.is_zero() {
             return Err(CallerConfigError::T1);
@@ -162,6 +184,13 @@ pub enum CallerConfigError {
     Callers,
     /// No call may be open, so none would ever start.
     OpenLimit,
+    /// The probability of another call is not between 0 and 1.
+    Redial,
+    /// The share of emergency calls is not between 0 and 1.
+    Emergency,
+    /// A share of the devices is not between 0 and 1, there are too many devices, or a time between
+    /// their registrations is zero.
+    Devices,
     /// T1 is zero, so retransmissions would never end.
     T1,
     /// The slack is too large, so that calls would start too late.
@@ -178,6 +207,13 @@ impl fmt::Display for CallerConfigError {
             Self::Callees => f.write_str("no callees: there must be one at least"),
             Self::Callers => f.write_str("no callers: there must be one at least"),
             Self::OpenLimit => f.write_str("a limit of 0 open calls: none would ever begin"),
+            Self::Redial => f.write_str("the probability of a redial must be 0 to 1"),
+            Self::Emergency => f.write_str("the share of emergency calls must be 0 to 1"),
+            Self::Devices => write!(
+                f,
+                "devices: at most {}, with shares from 0 to 1 and times above zero",
+                DevicesConfig::COUNT_MAX
+            ),
             Self::Slack => write!(f, "a slack of more than {} ms", SLACK_MAX.as_millis()),
             Self::T1 => f.write_str("T1 is zero: it must be 1 ms or more"),
         }

@@ -34,7 +34,7 @@ impl Caller {
                 let action = call.on_refusal(status);
                 let is_overload = action == Action::End(Err(Failure::Status(503)));
                 if !is_overload || !self.offer_elsewhere(now, mark.id) {
-                    self.action(mark, action);
+                    self.action(now, mark, action);
                 }
             }
             None => self.stats.repeated.ack += 1,
@@ -58,7 +58,7 @@ impl Caller {
         self.connections.end(id);
         let id = self.calls.insert(next.due(), next);
         self.stats.offered_elsewhere += 1;
-        self.action(self.namer.mark(id), Action::Send(Method::Invite));
+        self.action(now, self.namer.mark(id), Action::Send(Method::Invite));
         true
     }
 

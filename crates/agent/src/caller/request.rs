@@ -64,6 +64,9 @@ Content-Length: 0
 
 ";
 
+/// The Request-URI of an emergency call (RFC 5031 §4.2).
+const SOS: &[u8] = b"urn:service:sos";
+
 /// Zeros before the number of an uneven caller: fewer than these.
 const UNEVEN: u32 = 16;
 
@@ -84,10 +87,12 @@ pub(crate) enum Branch {
     Bye,
     /// BYE to a dialog that the call does not keep.
     StrayBye,
+    /// REGISTER of a device.
+    Register,
 }
 
 impl Branch {
-    const ALL: [Self; 4] = [Self::Invite, Self::Ack, Self::Bye, Self::StrayBye];
+    const ALL: [Self; 5] = [Self::Invite, Self::Ack, Self::Bye, Self::StrayBye, Self::Register];
 
     const fn letter(self) -> u8 {
         match self {
@@ -95,11 +100,12 @@ impl Branch {
             Self::Ack => b'a',
             Self::Bye => b'b',
             Self::StrayBye => b's',
+            Self::Register => b'r',
         }
     }
 
     /// Returns its text, in the dialog with `remote` if it is within one.
-    fn text(self, mark: &Mark, remote: &[u8]) -> ArrayVec<u8, BRANCH_MAX> {
+    pub fn text(self, mark: &Mark, remote: &[u8]) -> ArrayVec<u8, BRANCH_MAX> {
         let mut text = ArrayVec::new();
         text.extend(COOKIE.iter().copied());
         text.push(self.letter());
@@ -123,7 +129,7 @@ impl Branch {
         let kind = Self::ALL.into_iter().find(|kind| kind.letter() == letter)?;
         match kind {
             Self::Ack | Self::StrayBye => Some((kind, mark.get(..MARK)?)),
-            Self::Invite | Self::Bye => Some((kind, mark)),
+            Self::Invite | Self::Bye | Self::Register => Some((kind, mark)),
         }
     }
 }
@@ -169,17 +175,19 @@ impl Requests {
         mark.id.serial % self.callers
     }
 
-    pub fn invite(&self, mark: &Mark, out: &mut Buffer) {
-        self.outside(&self.invite, mark, b"", out);
+    pub fn invite(&self, mark: &Mark, is_emergency: bool, out: &mut Buffer) {
+        self.outside(&self.invite, mark, is_emergency, b"", out);
     }
 
-    pub fn cancel(&self, mark: &Mark, out: &mut Buffer) {
-        self.outside(&self.cancel, mark, b"", out);
+    pub fn cancel(&self, mark: &Mark, is_emergency: bool, out: &mut Buffer) {
+        self.outside(&self.cancel, mark, is_emergency, b"", out);
     }
 
     /// Writes the ACK to a final response other than 2xx, whose To is `to`.
     pub fn ack_refusal(&self, mark: &Mark, to: &[u8], out: &mut Buffer) {
-        self.outside(&self.ack, mark, to, out);
+        // The To of the request, with a tag.
+        let is_emergency = to.strip_prefix(b"<").is_some_and(|uri| uri.starts_with(SOS));
+        self.outside(&self.ack, mark, is_emergency, to, out);
     }
 
     /// Writes the ACK to a 2xx.
@@ -192,12 +200,17 @@ impl Requests {
         self.within(&self.bye, branch, mark, dialog, out);
     }
 
-    fn outside(&self, template: &Template, mark: &Mark, to: &[u8], out: &mut Buffer) {
-        let values = Values {
-            uri: &self.uris[mark.id.serial as usize % self.uris.len()],
-            to,
-            ..Values::default()
-        };
+    fn outside(
+        &self,
+        template: &Template,
+        mark: &Mark,
+        is_emergency: bool,
+        to: &[u8],
+        out: &mut Buffer,
+    ) {
+        let callee: &[u8] = &self.uris[mark.id.serial as usize % self.uris.len()];
+        let values =
+            Values { uri: if is_emergency { SOS } else { callee }, to, ..Values::default() };
         self.fill(template, Branch::Invite, mark, values, out);
     }
 

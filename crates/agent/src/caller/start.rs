@@ -6,6 +6,7 @@ use tidegate_sip::Method;
 use tidegate_world::Timestamp;
 
 use super::call::{Action, Call, Intent};
+use super::redial::Person;
 use super::{BURST, Caller};
 
 /// The largest number of calls that wait for another call to end. Further calls do not begin.
@@ -44,6 +45,7 @@ impl Caller {
     /// Gives up all calls that are held back.
     pub(super) fn give_up_held_back(&mut self) {
         self.stats.expired += self.held_back.len() as u64;
+        self.stats.persons.cut_off += self.held_back.len() as u64;
         self.stats.waiting = 0;
         self.held_back.clear();
     }
@@ -60,14 +62,26 @@ impl Caller {
         intended >= self.stats.start + self.config.warm_up
     }
 
+    /// Offers the first call of a person.
     fn arrive(&mut self, now: Timestamp, intended: Timestamp) {
+        let share = self.config.emergency;
+        let is_emergency = share > 0.0 && self.emergency.unit() < share;
+        self.record_person(intended);
+        self.offer_call(now, intended, Person { first: intended, attempts: 1, is_emergency });
+    }
+
+    /// Offers a call that was to start at `intended`.
+    pub(super) fn offer_call(&mut self, now: Timestamp, intended: Timestamp, person: Person) {
         self.stats.offered += 1;
-        self.stats.last_intended = intended;
+        let is_counted = person.is_emergency && self.is_measured(intended);
+        self.stats.emergency.offered += u64::from(is_counted);
+        self.stats.last_intended = self.stats.last_intended.max(intended);
         let behind_warm_up = self.is_measured(intended);
         self.stats.measured.offered += u64::from(behind_warm_up);
         let intent = Intent {
             patience: self.config.patience.draw(&mut self.patience),
             hold: self.config.hold.draw(&mut self.hold),
+            person,
         };
         if !self.is_at_limit() && self.held_back.is_empty() {
             self.stats.lateness.record(now.since(intended));
@@ -75,6 +89,7 @@ impl Caller {
         }
         if self.held_back.len() == HELD_BACK_MAX {
             self.stats.not_begun += 1;
+            self.stats.persons.overflowed += 1;
             return;
         }
         self.held_back.push_back(DelayedCall { intended, intent });
@@ -85,6 +100,7 @@ impl Caller {
     fn start_call(&mut self, now: Timestamp, intended: Timestamp, intent: Intent) {
         if self.calls.is_full() {
             self.stats.not_begun += 1;
+            self.stats.persons.overflowed += 1;
             return;
         }
         self.stats.begun += 1;
@@ -92,7 +108,7 @@ impl Caller {
         let call = Call::new(intended, now, intent, &self.config.timing);
         let id = self.calls.insert(call.due(), call);
         self.stats.open = self.calls.len() as u64;
-        self.action(self.namer.mark(id), Action::Send(Method::Invite));
+        self.action(now, self.namer.mark(id), Action::Send(Method::Invite));
     }
 
     fn is_at_limit(&self) -> bool {

@@ -7,6 +7,8 @@ use std::time::Duration;
 use serde::Serialize;
 use tidegate_world::{Cause, Timestamp};
 
+use crate::caller::device::DeviceStats;
+use crate::caller::persons::{Emergency, Persons};
 use crate::delays::Delays;
 
 /// The reason why a started call did not complete.
@@ -198,6 +200,8 @@ pub struct CallerStats {
     pub offered_elsewhere: u64,
     /// Open calls.
     pub open: u64,
+    /// Open calls that are set up.
+    pub talking: u64,
     /// Calls answered with 2xx while the caller was waiting.
     pub set_up: u64,
     /// Calls set up within [`deadline`](crate::CallerConfig::deadline) of their intended time.
@@ -217,6 +221,12 @@ pub struct CallerStats {
     pub lateness: Delays,
     /// The calls after the warm-up.
     pub measured: Measured,
+    /// The people who call.
+    pub persons: Persons,
+    /// Their emergency calls.
+    pub emergency: Emergency,
+    /// The devices that register.
+    pub devices: DeviceStats,
     /// Messages that belong to none of our calls.
     pub unexpected: u64,
     /// Well-formed copies of messages that were already answered, and messages of ended calls.
@@ -291,6 +301,7 @@ impl CallerStats {
         self.held_back += other.held_back;
         self.offered_elsewhere += other.offered_elsewhere;
         self.open += other.open;
+        self.talking += other.talking;
         self.set_up += other.set_up;
         self.set_up_in_time += other.set_up_in_time;
         self.completed += other.completed;
@@ -303,6 +314,10 @@ impl CallerStats {
         self.set_up_delay.merge(&other.set_up_delay);
         self.lateness.merge(&other.lateness);
         self.measured.merge(&other.measured);
+        self.persons.merge(&other.persons);
+        self.emergency.offered += other.emergency.offered;
+        self.emergency.set_up_in_time += other.emergency.set_up_in_time;
+        self.devices.merge(&other.devices);
         self.unexpected += other.unexpected;
         self.late += other.late;
         self.malformed += other.malformed;

@@ -1,5 +1,7 @@
 //! Two agents in simulated time: no sockets, a constant delay, losses by seed.
 
+#![allow(dead_code, reason = "each test binary uses its own part")]
+
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
 use std::net::SocketAddr;

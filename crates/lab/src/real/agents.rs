@@ -33,6 +33,16 @@ pub struct Gauges {
     pub repeated: Counter,
     /// Open calls.
     pub open: Counter,
+    /// Open calls without an answer.
+    pub unanswered: Counter,
+    /// People whose first call has come.
+    pub came: Counter,
+    /// People who wait before they call again.
+    pub redialing: Counter,
+    /// REGISTERs sent.
+    pub registers: Counter,
+    /// Devices that are registered.
+    pub registered: Counter,
 }
 
 impl Gauges {
@@ -43,19 +53,28 @@ impl Gauges {
         self.refused.set(stats.failed.status.get(&503).copied().unwrap_or(0));
         self.repeated.set(stats.repeated.invite);
         self.open.set(stats.open);
+        self.unanswered.set(stats.open - stats.talking);
+        self.came.set(stats.persons.came);
+        self.redialing.set(stats.persons.waiting);
+        self.registers.set(stats.devices.attempts + stats.devices.repeated);
+        self.registered.set(stats.devices.registered);
     }
 }
 
 impl From<&Gauges> for CallersReading {
     fn from(gauges: &Gauges) -> Self {
-        let Gauges { offered, set_up, set_up_in_time, refused, repeated, open } = gauges;
         Self {
-            offered: offered.get(),
-            set_up: set_up.get(),
-            in_time: set_up_in_time.get(),
-            refused: refused.get(),
-            repeated: repeated.get(),
-            open: open.get(),
+            offered: gauges.offered.get(),
+            set_up: gauges.set_up.get(),
+            in_time: gauges.set_up_in_time.get(),
+            refused: gauges.refused.get(),
+            repeated: gauges.repeated.get(),
+            open: gauges.open.get(),
+            unanswered: gauges.unanswered.get(),
+            came: gauges.came.get(),
+            redialing: gauges.redialing.get(),
+            registers: gauges.registers.get(),
+            registered: gauges.registered.get(),
         }
     }
 }

@@ -5,6 +5,7 @@ use std::fs;
 use serde_json::Value;
 
 use super::points::Point;
+use crate::outage::Outage;
 
 /// The requests that must be handled up to the peak. 003 §VI.b: "while successfully handling more
 /// than 99.99% of all requests".
@@ -30,7 +31,7 @@ pub(super) enum Of {
 }
 
 /// Every measure.
-pub(super) static MEASURES: [Measure; 17] = [
+pub(super) static MEASURES: [Measure; 25] = [
     // Calls that count as goodput, as a part of the capacity.
     one("goodput", |point| point.outcome.goodput_cps() / point.run.capacity_cps()),
     // Calls set up a second.
@@ -65,6 +66,25 @@ pub(super) static MEASURES: [Measure; 17] = [
     }),
     // The number of open transactions that 99.9 % of new ones did not exceed at their server.
     one("met_by_999", |point| met_by(&point.outcome.occupancy, 0.999)),
+    // People who were answered, as a part of those who came.
+    one("persons_served", |point| point.outcome.served_part()),
+    // Calls that were not their person's first attempt, as a part of all.
+    one("redial_part", |point| part(point.outcome.redials() as f64, point.outcome.offered as f64)),
+    // Calls set up in time per person who came, in the last 30 s.
+    one("goodput_end", |point| outage(point, |outage| outage.goodput_end)),
+    // Work that waits at the end of the trigger, in seconds of the capacity.
+    one("backlog_s", |point| outage(point, |outage| outage.backlog_s)),
+    // Seconds from the end of the trigger until goodput is good, and the limit for it; if it is not,
+    // the rest of the run.
+    one("recovered_s", |point| {
+        let end = point.run.warm_up + point.run.measured;
+        outage(point, |o| o.recovered_s.unwrap_or(end.as_secs_f64() - o.trigger_ended_s))
+    }),
+    one("recovery_limit_s", |point| outage(point, Outage::limit_s)),
+    // Devices that are registered at the end, as a part of all.
+    one("registered_end", |point| outage(point, |o| o.registered_end.unwrap_or(1.0))),
+    // Emergency calls set up in time, as a part of those offered.
+    one("emergency_served", |point| outage(point, Outage::emergency_part)),
     // The highest rate, in calls/s and as a part of the capacity, up to which requests are handled.
     Measure { name: "peak_cps", of: Of::All(|points| peak(points) * capacity(points)) },
     Measure { name: "peak", of: Of::All(peak) },
@@ -85,6 +105,11 @@ fn mean_ms(point: &Point, delays: &str) -> f64 {
         count += number("count");
     }
     if count > 0.0 { sum_us / count / 1e3 } else { f64::INFINITY }
+}
+
+/// Returns this figure of an outage; no number if the run has none.
+fn outage(point: &Point, figure: impl Fn(&Outage) -> f64) -> f64 {
+    point.outcome.outage.as_ref().map_or(f64::NAN, figure)
 }
 
 /// Returns this count of all callers.
@@ -240,6 +265,44 @@ mod tests {
             measured("delay_ms", &super::tests::points(Path::new("/"), none)),
             f64::INFINITY
         );
+    }
+
+    #[test]
+    fn an_outage_has_its_figures() {
+        let outage = Outage {
+            trigger_ended_s: 3.0,
+            backlog_s: 10.0,
+            recovered_s: None,
+            goodput_end: 0.25,
+            registered_end: Some(0.5),
+            emergency: 8,
+            emergency_in_time: 6,
+            ..Outage::default()
+        };
+        let outcome = |_| Outcome {
+            offered: 40,
+            persons: 30,
+            persons_served: 15,
+            outage: Some(outage.clone()),
+            ..Outcome::default()
+        };
+        let points = points(Path::new("/"), outcome);
+        for (name, expected) in [
+            ("persons_served", 0.5),
+            ("redial_part", 0.25),
+            ("goodput_end", 0.25),
+            ("backlog_s", 10.0),
+            // 4 s of warm-up, 8 s measured.
+            ("recovered_s", 9.0),
+            ("recovery_limit_s", 11.0),
+            ("registered_end", 0.5),
+            ("emergency_served", 0.75),
+        ] {
+            let value = measured(name, &points);
+            assert!((value - expected).abs() < 1e-9, "{name}: {value}");
+        }
+        let none = super::tests::points(Path::new("/"), |_| Outcome::default());
+        assert!(measured("goodput_end", &none).is_nan());
     }
 
     #[test]

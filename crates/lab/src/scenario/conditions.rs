@@ -3,7 +3,7 @@
 use std::fmt;
 use std::sync::Arc;
 
-use tidegate_agent::{Process, Profile};
+use tidegate_agent::{DevicesConfig, Process, Profile, Redial};
 use tidegate_server::config::Emulate;
 use tidegate_server::config::schema::{
     Absent, Documented, Knob, List, Real, Report, Section, Shape, Whole,
@@ -50,6 +50,12 @@ pub struct Conditions {
     pub sources: u32,
     /// The fraction of the calls that comes from one more address, the trunk.
     pub trunk: f64,
+    /// Behaviour of people whose call has failed; `None`: they do not call again.
+    pub redial: Option<Redial>,
+    /// The share of people who call an emergency service.
+    pub emergency: f64,
+    /// The devices before all servers together.
+    pub devices: Option<DevicesConfig>,
     /// T1 of RFC 3261, in ms.
     pub t1_ms: f64,
     /// Number of answerers.

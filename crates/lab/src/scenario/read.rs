@@ -3,6 +3,7 @@
 mod disturbance;
 mod farm;
 mod network;
+mod people;
 mod pool;
 mod servers;
 mod workload;
@@ -118,6 +119,9 @@ fn read(document: &Document<'_>, folder: &Path, report: &mut Report) -> Option<S
         failover: workload.failover,
         sources: workload.sources,
         trunk: workload.trunk,
+        redial: workload.redial,
+        emergency: workload.emergency,
+        devices: workload.devices,
         trying: workload.trying,
         patience_s: 0.0,
         deadline_ms: 0.0,

@@ -3,6 +3,7 @@
 mod disturbance;
 mod farm;
 mod network;
+mod people;
 mod pool;
 mod servers;
 mod workload;
@@ -18,6 +19,10 @@ pub(super) use farm::{FARM, NODES, PAUSE_EVERY_S, PAUSE_MS, SPEEDS};
 pub(super) use network::{
     AT_S, BANDWIDTH_MBPS, DELAY_MS, DUPLICATE, FAILS, FAULT, FOR_S, FROM, JITTER_MS, KIND, Kind,
     LINK, LOSS, OF_NODE, QUEUE_BYTES, REORDER, SILENT, TO as LINK_TO,
+};
+pub(super) use people::{
+    ATTEMPTS_MAX, COUNT, DEVICES, EMERGENCY, JITTER, LOST, LOST_AT_S, LOST_WITHIN_S, OBEYS,
+    PROBABILITY, REDIAL, REFRESH_S, RETRY_MAX_S, RETRY_S, WAIT, WAIT_S, WAITING_MAX,
 };
 pub(super) use pool::{CALLS_MAX, CPS_MAX, POLICY, POOL};
 pub(super) use servers::{
@@ -195,6 +200,10 @@ pub fn reference() -> String {
     let mut out = HEAD.to_owned();
     for table in ROOT.tables.iter().filter(|table| !std::ptr::eq(**table, &EMULATE)) {
         describe(table, &mut out);
+        if std::ptr::eq(*table, &WORKLOAD) {
+            describe(&REDIAL, &mut out);
+            describe(&DEVICES, &mut out);
+        }
         if std::ptr::eq(*table, &VARIANT) {
             describe(&POOL, &mut out);
         }

@@ -1,7 +1,8 @@
 use std::fs;
 use std::path::Path;
+use std::time::Duration;
 
-use tidegate_agent::Process;
+use tidegate_agent::{BackOff, Process, RegistrationLoss, Span};
 use tidegate_proxy::{Class, Mode};
 use tidegate_sim::Silence;
 
@@ -272,4 +273,45 @@ fn a_trace_says_the_load_itself() {
     let profile = text.replace("[server]", "profile = \"instant:3\"\n[server]");
     let said = parse(&profile).expect_err("both say when").to_string();
     assert!(said.contains("a trace has no profile"), "{said}");
+}
+
+const PEOPLE: &str = "title = \"t\"\n[workload]\nemergency = 0.01\n\
+    [workload.redial]\nattempts_max = 5\nwait_s = 20\nwait = \"lognormal:1\"\n\
+    [workload.devices]\ncount = 500\nlost_at_s = 60\nlost = 0.5\nlost_within_s = 2\n\
+    [emulate]\nserve_us = 1000\n[[variant]]\n";
+
+#[test]
+fn a_workload_has_people_who_redial_and_devices_that_register() {
+    let Conditions { redial, devices, emergency, .. } = parse(PEOPLE).unwrap().conditions;
+    let (redial, devices) = (redial.unwrap(), devices.unwrap());
+    let s = Duration::from_secs;
+    assert_eq!((redial.attempts_max, redial.probability, redial.waiting_max), (5, 0.8, 100_000));
+    assert_eq!(redial.wait, Span::LogNormal { mean: s(20), sigma: 1.0 });
+    assert_eq!((devices.count, devices.refresh, devices.obeys_retry_after), (500, s(1800), true));
+    // The defaults of RFC 5626 §4.5.
+    assert_eq!(devices.back_off, BackOff { base: s(30), max: s(1800), jitter: 0.5 });
+    assert_eq!(devices.loss, Some(RegistrationLoss { at: s(60), share: 0.5, within: s(2) }));
+    assert_eq!(emergency, 0.01);
+    let none = parse(RIGHT).unwrap().conditions;
+    assert_eq!((none.redial, none.devices, none.emergency), (None, None, 0.0));
+    // What they do is part of the name of a run.
+    let id = |text: &str| runs(&parse(text).unwrap(), Kind::Sim)[0].id("p");
+    for (from, to) in [("wait_s = 20", "wait_s = 21"), ("lost = 0.5", "lost = 0.6")] {
+        assert_ne!(id(PEOPLE), id(&PEOPLE.replace(from, to)), "{to}");
+    }
+}
+
+#[test]
+fn errors_in_people_and_devices_are_shown() {
+    for (from, to, expected) in [
+        ("attempts_max = 5", "attempts_max = 0", "`attempts_max` is out of bounds"),
+        ("attempts_max = 5", "attempt_max = 5", "did you mean `attempts_max`?"),
+        ("lognormal:1", "normal:1", "no such distribution"),
+        ("count = 500\n", "", "lacks `count`"),
+        ("lost_at_s = 60\n", "", "no registration is lost"),
+        ("emergency = 0.01", "emergency = 2", "`emergency` is out of bounds"),
+    ] {
+        let said = refusal(&PEOPLE.replace(from, to));
+        assert!(said.contains(expected), "{expected} is not said:\n{said}");
+    }
 }

@@ -1,10 +1,14 @@
-//! Holding times of a workload's calls, and the definition of their set-up.
+//! Durations that people determine, and the definition of a call's set-up.
 
 use std::fmt;
 
-use serde::Serialize;
+use std::time::Duration;
 
-/// The distribution of holding times.
+use serde::Serialize;
+use tidegate_agent::Span;
+use tidegate_server::config::schema::Wrong;
+
+/// The distribution of holding times, and of the waits before a redial.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Hold {
@@ -14,6 +18,30 @@ pub enum Hold {
     Exponential,
     /// Log-normally, with this standard deviation of the logarithm.
     Lognormal(f64),
+}
+
+impl Hold {
+    /// Reads the syntax of a scenario.
+    pub(super) fn parse(text: &str) -> Result<Self, Wrong> {
+        match text.split_once(':') {
+            None if text == "fixed" => Ok(Self::Fixed),
+            None if text == "exp" => Ok(Self::Exponential),
+            Some(("lognormal", sigma)) => match sigma.parse::<f64>() {
+                Ok(sigma) if (0.0..=5.0).contains(&sigma) => Ok(Self::Lognormal(sigma)),
+                _ => Err("SIGMA is a number from 0 to 5".into()),
+            },
+            _ => Err("no such distribution".into()),
+        }
+    }
+
+    /// Returns the distribution with this mean.
+    pub fn span(self, mean: Duration) -> Span {
+        match self {
+            Self::Fixed => Span::Fixed(mean),
+            Self::Exponential => Span::Exponential(mean),
+            Self::Lognormal(sigma) => Span::LogNormal { mean, sigma },
+        }
+    }
 }
 
 impl fmt::Display for Hold {

@@ -3,10 +3,9 @@
 use std::net::SocketAddr;
 use std::time::Duration;
 
-use tidegate_agent::{AnswererConfig, CallerConfig, Load, Span, Timing};
+use tidegate_agent::{AnswererConfig, CallerConfig, DevicesConfig, Load, Timing};
 
 use crate::run_spec::RunSpec;
-use crate::scenario::Hold;
 
 /// The callee: a name, so that no server considers it a foreign address.
 const CALLED: &str = "sip:service@example.com";
@@ -74,11 +73,7 @@ pub(super) fn caller(
         uri: CALLED.to_owned(),
         callees: callees(run),
         load: load(run, share),
-        hold: match conditions.hold {
-            Hold::Fixed => Span::Fixed(hold),
-            Hold::Exponential => Span::Exponential(hold),
-            Hold::Lognormal(sigma) => Span::LogNormal { mean: hold, sigma },
-        },
+        hold: conditions.hold.span(hold),
         patience: Duration::from_secs_f64(conditions.patience_s).into(),
         deadline: deadline(run),
         warm_up: run.warm_up,
@@ -86,6 +81,12 @@ pub(super) fn caller(
         retransmissions: conditions.retransmissions,
         open_max: conditions.open_max,
         open_limit: conditions.open_limit,
+        redial: conditions.redial,
+        emergency: conditions.emergency,
+        devices: conditions.devices.map(|devices| DevicesConfig {
+            count: (f64::from(devices.count) * share).round() as u32,
+            ..devices
+        }),
         alternates: alternates.filter(|_| conditions.failover).collect(),
         ..CallerConfig::new(local, target)
     }

@@ -5,8 +5,8 @@ use std::time::Duration;
 use serde_json::Value;
 use tidegate_agent::{AnswererStats, CallerStats, Delays, Measured};
 
-use super::agents;
 use super::possible::possible_cps;
+use super::{agents, outage};
 use crate::outcome::{CallersOutcome, Outcome, Quantiles};
 use crate::recovery::{Steady, overload_begins, overload_ends, recovery};
 use crate::run_spec::RunSpec;
@@ -56,6 +56,9 @@ pub(super) fn outcome(
         bye_delay: quantiles(&measured.bye_delay),
         recovery_s: recovered_after_s(run, timeline),
         settled_s: settled_after_s(run, timeline),
+        persons: all.persons.measured_came,
+        persons_served: all.persons.measured_served,
+        outage: outage::outage(run, timeline, &all),
         callers: topology.entries().zip(callers).map(crowd).collect(),
         answerers: value(answerers),
         ..Outcome::default()
@@ -82,6 +85,11 @@ pub(super) fn reading(stats: &CallerStats) -> CallersReading {
         refused: stats.failed.status.get(&503).copied().unwrap_or(0),
         repeated: stats.repeated.invite,
         open: stats.open,
+        unanswered: stats.open - stats.talking,
+        came: stats.persons.came,
+        redialing: stats.persons.waiting,
+        registers: stats.devices.attempts + stats.devices.repeated,
+        registered: stats.devices.registered,
     }
 }
 

@@ -2,13 +2,14 @@
 
 use std::path::Path;
 
-use tidegate_agent::{Process, Profile, Trace};
+use tidegate_agent::{DevicesConfig, Process, Profile, Redial, Trace};
 use tidegate_server::config::schema::{Report, Section, quoted};
 use toml::Spanned;
 
+use super::people;
 use crate::scenario::tables::{
-    ARRIVALS, Arrivals, FAILOVER, GOODPUT, HOLD, OPEN_LIMIT, OPEN_MAX, PROFILE, RETRANSMISSIONS,
-    SOURCES, TRUNK, TRYING,
+    ARRIVALS, Arrivals, EMERGENCY, FAILOVER, GOODPUT, HOLD, OPEN_LIMIT, OPEN_MAX, PROFILE,
+    RETRANSMISSIONS, SOURCES, TRUNK, TRYING,
 };
 use crate::scenario::{Goodput, Hold};
 
@@ -28,6 +29,9 @@ pub(super) struct Workload {
     pub goodput: Goodput,
     pub sources: u32,
     pub trunk: f64,
+    pub redial: Option<Redial>,
+    pub emergency: f64,
+    pub devices: Option<DevicesConfig>,
 }
 
 /// Reads the workload; its files are beside the scenario in `folder`.
@@ -47,6 +51,9 @@ pub(super) fn read(
     let goodput = section.value(&GOODPUT, report).map(Spanned::into_inner);
     let sources = section.value(&SOURCES, report).map(Spanned::into_inner);
     let trunk = section.value(&TRUNK, report).map(Spanned::into_inner);
+    let emergency = section.value(&EMERGENCY, report).map(Spanned::into_inner);
+    let redial = people::redial(section, report);
+    let devices = people::devices(section, report);
     let (arrivals, profile) = (arrivals?, profile?);
     if matches!(arrivals.get_ref(), Process::Trace(_)) && *profile.get_ref() != Profile::Constant {
         report.clash(
@@ -69,6 +76,9 @@ pub(super) fn read(
         goodput: goodput?,
         sources: u32::try_from(sources?).ok()?,
         trunk: trunk?,
+        redial: redial?,
+        emergency: emergency?,
+        devices: devices?,
     })
 }
 

@@ -8,6 +8,7 @@ use tidegate_server::config::schema::{
     Absent, Choice, Flag, Knob, Real, Table, Text, Whole, Wrong,
 };
 
+use super::{DEVICES, EMERGENCY, REDIAL};
 use crate::scenario::{Goodput, Hold};
 
 pub(in crate::scenario) static WORKLOAD: Table = Table {
@@ -29,6 +30,7 @@ pub(in crate::scenario) static WORKLOAD: Table = Table {
             &FAILOVER,
             &SOURCES,
             &TRUNK,
+            &EMERGENCY,
             &T1_MS,
             &ANSWERERS,
             &TRYING,
@@ -36,7 +38,7 @@ pub(in crate::scenario) static WORKLOAD: Table = Table {
             &GOODPUT,
         ]
     },
-    tables: &[],
+    tables: &[&REDIAL, &DEVICES],
     has_free_keys: false,
 };
 
@@ -103,7 +105,7 @@ pub(in crate::scenario) static HOLD_S: Knob<Real> = Knob {
 
 pub(in crate::scenario) static HOLD: Knob<Text<Hold>> = Knob {
     name: "hold",
-    shape: Text::new("`\"fixed\"`, `\"exp\"` or `\"lognormal:SIGMA\"`", hold),
+    shape: Text::new("`\"fixed\"`, `\"exp\"` or `\"lognormal:SIGMA\"`", Hold::parse),
     absent: Absent::Default("\"fixed\""),
     doc: "The distribution of the duration: always `hold_s`, or with that mean, exponential or \
           log-normal, with this standard deviation of the natural logarithm, from 0 to 5.",
@@ -213,18 +215,6 @@ fn arrivals(text: &str) -> Result<Arrivals, Wrong> {
         Some(("trace", file)) if !file.is_empty() => Arrivals::TraceFile(file.into()),
         _ => return Err("no such process".into()),
     })
-}
-
-fn hold(text: &str) -> Result<Hold, Wrong> {
-    match text.split_once(':') {
-        None if text == "fixed" => Ok(Hold::Fixed),
-        None if text == "exp" => Ok(Hold::Exponential),
-        Some(("lognormal", sigma)) => match sigma.parse::<f64>() {
-            Ok(sigma) if (0.0..=5.0).contains(&sigma) => Ok(Hold::Lognormal(sigma)),
-            _ => Err("SIGMA is a number from 0 to 5".into()),
-        },
-        _ => Err("no such distribution".into()),
-    }
 }
 
 fn profile(text: &str) -> Result<Profile, Wrong> {

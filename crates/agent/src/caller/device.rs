@@ -1,0 +1,139 @@
+//! Devices that keep a registration: their configuration and counts.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use serde::Serialize;
+
+use crate::delays::Delays;
+
+/// A population of devices, all behind the caller's address. At the start each has a registration.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct DevicesConfig {
+    /// Number of devices, up to [`COUNT_MAX`](Self::COUNT_MAX).
+    pub count: u32,
+    /// Time from a registration until the device refreshes it. At the start the times of the
+    /// devices are spread evenly, so that `count / refresh` devices register a second.
+    pub refresh: Duration,
+    /// Wait after a failed registration.
+    pub back_off: BackOff,
+    /// Whether a device waits at least as long as the Retry-After of a rejection says.
+    pub obeys_retry_after: bool,
+    /// An event at which devices lose their registrations.
+    pub loss: Option<RegistrationLoss>,
+}
+
+/// The wait of a device after a failed registration.
+///
+/// RFC 5626 §4.5: "W = min( max-time, (base-time * (2 ^ consecutive-failures)))", and "the retry
+/// delay time is computed by selecting a uniform random time between 50 and 100% of the upper-bound
+/// wait time": a base of 30 s, a maximum of 1800 s and a jitter of 0.5. Devices that follow another
+/// rule have other numbers here; base and maximum alike are a constant wait.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct BackOff {
+    /// Half the longest wait after the first failure.
+    pub base: Duration,
+    /// The longest wait.
+    pub max: Duration,
+    /// The random share of a wait, 0..1: a wait lies between `1 - jitter` and 1 of its upper bound.
+    pub jitter: f64,
+}
+
+/// An event at which devices lose their registrations and register again: an avalanche.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct RegistrationLoss {
+    /// Time after the start.
+    pub at: Duration,
+    /// The share of devices that lose their registration, 0..1.
+    pub share: f64,
+    /// Time within which they send their first REGISTER, spread uniformly; zero: all at once.
+    pub within: Duration,
+}
+
+impl DevicesConfig {
+    /// The most devices of one caller.
+    pub const COUNT_MAX: u32 = 1_000_000;
+
+    pub(super) fn is_valid(&self) -> bool {
+        let is_share = |share: f64| (0.0..=1.0).contains(&share);
+        self.count <= Self::COUNT_MAX
+            && !self.refresh.is_zero()
+            && !self.back_off.base.is_zero()
+            && !self.back_off.max.is_zero()
+            && is_share(self.back_off.jitter)
+            && self.loss.is_none_or(|loss| is_share(loss.share))
+    }
+}
+
+impl BackOff {
+    /// Returns the wait after this number of consecutive failures; `unit` is a random number from 0
+    /// to 1.
+    pub(super) fn wait(&self, failures: u32, unit: f64) -> Duration {
+        let doubled = 2u32.checked_pow(failures).and_then(|factor| self.base.checked_mul(factor));
+        let bound = doubled.map_or(self.max, |wait| wait.min(self.max));
+        bound.mul_f64(1.0 - self.jitter * unit)
+    }
+}
+
+/// Counts of devices. Always: `attempts = accepted + timeouts + open` and the sum of `rejected`.
+#[derive(Clone, Debug, Default, Serialize)]
+pub struct DeviceStats {
+    /// Devices.
+    pub devices: u64,
+    /// Devices whose last attempt succeeded and that have not lost their registration since.
+    pub registered: u64,
+    /// Registrations lost by the event.
+    pub lost: u64,
+    /// REGISTERs first sent.
+    pub attempts: u64,
+    /// REGISTERs retransmitted, by timer E.
+    pub repeated: u64,
+    /// Attempts answered with 2xx.
+    pub accepted: u64,
+    /// Attempts rejected, by status.
+    pub rejected: BTreeMap<u16, u64>,
+    /// Attempts without a final response in 64·T1 (timer F).
+    pub timeouts: u64,
+    /// Attempts without an outcome yet.
+    pub open: u64,
+    /// Responses to earlier attempts.
+    pub late: u64,
+    /// Time from the loss of a registration until the next.
+    pub delay: Delays,
+}
+
+impl DeviceStats {
+    pub(super) fn merge(&mut self, other: &Self) {
+        self.devices += other.devices;
+        self.registered += other.registered;
+        self.lost += other.lost;
+        self.attempts += other.attempts;
+        self.repeated += other.repeated;
+        self.accepted += other.accepted;
+        for (&status, count) in &other.rejected {
+            *self.rejected.entry(status).or_default() += count;
+        }
+        self.timeouts += other.timeouts;
+        self.open += other.open;
+        self.late += other.late;
+        self.delay.merge(&other.delay);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    // RFC 5626 Appendix A, all flows unusable: "1 30-60 s", "2 1-2 min", "3 2-4 min", "6 15-30 min".
+    #[test]
+    fn waits_are_those_of_rfc_5626() {
+        let s = Duration::from_secs;
+        let back_off = BackOff { base: s(30), max: s(1800), jitter: 0.5 };
+        for (failures, longest) in [(1, 60), (2, 120), (3, 240), (6, 1800), (40, 1800)] {
+            assert_eq!(back_off.wait(failures, 0.0), s(longest), "{failures}");
+            assert_eq!(back_off.wait(failures, 1.0), s(longest / 2), "{failures}");
+        }
+        let constant = BackOff { base: s(5), max: s(5), jitter: 0.0 };
+        assert_eq!([1, 9].map(|failures| constant.wait(failures, 0.7)), [s(5); 2]);
+    }
+}

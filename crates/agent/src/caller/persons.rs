@@ -1,0 +1,88 @@
+//! The counts of people: each wants one call, and may need several attempts.
+
+use serde::Serialize;
+use tidegate_world::Timestamp;
+
+use super::Caller;
+use super::redial::Person;
+use crate::delays::Delays;
+
+/// Counts of people. Always: `came = served + gave_up + cut_off + overflowed + waiting` and those
+/// who have a call open or held back.
+#[derive(Clone, Debug, Default, Serialize)]
+pub struct Persons {
+    /// People whose first call has come: first attempts.
+    pub came: u64,
+    /// People who were answered, at any attempt.
+    pub served: u64,
+    /// People who called no more after their call had failed.
+    pub gave_up: u64,
+    /// People who would have called again after the end of the load.
+    pub cut_off: u64,
+    /// People whose call could not begin, or who could not wait, because the caller had no room
+    /// ([`open_max`](crate::CallerConfig::open_max),
+    /// [`waiting_max`](crate::Redial::waiting_max)).
+    pub overflowed: u64,
+    /// People who wait before they call again.
+    pub waiting: u64,
+    /// Calls that were not their person's first attempt; they count as offered calls too.
+    pub redials: u64,
+    /// Delay from the intended time of a person's first call to the answer.
+    pub delay: Delays,
+    /// People whose first call came after the warm-up.
+    pub measured_came: u64,
+    /// The part of these people who were answered.
+    pub measured_served: u64,
+}
+
+/// Counts of the emergency calls after the warm-up, each attempt a call.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+pub struct Emergency {
+    /// Calls whose intended time has come.
+    pub offered: u64,
+    /// Calls set up within [`deadline`](crate::CallerConfig::deadline).
+    pub set_up_in_time: u64,
+}
+
+impl Persons {
+    pub(super) fn merge(&mut self, other: &Self) {
+        self.came += other.came;
+        self.served += other.served;
+        self.gave_up += other.gave_up;
+        self.cut_off += other.cut_off;
+        self.overflowed += other.overflowed;
+        self.waiting += other.waiting;
+        self.redials += other.redials;
+        self.delay.merge(&other.delay);
+        self.measured_came += other.measured_came;
+        self.measured_served += other.measured_served;
+    }
+}
+
+impl Caller {
+    /// Counts a person who comes.
+    pub(super) fn record_person(&mut self, intended: Timestamp) {
+        let is_measured = self.is_measured(intended);
+        self.stats.persons.came += 1;
+        self.stats.persons.measured_came += u64::from(is_measured);
+    }
+
+    /// Counts a person whose call, which was to start at `intended`, was answered.
+    pub(super) fn record_served(
+        &mut self,
+        answered: Timestamp,
+        intended: Timestamp,
+        person: Person,
+    ) {
+        let is_measured = self.is_measured(person.first);
+        let in_time = answered.since(intended) <= self.config.deadline;
+        if person.is_emergency && in_time && self.is_measured(intended) {
+            self.stats.emergency.set_up_in_time += 1;
+        }
+        self.stats.talking += 1;
+        let persons = &mut self.stats.persons;
+        persons.served += 1;
+        persons.measured_served += u64::from(is_measured);
+        persons.delay.record(answered.since(person.first));
+    }
+}

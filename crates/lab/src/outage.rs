@@ -1,0 +1,46 @@
+//! The course of an outage: what waits when its trigger ends, and how long the servers then need.
+
+use serde::{Deserialize, Serialize};
+
+/// Figures of an outage, over the whole run unless they say otherwise.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct Outage {
+    /// Time at which the trigger ended, in seconds after the start of the load.
+    pub trigger_ended_s: f64,
+    /// Work that waited then, in seconds of the capacity: people who wait for an answer or to call
+    /// again, and devices without a registration.
+    pub backlog_s: f64,
+    /// Seconds from the end of the trigger until each later 5 s were good: calls set up in time are
+    /// at least 95 % of the people who come, or of the capacity. `None` if the end of the run was
+    /// not good.
+    pub recovered_s: Option<f64>,
+    /// Seconds from the end of the trigger until at least 99 % of the devices stayed registered;
+    /// `None` without devices, or if that did not happen.
+    pub registered_s: Option<f64>,
+    /// Calls set up in time per person who came, in the last 30 s of the load.
+    pub goodput_end: f64,
+    /// The share of devices that are registered at the end.
+    pub registered_end: Option<f64>,
+    /// Emergency calls offered after the warm-up.
+    pub emergency: u64,
+    /// Emergency calls set up in time.
+    pub emergency_in_time: u64,
+}
+
+impl Outage {
+    /// Returns the part of the emergency calls that were set up in time; 1 if there were none.
+    pub fn emergency_part(&self) -> f64 {
+        if self.emergency == 0 {
+            1.0
+        } else {
+            self.emergency_in_time as f64 / self.emergency as f64
+        }
+    }
+
+    /// Returns the time in which goodput should return: 1.1 times the backlog. The calls that come
+    /// meanwhile take their part of the capacity, so a backlog cannot be served that fast beside
+    /// them; but nobody has to wait for it.
+    pub fn limit_s(&self) -> f64 {
+        1.1 * self.backlog_s
+    }
+}

@@ -1,0 +1,159 @@
+//! `[workload.redial]` and `[workload.devices]`: people who call again, and devices that register.
+
+use tidegate_server::config::schema::{Absent, Flag, Knob, Real, Table, Text, Whole};
+
+use crate::scenario::Hold;
+
+pub(in crate::scenario) static EMERGENCY: Knob<Real> = Knob {
+    name: "emergency",
+    shape: Real(0.0..=1.0),
+    absent: Absent::Default("0"),
+    doc: "The share of people who call `urn:service:sos` (RFC 5031). A server gives these calls \
+          priority only if its `overload.priority` trusts the callers: `from = [\"10.0.0.0/8\"]` in \
+          simulated time, `[\"127.0.0.0/8\"]` on real sockets.",
+};
+
+pub(in crate::scenario) static REDIAL: Table = Table {
+    header: "[workload.redial]",
+    name: "redial",
+    count: 0..=1,
+    doc: "People call again after their call was rejected, timed out or was not answered in \
+          time. `load` is the rate of people, that is, of first attempts; redials come on top, and \
+          results count them as offered calls. Nobody calls again after the end of the load. \
+          Without this table nobody calls again.",
+    knobs: || vec![&ATTEMPTS_MAX, &PROBABILITY, &WAIT_S, &WAIT, &WAITING_MAX],
+    tables: &[],
+    has_free_keys: false,
+};
+
+pub(in crate::scenario) static ATTEMPTS_MAX: Knob<Whole> = Knob {
+    name: "attempts_max",
+    shape: Whole(1..=100),
+    absent: Absent::Default("3"),
+    doc: "Maximum number of calls of one person, including the first. In T-Mobile's outage of June \
+          2020 congestion \"likely required many of its subscribers to make 2-3 call attempts \
+          before successfully connecting\" (FCC, PS Docket 20-183, report of October 2020).",
+};
+
+pub(in crate::scenario) static PROBABILITY: Knob<Real> = Knob {
+    name: "probability",
+    shape: Real(0.0..=1.0),
+    absent: Absent::Default("0.8"),
+    doc: "Probability with which a person calls again after each failure but the last. The default \
+          is an assumption.",
+};
+
+pub(in crate::scenario) static WAIT_S: Knob<Real> = Knob {
+    name: "wait_s",
+    shape: Real(0.001..=3600.0),
+    absent: Absent::Default("10"),
+    doc: "Seconds from the failure to the next call. The default is an assumption.",
+};
+
+pub(in crate::scenario) static WAIT: Knob<Text<Hold>> = Knob {
+    name: "wait",
+    shape: Text::new("`\"fixed\"`, `\"exp\"` or `\"lognormal:SIGMA\"`", Hold::parse),
+    absent: Absent::Default("\"exp\""),
+    doc: "The distribution of this time, as for `hold`. The default is an assumption.",
+};
+
+pub(in crate::scenario) static WAITING_MAX: Knob<Whole> = Knob {
+    name: "waiting_max",
+    shape: Whole(1..=1_000_000),
+    absent: Absent::Default("100_000"),
+    doc: "Maximum number of people who wait before one server. Others do not call again and are \
+          counted as `overflowed` in `result.json`.",
+};
+
+pub(in crate::scenario) static DEVICES: Table = Table {
+    header: "[workload.devices]",
+    name: "devices",
+    count: 0..=1,
+    doc: "Devices keep a registration through the servers: they refresh it, and register again \
+          after a failure or a loss. Their REGISTERs come on top of `load`, and the answerers \
+          answer them with 200. At the start all devices are registered.",
+    knobs: || {
+        vec![
+            &COUNT,
+            &REFRESH_S,
+            &RETRY_S,
+            &RETRY_MAX_S,
+            &JITTER,
+            &OBEYS,
+            &LOST_AT_S,
+            &LOST,
+            &LOST_WITHIN_S,
+        ]
+    },
+    tables: &[],
+    has_free_keys: false,
+};
+
+pub(in crate::scenario) static COUNT: Knob<Whole> = Knob {
+    name: "count",
+    shape: Whole(1..=1_000_000),
+    absent: Absent::Required,
+    doc: "Number of devices before all servers together, divided like the calls.",
+};
+
+pub(in crate::scenario) static REFRESH_S: Knob<Real> = Knob {
+    name: "refresh_s",
+    shape: Real(0.1..=86_400.0),
+    absent: Absent::Default("1800"),
+    doc: "Seconds from a registration to its refresh. `count / refresh_s` devices register a \
+          second while nothing is wrong.",
+};
+
+pub(in crate::scenario) static RETRY_S: Knob<Real> = Knob {
+    name: "retry_s",
+    shape: Real(0.001..=3600.0),
+    absent: Absent::Default("30"),
+    doc: "The base time of the wait after a failed registration: after N failures in a row the \
+          longest wait is `retry_s` times 2 to the power of N, and at most `retry_max_s` (RFC 5626 \
+          §4.5).",
+};
+
+pub(in crate::scenario) static RETRY_MAX_S: Knob<Real> = Knob {
+    name: "retry_max_s",
+    shape: Real(0.001..=86_400.0),
+    absent: Absent::Default("1800"),
+    doc: "The longest wait (RFC 5626 §4.5). If it is not above twice `retry_s`, the wait does not \
+          grow.",
+};
+
+pub(in crate::scenario) static JITTER: Knob<Real> = Knob {
+    name: "jitter",
+    shape: Real(0.0..=1.0),
+    absent: Absent::Default("0.5"),
+    doc: "The random share of a wait: RFC 5626 §4.5 has \"between 50 and 100% of the upper-bound \
+          wait time\".",
+};
+
+pub(in crate::scenario) static OBEYS: Knob<Flag> = Knob {
+    name: "obeys_retry_after",
+    shape: Flag,
+    absent: Absent::Default("true"),
+    doc: "Whether a device waits at least as long as the Retry-After of a rejection says.",
+};
+
+pub(in crate::scenario) static LOST_AT_S: Knob<Real> = Knob {
+    name: "lost_at_s",
+    shape: Real(0.0..=90_000.0),
+    absent: Absent::Means("no loss"),
+    doc: "Seconds after the start of the warm-up at which devices lose their registrations.",
+};
+
+pub(in crate::scenario) static LOST: Knob<Real> = Knob {
+    name: "lost",
+    shape: Real(0.0..=1.0),
+    absent: Absent::Default("1"),
+    doc: "The share of devices that lose theirs.",
+};
+
+pub(in crate::scenario) static LOST_WITHIN_S: Knob<Real> = Knob {
+    name: "lost_within_s",
+    shape: Real(0.0..=86_400.0),
+    absent: Absent::Default("0"),
+    doc: "Seconds within which these devices send their first REGISTER, spread uniformly; 0: all \
+          at once.",
+};

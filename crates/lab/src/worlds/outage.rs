@@ -1,0 +1,211 @@
+//! Calculates the course of an outage from the counts of a run.
+
+use std::time::Duration;
+
+use tidegate_agent::CallerStats;
+use tidegate_proxy::Class;
+
+use super::agents;
+use crate::cost::{self, Capacity};
+use crate::outage::Outage;
+use crate::recovery::{overload_begins, overload_ends};
+use crate::run_spec::RunSpec;
+use crate::timeline::{CallersReading, Timeline};
+
+/// Time over which goodput is averaged.
+const WINDOW: Duration = Duration::from_secs(5);
+
+/// The goodput that counts as recovered, as a part of the people who come, or of the capacity.
+const ENOUGH: f64 = 0.95;
+
+/// The share of devices that must be registered again.
+const REGISTERED: f64 = 0.99;
+
+/// Time at the end of a run that shows whether it is still collapsed.
+const LAST: Duration = Duration::from_secs(30);
+
+/// Returns the outage of `run`; `None` if neither people redial nor devices register, or nothing is
+/// wrong in it, or the trigger lasts to the end.
+pub(super) fn outage(run: &RunSpec, timeline: &Timeline, all: &CallerStats) -> Option<Outage> {
+    let conditions = &run.conditions;
+    if conditions.redial.is_none() && conditions.devices.is_none() {
+        return None;
+    }
+    let load = agents::load(run, 1.0);
+    let capacity = Capacity::under(conditions);
+    let ended = trigger_ended(run)?;
+    let came = timeline.sum(|reading| reading.came);
+    let good = timeline.in_time();
+    let registered = timeline.sum(|reading| reading.registered);
+    let end = load.duration.min(came.last()?.0);
+    let devices = all.devices.devices;
+    let backlog = timeline.sum(CallersReading::waiting_people);
+    let register_s = cost::call(&conditions.emulate, &[Class::Register, Class::Final]);
+    let register = register_s.as_secs_f64() / capacity.call.as_secs_f64();
+    let lacking = devices.saturating_sub(at(&registered, ended));
+    let work = at(&backlog, ended) as f64 + lacking as f64 * register;
+    let after = |time: Duration| (time - ended).as_secs_f64();
+    let enough = |reading: u64| reading as f64 >= REGISTERED * devices as f64;
+    Some(Outage {
+        trigger_ended_s: ended.as_secs_f64(),
+        backlog_s: work / capacity.cps,
+        recovered_s: good_from(&came, &good, capacity.cps, ended, end).map(after),
+        registered_s: (devices > 0).then(|| since(&registered, ended, enough).map(after)).flatten(),
+        goodput_end: part(&good, &came, end.saturating_sub(LAST), end),
+        registered_end: (devices > 0).then(|| at(&registered, end) as f64 / devices as f64),
+        emergency: all.emergency.offered,
+        emergency_in_time: all.emergency.set_up_in_time,
+    })
+}
+
+/// Returns the time at which everything is as it should be: the last of the end of the overload, of
+/// the faults, and of the first REGISTERs after a loss. `None` if that never happens, or nothing is
+/// wrong.
+fn trigger_ended(run: &RunSpec) -> Option<Duration> {
+    let load = agents::load(run, 1.0);
+    let capacity_cps = run.capacity_cps();
+    let overload = match overload_begins(&load, capacity_cps) {
+        Some(_) => Some(overload_ends(&load, capacity_cps)?),
+        None => None,
+    };
+    let faults = run.faults().iter().map(crate::network::Fault::end).max();
+    let loss = run.conditions.devices.and_then(|devices| devices.loss);
+    let loss = loss.map(|loss| loss.at + loss.within);
+    [overload, faults, loss].into_iter().flatten().max().filter(|&ended| ended < load.duration)
+}
+
+/// Returns the count at the first sample from `time` on, or the last one.
+fn at(counts: &[(Duration, u64)], time: Duration) -> u64 {
+    let later = counts.iter().find(|(at, _)| *at >= time);
+    later.or(counts.last()).map_or(0, |(_, count)| *count)
+}
+
+/// Returns the growth of `some` per growth of `whole` between two times; 1 if `whole` did not grow.
+fn part(some: &[(Duration, u64)], whole: &[(Duration, u64)], from: Duration, to: Duration) -> f64 {
+    let growth = |counts| at(counts, to).saturating_sub(at(counts, from)) as f64;
+    if growth(whole) > 0.0 { growth(some) / growth(whole) } else { 1.0 }
+}
+
+/// Returns the time from which all windows until `end` are good, at the earliest `from`.
+fn good_from(
+    came: &[(Duration, u64)],
+    good: &[(Duration, u64)],
+    capacity_cps: f64,
+    from: Duration,
+    end: Duration,
+) -> Option<Duration> {
+    let is_good = |first: Duration| {
+        let last = first + WINDOW;
+        let growth = |counts| at(counts, last).saturating_sub(at(counts, first)) as f64;
+        growth(good) >= ENOUGH * growth(came).min(capacity_cps * WINDOW.as_secs_f64())
+    };
+    let firsts = || came.iter().map(|(at, _)| *at).filter(|&at| at >= from && at + WINDOW <= end);
+    match firsts().rfind(|&first| !is_good(first)) {
+        None => Some(from),
+        Some(bad) => firsts().find(|&at| at > bad),
+    }
+}
+
+/// Returns the time from which the count was always enough, at the earliest `from`.
+fn since(
+    counts: &[(Duration, u64)],
+    from: Duration,
+    enough: impl Fn(u64) -> bool,
+) -> Option<Duration> {
+    let later = || counts.iter().filter(|(at, _)| *at >= from);
+    match later().rfind(|(_, count)| !enough(*count)) {
+        None => Some(from),
+        Some((bad, _)) => later().map(|(at, _)| *at).find(|at| at > bad),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::path::Path;
+
+    use super::*;
+    use crate::run_spec::runs;
+    use crate::scenario::Scenario;
+    use crate::worlds::Kind;
+
+    /// A call costs 6 ms and a registration 2 ms: 166.7 calls/s.
+    const SCENARIO: &str = "title = \"t\"\n[workload]\nload = 0.6\n[workload.redial]\n\
+        [emulate]\nserve_us = 1000\n[schedule]\nwarm_up_s = 0\nmeasured_s = 60\n[[variant]]\n";
+
+    const DEVICES: &str = "[workload.devices]\ncount = 3000\nlost_at_s = 8\nlost_within_s = 2\n";
+
+    fn run(more: &str) -> RunSpec {
+        let text = format!("{SCENARIO}{more}");
+        let scenario = Scenario::parse(Path::new("s"), text.as_bytes());
+        runs(&scenario.unwrap_or_else(|wrong| panic!("{wrong}")), Kind::Sim).remove(0)
+    }
+
+    fn s(seconds: f64) -> Duration {
+        Duration::from_secs_f64(seconds)
+    }
+
+    /// Returns a timeline in which 100 people come a second, and these are served a second.
+    fn timeline(served: impl Fn(usize) -> u64) -> Timeline {
+        let mut timeline = Timeline::new([], ["a"]);
+        let mut in_time = 0;
+        for second in 1..=60 {
+            in_time += served(second);
+            let reading = CallersReading {
+                came: 100 * second as u64,
+                in_time,
+                redialing: 40,
+                unanswered: 10,
+                registered: if second < 20 { 1000 } else { 2990 },
+                ..CallersReading::default()
+            };
+            timeline.callers(0, s(second as f64), reading);
+        }
+        timeline
+    }
+
+    fn stats() -> CallerStats {
+        let mut stats = CallerStats::default();
+        stats.devices.devices = 3000;
+        stats.emergency.offered = 4;
+        stats.emergency.set_up_in_time = 3;
+        stats
+    }
+
+    #[test]
+    fn the_trigger_ends_when_everything_is_as_it_should_be() {
+        let ended = |more: &str| trigger_ended(&run(more)).map(|time| time.as_secs_f64());
+        assert_eq!(ended(""), None);
+        assert_eq!(ended(DEVICES), Some(10.0));
+        let fault = "[[fault]]\nkind = \"crash\"\nat_s = 5\nfor_s = 20\n";
+        assert_eq!(ended(&format!("{DEVICES}{fault}")), Some(25.0));
+        assert_eq!(ended(&fault.replace("20", "100")), None, "it does not end");
+    }
+
+    #[test]
+    fn an_outage_is_over_when_each_later_window_is_good() {
+        let bad_until = |end: usize| timeline(move |second| if second <= end { 20 } else { 100 });
+        let outage_of = |timeline: &Timeline| outage(&run(DEVICES), timeline, &stats()).unwrap();
+        let found = outage_of(&bad_until(30));
+        // 50 people of 6 ms, 2,000 devices of 2 ms.
+        assert!((found.backlog_s - 4.3).abs() < 1e-9, "{found:?}");
+        assert!((found.limit_s() - 4.73).abs() < 1e-9);
+        assert_eq!((found.trigger_ended_s, found.recovered_s), (10.0, Some(20.0)));
+        assert_eq!(found.registered_s, Some(10.0));
+        assert!((found.registered_end.unwrap() - 2990.0 / 3000.0).abs() < 1e-9);
+        assert_eq!((found.goodput_end, found.emergency_part()), (1.0, 0.75));
+        let found = outage_of(&bad_until(100));
+        assert_eq!((found.recovered_s, found.goodput_end), (None, 0.2));
+        // A relapse at the end counts.
+        let relapse = timeline(|second| if second < 58 { 100 } else { 0 });
+        assert_eq!(outage_of(&relapse).recovered_s, None);
+        assert_eq!(outage_of(&bad_until(5)).recovered_s, Some(0.0));
+    }
+
+    #[test]
+    fn without_people_or_devices_there_is_no_outage() {
+        let mut run = run(DEVICES);
+        run.conditions.devices = None;
+        run.conditions.redial = None;
+        assert_eq!(outage(&run, &timeline(|_| 100), &stats()), None);
+    }
+}
