@@ -1,12 +1,12 @@
-"""Every law in every scenario of a list made to hurt, simulated: the default keeps 85 % of the bound in all but one
+"""Every law in every scenario of a list made to hurt: the default keeps 85 % of the bound in all but one
 
 scenarios/tournament: constant loads, misread occupancy, heavy-tailed and changing costs, a processor that
 others use, a quota, retransmissions, a wave of BYEs, slow back ends, a step to ten times the load, bursts,
 1,000 sources and a trunk. Each law on the same path as all others and on its own (own-paths.toml). For each
 scenario the laws by their goodput, with the interval of 95 % of its mean; `=` is not worse than the first.
 
-The bound knows nothing of the delay of back ends. In slow-back-ends at twice the capacity the best law keeps .83 of it and
-the default .70: less than .65 would be worse than known.
+The bound knows nothing of the delay of back ends. In slow-back-ends at twice the capacity the best law keeps .83 of it
+and the default .70: less than .65 would be worse than known.
 """
 
 import argparse

@@ -381,6 +381,7 @@ impl Core for Caller {
             && let Some(mark) = self.namer.recognise(text)
         {
             self.end(now, mark.id, Err(Failure::Transport(failure.cause)));
+            self.start_delayed(now);
         }
     }
 

@@ -22,6 +22,13 @@ pub enum ConnectionUse {
     Each,
 }
 
+impl ConnectionUse {
+    /// Returns whether some connections would stay unused with this number of users.
+    pub(crate) fn needs_more_than(self, users: u32) -> bool {
+        matches!(self, Self::Shared(count) if count > users)
+    }
+}
+
 impl Default for ConnectionUse {
     fn default() -> Self {
         Self::Shared(1)

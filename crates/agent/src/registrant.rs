@@ -118,7 +118,10 @@ impl Registrant {
         Ok(Self {
             template: Template::new(REGISTER, &fixed),
             namer: Namer::new(seed, element),
-            users: vec![User::default(); config.users as usize],
+            users: vec![
+                User { cseq: config.first_cseq.saturating_sub(1), ..User::default() };
+                config.users as usize
+            ],
             turn: 0,
             arrivals: Some(arrivals),
             next_arrival,

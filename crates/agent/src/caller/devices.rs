@@ -242,15 +242,17 @@ impl Devices {
     /// Takes away the registrations of a share of the devices.
     fn lose(&mut self, now: Timestamp, loss: RegistrationLoss, stats: &mut DeviceStats) {
         for slot in 0..self.config.count {
-            // Each device draws two numbers, so that its fate changes nothing for the others.
+            // Each device draws two numbers, whether it loses its registration or not.
             let (fate, moment) = (self.stream.unit(), self.stream.unit());
             let id = Id { slot, serial: slot };
             let Some(device) = self.table.get(id).filter(|_| fate < loss.share) else { continue };
-            if device.lost.is_none() {
-                device.lost = Some(now);
-                stats.registered -= 1;
-                stats.lost += 1;
+            // One that has no registration keeps the wait that it has.
+            if device.lost.is_some() {
+                continue;
             }
+            device.lost = Some(now);
+            stats.registered -= 1;
+            stats.lost += 1;
             // A device that is registering already continues.
             if matches!(device.phase, Phase::Idle) {
                 self.table.wake_at(id, now + loss.within.mul_f64(moment));

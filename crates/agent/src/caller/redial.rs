@@ -96,11 +96,10 @@ impl Caller {
         }
     }
 
-    /// Gives up all waits.
+    /// Gives up all waits. Nobody calls again from now on.
     pub(super) fn cut_off_redialers(&mut self) {
-        let Some(redialers) = &mut self.redialers else { return };
+        let Some(redialers) = self.redialers.take() else { return };
         self.stats.persons.cut_off += redialers.waiting() as u64;
         self.stats.persons.waiting = 0;
-        redialers.waiting = Timers::new();
     }
 }

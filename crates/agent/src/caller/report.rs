@@ -40,7 +40,7 @@ pub struct CallerReport {
     pub cpu_us_per_call: f64,
     /// The generator's verdict on itself: too slow to offer the load.
     pub too_slow: Option<TooSlow>,
-    /// Whether the generator lost datagrams of its own: failures and delays may then not be the
+    /// Whether the generator lost messages of its own: failures and delays may then not be the
     /// server's.
     pub lost_datagrams: bool,
 }
@@ -61,7 +61,7 @@ impl CallerReport {
             seed,
             cpu_us_per_call: usage.cpu_s * 1e6 / stats.begun.max(1) as f64,
             too_slow: stats.too_slow(),
-            lost_datagrams: usage.socket_drops + usage.send_drops > 0,
+            lost_datagrams: usage.has_own_losses(),
             stats,
             usage,
         }

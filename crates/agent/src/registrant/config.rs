@@ -35,6 +35,9 @@ pub struct RegistrantConfig {
     pub users: u32,
     /// Times of the registrations. Default: 10 at 10/s.
     pub load: Load,
+    /// CSeq number of each user's first REGISTER. Default 1. A registrar ignores a REGISTER with the
+    /// Call-ID of an earlier one and a lower number, so a run with the seed of another needs a higher one.
+    pub first_cseq: u32,
     /// Seconds for which each registration is requested. Default 3600.
     pub expires_s: u32,
     /// Longest response time of a registration that counts as in time. Default 500 ms.
@@ -61,6 +64,7 @@ impl RegistrantConfig {
             aor: format!("sip:user@{target}"),
             users: 1,
             load: Load::default(),
+            first_cseq: 1,
             expires_s: 3600,
             deadline: Duration::from_millis(500),
             warm_up: Duration::ZERO,
@@ -78,7 +82,7 @@ impl RegistrantConfig {
     }
 
     pub(crate) fn check(&self) -> Result<(), RegistrantConfigError> {
-        use RegistrantConfigError::{Aor, Profile, Rate, T1, Users};
+        use RegistrantConfigError::{Aor, Connections, Profile, Rate, T1, Users};
         if !(self.load.rate_cps.is_finite() && self.load.rate_cps > 0.0) {
             return Err(Rate(self.load.rate_cps));
         }
@@ -90,6 +94,9 @@ impl RegistrantConfig {
         }
         if !(1..=USERS_MAX).contains(&self.users) {
             return Err(Users);
+        }
+        if self.connections.needs_more_than(self.users) {
+            return Err(Connections);
         }
         if self.timing.t1.is_zero() {
             return Err(T1);
@@ -109,6 +116,8 @@ pub enum RegistrantConfigError {
     Aor,
     /// There is no user, or there are too many.
     Users,
+    /// There are fewer users than connections that they would share.
+    Connections,
     /// T1 is zero: retransmissions would never end.
     T1,
 }
@@ -122,6 +131,7 @@ impl fmt::Display for RegistrantConfigError {
                 write!(f, "the address-of-record must be sip:USER@HOST of at most {AOR_MAX} bytes")
             }
             Self::Users => write!(f, "the number of users must be 1 to {USERS_MAX}"),
+            Self::Connections => f.write_str("more connections than users: some would stay unused"),
             Self::T1 => f.write_str("T1 is zero: it must be 1 ms or more"),
         }
     }

@@ -83,7 +83,10 @@ impl fmt::Display for RegistrantReport {
             ),
         )?;
         if stats.not_begun > 0 {
-            row("not begun", format_args!("{}: the one before still waited", stats.not_begun))?;
+            row(
+                "not begun",
+                format_args!("{}: the one before still waited, or too many did", stats.not_begun),
+            )?;
         }
         row(
             "registered",
@@ -141,7 +144,11 @@ impl fmt::Display for RegistrantReport {
                 self.cpu_us_each
             ),
         )?;
-        let kept_up = if self.too_slow { "too slow: 1 % began over 5 ms late" } else { "kept up" };
+        let kept_up = match (self.too_slow, self.usage.has_own_losses()) {
+            (true, _) => "too slow: 1 % began over 5 ms late",
+            (false, true) => "lost messages of its own: failures may not be the server's",
+            (false, false) => "kept up",
+        };
         row("generator", format_args!("{kept_up}"))?;
         row("seed", format_args!("{}", self.seed))
     }

@@ -74,11 +74,11 @@ pub(super) static MEASURES: [Measure; 25] = [
     one("goodput_end", |point| outage(point, |outage| outage.goodput_end)),
     // Work that waits at the end of the trigger, in seconds of the capacity.
     one("backlog_s", |point| outage(point, |outage| outage.backlog_s)),
-    // Seconds from the end of the trigger until goodput is good, and the limit for it; if it is not,
-    // the rest of the run.
+    // Seconds from the end of the trigger until goodput is good, and the limit for it. A run that ends
+    // before has ten times the rest of its time, which no limit allows.
     one("recovered_s", |point| {
         let end = point.run.warm_up + point.run.measured;
-        outage(point, |o| o.recovered_s.unwrap_or(end.as_secs_f64() - o.trigger_ended_s))
+        outage(point, |o| o.recovered_s.unwrap_or(10.0 * (end.as_secs_f64() - o.trigger_ended_s)))
     }),
     one("recovery_limit_s", |point| outage(point, Outage::limit_s)),
     // Devices that are registered at the end, as a part of all.
@@ -292,8 +292,8 @@ mod tests {
             ("redial_part", 0.25),
             ("goodput_end", 0.25),
             ("backlog_s", 10.0),
-            // 4 s of warm-up, 8 s measured.
-            ("recovered_s", 9.0),
+            // Ten times the rest: 4 s of warm-up, 8 s measured.
+            ("recovered_s", 90.0),
             ("recovery_limit_s", 11.0),
             ("registered_end", 0.5),
             ("emergency_served", 0.75),

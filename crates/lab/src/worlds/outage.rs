@@ -86,7 +86,8 @@ fn part(some: &[(Duration, u64)], whole: &[(Duration, u64)], from: Duration, to:
     if growth(whole) > 0.0 { growth(some) / growth(whole) } else { 1.0 }
 }
 
-/// Returns the time from which all windows until `end` are good, at the earliest `from`.
+/// Returns the time from which all windows until `end` are good, at the earliest `from`; `None` if the
+/// last one is not, or there is none.
 fn good_from(
     came: &[(Duration, u64)],
     good: &[(Duration, u64)],
@@ -100,6 +101,7 @@ fn good_from(
         growth(good) >= ENOUGH * growth(came).min(capacity_cps * WINDOW.as_secs_f64())
     };
     let firsts = || came.iter().map(|(at, _)| *at).filter(|&at| at >= from && at + WINDOW <= end);
+    firsts().next()?;
     match firsts().rfind(|&first| !is_good(first)) {
         None => Some(from),
         Some(bad) => firsts().find(|&at| at > bad),
@@ -113,6 +115,7 @@ fn since(
     enough: impl Fn(u64) -> bool,
 ) -> Option<Duration> {
     let later = || counts.iter().filter(|(at, _)| *at >= from);
+    later().next()?;
     match later().rfind(|(_, count)| !enough(*count)) {
         None => Some(from),
         Some((bad, _)) => later().map(|(at, _)| *at).find(|at| at > bad),
@@ -199,6 +202,9 @@ mod tests {
         let relapse = timeline(|second| if second < 58 { 100 } else { 0 });
         assert_eq!(outage_of(&relapse).recovered_s, None);
         assert_eq!(outage_of(&bad_until(5)).recovered_s, Some(0.0));
+        // The end of the trigger leaves no window to look at.
+        let late = run(&DEVICES.replace("lost_at_s = 8", "lost_at_s = 55"));
+        assert_eq!(outage(&late, &timeline(|_| 0), &stats()).unwrap().recovered_s, None);
     }
 
     #[test]

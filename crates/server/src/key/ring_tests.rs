@@ -184,7 +184,7 @@ fn errors_name_their_line() {
         (format!("base {key}\n1 5 {key}\n2 5 {key}"), 3, "version 2 does not belong there"),
         (format!("base {key}\n1 5 {key}\n1 5 {key}"), 3, "version 1 does not belong there"),
         (format!("base {key}\n300 5 {key}\n44 5 {key}"), 3, "version 44 does not belong there"),
-        (format!("base {key}\n2 5 {key}\n{key}"), 3, "not a version"),
+        (format!("base {key}\n2 5 {key}\n{key}"), 3, "not a line with a version"),
     ] {
         let wrong = KeyRing::parse(content.as_bytes()).unwrap_err();
         assert_eq!(wrong.line, line, "{content}");

@@ -49,12 +49,17 @@ pub(super) fn read(
     let failover = section.value(&FAILOVER, report).map(Spanned::into_inner);
     let trying = section.value(&TRYING, report).map(Spanned::into_inner);
     let goodput = section.value(&GOODPUT, report).map(Spanned::into_inner);
-    let sources = section.value(&SOURCES, report).map(Spanned::into_inner);
+    let sources = section.value(&SOURCES, report);
     let trunk = section.value(&TRUNK, report).map(Spanned::into_inner);
     let emergency = section.value(&EMERGENCY, report).map(Spanned::into_inner);
     let redial = people::redial(section, report);
     let devices = people::devices(section, report);
-    let (arrivals, profile) = (arrivals?, profile?);
+    let (arrivals, profile, sources) = (arrivals?, profile?, sources?);
+    if devices.as_ref().is_some_and(Option::is_some) && *sources.get_ref() > 1 {
+        let help = "remove `sources` or `devices`";
+        report.error(sources.span(), "devices have one source", "of several", help);
+        return None;
+    }
     if matches!(arrivals.get_ref(), Process::Trace(_)) && *profile.get_ref() != Profile::Constant {
         report.clash(
             "a trace has no profile",
@@ -74,7 +79,7 @@ pub(super) fn read(
         failover: failover?,
         trying: trying?,
         goodput: goodput?,
-        sources: u32::try_from(sources?).ok()?,
+        sources: u32::try_from(sources.into_inner()).ok()?,
         trunk: trunk?,
         redial: redial?,
         emergency: emergency?,

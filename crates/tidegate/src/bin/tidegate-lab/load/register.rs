@@ -12,6 +12,7 @@ use tidegate_agent::{
     Timing,
 };
 use tidegate_lab::real::Watched;
+use tidegate_server::key::unix_time;
 use tidegate_world::{Counter, Seed, Transport};
 
 use super::arrivals::parse_arrivals;
@@ -179,6 +180,7 @@ fn configure(args: &Args, local: SocketAddr, target: SocketAddr) -> RegistrantCo
             duration: args.duration.unwrap_or(Duration::MAX),
             ..Load::default()
         },
+        first_cseq: first_cseq(),
         expires_s: args.expires,
         deadline: args.deadline,
         warm_up: args.warm_up,
@@ -187,6 +189,13 @@ fn configure(args: &Args, local: SocketAddr, target: SocketAddr) -> RegistrantCo
         open_max: args.open_max,
         ..RegistrantConfig::new(local, target)
     }
+}
+
+/// Returns a CSeq number above those of all earlier runs.
+// RFC 3261 §8.1.1.5: "A client could, for example, choose the 31 most significant bits of a 32-bit second
+// clock as an initial sequence number."
+fn first_cseq() -> u32 {
+    (unix_time().as_secs() as u32) >> 1
 }
 
 /// Parses milliseconds, at most 1.
