@@ -61,6 +61,27 @@ pub struct Load {
     pub duration: Duration,
 }
 
+/// An invalid load.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum LoadError {
+    /// The rate is not a positive number.
+    Rate(f64),
+    /// The profile has an invalid value.
+    Profile(ProfileError),
+    /// A trace gives all times itself, and takes no profile.
+    TraceProfile,
+}
+
+impl fmt::Display for LoadError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Rate(rate) => write!(f, "a rate of {rate} a second: it must be above zero"),
+            Self::Profile(why) => write!(f, "the profile: {why}"),
+            Self::TraceProfile => f.write_str("a trace with a profile: the trace gives all times"),
+        }
+    }
+}
+
 impl Default for Load {
     /// Returns 10 calls at 10 calls/s, Poisson.
     fn default() -> Self {
@@ -75,6 +96,18 @@ impl Default for Load {
 }
 
 impl Load {
+    /// Returns whether calls can be offered like this.
+    pub(crate) fn check(&self) -> Result<(), LoadError> {
+        if !(self.rate_cps.is_finite() && self.rate_cps > 0.0) {
+            return Err(LoadError::Rate(self.rate_cps));
+        }
+        self.profile.check().map_err(LoadError::Profile)?;
+        if matches!(self.process, Process::Trace(_)) && self.profile != Profile::Constant {
+            return Err(LoadError::TraceProfile);
+        }
+        Ok(())
+    }
+
     /// Returns all the calls of a trace. The rate is the trace's mean.
     pub fn of_trace(trace: Trace) -> Self {
         Self {

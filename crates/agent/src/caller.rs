@@ -81,7 +81,7 @@ impl Caller {
     /// Creates the caller numbered `element`, whose first call may start at `start`.
     ///
     /// # Errors
-    /// When the configuration is [`CallerConfigError`].
+    /// Returns the fault of an invalid configuration.
     pub fn new(
         mut config: CallerConfig,
         seed: Seed,

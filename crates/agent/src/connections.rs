@@ -23,9 +23,12 @@ pub enum ConnectionUse {
 }
 
 impl ConnectionUse {
-    /// Returns whether some connections would stay unused with this number of users.
-    pub(crate) fn needs_more_than(self, users: u32) -> bool {
-        matches!(self, Self::Shared(count) if count > users)
+    /// Returns whether users of this transport can open all these connections: over UDP there are none.
+    pub(crate) fn fits(self, transport: Transport, users: u32) -> bool {
+        match self {
+            Self::Shared(count) => count == 1 || transport.is_reliable() && count <= users,
+            Self::Each => transport.is_reliable(),
+        }
     }
 }
 
@@ -77,7 +80,7 @@ pub(crate) struct Connections {
     local: SocketAddr,
     remote: SocketAddr,
     by_owner: BTreeMap<Owner, ConnectionId>,
-    /// Those that are being closed too: their names are in use.
+    /// The owner of each name in use. The name of a closing connection is still in use.
     owners: BTreeMap<ConnectionId, Owner>,
     next: ConnectionId,
     connects: VecDeque<Connect>,

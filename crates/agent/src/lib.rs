@@ -28,7 +28,9 @@ mod usage;
 pub use answerer::{
     Answerer, AnswererConfig, AnswererSample, AnswererStats, Behaviour, Mix, MixError,
 };
-pub use arrival::{Load, Mmpp, MmppError, Process, Profile, ProfileError, Trace, TraceError};
+pub use arrival::{
+    Load, LoadError, Mmpp, MmppError, Process, Profile, ProfileError, Trace, TraceError,
+};
 pub use caller::{
     BackOff, Caller, CallerConfig, CallerConfigError, CallerReport, CallerSample, CallerStats,
     DeviceStats, DevicesConfig, Emergency, Failure, Failures, Measured, Persons, Redial,

@@ -90,7 +90,7 @@ impl Registrant {
     /// Creates the registrant numbered `element`, whose first registration may start at `start`.
     ///
     /// # Errors
-    /// When the configuration is [`RegistrantConfigError`].
+    /// Returns the fault of an invalid configuration.
     pub fn new(
         mut config: RegistrantConfig,
         seed: Seed,

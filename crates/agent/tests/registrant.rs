@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use script::{Script, Sent, at, response, uac, uas};
 use tidegate_agent::{
-    ConnectionUse, Load, Process, Registrant, RegistrantConfig, RegistrantConfigError,
+    ConnectionUse, Load, LoadError, Process, Registrant, RegistrantConfig, RegistrantConfigError,
 };
 use tidegate_world::{
     Cause, CloseCause, ConnectionId, Core, Failure, Flow, Pool, Seed, Timestamp, Transmit,
@@ -190,9 +190,17 @@ fn a_configuration_without_sense_is_an_error() {
         let config = RegistrantConfig { aor: aor.to_owned(), ..config(1) };
         assert_eq!(refused(config), Some(RegistrantConfigError::Aor), "{aor}");
     }
+    for (transport, connections) in [
+        (Transport::Udp, ConnectionUse::Each),
+        (Transport::Udp, ConnectionUse::Shared(2)),
+        (Transport::Tcp, ConnectionUse::Shared(3)),
+    ] {
+        let config = RegistrantConfig { transport, connections, ..config(1) };
+        assert_eq!(refused(config), Some(RegistrantConfigError::Connections), "{transport:?}");
+    }
     let mut slow = config(1);
     slow.load.rate_cps = 0.0;
-    assert_eq!(refused(slow), Some(RegistrantConfigError::Rate(0.0)));
+    assert_eq!(refused(slow), Some(RegistrantConfigError::Load(LoadError::Rate(0.0))));
     let mut timeless = config(1);
     timeless.timing.t1 = Duration::ZERO;
     assert_eq!(refused(timeless), Some(RegistrantConfigError::T1));

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use script::one_call::{calling, config, ok};
 use script::{at, response, uac, uas};
-use tidegate_agent::{Caller, CallerConfig, CallerConfigError, Routing};
+use tidegate_agent::{Caller, CallerConfig, CallerConfigError, ConnectionUse, LoadError, Routing};
 use tidegate_world::{Cause, Core, Failure, Flow, Pool, Seed, Timestamp};
 
 #[test]
@@ -244,11 +244,19 @@ fn impossible_arrivals_are_rejected() {
         Caller::new(config, Seed(1), 0, Timestamp::ZERO, Pool::new()).err()
     };
     assert_eq!(refused(|_| {}), None);
-    assert_eq!(refused(|c| c.load.rate_cps = 0.0), Some(CallerConfigError::Rate(0.0)));
-    assert!(matches!(refused(|c| c.load.rate_cps = f64::NAN), Some(CallerConfigError::Rate(_))));
+    assert_eq!(
+        refused(|c| c.load.rate_cps = 0.0),
+        Some(CallerConfigError::Load(LoadError::Rate(0.0)))
+    );
+    assert!(matches!(
+        refused(|c| c.load.rate_cps = f64::NAN),
+        Some(CallerConfigError::Load(LoadError::Rate(_)))
+    ));
     assert_eq!(refused(|c| c.uri = "sip:a@b\r\nX: y".to_owned()), Some(CallerConfigError::Uri));
     assert_eq!(refused(|c| c.uri = "a".repeat(1025)), Some(CallerConfigError::Uri));
     assert_eq!(refused(|c| c.callers = 0), Some(CallerConfigError::Callers));
+    let two = |c: &mut CallerConfig| c.connections = ConnectionUse::Shared(2);
+    assert_eq!(refused(two), Some(CallerConfigError::Connections), "over UDP");
     assert_eq!(refused(|c| c.callees = 0), Some(CallerConfigError::Callees));
     assert_eq!(refused(|c| c.slack = Duration::from_micros(1001)), Some(CallerConfigError::Slack));
     assert_eq!(refused(|c| c.timing.t1 = Duration::ZERO), Some(CallerConfigError::T1));

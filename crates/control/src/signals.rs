@@ -111,7 +111,7 @@ pub struct Signals {
     pub messages: u64,
     /// Messages of all kinds that were not admitted, including repetitions of rejected messages.
     pub messages_refused: u64,
-    /// Those of `messages_refused` for which no back end had room, including repetitions. The law
+    /// The part of `messages_refused` for which no back end had room, including repetitions. The law
     /// cannot change this number.
     pub messages_full: u64,
     /// New work, by bucket.

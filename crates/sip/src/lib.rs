@@ -45,6 +45,7 @@
 
 mod check;
 mod cseq;
+mod destination;
 mod element;
 mod field;
 pub mod forward;
@@ -76,6 +77,7 @@ mod without;
 
 pub use check::Essentials;
 pub use cseq::CSeq;
+pub use destination::{connection_target, listener_target, reply_target, response_target};
 pub use field::{FIELDS_MAX, Field};
 pub use framer::{Broken, FrameFault, FrameLimits, Framer, Next};
 pub use header_name::HeaderName;
@@ -99,8 +101,5 @@ pub use start::StartLine;
 pub use status::reason;
 pub use tags::dialog_tags;
 pub use uri::{Scheme, Uri};
-pub use via::{
-    Rport, Via, ViaTransport, connection_target, listener_target, reply_target, response_target,
-    top_via,
-};
+pub use via::{Rport, Via, ViaTransport, top_via};
 pub use without::write_without;

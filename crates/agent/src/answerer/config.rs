@@ -22,7 +22,7 @@ pub struct AnswererConfig {
     /// User part of the Contact and beginning of every To-tag, to show which answerer responded:
     /// letters, digits and `-`; other characters are removed. Default `answerer`.
     pub name: String,
-    /// Whether every request but an ACK gets a 200 at once, and no state is kept: the least that a
+    /// True to answer every request except ACK with a 200 at once and keep no state: the least that a
     /// server can do. All other behaviour is off then. Default false.
     pub echo: bool,
     /// Behaviour towards calls. Default [`Behaviour::Answer`].

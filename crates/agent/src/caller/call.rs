@@ -75,7 +75,7 @@ pub(crate) struct Call {
     phase: Phase,
     /// Present once the call is set up.
     dialog: Option<Dialog>,
-    /// Whether it was set up before its caller hung up.
+    /// True if the call was set up before its caller hung up.
     is_served: bool,
 }
 

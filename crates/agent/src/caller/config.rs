@@ -7,7 +7,7 @@ use std::time::Duration;
 use tidegate_transaction::Timing;
 use tidegate_world::Transport;
 
-use crate::arrival::{Load, Process, Profile, ProfileError};
+use crate::arrival::{Load, LoadError};
 use crate::caller::device::DevicesConfig;
 use crate::caller::redial::Redial;
 use crate::connections::ConnectionUse;
@@ -126,14 +126,7 @@ impl CallerConfig {
     }
 
     pub(crate) fn check(&self) -> Result<(), CallerConfigError> {
-        if !(self.load.rate_cps.is_finite() && self.load.rate_cps > 0.0) {
-            return Err(CallerConfigError::Rate(self.load.rate_cps));
-        }
-        self.load.profile.check().map_err(CallerConfigError::Profile)?;
-        if matches!(self.load.process, Process::Trace(_)) && self.load.profile != Profile::Constant
-        {
-            return Err(CallerConfigError::TraceProfile);
-        }
+        self.load.check().map_err(CallerConfigError::Load)?;
         let readable = self.uri.bytes().all(|b| b.is_ascii_graphic() && !b"<>\"".contains(&b));
         if self.uri.is_empty() || self.uri.len() > URI_MAX || !readable {
             return Err(CallerConfigError::Uri);
@@ -141,7 +134,7 @@ impl CallerConfig {
         if self.callers == 0 {
             return Err(CallerConfigError::Callers);
         }
-        if self.connections.needs_more_than(self.callers) {
+        if !self.connections.fits(self.transport, self.callers) {
             return Err(CallerConfigError::Connections);
         }
         if self.callees == 0 {
@@ -176,19 +169,15 @@ impl CallerConfig {
 /// An invalid configuration of a caller.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum CallerConfigError {
-    /// The rate is not a positive number.
-    Rate(f64),
-    /// The profile has an invalid value.
-    Profile(ProfileError),
-    /// A trace has all times itself, and takes no profile.
-    TraceProfile,
+    /// The load is invalid.
+    Load(LoadError),
     /// The Request-URI is empty, too long, or has characters that are invalid in a URI.
     Uri,
     /// There is no callee.
     Callees,
     /// There is no caller.
     Callers,
-    /// There are fewer callers than connections that they would share.
+    /// There are fewer callers than connections, or the transport has no connections.
     Connections,
     /// No call may be open, so none would ever start.
     OpenLimit,
@@ -210,14 +199,12 @@ pub enum CallerConfigError {
 impl fmt::Display for CallerConfigError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Rate(rate) => write!(f, "a rate of {rate} calls/s: it must be above zero"),
-            Self::Profile(why) => write!(f, "the profile: {why}"),
-            Self::TraceProfile => f.write_str("a trace with a profile: its moments are given"),
+            Self::Load(why) => why.fmt(f),
             Self::Uri => write!(f, "the Request-URI must be 1 to {URI_MAX} bytes of a SIP URI"),
             Self::Callees => f.write_str("no callees: there must be one at least"),
             Self::Callers => f.write_str("no callers: there must be one at least"),
             Self::Connections => {
-                f.write_str("more connections than callers: some would stay unused")
+                f.write_str("connections need TCP or TLS, and as many callers at least")
             }
             Self::OpenLimit => f.write_str("a limit of 0 open calls: none would ever begin"),
             Self::Redial => f.write_str("the probability of a redial must be 0 to 1"),

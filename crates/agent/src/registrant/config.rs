@@ -7,7 +7,7 @@ use std::time::Duration;
 use tidegate_transaction::Timing;
 use tidegate_world::Transport;
 
-use crate::arrival::{Load, ProfileError};
+use crate::arrival::{Load, LoadError};
 use crate::connections::ConnectionUse;
 
 /// The longest address-of-record, in bytes.
@@ -82,11 +82,8 @@ impl RegistrantConfig {
     }
 
     pub(crate) fn check(&self) -> Result<(), RegistrantConfigError> {
-        use RegistrantConfigError::{Aor, Connections, Profile, Rate, T1, Users};
-        if !(self.load.rate_cps.is_finite() && self.load.rate_cps > 0.0) {
-            return Err(Rate(self.load.rate_cps));
-        }
-        self.load.profile.check().map_err(Profile)?;
+        use RegistrantConfigError::{Aor, Connections, T1, Users};
+        self.load.check().map_err(RegistrantConfigError::Load)?;
         let readable = self.aor.bytes().all(|b| b.is_ascii_graphic() && !b"<>\"{}".contains(&b));
         let (user, host) = self.parts();
         if !readable || self.aor.len() > AOR_MAX || user.is_empty() || host.is_empty() {
@@ -95,7 +92,7 @@ impl RegistrantConfig {
         if !(1..=USERS_MAX).contains(&self.users) {
             return Err(Users);
         }
-        if self.connections.needs_more_than(self.users) {
+        if !self.connections.fits(self.transport, self.users) {
             return Err(Connections);
         }
         if self.timing.t1.is_zero() {
@@ -108,15 +105,13 @@ impl RegistrantConfig {
 /// An invalid configuration of a registrant.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum RegistrantConfigError {
-    /// The rate is not a positive number.
-    Rate(f64),
-    /// The profile has an invalid value.
-    Profile(ProfileError),
+    /// The load is invalid.
+    Load(LoadError),
     /// The address-of-record is empty, too long, or no SIP URI with a user.
     Aor,
     /// There is no user, or there are too many.
     Users,
-    /// There are fewer users than connections that they would share.
+    /// There are fewer users than connections, or the transport has no connections.
     Connections,
     /// T1 is zero: retransmissions would never end.
     T1,
@@ -125,13 +120,14 @@ pub enum RegistrantConfigError {
 impl fmt::Display for RegistrantConfigError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Rate(rate) => write!(f, "a rate of {rate} a second: it must be above zero"),
-            Self::Profile(why) => write!(f, "the profile: {why}"),
+            Self::Load(why) => why.fmt(f),
             Self::Aor => {
                 write!(f, "the address-of-record must be sip:USER@HOST of at most {AOR_MAX} bytes")
             }
             Self::Users => write!(f, "the number of users must be 1 to {USERS_MAX}"),
-            Self::Connections => f.write_str("more connections than users: some would stay unused"),
+            Self::Connections => {
+                f.write_str("connections need TCP or TLS, and as many users at least")
+            }
             Self::T1 => f.write_str("T1 is zero: it must be 1 ms or more"),
         }
     }

@@ -98,13 +98,13 @@ pub struct PeerView {
 /// The state of one peer.
 #[derive(Debug)]
 pub(super) struct Upstream {
-    /// The algorithm, and when it was chosen.
+    /// The algorithm, and the time of its choice.
     agreed: Option<(Algorithm, Timestamp)>,
     claimed_cps: Option<f64>,
-    /// When the peer last claimed more than it would send.
+    /// The last time at which the peer claimed more than it would send.
     lied: Option<Timestamp>,
     weight: u32,
-    /// When the last request arrived, and the last one that began a session.
+    /// The arrival of the last request, and of the last one that began a session.
     heard: Timestamp,
     asked: Option<Timestamp>,
     /// Requests that begin a session. Under `loss` each counts for those that were held back for it
@@ -134,7 +134,7 @@ pub(super) struct Upstream {
     passed: f64,
     /// Selects the requests that pass if the peer has to be restricted here.
     throttle: Deterministic,
-    /// When the grant of the peer became finite.
+    /// The time at which the grant of the peer became finite.
     restricted: Option<Timestamp>,
     /// Consecutive ticks in which the peer used less than its grant.
     unused: u32,

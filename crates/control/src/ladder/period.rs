@@ -12,10 +12,11 @@ pub struct Tally {
     pub messages: u64,
     /// Messages that asked for work of the kind that may be dropped, including retransmissions.
     pub asked: u64,
-    /// Those of `asked` that were subject to the share and [fresh](super::Ladder::is_fresh).
-    /// Counted only while [marks matter](super::Ladder::tells_marks).
+    /// The part of `asked` that was subject to the share and [fresh](super::Ladder::is_fresh). It is
+    /// counted only while [marks matter](super::Ladder::tells_marks). Retransmissions of judged
+    /// requests are neither here nor in `late`.
     pub fresh: u64,
-    /// Those of `asked` that were subject to the share and not fresh.
+    /// The part of `asked` that was subject to the share and not fresh.
     pub late: u64,
     /// Messages of that kind that were rejected, for the first time or again.
     pub refused: u64,

@@ -9,7 +9,7 @@
 //! second (equation 13). `measure = 0` takes the smaller of the two, from the observed rate and the
 //! room in the queue.
 //!
-//! When few messages arrive, a number of messages takes long. So a measurement is also due after a
+//! If few messages arrive, a number of messages takes long. So a measurement is also due after a
 //! second. A law with this cadence asks for a tick of [`PATIENCE`], because without messages
 //! nothing else triggers it.
 

@@ -12,8 +12,8 @@ use tidegate_world::Work;
 
 use super::Tier;
 
-/// When a class and tier have this number of messages, their counts are halved. So a mean covers at
-/// least half as many.
+/// The counts of a class and tier are halved at this number of messages. So a mean covers at least
+/// half as many.
 const MESSAGES: f64 = 16_384.0;
 
 /// The same number for the calls by which messages are divided.

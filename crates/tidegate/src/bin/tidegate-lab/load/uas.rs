@@ -163,12 +163,14 @@ pub fn run(args: &Args) -> Result<ExitCode, Trouble> {
     let (run, answerer) = stage.run_agent(answerer, || {})?;
 
     let stats = answerer.stats();
-    let us_per_call = run.usage.cpu_s * 1e6 / stats.calls.max(1) as f64;
+    // An echo has no calls.
+    let (count, what) = if args.echo { (stats.others, "request") } else { (stats.calls, "call") };
+    let us_each = run.usage.cpu_s * 1e6 / count.max(1) as f64;
     let streams = run.usage.streams.map(|streams| streams.to_string()).unwrap_or_default();
     let _ = writeln!(
         anstream::stdout(),
-        "{stats}{streams}{:<16}CPU {:.2} s of {:.2} s, {us_per_call:.1} µs a call; dropped by our socket {}, \
-         unsent {}",
+        "{stats}{streams}{:<16}CPU {:.2} s of {:.2} s, {us_each:.1} µs a {what}; dropped by our \
+         socket {}, unsent {}",
         "own cost",
         run.usage.cpu_s,
         run.usage.wall_s,
@@ -183,7 +185,7 @@ pub fn run(args: &Args) -> Result<ExitCode, Trouble> {
                 "seed": seed,
                 "stats": stats,
                 "usage": run.usage,
-                "cpu_us_per_call": us_per_call,
+                "cpu_us_per_call": (!args.echo).then_some(us_each),
             }),
         )?;
     }

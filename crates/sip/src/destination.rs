@@ -1,0 +1,144 @@
+//! The destination of a response, from the topmost Via of its request (RFC 3261 §18.2.2, RFC 3581 §4).
+
+use std::net::SocketAddr;
+
+use crate::host::address;
+use crate::via::{Rport, Via, ViaTransport};
+
+/// Returns the destination of a response with this top Via over an unreliable transport (RFC 3261
+/// §18.2.2, RFC 3581 §4). Returns `None` if a name must be resolved (§18.2.2, RFC 3263 §5) or if
+/// the Via yields no address.
+///
+/// `maddr` is ignored: it is meant for multicast, which is not supported here. Over unicast it
+/// would let a request direct its responses at a third party.
+///
+/// RFC 3261 §18.2.2: "It MUST follow the following process:" "Otherwise (for unreliable unicast
+/// transports), if the top Via has a "received" parameter, the response MUST be sent to the address
+/// in the "received" parameter, using the port indicated in the "sent-by" value, or using port 5060
+/// if none is specified explicitly." "Otherwise, if it is not receiver-tagged, the response MUST be
+/// sent to the address indicated by the "sent-by" value, using the procedures in Section 5 of [4]."
+///
+/// RFC 3581 §4: "If the "sent-protocol" component indicates an unreliable unicast transport
+/// protocol, such as UDP, and there is no "maddr" parameter, but there is both a "received"
+/// parameter and an "rport" parameter, the response MUST be sent to the IP address listed in the
+/// "received" parameter, and the port in the "rport" parameter."
+pub fn response_target(via: &Via<'_>) -> Option<SocketAddr> {
+    let sent_by_port = sent_by_port(via);
+    let (ip, port) = match via.received() {
+        // RFC 3581 §4: if both are present, to the address in received and the port in rport.
+        Some(received) => match via.rport() {
+            Some(Rport::Port(port)) => (address(received)?, port),
+            _ => (address(received)?, sent_by_port),
+        },
+        None => (via.host.ip()?, sent_by_port),
+    };
+    (port != 0).then(|| SocketAddr::new(ip, port))
+}
+
+/// Returns the address to connect to for a response with this top Via, if the request's connection
+/// is gone. Returns `None` if the Via yields no address.
+///
+/// RFC 3261 §18.2.2: "If that connection is no longer open, the server SHOULD open a connection to
+/// the IP address in the "received" parameter, if present, using the port in the "sent-by" value,
+/// or the default port for that transport, if no port is specified." The `rport` is a connection's
+/// source port; no listener uses it.
+pub fn connection_target(via: &Via<'_>) -> Option<SocketAddr> {
+    let ip = match via.received() {
+        Some(received) => address(received)?,
+        None => via.host.ip()?,
+    };
+    let port = sent_by_port(via);
+    (port != 0).then(|| SocketAddr::new(ip, port))
+}
+
+/// Returns the result that [`connection_target`] would have after `source` is recorded in the Via
+/// of a request from there.
+pub fn listener_target(via: &Via<'_>, source: SocketAddr) -> SocketAddr {
+    SocketAddr::new(source.ip().to_canonical(), sent_by_port(via))
+}
+
+/// Returns the destination of the response to a request with this top Via from `source`. It is the
+/// result of [`response_target`] after the source is recorded in the Via. It is never an address
+/// other than that of the source.
+#[inline]
+pub fn reply_target(via: &Via<'_>, source: SocketAddr) -> SocketAddr {
+    // RFC 3581 §4: the source port, for clients that ask for it. Any value that they write into the
+    // parameter is replaced.
+    let port = if via.answering.rport.is_some() { source.port() } else { sent_by_port(via) };
+    SocketAddr::new(source.ip().to_canonical(), port)
+}
+
+fn sent_by_port(via: &Via<'_>) -> u16 {
+    via.port.unwrap_or(match via.transport {
+        ViaTransport::Tls => 5061,
+        _ => 5060,
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn via(text: &str) -> Via<'_> {
+        Via::parse(text.as_bytes()).unwrap_or_else(|| panic!("{text:?}"))
+    }
+
+    /// RFC 3261 §18.2.2: "It MUST follow the following process:" "Otherwise (for unreliable unicast
+    /// transports), if the top Via has a "received" parameter, the response MUST be sent to the
+    /// address in the "received" parameter, using the port indicated in the "sent-by" value, or
+    /// using port 5060 if none is specified explicitly." "Otherwise, if it is not receiver-tagged,
+    /// the response MUST be sent to the address indicated by the "sent-by" value, using the
+    /// procedures in Section 5 of [4]."
+    #[test]
+    fn responses_go_where_the_request_came_from() {
+        let target = |t: &'static str| response_target(&via(t)).map(|a| a.to_string());
+        let to = |t: &str| Some(t.to_owned());
+        // RFC 3261 §18.2.2.
+        assert_eq!(target("SIP/2.0/UDP 192.0.2.1"), to("192.0.2.1:5060"));
+        assert_eq!(target("SIP/2.0/UDP 192.0.2.1:5070"), to("192.0.2.1:5070"));
+        assert_eq!(target("SIP/2.0/TLS 192.0.2.1"), to("192.0.2.1:5061"));
+        assert_eq!(target("SIP/2.0/UDP a.example;received=192.0.2.9"), to("192.0.2.9:5060"));
+        assert_eq!(target("SIP/2.0/UDP a.example:70;received=192.0.2.9"), to("192.0.2.9:70"));
+        assert_eq!(target("SIP/2.0/UDP a.example"), None);
+        // RFC 3581 §4: the example of §6.1.
+        assert_eq!(
+            target(
+                "SIP/2.0/UDP 10.1.1.1:4540;received=192.0.2.1;rport=9988;branch=z9hG4bKkjshdyff"
+            ),
+            to("192.0.2.1:9988")
+        );
+        assert_eq!(target("SIP/2.0/UDP 192.0.2.1;rport=9988"), to("192.0.2.1:5060"));
+        assert_eq!(target("SIP/2.0/UDP 10.1.1.1;received=192.0.2.1;rport"), to("192.0.2.1:5060"));
+        // RFC 5118 §4.5: with brackets and without.
+        assert_eq!(target("SIP/2.0/UDP [::1];received=2001:db8::9"), to("[2001:db8::9]:5060"));
+        assert_eq!(target("SIP/2.0/UDP [::1];received=[2001:db8::9]"), to("[2001:db8::9]:5060"));
+        // maddr is ignored; a port of zero cannot be sent to.
+        assert_eq!(target("SIP/2.0/UDP 192.0.2.1;maddr=192.0.2.99"), to("192.0.2.1:5060"));
+        assert_eq!(target("SIP/2.0/UDP 192.0.2.1:0"), None);
+        assert_eq!(target("SIP/2.0/UDP 192.0.2.1;received=elsewhere.example"), None);
+    }
+
+    /// Found by fuzzing: the target of a reply and the target of a forwarded response must be the
+    /// same.
+    #[test]
+    fn an_rport_that_is_no_port_asks_too() {
+        let source = "192.0.2.9:4000".parse().unwrap();
+        let target = |text: &'static str| reply_target(&via(text), source).port();
+        assert_eq!(target("SIP/2.0/UDP a;rport=x"), 4000);
+        assert_eq!(target("SIP/2.0/UDP a;rport=65536"), 4000);
+        assert_eq!(target("SIP/2.0/UDP a;rport"), 4000);
+        assert_eq!(target("SIP/2.0/UDP a;report"), 5060);
+    }
+
+    #[test]
+    fn a_connection_is_opened_to_the_port_in_sent_by() {
+        let target = |text| connection_target(&via(text)).map(|at| at.to_string());
+        let noted = "SIP/2.0/TCP 10.1.1.1:5070;received=192.0.2.9;rport=4000";
+        assert_eq!(target(noted).as_deref(), Some("192.0.2.9:5070"));
+        assert_eq!(target("SIP/2.0/TLS 192.0.2.9").as_deref(), Some("192.0.2.9:5061"));
+        assert_eq!(target("SIP/2.0/TCP phone.example"), None);
+        let came = via("SIP/2.0/TCP 10.1.1.1:5070;rport");
+        let listener = listener_target(&came, "192.0.2.9:4000".parse().unwrap());
+        assert_eq!(listener.to_string(), "192.0.2.9:5070", "as above");
+    }
+}
