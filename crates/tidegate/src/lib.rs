@@ -9,5 +9,10 @@ pub mod programs;
 pub mod replay;
 pub mod trouble;
 
+/// The allocator of both programs. Each call takes and frees some ten blocks of up to 2 KiB that
+/// live for half a minute: `docs/decisions/0043-mimalloc-allocates.md`.
+#[global_allocator]
+static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
+
 /// Exit status for an error of usage or configuration. clap uses the same.
 pub const WRONG_USE: u8 = 2;
