@@ -1,6 +1,7 @@
 //! Knowledge of peers: verified addresses, and addresses at which no element listens.
 
 use std::net::SocketAddr;
+use std::time::Duration;
 
 use arrayvec::ArrayVec;
 use tidegate_world::{Flow, Timestamp, Transport};
@@ -38,6 +39,18 @@ impl Peers {
     /// overloaded, and its timers decide.
     pub(crate) fn is_unreachable(&self, target: &Target, since: Timestamp) -> bool {
         self.unreachable.holds(target, since) || self.ended.holds(target, since)
+    }
+
+    /// Returns whether the transport has reported, within the time `within` before now, that nothing
+    /// listens at a target.
+    pub(crate) fn is_unreachable_within(
+        &self,
+        now: Timestamp,
+        target: &Target,
+        within: Duration,
+    ) -> bool {
+        let elapsed = now.since(Timestamp::ZERO);
+        self.is_unreachable(target, Timestamp::ZERO + elapsed.saturating_sub(within))
     }
 
     /// Records that nothing listens at the address of a back end.
@@ -122,8 +135,6 @@ impl Unreachable {
 
 #[cfg(test)]
 mod tests {
-    use std::time::Duration;
-
     use tidegate_world::ConnectionId;
 
     use super::*;

@@ -26,6 +26,7 @@ use crate::stateless::lost::{Lost, forward_lost};
 use crate::step::{SourceEvidence, Step};
 use crate::target::Target;
 use crate::transaction::Transactions;
+use crate::transaction::large::may_be_large;
 use crate::transaction::matching::{identity, try_match};
 use crate::transaction::open::open;
 
@@ -199,7 +200,9 @@ fn process<'a>(
     // exists, the proxy SHOULD send a 430 (Flow Failed) response to the request." Without a
     // transaction the failure would remain unnoticed.
     let may_be_gone = hop.target.is_registered && hop.target.transport.is_reliable();
-    let has_state = (hop.tier == Tier::Stateful || bridges || may_be_gone) && has_transaction;
+    let is_large = may_be_large(step.snapshot, hop, received.bytes.len());
+    let has_state =
+        (hop.tier == Tier::Stateful || bridges || may_be_gone || is_large) && has_transaction;
     count_flow(step, received, request, hop)?;
     if has_state && !goes_alone {
         open(step, transactions, received, request, hop)

@@ -48,6 +48,8 @@ pub(crate) struct ForwardPlan {
     pub(crate) backend_ref: Option<BackendRef>,
     /// The listener from which the request leaves.
     pub(crate) egress: u8,
+    /// The listener on that side that our Record-Route names.
+    pub(crate) recorded: u8,
     /// The value of Max-Breadth to write, RFC 5393 §5.3.3.
     pub(crate) max_breadth: Option<u32>,
     /// Whether our Via offers overload control, RFC 7339 §4.1.
@@ -166,7 +168,7 @@ fn write_head(
     plan: &ForwardPlan,
     branch: &[u8],
 ) -> Result<(), Rejection> {
-    let ForwardPlan { egress, edits: Edits { ingress, .. }, .. } = *plan;
+    let ForwardPlan { egress, recorded, edits: Edits { ingress, .. }, .. } = *plan;
     // RFC 3261 §16.6 item 8.
     let own = snapshot.addresses.listener(egress.into()).ok_or(Rejection::UNREACHABLE)?;
     // RFC 3261 §16.6: "The proxy MUST insert a Via header field value into the copy before the
@@ -199,7 +201,7 @@ fn write_head(
         // an address of this instance alone disappears with it, and the dialog must survive.
         let shared = snapshot.addresses.listener(ingress.into()).is_some_and(Own::is_shared);
         let listeners: &[u8] =
-            if egress == ingress || shared { &[ingress] } else { &[egress, ingress] };
+            if recorded == ingress || shared { &[ingress] } else { &[recorded, ingress] };
         for listener in listeners {
             let Some(own) = snapshot.addresses.listener((*listener).into()) else { continue };
             // RFC 3261 §16.6 item 4: "If the Request-URI contains a SIPS URI, or the topmost Route

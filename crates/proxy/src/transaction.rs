@@ -3,9 +3,9 @@
 //! Each request has one [`Context`](context::Context): its server transaction, and a client
 //! transaction for each target. `open` creates the context, `branches` forwards the request,
 //! `answer` handles responses, `best` chooses among them, `respond` sends one upstream, and
-//! `failover` selects another target. `cancel` and `timeout` are other ways in which a context
-//! ends. `matching` handles requests that belong to a context, and `teach` reports to the health
-//! checks what its targets did.
+//! `failover` selects another target. `large` decides which requests leave over TCP because of their
+//! length. `cancel` and `timeout` are other ways in which a context ends. `matching` handles
+//! requests that belong to a context, and `teach` reports to the health checks what its targets did.
 
 mod answer;
 mod best;
@@ -14,6 +14,7 @@ mod cancel;
 pub(crate) mod context;
 mod failover;
 mod hop_by_hop;
+pub(crate) mod large;
 pub(crate) mod matching;
 pub(crate) mod open;
 mod reason;

@@ -66,6 +66,7 @@ pub(crate) fn pool_settings(pools: &[balance::Pool], all: &Config) -> Vec<proxy:
             transport: Some(all.transport(config)),
             sources: config.servers().map(|backend| backend.sources.clone()).collect(),
             obedience: config.obedience,
+            large_over_tcp: config.large_over_tcp,
             path: config.path,
         }
     };

@@ -66,6 +66,10 @@ pub struct Counters {
     /// Retransmissions of back ends' requests that were not sent, because the caller has never
     /// shown that it receives messages.
     pub requests_withheld: Counter,
+    /// Requests sent over TCP because they are too long for a datagram.
+    pub large_over_tcp: Counter,
+    /// The number of them that were sent again by UDP, because the back end accepts no connections.
+    pub large_by_udp: Counter,
     /// REGISTER requests forwarded with our Path.
     pub paths_added: Counter,
     /// Requests sent to a phone on the flow on which it has registered.

@@ -37,7 +37,7 @@ pub(super) fn write_path(
     // after this one has ended. But no other instance has the connection.
     let named = match is_shared && !from.transport.is_reliable() {
         true => ingress,
-        false => plan.egress.into(),
+        false => plan.recorded.into(),
     };
     let own = snapshot.addresses.listener(named).ok_or(Rejection::UNREACHABLE)?;
     let token = RegisteredFlow::of(from, ingress).encode(&snapshot.keys, snapshot.shard);

@@ -92,10 +92,12 @@ impl NextHop {
         snapshot: &Snapshot,
         ingress: usize,
     ) -> Result<ForwardPlan, Rejection> {
+        let egress = snapshot.egress(ingress, self.egress, &self.target)?;
         Ok(ForwardPlan {
             target: self.target,
             backend_ref: self.backend_ref,
-            egress: snapshot.egress(ingress, self.egress, &self.target)?,
+            egress,
+            recorded: egress,
             max_breadth: None,
             offers: self.offers(snapshot),
             edits: Edits {

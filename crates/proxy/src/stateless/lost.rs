@@ -140,10 +140,12 @@ pub(crate) fn forward_lost(
     for (address, text) in targets {
         let target = Target::new(snapshot.transport(pool), address);
         let backend_ref = snapshot.addresses.backend_ref(address);
+        let egress = snapshot.egress(ingress, None, &target)?;
         let plan = ForwardPlan {
             target,
             backend_ref: None,
-            egress: snapshot.egress(ingress, None, &target)?,
+            egress,
+            recorded: egress,
             max_breadth: None,
             offers: backend_ref.is_some_and(|to| snapshot.offers_to(to, address)),
             edits: Edits {

@@ -3,8 +3,8 @@
 use std::time::Duration;
 
 use tidegate_sip::{Message, Method};
-use tidegate_transaction::{Client, Key};
-use tidegate_world::{Buffer, Flow};
+use tidegate_transaction::{Client, Key, Timing};
+use tidegate_world::{Buffer, Flow, Timestamp, Transport};
 
 use crate::backends::health::record_given;
 use crate::backends::unavailable::unavailable;
@@ -21,8 +21,10 @@ use crate::routing::select::admits;
 use crate::settings::{BackendRef, Choice};
 use crate::snapshot::Snapshot;
 use crate::step::Step;
+use crate::target::Target;
 use crate::transaction::Transactions;
 use crate::transaction::context::{Branch, Cancel, Context, Live, Pending};
+use crate::transaction::large::over_tcp;
 
 /// RFC 3261 §16.6 item 11: Timer C "MUST be larger than 3 minutes".
 ///
@@ -57,20 +59,59 @@ pub(super) fn start(
     hop: &mut NextHop,
     breadth: u32,
 ) -> Result<(), Rejection> {
+    let prepared = prepare(step, context, live, request, hop, breadth, true)?;
+    let transaction = Transaction { identity: context.identity, method: request.method };
+    if let Some(backend_ref) = hop.backend_ref.filter(|_| hop.choice.is_some()) {
+        record_given(
+            step.now,
+            step.snapshot,
+            backend_ref,
+            live.source(&context.back).ip(),
+            request,
+        );
+    }
+    record_request(step, hop, transaction);
+    send(step, prepared);
+    Ok(())
+}
+
+/// A request that is ready to be sent.
+struct Prepared {
+    target: Target,
+    egress: u8,
+    bytes: Buffer,
+}
+
+fn send(step: &mut Step<'_>, Prepared { target, egress, bytes }: Prepared) {
+    step.counters().requests_forwarded.add(1);
+    step.output.send_from(step.snapshot, egress, &target, bytes);
+}
+
+/// Starts a client transaction and writes its request. If the request is too long for a datagram
+/// and `may_use_tcp` is set, it leaves over TCP.
+fn prepare(
+    step: &Step<'_>,
+    context: &mut Context,
+    live: &mut Live,
+    request: &Request<'_>,
+    hop: &NextHop,
+    breadth: u32,
+    may_use_tcp: bool,
+) -> Result<Prepared, Rejection> {
     let timing = step.snapshot.timing(hop.target.transport);
     let egress = step.snapshot.egress(live.edits.ingress.into(), hop.egress, &hop.target)?;
     let index = context.branches.len();
-    let same = context.branches.iter().filter(|branch| branch.target == hop.target).count();
+    let is_same = |branch: &&Branch| branch.target.address == hop.target.address;
+    let same = context.branches.iter().filter(is_same).count();
     context.branches.push(Branch {
         tag: TargetTag::of(&step.snapshot.keys, context.identity, hop.target.address, same as u8),
-        client: match request.method {
-            Method::Invite => Client::invite(step.now, &timing),
-            _ => Client::other(step.now, &timing),
-        },
+        client: client(step.now, request.method, &timing),
         target: hop.target,
         backend_ref: hop.backend_ref,
         egress,
         offers: hop.offers(step.snapshot),
+        is_large: false,
+        is_sent_by_udp: false,
         hop: None,
     });
     let others = match hop.choice {
@@ -91,29 +132,54 @@ pub(super) fn start(
         is_abandoned: false,
         may_teach: hop.choice.is_some(),
     });
-    let bytes = match write_branch(step.snapshot, context, live, request, index) {
-        Ok(bytes) => bytes,
-        Err(rejection) => {
-            context.branches.pop();
-            live.pending.pop();
-            return Err(rejection);
-        }
-    };
-    let transaction = Transaction { identity: context.identity, method: request.method };
-    let target = hop.target;
-    if let Some(backend_ref) = hop.backend_ref.filter(|_| hop.choice.is_some()) {
-        record_given(
-            step.now,
-            step.snapshot,
-            backend_ref,
-            live.source(&context.back).ip(),
-            request,
-        );
+    let written = write_branch(step.snapshot, context, live, request, index).and_then(|bytes| {
+        let length = bytes.len();
+        let large = over_tcp(step, hop, live.edits.ingress, length).filter(|_| may_use_tcp);
+        let Some((target, egress)) = large else {
+            return Ok(Prepared { target: hop.target, egress, bytes });
+        };
+        let timing = step.snapshot.timing(target.transport);
+        live.pending[index].check = Some(step.now + timing.t1);
+        let branch = &mut context.branches[index];
+        (branch.target, branch.egress, branch.is_large) = (target, egress, true);
+        branch.client = client(step.now, request.method, &timing);
+        let bytes = write_branch(step.snapshot, context, live, request, index)?;
+        step.counters().large_over_tcp.add(1);
+        Ok(Prepared { target, egress, bytes })
+    });
+    if written.is_err() {
+        context.branches.pop();
+        live.pending.pop();
     }
-    record_request(step, hop, transaction);
-    step.counters().requests_forwarded.add(1);
-    step.output.send_from(step.snapshot, egress, &target, bytes);
-    Ok(())
+    written
+}
+
+/// Returns a new client transaction.
+fn client(now: Timestamp, method: Method, timing: &Timing) -> Client {
+    match method {
+        Method::Invite => Client::invite(now, timing),
+        _ => Client::other(now, timing),
+    }
+}
+
+/// Sends the request of a context by UDP to a back end that could not be reached over TCP.
+pub(super) fn send_again(
+    step: &mut Step<'_>,
+    context: &mut Context,
+    live: &mut Live,
+    hop: &NextHop,
+) -> bool {
+    let request = std::mem::take(&mut live.request);
+    let prepared = Message::parse(&request).ok().and_then(|message| {
+        let request = read_again(step.snapshot, &message, context)?;
+        prepare(step, context, live, &request, hop, live.breadth, false).ok()
+    });
+    live.request = request;
+    let is_sent = prepared.is_some();
+    if let Some(prepared) = prepared {
+        send(step, prepared);
+    }
+    is_sent
 }
 
 /// Sends the request to a whole group at once.
@@ -209,6 +275,13 @@ fn write_branch(
         target: branch.target,
         backend_ref: branch.backend_ref,
         egress: branch.egress,
+        recorded: match branch.is_large {
+            true => {
+                let target = Target { transport: Transport::Udp, ..branch.target };
+                snapshot.egress(live.edits.ingress.into(), None, &target)?
+            }
+            false => branch.egress,
+        },
         max_breadth: Some(live.pending[index].breadth),
         offers: branch.offers,
         edits: live.edits,

@@ -72,6 +72,10 @@ pub(crate) struct Branch {
     pub(crate) egress: u8,
     /// Whether the request of the branch offers overload control.
     pub(crate) offers: bool,
+    /// Whether its request was sent over TCP because it is too long for a datagram.
+    pub(crate) is_large: bool,
+    /// Whether its back end accepted no connection, and another branch sends the request by UDP.
+    pub(crate) is_sent_by_udp: bool,
     /// Request-URI and Route of the sent request, for the ACK to a repeated final response.
     pub(crate) hop: Option<Box<[u8]>>,
 }

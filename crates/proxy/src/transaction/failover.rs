@@ -5,6 +5,7 @@ use std::time::Duration;
 use smallvec::SmallVec;
 use tidegate_control::Tier;
 use tidegate_sip::Message;
+use tidegate_world::Transport;
 
 use crate::message::request::category_of_new;
 use crate::routing::commit::move_call;
@@ -13,7 +14,8 @@ use crate::routing::select::{Selected, admits, choice_key, demand_of, select_in}
 use crate::settings::{BackendRef, Choice, Mode};
 use crate::snapshot::Snapshot;
 use crate::step::Step;
-use crate::transaction::branches::{read_again, start_again};
+use crate::target::Target;
+use crate::transaction::branches::{read_again, send_again, start_again};
 use crate::transaction::context::{Context, Live};
 
 /// A back end that has sent a 503 within this time gets no request that another back end has
@@ -46,8 +48,10 @@ pub(crate) fn try_after_refusal(
 /// Returns whether a request may go to a target to which it has not been sent.
 fn may_try(snapshot: &Snapshot, context: &Context, live: &Live, pool: u16) -> bool {
     let settings = snapshot.pool(pool);
+    // A request that is sent again by UDP is still at the same back end.
+    let tries = context.branches.iter().filter(|branch| !branch.is_sent_by_udp).count();
     matches!(settings.choice, Choice::One(_))
-        && context.branches.len() < usize::from(settings.tries_max)
+        && tries < usize::from(settings.tries_max)
         && is_undecided(context, live)
 }
 
@@ -72,6 +76,40 @@ pub(crate) fn try_next(step: &mut Step<'_>, context: &mut Context, live: &mut Li
         }
     }
     is_started
+}
+
+/// Sends the request of the branch at `index` again by UDP, because the back end accepts no
+/// connection. Returns `false` if the request was not sent over TCP because of its length.
+///
+/// RFC 3261 §18.1.1: "If an element sends a request over TCP because of these message size
+/// constraints, and that request would have otherwise been sent over UDP, if the attempt to
+/// establish the connection generates either an ICMP Protocol Not Supported, or results in a TCP
+/// reset, the element SHOULD retry the request, using UDP."
+pub(super) fn retry_by_udp(
+    step: &mut Step<'_>,
+    context: &mut Context,
+    live: &mut Live,
+    index: usize,
+) -> bool {
+    let branch = &context.branches[index];
+    if !branch.is_large || !context.server.is_pending() || live.is_cancelled {
+        return false;
+    }
+    let target = Target { transport: Transport::Udp, ..branch.target };
+    let (backend_ref, call) = (branch.backend_ref, context.call);
+    let hop = NextHop::to(target, Tier::Stateful);
+    let hop = NextHop { backend_ref, call, choice: live.choice, toward_backend: true, ..hop };
+    step.peers.record_unreachable(step.now, Transport::Tcp, branch.target.address);
+    if !send_again(step, context, live, &hop) {
+        return false;
+    }
+    step.counters().large_by_udp.add(1);
+    let pending = &mut live.pending[index];
+    (pending.is_abandoned, pending.failover) = (true, None);
+    let branch = &mut context.branches[index];
+    branch.is_sent_by_udp = true;
+    branch.client = branch.client.end();
+    true
 }
 
 /// Sends the request to the next target of the name or the user that it contains.

@@ -35,6 +35,7 @@ mod rfc3261_16_7_responses;
 mod rfc3261_16_8_timeouts;
 mod rfc3261_16_forwarding;
 mod rfc3261_17_2_3_matching;
+mod rfc3261_18_1_1_large;
 mod rfc3261_18_responses;
 mod rfc3261_18_streams;
 mod rfc3263_names;

@@ -3,6 +3,7 @@
 use std::net::{IpAddr, SocketAddr};
 use std::ops::Range;
 
+use tidegate_world::Transport;
 use toml::Spanned;
 
 use super::address::{HostPort, SIP_PORT};
@@ -48,6 +49,7 @@ fn check_backends(pool: &pool::Draft, listeners: &[ListenDraft], report: &mut Re
             format!("add a `[[listen]]` with `transport = \"{word}\"`"),
         );
     }
+    check_large(pool, transport, listeners, all_known, report);
     if known.is_empty()
         && all_known
         && pool.transport.is_none()
@@ -74,6 +76,29 @@ fn check_backends(pool: &pool::Draft, listeners: &[ListenDraft], report: &mut Re
         {
             report_unreachable(&address, known[0], report);
         }
+    }
+}
+
+/// Reports a pool whose large requests cannot leave over TCP.
+fn check_large(
+    pool: &pool::Draft,
+    transport: Transport,
+    listeners: &[ListenDraft],
+    all_known: bool,
+    report: &mut Report,
+) {
+    let Some(given) = pool.large_over_tcp.as_ref().filter(|large| *large.get_ref()) else { return };
+    let is_tcp = |own: &ListenDraft| {
+        own.transport.as_ref().is_some_and(|by| *by.get_ref() == Transport::Tcp)
+    };
+    if transport != Transport::Udp {
+        let help = "remove `large_requests`";
+        let why = "the pool does not use UDP";
+        report.error(given.span(), "`large_requests` has no effect", why, help);
+    } else if all_known && !listeners.iter().any(is_tcp) {
+        let help = "add a `[[listen]]` with `transport = \"tcp\"`";
+        let why = "Tidegate cannot send large requests to this pool over TCP";
+        report.error(given.span(), "no listener for `tcp`", why, help);
     }
 }
 

@@ -9,7 +9,7 @@ use std::time::Duration;
 use rustix::process::Signal;
 use socket2::{Domain, Socket, Type};
 
-use crate::products::{ANSWERS, kamailio_with_tcp};
+use crate::products::{ANSWERS, kamailio, kamailio_with_tcp};
 use crate::stage::{
     Configuration, Load, Metrics, Peer, Sipp, Stage, Tidegate, eventually, run_to_end,
 };
@@ -110,6 +110,41 @@ fn kamailio_answers_over_tcp() {
     let metrics = tidegate.metrics();
     assert_eq!(metrics.backend("backend_assigned_total", address), 2 * u64::from(CALLS));
     assert_eq!(metrics.sum("connections_begun_total", &[("by", "tidegate")]), 1);
+}
+
+/// RFC 3261 §18.1.1: "If a request is within 200 bytes of the path MTU, or if it is larger than 1300
+/// bytes and the path MTU is unknown, the request MUST be sent using an RFC 2914 [43] congestion
+/// controlled transport protocol, such as TCP." "[...] if the attempt to establish the connection
+/// generates either an ICMP Protocol Not Supported, or results in a TCP reset, the element SHOULD
+/// retry the request, using UDP."
+#[test]
+fn large_requests_to_a_kamailio_leave_over_tcp_if_it_listens() {
+    for has_tcp in [true, false] {
+        let stage = Stage::new();
+        let address = stage.free_address();
+        let start = if has_tcp { kamailio_with_tcp } else { kamailio };
+        let _kamailio = start(&stage, address, ANSWERS);
+        let configuration = Configuration::with_tcp(&stage, &[address]);
+        let configuration = Configuration { has_large_over_tcp: true, ..configuration };
+        let tidegate = Tidegate::start(&stage, &configuration);
+        let here = tidegate.address();
+        let peer = Peer::new(stage.ip());
+        let mut calls = 0;
+        for (number, length) in (1..).zip([10, 2000, 3000, 8000]) {
+            let message = peer.request("MESSAGE", &format!("sip:bob@{here}"), number, 1);
+            let response = peer.ask(here, &message.and("Subject", &"x".repeat(length)));
+            assert_eq!(response.status(), 200);
+            calls += 1;
+        }
+        let metrics = tidegate.metrics();
+        assert_eq!(metrics.backend("backend_assigned_total", address), calls);
+        let over_tcp = metrics.sum("large_requests_over_tcp_total", &[]);
+        let by_udp = metrics.sum("large_requests_by_udp_total", &[]);
+        // A back end that has refused a connection gets no other within a minute.
+        assert_eq!((over_tcp, by_udp), if has_tcp { (3, 0) } else { (1, 1) });
+        metrics.assert_nothing_lost();
+        metrics.assert_nothing_held();
+    }
 }
 
 /// A client that writes and reads bytes.

@@ -102,6 +102,13 @@ table! {
         ],
         reserved: &[],
     }, Default("\"proven\"");
+    /// The transport of requests that are longer than 1,300 bytes and would leave by UDP (RFC 3261
+    /// §18.1.1). `udp`: such a request leaves in fragments. `tcp`: it leaves over TCP, with a
+    /// transaction. If the back end accepts no connection, Tidegate sends the same request by UDP,
+    /// and all large requests for a minute. The file must have a `[[listen]]` with TCP. Back ends
+    /// answer on the connection, and send their own requests by UDP as before.
+    large_over_tcp("large_requests"): bool =
+        Choice { words: &[("udp", false), ("tcp", true)], reserved: &[] }, Default("\"udp\"");
     /// A registrar behind Tidegate can call a phone on the very connection or address from which the
     /// phone registered: Tidegate adds a Path (RFC 3327) to a REGISTER, the registrar stores it, and
     /// writes it into the Route of requests for that phone. `supported`: Tidegate adds a Path if

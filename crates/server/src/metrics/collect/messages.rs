@@ -70,7 +70,21 @@ static TRANSACTION_BYTES_MAX: Family = Family::gauge(
 )
 .in_unit(Unit::Bytes);
 
-static ALONE: [Number<Counters>; 25] = [
+static ALONE: [Number<Counters>; 27] = [
+    (
+        Family::counter(
+            "large_requests_over_tcp",
+            "Requests sent over TCP because they are too long for a datagram",
+        ),
+        |c| c.large_over_tcp.get().into(),
+    ),
+    (
+        Family::counter(
+            "large_requests_by_udp",
+            "Requests sent by UDP after all, because the back end accepts no TCP connection",
+        ),
+        |c| c.large_by_udp.get().into(),
+    ),
     (
         Family::counter("paths_added", "REGISTER requests forwarded with the Path of Tidegate"),
         |c| c.paths_added.get().into(),

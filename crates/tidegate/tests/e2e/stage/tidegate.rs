@@ -26,6 +26,8 @@ pub struct Configuration {
     pub is_tcp_inside: bool,
     /// Whether the back ends are reached over TLS.
     pub is_tls_inside: bool,
+    /// Whether large requests to back ends over UDP leave over TCP.
+    pub has_large_over_tcp: bool,
     /// Back ends of the pool `app`.
     pub backends: Vec<SocketAddr>,
     /// Balancing policy of the pool.
@@ -56,6 +58,7 @@ impl Configuration {
             listen_tcp: Vec::new(),
             is_tcp_inside: false,
             is_tls_inside: false,
+            has_large_over_tcp: false,
             backends: backends.to_vec(),
             policy: "rr",
             shards: 1,
@@ -91,6 +94,9 @@ impl Configuration {
         }
         if self.is_tls_inside {
             text += "transport = \"tls\"\n";
+        }
+        if self.has_large_over_tcp {
+            text += "large_requests = \"tcp\"\n";
         }
         for address in &self.backends {
             text += &format!("[[pool.backend]]\nuri = \"sip:{address}\"\n");
