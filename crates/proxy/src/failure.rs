@@ -112,13 +112,12 @@ fn on_stream_failed(
 ) {
     let Learning { transactions, probes, peers, output } = learning;
     let target = canonical(failure.flow.remote);
-    let backend_ref = snapshot.addresses.backend_ref(target);
+    let at_address = snapshot.addresses.backend_ref(target);
+    let at_address =
+        at_address.filter(|&backend_ref| snapshot.backend(backend_ref).is_present_at(target));
     // A host that listens for datagrams need not listen for connections.
-    let is_back_end = |&backend_ref: &BackendRef| {
-        snapshot.backend(backend_ref).is_present_at(target)
-            && snapshot.transport(backend_ref.pool) == failure.flow.transport
-    };
-    let backend_ref = backend_ref.filter(is_back_end);
+    let is_by_stream = |to: &BackendRef| snapshot.transport(to.pool) == failure.flow.transport;
+    let backend_ref = at_address.filter(is_by_stream);
     match proof_in(snapshot, transactions, failure) {
         // The probe was never sent, because our own buffers were full: its timer decides.
         Some(Proof::Probe(_)) if failure.cause == Cause::Full => {}
@@ -133,7 +132,7 @@ fn on_stream_failed(
         // The end of an idle connection says nothing about the peer. Requests that wait for a
         // response on it go elsewhere.
         None if failure.quote.is_empty() => {
-            peers.record_ended(now, &failure.flow, backend_ref.is_some())
+            peers.record_ended(now, &failure.flow, at_address.is_some())
         }
         None => {}
     }
@@ -146,6 +145,13 @@ fn on_stream_failed(
         // This is treated like a silent peer: the path may be lossy, and other messages may get
         // through.
         (Cause::Unreachable, Some(backend_ref)) => probes.suspect(now, snapshot, backend_ref, now),
+        // Requests to a back end over UDP leave over TCP if they are large. That no connection could
+        // be opened is recorded even if such a request has failed over meanwhile.
+        (Cause::Refused | Cause::Unreachable, None)
+            if at_address.is_some() && !failure.quote.is_empty() =>
+        {
+            peers.record_unreachable(now, failure.flow.transport, target);
+        }
         _ => {}
     }
     probes.fire(now, snapshot, output);

@@ -14,9 +14,11 @@ use crate::target::Target;
 #[derive(Default)]
 pub(crate) struct Peers {
     verified: Verified,
-    unreachable: Unreachable,
+    unreachable: Targets,
     /// Ended connections of strangers. They evict one another, but no back end.
-    ended: Unreachable,
+    ended: Targets,
+    /// Back ends over UDP that have answered a request on a connection that is still open.
+    connected: Targets,
 }
 
 impl Peers {
@@ -41,8 +43,8 @@ impl Peers {
         self.unreachable.holds(target, since) || self.ended.holds(target, since)
     }
 
-    /// Returns whether the transport has reported, within the time `within` before now, that nothing
-    /// listens at a target.
+    /// Returns whether the transport has reported, within the time `within` before now, that a back
+    /// end cannot be reached. The end of a connection says nothing about the next one.
     pub(crate) fn is_unreachable_within(
         &self,
         now: Timestamp,
@@ -50,10 +52,16 @@ impl Peers {
         within: Duration,
     ) -> bool {
         let elapsed = now.since(Timestamp::ZERO);
-        self.is_unreachable(target, Timestamp::ZERO + elapsed.saturating_sub(within))
+        let since = Timestamp::ZERO + elapsed.saturating_sub(within);
+        let mut known = self.unreachable.targets.iter();
+        known.any(|(known, at)| {
+            *at >= since
+                && known.connection.is_none()
+                && known.is_at(target.transport, target.address)
+        })
     }
 
-    /// Records that nothing listens at the address of a back end.
+    /// Records that the address of a back end cannot be reached.
     pub(crate) fn record_unreachable(
         &mut self,
         now: Timestamp,
@@ -68,6 +76,17 @@ impl Peers {
         let table = if is_backend { &mut self.unreachable } else { &mut self.ended };
         let Flow { transport, remote, connection, .. } = *flow;
         table.record(now, Target { connection, ..Target::new(transport, remote) });
+        self.connected.targets.retain(|(known, _)| !known.is_at(transport, remote));
+    }
+
+    /// Records that a back end has answered on a connection to `target`.
+    pub(crate) fn record_connected(&mut self, now: Timestamp, target: &Target) {
+        self.connected.record(now, *target);
+    }
+
+    /// Returns whether a connection to `target` is known to be open.
+    pub(crate) fn is_connected(&self, target: &Target) -> bool {
+        self.connected.holds(target, Timestamp::ZERO)
     }
 }
 
@@ -104,17 +123,17 @@ fn second(now: Timestamp) -> u32 {
     (now.as_nanos() / 1_000_000_000) as u32
 }
 
-/// Number of unreachable targets that are remembered: the latest ones.
+/// Number of targets that a table remembers: the latest ones.
 const TARGETS_MAX: usize = 64;
 
-/// Targets at which nothing listens, as reported by the transport.
+/// Targets about which the same fact is known, such as that nothing listens there.
 #[derive(Debug, Default)]
-struct Unreachable {
+struct Targets {
     /// Target, with the connection if that has ended, and the time.
     targets: ArrayVec<(Target, Timestamp), TARGETS_MAX>,
 }
 
-impl Unreachable {
+impl Targets {
     fn record(&mut self, now: Timestamp, target: Target) {
         self.targets.retain(|(known, _)| *known != target);
         if self.targets.is_full() {
@@ -127,7 +146,7 @@ impl Unreachable {
     fn holds(&self, target: &Target, since: Timestamp) -> bool {
         let is_target = |known: &Target| match target.connection {
             Some(_) => known.connection == target.connection,
-            None => (known.transport, known.address) == (target.transport, target.address),
+            None => known.is_at(target.transport, target.address),
         };
         self.targets.iter().any(|(known, at)| *at >= since && is_target(known))
     }
@@ -160,7 +179,7 @@ mod tests {
 
     #[test]
     fn the_last_are_remembered() {
-        let mut unreachable = Unreachable::default();
+        let mut unreachable = Targets::default();
         let at = |ms| Timestamp::ZERO + Duration::from_millis(ms);
         for i in 0..=TARGETS_MAX {
             unreachable.record(at(10), target(i));
@@ -175,7 +194,7 @@ mod tests {
 
     #[test]
     fn a_connection_that_ended_concerns_what_was_to_take_it_and_whoever_it_led_to() {
-        let mut unreachable = Unreachable::default();
+        let mut unreachable = Targets::default();
         let (connection, now) = (ConnectionId::new(2), Timestamp::ZERO);
         unreachable.record(now, Target { connection, ..target(1) });
         assert!(unreachable.holds(&target(1), now));

@@ -21,12 +21,11 @@ use crate::routing::loops::check_loop;
 use crate::routing::next_hop::NextHop;
 use crate::routing::plan::{Need, Plan, Planned, plan};
 use crate::state::Room;
-use crate::stateless::forward::forward;
+use crate::stateless::forward::{Forwarded, forward};
 use crate::stateless::lost::{Lost, forward_lost};
 use crate::step::{SourceEvidence, Step};
 use crate::target::Target;
 use crate::transaction::Transactions;
-use crate::transaction::large::may_be_large;
 use crate::transaction::matching::{identity, try_match};
 use crate::transaction::open::open;
 
@@ -200,14 +199,15 @@ fn process<'a>(
     // exists, the proxy SHOULD send a 430 (Flow Failed) response to the request." Without a
     // transaction the failure would remain unnoticed.
     let may_be_gone = hop.target.is_registered && hop.target.transport.is_reliable();
-    let is_large = may_be_large(step.snapshot, hop, received.bytes.len());
-    let has_state =
-        (hop.tier == Tier::Stateful || bridges || may_be_gone || is_large) && has_transaction;
+    let has_state = hop.tier == Tier::Stateful || bridges || may_be_gone;
+    let may_open = has_transaction && !goes_alone;
     count_flow(step, received, request, hop)?;
-    if has_state && !goes_alone {
-        open(step, transactions, received, request, hop)
-    } else {
-        forward(step, lost, received, request, hop)
+    if has_state && may_open {
+        return open(step, transactions, received, request, hop);
+    }
+    match forward(step, lost, received, request, hop, may_open)? {
+        Forwarded::Here => Ok(()),
+        Forwarded::Large => open(step, transactions, received, request, hop),
     }
 }
 

@@ -28,6 +28,11 @@ impl Target {
         Self { transport, address, connection: None, is_registered: false }
     }
 
+    /// Returns whether the target has this address, over this transport.
+    pub(crate) fn is_at(&self, transport: Transport, address: SocketAddr) -> bool {
+        (self.transport, self.address) == (transport, address)
+    }
+
     /// Returns whether the flow to the target is known to have ended. It has if its connection
     /// belonged to another process, or belongs to another shard.
     pub(crate) fn is_gone(&self) -> bool {

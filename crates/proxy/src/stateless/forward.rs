@@ -19,11 +19,21 @@ use crate::snapshot::Snapshot;
 use crate::stateless::branch::branch_of;
 use crate::stateless::lost::{Lost, lost_branch};
 use crate::step::Step;
+use crate::transaction::large::is_large;
 
 /// Room for a branch and one more parameter.
 const VIA_END_MAX: usize = 128;
 
-/// Forwards `request` to `hop` and updates its call.
+/// Result of [`forward`].
+pub(crate) enum Forwarded {
+    /// The request was sent, or is a retransmission that may not be sent.
+    Here,
+    /// Nothing was done, because the request is too long for a datagram and needs a transaction.
+    Large,
+}
+
+/// Forwards `request` to `hop` and updates its call. If the request `may_open` a transaction and is
+/// too long for a datagram, it is left to the caller.
 ///
 /// RFC 3261 §16.11: "Furthermore, when handling a request statelessly, an element MUST NOT generate
 /// its own 100 (Trying) or any other provisional response." "A stateless proxy MUST choose one and
@@ -37,7 +47,8 @@ pub(crate) fn forward(
     received: &Received,
     request: &Request<'_>,
     hop: &mut NextHop,
-) -> Result<(), Rejection> {
+    may_open: bool,
+) -> Result<Forwarded, Rejection> {
     let Step { now, snapshot, .. } = *step;
     let ingress = snapshot.addresses.listener_at(&received.flow);
     // RFC 3261 §16.11: "In particular, if the proxy inserts a Record-Route value or pushes URIs into
@@ -60,6 +71,9 @@ pub(crate) fn forward(
     let connected = received.flow.connection.map(|id| with_flow(snapshot, id, text.as_bytes()));
     let via_end = connected.as_deref().unwrap_or(text.as_bytes());
     let bytes = write_request(snapshot, &received.flow, request, &plan, via_end)?;
+    if may_open && is_large(snapshot, hop, bytes.len()) {
+        return Ok(Forwarded::Large);
+    }
     let transaction = Transaction { identity: branch.identity, method: request.method };
     let is_repeated = step.routing.calls.is_repeated(hop.call, transaction);
     if alone && is_repeated {
@@ -70,7 +84,7 @@ pub(crate) fn forward(
             && let Some(own) = snapshot.addresses.listener(plan.egress.into())
             && !may_repeat(step, since, hop.call, hop.to_caller, &plan.target.flow_from(own.local))
         {
-            return Ok(());
+            return Ok(Forwarded::Here);
         }
     }
     let calls = &mut step.routing.calls;
@@ -91,7 +105,7 @@ pub(crate) fn forward(
     }
     step.counters().requests_forwarded.add(1);
     step.output.send_from(snapshot, plan.egress, &plan.target, bytes);
-    Ok(())
+    Ok(Forwarded::Here)
 }
 
 /// Returns the end of our Via for a request that came on a stream: the branch and the connection.

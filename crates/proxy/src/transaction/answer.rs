@@ -82,6 +82,10 @@ fn take(step: &mut Step<'_>, answer: &Answer<'_>, context: &mut Context) -> Resu
         }
         _ => return Err(DropReason::StrayResponse),
     }
+    let flow = &answer.received.flow;
+    if branch.is_large && branch.target.is_at(flow.transport, flow.remote) {
+        step.peers.record_connected(step.now, &branch.target);
+    }
     let is_first = branch.client.is_pending() && passage.status >= 200;
     let (client, arrival) = branch.client.on_response(step.now, &timing, passage.status);
     branch.client = client;

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use tidegate_sip::{Message, Method};
 use tidegate_transaction::{Client, Key, Timing};
-use tidegate_world::{Buffer, Flow, Timestamp, Transport};
+use tidegate_world::{Buffer, Flow, Timestamp};
 
 use crate::backends::health::record_given;
 use crate::backends::unavailable::unavailable;
@@ -109,6 +109,7 @@ fn prepare(
         target: hop.target,
         backend_ref: hop.backend_ref,
         egress,
+        recorded: egress,
         offers: hop.offers(step.snapshot),
         is_large: false,
         is_sent_by_udp: false,
@@ -134,7 +135,7 @@ fn prepare(
     });
     let written = write_branch(step.snapshot, context, live, request, index).and_then(|bytes| {
         let length = bytes.len();
-        let large = over_tcp(step, hop, live.edits.ingress, length).filter(|_| may_use_tcp);
+        let large = over_tcp(step, hop, egress, length).filter(|_| may_use_tcp);
         let Some((target, egress)) = large else {
             return Ok(Prepared { target: hop.target, egress, bytes });
         };
@@ -162,24 +163,30 @@ fn client(now: Timestamp, method: Method, timing: &Timing) -> Client {
     }
 }
 
-/// Sends the request of a context by UDP to a back end that could not be reached over TCP.
+/// Sends the request of the branch at `index` by UDP, because its back end could not be reached over
+/// TCP. The new branch takes the place of that branch.
 pub(super) fn send_again(
     step: &mut Step<'_>,
     context: &mut Context,
     live: &mut Live,
     hop: &NextHop,
+    index: usize,
 ) -> bool {
+    // RFC 5393 §5.3.3: "SIP proxies MUST NOT allow the Outgoing Max-Breadth to exceed the Incoming
+    // Max-Breadth in a given response context." The other branches of a fork have their shares.
+    let Pending { breadth, may_teach, .. } = live.pending[index];
     let request = std::mem::take(&mut live.request);
     let prepared = Message::parse(&request).ok().and_then(|message| {
         let request = read_again(step.snapshot, &message, context)?;
-        prepare(step, context, live, &request, hop, live.breadth, false).ok()
+        prepare(step, context, live, &request, hop, breadth, false).ok()
     });
     live.request = request;
-    let is_sent = prepared.is_some();
-    if let Some(prepared) = prepared {
-        send(step, prepared);
+    let Some(prepared) = prepared else { return false };
+    if let Some(pending) = live.pending.last_mut() {
+        pending.may_teach = may_teach;
     }
-    is_sent
+    send(step, prepared);
+    true
 }
 
 /// Sends the request to a whole group at once.
@@ -275,13 +282,7 @@ fn write_branch(
         target: branch.target,
         backend_ref: branch.backend_ref,
         egress: branch.egress,
-        recorded: match branch.is_large {
-            true => {
-                let target = Target { transport: Transport::Udp, ..branch.target };
-                snapshot.egress(live.edits.ingress.into(), None, &target)?
-            }
-            false => branch.egress,
-        },
+        recorded: branch.recorded,
         max_breadth: Some(live.pending[index].breadth),
         offers: branch.offers,
         edits: live.edits,

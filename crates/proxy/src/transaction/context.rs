@@ -70,11 +70,14 @@ pub(crate) struct Branch {
     /// The back end at the target, if it is one of ours.
     pub(crate) backend_ref: Option<BackendRef>,
     pub(crate) egress: u8,
+    /// The listener on that side that our Record-Route names: the one for UDP if the request is
+    /// large.
+    pub(crate) recorded: u8,
     /// Whether the request of the branch offers overload control.
     pub(crate) offers: bool,
     /// Whether its request was sent over TCP because it is too long for a datagram.
     pub(crate) is_large: bool,
-    /// Whether its back end accepted no connection, and another branch sends the request by UDP.
+    /// Whether its back end refused a connection, and another branch sends the request by UDP.
     pub(crate) is_sent_by_udp: bool,
     /// Request-URI and Route of the sent request, for the ACK to a repeated final response.
     pub(crate) hop: Option<Box<[u8]>>,

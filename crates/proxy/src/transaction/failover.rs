@@ -78,8 +78,9 @@ pub(crate) fn try_next(step: &mut Step<'_>, context: &mut Context, live: &mut Li
     is_started
 }
 
-/// Sends the request of the branch at `index` again by UDP, because the back end accepts no
-/// connection. Returns `false` if the request was not sent over TCP because of its length.
+/// Sends the request of the branch at `index` again by UDP, because the back end refused a
+/// connection. Returns `false` if the request was not meant for TCP because of its length, or if it
+/// was sent before its connection ended: then the back end may have it.
 ///
 /// RFC 3261 §18.1.1: "If an element sends a request over TCP because of these message size
 /// constraints, and that request would have otherwise been sent over UDP, if the attempt to
@@ -92,15 +93,20 @@ pub(super) fn retry_by_udp(
     index: usize,
 ) -> bool {
     let branch = &context.branches[index];
-    if !branch.is_large || !context.server.is_pending() || live.is_cancelled {
+    let is_unsent = live.pending[index].unreachable.is_some();
+    if !branch.is_large || !is_unsent || !context.server.is_pending() || live.is_cancelled {
         return false;
     }
     let target = Target { transport: Transport::Udp, ..branch.target };
-    let (backend_ref, call) = (branch.backend_ref, context.call);
-    let hop = NextHop::to(target, Tier::Stateful);
-    let hop = NextHop { backend_ref, call, choice: live.choice, toward_backend: true, ..hop };
-    step.peers.record_unreachable(step.now, Transport::Tcp, branch.target.address);
-    if !send_again(step, context, live, &hop) {
+    let hop = NextHop {
+        backend_ref: branch.backend_ref,
+        call: context.call,
+        choice: live.choice,
+        toward_backend: true,
+        egress: Some(branch.recorded),
+        ..NextHop::to(target, Tier::Stateful)
+    };
+    if !send_again(step, context, live, &hop, index) {
         return false;
     }
     step.counters().large_by_udp.add(1);

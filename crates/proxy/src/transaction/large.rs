@@ -1,16 +1,16 @@
 //! Requests that are too long for a datagram: RFC 3261 §18.1.1.
 //!
 //! A request for a back end over UDP leaves over TCP if it is longer than [`LENGTH_MAX`] and the
-//! configuration of its pool allows it. The request keeps its transaction, its back end and its
-//! Record-Route. Only the Via and the connection are those of TCP. If the back end accepts no
+//! configuration of its pool enables this. The request keeps its transaction, its back end and its
+//! Record-Route. Only the Via and the connection are those of TCP. If the back end refuses the
 //! connection, the same request is sent by UDP.
 
 use std::time::Duration;
 
 use tidegate_world::Transport;
 
+use crate::network::canonical;
 use crate::routing::next_hop::NextHop;
-use crate::settings::BackendRef;
 use crate::snapshot::Snapshot;
 use crate::step::Step;
 use crate::target::Target;
@@ -18,27 +18,22 @@ use crate::target::Target;
 /// The length up to which a request is sent by UDP, because the path MTU is not known.
 const LENGTH_MAX: usize = 1300;
 
-/// The bytes by which forwarding usually lengthens a request: our Via, and Record-Routes.
-const GROWTH: usize = 512;
-
-/// The time for which no further connection is tried to a back end that has accepted none.
+/// The time for which no further connection is tried to a back end that has refused a connection.
 const REFUSED_FOR: Duration = Duration::from_secs(60);
 
-/// Returns whether a request of `length` bytes for this hop may leave over TCP because of its
-/// length. Then it needs a transaction, because it may have to be sent again by UDP.
-pub(crate) fn may_be_large(snapshot: &Snapshot, hop: &NextHop, length: usize) -> bool {
+/// Returns whether a request has to leave over TCP if possible. `length` is that of the request as
+/// it would leave by UDP for this hop. It needs a transaction, because it may have to be sent again
+/// by UDP.
+pub(crate) fn is_large(snapshot: &Snapshot, hop: &NextHop, length: usize) -> bool {
     let to = hop.backend_ref.filter(|_| hop.toward_backend);
-    length + GROWTH > LENGTH_MAX && is_wanted(snapshot, to, &hop.target)
-}
-
-fn is_wanted(snapshot: &Snapshot, to: Option<BackendRef>, target: &Target) -> bool {
-    target.transport == Transport::Udp
+    length > LENGTH_MAX
+        && hop.target.transport == Transport::Udp
         && to.is_some_and(|backend_ref| snapshot.pool(backend_ref.pool).large_over_tcp)
 }
 
 /// Returns the target and the listener for a request that has to leave over TCP. `length` is that
-/// of the request as it would leave by UDP for this hop, and `ingress` the listener at which it
-/// arrived.
+/// of the request as it would leave by UDP for this hop, and `egress` the listener from which it
+/// would.
 ///
 /// RFC 3261 §18.1.1: "If a request is within 200 bytes of the path MTU, or if it is larger than
 /// 1300 bytes and the path MTU is unknown, the request MUST be sent using an RFC 2914 [43]
@@ -48,24 +43,25 @@ fn is_wanted(snapshot: &Snapshot, to: Option<BackendRef>, target: &Target) -> bo
 /// the transport protocol from the one indicated in the top Via, the value in the top Via MUST be
 /// changed." "To handle this case, the transport layer MUST also be prepared to receive an incoming
 /// connection on the source IP address from which the request was sent and port number in the
-/// "sent-by" field."
+/// "sent-by" field." It has the IP address of `egress`, so that the request leaves by the same
+/// interface. If there is none, the request leaves by UDP.
 ///
 /// RFC 3261 §18: "It has arisen out of the need to handle larger messages, which MUST use TCP, as
 /// discussed below."
 pub(super) fn over_tcp(
     step: &Step<'_>,
     hop: &NextHop,
-    ingress: u8,
+    egress: u8,
     length: usize,
 ) -> Option<(Target, u8)> {
-    let to = hop.backend_ref.filter(|_| hop.toward_backend);
-    if length <= LENGTH_MAX || !is_wanted(step.snapshot, to, &hop.target) {
+    if !is_large(step.snapshot, hop, length) {
         return None;
     }
     let target = Target { transport: Transport::Tcp, ..hop.target };
-    if step.peers.is_unreachable_within(step.now, &target, REFUSED_FOR) {
+    let known = Target { address: canonical(target.address), ..target };
+    if step.peers.is_unreachable_within(step.now, &known, REFUSED_FOR) {
         return None;
     }
-    let egress = step.snapshot.egress(ingress.into(), None, &target).ok()?;
-    Some((target, egress))
+    let egress = step.snapshot.addresses.beside(egress.into(), &target)?;
+    Some((target, egress as u8))
 }

@@ -64,6 +64,11 @@ pub(super) fn record_silent(
 ) {
     let Step { now, snapshot, .. } = *step;
     let Some(backend_ref) = target_of(snapshot, branch) else { return };
+    // A large request may still wait for its connection, which says nothing about the back end over
+    // UDP. A probe shows whether the back end answers.
+    if branch.is_large && !step.peers.is_connected(&branch.target) {
+        return step.output.suspect(backend_ref, pending.since);
+    }
     let (backend, since) = (snapshot.backend(backend_ref), pending.since);
     let silences = backend.on_silent(now, since);
     if silences == 0 {

@@ -430,6 +430,15 @@ impl Addresses {
         ranked.next()
     }
 
+    /// Returns the listener from which a message to `target` leaves if the one for its usual
+    /// transport is `usual`: a listener at the same IP address, if possible with the same port.
+    pub(crate) fn beside(&self, usual: usize, target: &Target) -> Option<usize> {
+        let usual = self.listeners.get(usual)?.local;
+        let is_it = |own: &Own| own.local.ip() == usual.ip() && own.reaches(target);
+        let all = self.listeners.iter().enumerate().filter(|(_, own)| is_it(own));
+        all.min_by_key(|(_, own)| own.local.port() != usual.port()).map(|(index, _)| index)
+    }
+
     /// Returns the listener at the address that the kernel uses as source toward `target`:
     /// `ingress` if it has that address.
     fn routed(&self, ingress: usize, target: SocketAddr) -> Option<usize> {

@@ -7,7 +7,7 @@ use std::time::Duration;
 use crate::script::{BACKEND_A, BACKEND_B, CALLER, PROXY, Sent, address, request, secret};
 use tidegate_balance as balance;
 use tidegate_balance::Policy;
-use tidegate_proxy::{Counters, Listener, Mode, PoolSettings, Proxy, Settings};
+use tidegate_proxy::{Choice, Counters, Listener, Mode, PoolSettings, Proxy, Settings};
 use tidegate_transport::{ConnectionLimits, Streams};
 use tidegate_world::{
     CloseCause, Connect, ConnectionId, Core, Flow, Pool, Received, Timestamp, Transport,
@@ -19,29 +19,45 @@ struct Scene {
     counters: Arc<Counters>,
     now: Timestamp,
     pool: Pool,
+    backends: balance::Pool,
+}
+
+/// Returns the settings of a pool over UDP whose large requests leave over TCP.
+fn pool_of(backends: &[(&str, SocketAddr, u32)]) -> PoolSettings {
+    PoolSettings {
+        large_over_tcp: true,
+        tries_max: 2,
+        transport: Some(Transport::Udp),
+        ..PoolSettings::new(balance::Pool::new("app", backends), Policy::Rr)
+    }
+}
+
+fn pool_of_two() -> PoolSettings {
+    pool_of(&[("a", address(BACKEND_A), 1), ("b", address(BACKEND_B), 1)])
+}
+
+fn listener(transport: Transport, at: &str) -> Listener {
+    Listener { transport, ..Listener::new(address(at)) }
 }
 
 impl Scene {
     fn new(mode: Mode, large_over_tcp: bool) -> Self {
-        let backends = balance::Pool::new("app", &[("a", address(BACKEND_A), 1)]);
-        Self::with(backends, mode, large_over_tcp)
+        let pool = pool_of(&[("a", address(BACKEND_A), 1)]);
+        Self::with(PoolSettings { mode, large_over_tcp, ..pool })
     }
 
-    fn with(backends: balance::Pool, mode: Mode, large_over_tcp: bool) -> Self {
-        let udp = Listener::new(address(PROXY));
-        let tcp = Listener { transport: Transport::Tcp, ..udp.clone() };
-        let pool = PoolSettings {
-            mode,
-            large_over_tcp,
-            tries_max: 2,
-            transport: Some(Transport::Udp),
-            ..PoolSettings::new(backends, Policy::Rr)
-        };
-        let settings = Settings::new(vec![udp, tcp], vec![pool], secret(1));
+    fn with(pool: PoolSettings) -> Self {
+        let listeners = [Transport::Udp, Transport::Tcp].map(|by| listener(by, PROXY));
+        Self::listening(listeners.to_vec(), pool, ConnectionLimits::default())
+    }
+
+    fn listening(listeners: Vec<Listener>, pool: PoolSettings, limits: ConnectionLimits) -> Self {
+        let backends = pool.pool.clone();
+        let settings = Settings::new(listeners, vec![pool], secret(1));
         let (pool, counters) = (Pool::new(), Arc::<Counters>::default());
         let proxy = Proxy::new(settings, Arc::clone(&counters), pool.clone());
-        let streams = Streams::new(proxy, ConnectionLimits::default(), pool.clone());
-        Self { streams, counters, now: Timestamp::from_nanos(100_000_000_000), pool }
+        let streams = Streams::new(proxy, limits, pool.clone());
+        Self { streams, counters, now: Timestamp::from_nanos(100_000_000_000), pool, backends }
     }
 
     fn sent(&mut self) -> Vec<(Flow, Sent)> {
@@ -74,6 +90,18 @@ impl Scene {
         (flow, self.sent())
     }
 
+    /// Opens the connection that the proxy wants and answers the request that waited for it.
+    fn open_and_answer(&mut self) -> Flow {
+        let (flow, sent) = self.open();
+        let (_, invite) = only(sent, "INVITE");
+        only(self.offer(flow, &invite.answer("200 OK")), "SIP/2.0 200");
+        flow
+    }
+
+    fn close(&mut self, flow: Flow, cause: CloseCause) {
+        self.streams.on_closed(self.now, flow.connection.expect("a stream"), cause);
+    }
+
     fn pass(&mut self, by: Duration) -> Vec<(Flow, Sent)> {
         let (end, mut sent) = (self.now + by, Vec::new());
         while let Some(at) = self.streams.poll_timeout().filter(|&at| at <= end) {
@@ -98,14 +126,8 @@ fn only(sent: Vec<(Flow, Sent)>, start: &str) -> (Flow, Sent) {
     found.unwrap_or_else(|| panic!("no {start} in {sent:#?}"))
 }
 
-/// RFC 3261 §18.1.1: "If a request is within 200 bytes of the path MTU, or if it is larger than
-/// 1300 bytes and the path MTU is unknown, the request MUST be sent using an RFC 2914 [43]
-/// congestion controlled transport protocol, such as TCP." "If this causes a change in the
-/// transport protocol from the one indicated in the top Via, the value in the top Via MUST be
-/// changed."
-///
-/// RFC 3261 §18: "It has arisen out of the need to handle larger messages, which MUST use TCP, as
-/// discussed below."
+/// RFC 3261 §18.1.1: "If this causes a change in the transport protocol from the one indicated in
+/// the top Via, the value in the top Via MUST be changed."
 #[test]
 fn a_large_request_leaves_over_tcp_and_its_dialog_stays_on_udp() {
     for mode in [Mode::Transaction, Mode::Stateless] {
@@ -187,7 +209,7 @@ fn a_back_end_without_tcp_gets_the_request_by_udp() {
         let backend = Flow::udp(address(PROXY), address(BACKEND_A));
         only(scene.offer(backend, &sent.answer("200 OK")), "SIP/2.0 200");
         assert_eq!(scene.counters.large_by_udp.get(), 1);
-        // It is not asked again for a minute, and has failed in nothing else.
+        // It is not asked again for a minute.
         let (to, _) = only(scene.call("d", 2000), "INVITE");
         assert_eq!(to.transport, Transport::Udp);
         scene.pass(Duration::from_secs(61));
@@ -196,12 +218,187 @@ fn a_back_end_without_tcp_gets_the_request_by_udp() {
     }
 }
 
+/// A back end over UDP need not listen for connections.
+#[test]
+fn a_back_end_without_tcp_has_failed_in_nothing_else() {
+    let mut scene = Scene::with(pool_of_two());
+    scene.call("c", 2000);
+    let refused = scene.streams.poll_connect().expect("one");
+    scene.streams.on_closed(scene.now, refused.id, CloseCause::Refused);
+    only(scene.pass(Duration::ZERO), "INVITE");
+    let sent: Vec<_> = ["d", "e"].into_iter().flat_map(|call| scene.call(call, 2000)).collect();
+    let (to, _) = only(sent, "INVITE");
+    assert_eq!((to.transport, to.remote), (Transport::Udp, refused.remote));
+    assert_ne!(scene.streams.poll_connect().expect("the other one").remote, refused.remote);
+    assert!(scene.backends.backends().iter().all(|backend| backend.failures() == 0));
+}
+
+/// The end of a connection says nothing about the next one.
+#[test]
+fn a_connection_that_ended_is_opened_again_at_once() {
+    for cause in [CloseCause::Ended, CloseCause::Reset] {
+        let mut scene = Scene::new(Mode::Transaction, true);
+        scene.call("c", 2000);
+        let flow = scene.open_and_answer();
+        scene.close(flow, cause);
+        let sent = scene.call("d", 2000);
+        assert!(sent.iter().all(|(_, sent)| !sent.start().starts_with("INVITE")), "{sent:#?}");
+        let (to, _) = only(scene.open().1, "INVITE");
+        assert_eq!(to.transport, Transport::Tcp);
+    }
+}
+
+/// Only a connection that cannot be established leads to UDP. A back end that may have the request
+/// does not get it twice.
+#[test]
+fn a_request_whose_connection_ends_later_goes_to_another_back_end() {
+    let mut scene = Scene::with(pool_of_two());
+    scene.call("c", 2000);
+    let (first, sent) = scene.open();
+    only(sent, "INVITE");
+    scene.close(first, CloseCause::Reset);
+    let sent = scene.pass(Duration::from_secs(2));
+    assert!(sent.iter().all(|(_, sent)| !sent.start().starts_with("INVITE")), "{sent:#?}");
+    let second = scene.open_and_answer();
+    assert_ne!(second.remote, first.remote);
+    assert_eq!(scene.counters.large_by_udp.get(), 0);
+}
+
+/// The ended connections of strangers do not hide that of a back end over UDP.
+#[test]
+fn strangers_do_not_hide_the_end_of_a_connection() {
+    let mut scene = Scene::with(pool_of_two());
+    scene.call("c", 2000);
+    let (first, sent) = scene.open();
+    only(sent, "INVITE");
+    scene.close(first, CloseCause::Reset);
+    for n in 0..100 {
+        let id = ConnectionId::new(2 + 2 * n).expect("an accepted one");
+        let remote = SocketAddr::new(address("198.51.100.9:0").ip(), 40_000 + n as u16);
+        let flow = Flow::connected(Transport::Tcp, address(PROXY), remote, id);
+        scene.streams.on_connected(scene.now, flow);
+        let options = request("OPTIONS", "sip:192.0.2.1", &format!("o{n}"), 1, "");
+        only(scene.offer(flow, &options), "SIP/2.0 200");
+        scene.close(flow, CloseCause::Ended);
+    }
+    scene.pass(Duration::from_secs(2));
+    assert_ne!(scene.streams.poll_connect().expect("a failover").remote, first.remote);
+}
+
+/// A limit of our own says nothing about a back end.
+#[test]
+fn a_limit_of_connections_is_no_refusal() {
+    let limits = ConnectionLimits { opened_max: 1, ..ConnectionLimits::default() };
+    let listeners = [Transport::Udp, Transport::Tcp].map(|by| listener(by, PROXY));
+    let mut scene = Scene::listening(listeners.to_vec(), pool_of_two(), limits);
+    scene.call("c", 2000);
+    let first = scene.open_and_answer();
+    let mut sent = scene.call("d", 2000);
+    sent.extend(scene.pass(Duration::ZERO));
+    let (to, by_udp) = only(sent, "INVITE");
+    assert_eq!(to.transport, Transport::Udp);
+    assert_ne!(to.remote, first.remote);
+    only(scene.offer(to, &by_udp.answer("200 OK")), "SIP/2.0 200");
+    only(scene.call("e", 2000), "INVITE");
+    scene.close(first, CloseCause::Ended);
+    scene.call("f", 2000);
+    assert_eq!(scene.streams.poll_connect().expect("one").remote, to.remote);
+}
+
+/// A firewall that drops what opens a connection says nothing about the back end over UDP. Its
+/// other large requests leave by UDP, even if the first one has failed over meanwhile.
+#[test]
+fn a_connection_that_never_opens_is_remembered_and_is_no_silence() {
+    let failover_after = Duration::from_secs(1);
+    let mut scene = Scene::with(PoolSettings { failover_after, ..pool_of_two() });
+    scene.call("c", 2000);
+    let dropped = scene.streams.poll_connect().expect("one");
+    // A probe by UDP shows that the back end works.
+    let (to, probe) = only(scene.pass(Duration::from_millis(1100)), "OPTIONS");
+    assert_eq!((to.transport, to.remote), (Transport::Udp, dropped.remote));
+    scene.offer(to, &probe.answer("200 OK"));
+    let other = scene.open_and_answer();
+    assert_ne!(other.remote, dropped.remote);
+    scene.pass(Duration::from_secs(4));
+    assert_eq!(scene.streams.poll_close(), Some(dropped.id));
+    scene.streams.on_closed(scene.now, dropped.id, CloseCause::Asked);
+    assert!(scene.backends.backends().iter().all(|backend| backend.failures() == 0));
+    let sent: Vec<_> = ["d", "e"].into_iter().flat_map(|call| scene.call(call, 2000)).collect();
+    let invites: Vec<_> =
+        sent.iter().filter(|(_, sent)| sent.start().starts_with("INVITE")).collect();
+    let to: Vec<_> = invites.iter().map(|(to, _)| (to.transport, to.remote)).collect();
+    assert!(to.contains(&(Transport::Udp, dropped.remote)), "{to:?}");
+    assert!(to.contains(&(Transport::Tcp, other.remote)), "{to:?}");
+}
+
+/// Once a back end has answered on a connection, silence on it counts.
+#[test]
+fn silence_on_an_open_connection_counts() {
+    let mut scene = Scene::with(pool_of(&[("a", address(BACKEND_A), 1)]));
+    scene.call("c", 2000);
+    scene.open_and_answer();
+    scene.pass(Duration::from_secs(1));
+    only(scene.call("d", 2000), "INVITE");
+    scene.pass(Duration::from_secs(5));
+    assert_eq!(scene.backends.backends()[0].failures(), 1);
+}
+
+/// RFC 5393 §5.3.3: "SIP proxies MUST NOT allow the Outgoing Max-Breadth to exceed the Incoming
+/// Max-Breadth in a given response context."
+#[test]
+fn a_branch_of_a_fork_keeps_its_breadth_by_udp() {
+    let choice = Choice::All(vec![1000; 2]);
+    let mut scene = Scene::with(PoolSettings { choice, ..pool_of_two() });
+    let text = invite("c", 2000).replace("Max-Forwards:", "Max-Breadth: 10\r\nMax-Forwards:");
+    scene.offer(Flow::udp(address(PROXY), address(CALLER)), &text);
+    let (_, sent) = scene.open();
+    assert_eq!(only(sent, "INVITE").1.header("Max-Breadth"), "5");
+    let refused = scene.streams.poll_connect().expect("another one");
+    scene.streams.on_closed(scene.now, refused.id, CloseCause::Refused);
+    let (to, sent) = only(scene.pass(Duration::ZERO), "INVITE");
+    assert_eq!((to.transport, to.remote), (Transport::Udp, refused.remote));
+    assert_eq!(sent.header("Max-Breadth"), "5");
+}
+
+/// A large request leaves by the same interface as the others, or by UDP.
+#[test]
+fn the_interface_stays_the_same() {
+    let udp = listener(Transport::Udp, PROXY);
+    let elsewhere = listener(Transport::Tcp, "203.0.113.1:5060");
+    let beside = listener(Transport::Tcp, "192.0.2.1:5080");
+    for (listeners, is_over_tcp) in
+        [(vec![udp.clone(), elsewhere.clone(), beside], true), (vec![udp, elsewhere], false)]
+    {
+        let pool = pool_of(&[("a", address(BACKEND_A), 1)]);
+        let mut scene = Scene::listening(listeners, pool, ConnectionLimits::default());
+        let sent = scene.call("c", 2000);
+        let connect = scene.streams.poll_connect();
+        assert_eq!(
+            connect.map(|connect| connect.local),
+            is_over_tcp.then(|| address("192.0.2.1:5080"))
+        );
+        if !is_over_tcp {
+            assert_eq!(only(sent, "INVITE").0.transport, Transport::Udp);
+        }
+    }
+}
+
+/// In a pool without transactions, only a request that is too long as it leaves gets one.
+#[test]
+fn a_request_that_fits_needs_no_transaction() {
+    let mut scene = Scene::new(Mode::Stateless, true);
+    let sent = scene.call("c", 900);
+    assert_eq!(only(sent.clone(), "INVITE").0.transport, Transport::Udp);
+    assert_eq!(sent.len(), 1, "no 100 Trying: {sent:#?}");
+    let sent = scene.call("d", 1300);
+    only(sent, "SIP/2.0 100");
+    assert!(scene.streams.poll_connect().is_some());
+}
+
 /// The second attempt by UDP is no failover: `tries_max` counts back ends.
 #[test]
 fn a_large_request_fails_over_after_it_was_sent_by_udp() {
-    let both = [("a", address(BACKEND_A), 1), ("b", address(BACKEND_B), 1)];
-    let backends = balance::Pool::new("app", &both);
-    let mut scene = Scene::with(backends, Mode::Transaction, true);
+    let mut scene = Scene::with(pool_of_two());
     scene.call("c", 2000);
     let refused = scene.streams.poll_connect().expect("one");
     scene.streams.on_closed(scene.now, refused.id, CloseCause::Refused);

@@ -79,7 +79,8 @@ fn check_backends(pool: &pool::Draft, listeners: &[ListenDraft], report: &mut Re
     }
 }
 
-/// Reports a pool whose large requests cannot leave over TCP.
+/// Reports a pool whose large requests cannot leave over TCP: they leave from the IP address of the
+/// listener for its other requests.
 fn check_large(
     pool: &pool::Draft,
     transport: Transport,
@@ -88,18 +89,43 @@ fn check_large(
     report: &mut Report,
 ) {
     let Some(given) = pool.large_over_tcp.as_ref().filter(|large| *large.get_ref()) else { return };
-    let is_tcp = |own: &ListenDraft| {
-        own.transport.as_ref().is_some_and(|by| *by.get_ref() == Transport::Tcp)
-    };
     if transport != Transport::Udp {
         let help = "remove `large_requests`";
         let why = "the pool does not use UDP";
-        report.error(given.span(), "`large_requests` has no effect", why, help);
-    } else if all_known && !listeners.iter().any(is_tcp) {
-        let help = "add a `[[listen]]` with `transport = \"tcp\"`";
+        return report.error(given.span(), "`large_requests` has no effect", why, help);
+    }
+    let usual: Vec<_> = match named(pool, listeners) {
+        Some(listener) => bound(listener, Transport::Udp).into_iter().collect(),
+        None => {
+            let all = listeners.iter().filter_map(|own| bound(own, Transport::Udp));
+            all.filter(|from| may_reach(*from, pool)).collect()
+        }
+    };
+    let over_tcp = listeners.iter().filter_map(|own| bound(own, Transport::Tcp));
+    let mut beside = over_tcp.filter(|own| usual.iter().any(|from| from.ip() == own.ip()));
+    if let Some(from) = usual.first().filter(|_| all_known)
+        && beside.next().is_none()
+    {
+        let ip = from.ip();
+        let help = format!("add a `[[listen]]` with `transport = \"tcp\"` and the address {ip}");
         let why = "Tidegate cannot send large requests to this pool over TCP";
         report.error(given.span(), "no listener for `tcp`", why, help);
     }
+}
+
+/// Returns the address of a listener with this transport.
+fn bound(listener: &ListenDraft, transport: Transport) -> Option<SocketAddr> {
+    let is_it = listener.transport.as_ref().is_some_and(|by| *by.get_ref() == transport);
+    listener.address.as_ref().filter(|_| is_it).map(|address| *address.get_ref())
+}
+
+/// Returns whether a socket bound to `from` may reach a back end of a pool. The addresses of host
+/// names are not known yet.
+fn may_reach(from: SocketAddr, pool: &pool::Draft) -> bool {
+    pool.backends.iter().any(|backend| {
+        let address = backend.endpoint.as_ref().and_then(|endpoint| endpoint.get_ref().address());
+        address.is_none_or(|to| reaches(from, to))
+    })
 }
 
 /// Reports a pool whose listener is unknown or reaches none of its back ends.

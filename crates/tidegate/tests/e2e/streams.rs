@@ -112,9 +112,7 @@ fn kamailio_answers_over_tcp() {
     assert_eq!(metrics.sum("connections_begun_total", &[("by", "tidegate")]), 1);
 }
 
-/// RFC 3261 §18.1.1: "If a request is within 200 bytes of the path MTU, or if it is larger than 1300
-/// bytes and the path MTU is unknown, the request MUST be sent using an RFC 2914 [43] congestion
-/// controlled transport protocol, such as TCP." "[...] if the attempt to establish the connection
+/// RFC 3261 §18.1.1: "[...] if the attempt to establish the connection
 /// generates either an ICMP Protocol Not Supported, or results in a TCP reset, the element SHOULD
 /// retry the request, using UDP."
 #[test]
