@@ -5,9 +5,10 @@ from typing import Any
 from tests.scratch import Scratch
 from tidegate_bench import curve, table
 from tidegate_bench.curve import Point
-from tidegate_bench.demonstrations import disposal, laws, loss, predict, tiers
+from tidegate_bench.demonstrations import disposal, laws, loss, predict, registrations, tiers
 from tidegate_bench.load import Outcome, Usage
 from tidegate_bench.overload import Variant
+from tidegate_bench.registrations import Registrations
 from tidegate_bench.table import Column
 from tidegate_bench.tools import compare, steady
 
@@ -61,6 +62,15 @@ class ColumnsTest(Scratch):
             [cells[by] for by in ("again by caller", "again by tidegate", "again by callee", "p99")],
             ["0.10", "0.20", "0.05", "-"],
         )
+
+    def test_registrations(self) -> None:
+        result = Registrations(outcome(80), 1.5, opened=7, own_losses=2, memory_mib=9.0, memory_before_mib=4.0)
+        trials = [registrations.Trial(1, "tidegate", "each", 2.0, 100.0, result)]
+        cells = self.cells(trials, registrations.RESPONSE)
+        self.assertEqual((cells["µs CPU each"], cells["in time"]), ("2500.0 2500.0 2500.0", "0.400"))
+        self.assertEqual((cells["connections"], cells["its losses"]), ("7", "5"))
+        self.assertEqual(self.cells(trials, registrations.BEYOND)["kept"], "0.80 0.80 0.80")
+        self.assertEqual((trials[0].row()["kept"], trials[0].row()["us_each"]), (0.8, 2500.0))
 
     def test_predict(self) -> None:
         spread = {"min": 0.7, "median": 0.8, "max": 0.9}

@@ -6,10 +6,11 @@ from pathlib import Path
 from unittest.mock import Mock
 
 from tests.scratch import Scratch
-from tidegate_bench import impair, kamailio, message, sipp, tidegate
+from tidegate_bench import impair, kamailio, message, registrations, sipp, tidegate
 from tidegate_bench.answerer import Answerer
 from tidegate_bench.exchange import Exchange
 from tidegate_bench.flood import Flood
+from tidegate_bench.load import Load
 from tidegate_bench.process import Cores, Process, Stage
 from tidegate_bench.replay import Replayed
 from tidegate_bench.sipp import Calls, Sipp
@@ -130,6 +131,35 @@ class OtherPeersTest(Scratch):
         self.assertIn("TRANSACTIONS", words)
         self.assertNotIn("-x", words)
         self.assertIn("-x", kamailio.command(stage, Path("k.cfg"), "10.0.0.1", 5070, {}))
+
+    def test_kamailio_listens_for_tcp_if_it_may_have_connections(self) -> None:
+        stage = Mock(directory=self.folder)
+        for defines, is_over_tcp in (({}, False), ({"TCP_MAX": "9"}, True)):
+            words = kamailio.command(stage, Path("k.cfg"), "10.0.0.1", 5070, defines)
+            self.assertEqual("tcp:10.0.0.1:5070" in words, is_over_tcp)
+
+    def test_connections_of_registrations_fit_into_a_process(self) -> None:
+        short, long = Load(1_000, 1, 3, 1), Load(5_000, 1.5, 2.5, 1)
+        for mode in registrations.MODES:
+            self.assertEqual(registrations.fitted(mode, short), short)
+        self.assertEqual(registrations.fitted("udp", long), long)
+        fitted = registrations.fitted("opening", long)
+        self.assertAlmostEqual(fitted.rate_cps * fitted.seconds, 13_000)
+        self.assertAlmostEqual(fitted.warm_up_s / fitted.measured_s, 1.5 / 2.5)
+
+    def test_each_mode_of_registrations_has_its_connections(self) -> None:
+        def after(option: str, mode: str, load: Load) -> str | None:
+            words = registrations.connections(mode, load)
+            return words[words.index(option) + 1] if option in words else None
+
+        load = Load(1_000, 1, 3, 1)
+        self.assertEqual(
+            [after("--connections", mode, load) for mode in registrations.MODES], [None, "each", "4180", "500"]
+        )
+        self.assertEqual(
+            [after("--transport", mode, load) for mode in registrations.MODES], [None, "tcp", "tcp", "tcp"]
+        )
+        self.assertEqual(after("--connections", "persistent", Load(0.5, 1, 3, 1)), "1")
 
     def test_quality_tells_what_differs_from_a_perfect_link(self) -> None:
         quality = impair.Quality(loss="5%", delay="20ms")

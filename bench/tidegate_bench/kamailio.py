@@ -17,6 +17,10 @@ from tidegate_bench.sockets import LOCALHOST, free_port
 _BUFFER_BYTES = 4 * 1024 * 1024
 # Shared memory: it keeps some KiB of every transaction for some seconds.
 _TRANSACTIONS_MIB = 1024
+# What a file wants defined if callers may come over TCP: the largest number of connections.
+_TCP = "TCP_MAX"
+# Descriptors for everything but connections.
+_OTHER_FILES = 100
 # Its own default: what waits in a larger one is served too late.
 DEFAULT_BUFFER_BYTES = 256 * 1024
 
@@ -46,10 +50,11 @@ def command(
     """The command of a Kamailio with this file and what it wants defined.
 
     Its `allocator` is the fast one, for shared and for private memory; `None` is that of Debian's package, which
-    checks each block.
+    checks each block. If `TCP_MAX` is defined, it listens for TCP too, at the same port.
     """
     scratch = str(stage.directory)
     words = ["kamailio", "-f", str(file), "-DD", "-E", "-l", f"udp:{host}:{port}", "-M", "8"]
+    words += ["-l", f"tcp:{host}:{port}"] if _TCP in defines else []
     words += ["-m", str(_TRANSACTIONS_MIB if transactions else 64)]
     words += ["-x", allocator, "-X", allocator] if allocator else []
     words += [word for name, value in defines.items() for word in ("-A", f"{name}={value}" if value else name)]
@@ -66,13 +71,17 @@ def run(
     defines: Mapping[str, str] | None = None,
     quota: Quota | None = None,
     allocator: str | None = "fm",
+    connections_max: int = 0,
 ) -> Kamailio:
     """Starts it with a file of `bench/`, and what that wants defined besides the back end.
 
-    With `transactions` it is `t_relay()` that forwards, where the file knows it.
+    With `transactions` it is `t_relay()` that forwards, where the file knows it. With `connections_max` callers
+    may come over TCP too.
     """
     named = {"BACKEND_HOST": LOCALHOST, "BACKEND_PORT": str(backend_port), "BUFFER": str(buffer_bytes)}
     named |= {"T_RELAY_TO": f'"{LOCALHOST}", "{backend_port}"'} if transactions else {}
+    if connections_max:
+        named |= {_TCP: str(connections_max), "OPEN_FILES": str(connections_max + _OTHER_FILES)}
     return _serve(stage, configuration, named | dict(defines or {}), transactions, allocator, quota)
 
 
@@ -98,7 +107,7 @@ def _serve(
 ) -> Kamailio:
     port, file = free_port(), ROOT / "bench" / configuration
     words = command(stage, file, LOCALHOST, port, defines, transactions=transactions, allocator=allocator)
-    return Kamailio(stage.serve("kamailio", words, port, quota=quota), port)
+    return Kamailio(stage.serve("kamailio", words, port, quota=quota, over_streams=_TCP in defines), port)
 
 
 # How often the load is told: some twenty periods of a quota of 5 ms.

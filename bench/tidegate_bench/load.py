@@ -146,21 +146,26 @@ def offer(
 
 
 def run(
-    start: Callable[[], Process], element: Process, callee: Process, load: Load, end: Callable[[Process], None]
+    start: Callable[[], Process], element: Process, callee: Process | None, load: Load, end: Callable[[Process], None]
 ) -> tuple[Process, Usage]:
-    """Runs a caller for the time of the load and of the last deadlines, and then ends it."""
+    """Runs a caller for the time of the load and of the last deadlines, and then ends it.
+
+    There is no callee if the element itself answers.
+    """
+    callees = [callee] if callee else []
 
     def cpu_s(*processes: Process) -> list[float]:
         return [process.cpu_ns() / NS for process in processes]
 
-    at_start = cpu_s(element, callee)
+    at_start = cpu_s(element, *callees)
     caller = start()
     begun = time.monotonic()
     caller.wait(_START_S + load.warm_up_s)
     [steady_from], wakes_from, measured_from = cpu_s(element), element.wakes(), time.monotonic()
     caller.wait(begun + _START_S + load.seconds - time.monotonic())
     offered_s = time.monotonic() - begun
-    offered = cpu_s(element, callee, caller)
+    offered = cpu_s(element, *callees)
+    [caller_s] = cpu_s(caller)
     steady_s, wakes = time.monotonic() - measured_from, element.wakes() - wakes_from
     caller.wait(DEADLINE_S + _GRACE_S)
     [at_end] = cpu_s(element)
@@ -171,9 +176,9 @@ def run(
     return caller, Usage(
         element_cpu_s=at_end - at_start[0],
         element=(offered[0] - at_start[0]) / offered_s,
-        caller=offered[2] / offered_s,
-        callee=(offered[1] - at_start[1]) / offered_s,
-        drops=max(drops, caller.drops()) + callee.drops(),
+        caller=caller_s / offered_s,
+        callee=(sum(offered[1:]) - sum(at_start[1:])) / offered_s,
+        drops=max(drops, caller.drops()) + sum(process.drops() for process in callees),
         element_drops=element.drops(),
         steady_cpu_s=offered[0] - steady_from,
         steady_s=steady_s,

@@ -87,7 +87,11 @@ class Process:
 
     def resident_bytes(self) -> int:
         """Memory it holds now (VmRSS), all its processes together."""
-        return sum(_resident_bytes(pid) for pid in self.pids())
+        return sum(_kib(f"/proc/{pid}/status", "VmRSS:") * 1024 for pid in self.pids())
+
+    def memory_bytes(self) -> int:
+        """Memory it holds now, all its processes together: what several of them share counts once (Pss)."""
+        return sum(_kib(f"/proc/{pid}/smaps_rollup", "Pss:") * 1024 for pid in self.pids())
 
     def running(self) -> bool:
         """False once it has ended; `exit_status` then says how."""
@@ -250,11 +254,10 @@ def _wakes(pid: int) -> int:
     return total
 
 
-def _resident_bytes(pid: int) -> int:
-    try:
-        for line in Path(f"/proc/{pid}/status").read_text().splitlines():
-            if line.startswith("VmRSS:"):
-                return int(line.split()[1]) * 1024
-    except OSError:
-        pass
+def _kib(file: str, name: str) -> int:
+    """The number after `name` in a file of /proc; 0 if the process has gone."""
+    with contextlib.suppress(OSError):
+        for line in Path(file).read_text().splitlines():
+            if line.startswith(name):
+                return int(line.split()[1])
     return 0

@@ -1,0 +1,238 @@
+"""Registrations over UDP and in three ways over TCP: the rate falls off beyond the limit without a cliff
+
+This is the measurement of paper 004, §4.4. A user registers by a REGISTER and gets a 200: over UDP (`udp`); over TCP
+with a connection for each registration (`each`); on a connection that stays open, whose opening counts as part of the
+response time (`opening`) or does not (`persistent`). The elements are a server that only echoes, as the least that a
+server has to do, and Tidegate and Kamailio (fast allocator), both with transactions before the same registrar, which
+is such an echo over UDP.
+
+`--part response`: 2,500 registrations/s, a whole core for each element. The table shows the response time, the CPU
+time of a registration and the memory, beside the figure 4.1 of the paper.
+
+`--part limit`: each element has a tenth of a core. The limit is the highest rate, climbing by 1.25, at which 99 % of
+the registrations are answered within 500 ms, and takes longer than 100 ms for at most one in a hundred. Then up to
+3 times the limit is offered. Goodput counts registrations that are answered by 2xx within 500 ms. The server of the
+paper lost nearly all registrations over TCP just beyond its limit, but few over UDP.
+"""
+
+import argparse
+from dataclasses import dataclass
+from itertools import pairwise, product
+from typing import Any
+
+from tidegate_bench import curve, peak, table
+from tidegate_bench.demonstration import Demonstration, Results
+from tidegate_bench.load import Load, Outcome
+from tidegate_bench.record import Spread
+from tidegate_bench.registrations import ELEMENTS, MODES, Registrations, offer
+from tidegate_bench.table import Column
+
+RATE = 2_500
+SHARE = 0.1
+MULTIPLES = (1.0, 1.25, 1.5, 2.0, 3.0)
+WARM_UP_S = 1.2
+# The mode `opening` opens 13,000 connections in both: this is the most that fits (see `registrations.fitted`).
+MEASURED_S = 4.0
+MEASURED_LIMIT_S = 2.5
+
+# What paper 004 found. Registrations/s that were sustained with a thread queue of limited length:
+PAPER_LIMITS = {"udp": 5_300, "each": 2_900, "opening": 3_300, "persistent": 4_100}
+# The most that the SIP server took longer than the echo server at 2,500/s.
+PAPER_OVER_ECHO_MS = 1.2
+# The opening of a connection, at the SIP server and at the echo server.
+PAPER_OPENING_MS = {"tidegate": 0.4, "echo": 0.2}
+
+# Of the limit, what Tidegate has to keep beyond it.
+KEPT_MIN = {1.25: 0.8, 1.5: 0.7, 2.0: 0.6, 3.0: 0.4}
+# Of what it keeps over UDP, what it has to keep on connections that stay open.
+KEPT_OF_UDP_MIN = 0.9
+# The limit is found to 6 %.
+FOUND_TO = 0.94
+
+
+@dataclass(frozen=True)
+class Trial:
+    """One load on a fresh element, in one round."""
+
+    round: int
+    element: str
+    mode: str
+    multiple: float | None
+    """Of the limit; `None` at the fixed rate."""
+    limit: float | None
+    result: Registrations
+
+    @property
+    def outcome(self) -> Outcome:
+        return self.result.outcome
+
+    @property
+    def kept(self) -> float:
+        """Goodput as a part of the limit."""
+        return self.outcome.goodput_cps / self.limit if self.limit else 0.0
+
+    def row(self) -> dict[str, Any]:
+        """For a table of raw data."""
+        own = {"round": self.round, "element": self.element, "mode": self.mode, "multiple": self.multiple}
+        return {**own, "limit": self.limit, "kept": round(self.kept, 4), **self.result.row()}
+
+
+RESPONSE = [
+    Column("mean ms", lambda one: one.result.mean_ms, 2, "spread"),
+    Column("p99 ms", lambda one: one.outcome.p99_ms, 2),
+    Column("µs CPU each", lambda one: one.outcome.steady_us_per_call, 1, "spread"),
+    Column("cores", lambda one: one.outcome.usage.element, 2),
+    Column("connections", lambda one: one.result.opened),
+    Column("MiB", lambda one: one.result.memory_mib, 0),
+    Column("before", lambda one: one.result.memory_before_mib, 0),
+    Column("in time", lambda one: one.outcome.in_time, 3, "min"),
+    Column("generator", lambda one: one.outcome.usage.caller + one.outcome.usage.callee, 2),
+    Column("its losses", lambda one: one.result.own_losses + one.outcome.usage.drops, 0, "sum"),
+]
+BEYOND = [
+    Column("offered/s", lambda one: one.outcome.offered_cps),
+    Column("in time", lambda one: one.outcome.in_time, 3, "spread"),
+    Column("kept", lambda one: one.kept, 2, "spread"),
+    *curve.OUTCOME,
+    Column("connections", lambda one: one.result.opened),
+    Column("MiB", lambda one: one.result.memory_mib, 0),
+    Column("losses", lambda one: one.result.own_losses, 0, "sum"),
+]
+
+
+class Show(Demonstration):
+    PROFILE = "release"
+
+    @classmethod
+    def arguments(cls, parser: argparse.ArgumentParser) -> None:
+        parser.add_argument("--part", choices=("response", "limit", "both"), default="both", help="(%(default)s)")
+        parser.add_argument("--elements", default=",".join(ELEMENTS), help="any of %(default)s")
+        parser.add_argument("--modes", default=",".join(MODES), help="any of %(default)s")
+        parser.add_argument("--rate", type=float, default=RATE, help="registrations/s of the first part (%(default)s)")
+
+    @classmethod
+    def prepare(cls, options: argparse.Namespace) -> None:
+        for name, known in (("elements", ELEMENTS), ("modes", MODES)):
+            chosen = getattr(options, name).split(",")
+            if unknown := set(chosen) - set(known):
+                raise SystemExit(f"--{name}: {', '.join(unknown)} is none of {', '.join(known)}")
+            setattr(options, name, chosen)
+
+    def run(self) -> Results:
+        part = self.options.part
+        for mode in self.options.modes:
+            print(f"  {mode:12}{MODES[mode]}")
+        response = self._response() if part != "limit" else []
+        limits, beyond = self._limit() if part != "response" else ({}, [])
+        return {
+            "response": [one.row() for one in response],
+            "limits": {" ".join(key): value for key, value in limits.items()},
+            "beyond": [one.row() for one in beyond],
+        }
+
+    def _response(self) -> list[Trial]:
+        """Response times at a rate that all carry."""
+        trials = []
+        for round_, element, mode in product(self.rounds, self.options.elements, self.options.modes):
+            load = Load(self.options.rate, WARM_UP_S, MEASURED_S, round_)
+            # Each response is as early as it can be.
+            result = offer(element, mode, load, self.profile, slack_ms=0)
+            trials.append(Trial(round_, element, mode, None, None, result))
+        table.show(trials, RESPONSE, line=lambda one: one.mode, block=lambda one: one.element)
+        self.rows("response", [one.row() for one in trials])
+        self._judge_response(trials)
+        return trials
+
+    def _judge_response(self, trials: list[Trial]) -> None:
+        def mean_ms(element: str, mode: str) -> float | None:
+            found = [one.result.mean_ms for one in trials if (one.element, one.mode) == (element, mode)]
+            return Spread.of(found).median if found else None
+
+        for element in self.options.elements:
+            late = [one for one in trials if one.element == element and one.outcome.in_time < 1]
+            if element != "kamailio":
+                self.expect(not late, f"{element}: every registration is answered in time in {len(trials)} runs")
+            opening, persistent = mean_ms(element, "opening"), mean_ms(element, "persistent")
+            if opening is not None and persistent is not None and element in PAPER_OPENING_MS:
+                took, there = opening - persistent, PAPER_OPENING_MS[element]
+                self.expect(
+                    took <= there, f"004 §4.4: {element}: a connection opens in {took:.2f} ms, there in {there}"
+                )
+        for mode in self.options.modes:
+            here, echo = mean_ms("tidegate", mode), mean_ms("echo", mode)
+            if here is not None and echo is not None:
+                over, there = here - echo, PAPER_OVER_ECHO_MS
+                told = f"004 §4.4: {mode}: {over:.2f} ms longer than an echo, there up to {there}"
+                self.expect(over <= there, told)
+
+    def _limit(self) -> tuple[dict[tuple[str, str], list[float]], list[Trial]]:
+        """The highest rates that are carried, and what is kept of them beyond."""
+        limits: dict[tuple[str, str], list[float]] = {}
+        trials = []
+        # An echo is no proxy: it has nothing to protect.
+        for round_, element, mode in product(self.rounds, self.options.elements, self.options.modes):
+            if element == "echo":
+                continue
+            found = limits.setdefault((element, mode), [])
+
+            def measure(load: Load, element: str = element, mode: str = mode) -> Outcome:
+                return offer(element, mode, load, self.profile, SHARE).outcome
+
+            limit, _ = peak.peak(measure, SHARE, found[-1] if found else None, round_)
+            found.append(limit)
+            print(f"  round {round_}: {element} {mode}: {limit:.0f} registrations/s", flush=True)
+            for multiple in MULTIPLES:
+                load = Load(multiple * limit, WARM_UP_S, MEASURED_LIMIT_S, round_)
+                result = offer(element, mode, load, self.profile, SHARE)
+                trials.append(Trial(round_, element, mode, multiple, limit, result))
+        table.show(
+            trials, BEYOND, line=lambda one: f"{one.multiple:5.2f}", block=lambda one: f"{one.element} {one.mode}"
+        )
+        self.rows("beyond", [one.row() for one in trials])
+        rows = []
+        for (element, mode), found in limits.items():
+            udp = limits.get((element, "udp"))
+            for round_, limit in zip(self.rounds, found, strict=True):
+                of_udp = limit / udp[round_ - self.rounds.start] if udp else None
+                paper = PAPER_LIMITS[mode]
+                of_paper = paper / PAPER_LIMITS["udp"]
+                row = {"round": round_, "element": element, "mode": mode, "limit": limit, "of_udp": of_udp}
+                rows.append({**row, "paper": paper, "paper_of_udp": of_paper})
+        columns = [Column("limit/s", "limit", 0, "spread"), Column("of UDP", "of_udp", 2)]
+        columns += [Column("paper", "paper"), Column("its of UDP", "paper_of_udp", 2)]
+        table.show(rows, columns, line=lambda row: row["mode"], block=lambda row: row["element"])
+        self.rows("limits", rows)
+        self._judge_limits(limits)
+        self._judge_beyond(trials)
+        return limits, trials
+
+    def _judge_limits(self, limits: dict[tuple[str, str], list[float]]) -> None:
+        """Expects the order of the paper, and more than Kamailio carries."""
+        median = {key: Spread.of(found).median for key, found in limits.items()}
+        descending = ["udp", "persistent", "opening", "each"]
+        for above, below in pairwise(mode for mode in descending if ("tidegate", mode) in median):
+            more, less = median["tidegate", above], median["tidegate", below]
+            self.expect(more >= FOUND_TO * less, f"004 §4.4: {above} {more:.0f}/s, {below} {less:.0f}/s")
+        for mode in self.options.modes:
+            ours, theirs = median.get(("tidegate", mode)), median.get(("kamailio", mode))
+            if ours and theirs:
+                self.expect(ours > theirs, f"{mode}: tidegate carries {ours / theirs:.2f} times what kamailio does")
+
+    def _judge_beyond(self, trials: list[Trial]) -> None:
+        """Expects Tidegate to keep most of its limit in each mode, and on open connections as much as over UDP."""
+
+        def kept(mode: str, multiple: float) -> float | None:
+            found = [t.kept for t in trials if (t.element, t.mode, t.multiple) == ("tidegate", mode, multiple)]
+            return Spread.of(found).median if found else None
+
+        for multiple, least in KEPT_MIN.items():
+            for mode in self.options.modes:
+                share = kept(mode, multiple)
+                if share is not None:
+                    self.expect(share >= least, f"{mode} at {multiple} times its limit: {share:.2f} of it is kept")
+            udp, persistent = kept("udp", multiple), kept("persistent", multiple)
+            if udp is not None and persistent is not None:
+                told = f"at {multiple} times the limit, persistent keeps {persistent / udp:.2f} of what UDP keeps"
+                self.expect(persistent >= KEPT_OF_UDP_MIN * udp, told)
+        slow = sum(one.outcome.too_slow for one in trials)
+        self.expect(slow == 0, f"the generator was too slow in {slow} of {len(trials)} runs")

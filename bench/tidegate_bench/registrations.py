@@ -1,0 +1,190 @@
+"""An open load of registrations, over UDP or in one of three ways over TCP, and what became of it."""
+
+import json
+import math
+import sys
+from collections.abc import Callable
+from contextlib import nullcontext
+from dataclasses import asdict, dataclass, replace
+from typing import Any
+
+from tidegate_bench import kamailio, tidegate
+from tidegate_bench.load import DEADLINE_S, Load, Outcome, run
+from tidegate_bench.process import Process, Stage
+from tidegate_bench.quota import Quota
+from tidegate_bench.sockets import LOCALHOST, free_port
+from tidegate_bench.tidegate import built, cut
+
+MODES = {
+    "udp": "UDP",
+    "each": "TCP, a connection for each registration",
+    "opening": "TCP, the connection stays open; its opening counts",
+    "persistent": "TCP, the connection stays open; its opening does not count",
+}
+"""The ways of paper 004, §4.4."""
+
+CONNECTIONS = 1_000
+"""Connections that are open before the measurement begins, in the mode `persistent`."""
+# The most connections of one run. Linux has 28,232 ports for connections to one address, and uses every second one
+# first. Beyond those, it searches all of them for each connection, which takes milliseconds.
+_OPENED_MAX = 13_000
+# The most connections that an element accepts. A process may have 20,000 descriptors on this machine.
+_ACCEPTED_MAX = 18_800
+# Over TCP, a registration without a response ends after 2 s: it holds a connection. Nothing is sent twice there.
+_T1_MS = 31.25
+# Registrations without a response over UDP, in a collapse.
+_OPEN_MAX = 2_000_000
+# A tenth of it is 1 ms, the shortest slice of a quota.
+_PERIOD_US = 10_000
+# The generator may send so late, so that one wake serves several. It adds to each response time.
+SLACK_MS = 1.0
+
+
+def fitted(mode: str, load: Load) -> Load:
+    """The load, made shorter if its connections would not fit into a process."""
+    if mode != "opening":
+        return load
+    share = min(1.0, _OPENED_MAX / (load.rate_cps * load.seconds))
+    return replace(load, warm_up_s=share * load.warm_up_s, measured_s=share * load.measured_s)
+
+
+def connections(mode: str, load: Load) -> list[str]:
+    """The options of `tidegate load register` for a mode."""
+    # No user has to wait for the response to its registration before.
+    users = math.ceil(1.02 * load.rate_cps * load.seconds) + 100
+    options = ["--users", str(users)]
+    if mode == "udp":
+        return options
+    options += ["--transport", "tcp", "--t1", str(_T1_MS)]
+    if mode == "each":
+        return [*options, "--connections", "each"]
+    if mode == "opening":
+        return [*options, "--connections", str(users)]
+    # The warm-up opens all of them.
+    return [*options, "--connections", str(max(1, min(CONNECTIONS, int(load.rate_cps * load.warm_up_s / 2))))]
+
+
+@dataclass(frozen=True)
+class Element:
+    """A process under the load, where it is reached, and the registrar behind it if it is none itself."""
+
+    process: Process
+    address: str
+    registrar: Process | None
+
+
+Start = Callable[[Stage, str, Quota | None, str], Element]
+"""Starts an element for a mode, under a quota, of a build."""
+
+
+def _echo(stage: Stage, mode: str, quota: Quota | None, profile: str) -> Element:
+    port, transport = free_port(), "udp" if mode == "udp" else "tcp"
+    command = [built("tidegate", profile), "load", "uas", "--echo", "--bind", f"{LOCALHOST}:{port}"]
+    process = stage.serve(
+        "echo", [*command, "--transport", transport, "--slack", "0"], port, quota=quota, over_streams=mode != "udp"
+    )
+    return Element(process, f"{LOCALHOST}:{port}", None)
+
+
+def _tidegate(stage: Stage, mode: str, quota: Quota | None, profile: str) -> Element:
+    registrar = tidegate.callee(stage, "registrar", profile, ["--echo", "--slack", "0"])
+    over_tcp = free_port()
+    tables = f"""
+[[listen]]
+transport = "tcp"
+address = "{LOCALHOST}:{over_tcp}"
+
+[connections]
+accepted_max = {_ACCEPTED_MAX}
+per_source_max = {_ACCEPTED_MAX}
+opened_max = 512
+"""
+    edge = tidegate.start(stage, [registrar.port], profile, quota, mode="transaction", tables=tables)
+    address = edge.address if mode == "udp" else f"{LOCALHOST}:{over_tcp}"
+    return Element(edge.process, address, registrar.process)
+
+
+def _kamailio(stage: Stage, mode: str, quota: Quota | None, profile: str) -> Element:
+    registrar = tidegate.callee(stage, "registrar", profile, ["--echo", "--slack", "0"])
+    connections_max = 0 if mode == "udp" else _ACCEPTED_MAX
+    started = kamailio.run(stage, registrar.port, transactions=True, quota=quota, connections_max=connections_max)
+    return Element(started.process, started.address, registrar.process)
+
+
+ELEMENTS: dict[str, Start] = {"echo": _echo, "tidegate": _tidegate, "kamailio": _kamailio}
+"""A server that only echoes, and two proxies with transactions before a registrar that is such an echo."""
+
+
+@dataclass(frozen=True)
+class Registrations:
+    """What became of a load. A call of `outcome` is a registration."""
+
+    outcome: Outcome
+    mean_ms: float
+    """Response time of the registrations that were answered with 2xx."""
+    opened: int
+    """Connections, also those of the warm-up."""
+    own_losses: int
+    """Registrations, messages and connections that the generator itself had no room for."""
+    memory_mib: float
+    """Of the element, at the end of the load."""
+    memory_before_mib: float
+
+    def row(self) -> dict[str, Any]:
+        """For a table of raw data."""
+        own = {name: value for name, value in asdict(self).items() if name != "outcome"}
+        return {**own, "us_each": self.outcome.steady_us_per_call, **self.outcome.row()}
+
+
+def offer(
+    element: str, mode: str, load: Load, profile: str, share: float | None = None, slack_ms: float = SLACK_MS
+) -> Registrations:
+    """Offers the load to a fresh element, and cuts it off after the last deadline.
+
+    The element may use this `share` of a core, or as much as it can.
+    """
+    load = fitted(mode, load)
+    with Quota(share, _PERIOD_US) if share else nullcontext() as quota, Stage() as stage:
+        under = ELEMENTS[element](stage, mode, quota, profile)
+        file = stage.directory / "register.json"
+        command = [built("tidegate", profile), "load", "register", under.address, "--bind", f"{LOCALHOST}:0"]
+        command += ["--rate", str(load.rate_cps), "--duration", str(load.seconds)]
+        command += ["--warm-up", str(load.warm_up_s), "--deadline", str(1000 * DEADLINE_S)]
+        command += ["--arrivals", load.arrivals, "--seed", str(load.seed), "--slack", str(slack_ms)]
+        command += ["--open-max", str(_OPEN_MAX), "--json", str(file), *connections(mode, load)]
+        before = under.process.memory_bytes()
+        memory: list[int] = []
+
+        def end(caller: Process) -> None:
+            memory.append(under.process.memory_bytes())
+            cut(caller)
+
+        caller, usage = run(lambda: stage.start("register", command), under.process, under.registrar, load, end)
+        try:
+            report = json.loads(file.read_text())
+        except (OSError, ValueError):
+            sys.exit(f"the generator left no report:\n{caller.tail()}")
+        # An overloaded server may take long over an orderly end.
+        stage.kill()
+    stats, streams = report["stats"], report["usage"]["streams"] or {}
+    measured = stats["measured"]
+    delay = measured["delay"]
+    outcome = Outcome(
+        calls=stats["begun"],
+        offered_cps=measured["offered"] / load.measured_s,
+        goodput_cps=measured["registered_in_time"] / load.measured_s,
+        refused_cps=stats["failed"]["status"].get("503", 0) / load.seconds,
+        retransmission_ratio=stats["repeated"] / max(stats["begun"], 1),
+        p50_ms=delay["p50_us"] / 1e3,
+        p99_ms=delay["p99_us"] / 1e3,
+        too_slow=report["too_slow"],
+        usage=usage,
+    )
+    return Registrations(
+        outcome,
+        mean_ms=delay["mean_us"] / 1e3,
+        opened=streams.get("opened", 0),
+        own_losses=stats["not_begun"] + streams.get("excess", 0) + streams.get("overflow", 0),
+        memory_mib=memory[0] / 2**20,
+        memory_before_mib=before / 2**20,
+    )
