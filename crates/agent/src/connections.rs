@@ -23,6 +23,11 @@ pub enum ConnectionUse {
 }
 
 impl ConnectionUse {
+    /// Returns whether users of this transport name connections that stay open.
+    pub(crate) fn names_lasting(self, transport: Transport) -> bool {
+        transport.is_reliable() && matches!(self, Self::Shared(2..))
+    }
+
     /// Returns whether users of this transport can open all these connections: over UDP there are none.
     pub(crate) fn fits(self, transport: Transport, users: u32) -> bool {
         match self {
@@ -148,6 +153,11 @@ impl Connections {
         {
             self.by_owner.remove(&owner);
         }
+    }
+
+    /// Returns whether a connection has this name.
+    pub fn has(&self, id: ConnectionId) -> bool {
+        self.owners.contains_key(&id)
     }
 
     /// Returns the next connection to open.

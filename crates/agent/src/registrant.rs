@@ -2,6 +2,7 @@
 //! §10).
 
 mod config;
+mod keep_alives;
 mod report;
 mod stats;
 
@@ -22,6 +23,8 @@ use crate::dialog::uri_parameter;
 use crate::identity::{MARK, Mark, Namer, hex};
 use crate::table::{Id, Table};
 use crate::template::{Template, Values};
+
+use keep_alives::{KeepAlives, PING};
 
 pub use config::{RegistrantConfig, RegistrantConfigError};
 pub use report::RegistrantReport;
@@ -79,6 +82,8 @@ pub struct Registrant {
     next_arrival: Option<Timestamp>,
     registrations: Table<Registration>,
     connections: Connections,
+    /// `None` after the run was stopped.
+    keep_alives: Option<KeepAlives>,
     stats: RegistrantStats,
     /// The last failed delivery.
     undelivered: Option<(Timestamp, Cause)>,
@@ -132,6 +137,7 @@ impl Registrant {
                 config.local,
                 config.target,
             ),
+            keep_alives: config.keep_alive.map(KeepAlives::new),
             stats: RegistrantStats { start, ..RegistrantStats::default() },
             undelivered: None,
             pool,
@@ -140,9 +146,10 @@ impl Registrant {
         })
     }
 
-    /// Returns whether every registration was offered and has ended.
+    /// Returns whether every registration was offered and has ended, and no connection has to be kept.
     pub fn is_done(&self) -> bool {
-        self.next_arrival.is_none() && self.registrations.len() == 0
+        let has_registered = self.next_arrival.is_none() && self.registrations.len() == 0;
+        has_registered && self.keep_alives.is_none()
     }
 
     /// Returns the counts so far.
@@ -211,6 +218,24 @@ impl Registrant {
         let connection = self.connections.name(id, user, remote);
         let flow = Flow { transport, local, remote, connection };
         self.out.push_back(Transmit::new(flow, bytes));
+    }
+
+    /// Sends the pings that are due on connections that are still open.
+    //
+    // RFC 5626 §4.4.1: "The client "pings" by sending a double-CRLF".
+    fn keep_alive(&mut self, now: Timestamp) {
+        let Some(keep_alives) = &mut self.keep_alives else { return };
+        for _ in 0..BURST {
+            let Some(id) = keep_alives.pop_due(now) else { return };
+            if !self.connections.has(id) {
+                continue;
+            }
+            keep_alives.schedule(now, id);
+            self.stats.pings += 1;
+            let RegistrantConfig { transport, local, target, .. } = self.config;
+            let flow = Flow::connected(transport, local, target, id);
+            self.out.push_back(Transmit::new(flow, self.pool.copy(PING)));
+        }
     }
 
     /// Returns the Call-ID and the tag of a user's registrations.
@@ -334,6 +359,7 @@ impl Core for Registrant {
 
     fn handle_timeout(&mut self, now: Timestamp) {
         self.start_due(now);
+        self.keep_alive(now);
         for _ in 0..BURST {
             let Some(id) = self.registrations.pop_due(now) else { break };
             let Some(registration) = self.registrations.get(id) else { continue };
@@ -364,12 +390,20 @@ impl Core for Registrant {
         }
     }
 
-    fn on_closed(&mut self, _: Timestamp, id: ConnectionId, _: CloseCause) {
+    fn on_connected(&mut self, now: Timestamp, flow: Flow) {
+        if let (Some(keep_alives), Some(id)) = (&mut self.keep_alives, flow.connection) {
+            keep_alives.schedule(now, id);
+        }
+    }
+
+    fn on_closed(&mut self, _: Timestamp, id: ConnectionId, cause: CloseCause) {
+        self.stats.connections_ended += u64::from(cause != CloseCause::Asked);
         self.connections.on_closed(id);
     }
 
-    /// Starts no more registrations.
+    /// Starts no more registrations, and sends no more keep-alives.
     fn on_drain(&mut self, _: Timestamp) {
+        self.keep_alives = None;
         self.arrivals = None;
         self.next_arrival = None;
     }
@@ -387,7 +421,9 @@ impl Core for Registrant {
     }
 
     fn poll_timeout(&self) -> Option<Timestamp> {
-        let due = [self.next_arrival, self.registrations.next_due()].into_iter().flatten().min();
+        let ping = self.keep_alives.as_ref().and_then(KeepAlives::next_due);
+        let due = [self.next_arrival, self.registrations.next_due(), ping];
+        let due = due.into_iter().flatten().min();
         due.map(|at| at + self.config.slack)
     }
 

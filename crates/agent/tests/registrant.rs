@@ -9,8 +9,8 @@ use tidegate_agent::{
     ConnectionUse, Load, LoadError, Process, Registrant, RegistrantConfig, RegistrantConfigError,
 };
 use tidegate_world::{
-    Cause, CloseCause, ConnectionId, Core, Failure, Flow, Pool, Seed, Timestamp, Transmit,
-    Transport,
+    Cause, CloseCause, Connect, ConnectionId, Core, Failure, Flow, Pool, Received, Seed, Timestamp,
+    Transmit, Transport,
 };
 
 /// Returns one registration a second of two users.
@@ -179,6 +179,57 @@ fn each_registration_has_a_connection() {
     assert_eq!(registrant.poll_close(), None);
 }
 
+/// RFC 5626 §4.4.1: "The client "pings" by sending a double-CRLF".
+#[test]
+fn connections_are_kept_until_the_run_is_stopped() {
+    let mut registrant = registrant(RegistrantConfig {
+        transport: Transport::Tcp,
+        connections: ConnectionUse::Shared(2),
+        keep_alive: Some(Duration::from_secs(25)),
+        ..config(2)
+    });
+    let at = |ms: u64| Timestamp::ZERO + Duration::from_millis(ms);
+    let mut names = Vec::new();
+    for ms in [0, 1000] {
+        registrant.handle_timeout(at(ms));
+        let connect = registrant.poll_connect().expect("a connection");
+        let Connect { id, transport, local, remote } = connect;
+        registrant.on_connected(at(ms), Flow::connected(transport, local, remote, id));
+        let register = registrant.poll_transmit().expect("a REGISTER").bytes;
+        let text = String::from_utf8(register.to_vec()).unwrap();
+        let ok = response(&Sent { ms, to: uas(), text }, 200, ";tag=b", "");
+        let ok = ok.replace("\r\n", "\n").replace('\n', "\r\n");
+        let flow = Flow::connected(transport, local, remote, id);
+        registrant.offer(at(ms), Received::new(at(ms), flow, Pool::new().copy(ok.as_bytes())));
+        names.push(id);
+    }
+    assert_eq!(registrant.stats().registered, 2);
+    assert!(!registrant.is_done(), "the connections are kept");
+    let mut pings = |ms: u64| -> Vec<ConnectionId> {
+        registrant.handle_timeout(at(ms));
+        let sent = std::iter::from_fn(|| registrant.poll_transmit());
+        let ping = |transmit: Transmit| {
+            assert_eq!(&transmit.bytes[..], b"\r\n\r\n");
+            transmit.flow.connection.expect("a connection")
+        };
+        sent.map(ping).collect()
+    };
+    assert_eq!(pings(24_999), []);
+    assert_eq!(pings(25_000), [names[0]]);
+    assert_eq!(pings(26_000), [names[1]]);
+    assert_eq!(pings(60_000), names);
+    registrant.on_closed(at(60_000), names[0], CloseCause::Reset);
+    assert_eq!(registrant.poll_timeout(), Some(at(85_000)));
+    registrant.handle_timeout(at(85_000));
+    let only = registrant.poll_transmit().expect("a ping");
+    assert_eq!(only.flow.connection, Some(names[1]));
+    assert!(registrant.poll_transmit().is_none());
+    let stats = registrant.stats();
+    assert_eq!((stats.pings, stats.connections_ended), (5, 1));
+    registrant.on_drain(at(85_001));
+    assert!(registrant.is_done() && registrant.poll_timeout().is_none());
+}
+
 #[test]
 fn a_configuration_without_sense_is_an_error() {
     let refused = |config: RegistrantConfig| {
@@ -197,6 +248,15 @@ fn a_configuration_without_sense_is_an_error() {
     ] {
         let config = RegistrantConfig { transport, connections, ..config(1) };
         assert_eq!(refused(config), Some(RegistrantConfigError::Connections), "{transport:?}");
+    }
+    let keep_alive = Some(Duration::from_secs(25));
+    for (transport, connections) in [
+        (Transport::Udp, ConnectionUse::Shared(1)),
+        (Transport::Tcp, ConnectionUse::Shared(1)),
+        (Transport::Tcp, ConnectionUse::Each),
+    ] {
+        let config = RegistrantConfig { transport, connections, keep_alive, ..config(1) };
+        assert_eq!(refused(config), Some(RegistrantConfigError::KeepAlive), "{transport:?}");
     }
     let mut slow = config(1);
     slow.load.rate_cps = 0.0;

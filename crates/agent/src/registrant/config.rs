@@ -24,6 +24,9 @@ pub struct RegistrantConfig {
     pub transport: Transport,
     /// Connections to the registrar, over a stream. Default: all users share one.
     pub connections: ConnectionUse,
+    /// Interval of the keep-alives on each connection (RFC 5626 §4.4.1), until the run is stopped.
+    /// Default: none, and the run ends with the last registration.
+    pub keep_alive: Option<Duration>,
     /// Our address, in Via and Contact; never a wildcard.
     pub local: SocketAddr,
     /// Address of the registrar.
@@ -59,6 +62,7 @@ impl RegistrantConfig {
         Self {
             transport: Transport::Udp,
             connections: ConnectionUse::default(),
+            keep_alive: None,
             local,
             target,
             aor: format!("sip:user@{target}"),
@@ -82,7 +86,7 @@ impl RegistrantConfig {
     }
 
     pub(crate) fn check(&self) -> Result<(), RegistrantConfigError> {
-        use RegistrantConfigError::{Aor, Connections, T1, Users};
+        use RegistrantConfigError::{Aor, Connections, KeepAlive, T1, Users};
         self.load.check().map_err(RegistrantConfigError::Load)?;
         let readable = self.aor.bytes().all(|b| b.is_ascii_graphic() && !b"<>\"{}".contains(&b));
         let (user, host) = self.parts();
@@ -94,6 +98,10 @@ impl RegistrantConfig {
         }
         if !self.connections.fits(self.transport, self.users) {
             return Err(Connections);
+        }
+        let lasts = self.connections.names_lasting(self.transport);
+        if self.keep_alive.is_some_and(|interval| interval.is_zero() || !lasts) {
+            return Err(KeepAlive);
         }
         if self.timing.t1.is_zero() {
             return Err(T1);
@@ -113,6 +121,8 @@ pub enum RegistrantConfigError {
     Users,
     /// There are fewer users than connections, or the transport has no connections.
     Connections,
+    /// Keep-alives at an interval of zero, or without several connections that stay open.
+    KeepAlive,
     /// T1 is zero: retransmissions would never end.
     T1,
 }
@@ -128,6 +138,9 @@ impl fmt::Display for RegistrantConfigError {
             Self::Connections => {
                 f.write_str("connections need TCP or TLS, and as many users at least")
             }
+            Self::KeepAlive => f.write_str(
+                "keep-alives need an interval, and two or more connections that stay open",
+            ),
             Self::T1 => f.write_str("T1 is zero: it must be 1 ms or more"),
         }
     }

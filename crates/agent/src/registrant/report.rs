@@ -25,6 +25,8 @@ pub struct RegistrantReport {
     pub users: u32,
     /// The deadline of a registration, in seconds.
     pub deadline_s: f64,
+    /// Interval of keep-alives, in seconds.
+    pub keep_alive_s: Option<f64>,
     /// Length of the warm-up, in seconds.
     pub warm_up_s: f64,
     /// Seed of the run.
@@ -55,6 +57,7 @@ impl RegistrantReport {
             ),
             users: config.users,
             deadline_s: config.deadline.as_secs_f64(),
+            keep_alive_s: config.keep_alive.map(|interval| interval.as_secs_f64()),
             warm_up_s: config.warm_up.as_secs_f64(),
             seed,
             cpu_us_each: usage.cpu_s * 1e6 / stats.begun.max(1) as f64,
@@ -132,6 +135,15 @@ impl fmt::Display for RegistrantReport {
                 stats.unexpected, stats.late, stats.malformed, stats.undelivered
             ),
         )?;
+        if let Some(interval) = self.keep_alive_s {
+            row(
+                "keep-alives",
+                format_args!(
+                    "{} every {interval} s; connections that ended {}",
+                    stats.pings, stats.connections_ended
+                ),
+            )?;
+        }
         if let Some(streams) = streams {
             write!(f, "{streams}")?;
         }

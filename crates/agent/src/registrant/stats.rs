@@ -53,6 +53,10 @@ pub struct RegistrantStats {
     pub lateness: Delays,
     /// The registrations after the warm-up.
     pub measured: MeasuredRegistrations,
+    /// Keep-alives sent.
+    pub pings: u64,
+    /// Connections that ended, or could not be opened, although we had not closed them.
+    pub connections_ended: u64,
     /// Messages that belong to none of our registrations.
     pub unexpected: u64,
     /// Responses to registrations that have ended.

@@ -93,6 +93,11 @@ pub struct Args {
     )]
     connections: ConnectionUse,
 
+    /// Keep the connections open until SIGTERM or SIGINT, with a keep-alive (RFC 5626 §4.4.1) every S
+    /// seconds on each. Needs two or more connections
+    #[arg(long, value_name = "S", value_parser = parse_seconds)]
+    keep_alive: Option<Duration>,
+
     #[command(flatten)]
     tls: TlsArgs,
 
@@ -164,13 +169,16 @@ pub fn run(args: &Args) -> Result<ExitCode, Trouble> {
         let figures = serde_json::to_value(&report).map_err(Trouble::failure)?;
         json::write(file, &figures)?;
     }
-    let fulfilled = !run.interrupted && run.drained && report.is_perfect();
+    // Only a signal ends a run with keep-alives.
+    let is_complete = !run.interrupted || args.keep_alive.is_some();
+    let fulfilled = is_complete && run.drained && report.is_perfect();
     Ok(if fulfilled { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }
 
 fn configure(args: &Args, local: SocketAddr, target: SocketAddr) -> RegistrantConfig {
     RegistrantConfig {
         connections: args.connections,
+        keep_alive: args.keep_alive,
         aor: args.target.uri.clone(),
         users: args.users,
         load: Load {

@@ -1,0 +1,39 @@
+//! Keep-alives on the connections of users (RFC 5626 §4.4.1).
+
+use std::collections::VecDeque;
+use std::time::Duration;
+
+use tidegate_world::{ConnectionId, Timestamp};
+
+/// A ping: the server answers with one CRLF.
+pub(super) const PING: &[u8] = b"\r\n\r\n";
+
+/// The open connections and the times of their next pings.
+#[derive(Debug)]
+pub(super) struct KeepAlives {
+    interval: Duration,
+    /// In the order of the times, because the interval is always the same.
+    due: VecDeque<(Timestamp, ConnectionId)>,
+}
+
+impl KeepAlives {
+    /// Creates keep-alives at this interval.
+    pub fn new(interval: Duration) -> Self {
+        Self { interval, due: VecDeque::new() }
+    }
+
+    /// Schedules the next ping on a connection.
+    pub fn schedule(&mut self, now: Timestamp, id: ConnectionId) {
+        self.due.push_back((now + self.interval, id));
+    }
+
+    /// Returns the time of the next ping.
+    pub fn next_due(&self) -> Option<Timestamp> {
+        self.due.front().map(|&(at, _)| at)
+    }
+
+    /// Removes and returns a connection whose ping is due. It may have ended meanwhile.
+    pub fn pop_due(&mut self, now: Timestamp) -> Option<ConnectionId> {
+        self.due.pop_front_if(|&mut (at, _)| at <= now).map(|(_, id)| id)
+    }
+}
