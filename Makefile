@@ -86,7 +86,7 @@ release: build
 
 # These measure CPU times.
 show-refusal show-predict show-kernel show-disposal show-tiers show-costs \
-	show-fairness show-counters show-farm show-dispatch show-default show-registrations: release
+	show-fairness show-counters show-farm show-dispatch show-default show-registrations show-idle: release
 show-speed show-million: simulations
 show-growth: growth
 

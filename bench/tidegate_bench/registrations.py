@@ -86,21 +86,25 @@ def _echo(stage: Stage, mode: str, quota: Quota | None, profile: str) -> Element
     return Element(process, f"{LOCALHOST}:{port}", None)
 
 
-def _tidegate(stage: Stage, mode: str, quota: Quota | None, profile: str) -> Element:
-    registrar = tidegate.callee(stage, "registrar", profile, ["--echo", "--slack", "0"])
-    over_tcp = free_port()
-    tables = f"""
+def over_tcp(port: int) -> str:
+    """Tables of a Tidegate that accepts as many connections at this port as it can."""
+    return f"""
 [[listen]]
 transport = "tcp"
-address = "{LOCALHOST}:{over_tcp}"
+address = "{LOCALHOST}:{port}"
 
 [connections]
 accepted_max = {_ACCEPTED_MAX}
 per_source_max = {_ACCEPTED_MAX}
 opened_max = 512
 """
-    edge = tidegate.start(stage, [registrar.port], profile, quota, mode="transaction", tables=tables)
-    address = edge.address if mode == "udp" else f"{LOCALHOST}:{over_tcp}"
+
+
+def _tidegate(stage: Stage, mode: str, quota: Quota | None, profile: str) -> Element:
+    registrar = tidegate.callee(stage, "registrar", profile, ["--echo", "--slack", "0"])
+    port = free_port()
+    edge = tidegate.start(stage, [registrar.port], profile, quota, mode="transaction", tables=over_tcp(port))
+    address = edge.address if mode == "udp" else f"{LOCALHOST}:{port}"
     return Element(edge.process, address, registrar.process)
 
 
