@@ -1,7 +1,12 @@
 //! Converts the allowance of a law into calls a second.
 //!
 //! - A rate is used as it is.
-//! - A share applies to the original load: the calls that the peers would send without feedback.
+//! - A share applies to the original load: the calls that the peers would send without feedback. A law that
+//!   computes a share need not see how many calls wait, and changes the share in small steps. At
+//!   eight times the capacity, rate-occ needs 2.6 s to find its share. Meanwhile calls for twelve
+//!   seconds would enter the queue, and all of them would come too late. So while more calls
+//!   wait than the server serves in 200 ms, at most so many may come that the queue is back at this
+//!   length within τ. This applies to windows too, which count new calls alone.
 //! - A window W limits the calls in progress. Let μ be the calls a second that can be served, and w
 //!   the calls in progress. Then μ + (W/2 − w)/τ calls a second fill the window to one half within
 //!   τ. With a half-full window the processor is never idle, and the gate rejects nothing. While
@@ -21,6 +26,9 @@ const GROWTH: f64 = 1.03;
 
 /// Delay for which a window is computed if the law sets none: 002's budget D_B.
 const DELAY: Duration = Duration::from_millis(200);
+
+/// The number of calls that may wait behind a law that does not see its queue, however few are served.
+const WAITING_MIN: f64 = 10.0;
 
 /// The cost of a rejection as a part of the cost of a call, before it is measured.
 const REJECTION: f64 = 0.1;
@@ -50,13 +58,13 @@ impl Capacity {
         let floor = gate.control().rank_floor.clamp(0.0, 1.0);
         let cps = match gate.control().admit(Bucket::Session) {
             Allowance::Open => f64::INFINITY,
-            Allowance::Fraction(fraction) if fraction >= 1.0 => f64::INFINITY,
-            Allowance::Fraction(fraction) => fraction.max(0.0) * original_cps,
+            Allowance::Fraction(fraction) if fraction >= 1.0 => behind_a_queue(gate),
+            Allowance::Fraction(fraction) => {
+                (fraction.max(0.0) * original_cps).min(behind_a_queue(gate))
+            }
             Allowance::Rate(rate) => rate,
             Allowance::Window(window) => {
-                let waiting = gate.waiting_sessions();
-                let served_cps = self.served_cps(gate, waiting / window.max(1.0), original_cps);
-                served_cps + (window / 2.0 - waiting) / FILL.as_secs_f64()
+                self.filling(gate, window, original_cps).min(behind_a_queue(gate))
             }
             Allowance::Closed => 0.0,
         };
@@ -67,6 +75,13 @@ impl Capacity {
             Some(gate.refusal_cost()?.as_secs_f64() / call_s)
         };
         self.rejection = of_a_call().unwrap_or(REJECTION).min(REJECTION_MAX);
+    }
+
+    /// Returns the calls a second that fill this window to one half.
+    fn filling(&mut self, gate: &Gate, window: f64, original_cps: f64) -> f64 {
+        let waiting = gate.waiting_sessions();
+        let served_cps = self.served_cps(gate, waiting / window.max(1.0), original_cps);
+        served_cps + (window / 2.0 - waiting) / FILL.as_secs_f64()
     }
 
     /// Returns μ at this moment, while `fill` is the used part of the window.
@@ -106,5 +121,17 @@ impl Capacity {
             Allowance::Window(_) => 0.0,
             _ => granted_cps * DELAY.as_secs_f64(),
         }
+    }
+}
+
+/// Returns the calls a second that make a long queue shorter; infinity without one. Messages of calls that
+/// have begun count too (002 §3.1, equation 1): they wait in the same queue if there is only one.
+fn behind_a_queue(gate: &Gate) -> f64 {
+    let served_cps = gate.signals().sessions.rate_cps();
+    let budget = (served_cps * DELAY.as_secs_f64()).max(WAITING_MIN);
+    let waiting = gate.signals().sessions_waiting();
+    match waiting > budget {
+        true => served_cps + (budget - waiting) / FILL.as_secs_f64(),
+        false => f64::INFINITY,
     }
 }

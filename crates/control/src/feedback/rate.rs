@@ -2,6 +2,11 @@
 //!
 //! Requests of the first category pass up to TAU1, others up to TAU2 = 2·TAU1. Only the tolerances
 //! and the randomness are here; the bucket is [the throttle's](LeakyBucket).
+//!
+//! If the server asks for a larger rate, the content of the bucket is divided by the same factor, so that it
+//! stands for as many requests as before. The RFC leaves this open. Without it, ACKs that were sent at one
+//! request a second would fill the bucket with eleven seconds, and no request would pass in these
+//! seconds at any rate. After a fall of the rate the content stays.
 
 use tidegate_world::{Stream, Timestamp};
 
@@ -20,11 +25,13 @@ const TAU2: f64 = 10.0;
 pub(super) struct Rate {
     bucket: LeakyBucket,
     stream: Stream,
+    /// The rate in force when the last request came.
+    rate: u32,
 }
 
 impl Rate {
     pub(super) fn new(stream: Stream) -> Self {
-        Self { bucket: LeakyBucket::new(1), stream }
+        Self { bucket: LeakyBucket::new(1), stream, rate: 0 }
     }
 
     /// Starts to limit requests to `rate` a second.
@@ -34,6 +41,7 @@ impl Rate {
     pub(super) fn activate(&mut self, now: Timestamp, rate: u32) {
         let spread = self.stream.unit() - 0.5;
         self.bucket.start(now, (TAU0 + spread) / f64::from(rate.max(1)));
+        self.rate = rate;
     }
 
     /// Returns whether a request passes at `rate` requests a second.
@@ -43,11 +51,40 @@ impl Rate {
         if rate == 0 {
             return category == Category::Required;
         }
+        let before = std::mem::replace(&mut self.rate, rate);
+        if rate > before && before > 0 {
+            self.bucket.scale(now, f64::from(before) / f64::from(rate));
+        }
         let tolerance = if category.is_reducible() { TAU1 } else { TAU2 };
         let stream = &mut self.stream;
         let passes =
             self.bucket.passes_within(now, f64::from(rate), tolerance, || stream.unit() - 0.5);
         // Nothing is poured into a full bucket.
         passes || category == Category::Required
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use tidegate_world::{Purpose, Seed};
+
+    use super::*;
+
+    #[test]
+    fn a_bucket_that_was_filled_at_a_low_rate_does_not_block_a_high_one() {
+        let mut rate = Rate::new(Seed(1).stream(Purpose::Restriction, 0));
+        let at = |ms: u64| Timestamp::ZERO + Duration::from_millis(ms);
+        rate.activate(at(0), 1);
+        for ms in 0..60 {
+            assert!(rate.passes(at(ms), 1, Category::Required));
+        }
+        assert!(!rate.passes(at(60), 1, Category::Session));
+        let passed = (60..2060).filter(|&ms| rate.passes(at(ms), 100, Category::Session)).count();
+        assert!((190..=200).contains(&passed), "{passed} of 100 a second in two seconds");
+        // After a fall, what was poured in leaks as fast as before.
+        let passed = (2060..7060).filter(|&ms| rate.passes(at(ms), 2, Category::Session)).count();
+        assert!((10..=16).contains(&passed), "{passed} of 2 a second in five seconds");
     }
 }

@@ -12,6 +12,10 @@ use super::rate::Rate;
 use super::sequence::{Novelty, SequenceHistory};
 use super::silence::{Silence, SilenceSettings};
 use super::{Algorithm, Algorithms, Category, Feedback};
+use crate::arrival_rate::ArrivalRate;
+
+/// Time constant of the original load in seconds: that of the receiver's own estimate.
+const ORIGINAL_S: f64 = 1.0;
 
 /// The settings of a restriction.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -145,6 +149,9 @@ pub struct Restriction {
     rate: Rate,
     credits: Credits,
     silence: Silence,
+    /// The requests that begin a session, whether they are sent or not.
+    original: ArrivalRate,
+    is_load_wanted: bool,
     counts: RestrictionCounts,
 }
 
@@ -161,8 +168,23 @@ impl Restriction {
             rate: Rate::new(stream(1)),
             credits: Credits::default(),
             silence: Silence::new(settings.silence, stream(2)),
+            original: ArrivalRate::over_s(ORIGINAL_S),
+            is_load_wanted: false,
             counts: RestrictionCounts::default(),
         }
+    }
+
+    /// Records whether the server asks for the original load (002 §6.1: "a new feedforward loop").
+    pub fn on_load_wanted(&mut self, is_wanted: bool) {
+        self.is_load_wanted = is_wanted;
+    }
+
+    /// Returns the original load in calls a second, if the server asks for it: the calls that would be
+    /// sent to it without any restriction.
+    // 002 §6.1: "The feedforward information contains the sender measured value of the current incoming
+    // load."
+    pub fn announced_cps(&self, now: Timestamp) -> Option<f64> {
+        self.is_load_wanted.then(|| self.original.rate_at(now))
     }
 
     /// Applies a value of the server.
@@ -270,6 +292,9 @@ impl EgressLimiter for Restriction {
     fn on_request(&mut self, now: Timestamp, category: Category) -> SendVerdict {
         self.expire(now);
         self.loss.count(now, category);
+        if category.begins_session() {
+            self.original.on_arrival(now);
+        }
         let verdict = match self.silence.may_probe(now) {
             Some(true) => {
                 self.counts.probes += 1;

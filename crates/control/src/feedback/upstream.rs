@@ -6,8 +6,8 @@ use std::time::Duration;
 use tidegate_world::Timestamp;
 
 use super::capacity::Capacity;
-use super::upstream_settings::{Offer, UpstreamFairness, UpstreamSettings};
-use super::{Algorithm, Algorithms, Category};
+use super::upstream_settings::{Offer, TICK, UpstreamFairness, UpstreamSettings};
+use super::{Algorithm, Algorithms, Category, VALIDITY_DEFAULT};
 use crate::Gate;
 use crate::arrival_rate::ArrivalRate;
 use crate::throttle::Deterministic;
@@ -20,6 +20,15 @@ const SHARE_MIN: f64 = 0.01;
 /// consecutive ticks for which it must stay below.
 const SATURATED: f64 = 0.85;
 const UNUSED: u32 = 10;
+
+/// The part of its grant that a peer must use if it claims to want more, and the number of requests by which
+/// it may fall short before the claim counts as false. A percentage of nine tenths that a peer applies to
+/// a mix of requests that differs by a hundredth makes it send a tenth less.
+const CLAIMED_MIN: f64 = 0.5;
+const SHORTFALL_MAX: f64 = 30.0;
+
+/// Time for which a claim counts. Not every request of a peer has one.
+const CLAIMED: Duration = Duration::from_secs(5);
 
 /// Time for which the claims of a peer are ignored after it claimed too much.
 const DISTRUSTED: Duration = Duration::from_secs(60);
@@ -40,6 +49,10 @@ const UNRESTRICTED_MAX: f64 = 0.95;
 
 /// Maximum number of requests that come with a new one: an ACK, and a CANCEL.
 const WITH_NEW_MAX: f64 = 2.0;
+
+/// The part of the most that a peer was allowed to send which still counts one tick later. A rate that is
+/// measured over half a second fades as fast.
+const MOST_KEPT: f64 = 0.82;
 
 /// Time after the start of a restriction in which a peer may send too much.
 const GRACE: Duration = Duration::from_secs(1);
@@ -89,6 +102,10 @@ pub struct PeerView {
     pub value: u32,
     /// New requests a second that the peer would send without feedback.
     pub original_cps: f64,
+    /// The same, as the peer claims it; `None` if it claims nothing.
+    pub claimed_cps: Option<f64>,
+    /// Whether the peer has claimed more than it would send within the last minute.
+    pub is_doubted: bool,
     /// New requests a second that the peer may send; infinite without overload.
     pub granted_cps: f64,
     /// Requests of the peer that were rejected because its share was used up.
@@ -100,9 +117,11 @@ pub struct PeerView {
 pub(super) struct Upstream {
     /// The algorithm, and the time of its choice.
     agreed: Option<(Algorithm, Timestamp)>,
-    claimed_cps: Option<f64>,
+    /// The original load that the peer claimed last, and when.
+    claimed: Option<(f64, Timestamp)>,
     /// The last time at which the peer claimed more than it would send.
     lied: Option<Timestamp>,
+    is_doubted: bool,
     weight: u32,
     /// The arrival of the last request, and of the last one that began a session.
     heard: Timestamp,
@@ -116,10 +135,13 @@ pub(super) struct Upstream {
     all: ArrivalRate,
     new: ArrivalRate,
     required: ArrivalRate,
+    /// The same as `required`, with the time constant of `original` and `ongoing`.
+    acknowledging: ArrivalRate,
     ongoing: ArrivalRate,
     /// New requests a second without feedback, and other requests a second, at the last look. A
     /// rate that is read at an arrival would overestimate that arrival.
     original_cps: f64,
+    required_rps: f64,
     ongoing_rps: f64,
     /// Requests for each new one, including itself.
     with_new: f64,
@@ -138,6 +160,15 @@ pub(super) struct Upstream {
     restricted: Option<Timestamp>,
     /// Consecutive ticks in which the peer used less than its grant.
     unused: u32,
+    /// Requests by which the peer fell short of its grant while it claimed to want more. What it sends
+    /// beyond the limit is subtracted.
+    shortfall: f64,
+    /// The least that the peer was allowed to send since the last look.
+    least: f64,
+    /// The most that it was allowed to send, which fades.
+    most: f64,
+    /// When the peer was told a value last.
+    told_at: Timestamp,
     /// Whether the peer sent more than its grant in the last tick.
     is_too_much: bool,
     /// Counts ticks with too many requests: each adds [`VIOLATION`], and each other tick subtracts
@@ -156,8 +187,9 @@ impl Default for Upstream {
     fn default() -> Self {
         Self {
             agreed: None,
-            claimed_cps: None,
+            claimed: None,
             lied: None,
+            is_doubted: false,
             weight: 1,
             heard: Timestamp::ZERO,
             asked: None,
@@ -165,8 +197,10 @@ impl Default for Upstream {
             all: ArrivalRate::default(),
             new: ArrivalRate::default(),
             required: ArrivalRate::default(),
+            acknowledging: ArrivalRate::over_s(1.0),
             ongoing: ArrivalRate::over_s(1.0),
             original_cps: 0.0,
+            required_rps: 0.0,
             ongoing_rps: 0.0,
             with_new: 1.0,
             is_active: false,
@@ -177,6 +211,10 @@ impl Default for Upstream {
             throttle: Deterministic::default(),
             restricted: None,
             unused: 0,
+            shortfall: 0.0,
+            least: 0.0,
+            most: 0.0,
+            told_at: Timestamp::ZERO,
             is_too_much: false,
             violations: 0,
             is_policed: false,
@@ -200,7 +238,11 @@ impl Upstream {
         let offered = offer.algorithms.unwrap_or_default();
         let common = offered.common(settings.accepted);
         self.weight = offer.weight.max(1);
-        self.claimed_cps = offer.original_cps.filter(|cps| cps.is_finite() && *cps >= 0.0);
+        let claimed = offer.original_cps.filter(|cps| cps.is_finite() && *cps >= 0.0);
+        // Only this fairness asks for claims.
+        if let Some(cps) = claimed.filter(|_| settings.fairness == UpstreamFairness::User) {
+            self.claimed = Some((cps, now));
+        }
         let is_kept = self.agreed.is_some_and(|(algorithm, at)| {
             let is_wanted = algorithm == choose(common, settings.preferred).unwrap_or(algorithm);
             common.contains(algorithm) && (is_wanted || now.since(at) < AGREED)
@@ -227,6 +269,7 @@ impl Upstream {
             self.original.on_arrivals(now, 1.0 / share);
         } else if category == Category::Required {
             self.required.on_arrival(now);
+            self.acknowledging.on_arrival(now);
         } else {
             self.ongoing.on_arrival(now);
         }
@@ -276,6 +319,7 @@ impl Upstream {
     pub(super) fn look(&mut self, now: Timestamp, is_active: bool) -> bool {
         self.is_active = is_active;
         self.ongoing_rps = self.ongoing.rate_at(now);
+        self.required_rps = self.acknowledging.rate_at(now);
         if !is_active {
             self.original_cps = 0.0;
             return false;
@@ -292,29 +336,43 @@ impl Upstream {
             _ => (sends_cps, self.granted_cps),
         };
         self.unused = if sends + 1.0 < SATURATED * may { self.unused + 1 } else { 0 };
-        self.is_too_much = sends > TOLERANCE * may + TOLERANCE_RPS;
+        // The peer may not have heard of a smaller value yet, and its rate is measured over some time.
+        let may_at_most = may.max(self.most * MOST_KEPT);
+        self.most = if may_at_most.is_finite() { may_at_most } else { 0.0 };
+        self.is_too_much = sends > TOLERANCE * may_at_most + TOLERANCE_RPS;
         self.police(now);
         let measured_cps = match self.agreed {
             Some((Algorithm::Loss, _)) => self.original.rate_at(now),
             // The peer uses its whole grant, so it does not show how much more it would send.
-            Some(_) if self.granted_cps.is_finite() && self.unused < UNUSED => {
+            // A peer that does not obey sends all that it has.
+            Some(_) if self.granted_cps.is_finite() && self.unused < UNUSED && !self.is_policed => {
                 self.original_cps.max(sends_cps.min(self.granted_cps))
             }
             _ => sends_cps,
         };
         // The peer says that it would send more than its grant, but does not use the grant.
-        let wants_more = self.claimed_cps.is_some_and(|claimed| claimed > self.granted_cps);
-        if wants_more && self.unused >= UNUSED {
+        self.claimed = self.claimed.filter(|&(_, at)| now.since(at) <= CLAIMED);
+        let claimed_cps = self.claimed.map(|(cps, _)| cps);
+        let wants_more = claimed_cps.is_some_and(|claimed| claimed > self.granted_cps);
+        // The peer may not have heard of a larger value yet.
+        let surely_may = std::mem::replace(&mut self.least, may).min(may);
+        let short = (CLAIMED_MIN * surely_may - sends) * TICK.as_secs_f64();
+        self.shortfall = if wants_more { (self.shortfall + short).max(0.0) } else { 0.0 };
+        if self.shortfall > SHORTFALL_MAX {
             self.lied = Some(now);
         }
-        let is_believed = self.lied.is_none_or(|at| now.since(at) > DISTRUSTED)
-            && self.standing() == Standing::Obeys;
-        self.original_cps = self.claimed_cps.filter(|_| is_believed).unwrap_or(measured_cps);
+        self.is_doubted = self.lied.is_some_and(|at| now.since(at) <= DISTRUSTED);
+        let is_believed = !self.is_doubted && self.standing() == Standing::Obeys;
+        self.original_cps = claimed_cps.filter(|_| is_believed).unwrap_or(measured_cps);
         true
     }
 
     /// Checks whether the peer sends too much.
     fn police(&mut self, now: Timestamp) {
+        // RFC 7339 §4.3: a value that is not renewed ends. Then the peer may send what it likes.
+        if now.since(self.told_at) > VALIDITY_DEFAULT {
+            self.restricted = self.restricted.map(|_| now);
+        }
         let Some(since) = self.restricted.filter(|_| self.agreed.is_some()) else { return };
         if self.is_too_much && now.since(since) > GRACE {
             self.violations = (self.violations + VIOLATION).min(VIOLATIONS_MAX * VIOLATION);
@@ -343,7 +401,11 @@ impl Upstream {
             self.percent = 0;
             return 0.0;
         }
-        self.restrained_cps = if obeys { offered } else { offered.max(self.restrained_cps) };
+        // Whatever the peer gets here, it must not be told to hold back a smaller part than its whole
+        // load requires. Otherwise a peer that obeys after all would still send too much.
+        let claimed_cps = self.claimed.map_or(0.0, |(cps, _)| cps);
+        self.restrained_cps =
+            if obeys { offered } else { offered.max(self.restrained_cps).max(claimed_cps) };
         self.told_share = (level / self.restrained_cps).min(1.0);
         if self.algorithm() == Some(Algorithm::Loss) {
             let exact = self.loss_percent() + self.carried;
@@ -363,16 +425,15 @@ impl Upstream {
         (1.0 - self.passed) * offered * rejection
     }
 
-    /// Returns the percentage of its requests that the peer has to hold back.
+    /// Returns the percentage of its requests that the peer has to hold back. ACKs come later than their
+    /// INVITEs, so they count as they arrive.
     // RFC 7339 §5.3: "the server control algorithm MUST produce a value for the "oc" parameter that it expects
     // the receiving SIP clients to apply to all downstream SIP requests (dialogue forming as well as in-dialogue)
     // to this SIP server." The law means new work alone. RFC 7339 §7.1: "This value MUST be in the range of [0,
     // 100], inclusive." At ten times the capacity one percent is a tenth of what is sent, so what is rounded off
     // one value is added to the next.
     fn loss_percent(&self) -> f64 {
-        // The sender counts an ACK only for a call that it has sent.
-        let with_sent = 1.0 + (self.with_new - 1.0) * self.told_share;
-        let all = self.restrained_cps * with_sent + self.ongoing_rps;
+        let all = self.restrained_cps + self.required_rps + self.ongoing_rps;
         let new = if all > 0.0 { self.restrained_cps / all } else { 1.0 };
         (100.0 * (1.0 - self.told_share) * new).clamp(0.0, 100.0)
     }
@@ -398,7 +459,11 @@ impl Upstream {
     }
 
     /// Records the value that the peer is told. Returns whether it differs from the last one.
-    pub(super) fn tell(&mut self, value: u32) -> bool {
+    pub(super) fn tell(&mut self, now: Timestamp, value: u32) -> bool {
+        self.told_at = now;
+        if self.algorithm() == Some(Algorithm::Rate) {
+            self.least = self.least.min(f64::from(value));
+        }
         std::mem::replace(&mut self.told, value) != value
     }
 
@@ -409,6 +474,8 @@ impl Upstream {
             algorithm: self.algorithm(),
             value: self.told,
             original_cps: self.original_cps,
+            claimed_cps: self.claimed.map(|(cps, _)| cps),
+            is_doubted: self.is_doubted,
             granted_cps: self.granted_cps,
             rejected: self.rejected,
         }

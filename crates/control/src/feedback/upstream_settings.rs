@@ -4,6 +4,9 @@ use std::time::Duration;
 
 use super::{Algorithm, Algorithms, VALIDITY_DEFAULT};
 
+/// Time between two looks at the peers.
+pub(super) const TICK: Duration = Duration::from_millis(100);
+
 /// The meaning of fairness among the peers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum UpstreamFairness {
@@ -42,8 +45,7 @@ impl Default for UpstreamSettings {
         Self {
             accepted: Algorithms::STANDARD,
             // A share of the arriving requests follows the sender's load by itself. A rate fits
-            // only the load for which it was computed, and carries less beyond four times the
-            // capacity.
+            // only the load for which it was computed.
             preferred: Algorithm::Loss,
             fairness: UpstreamFairness::Provider,
             peers_max: 4096,

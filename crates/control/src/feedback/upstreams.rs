@@ -9,9 +9,10 @@
 //! **Original load.** This is what a peer would send without feedback. Under `loss` each new
 //! request also counts for those that the peer has to hold back. Under the other algorithms the
 //! sent requests count. If the peer uses its whole grant, its earlier load counts instead. A peer
-//! may also state its original load. If it claims more than its grant and yet leaves some of the
-//! grant unused for a second, it has claimed too much. Then only its sent requests count, for one
-//! minute.
+//! may also state its original load. If it claims more than its grant and yet falls 30 requests short
+//! of half of it, it has claimed too much. Then only its sent requests count, for one minute. A peer that claims too
+//! much and sends all that it is granted cannot be distinguished from one that has so much to send, so
+//! the largest share limits what it gains.
 //!
 //! **Overload** begins when the original load exceeds the capacity, and ends when it has not for
 //! one second. Before and after, every peer is told that there is no restriction.
@@ -32,13 +33,10 @@ use tidegate_world::{Purpose, Seed, Timestamp};
 use super::capacity::Capacity;
 use super::sequence::Sequence;
 use super::upstream::{AGREED, PeerView, Upstream};
-use super::upstream_settings::{Offer, UpstreamFairness, UpstreamSettings};
+use super::upstream_settings::{Offer, TICK, UpstreamFairness, UpstreamSettings};
 use super::{Category, Feedback};
 use crate::source_table::SourceTable;
 use crate::{Gate, MaxMin};
-
-/// Time between two looks at the peers.
-const TICK: Duration = Duration::from_millis(100);
 
 /// Time after its last new request for which a peer is an active source.
 // 002 §3.2: "Each entry has an expiration timer set to one second."
@@ -153,7 +151,7 @@ impl Upstreams {
             None => (0, Duration::ZERO),
             Some(_) => (peer.value(&self.capacity, gate), self.settings.validity),
         };
-        if peer.tell(value) {
+        if peer.tell(now, value) {
             self.advance_sequence(now);
         }
         Some(Feedback { algorithm, value, validity, sequence: self.sequence })
@@ -231,6 +229,13 @@ impl Upstreams {
             true
         });
         self.rejecting_cps = rejecting_cps;
+    }
+
+    /// Returns whether peers are asked for their original load. Only user-centric fairness needs it.
+    // 002 §6.1: "To achieve user-centric fairness in absolute rate and window-based mechanisms, we introduce
+    // a new feedforward loop in the existing feedback architecture."
+    pub fn wants_loads(&self) -> bool {
+        self.settings.fairness == UpstreamFairness::User
     }
 
     /// Returns whether peers are asked to hold requests back.

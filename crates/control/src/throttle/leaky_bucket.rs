@@ -20,7 +20,7 @@ pub(crate) struct LeakyBucket {
     tolerance: f64,
     /// X: the content in seconds when the last piece passed.
     content_s: f64,
-    /// LCT: the time when the last piece passed.
+    /// LCT: the time when the last piece passed, or the content was scaled.
     passed: Timestamp,
 }
 
@@ -33,6 +33,12 @@ impl LeakyBucket {
     /// Starts with this content, which may be below zero.
     pub(crate) fn start(&mut self, now: Timestamp, content_s: f64) {
         (self.content_s, self.passed) = (content_s, now);
+    }
+
+    /// Multiplies the content at `now` by `factor`.
+    pub(crate) fn scale(&mut self, now: Timestamp, factor: f64) {
+        let left_s = self.content_s - now.since(self.passed).as_secs_f64();
+        (self.content_s, self.passed) = (left_s * factor, now);
     }
 
     /// Returns whether a piece passes, at the rate `rate`, above zero.

@@ -166,8 +166,8 @@ fn a_loss_holds_back_its_share_of_the_calls_of_that_server() {
             script.send(&call.to.to_string(), &told);
         }
         let sent = sent(&calls(&mut script, "b", 1000));
-        // Until the shares of the categories are measured, 80 % are in the first.
-        assert!((300..450).contains(&sent), "{mode:?} {sent}");
+        // Soon nearly all requests are of the first category.
+        assert!((450..=510).contains(&sent), "{mode:?} {sent}");
         let refused = script.counters.refused(Reason::Feedback).get();
         assert_eq!(refused + sent as u64, 1000);
     }
@@ -224,7 +224,8 @@ fn requests_of_calls_go_before_new_calls() {
     for call in established.iter().flatten() {
         script.send(&call.to.to_string(), &telling(call, "200 OK", &value("loss", 80, 1)));
     }
-    assert_eq!(sent(&calls(&mut script, "b", 50)), 0, "all of the first category");
+    let passed = sent(&calls(&mut script, "b", 50));
+    assert!(passed <= 12, "at least four fifths of the first category: {passed}");
     for call in ["a0", "a1"] {
         let within = |method, cseq| request(method, "sip:bob@192.0.2.1", call, cseq, "Totag\r\n");
         assert!(script.one(CALLER, &within("ACK", 1)).start().starts_with("ACK"));

@@ -1,6 +1,6 @@
 //! Three sending servers before one receiving server: the model of 002 §4.
 //!
-//! The receiver has one FIFO of 500 messages and serves 500 messages/s, or 3000 rejections/s. A call
+//! The receiver has one FIFO, of 500 messages in the paper, and serves 500 messages/s, or 3000 rejections/s. A call
 //! brings it seven messages: INVITE, 100, 180, 200, ACK, BYE, 200. Senders, callers and callees take no
 //! time, and neither do links. Calls begin as Poisson processes and last 30 s on average; a callee
 //! answers at once. INVITE and BYE are repeated until the first response, a 200 until its ACK (RFC 3261
@@ -24,7 +24,7 @@ use tidegate_world::{Load, Purpose, Seed, Stream, Timestamp};
 pub const CAPACITY_CPS: f64 = 500.0 / 7.0;
 const MESSAGE: Duration = Duration::from_millis(2);
 const REJECTION: Duration = Duration::from_nanos(333_333);
-const ROOM: usize = 500;
+pub const ROOM: usize = 500;
 const HOLD_S: f64 = 30.0;
 const PATIENCE: Duration = Duration::from_secs(10);
 const T1: Duration = Duration::from_millis(500);
@@ -42,7 +42,8 @@ pub struct Source {
     /// The algorithms that it offers, if it takes part, and whether it obeys.
     pub offers: Option<Algorithms>,
     pub obeys: bool,
-    /// The calls a second that it says it would send, in multiples of the truth.
+    /// The calls a second that it states, if the receiver asks for them, in multiples of those that it
+    /// measures; `None` if it states nothing.
     pub claims: Option<f64>,
 }
 
@@ -52,6 +53,8 @@ pub struct Setup {
     pub law: Values,
     pub sources: Vec<Source>,
     pub upstreams: UpstreamSettings,
+    /// Messages for which the FIFO has room.
+    pub room: usize,
     /// Share of the feedbacks that are lost, and the longest delay; the delay of each is random, so
     /// they come in any order.
     pub lost: f64,
@@ -143,7 +146,7 @@ impl<'a> Chain<'a> {
             link: seed.stream(Purpose::Link, 0),
             restrictions: numbers.clone().map(restriction).collect(),
             told: numbers.clone().map(|_| Vec::new()).collect(),
-            gate: Gate::new(Settings::new(setup.law), seed, 0).with_room(ROOM),
+            gate: Gate::new(Settings::new(setup.law), seed, 0).with_room(setup.room),
             upstreams: Upstreams::new(&setup.upstreams, seed, 0),
             queue: VecDeque::new(),
             waiting: 0,
@@ -235,6 +238,7 @@ impl<'a> Chain<'a> {
                 if let Some(due) = due {
                     let (_, feedback) = self.told[n].swap_remove(due);
                     self.restrictions[n].on_feedback(now, feedback);
+                    self.restrictions[n].on_load_wanted(self.upstreams.wants_loads());
                 }
             }
             Event::Served => self.complete(),
@@ -254,7 +258,7 @@ impl<'a> Chain<'a> {
 
     fn send_invite(&mut self, call: usize, interval: Duration) {
         self.schedule(self.now + interval, Event::InviteTimer(call, interval));
-        if self.queue.len() >= ROOM {
+        if self.queue.len() >= self.setup.room {
             return;
         }
         self.gate.on_arrival(self.now, self.waiting);
@@ -285,8 +289,9 @@ impl<'a> Chain<'a> {
     /// Tells the receiving side of a request.
     fn arrives(&mut self, call: usize, category: Category) -> Arrival {
         let n = self.calls[call].source;
-        let Source { cps, offers, claims, .. } = self.setup.sources[n];
-        let original_cps = claims.map(|times| times * cps);
+        let Source { offers, claims, .. } = self.setup.sources[n];
+        let announced_cps = self.restrictions[n].announced_cps(self.now);
+        let original_cps = claims.zip(announced_cps).map(|(times, cps)| times * cps);
         let offer = Offer { algorithms: offers, original_cps, weight: 1 };
         self.upstreams.on_request(self.now, n as u128, category, &offer)
     }
@@ -306,7 +311,7 @@ impl<'a> Chain<'a> {
 
     /// Puts a message of a begun call into the queue.
     fn arrive(&mut self, message: Message, call: usize, class: u8) {
-        if self.queue.len() < ROOM {
+        if self.queue.len() < self.setup.room {
             self.gate.on_arrival(self.now, self.waiting);
             self.gate.on_ongoing(self.now, class);
             self.enqueue(message, call);

@@ -1,14 +1,15 @@
 //! Feedback between servers, in the model of 002.
 //!
-//! `pushback.txt` has the goodput of each law with and without feedback. `TIDEGATE_BLESS=1` rewrites it.
+//! `pushback.txt` has the goodput of each law with and without feedback, and `shares.txt` the shares of unequal
+//! senders. `TIDEGATE_BLESS=1` rewrites both.
 
 mod chain;
 
 use std::fmt::Write;
 use std::time::Duration;
 
-use chain::{CAPACITY_CPS, Completed, Setup, Source, run};
-use tidegate_control::feedback::{Algorithm, Algorithms, UpstreamSettings};
+use chain::{CAPACITY_CPS, Completed, ROOM, Setup, Source, run};
+use tidegate_control::feedback::{Algorithm, Algorithms, UpstreamFairness, UpstreamSettings};
 use tidegate_control::registry;
 
 use crate::Params;
@@ -53,6 +54,7 @@ fn setup(law: &str, params: Params, load: f64, algorithm: Option<Algorithm>) -> 
             preferred: algorithm.unwrap_or(Algorithm::Rate),
             ..UpstreamSettings::default()
         },
+        room: ROOM,
         lost: 0.0,
         delay_max: Duration::ZERO,
         length: Duration::from_secs_f64(LENGTH_S),
@@ -99,4 +101,96 @@ fn the_goodput_of_each_law_with_and_without_feedback_is_as_committed() {
         row(name, &|load| goodput(&setup(law, params, load, Some(algorithm))));
     }
     assert_committed(&table, "pushback.txt");
+}
+
+/// Each of the three messages that a set-up needs one after the other may wait for the laws' budget of 200 ms.
+const LATE: Duration = Duration::from_millis(1000);
+
+/// The paper's queue holds one second of messages. A server with more room must not fill it before its law has
+/// found the share that fits: all these calls would come too late.
+#[test]
+fn a_long_queue_makes_no_calls_late_whatever_the_law_sees() {
+    for (law, _, algorithm) in CARRIED {
+        // No configuration has it.
+        if algorithm == Algorithm::Window {
+            continue;
+        }
+        let setup = Setup { room: 40_000, ..setup(law, &[], 8.0, Some(algorithm)) };
+        let is_in_time = |&&(_, began, acked): &&Completed| {
+            (3.0..10.0).contains(&began.as_secs_f64()) && acked.since(began) <= LATE
+        };
+        let goodput = run(&setup).iter().filter(is_in_time).count() as f64 / 7.0 / CAPACITY_CPS;
+        assert!(goodput >= 0.8, "{law}, {}: {goodput}", algorithm.token());
+    }
+}
+
+/// The loads of the three sources of 002 §6.2, in multiples of the capacity.
+const UNEQUAL: [f64; 3] = [0.57, 1.68, 3.36];
+
+/// Three senders with unequal loads that state them.
+fn unequal(law: &str, algorithm: Algorithm, fairness: UpstreamFairness) -> Setup {
+    let mut setup = setup(law, &[], 1.0, Some(algorithm));
+    setup.upstreams.fairness = fairness;
+    for (source, load) in setup.sources.iter_mut().zip(UNEQUAL) {
+        (source.cps, source.claims) = (load * CAPACITY_CPS, Some(1.0));
+    }
+    setup
+}
+
+// 002 §6.2: "The three sources settle at a stable situation with roughly 0.1, 0.3, and 0.6 goodput, matching the
+// original individual load." "The graph for service-provider centric fairness is similar, with the total
+// allocation equally shared by the current number of active sources during each load interval."
+#[test]
+fn the_shares_of_unequal_senders_are_as_committed() {
+    let mut table = String::from(
+        "goodput of three senders that offer .57, 1.68 and 3.36 times the capacity, in multiples of it\n",
+    );
+    for (law, _, algorithm) in CARRIED {
+        // No configuration has it.
+        if algorithm == Algorithm::Window {
+            continue;
+        }
+        for fairness in [UpstreamFairness::Provider, UpstreamFairness::User] {
+            let shares = goodputs(&unequal(law, algorithm, fairness), FROM_S, TO_S);
+            let name = format!("{law}, {}, {fairness:?}", algorithm.token());
+            write!(table, "{name:26}").unwrap();
+            shares.iter().for_each(|share| write!(table, " {share:6.2}").unwrap());
+            table.push('\n');
+        }
+    }
+    assert_committed(&table, "shares.txt");
+}
+
+#[test]
+fn stated_loads_make_shares_user_centric() {
+    let by_loss = CARRIED.into_iter().filter(|(.., algorithm)| *algorithm == Algorithm::Loss);
+    for (law, _, algorithm) in by_loss.chain([("tide", &[][..], Algorithm::Rate)]) {
+        let shares = goodputs(&unequal(law, algorithm, UpstreamFairness::User), FROM_S, TO_S);
+        let total: f64 = shares.iter().sum();
+        for (share, expected) in shares.iter().zip([0.1, 0.3, 0.6]) {
+            let part = share / total;
+            assert!((part - expected).abs() <= 0.04, "{law}, {}: {shares:?}", algorithm.token());
+        }
+    }
+}
+
+#[test]
+fn a_false_claim_gains_at_most_the_largest_share_and_only_under_user_centric_fairness() {
+    let parts = |fairness, share_max, obeys| {
+        let mut setup = unequal("tide", Algorithm::Loss, fairness);
+        setup.upstreams.share_max = share_max;
+        setup.sources[0].claims = Some(100.0);
+        setup.sources[0].obeys = obeys;
+        let shares = goodputs(&setup, FROM_S, TO_S);
+        let total: f64 = shares.iter().sum();
+        assert!(total > 0.9, "{shares:?}");
+        shares[0] / total
+    };
+    // It holds back what it is told, so its false claim makes it send less than its share, which shows.
+    assert!(parts(UpstreamFairness::User, 0.75, true) <= 0.13);
+    // It does not hold back, and .57 of the capacity is all that it has.
+    assert!(parts(UpstreamFairness::User, 0.4, false) <= 0.44);
+    for obeys in [true, false] {
+        assert!(parts(UpstreamFairness::Provider, 0.75, obeys) <= 0.36);
+    }
 }
