@@ -8,6 +8,7 @@ import tomllib
 from tests.scratch import Scratch
 from tidegate_bench import command
 from tidegate_bench.demonstration import Demonstration, Results
+from tidegate_bench.demonstrations import pushback
 from tidegate_bench.demonstrations.laws import only
 from tidegate_bench.record import ROOT
 
@@ -104,3 +105,20 @@ class CommandTest(Scratch):
         self.assertEqual([variant["overload"]["law"] for variant in kept["variant"]], ["none", "pi"])
         self.assertEqual([expected["variant"] for expected in kept["expect"]], ["pi (arrival, class)"])
         self.assertEqual(kept["sweep"], tomllib.loads(scenario)["sweep"])
+
+
+class PushbackTest(Scratch):
+    def chosen(self, *arguments: str) -> argparse.Namespace:
+        parser = argparse.ArgumentParser()
+        pushback.Show.arguments(parser)
+        options = parser.parse_args(arguments)
+        pushback.Show.prepare(options)
+        return options
+
+    def test_options_win_over_the_quick_choice(self) -> None:
+        options = self.chosen("--quick", "--variants", "rate-occ", "--loads", "8")
+        self.assertEqual((options.variants, options.loads, options.seconds), (["rate-occ"], [8.0], 5.0))
+
+    def test_without_options_the_choice_is_complete(self) -> None:
+        self.assertEqual(self.chosen().variants, list(pushback.VARIANTS))
+        self.assertEqual(self.chosen("--quick").loads, [2.0, 8.0])
