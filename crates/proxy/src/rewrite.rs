@@ -22,6 +22,7 @@ use crate::message::request_uri::cleaned;
 use crate::message::token::{Minutes, PeerFlow, RouteToken};
 use crate::message::way_back::way_back;
 use crate::network::canonical;
+use crate::pushback::wire::OverloadOffer;
 use crate::rejection::{DropReason, Rejection};
 use crate::settings::BackendRef;
 use crate::snapshot::Snapshot;
@@ -52,8 +53,8 @@ pub(crate) struct ForwardPlan {
     pub(crate) recorded: u8,
     /// The value of Max-Breadth to write, RFC 5393 §5.3.3.
     pub(crate) max_breadth: Option<u32>,
-    /// Whether our Via offers overload control, RFC 7339 §4.1.
-    pub(crate) offers: bool,
+    /// The overload control that our Via offers, RFC 7339 §4.1.
+    pub(crate) offer: OverloadOffer,
     pub(crate) edits: Edits,
 }
 
@@ -175,8 +176,8 @@ fn write_head(
     // existing Via header field values."
     // RFC 5393 §4.2.1: "The proxy MUST insert a Via header field value into the copy before the
     // existing Via header field values."
-    let offer = if plan.offers { snapshot.next_hops.offer() } else { b"" };
-    write_all(head, &[own.via.as_bytes(), branch, offer, b"\r\n"])?;
+    let offer = snapshot.next_hops.offer_text(plan.offer);
+    write_all(head, &[own.via.as_bytes(), branch, &offer, b"\r\n"])?;
     // RFC 3261 §16.6 item 4; to be on the path of what follows in the dialog.
     // RFC 3261 §16.6: "If this proxy wishes to remain on the path of future requests in a dialog
     // created by this request (assuming the request creates a dialog), it MUST insert a

@@ -17,6 +17,7 @@ use crate::message::branch::{LISTENERS_MAX, SHARDS_MAX};
 use crate::message::flow_token::RegisteredFlow;
 use crate::message::token::{Minutes, PeerFlow, RouteToken};
 use crate::pushback::next_hops::{NextHops, Obedience};
+use crate::pushback::wire::OverloadOffer;
 use crate::rejection::Rejection;
 use crate::settings::{BackendRef, Mode, PoolSettings, Rule, RuleTarget, Senders, Settings};
 use crate::shares::Bucket;
@@ -93,9 +94,14 @@ impl Snapshot {
         self.next_hops.retain(|address| backend_ref(address).is_some_and(is_obeyed));
     }
 
-    /// Returns whether requests to a back end at `address` offer overload control.
-    pub(crate) fn offers_to(&self, backend_ref: BackendRef, address: SocketAddr) -> bool {
-        self.next_hops.offers_to(self.pool(backend_ref.pool).obedience, address)
+    /// Returns the overload control that requests to a back end at `address` offer.
+    pub(crate) fn offer_to(
+        &self,
+        now: Timestamp,
+        backend_ref: BackendRef,
+        address: SocketAddr,
+    ) -> OverloadOffer {
+        self.next_hops.offer_to(now, self.pool(backend_ref.pool).obedience, address)
     }
 
     /// Rereads the addresses of the back ends.

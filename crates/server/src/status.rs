@@ -73,6 +73,8 @@ fn feedback(next_hops: &NextHops, shards: &[ShardCounters], now: Timestamp) -> V
             "algorithm": peer.algorithm.map(Algorithm::token),
             "value": peer.value,
             "offered_cps": peer.original_cps,
+            "claimed_cps": peer.claimed_cps,
+            "doubted": peer.is_doubted,
             "granted_cps": Some(peer.granted_cps).filter(|cps| cps.is_finite()),
             "rejected": peer.rejected,
         })

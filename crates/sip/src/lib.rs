@@ -88,7 +88,7 @@ pub use method::Method;
 pub use name_addr::NameAddr;
 pub use outline::{Outline, PIECES_MAX};
 pub use overload_control::{
-    ALGORITHMS_MAX, Oc, OcSequence, OverloadControl, may_have_overload_control,
+    ALGORITHMS_MAX, Oc, OcLoad, OcSequence, OverloadControl, may_have_overload_control,
     write_overload_control,
 };
 pub use params::{Param, Params, ParamsIter};

@@ -3,6 +3,11 @@
 //! A client offers algorithms by `;oc;oc-algo="loss,rate"`. A server fills the values into the same Via of
 //! the response: `;oc=20;oc-algo="loss";oc-validity=500;oc-seq=1282321615.782`. A value that breaks the
 //! grammar is ignored; it is never an error of the message.
+//!
+//! `oc-tgload` is a parameter of our own. A server writes it without a value to ask the client for its original
+//! load: the calls a second that the client would send without overload control. The client answers with
+//! `oc-tgload=12.3` beside its offer. No RFC defines this parameter. The grammar allows it as a `via-extension` (RFC
+//! 3261 §25.1).
 
 use std::io::{self, Write};
 
@@ -29,6 +34,31 @@ pub struct OverloadControl<'a> {
     pub validity_ms: Option<u32>,
     /// `oc-seq`.
     pub sequence: Option<OcSequence>,
+    /// `oc-tgload`.
+    pub load: Option<OcLoad>,
+}
+
+/// The `oc-tgload` parameter, which no RFC defines.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum OcLoad {
+    /// There is no value: a server asks for the load.
+    Wanted,
+    /// The load of the client, in tenths of a call a second. A number above `u32::MAX` is read as
+    /// `u32::MAX`.
+    TenthsCps(u32),
+}
+
+impl OcLoad {
+    /// Writes the parameter with its semicolon.
+    ///
+    /// # Errors
+    /// Those of `out`.
+    pub fn write(self, out: &mut (impl Write + ?Sized)) -> io::Result<()> {
+        match self {
+            Self::Wanted => out.write_all(b";oc-tgload"),
+            Self::TenthsCps(tenths) => write!(out, ";oc-tgload={}.{}", tenths / 10, tenths % 10),
+        }
+    }
 }
 
 /// The `oc` parameter (§4.1).
@@ -63,7 +93,8 @@ impl<'a> OverloadControl<'a> {
                 0 => found.oc = oc(value),
                 1 => found.algorithms = value.map(trim),
                 2 => found.validity_ms = value.and_then(saturating),
-                _ => found.sequence = value.and_then(sequence),
+                3 => found.sequence = value.and_then(sequence),
+                _ => found.load = load(value),
             }
         }
         found
@@ -106,7 +137,7 @@ impl<'a> OverloadControl<'a> {
 }
 
 /// The names of the parameters.
-const NAMES: [&[u8]; 4] = [b"oc", b"oc-algo", b"oc-validity", b"oc-seq"];
+const NAMES: [&[u8]; 5] = [b"oc", b"oc-algo", b"oc-validity", b"oc-seq", b"oc-tgload"];
 
 fn index_of(name: &[u8]) -> Option<usize> {
     match name {
@@ -123,6 +154,18 @@ fn oc(value: Option<&[u8]>) -> Option<Oc> {
         None => Some(Oc::Offered),
         Some(value) => saturating(value).map(Oc::Value),
     }
+}
+
+/// Reads `1*DIGIT ["." DIGIT]`.
+fn load(value: Option<&[u8]>) -> Option<OcLoad> {
+    let Some(value) = value else { return Some(OcLoad::Wanted) };
+    let (whole, tenth) = match find(b'.', value) {
+        Some(dot) => (&value[..dot], &value[dot + 1..]),
+        None => (value, &b"0"[..]),
+    };
+    let tenth = saturating(tenth).filter(|_| tenth.len() == 1)?;
+    let tenths = saturating(whole)?.saturating_mul(10).saturating_add(tenth);
+    Some(OcLoad::TenthsCps(tenths))
 }
 
 /// Reads `1*DIGIT`. A number above `u32::MAX` counts as `u32::MAX`.
@@ -324,6 +367,30 @@ mod tests {
         let value = read(&text);
         assert_eq!((value.oc, names(&value)), (Some(Oc::Value(20)), vec!["loss"]));
         assert_eq!((value.validity_ms, value.sequence), (Some(500), Some(sequence)));
+    }
+
+    #[test]
+    fn a_load_is_asked_for_and_stated_in_tenths() {
+        for (text, expected) in [
+            (";oc-tgload", Some(OcLoad::Wanted)),
+            (";oc-tgload=12.3", Some(OcLoad::TenthsCps(123))),
+            (";OC-TGLOAD=7", Some(OcLoad::TenthsCps(70))),
+            (";oc-tgload=99999999999.9", Some(OcLoad::TenthsCps(u32::MAX))),
+            (";oc-tgload=1.23", None),
+            (";oc-tgload=1.", None),
+            (";oc-tgload=-1", None),
+            (";oc-tgload=.5", None),
+            (";oc", None),
+        ] {
+            assert_eq!(read(text).load, expected, "{text}");
+        }
+        for load in [OcLoad::Wanted, OcLoad::TenthsCps(0), OcLoad::TenthsCps(u32::MAX)] {
+            let mut out = Vec::new();
+            load.write(&mut out).unwrap();
+            assert_eq!(read(std::str::from_utf8(&out).unwrap()).load, Some(load));
+        }
+        let vias = "Via: SIP/2.0/UDP a;oc;oc-tgload=5.5;branch=b\r\n";
+        assert_eq!(rewritten(vias, 0, ""), "Via: SIP/2.0/UDP a;branch=b\r\n");
     }
 
     fn rewritten(vias: &str, kept: usize, feedback: &str) -> String {

@@ -71,7 +71,8 @@ impl UpstreamPeers {
         let flow = &received.flow;
         let Some(via) = top_via(&received.bytes) else { return Arrival::Judge };
         let is_peer = self.may_take_part(snapshot, received);
-        let offered = if is_peer { self.offered(via.element) } else { None };
+        let (offered, original_cps) =
+            if is_peer { self.offered(via.element) } else { (None, None) };
         let key = if is_peer {
             let address = canonical(reply_target(&via, flow.remote));
             let key = key_of(address);
@@ -85,7 +86,7 @@ impl UpstreamPeers {
         if !self.is_active() {
             return Arrival::Judge;
         }
-        let offer = Offer { algorithms: offered, original_cps: None, weight };
+        let offer = Offer { algorithms: offered, original_cps, weight };
         self.upstreams.on_request(now, key, category, &offer)
     }
 
@@ -103,10 +104,12 @@ impl UpstreamPeers {
             || self.settings.peers.iter().any(|network| network.contains(&ip))
     }
 
-    fn offered(&self, via: &[u8]) -> Option<Algorithms> {
-        let offered = OverloadControl::in_via(via).as_ref().and_then(wire::offered)?;
-        let common = offered.common(self.settings.upstream.accepted);
-        (!common.is_empty()).then_some(common)
+    /// Returns the algorithms that a peer offers and we accept, and the original load that it states.
+    fn offered(&self, via: &[u8]) -> (Option<Algorithms>, Option<f64>) {
+        let Some(via) = OverloadControl::in_via(via) else { return (None, None) };
+        let common =
+            wire::offered(&via).map(|offered| offered.common(self.settings.upstream.accepted));
+        (common.filter(|common| !common.is_empty()), wire::original_cps(&via))
     }
 
     fn has_room(&self) -> bool {
@@ -159,7 +162,7 @@ impl UpstreamPeers {
         let key = key_of(canonical(remote));
         self.addresses.get(&key)?;
         let feedback = self.upstreams.feedback(now, key, gate)?;
-        Some(wire::text_of(&feedback))
+        Some(wire::text_of(&feedback, self.upstreams.wants_loads()))
     }
 
     /// Measures the peers, if that is due.

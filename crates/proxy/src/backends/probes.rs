@@ -22,6 +22,7 @@ use crate::backends::health::{cap_exclusions, pause_of, spare};
 use crate::message::probe_branch::ProbeBranch;
 use crate::output::Output;
 use crate::pushback::next_hops::Obedience;
+use crate::pushback::wire::OverloadOffer;
 use crate::rejection::DropReason;
 use crate::settings::BackendRef;
 use crate::settings::health::Probe;
@@ -489,7 +490,7 @@ fn write_probe(
     // MUST insert the "oc" parameter without any value and MUST insert the "oc-algo" parameter with a list
     // of algorithms it supports."
     if snapshot.pool(backend_ref.pool).obedience != Obedience::Never {
-        bytes.write_all(snapshot.next_hops.offer())?;
+        bytes.write_all(&snapshot.next_hops.offer_text(OverloadOffer::Algorithms))?;
     }
     let probe = snapshot.pool(backend_ref.pool).health.probe.as_ref();
     match probe.and_then(|probe| probe.from.as_deref()) {

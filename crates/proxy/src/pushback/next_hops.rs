@@ -13,6 +13,7 @@ use std::net::SocketAddr;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
+use arrayvec::ArrayVec;
 use hashbrown::HashMap;
 use tidegate_control::feedback::{
     Algorithms, Category, EgressLimiter, Feedback, Restriction, RestrictionCounts,
@@ -21,7 +22,7 @@ use tidegate_control::feedback::{
 use tidegate_sip::OverloadControl;
 use tidegate_world::{Seed, Timestamp};
 
-use super::wire;
+use super::wire::{self, OFFER_MAX, OverloadOffer};
 use crate::network::canonical;
 
 /// Maximum number of next hops with a restriction; values of further ones are ignored and counted.
@@ -50,6 +51,8 @@ struct Shared {
     offer: Box<str>,
     /// Whether there is any restriction. Without one, requests need not take the lock.
     is_any: AtomicBool,
+    /// Whether a next hop has ever asked for our load. Before that, no lock is needed to offer.
+    is_load_wanted: AtomicBool,
     /// Values ignored because the table was full.
     overflowed: AtomicU64,
     restrictions: Mutex<HashMap<SocketAddr, Restriction>>,
@@ -78,6 +81,7 @@ impl NextHops {
             seed,
             offer: wire::offer_of(offered),
             is_any: AtomicBool::new(false),
+            is_load_wanted: AtomicBool::new(false),
             overflowed: AtomicU64::new(0),
             restrictions: Mutex::default(),
         }))
@@ -103,7 +107,7 @@ impl NextHops {
         self.0.overflowed.load(Ordering::Relaxed)
     }
 
-    /// Returns whether requests to `address` offer overload control.
+    /// Returns what a request to `address` offers.
     ///
     /// RFC 7339 §4.1: "A SIP client MUST add an "oc" parameter to the topmost Via header it inserts into
     /// every SIP request." "There MUST NOT be a value associated with the parameter (the value will be
@@ -114,22 +118,31 @@ impl NextHops {
     /// include all the supported algorithms in subsequent requests; the server MUST respond with the
     /// agreed-to algorithm until the algorithm is changed by the server."
     #[inline]
-    pub(crate) fn offers_to(&self, obedience: Obedience, address: SocketAddr) -> bool {
-        match obedience {
-            Obedience::Never => false,
-            Obedience::Always => true,
-            Obedience::Proven => self.gives_feedback(address),
+    pub(crate) fn offer_to(
+        &self,
+        now: Timestamp,
+        obedience: Obedience,
+        address: SocketAddr,
+    ) -> OverloadOffer {
+        let is_sure = obedience == Obedience::Always;
+        let may_know = self.is_any() && (!is_sure || self.0.is_load_wanted.load(Ordering::Relaxed));
+        if obedience == Obedience::Never || !is_sure && !may_know {
+            return OverloadOffer::None;
+        }
+        if !may_know {
+            return OverloadOffer::Algorithms;
+        }
+        match self.lock().get(&canonical(address)) {
+            Some(restriction) => OverloadOffer::with(restriction.announced_cps(now)),
+            None if is_sure => OverloadOffer::Algorithms,
+            None => OverloadOffer::None,
         }
     }
 
-    /// Returns the parameters at the end of our Via in a request that offers overload control.
-    pub(crate) fn offer(&self) -> &[u8] {
-        self.0.offer.as_bytes()
-    }
-
-    /// Returns whether a next hop has given feedback that is obeyed.
-    fn gives_feedback(&self, address: SocketAddr) -> bool {
-        self.is_any() && self.lock().contains_key(&canonical(address))
+    /// Returns the parameters of an offer, at the end of our Via.
+    #[inline]
+    pub(crate) fn offer_text(&self, offer: OverloadOffer) -> ArrayVec<u8, OFFER_MAX> {
+        offer.text(&self.0.offer)
     }
 
     /// Returns whether a request may be sent to `address`, and counts it.
@@ -179,8 +192,12 @@ impl NextHops {
             Obedience::Always => true,
             Obedience::Proven => self.is_any(),
         };
-        if may_read && let Some(feedback) = own().as_ref().and_then(wire::feedback) {
-            self.learn(now, address, feedback, obedience == Obedience::Always);
+        if may_read
+            && let Some(own) = own()
+            && let Some(feedback) = wire::feedback(&own)
+        {
+            let wants_load = wire::wants_load(&own);
+            self.learn(now, address, feedback, wants_load, obedience == Obedience::Always);
         }
     }
 
@@ -195,7 +212,8 @@ impl NextHops {
     ) {
         match own.as_ref().and_then(wire::feedback) {
             Some(feedback) if obedience != Obedience::Never => {
-                self.learn(now, address, feedback, true);
+                let wants_load = own.as_ref().is_some_and(wire::wants_load);
+                self.learn(now, address, feedback, wants_load, true);
             }
             _ if obedience != Obedience::Always && self.is_any() => {
                 let mut restrictions = self.lock();
@@ -214,8 +232,15 @@ impl NextHops {
     }
 
     /// Applies a feedback value. The first value of a next hop counts only if `may_begin` is set.
-    fn learn(&self, now: Timestamp, address: SocketAddr, feedback: Feedback, may_begin: bool) {
-        let Shared { settings, seed, is_any, overflowed, .. } = &*self.0;
+    fn learn(
+        &self,
+        now: Timestamp,
+        address: SocketAddr,
+        feedback: Feedback,
+        wants_load: bool,
+        may_begin: bool,
+    ) {
+        let Shared { settings, seed, is_any, is_load_wanted, overflowed, .. } = &*self.0;
         let address = canonical(address);
         let mut restrictions = self.lock();
         if !restrictions.contains_key(&address) {
@@ -232,6 +257,10 @@ impl NextHops {
         }
         if let Some(restriction) = restrictions.get_mut(&address) {
             restriction.on_feedback(now, feedback);
+            restriction.on_load_wanted(wants_load);
+            if wants_load {
+                is_load_wanted.store(true, Ordering::Relaxed);
+            }
         }
     }
 

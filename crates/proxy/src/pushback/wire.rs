@@ -4,11 +4,48 @@ use std::time::Duration;
 
 use arrayvec::ArrayVec;
 use tidegate_control::feedback::{Algorithm, Algorithms, Feedback, Sequence, VALIDITY_DEFAULT};
-use tidegate_sip::{Oc, OcSequence, OverloadControl};
+use tidegate_sip::{Oc, OcLoad, OcSequence, OverloadControl};
 
 /// Maximum length of the parameters of a feedback: 10 digits each for value and validity, 18 for
 /// the sequence.
 pub(crate) const FEEDBACK_MAX: usize = 128;
+
+/// Maximum length of the parameters of an offer: all algorithms and the longest load.
+pub(crate) const OFFER_MAX: usize = 64;
+
+/// The overload control that our Via in a request offers to the next hop.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) enum OverloadOffer {
+    /// Nothing.
+    #[default]
+    None,
+    /// The algorithms that we support.
+    Algorithms,
+    /// The same, and our original load in tenths of a call a second.
+    WithLoad(u32),
+}
+
+impl OverloadOffer {
+    /// Makes the offer of a client that may have been asked for its original load.
+    pub(crate) fn with(original_cps: Option<f64>) -> Self {
+        original_cps.map_or(Self::Algorithms, |cps| Self::WithLoad((10.0 * cps).round() as u32))
+    }
+
+    /// Returns the parameters of the offer. `algorithms` are those that offer algorithms.
+    pub(crate) fn text(self, algorithms: &str) -> ArrayVec<u8, OFFER_MAX> {
+        let mut text = ArrayVec::new();
+        let written = match self {
+            Self::None => Ok(()),
+            Self::Algorithms => text.try_extend_from_slice(algorithms.as_bytes()).map_err(drop),
+            Self::WithLoad(tenths) => text
+                .try_extend_from_slice(algorithms.as_bytes())
+                .map_err(drop)
+                .and_then(|()| OcLoad::TenthsCps(tenths).write(&mut text).map_err(drop)),
+        };
+        debug_assert!(written.is_ok(), "there is room for all algorithms and the longest load");
+        text
+    }
+}
 
 /// The parameters by which a client offers these algorithms.
 ///
@@ -44,6 +81,19 @@ pub(crate) fn offered(via: &OverloadControl<'_>) -> Option<Algorithms> {
     (!algorithms.is_empty()).then_some(algorithms)
 }
 
+/// Returns the original load that a client states, in calls a second.
+pub(crate) fn original_cps(via: &OverloadControl<'_>) -> Option<f64> {
+    match via.load {
+        Some(OcLoad::TenthsCps(tenths)) => Some(f64::from(tenths) / 10.0),
+        _ => None,
+    }
+}
+
+/// Returns whether a server asks for our original load.
+pub(crate) fn wants_load(via: &OverloadControl<'_>) -> bool {
+    via.load == Some(OcLoad::Wanted)
+}
+
 /// Returns the feedback that a server has written into our Via, if it is complete and has one algorithm.
 ///
 /// RFC 7339 §4.3: "A SIP client MUST discard a non-zero value of the "oc-validity" parameter if the
@@ -68,7 +118,8 @@ pub(crate) fn feedback(via: &OverloadControl<'_>) -> Option<Feedback> {
     Some(Feedback { algorithm, value, validity, sequence: Sequence { seconds, fraction } })
 }
 
-/// Returns the parameters of a feedback for the Via of a response, always all four.
+/// Returns the parameters of a feedback for the Via of a response: always the four of the RFC, and ours if we
+/// want the peer's load.
 ///
 /// RFC 7339 §4.3: "A non-zero value for the "oc-validity" parameter MUST only be present in conjunction with
 /// an "oc" parameter."
@@ -78,13 +129,16 @@ pub(crate) fn feedback(via: &OverloadControl<'_>) -> Option<Feedback> {
 ///
 /// RFC 7415 §3.3: "Selection of rate-based control MUST be indicated by servers by setting "oc-algo" to the
 /// token "rate"."
-pub(crate) fn text_of(feedback: &Feedback) -> ArrayVec<u8, FEEDBACK_MAX> {
+pub(crate) fn text_of(feedback: &Feedback, wants_load: bool) -> ArrayVec<u8, FEEDBACK_MAX> {
     let Feedback { algorithm, value, validity, sequence } = *feedback;
     let sequence = OcSequence { seconds: sequence.seconds, fraction: sequence.fraction };
     let validity_ms = u32::try_from(validity.as_millis()).unwrap_or(u32::MAX);
     let mut text = ArrayVec::new();
-    let written =
+    let mut written =
         OverloadControl::write(value, algorithm.token(), validity_ms, sequence, &mut text);
+    if wants_load {
+        written = written.and_then(|()| OcLoad::Wanted.write(&mut text));
+    }
     debug_assert!(written.is_ok(), "there is room for the longest numbers");
     text
 }

@@ -7,6 +7,7 @@ use tidegate_control::Tier;
 use tidegate_world::Timestamp;
 
 use crate::dialog::{CallRef, Evidence};
+use crate::pushback::wire::OverloadOffer;
 use crate::rejection::Rejection;
 use crate::rewrite::{Edits, ForwardPlan};
 use crate::routing::tier::tier;
@@ -78,11 +79,13 @@ impl NextHop {
         }
     }
 
-    /// Returns whether the request offers overload control, because it goes to a back end that may
-    /// ask for it.
-    pub(crate) fn offers(&self, snapshot: &Snapshot) -> bool {
+    /// Returns the overload control that the request offers. It offers some only to a back end that
+    /// may ask for it.
+    pub(crate) fn offer(&self, now: Timestamp, snapshot: &Snapshot) -> OverloadOffer {
         let to = self.backend_ref.filter(|_| self.toward_backend);
-        to.is_some_and(|backend_ref| snapshot.offers_to(backend_ref, self.target.address))
+        to.map_or_else(OverloadOffer::default, |backend_ref| {
+            snapshot.offer_to(now, backend_ref, self.target.address)
+        })
     }
 
     /// Makes the plan for writing a request that came in at the listener `ingress`.
@@ -99,7 +102,7 @@ impl NextHop {
             egress,
             recorded: egress,
             max_breadth: None,
-            offers: self.offers(snapshot),
+            offer: self.offer(now, snapshot),
             edits: Edits {
                 toward_backend: self.toward_backend,
                 is_user: self.is_user,

@@ -40,6 +40,7 @@ use crate::message::request::Request;
 use crate::message::transaction_branch::{TargetTag, TransactionBranch};
 use crate::message::way_back::way_back;
 use crate::network::canonical;
+use crate::pushback::wire::OverloadOffer;
 use crate::rejection::Rejection;
 use crate::rewrite::{Edits, ForwardPlan, write_request};
 use crate::routing::loops::loop_hash;
@@ -147,7 +148,8 @@ pub(crate) fn forward_lost(
             egress,
             recorded: egress,
             max_breadth: None,
-            offers: backend_ref.is_some_and(|to| snapshot.offers_to(to, address)),
+            offer: backend_ref
+                .map_or_else(OverloadOffer::default, |to| snapshot.offer_to(now, to, address)),
             edits: Edits {
                 toward_backend: true,
                 is_user: false,

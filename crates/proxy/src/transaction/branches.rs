@@ -110,9 +110,9 @@ fn prepare(
         backend_ref: hop.backend_ref,
         egress,
         recorded: egress,
-        offers: hop.offers(step.snapshot),
         is_large: false,
         is_sent_by_udp: false,
+        offer: hop.offer(step.now, step.snapshot),
         hop: None,
     });
     let others = match hop.choice {
@@ -284,7 +284,7 @@ fn write_branch(
         egress: branch.egress,
         recorded: branch.recorded,
         max_breadth: Some(live.pending[index].breadth),
-        offers: branch.offers,
+        offer: branch.offer,
         edits: live.edits,
     };
     let text = branch_of(snapshot, context, index, live.edits.ingress);

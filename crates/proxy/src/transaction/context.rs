@@ -11,6 +11,7 @@ use tidegate_world::{Flow, Timestamp};
 use crate::dialog::CallRef;
 use crate::message::contacts::Contacts;
 use crate::message::transaction_branch::TargetTag;
+use crate::pushback::wire::OverloadOffer;
 use crate::rewrite::Edits;
 use crate::settings::BackendRef;
 use crate::shares::Bucket;
@@ -73,12 +74,12 @@ pub(crate) struct Branch {
     /// The listener on that side that our Record-Route names: the one for UDP if the request is
     /// large.
     pub(crate) recorded: u8,
-    /// Whether the request of the branch offers overload control.
-    pub(crate) offers: bool,
     /// Whether its request was sent over TCP because it is too long for a datagram.
     pub(crate) is_large: bool,
     /// Whether its back end refused a connection, and another branch sends the request by UDP.
     pub(crate) is_sent_by_udp: bool,
+    /// The overload control that the request of the branch offers.
+    pub(crate) offer: OverloadOffer,
     /// Request-URI and Route of the sent request, for the ACK to a repeated final response.
     pub(crate) hop: Option<Box<[u8]>>,
 }

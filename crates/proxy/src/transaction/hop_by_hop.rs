@@ -72,8 +72,8 @@ fn send_hop(
     let Some(own) = step.snapshot.addresses.listener(egress.into()) else { return };
     let ingress = step.snapshot.addresses.listener_at(&context.back) as u8;
     let text = branch_of(step.snapshot, context, index, ingress);
-    let offer = if branch.offers { step.snapshot.next_hops.offer() } else { b"" };
-    let top = [own.via.as_bytes(), text.as_bytes(), offer];
+    let offer = step.snapshot.next_hops.offer_text(branch.offer);
+    let top = [own.via.as_bytes(), text.as_bytes(), &offer];
     let Some(bytes) = write_hop(step.snapshot, method, hop, top, model, more) else { return };
     // RFC 3261 §17.1.1.2: "The ACK MUST be sent to the same address, port, and transport to which
     // the original request was sent."

@@ -351,6 +351,50 @@ fn a_back_end_is_obeyed_once_its_answer_to_a_probe_has_shown_that_it_gives_feedb
     assert_eq!(sent(&calls(&mut script, "e", 20)), 20);
 }
 
+/// 002 §6.1: "The feedforward information contains the sender measured value of the current incoming load."
+/// A request that is held back belongs to this load too.
+#[test]
+fn a_server_that_asks_for_the_load_is_told_it_and_no_other() {
+    for mode in [Mode::Stateless, Mode::Transaction] {
+        let mut script = obeying(mode);
+        let both = calls(&mut script, "a", 2);
+        let [asks, not] = &both[..] else { panic!("{both:?}") };
+        let (asks, not) = (asks.as_ref().unwrap(), not.as_ref().unwrap());
+        assert!(asks.header("Via").ends_with(OFFER) && not.header("Via").ends_with(OFFER));
+        for (call, more) in [(asks, ";oc-tgload"), (not, "")] {
+            let params = value("loss", 100, 1) + more;
+            let back = script.send(&call.to.to_string(), &telling(call, "180 Ringing", &params));
+            assert!(back.iter().all(|sent| !sent.text.contains("oc-tgload")), "{back:?}");
+        }
+        // 20 calls a second, half of them to each, and all held back.
+        for tenth in 0..60 {
+            script.pass(Duration::from_millis(100));
+            assert_eq!(sent(&calls(&mut script, &format!("b{tenth}-"), 2)), 0);
+        }
+        for (call, seq) in [(asks, 2), (not, 2)] {
+            let params = value("loss", 0, seq) + if call.to == asks.to { ";oc-tgload" } else { "" };
+            script.send(&call.to.to_string(), &telling(call, "180 Ringing", &params));
+        }
+        for call in calls(&mut script, "c", 2).into_iter().flatten() {
+            let via = call.header("Via").to_owned();
+            if call.to != asks.to {
+                assert!(via.ends_with(OFFER), "{mode:?} {via}");
+                continue;
+            }
+            let (_, load) = via.split_once(&format!("{OFFER};oc-tgload=")).expect(&via);
+            let load: f64 = load.parse().unwrap();
+            assert!((8.0..=22.0).contains(&load), "{mode:?} {load}");
+            // It no longer asks.
+            let told = call.answer("180 Ringing");
+            let told =
+                told.replacen(&format!("{OFFER};oc-tgload={load:.1}"), &value("loss", 0, 3), 1);
+            script.send(&call.to.to_string(), &told);
+        }
+        let vias = calls(&mut script, "d", 2);
+        assert!(vias.iter().flatten().all(|call| call.header("Via").ends_with(OFFER)));
+    }
+}
+
 /// Nobody but the server itself restricts what it gets.
 #[test]
 fn feedback_from_elsewhere_is_ignored() {

@@ -5,7 +5,7 @@ use std::time::Duration;
 use crate::fixed::*;
 use crate::script::*;
 use tidegate_balance::Policy;
-use tidegate_control::feedback::{Algorithm, Algorithms};
+use tidegate_control::feedback::{Algorithm, Algorithms, UpstreamFairness};
 use tidegate_control::{Bucket, Reason};
 use tidegate_proxy::{Mode, Settings};
 use tidegate_world::Core;
@@ -259,6 +259,54 @@ fn a_peer_that_takes_no_part_is_rejected_without_retry_after() {
     assert_eq!(script.counters.refused_before(Bucket::Session).get(), rejected);
     assert!(reply.all("Retry-After").is_empty(), "{}", reply.text);
     assert!(!reply.text.contains(";oc"));
+}
+
+/// 002 §6.1: "To achieve user-centric fairness in absolute rate and window-based mechanisms, we introduce a new
+/// feedforward loop in the existing feedback architecture." Only this fairness needs it.
+#[test]
+fn user_centric_fairness_alone_asks_peers_for_their_load_and_believes_it() {
+    for fairness in [UpstreamFairness::User, UpstreamFairness::Provider] {
+        let asks = fairness == UpstreamFairness::User;
+        let mut script = Script::with(Policy::Rr, |settings| {
+            trusting(settings);
+            settings.overload.feedback.upstream.fairness = fairness;
+        });
+        let stating = |text: &str| offering(text).replacen("rate\"", "rate\";oc-tgload=123.4", 1);
+        let forwarded = script.one(PEER, &stating(&invite("a")));
+        assert!(!forwarded.text.contains(";oc"), "{}", forwarded.text);
+        let answer = script.one(&forwarded.to.to_string(), &forwarded.answer("180 Ringing"));
+        assert_eq!(params(&answer).ends_with(";oc-tgload"), asks, "{}", answer.text);
+        let reply = last_reply(
+            script.send(PEER, &offering(&request("OPTIONS", "sip:192.0.2.1", "o", 1, ""))),
+        );
+        assert_eq!(params(&reply).ends_with(";oc-tgload"), asks, "{}", reply.text);
+        load(&mut script, "b", 2, PEER, |text| {
+            offering(text).replacen("rate\"", "rate\";oc-tgload=123.4", 1)
+        });
+        let peer = script.counters.upstream.get()[0].peer;
+        assert_eq!(peer.claimed_cps, asks.then_some(123.4));
+        assert_eq!((peer.original_cps == 123.4, peer.is_doubted), (asks, false));
+    }
+}
+
+/// A stranger's load counts for nothing.
+#[test]
+fn a_stranger_is_not_believed_and_not_asked() {
+    let mut script = Script::with(Policy::Rr, |settings| {
+        trusting(settings);
+        settings.overload.feedback.upstream.fairness = UpstreamFairness::User;
+    });
+    let stating = |text: &str| {
+        let text = offering(text).replacen("rate\"", "rate\";oc-tgload=9999.9", 1);
+        text.replace("198.51.100.7", "203.0.113.66")
+    };
+    for call in 0..10 {
+        script.pass(Duration::from_millis(100));
+        for sent in script.send(STRANGER, &stating(&invite(&format!("s{call}")))) {
+            assert!(!sent.text.contains("oc-tgload"), "{}", sent.text);
+        }
+    }
+    assert!(script.counters.upstream.get().is_empty());
 }
 
 /// An early 503, which is written from slices of the request, tells the value too.

@@ -101,6 +101,7 @@ pub(super) fn overload(overload: &Overload) -> Vec<Written> {
         tables.push(Written::params(&SHADOW_PARAMS, shadow));
     }
     tables.push(Written::of(&overload.gate.sessions));
+    tables.push(Written::of(&overload.feedback));
     let sources = &overload.sources;
     tables.push(Written::of(&SourcesTable::from(overload)));
     tables.extend(sources.weights.iter().map(Written::of));
@@ -225,7 +226,13 @@ mod tests {
                        resource_priority = [\"esnet.1\", \"DSN.flash\"]\n[emulate]\n";
         let kernel = "[overload]\ndisposal = \"kernel\"\nrefusing_max = 0.25\nstateful_max = 0.6\n\
                       [emulate]\nserve_us = 9\nserve_stateless_us = { default = 3, bye = 0.5 }\n";
-        for text in [given, single, multi, scaled, sources, kernel, "[emulate]\n"] {
+        let feedback = "[overload.feedback]\nalgorithms = [\"rate\", \"loss\"]\n\
+                        peers = [\"192.0.2.20\", \"10.0.0.0/8\"]\nfairness = \"user\"\nshare_max = 0.5\n\
+                        [emulate]\n";
+        let silent = "[overload.feedback]\nalgorithms = []\nfairness = \"weighted\"\n[emulate]\n";
+        let texts =
+            [given, single, multi, scaled, sources, kernel, feedback, silent, "[emulate]\n"];
+        for text in texts {
             let config = parse(text);
             let emulate = config.emulate.expect("it was given");
             let again = parse(&(overload_toml(&config.overload) + &emulate_toml(&emulate)));

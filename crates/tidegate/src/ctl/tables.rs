@@ -126,10 +126,14 @@ pub(super) fn feedback(feedback: &Value) -> String {
     let mut out = table(&["back end", "asks for", "sent", "held back"], &[0, 1], received);
     let peer = |of: &Value| {
         let texts = [text(&of["address"]), asked(of), text(&of["standing"])];
+        let claimed = match of["doubted"] == true {
+            true => format!("{}, doubted", rate(&of["claimed_cps"])),
+            false => rate(&of["claimed_cps"]),
+        };
         let rates = ["offered_cps", "granted_cps"].map(|name| rate(&of[name]));
-        texts.into_iter().chain(rates).chain([whole(&of["rejected"])]).collect()
+        texts.into_iter().chain([claimed]).chain(rates).chain([whole(&of["rejected"])]).collect()
     };
-    let heads = ["peer", "is told", "standing", "offers", "may send", "rejected"];
+    let heads = ["peer", "is told", "standing", "claims", "offers", "may send", "rejected"];
     out += "\n";
     out += &table(&heads, &[0, 1, 2], items(&feedback["given"]).map(peer));
     out

@@ -40,6 +40,7 @@ impl Chain {
             "{SLOW}
             [overload.feedback]
             peers = [\"{peer}\"]
+            fairness = \"user\"
             [[route]]
             domain = [\"{peer}\", \"{here}\"]
             to = \"app\"\n"
@@ -82,6 +83,12 @@ fn a_sender_holds_back_what_its_receiver_has_no_room_for_and_gets_its_share() {
     assert_eq!(given[0]["standing"], "obeys", "{given}");
     assert_eq!(given[0]["algorithm"], "loss", "{given}");
     assert!(given[0]["value"].as_u64().is_some_and(|value| value > 0), "{given}");
+    // It states its load, which it mostly holds back.
+    assert!(
+        given[0]["claimed_cps"].as_f64().is_some_and(|cps| (150.0..250.0).contains(&cps)),
+        "{given}"
+    );
+    assert_eq!(given[0]["doubted"], false, "{given}");
     // It rejects at the sender what the receiver would have to reject.
     let held = chain.held();
     assert!(held > 300, "{held} held back of 1200");

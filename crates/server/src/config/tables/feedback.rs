@@ -4,8 +4,15 @@ use tidegate_control::feedback::{Algorithm, Algorithms, UpstreamFairness, Upstre
 use tidegate_proxy::FeedbackSettings;
 
 use super::sources::{NET, NETS_MAX};
-use crate::config::keys::keys;
-use crate::config::shape::{Choice, List};
+use crate::config::keys::{Only, keys};
+use crate::config::shape::{Choice, List, Real};
+
+static BY_LOAD: Only<FeedbackSettings> = Only {
+    by: "fairness",
+    when: |feedback| feedback.upstream.fairness == UpstreamFairness::User,
+    why: "shares do not follow the peers' loads",
+    instead: "write `fairness = \"user\"`",
+};
 
 keys! {
     /// Feedback between servers (RFC 7339, RFC 7415). Tidegate tells the servers that send requests
@@ -51,7 +58,10 @@ keys! {
     key "peers" (peers) = List { of: NET, count_max: NETS_MAX }, Default("[]");
     /// The rule by which peers share the capacity. `provider`: each peer gets the same share. `user`: each peer
     /// gets a share in proportion to the calls that it would send, so that every caller has the
-    /// same chance. `weighted`: each peer gets a share in proportion to its `[[overload.weight]]`.
+    /// same chance. Tidegate asks its peers for this number (the private Via parameter
+    /// `oc-tgload`), and another Tidegate answers. For a peer that does not answer, Tidegate
+    /// estimates the number. `weighted`: each peer gets a share in proportion to its
+    /// `[[overload.weight]]`.
     key "fairness" (upstream.fairness) = Choice {
         words: &[
             ("provider", UpstreamFairness::Provider),
@@ -60,4 +70,8 @@ keys! {
         ],
         reserved: &[],
     }, Default("\"provider\"");
+    /// The largest part of the capacity that one peer may take from others with `fairness = "user"`. It limits
+    /// what a peer gains by claiming more calls than it has. A peer that claims more than its share
+    /// and does not use the share is not believed for a minute.
+    key "share_max" (upstream.share_max) = Real(0.01..=1.0), Default("0.75"), only(&BY_LOAD);
 }

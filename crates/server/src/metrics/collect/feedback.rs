@@ -38,6 +38,14 @@ pub(super) fn add_given(samples: &mut Samples, shard: &str, counters: &Counters)
             samples.push(&GIVEN, &labels, u64::from(peer.value));
         }
         samples.push(&OBEYS, &labels, u64::from(peer.standing == Standing::Obeys));
+        samples.push(&OFFERED, &labels, peer.original_cps);
+        if peer.granted_cps.is_finite() {
+            samples.push(&GRANTED, &labels, peer.granted_cps);
+        }
+        if let Some(claimed_cps) = peer.claimed_cps {
+            samples.push(&CLAIMED, &labels, claimed_cps);
+        }
+        samples.push(&DOUBTED, &labels, u64::from(peer.is_doubted));
         samples.push(&REJECTED, &labels, peer.rejected);
     }
 }
@@ -77,6 +85,23 @@ static GIVEN: Family = Family::gauge(
 static OBEYS: Family = Family::gauge(
     "feedback_obeyed",
     "1 if the upstream peer sends no more requests than Tidegate allowed, else 0",
+);
+static OFFERED: Family = Family::gauge(
+    "feedback_offered_cps",
+    "Calls a second that the upstream peer would send without feedback, as Tidegate believes",
+);
+static GRANTED: Family = Family::gauge(
+    "feedback_granted_cps",
+    "Calls a second that the upstream peer may send; missing without overload",
+);
+static CLAIMED: Family = Family::gauge(
+    "feedback_claimed_cps",
+    "Calls a second that the upstream peer says it would send without feedback; missing if it says nothing",
+);
+static DOUBTED: Family = Family::gauge(
+    "feedback_doubted",
+    "1 if Tidegate does not believe the claim of the upstream peer because the peer did not use its \
+     share, else 0",
 );
 static REJECTED: Family = Family::counter(
     "feedback_rejected",
