@@ -17,7 +17,7 @@ use crate::store::{Programs, Store};
 use crate::summary::{self, Row};
 use crate::verdict::{self, Verdict};
 use crate::worlds::{Kind, World};
-use crate::{export, plots, repetitions};
+use crate::{export, plots, repetitions, shares};
 
 /// The results of a scenario.
 #[derive(Debug)]
@@ -81,6 +81,9 @@ impl Runner<'_> {
         fs::write(folder.join("results.json"), serde_json::to_vec_pretty(&json)?)?;
         for (name, figure) in plots::figures(scenario, &rows, self.highlight) {
             figure.save(folder, name)?;
+        }
+        if let Some(figure) = shares::figure(scenario, &done, &folder.join("points"), program) {
+            figure.save(folder, "shares")?;
         }
         let report = Report::read(&[folder], self.highlight).map_err(io::Error::other)?;
         fs::write(folder.join("report.html"), report.html())?;

@@ -33,6 +33,7 @@ pub mod reproduce;
 pub mod run_spec;
 pub mod runs;
 pub mod scenario;
+mod shares;
 pub mod spread;
 pub mod store;
 pub mod summary;

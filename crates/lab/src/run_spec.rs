@@ -262,6 +262,7 @@ impl RunSpec {
         let state_dir = state_dir.map_or_else(String::new, |folder| {
             format!("state_dir = {:?}\n", folder.display().to_string())
         });
+        let obeys = if node.obeys_feedback { "obey_feedback = \"always\"\n" } else { "" };
         let targets = targets.iter().enumerate().map(|(place, target)| {
             let limits = pool.backend_toml(place);
             format!("[[pool.backend]]\nuri = \"sip:{target}\"\n{limits}")
@@ -270,7 +271,7 @@ impl RunSpec {
             "[server]\n{state_dir}queue_max = {queue_max}\ndrain_seconds = 0\n\n\
              [admin]\naddress = \"127.0.0.1:0\"\n\n\
              [[listen]]\ntransport = \"udp\"\naddress = \"{listen}\"\n\n\
-             [[pool]]\nname = \"app\"\nmode = \"{}\"\n{}{}\n{}\n{}",
+             [[pool]]\nname = \"app\"\nmode = \"{}\"\n{obeys}{}{}\n{}\n{}",
             node.mode.name(),
             pool.pool_toml(),
             targets.collect::<String>(),
@@ -282,7 +283,19 @@ impl RunSpec {
 
 /// Returns the properties that differ from other servers.
 fn node(node: &Node) -> Value {
-    let Node { name, to, share, mode, under_test, overload, emulate, balancing, speed } = node;
+    let Node {
+        name,
+        to,
+        share,
+        mode,
+        under_test,
+        overload,
+        emulate,
+        balancing,
+        speed,
+        profile,
+        obeys_feedback,
+    } = node;
     json!({
         "name": name,
         "to": to,
@@ -293,6 +306,8 @@ fn node(node: &Node) -> Value {
         "emulate": emulate.as_ref().filter(|_| !under_test).map(emulate_toml),
         "pool": balancing.as_ref().map(Balancing::inputs),
         "speed": speed,
+        "profile": profile.as_ref().map(ToString::to_string),
+        "obeys_feedback": obeys_feedback,
     })
 }
 

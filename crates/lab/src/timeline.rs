@@ -1,6 +1,8 @@
 //! The course of a run over time: samples of the counts of servers and callers.
 
+use std::fs;
 use std::io;
+use std::path::Path;
 use std::time::Duration;
 
 use serde_json::Value;
@@ -58,6 +60,18 @@ pub struct CallersReading {
     pub registers: u64,
     /// Devices that are registered.
     pub registered: u64,
+}
+
+/// Returns the values of a quantity of a node in the `timeline.csv` of a run, with their times in seconds.
+pub(crate) fn series(folder: &Path, node: &str, quantity: &str) -> Vec<(f64, f64)> {
+    let text = fs::read_to_string(folder.join("timeline.csv")).unwrap_or_default();
+    let sample = |line: &str| {
+        let mut fields = line.split(',');
+        let at = fields.next()?.parse().ok()?;
+        let wanted = fields.next()? == node && fields.next()? == quantity;
+        wanted.then_some((at, fields.next()?.parse().ok()?))
+    };
+    text.lines().filter_map(sample).collect()
 }
 
 impl CallersReading {

@@ -1,6 +1,7 @@
 //! Describes the servers, and the routes of calls between them.
 
 use serde::Serialize;
+use tidegate_agent::Profile;
 use tidegate_proxy::{Class, Mode, Overload};
 use tidegate_server::config::Emulate;
 
@@ -35,6 +36,10 @@ pub struct Node {
     pub emulate: Option<Emulate>,
     /// Relative speed: at 0.5 all costs are double.
     pub speed: f64,
+    /// The rate of the calls that callers send to it over time, if it differs from that of the workload.
+    pub profile: Option<Profile>,
+    /// Whether it obeys the feedback of its targets.
+    pub obeys_feedback: bool,
 }
 
 /// A target of a server's calls.
@@ -71,6 +76,8 @@ impl Topology {
             emulate: None,
             balancing: None,
             speed: 1.0,
+            profile: None,
+            obeys_feedback: false,
         };
         Self { nodes: vec![server] }
     }

@@ -1,7 +1,7 @@
 //! Evaluates expressions of measures, such as `cps('sired') / cps('basic')`.
 //!
-//! A measure takes a variant, or a list of variants. The named arguments are `setup`, and the swept
-//! values that select the run. Each of these is a number or a list: `goodput('pi', load=[1,
+//! A measure takes a variant, or a list of variants. The named arguments are `setup`, the swept
+//! values that select the run, and `source`, `from_s` and `to_s`, which select a part of it. Each of these is a number or a list: `goodput('pi', load=[1,
 //! 2])|min`. The result is a list if an argument is a list.
 
 use std::collections::BTreeMap;
@@ -11,7 +11,7 @@ use minijinja::value::{Kwargs, ValueKind};
 use minijinja::{Environment, Error, ErrorKind, State, Value, context};
 
 use super::claims::Claim;
-use super::measure::{MEASURES, Measure, Of};
+use super::measure::{MEASURES, Measure, Of, Part};
 use super::points::Points;
 
 /// A run that an expression uses.
@@ -25,6 +25,8 @@ pub(super) struct Need {
     pub swept: BTreeMap<String, f64>,
     /// Number of the repetition.
     pub repetition: u32,
+    /// The part of the run that the measure takes.
+    pub part: Part,
 }
 
 /// Evaluates expressions with the runs of all set-ups.
@@ -116,6 +118,7 @@ fn asked(
         variant: String::new(),
         swept: BTreeMap::new(),
         repetition: u32::try_from(context("repetition"))?,
+        part: Part::default(),
     };
     let with_variant = |variant: &Value| Need { variant: variant.to_string(), ..first.clone() };
     let mut needs: Vec<Need> = variants.iter().map(with_variant).collect();
@@ -129,7 +132,10 @@ fn asked(
         let with = |need: &Need| {
             let each = values.iter().map(|value| {
                 let mut need = need.clone();
-                need.swept.insert(name.clone(), *value);
+                match need.part.value_mut(&name) {
+                    Some(of_part) => *of_part = *value,
+                    None => _ = need.swept.insert(name.clone(), *value),
+                }
                 need
             });
             each.collect::<Vec<_>>()
@@ -161,6 +167,7 @@ fn answer(points: &Points, measure: &Measure, need: &Need) -> Result<f64, Error>
         (_, []) => Err(wrong("no run")),
         (Of::All(of), points) => Ok(of(points)),
         (Of::One(of), [point]) => Ok(of(point)),
-        (Of::One(_), _) => Err(wrong("several runs")),
+        (Of::Part(of), [point]) => Ok(of(point, &need.part)),
+        (Of::One(_) | Of::Part(_), _) => Err(wrong("several runs")),
     }
 }

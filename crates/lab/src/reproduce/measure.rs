@@ -1,11 +1,10 @@
 //! The measures that claims may name.
 
-use std::fs;
-
 use serde_json::Value;
 
 use super::points::Point;
 use crate::outage::Outage;
+use crate::timeline::series;
 
 /// The requests that must be handled up to the peak. 003 §VI.b: "while successfully handling more
 /// than 99.99% of all requests".
@@ -28,10 +27,41 @@ pub(super) enum Of {
     One(fn(&Point) -> f64),
     /// The runs under all loads.
     All(fn(&[&Point]) -> f64),
+    /// A part of one run.
+    Part(fn(&Point, &Part) -> f64),
+}
+
+/// A part of a run: the callers of one entry, from one time to another.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(super) struct Part {
+    /// Number of the entry, from 1.
+    source: f64,
+    /// Seconds after the start of the load.
+    from_s: f64,
+    to_s: f64,
+}
+
+impl Default for Part {
+    /// Returns the first entry, in the whole run.
+    fn default() -> Self {
+        Self { source: 1.0, from_s: 0.0, to_s: f64::INFINITY }
+    }
+}
+
+impl Part {
+    /// Returns the value of a named argument; `None` if it is not an argument of a part.
+    pub(super) fn value_mut(&mut self, name: &str) -> Option<&mut f64> {
+        match name {
+            "source" => Some(&mut self.source),
+            "from_s" => Some(&mut self.from_s),
+            "to_s" => Some(&mut self.to_s),
+            _ => None,
+        }
+    }
 }
 
 /// Every measure.
-pub(super) static MEASURES: [Measure; 25] = [
+pub(super) static MEASURES: [Measure; 28] = [
     // Calls that count as goodput, as a part of the capacity.
     one("goodput", |point| point.outcome.goodput_cps() / point.run.capacity_cps()),
     // Calls set up a second.
@@ -85,6 +115,21 @@ pub(super) static MEASURES: [Measure; 25] = [
     one("registered_end", |point| outage(point, |o| o.registered_end.unwrap_or(1.0))),
     // Emergency calls set up in time, as a part of those offered.
     one("emergency_served", |point| outage(point, Outage::emergency_part)),
+    // Calls of one source set up in time, as a part of the capacity.
+    part_of("source_goodput", |point, part| {
+        let rate = of_sources(point, part, "in_time_cps")
+            .get((part.source as usize).wrapping_sub(1))
+            .copied();
+        rate.unwrap_or(f64::NAN) / point.run.capacity_cps()
+    }),
+    // Jain's index of the calls of each source that calls, set up in time.
+    part_of("jain", |point, part| {
+        jain(&pairs(point, part).map(|(_, good)| good).collect::<Vec<_>>())
+    }),
+    // The same of the parts of their calls.
+    part_of("jain_success", |point, part| {
+        jain(&pairs(point, part).map(|(offered, good)| good / offered).collect::<Vec<_>>())
+    }),
     // The highest rate, in calls/s and as a part of the capacity, up to which requests are handled.
     Measure { name: "peak_cps", of: Of::All(|points| peak(points) * capacity(points)) },
     Measure { name: "peak", of: Of::All(peak) },
@@ -92,6 +137,36 @@ pub(super) static MEASURES: [Measure; 25] = [
 
 const fn one(name: &'static str, of: fn(&Point) -> f64) -> Measure {
     Measure { name, of: Of::One(of) }
+}
+
+const fn part_of(name: &'static str, of: fn(&Point, &Part) -> f64) -> Measure {
+    Measure { name, of: Of::Part(of) }
+}
+
+/// Returns the mean of a quantity of the callers of each entry.
+fn of_sources(point: &Point, part: &Part, quantity: &str) -> Vec<f64> {
+    let topology = &point.run.conditions.topology;
+    let name = |(place, _): (usize, f64)| format!("callers-{}", topology.nodes()[place].name);
+    let means = topology.entries().map(name).map(|name| {
+        let within = |(at, _): &(f64, f64)| part.from_s < *at && *at <= part.to_s;
+        let values = series(&point.folder, &name, quantity).into_iter().filter(within);
+        let (sum, count) = values.fold((0.0, 0.0), |(sum, n), (_, value)| (sum + value, n + 1.0));
+        sum / count
+    });
+    means.collect()
+}
+
+/// Returns the offered calls and those set up in time, a second, of each source that calls.
+fn pairs(point: &Point, part: &Part) -> impl Iterator<Item = (f64, f64)> {
+    let offered = of_sources(point, part, "offered_cps").into_iter();
+    let pairs = offered.zip(of_sources(point, part, "in_time_cps"));
+    pairs.filter(|(offered, _)| *offered > 0.0)
+}
+
+/// Returns Jain's index: 1 if all are equal, 1/n if one of n has everything.
+fn jain(values: &[f64]) -> f64 {
+    let squares: f64 = values.iter().map(|value| value * value).sum();
+    values.iter().sum::<f64>().powi(2) / (values.len() as f64 * squares)
 }
 
 /// Returns the mean of these delays of all callers; infinite if nothing was answered.
@@ -140,25 +215,13 @@ fn lost(point: &Point, message: &str) -> f64 {
     1.0 - part(sent(&|flow| is_tested(&flow.from)), came)
 }
 
-/// Returns the values of a quantity of the only server, with their times in seconds.
-fn timeline(point: &Point, quantity: &str) -> Vec<(f64, f64)> {
-    let text = fs::read_to_string(point.folder.join("timeline.csv")).unwrap_or_default();
-    let sample = |line: &str| {
-        let mut fields = line.split(',');
-        let at = fields.next()?.parse().ok()?;
-        let wanted = fields.next()? == "server" && fields.next()? == quantity;
-        wanted.then_some((at, fields.next()?.parse().ok()?))
-    };
-    text.lines().filter_map(sample).collect()
-}
-
 fn settled(point: &Point, quantity: &str) -> Vec<f64> {
-    let samples = timeline(point, quantity).into_iter();
+    let samples = series(&point.folder, "server", quantity).into_iter();
     samples.filter(|(at, _)| *at >= SETTLED_S).map(|(_, value)| value).collect()
 }
 
 fn full_s(point: &Point) -> f64 {
-    let occupancy = timeline(point, "occupancy");
+    let occupancy = series(&point.folder, "server", "occupancy");
     let Some(&(began, _)) = occupancy.iter().find(|(_, value)| *value >= 0.98) else { return 0.0 };
     let ended = occupancy.iter().find(|(at, value)| *at > began && *value < 0.95);
     ended.or(occupancy.last()).map_or(0.0, |(at, _)| at - began)
@@ -188,6 +251,7 @@ fn peak(points: &[&Point]) -> f64 {
 
 #[cfg(test)]
 mod tests {
+    use std::fs;
     use std::path::Path;
 
     use serde_json::json;
@@ -219,6 +283,7 @@ mod tests {
         match measure.of {
             Of::One(of) => of(&points[0]),
             Of::All(of) => of(&points.iter().collect::<Vec<_>>()),
+            Of::Part(of) => of(&points[0], &Part { from_s: 10.0, to_s: 30.0, ..Part::default() }),
         }
     }
 
@@ -349,6 +414,33 @@ mod tests {
         assert_eq!(met_by(&[90, 9, 0, 1], 0.9), 0.0);
         assert_eq!(met_by(&[90, 9, 0, 1], 0.99), 1.0);
         assert_eq!(met_by(&[90, 9, 0, 1], 0.999), 3.0);
+    }
+
+    #[test]
+    fn a_part_of_a_run_has_the_shares_of_its_sources() {
+        let folder = tempfile::tempdir().unwrap();
+        let scenario = SCENARIO.replace(
+            "[[node]]\nname = \"re\"",
+            "[[node]]\nname = \"se-2\"\nto = [\"re\"]\n[[node]]\nname = \"se-3\"\nto = [\"re\"]\n\
+             [[node]]\nname = \"re\"",
+        );
+        let mut text = "t_s,node,quantity,value\n".to_owned();
+        for (at, good) in [(10, [9.0, 9.0]), (20, [10.0, 20.0]), (30, [20.0, 40.0])] {
+            for (node, good, offered) in [("se", good[0], 30.0), ("se-2", good[1], 60.0)] {
+                text += &format!("{at},callers-{node},in_time_cps,{good}\n");
+                text += &format!("{at},callers-{node},offered_cps,{offered}\n");
+            }
+            text += &format!("{at},callers-se-3,in_time_cps,0\n{at},callers-se-3,offered_cps,0\n");
+        }
+        fs::write(folder.path().join("timeline.csv"), text).unwrap();
+        let scenario = Scenario::parse(Path::new("s"), scenario.as_bytes()).unwrap();
+        let run = runs(&scenario, Kind::Sim).remove(0);
+        let outcome = Outcome::default();
+        let points = [Point { run, outcome, folder: folder.path().to_owned() }];
+        // Six messages of 1 ms are a call. The sample at 10 s is of the time before.
+        assert!((measured("source_goodput", &points) - 15.0 * 0.006).abs() < 1e-9);
+        assert!((measured("jain", &points) - 0.9).abs() < 1e-9, "the third does not call");
+        assert!((measured("jain_success", &points) - 1.0).abs() < 1e-9);
     }
 
     #[test]

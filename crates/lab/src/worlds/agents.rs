@@ -3,7 +3,7 @@
 use std::net::SocketAddr;
 use std::time::Duration;
 
-use tidegate_agent::{AnswererConfig, CallerConfig, DevicesConfig, Load, Timing};
+use tidegate_agent::{AnswererConfig, CallerConfig, DevicesConfig, Load, Profile, Timing};
 
 use crate::run_spec::RunSpec;
 
@@ -72,7 +72,7 @@ pub(super) fn caller(
     CallerConfig {
         uri: CALLED.to_owned(),
         callees: callees(run),
-        load: load(run, share),
+        load: Load { profile: profile(run, index), ..load(run, share) },
         hold: conditions.hold.span(hold),
         patience: Duration::from_secs_f64(conditions.patience_s).into(),
         deadline: deadline(run),
@@ -90,6 +90,14 @@ pub(super) fn caller(
         alternates: alternates.filter(|_| conditions.failover).collect(),
         ..CallerConfig::new(local, target)
     }
+}
+
+/// Returns the rate over time of the calls to the entry with this number.
+fn profile(run: &RunSpec, index: usize) -> Profile {
+    let topology = &run.conditions.topology;
+    let entry = topology.entries().nth(index).map(|(place, _)| &topology.nodes()[place]);
+    let own = entry.and_then(|node| node.profile.clone());
+    own.unwrap_or_else(|| run.conditions.profile.clone())
 }
 
 /// Returns the number of called users. A server that learns from rejections needs several of them.

@@ -2,6 +2,7 @@
 
 use std::ops::Range;
 
+use tidegate_agent::Profile;
 use tidegate_proxy::{Mode, Overload};
 use tidegate_server::config::Emulate;
 use tidegate_server::config::schema::{
@@ -11,7 +12,9 @@ use toml::Spanned;
 
 use super::pool;
 use crate::balancing::Balancing;
-use crate::scenario::tables::{NAME, NODE, NODE_MODE, SHARE, SPEED, TO, UNDER_TEST};
+use crate::scenario::tables::{
+    NAME, NODE, NODE_MODE, NODE_PROFILE, OBEYS_FEEDBACK, SHARE, SPEED, TO, UNDER_TEST,
+};
 use crate::topology::{Next, Node, Topology, TopologyError};
 
 /// The name of the answerers.
@@ -44,6 +47,8 @@ pub(super) fn read(root: &Section<'_, '_>, mode: Mode, report: &mut Report) -> O
         emulate: draft.emulate,
         balancing: draft.pool,
         speed: draft.speed,
+        profile: draft.profile,
+        obeys_feedback: draft.obeys_feedback,
     };
     match Topology::new(nodes.map(node).collect()) {
         Ok(topology) => Some(topology),
@@ -66,6 +71,8 @@ struct Draft {
     emulate: Option<Emulate>,
     pool: Option<Balancing>,
     speed: f64,
+    profile: Option<Profile>,
+    obeys_feedback: bool,
 }
 
 impl Draft {
@@ -75,6 +82,8 @@ impl Draft {
         let mode = section.given(&NODE_MODE, report).map(Spanned::into_inner);
         let under_test = section.value(&UNDER_TEST, report).map(Spanned::into_inner);
         let speed = section.value(&SPEED, report).map(Spanned::into_inner);
+        let profile = section.given(&NODE_PROFILE, report).map(Spanned::into_inner);
+        let obeys_feedback = section.value(&OBEYS_FEEDBACK, report).map(Spanned::into_inner);
         let pool = pool::read(section, report);
         let overload = section.read_all(&OVERLOAD, read_compared, report).pop();
         let emulate = section.read_all(&EMULATE, EmulateDraft::read, report).pop();
@@ -95,6 +104,8 @@ impl Draft {
             emulate: emulate.and_then(EmulateDraft::finish),
             pool: pool?,
             speed: speed?,
+            profile,
+            obeys_feedback: obeys_feedback?,
         })
     }
 }

@@ -1,11 +1,13 @@
 //! `[server]` and `[[node]]`: the servers between callers and answerers.
 
+use tidegate_agent::Profile;
 use tidegate_proxy::Mode;
 use tidegate_server::config::schema::{
     Absent, Choice, EMULATE, Flag, Knob, List, OVERLOAD, Placed, Real, Table, Text, Whole, Wrong,
 };
 
 use super::POOL;
+use super::workload::PROFILES;
 
 pub(in crate::scenario) static SERVER: Table = Table {
     header: "[server]",
@@ -58,7 +60,9 @@ pub(in crate::scenario) static NODE: Table = Table {
           `emulate` are tables of that name in [the configuration](configuration.md); without them \
           they admit everything and are as fast as possible. `pool` says how a node selects among \
           those in `to`, whatever the variant says.",
-    knobs: || vec![&NAME, &TO, &SHARE, &NODE_MODE, &UNDER_TEST, &SPEED],
+    knobs: || {
+        vec![&NAME, &TO, &SHARE, &NODE_MODE, &UNDER_TEST, &SPEED, &NODE_PROFILE, &OBEYS_FEEDBACK]
+    },
     tables: &[&POOL, &OVERLOAD, &EMULATE],
     has_free_keys: false,
 };
@@ -109,6 +113,23 @@ pub(in crate::scenario) static UNDER_TEST: Knob<Flag> = Knob {
     shape: Flag,
     absent: Absent::Default("false"),
     doc: "Whether the node is under test. At least one must be.",
+};
+
+pub(in crate::scenario) static NODE_PROFILE: Knob<Text<Profile>> = Knob {
+    name: "profile",
+    shape: PROFILES,
+    absent: Absent::Means("`profile` of `[workload]`"),
+    doc: "The rate over time of the calls that callers send to this node. The times in results that depend \
+          on the load, such as the recovery time, follow `profile` of `[workload]`.",
+};
+
+pub(in crate::scenario) static OBEYS_FEEDBACK: Knob<Flag> = Knob {
+    name: "obeys_feedback",
+    shape: Flag,
+    absent: Absent::Default("false"),
+    doc: "Whether the node obeys the feedback of the nodes that it sends to: `obey_feedback = \"always\"` of its \
+          pool. These nodes give feedback if `overload.feedback` names the sender among its `peers`: \
+          `[\"10.0.0.0/8\"]` in simulated time, `[\"127.0.0.0/8\"]` on real sockets.",
 };
 
 fn name(text: &str) -> Result<String, Wrong> {

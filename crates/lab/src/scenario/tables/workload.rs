@@ -81,13 +81,15 @@ pub(in crate::scenario) static ARRIVALS: Knob<Text<Arrivals>> = Knob {
           load itself, and needs exactly one server that callers send to.",
 };
 
+pub(super) const PROFILES: Text<Profile> = Text::new(
+    "`\"constant\"`, `\"gradual:UP,HOLD,DOWN\"`, `\"instant:AT\"`, `\"steps:T=F,T=F\"`, \
+     `\"flash:AT,PEAK,RISE,DECAY\"` or `\"avalanche:AT,N,WITHIN\"`, times in seconds",
+    profile,
+);
+
 pub(in crate::scenario) static PROFILE: Knob<Text<Profile>> = Knob {
     name: "profile",
-    shape: Text::new(
-        "`\"constant\"`, `\"gradual:UP,HOLD,DOWN\"`, `\"instant:AT\"`, `\"steps:T=F,T=F\"`, \
-               `\"flash:AT,PEAK,RISE,DECAY\"` or `\"avalanche:AT,N,WITHIN\"`, times in seconds",
-        profile,
-    ),
+    shape: PROFILES,
     absent: Absent::Default("\"constant\""),
     doc: "The rate of calls over time, as a factor on that of `load`; times count from the start \
           of the warm-up. `gradual`: up from 0 to 1, and down to 0. `instant`: nothing until AT. \

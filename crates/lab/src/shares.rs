@@ -1,0 +1,124 @@
+//! Draws the shares of the sources of a scenario over time: 002, figures 13 to 16.
+
+use std::path::Path;
+
+use crate::figure::{Axis, Figure, Line, Panel, Point, Stroke};
+use crate::outcome::Outcome;
+use crate::run_spec::RunSpec;
+use crate::scenario::Scenario;
+use crate::timeline;
+
+/// Number of points of a curve. Each is the mean of a part of the run.
+const POINTS: usize = 75;
+
+/// Returns the calls of each source that are set up in time, as a part of the capacity, in a panel for
+/// each variant. `points` is the folder of the runs, and `program` their program. `None` if no node has a
+/// `profile` of its own.
+pub(crate) fn figure(
+    scenario: &Scenario,
+    runs: &[(&RunSpec, &Outcome)],
+    points: &Path,
+    program: &str,
+) -> Option<Figure> {
+    let topology = &scenario.conditions.topology;
+    let entries = || topology.entries().map(|(place, _)| &topology.nodes()[place]);
+    if !entries().any(|node| node.profile.is_some()) {
+        return None;
+    }
+    let panels = scenario.variants.iter().map(|variant| {
+        let runs: Vec<&RunSpec> =
+            runs.iter().map(|(run, _)| *run).filter(|run| run.variant == *variant).collect();
+        let line = |node: &crate::topology::Node| Line {
+            name: node.name.clone(),
+            stroke: Stroke::Measured,
+            points: curve(&runs, points, program, &format!("callers-{}", node.name)),
+        };
+        let lines: Vec<Line> = entries().map(line).collect();
+        let length_s = scenario.schedule.warm_up + scenario.schedule.measured;
+        let all = lines.iter().flat_map(|line| &line.points);
+        let highest = all.map(|point| point.max).fold(1.0, f64::max);
+        Panel {
+            title: variant.name(),
+            x: Axis::linear("time [s]", length_s.as_secs_f64()),
+            y: Axis::linear("goodput ÷ capacity", highest),
+            lines,
+        }
+    });
+    Some(Figure::new(
+        format!("{}: shares over time", scenario.title),
+        format!(
+            "The calls of each source that are set up in time. Median, least and greatest of {} runs",
+            scenario.schedule.repetitions
+        ),
+        panels.collect(),
+    ))
+}
+
+/// Returns the goodput of the callers called `name` over time, in all repetitions.
+fn curve(runs: &[&RunSpec], points: &Path, program: &str, name: &str) -> Vec<Point> {
+    let series: Vec<_> = runs
+        .iter()
+        .map(|run| {
+            let folder = points.join(run.id(program));
+            let samples = timeline::series(&folder, name, "in_time_cps");
+            samples.into_iter().map(|(at, cps)| (at, cps / run.capacity_cps())).collect::<Vec<_>>()
+        })
+        .collect();
+    let count = series.iter().map(Vec::len).min().unwrap_or(0);
+    let each = count.div_ceil(POINTS).max(1);
+    let point = |first: usize| {
+        let mut means: Vec<f64> = series
+            .iter()
+            .map(|samples| samples[first..first + each].iter().map(|s| s.1).sum::<f64>())
+            .map(|sum| sum / each as f64)
+            .collect();
+        means.sort_by(f64::total_cmp);
+        let [min, .., max] = means[..] else { return Point::exact(series[0][first].0, means[0]) };
+        Point { x: series[0][first].0, min, median: means[means.len() / 2], max }
+    };
+    // The rest that does not fill a part is left out.
+    (0..count / each).map(|part| point(part * each)).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs;
+
+    use super::*;
+    use crate::run_spec::runs;
+    use crate::worlds::Kind;
+
+    const SCENARIO: &str = "title = \"t\"\n[emulate]\nserve_us = 1000\n[[variant]]\noverload = {}\n\
+        [schedule]\nrepetitions = 3\n[[node]]\nname = \"re\"\nto = [\"answerers\"]\nunder_test = true\n";
+
+    #[test]
+    fn a_source_with_a_profile_has_a_curve_with_the_range_of_its_runs() {
+        let with = |profile: &str| {
+            let text = format!("{SCENARIO}[[node]]\nname = \"se\"\nto = [\"re\"]\n{profile}");
+            Scenario::parse(Path::new("s"), text.as_bytes()).unwrap()
+        };
+        let scenario = with("profile = \"instant:1\"\n");
+        let folder = tempfile::tempdir().unwrap();
+        let runs = runs(&scenario, Kind::Sim);
+        for (run, cps) in runs.iter().zip([10.0, 40.0, 20.0]) {
+            let folder = folder.path().join(run.id("p"));
+            fs::create_dir(&folder).unwrap();
+            let row =
+                |at: u32| format!("{at},callers-se,in_time_cps,{}\n", f64::from(at % 2) * cps);
+            let rows: String = (0..2 * POINTS as u32).map(row).collect();
+            fs::write(folder.join("timeline.csv"), format!("t_s,node,quantity,value\n{rows}"))
+                .unwrap();
+        }
+        let outcome = Outcome::default();
+        let done: Vec<_> = runs.iter().map(|run| (run, &outcome)).collect();
+        let drawn = figure(&scenario, &done, folder.path(), "p").unwrap();
+        let [line] = &drawn.panels[0].lines[..] else { panic!("{drawn:?}") };
+        assert_eq!((line.points.len(), line.points[1].x), (POINTS, 2.0));
+        let capacity_cps = runs[0].capacity_cps();
+        let Point { min, median, max, .. } = line.points[7];
+        for (part, expected) in [(min, 5.0), (median, 10.0), (max, 20.0)] {
+            assert!((part * capacity_cps - expected).abs() < 1e-9);
+        }
+        assert!(figure(&with(""), &done, folder.path(), "p").is_none());
+    }
+}
