@@ -6,8 +6,8 @@ use crate::host::address;
 use crate::via::{Rport, Via, ViaTransport};
 
 /// Returns the destination of a response with this top Via over an unreliable transport (RFC 3261
-/// §18.2.2, RFC 3581 §4). Returns `None` if a name must be resolved (§18.2.2, RFC 3263 §5) or if
-/// the Via yields no address.
+/// §18.2.2, RFC 3581 §4). Returns `None` if the address has to be found by resolving a name
+/// (§18.2.2, RFC 3263 §5), or if the Via contains no usable address.
 ///
 /// `maddr` is ignored: it is meant for multicast, which is not supported here. Over unicast it
 /// would let a request direct its responses at a third party.
@@ -36,7 +36,7 @@ pub fn response_target(via: &Via<'_>) -> Option<SocketAddr> {
 }
 
 /// Returns the address to connect to for a response with this top Via, if the request's connection
-/// is gone. Returns `None` if the Via yields no address.
+/// is gone. Returns `None` if the Via contains no usable address.
 ///
 /// RFC 3261 §18.2.2: "If that connection is no longer open, the server SHOULD open a connection to
 /// the IP address in the "received" parameter, if present, using the port in the "sent-by" value,
@@ -51,15 +51,14 @@ pub fn connection_target(via: &Via<'_>) -> Option<SocketAddr> {
     (port != 0).then(|| SocketAddr::new(ip, port))
 }
 
-/// Returns the result that [`connection_target`] would have after `source` is recorded in the Via
-/// of a request from there.
+/// Like [`connection_target`], for the Via as it is after `source` is recorded in it.
 pub fn listener_target(via: &Via<'_>, source: SocketAddr) -> SocketAddr {
     SocketAddr::new(source.ip().to_canonical(), sent_by_port(via))
 }
 
-/// Returns the destination of the response to a request with this top Via from `source`. It is the
-/// result of [`response_target`] after the source is recorded in the Via. It is never an address
-/// other than that of the source.
+/// Returns the destination of the response to a request from `source` with this top Via: the result
+/// of [`response_target`] once the source is recorded in the Via. It is always an address of that
+/// source.
 #[inline]
 pub fn reply_target(via: &Via<'_>, source: SocketAddr) -> SocketAddr {
     // RFC 3581 §4: the source port, for clients that ask for it. Any value that they write into the

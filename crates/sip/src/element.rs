@@ -5,8 +5,8 @@ use memchr::memchr3;
 use crate::lexical::{find, quoted_end, trim};
 
 /// The trimmed elements of a header value. A broken element yields `None` and ends the list. An
-/// element is broken if it is empty, or if a quote or bracket is not closed, so that the meaning of
-/// a comma is ambiguous.
+/// element is broken if it is empty, or if a quote or bracket is not closed, so that it is unclear
+/// whether a comma separates elements.
 #[derive(Clone, Debug)]
 pub(crate) struct Elements<'a> {
     rest: Option<&'a [u8]>,
@@ -29,8 +29,8 @@ impl<'a> Iterator for Elements<'a> {
     }
 }
 
-/// Returns the first element of `text`, trimmed, and the text after its comma, if there is a comma.
-/// Returns `None` if the element is broken.
+/// Returns the first element of `text`, trimmed. If a comma follows it, also returns the text after
+/// the comma. Returns `None` if the element is broken.
 #[inline]
 pub(crate) fn split_element(text: &[u8]) -> Option<(&[u8], Option<&[u8]>)> {
     let end = element_end(text)?;

@@ -47,8 +47,8 @@ impl Line {
         Ok(Named::read(bytes, at, || Ok(at + ends.next_line()?))?.map(|named| named.line(bytes)))
     }
 
-    /// Reads the header line that begins at `at`, whose end is the next of `ends`; returns `None`
-    /// at the empty line.
+    /// Reads the header line that begins at `at` and ends at the next of `ends`. Returns `None` at
+    /// the empty line.
     #[inline(always)]
     pub(crate) fn next(
         bytes: &[u8],
@@ -68,9 +68,9 @@ impl Line {
         Ok(Some(line))
     }
 
-    /// Like [`next`](Self::next), for a line of the most frequent form: a
-    /// [usual](HeaderName::at_start) name, spaces, a value without folds, CRLF. `ends` stays before
-    /// the end of the line.
+    /// Like [`next`](Self::next), but reads only a line of the most frequent form: a
+    /// [usual](HeaderName::at_start) name, spaces, a value without folds, CRLF. `ends` does not
+    /// advance past the end of this line.
     #[inline(always)]
     fn usual(bytes: &[u8], at: usize, ends: &mut LineEnds<'_>) -> Option<Self> {
         let (name, colon) = HeaderName::at_start(bytes.get(at..)?)?;
@@ -106,7 +106,8 @@ impl Line {
         Ok(named.map(|named| (named.line(bytes), ends)))
     }
 
-    /// Returns the start of the line after the one at `at`, whatever the line at `at` contains.
+    /// Returns the start of the line after the one at `at`. The content of the line at `at` is not
+    /// checked.
     #[inline]
     pub(crate) fn skip(bytes: &[u8], at: usize) -> Result<usize, Malformed> {
         Ok(at + LineEnds::of(&bytes[at..]).next_line()?)

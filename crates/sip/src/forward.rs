@@ -14,7 +14,7 @@ use crate::lexical::trim_start;
 use crate::via::Answering;
 use crate::{HeaderName, Malformed, Message, Splice, Via};
 
-/// Returns where the first header line begins: the place for a new Via or Record-Route line.
+/// Returns the position of the first header line, where a new Via or Record-Route line is inserted.
 ///
 /// §16.6(8) and (4): both are inserted before any other header of their name.
 pub fn top_of_headers(message: &Message<'_>) -> usize {
@@ -66,8 +66,8 @@ pub fn remove_top_via<'a>(splice: &mut Splice<'a>, message: &Message<'a>) -> boo
     remove_first(splice, message, HeaderName::Via, 1) == 1
 }
 
-/// Removes the first `n` Route elements, on whatever lines they are (§16.4), and returns how many
-/// it removed.
+/// Removes the first `n` Route elements, whether they are on one line or several (§16.4), and
+/// returns the number of removed elements.
 ///
 /// `n` is the number of elements known to name this proxy: one, or two if it record-routes twice.
 /// Each line affected takes one of the splice's edits.
@@ -156,7 +156,7 @@ pub fn record_source<'a>(
     noting.edit(splice, |part| message.span(part), via.element, source);
 }
 
-/// The facts that decide how the source of a request is recorded in a Via.
+/// The text that records the source of a request in a Via.
 pub(crate) struct Noting<'v> {
     /// The text of each parameter.
     rport: Option<&'v [u8]>,
@@ -165,7 +165,7 @@ pub(crate) struct Noting<'v> {
 }
 
 impl<'v> Noting<'v> {
-    /// Returns the facts for a request from `source` and its Via `via`.
+    /// Returns the text for a request from `source` with this Via.
     #[inline]
     pub(crate) fn of(via: &Via<'v>, source: IpAddr) -> Self {
         let Answering { rport, received, .. } = via.answering;
@@ -177,7 +177,7 @@ impl<'v> Noting<'v> {
         self.rport.is_some() || self.received.is_some() || !self.is_sent_by
     }
 
-    /// Adds the edits of `element`; `span` returns the positions of its parts.
+    /// Adds the edits to `element`. `span` returns the position of a part of it.
     #[inline]
     pub(crate) fn edit<'a>(
         &self,

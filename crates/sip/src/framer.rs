@@ -36,7 +36,7 @@ impl Default for FrameLimits {
     }
 }
 
-/// The next item on a stream.
+/// The result of a search for the next item on a stream.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Next {
     /// No complete item is left: read at least `need` bytes more.
@@ -50,11 +50,11 @@ pub enum Next {
     Ping,
     /// The answer to a keep-alive ([`Framer::expect_pong`]).
     Pong,
-    /// The stream cannot be cut any further. Close it; all later calls return the same.
+    /// No further message can be found on the stream. Close it. All later calls return the same.
     Broken(Broken),
 }
 
-/// The end of a stream on which no further message can be found.
+/// The reason why no further message can be found on a stream.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Broken {
     /// The fault.
@@ -68,7 +68,7 @@ pub struct Broken {
 /// A reason why a stream cannot be cut into messages.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum FrameFault {
-    /// Neither a Request-Line nor a Status-Line where a message should begin.
+    /// A message does not begin with a Request-Line or a Status-Line.
     StartLine,
     /// More blank lines than [`FrameLimits::blank_max`].
     BlankLines,
@@ -136,7 +136,7 @@ pub struct Framer {
     limits: FrameLimits,
     /// Start of the bytes that belong to no item returned so far.
     start: usize,
-    /// No line end remains to be found between `start` and here.
+    /// There is no line end between `start` and this position.
     scanned: usize,
     stage: Stage,
     /// Blank lines since the last message, ping or pong.
@@ -242,7 +242,7 @@ impl Framer {
         }
     }
 
-    /// Returns true if the stream may end here, because no message has begun.
+    /// Returns true if no message has begun, so that the stream may end here.
     pub fn is_between_messages(&self) -> bool {
         matches!(self.stage, Stage::Between)
     }
@@ -364,7 +364,7 @@ impl Framer {
         Next::Message(message)
     }
 
-    /// Returns the start of the line behind the next line end.
+    /// Returns the start of the line after the next line end.
     fn find_line_end(&mut self, held: &[u8]) -> Result<usize, Next> {
         let head_end = self.start + self.limits.head_max;
         let readable = &held[..held.len().min(head_end)];

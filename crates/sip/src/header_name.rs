@@ -151,7 +151,7 @@ const fn slot(name: &[u8]) -> usize {
     (word.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 56) as usize
 }
 
-/// Returns the known name for which `is_it` returns true, among those at the [`slot`] of `name`.
+/// Returns the first known name at the [`slot`] of `name` for which `is_it` returns true.
 #[inline(always)]
 fn known(name: &[u8], is_it: impl Fn(&[u8]) -> bool) -> HeaderName {
     let mut slot = slot(name);
@@ -175,7 +175,7 @@ static TEXTS: [&[u8]; HeaderName::KNOWN.len()] = {
     texts
 };
 
-/// For each letter from `a` on, the name that it abbreviates.
+/// The names by their compact form, from `a` to `z`.
 static BY_LETTER: [HeaderName; 26] = {
     let mut table = [HeaderName::Other; 26];
     let mut i = 0;
@@ -199,8 +199,9 @@ impl HeaderName {
         known(name, |text| name.eq_ignore_ascii_case(text))
     }
 
-    /// Returns the name that begins a line and the position of its colon, if the name is one of
-    /// those found in nearly every message, in its usual spelling, and a colon and a space follow.
+    /// Returns the name at the beginning of a line, and the position of its colon. The name must be
+    /// one of those found in nearly every message, in its usual spelling, and followed by a colon
+    /// and a space.
     ///
     /// This is a shortcut: a name that is not found here may still be a known one, for example on a
     /// line of less than 16 bytes at the end of the message.
@@ -220,9 +221,8 @@ impl HeaderName {
         }
     }
 
-    /// Returns the name that begins a line and the position of its colon, if the name is known, in
-    /// its usual spelling, and the colon follows at once. Like [`at_start`](Self::at_start), but
-    /// for all names.
+    /// Does the same as [`at_start`](Self::at_start) for all known names. The name must be in its usual
+    /// spelling and directly followed by the colon.
     pub(crate) fn usual_at_start(line: &[u8]) -> Option<(Self, usize)> {
         let colon = find_by_words(b':', &line[..line.len().min(LENGTH_MAX + 1)])?;
         let name = &line[..colon];
@@ -238,7 +238,7 @@ impl HeaderName {
         SINGLE & self.bit() != 0
     }
 
-    /// Returns the bit of this name in a set of names. All names from [`SHARED`] on have the last
+    /// Returns the bit of this name in a set of names. All names from [`SHARED`] on share the last
     /// bit.
     #[inline(always)]
     pub(crate) const fn bit(self) -> u64 {
@@ -247,7 +247,8 @@ impl HeaderName {
     }
 }
 
-/// The first of the names that share a bit in a set: rare ones that may occur on several lines.
+/// The first of the names that share a bit in a set. These names are rare and may occur on several
+/// lines.
 const SHARED: u8 = 63;
 
 /// One of the names found in nearly every message, in the form in which it begins a line.

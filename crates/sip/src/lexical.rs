@@ -66,7 +66,8 @@ fn find_in_tail(b: u8, text: &[u8]) -> Option<usize> {
     (found != 0).then(|| text.len() - LANES + found.trailing_zeros() as usize)
 }
 
-/// Returns the first position of `b` in `text`. This is a [`find`] for short texts.
+/// Returns the first position of `b` in `text`. It gives the same result as [`find`], and is faster
+/// for short texts.
 #[inline]
 pub(crate) fn find_by_words(b: u8, text: &[u8]) -> Option<usize> {
     let mut at = 0;
@@ -88,7 +89,7 @@ pub(crate) fn is_visible(text: &[u8]) -> bool {
     is_visible_but([], text)
 }
 
-/// Returns true if `text` is [visible](is_visible) and has none of the bytes `others`.
+/// Returns true if `text` is [visible](is_visible) and contains none of the bytes in `others`.
 #[inline]
 pub(crate) fn is_visible_but<const N: usize>(others: [u8; N], text: &[u8]) -> bool {
     let Some(last) = text.last_chunk::<LANES>() else {
@@ -113,8 +114,8 @@ pub(crate) fn is_token(b: u8) -> bool {
 }
 
 /// Returns how many bytes at the beginning of `text` are in `table`. `table` must contain all
-/// letters and digits, the bytes between them, the hyphen and the underscore. This is a [`run_of`]
-/// that tests these many at a time.
+/// letters and digits, the bytes between them, the hyphen and the underscore. It gives the same
+/// result as [`run_of`], but tests many bytes of these kinds at a time.
 #[inline]
 pub(crate) fn run_of_words(table: &[bool; 256], text: &[u8]) -> usize {
     let mut at = 0;
@@ -141,7 +142,7 @@ pub(crate) fn run_of_words(table: &[bool; 256], text: &[u8]) -> usize {
     }
 }
 
-/// Returns fewer than 16 bytes, followed by zeros.
+/// Returns a text of less than 16 bytes, followed by zeros up to 16 bytes.
 #[inline(always)]
 fn padded(text: &[u8]) -> [u8; LANES] {
     // The first and the last bytes may overlap. In the overlap they are equal.
@@ -173,8 +174,8 @@ pub(crate) fn run(text: &[u8], test: impl Fn(u8) -> bool) -> usize {
     text.iter().position(|&b| !test(b)).unwrap_or(text.len())
 }
 
-/// Returns how many bytes at the beginning of `text` are in `table`. This is a [`run`] for long
-/// texts.
+/// Returns how many bytes at the beginning of `text` are in `table`. It is faster than [`run`] for
+/// long texts.
 #[inline]
 pub(crate) fn run_of(table: &[bool; 256], text: &[u8]) -> usize {
     let is_in = |b: &u8| table[usize::from(*b)];

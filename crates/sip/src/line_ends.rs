@@ -7,7 +7,7 @@ use crate::Malformed;
 /// Number of bytes searched at a time.
 const BLOCK: usize = 64;
 
-/// The line ends of a message in their order.
+/// Finds the line ends of a message, one after another.
 ///
 /// One pass over the bytes finds the line feeds as bits of a word. A header line has about 40
 /// bytes, so most lines end within bytes that were already searched for the previous line.
@@ -36,8 +36,8 @@ impl<'a> LineEnds<'a> {
         Some(end)
     }
 
-    /// Returns the position after the next line feed. It stays the next one until
-    /// [`pass`](Self::pass) is called.
+    /// Returns the position after the next line feed, without advancing. [`pass`](Self::pass)
+    /// advances.
     #[inline(always)]
     pub(crate) fn peek(&mut self) -> Option<usize> {
         while self.found == 0 {
@@ -85,8 +85,8 @@ fn line_feeds(block: &[u8; BLOCK]) -> u64 {
     bits(0) | bits(1) | bits(2) | bits(3)
 }
 
-/// Returns the positions of the line feeds from `at` on, if less than a block is left; `None` if
-/// nothing is left.
+/// Returns the positions of the line feeds from `at` on, as bits. Used for the rest of a message
+/// that is shorter than a block. `None` if nothing is left.
 #[inline(never)]
 fn line_feeds_of_tail(bytes: &[u8], at: usize) -> Option<u64> {
     let left = bytes.len() - at;

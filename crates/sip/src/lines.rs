@@ -6,7 +6,7 @@ use crate::start::skip_blank;
 
 /// The values of a message's header lines of one name, in long or compact form.
 ///
-/// A header that breaks the grammar ends the list.
+/// A header that violates the grammar ends the list.
 #[derive(Clone, Debug)]
 pub(crate) struct Lines<'a> {
     message: &'a [u8],

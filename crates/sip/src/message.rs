@@ -41,8 +41,8 @@ impl<'a> Message<'a> {
     /// RFC 3261 §18.3: bytes beyond Content-Length are discarded; without
     /// Content-Length the body reaches to the end of the datagram.
     ///
-    /// Rejects only input that leaves no message to read. [`check`](Self::check) does the rest, so
-    /// that a server can answer a request that it rejects.
+    /// Fails only if the input cannot be read as a message. [`check`](Self::check) finds all other
+    /// faults, so that a server can answer the request that it rejects.
     ///
     /// # Errors
     /// [`Malformed`] of any kind that concerns lines, and [`Malformed::ContentLength`] for a
@@ -53,8 +53,8 @@ impl<'a> Message<'a> {
     }
 
     /// Indexes start line and headers and takes all that follows as the body, ignoring
-    /// Content-Length. It accepts any text as the Request-URI and any number of lines. Used for
-    /// requests that are rejected with an answer.
+    /// Content-Length. It accepts any text as the Request-URI and any number of lines. It is used
+    /// to answer a request that is rejected.
     ///
     /// # Errors
     /// Those of [`parse`](Self::parse), except Content-Length, Request-URI and number of lines.
@@ -219,7 +219,7 @@ impl<'a> Message<'a> {
         self.mandatory(HeaderName::CSeq, CSeq::parse)
     }
 
-    /// Returns the number of hops left, 0 to 255 (RFC 3261 §20.22).
+    /// Returns the value of Max-Forwards, 0 to 255 (RFC 3261 §20.22).
     ///
     /// # Errors
     /// [`Malformed::BadHeader`].
@@ -227,8 +227,8 @@ impl<'a> Message<'a> {
         self.optional(HeaderName::MaxForwards, |value| decimal(value, 255))
     }
 
-    /// Returns the number of branches that the request may be forked into at the same time (RFC
-    /// 5393 §5.3.1).
+    /// Returns the value of Max-Breadth: the number of branches that the request may have at the
+    /// same time (RFC 5393 §5.3.1).
     ///
     /// # Errors
     /// [`Malformed::BadHeader`].
@@ -312,8 +312,8 @@ impl<'a> Message<'a> {
         self.lines_of(name).next()
     }
 
-    /// Returns the lines of this name. Most names that are looked up are absent and need no pass
-    /// over the lines.
+    /// Returns the lines of this name. It does not search the lines if no line has the name, which
+    /// is the most frequent case.
     #[inline]
     fn lines_of(&self, name: HeaderName) -> impl Iterator<Item = &Line> {
         let lines = if self.has(name) { self.lines() } else { &[] };

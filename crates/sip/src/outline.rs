@@ -18,8 +18,8 @@ pub const PIECES_MAX: usize = 16;
 /// The values that [`scan`](crate::scan) finds in a request, and the positions of the lines that a
 /// reply copies (RFC 3261 §8.2.6.2).
 ///
-/// With it, a rejection needs one pass over the headers. It parses like [`Message`](crate::Message)
-/// and writes the same reply as [`write_reply`](crate::write_reply).
+/// With an outline, a rejection reads the headers only once. An outline finds the same values as
+/// [`Message`](crate::Message), and writes the same reply as [`write_reply`](crate::write_reply).
 #[derive(Clone, Debug)]
 pub struct Outline<'a> {
     /// The values that identify the request.
@@ -40,10 +40,10 @@ struct Piece {
 impl<'a> Outline<'a> {
     /// Reads all headers of a request.
     ///
-    /// Returns `None` for a response, for a request that [`scan`](crate::scan) or
-    /// [`Message::parse_head`](crate::Message::parse_head) rejects, for one whose first Via yields
-    /// no reply address, and for one whose lines are too scattered ([`PIECES_MAX`]). The two
-    /// functions named give the exact error.
+    /// Returns `None` in these cases: it is a response; [`scan`](crate::scan) or
+    /// [`Message::parse_head`](crate::Message::parse_head) fails, and gives the exact error; the
+    /// first Via contains no reply address; or the lines to copy form more than [`PIECES_MAX`]
+    /// pieces.
     pub fn of(bytes: &'a [u8]) -> Option<Self> {
         let (start, bytes, mut at, mut ends) = begin(bytes).ok()?;
         if !matches!(start, ScanStart::Request { .. }) {

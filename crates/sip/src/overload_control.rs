@@ -208,8 +208,8 @@ pub fn may_have_overload_control(mut value: &[u8]) -> bool {
 }
 
 /// Returns whether an angle bracket stands outside the quotes of a Via. The grammar allows none
-/// there. A comma between two brackets does not end the element, but it would if the first bracket
-/// were removed with a parameter.
+/// there. A comma between two brackets does not end the element. If the first bracket were removed
+/// together with a parameter, the comma would end it.
 fn has_bracket(via: &[u8]) -> bool {
     let mut rest = via;
     while let Some(at) = memchr3(b'"', b'<', b'>', rest) {
@@ -226,8 +226,8 @@ fn has_bracket(via: &[u8]) -> bool {
 /// Writes `message`, which begins with its start line, with changed overload control parameters:
 /// those of the first `kept` Vias stay, those of all other Vias are removed, and `feedback` is
 /// appended to the first Via. All other text is copied unchanged. If a Via violates the grammar, it
-/// and all Vias after it are copied unchanged too, unless only the text after a quoted value
-/// violates it.
+/// and all Vias after it are copied unchanged too. There is one exception: if only the text after a
+/// quoted value violates the grammar.
 ///
 /// RFC 7339 §5.4: "A SIP client SHOULD remove the "oc", "oc-validity", and "oc-seq" parameters from all Via
 /// headers of a response received, except for the topmost Via header." §5.6: "This means that a SIP proxy

@@ -85,7 +85,7 @@ impl<'a> Params<'a> {
         ends.then_some((plain, Self { text: rest }))
     }
 
-    /// Returns the first parameter and the list after it, if the list begins with `first`, a
+    /// Returns the first parameter and the list after it. The list must begin with `first`, a
     /// parameter without a value.
     #[inline(always)]
     pub(crate) fn split_bare<const N: usize>(&self, first: &[u8; N]) -> Option<(&'a [u8], Self)> {
@@ -94,9 +94,9 @@ impl<'a> Params<'a> {
         is_bare.then(|| (&self.text[1..N], Self { text: rest }))
     }
 
-    /// Returns the tag of a list that contains only a tag, or nothing at all, as From and To
-    /// usually do. `Some(None)` means an empty list. Such a list is
-    /// [well-formed](Self::is_well_formed).
+    /// Returns the tag of a list that contains only a tag or nothing, as the lists of From and To
+    /// usually do. `Some(None)` means that the list is empty, and `None` that it contains something
+    /// else. A list that contains only a tag or nothing is [well-formed](Self::is_well_formed).
     #[inline]
     pub(crate) fn only_tag(&self) -> Option<Option<&'a [u8]>> {
         if self.text.is_empty() {
@@ -106,8 +106,9 @@ impl<'a> Params<'a> {
         (!tag.is_empty() && run_of_words(&PLAIN_VALUE, tag) == tag.len()).then_some(Some(tag))
     }
 
-    /// Returns the text of the first parameter and the list after it, if the list begins with
-    /// `begin`, such as `;branch=`, and a non-empty value that makes it [plain](Self::is_plain).
+    /// Returns the text of the first parameter and the list after it. The list must begin with
+    /// `begin`, such as `;branch=`, followed by a non-empty value that is allowed in a
+    /// [plain](Self::is_plain) list.
     #[inline(always)]
     pub(crate) fn split_plain<const N: usize>(&self, begin: &[u8; N]) -> Option<(&'a [u8], Self)> {
         let (value, rest) = Self::split_plain_text(self.text.strip_prefix(begin)?)?;
@@ -180,8 +181,8 @@ impl<'a> Params<'a> {
         self.any_bad(|_| false)
     }
 
-    /// Returns true if a name is bad, or if there is no value after an equals sign. An empty
-    /// `rport` is allowed: it asks for the port, as one without an equals sign does (RFC 3581 §3).
+    /// Returns true if a name is bad, or if there is no value after an equals sign. `rport=`
+    /// without a value is allowed: it means the same as `rport` (RFC 3581 §3).
     fn has_bad_name_or_value(&self) -> bool {
         // A quoted string may be empty.
         let is_missing = |param: &Param<'_>| {
@@ -207,8 +208,8 @@ impl<'a> Params<'a> {
 
     /// Returns true if a quote or an angle bracket stands where the grammar does not allow it: in a
     /// name, in a plain value, or at the beginning of a quoted string that never ends or is
-    /// followed by other text. Then it would be unclear where an appended or replaced parameter
-    /// belongs.
+    /// followed by other text. In these cases it is unclear where a parameter must be appended or
+    /// replaced.
     fn misquotes(&self) -> bool {
         let mut params = self.iter();
         let strays = |text| memchr3(b'"', b'<', b'>', text).is_some();
@@ -229,8 +230,7 @@ impl<'a> Params<'a> {
     }
 }
 
-/// The bytes of `token` or `host`, and those that senders put in quotes although it is not
-/// necessary.
+/// The bytes of `token` and `host`, and also `/` and `@`.
 static PLAIN_VALUE: [bool; 256] = {
     let mut table = TOKEN;
     let (others, mut i) = (b"[]:/@", 0);

@@ -26,7 +26,7 @@ const TO: &[u8] = b"To:";
 /// The fields of a response that a proxy needs to forward it: RFC 3261 §16.7 items 1 to 3, and
 /// §16.11 for a proxy without transactions.
 ///
-/// Most lines are skipped after their first letter, which takes half the time of indexing them in a
+/// Most lines are skipped after their first letter. This takes half as long as indexing them in a
 /// [`Message`](crate::Message). If `Message` accepts a response, the values are the same. A
 /// `Passage` accepts more responses, because it does not look at other lines.
 #[derive(Clone, Debug)]
@@ -65,8 +65,7 @@ impl<'a> Passage<'a> {
     ///
     /// # Errors
     /// [`Malformed::StartLine`] for a request, [`Malformed::Version`] for a response of another
-    /// version; otherwise the fault of one of the Vias, the CSeq or the Content-Length, or the one
-    /// that is missing.
+    /// version; otherwise a missing or malformed Via, Call-ID, CSeq or Content-Length.
     pub fn parse(bytes: &'a [u8]) -> Result<Self, Malformed> {
         let (status, bytes, mut at, mut ends) = match usual_status(bytes) {
             Some(status) if bytes.len() <= BYTES_MAX => {

@@ -38,8 +38,8 @@ impl<'a> ResourceValue<'a> {
 /// Returns true if a Request-URI addresses an emergency service: `urn:service:sos`, or a
 /// sub-service such as `urn:service:sos.fire`.
 ///
-/// RFC 5031 §4.2 registers it. Labels compare without regard to case (RFC 5031 §3), and so do `urn`
-/// and the namespace (RFC 8141 §3.1).
+/// RFC 5031 §4.2 registers this service. Labels compare without regard to case (RFC 5031 §3), and
+/// so do `urn` and the namespace (RFC 8141 §3.1).
 pub fn is_emergency(uri: &[u8]) -> bool {
     const SOS: &[u8] = b"urn:service:sos";
     let Some((head, rest)) = uri.split_at_checked(SOS.len()) else { return false };
@@ -55,13 +55,13 @@ pub fn resource_values(message: &[u8]) -> impl Iterator<Item = ResourceValue<'_>
     lines.flat_map(tokens).filter_map(ResourceValue::parse)
 }
 
-/// Returns true if a Require of the request lists this option.
+/// Returns true if a Require header of the request lists this option.
 pub fn requires(message: &[u8], option: &str) -> bool {
     let mut listed = Lines::of(message, HeaderName::Require).flat_map(tokens);
     listed.any(|listed| listed.eq_ignore_ascii_case(option.as_bytes()))
 }
 
-/// Returns the elements of a list without quoted strings.
+/// Returns the elements of a list that contains no quoted strings.
 fn tokens(list: &[u8]) -> impl Iterator<Item = &[u8]> {
     list.split(|&b| b == b',').map(trim)
 }

@@ -7,7 +7,7 @@ use crate::start::{Start, skip_blank, usual_status};
 use crate::via::TopVia;
 use crate::{BYTES_MAX, CSeq, HeaderName, Malformed, Method, NameAddr, StartLine};
 
-/// A message's start line and its identity.
+/// The start line of a message, and the values that identify the message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Scan<'a> {
     /// The start line.
@@ -100,7 +100,7 @@ pub fn scan(bytes: &[u8]) -> Result<Scan<'_>, Malformed> {
     Identity { via, sent_by, branch, to, id, cseq }.scan(start)
 }
 
-/// The values of a [`Scan`]. Those after the Via are not parsed yet.
+/// The values of a [`Scan`] after the start line. Only the Via is parsed.
 pub(crate) struct Identity<'a> {
     pub(crate) via: &'a [u8],
     pub(crate) sent_by: &'a [u8],
@@ -176,7 +176,7 @@ pub fn scan_ack(bytes: &[u8]) -> Option<AckScan<'_>> {
     }
 }
 
-/// Returns the branch of the first Via of a truncated request.
+/// Returns the branch of the first Via of a truncated request, as an ICMP error quotes it.
 pub fn branch_in_quote(bytes: &[u8]) -> Option<&[u8]> {
     let (start, bytes, mut at, mut ends) = begin(bytes).ok()?;
     if !matches!(start, ScanStart::Request { .. }) {
@@ -211,8 +211,8 @@ pub(crate) fn begin(
     Ok((start, bytes, at, ends))
 }
 
-/// Returns false if a line with this first letter can be neither one of the four headers nor the
-/// empty line.
+/// Returns false if a line with this first letter is neither one of the four headers nor the empty
+/// line.
 #[inline]
 fn may_matter(first: Option<&u8>) -> bool {
     // Via or v, To or t, Call-ID or i, CSeq.

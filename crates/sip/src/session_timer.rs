@@ -8,9 +8,9 @@ use crate::lines::Lines;
 
 /// Returns the session interval in the Session-Expires of a request or response.
 ///
-/// Returns `None` if there is no Session-Expires or if it violates the grammar: such a session does
-/// not expire. A value above 2^32 - 1 seconds counts as 2^32 - 1 (as RFC 3261 §20.19 says for
-/// Expires). If there are two lines, the first counts.
+/// Returns `None` if there is no Session-Expires or if it violates the grammar. In both cases the
+/// session does not expire. A value above 2^32 - 1 seconds counts as 2^32 - 1 (as RFC 3261 §20.19
+/// says for Expires). If there are two lines, the first counts.
 pub(crate) fn session_interval(message: &[u8]) -> Option<Duration> {
     let value = Lines::of(message, HeaderName::SessionExpires).next()?;
     let digits = value.iter().take_while(|b| b.is_ascii_digit()).count();

@@ -14,7 +14,7 @@ pub const EDITS_MAX: usize = 16;
 /// unchanged.
 ///
 /// The calling code determines the number of edits and ensures that they do not overlap. A peer
-/// cannot influence either. So both limits are assertions.
+/// cannot influence either, so both conditions are assertions.
 #[derive(Clone, Debug)]
 pub struct Splice<'a> {
     bytes: &'a [u8],
@@ -86,7 +86,7 @@ impl<'a> Splice<'a> {
         self.write_part(0..self.bytes.len(), out)
     }
 
-    /// Writes the edited form of `part`, with the insertions at both its ends.
+    /// Writes the edited form of `part`, including insertions at its beginning and at its end.
     ///
     /// # Panics
     /// If `part` lies outside the message.

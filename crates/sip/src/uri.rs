@@ -199,8 +199,9 @@ impl fmt::Display for Uri<'_> {
 
 /// Returns whether each of these parameters matches the parameter of the same name in `others`.
 ///
-/// RFC 3261 §19.1.4: "Any uri-parameter appearing in both URIs must match." If a parameter is only
-/// in one URI, user, ttl, method and maddr prevent a match; by the examples, transport does too.
+/// RFC 3261 §19.1.4: "Any uri-parameter appearing in both URIs must match." If only one URI has a
+/// parameter `user`, `ttl`, `method` or `maddr`, they do not match. By the examples, the same is
+/// true for `transport`.
 fn is_matched(params: &Params<'_>, others: &Params<'_>) -> bool {
     let decides = |name: &[u8]| {
         ["user", "ttl", "method", "maddr", "transport"]
@@ -220,8 +221,8 @@ fn is_matched(params: &Params<'_>, others: &Params<'_>) -> bool {
     })
 }
 
-/// Returns the characters of a component. For each one, says whether it is written as an escape
-/// that differs from the character itself.
+/// Returns the characters of a component. For each one, also returns whether it is the escape of a
+/// reserved character, which is not equivalent to the character itself.
 ///
 /// RFC 3261 §19.1.4: "Characters other than those in the "reserved" set (see RFC 2396 [5]) are
 /// equivalent to their ""%" HEX HEX" encoding."

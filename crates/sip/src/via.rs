@@ -52,7 +52,7 @@ pub struct Via<'a> {
     pub params: Params<'a>,
     /// The parameters that are needed for a reply.
     pub(crate) answering: Answering<'a>,
-    /// True if the Via is known to follow the grammar in all its parts.
+    /// True if it is known that all parts of the Via follow the grammar.
     is_usual: bool,
 }
 
@@ -83,9 +83,9 @@ impl<'a> TopVia<'a> {
         Some((Self { element, sent_by: parts.sent_by, branch: parts.branch() }, rest))
     }
 
-    /// Reads the value of a Via line with one element, over UDP, whose branch stands before all
-    /// parameters except `rport`; returns `None` for other values. It looks only for bytes that
-    /// would give the value another meaning.
+    /// Reads the value of a Via line that has one element, names UDP, and has its branch before all
+    /// parameters except `rport`. Returns `None` for other values. It does not check the grammar:
+    /// it only looks for bytes that would change the meaning of the value.
     #[inline(always)]
     fn usual(value: &'a [u8]) -> Option<Self> {
         let rest = value.strip_prefix(b"SIP/2.0/UDP ")?;
@@ -337,7 +337,8 @@ fn other_transport(name: &[u8]) -> ViaTransport {
     known.map_or(ViaTransport::Other, |&(_, transport)| transport)
 }
 
-/// Returns the first Via of a message, reading no line after it; `None` if it breaks the grammar.
+/// Returns the first Via of a message, and reads no line after it; `None` if the Via violates the
+/// grammar.
 pub fn top_via(message: &[u8]) -> Option<Via<'_>> {
     Via::first(Lines::of(message, HeaderName::Via).next()?)
 }
