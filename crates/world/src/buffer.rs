@@ -44,7 +44,7 @@ impl Shelf {
     }
 }
 
-/// A shard's supply of buffers. Cloning it gives another handle on the same supply.
+/// A shard's supply of buffers. A clone is another handle to the same supply.
 #[derive(Clone, Default)]
 pub struct Pool(Rc<Shelf>);
 
@@ -118,7 +118,7 @@ impl Buffer {
         self.data.len()
     }
 
-    /// Declares the first `len` bytes of the room to be the content.
+    /// Sets the content to the first `len` bytes of the capacity.
     ///
     /// # Panics
     /// If `len` exceeds the room.

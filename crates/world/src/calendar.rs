@@ -8,8 +8,8 @@ use crate::{Timers, Timestamp};
 
 /// Events in the order of their time, and of insertion for equal times.
 ///
-/// Time does not go back: an event inserted for an earlier time than the last one taken happens
-/// immediately.
+/// Time does not go back. An event inserted for an earlier time than the last event that was taken
+/// happens immediately.
 #[derive(Debug)]
 pub struct Calendar<E> {
     /// The slots of the events. The heap moves these small indices instead of the events. A vacated
@@ -52,7 +52,7 @@ impl<E> Calendar<E> {
         Some((at, self.events.remove(place as usize)))
     }
 
-    /// Drops the events for which `counts` is false. Time does not advance.
+    /// Drops the events for which `counts` returns false. Time does not advance.
     pub fn retain(&mut self, counts: impl Fn(Timestamp, &E) -> bool) {
         let dropped = RefCell::new(Vec::new());
         let events = &self.events;

@@ -134,13 +134,14 @@ pub trait Core {
     }
 
     /// Returns the datagrams to drop before the core gets them. The driver asks at each
-    /// [`on_load`](Self::on_load), and the answer holds until the next. A core that wants anything
-    /// dropped arms a timer, or it would not be asked when nothing gets through.
+    /// [`on_load`](Self::on_load), and the answer holds until the next. A core that wants datagrams
+    /// dropped also sets a timer. Otherwise the driver would not ask it again while nothing
+    /// arrives.
     fn poll_shedding(&self) -> &Shedding {
         const { &Shedding::NONE }
     }
 
-    /// Returns the work of the last `offer` or `serve`, for a model of its cost.
+    /// Returns the work that the last `offer` or `serve` did. A model of costs uses it.
     fn last_work(&self) -> Work {
         Work::default()
     }

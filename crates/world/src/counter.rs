@@ -4,8 +4,7 @@ use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
 /// A number with one writer, the shard's thread, and any number of readers.
 ///
-/// It is not an input of any core, so sharing it does not affect a core's behaviour, whenever it is
-/// read.
+/// No core uses it as an input. So reading it at any time does not affect the behaviour of a core.
 #[derive(Debug, Default)]
 pub struct Counter(AtomicU64);
 

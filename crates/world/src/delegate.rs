@@ -4,21 +4,21 @@ use crate::Core;
 
 /// Writes the functions of [`Core`] that only pass their call on to an inner core.
 ///
-/// It belongs into an `impl Core`, in one of these forms:
+/// Use it in an `impl Core`, in one of these forms:
 ///
-/// - `delegate!(self.core, but offer, serve)` passes on everything to the field `core` except the
-///   functions written beside it;
-/// - `delegate!(self.core, only last_work)` passes on nothing else;
-/// - `delegate!(match self { Self::A(core) => core, Self::B(core) => core })` passes on everything
+/// - `delegate!(self.core, but offer, serve)` passes on every call to the field `core`, except
+///   calls of the listed functions;
+/// - `delegate!(self.core, only last_work)` passes on calls of the listed function only;
+/// - `delegate!(match self { Self::A(core) => core, Self::B(core) => core })` passes on every call
 ///   to the core of the variant.
 ///
 /// No call goes through a table of functions, unless the inner core is a `dyn Core`.
 ///
-/// A new function of [`Core`] is entered here once, and then every delegation without `only` passes
-/// it on. If one with a default were missing here, the default would answer, and the inner core
-/// would never get the call; clippy then rejects the pointers below. A core that must take part in
-/// every input, such as a recorder, uses `only` and denies `clippy::missing_trait_methods`: a new
-/// function is an error there until it is handled.
+/// A new function of [`Core`] has to be added here once. Then every delegation without `only`
+/// passes it on. If a function with a default were missing here, the default would answer, and the
+/// inner core would never get the call. In that case clippy rejects the pointers below. A core that
+/// must take part in every input, such as a recorder, uses `only` and denies
+/// `clippy::missing_trait_methods`: a new function is an error there until it is handled.
 ///
 /// ```
 /// use tidegate_world::{Core, Received, Timestamp, delegate};
@@ -203,7 +203,7 @@ macro_rules! delegate {
     };
 }
 
-/// A core that is lent to its driver.
+/// A core that its driver borrows.
 #[deny(clippy::missing_trait_methods)]
 impl<C: Core + ?Sized> Core for &mut C {
     delegate!(**self);

@@ -64,9 +64,9 @@ impl fmt::Display for Transport {
 /// The name of a connection between a core and its driver, unique in a core while the connection
 /// lasts.
 ///
-/// Either side names the connections that it begins, without asking the other: the core uses odd
-/// numbers for those that it [opens](crate::Core::poll_connect), the driver even ones for those
-/// that it accepts.
+/// Each side names the connections that it begins, without asking the other side. The core uses odd
+/// numbers for those that it [opens](crate::Core::poll_connect). The driver uses even numbers for
+/// those that it accepts.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct ConnectionId(NonZeroU32);
 
@@ -95,7 +95,8 @@ impl ConnectionId {
         self.0.get() % 2 == 1
     }
 
-    /// Returns the next name of the same side. After the last of 2^31 names comes the first.
+    /// Returns the next name for a connection of the same side. After the last of 2^31 names, the
+    /// first is used again.
     #[must_use]
     pub const fn next(self) -> Self {
         match self.0.checked_add(2) {
@@ -117,9 +118,8 @@ impl fmt::Debug for ConnectionId {
 pub struct Flow {
     /// Transport of both ends.
     pub transport: Transport,
-    /// The end on this side: for a received message the address at which it arrived, for a message
-    /// to send the address from which it leaves, or a listener's wildcard address if the system may
-    /// choose.
+    /// The end on this side. A received message arrived at this address. A message to send leaves
+    /// from it; if it is the wildcard address of a listener, the system chooses the address.
     pub local: SocketAddr,
     /// The peer's end.
     pub remote: SocketAddr,

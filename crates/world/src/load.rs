@@ -5,14 +5,14 @@ use std::time::Duration;
 /// The load of a shard, as its driver measures it.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Load {
-    /// Time since the start that was not spent waiting. It includes time in which other programs
-    /// used the processor, because that time delays responses too.
+    /// Time since the start that was not spent waiting. It includes the time during which other
+    /// programs used the processor, because this time delays responses too.
     pub busy: Duration,
     /// CPU time since the start.
     pub cpu: Duration,
     /// The part of the fullest receive buffer that is filled, 0 to 1.
     pub socket_fill: f32,
-    /// Number of datagrams since the start that were dropped before they were read, as the core
+    /// Number of datagrams since the start that were dropped before the core read them, as the core
     /// [requested](crate::Core::poll_shedding).
     pub filtered: u64,
     /// Number of datagrams since the start for which receive buffers had no room.

@@ -1,15 +1,15 @@
 //! Parameters of laws and policies, and their values.
 //!
-//! Laws of overload control and policies of balancing are each a [`Kind`], with an [`Entry`] for each
-//! choice in one [`Registry`]. Configuration, documentation and the command line are made from the
-//! entries, so they say the same.
+//! Laws of overload control are one [`Kind`], and policies of balancing are another. Each kind has
+//! one [`Registry`], with an [`Entry`] for each law or policy. Configuration, documentation and the
+//! command line are generated from the entries, so they agree.
 
 use std::fmt;
 
 /// Maximum number of parameters of one entry.
 pub const PARAMS_MAX: usize = 16;
 
-/// A parameter: a number.
+/// A numeric parameter.
 #[derive(Debug)]
 pub struct Param {
     /// Name in configurations.
@@ -26,7 +26,7 @@ pub struct Param {
     pub max: f64,
 }
 
-/// A kind of thing that is chosen by name and has parameters: laws, policies.
+/// A kind of algorithm that is selected by name and has parameters, such as laws.
 pub trait Kind: Sized + 'static {
     /// The word for this kind in messages and in the reference, such as `law`.
     const WORD: &'static str;
@@ -34,11 +34,11 @@ pub trait Kind: Sized + 'static {
     type Build: Sync;
 }
 
-/// One choice of a kind: its name, its documentation and its parameters.
+/// One algorithm of a kind: its name, its documentation and its parameters.
 pub struct Entry<K: Kind> {
     /// Its name in configurations.
     pub name: &'static str,
-    /// A phrase that describes how it decides.
+    /// A phrase that describes how the algorithm decides.
     pub summary: &'static str,
     /// Its source: papers by number (000 to 004) and section, or other work.
     pub source: &'static str,
@@ -46,10 +46,10 @@ pub struct Entry<K: Kind> {
     pub doc: &'static str,
     /// The parameters, at most [`PARAMS_MAX`].
     pub params: &'static [&'static Param],
-    /// Checks values that are each within their bounds. An error says which condition the values
+    /// Checks values, each of which is within its bounds. An error says which condition the values
     /// must meet.
     pub check: fn(&Values<K>) -> Result<(), &'static str>,
-    /// The function that builds it from checked values.
+    /// The function that builds the algorithm from checked values.
     pub build: K::Build,
 }
 
@@ -66,7 +66,7 @@ impl<K: Kind> Entry<K> {
     /// Returns the defaults, overridden by the `given` values.
     ///
     /// # Errors
-    /// With the first value that is [`Wrong`].
+    /// The first value that is [`Wrong`].
     pub fn values(&'static self, given: &[(&str, f64)]) -> Result<Values<K>, Wrong> {
         let mut values = self.defaults();
         for &(name, value) in given {
@@ -124,7 +124,7 @@ impl<K: Kind> Registry<K> {
     /// Asserts that every entry is complete. The tests of a registry call it.
     ///
     /// # Panics
-    /// With the name of an entry that is not.
+    /// If an entry is incomplete. The message names it.
     pub fn assert_complete(&self) {
         assert!(self.find("nothing").is_none());
         for entry in self.0 {

@@ -30,8 +30,8 @@ impl fmt::Debug for QueryId {
 
 /// A query to the world.
 ///
-/// The world answers it once or never, at any later time. So the core limits the work that waits
-/// for answers and the time that it waits.
+/// The world answers it at any later time, and at most once. So the core limits the amount of work
+/// that waits for answers, and how long it waits.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Query {
     /// Name of the query.
@@ -88,8 +88,8 @@ impl RecordType {
 pub enum LookupKind {
     /// Users and their contacts. A key is an address of record in its canonical form (RFC 3261
     /// §10.3 item 5): `sip:`, the user without escapes, `@`, and the host in lower case. A value
-    /// has a contact in each line, as a Contact header field has it (§20.10), in the order of
-    /// attempts. An empty value means that the user exists, but has no contact now.
+    /// has one contact on each line, written as in a Contact header field (§20.10). The contacts
+    /// are tried in this order. An empty value means that the user exists, but has no contact now.
     User,
 }
 
@@ -105,8 +105,8 @@ pub enum QueryAnswer {
     Naptr(Arc<[NaptrRecord]>, Duration),
     /// The value of a look-up, at most [`VALUE_MAX`] bytes.
     Found(Arc<[u8]>),
-    /// There is no such name, no record of that type, or no such key. Contains the time to live of
-    /// this answer, if it has one (RFC 2308 §5).
+    /// There is no such name, no record of that type, or no such key. Contains how long this answer
+    /// may be cached, if it says so (RFC 2308 §5).
     NotFound(Option<Duration>),
     /// The query failed.
     NoAnswer,

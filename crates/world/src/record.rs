@@ -1,7 +1,7 @@
 //! Records the inputs of a core, and replays them.
 //!
-//! The inputs of [`Core`] contain everything that a core can know. Feeding a log of them, with
-//! their times, to an identical core produces the same bytes.
+//! The inputs of [`Core`] contain everything that a core can know. An identical core that gets the
+//! logged inputs with their times produces the same bytes.
 
 use crate::{
     CloseCause, ConnectionId, Core, Failure, Flow, Load, Pool, QueryAnswer, QueryId, Received,
@@ -45,7 +45,7 @@ pub struct Entry<B = Vec<u8>> {
 }
 
 impl<B: AsRef<[u8]>> Entry<B> {
-    /// Gives the input to `core`, with the bytes of a packet in a buffer of `pool`.
+    /// Gives the input to `core`. The bytes of a packet are copied into a buffer of `pool`.
     pub fn give(&self, core: &mut impl Core, pool: &Pool) {
         let now = self.now;
         match &self.input {
@@ -76,10 +76,10 @@ impl<B: AsRef<[u8]>> Entry<B> {
 
 /// The log of a [`Recorder`].
 pub trait Log {
-    /// Records an input that is about to enter the core.
+    /// Records an input before the core gets it.
     fn note(&mut self, entry: Entry<&[u8]>);
 
-    /// Records a packet that the core sends; `now` is that of the last recorded input.
+    /// Records a packet that the core sends. `now` is the time of the last recorded input.
     fn sent(&mut self, _now: Timestamp, _transmit: &Transmit) {}
 }
 
@@ -132,9 +132,9 @@ impl Log for Memory {
 pub struct Recorder<C, L = Memory> {
     core: C,
     log: L,
-    /// `now` of the last recorded input.
+    /// The time of the last recorded input.
     now: Timestamp,
-    /// Whether the last service handled a message, and no idle poll has followed.
+    /// Whether the last `serve` handled a message, and no poll without an output has followed.
     in_service: bool,
 }
 
@@ -237,7 +237,7 @@ impl<C: Core, L: Log> Core for Recorder<C, L> {
         last_work, poll_timeout, is_drained);
 }
 
-/// Gives a log to a core. `sent` gets every transmit, in order.
+/// Gives the inputs of a log to a core. `sent` gets every transmit, in order.
 pub fn replay<B: AsRef<[u8]>>(
     log: impl IntoIterator<Item = Entry<B>>,
     core: &mut impl Core,

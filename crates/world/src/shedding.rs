@@ -2,26 +2,29 @@
 
 use std::net::IpAddr;
 
-/// The datagrams to drop before the core reads them. No rejection is cheaper, and none is cruder:
-/// senders get no response, and only the beginning and the source of a datagram are examined.
+/// The datagrams to drop before the core reads them. This is the cheapest way to shed, but also the
+/// least precise: senders get no response, and only the beginning and the source of a datagram are
+/// examined.
 ///
 /// A caller without an answer sends its INVITE up to seven times, always with the same bytes (RFC
-/// 3261 §17.1.1.2). With a separate draw for each copy, a share `p` would exclude only `p^7` of
-/// such callers, and admit the others late. So a hash of the bytes decides: the copies of a dropped
-/// datagram are dropped too while share and key stay the same.
+/// 3261 §17.1.1.2). If each copy were drawn separately, a share `p` would exclude only `p^7` of
+/// these callers, and the others would be admitted late. So a hash of the bytes decides. While
+/// share and key stay the same, all copies of a dropped datagram are dropped too.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Shedding {
-    /// Share, 0 to 1, of the datagrams that begin with `INVI`, including in-dialog requests that
-    /// begin so, but without calls to an [emergency service](Self::EMERGENCY).
+    /// Share of the datagrams that are dropped, 0 to 1. It applies to datagrams that begin with
+    /// `INVI`, also to in-dialog requests, but not to calls to an [emergency
+    /// service](Self::EMERGENCY).
     pub share: f64,
     /// Key of the hash. Peers that do not know it cannot predict which datagrams are dropped.
     pub key: u32,
-    /// Sources whose datagrams are dropped if they begin with `INVI`; others may belong to an
-    /// existing call. The first [`BANNED_MAX`](Self::BANNED_MAX) count. An IPv4 address may be
-    /// written as one of IPv6 (RFC 4291 §2.5.5.2).
+    /// Sources whose datagrams are dropped if they begin with `INVI`. Their other datagrams are not
+    /// dropped, because they may belong to an existing call. Only the first
+    /// [`BANNED_MAX`](Self::BANNED_MAX) sources count. An IPv4 address may be mapped to IPv6 (RFC
+    /// 4291 §2.5.5.2).
     pub banned: Vec<IpAddr>,
-    /// Networks whose datagrams the share does not apply to. The first
-    /// [`SPARED_MAX`](Self::SPARED_MAX) count.
+    /// Networks whose datagrams the share does not apply to. Only the first
+    /// [`SPARED_MAX`](Self::SPARED_MAX) networks count.
     pub spared: Vec<Network>,
 }
 
@@ -35,7 +38,7 @@ pub struct Network {
 }
 
 impl Network {
-    /// Returns whether an address is in the network. An IPv4 address may be written as one of IPv6.
+    /// Returns whether an address is in the network. An IPv4 address may be mapped to IPv6.
     pub fn contains(&self, ip: IpAddr) -> bool {
         let [own, other] = [self.address, ip].map(|ip| ip.to_canonical());
         let common = |own: u128, other: u128, bits: u32| {
@@ -80,9 +83,9 @@ impl Shedding {
     /// The bit that distinguishes an upper-case letter from a lower-case one, in each byte of a word.
     pub const CASE: u32 = 0x2020_2020;
 
-    /// Numbers of bytes at the beginning of a datagram that are hashed: the first number that is
-    /// not longer than the datagram. The first line and the topmost Via lie there, whose branch is
-    /// unique to the request (RFC 3261 §8.1.1.7).
+    /// The possible numbers of bytes that are hashed at the beginning of a datagram. The largest
+    /// number that the datagram is not shorter than is used. These bytes contain the first line and
+    /// the topmost Via, whose branch is unique to the request (RFC 3261 §8.1.1.7).
     pub const HASHED: [usize; 5] = [256, 192, 128, 64, 4];
 
     /// Multipliers of the hash: odd, with well spread bits (2^32 divided by the golden ratio,
@@ -109,8 +112,8 @@ impl Shedding {
         hash ^ hash >> 16
     }
 
-    /// Returns the banned sources. An IPv4 address written as one of IPv6 is returned as one of
-    /// IPv4.
+    /// Returns the banned sources. An IPv4 address that is mapped to IPv6 is returned as an IPv4
+    /// address.
     pub fn banned(&self) -> impl Iterator<Item = IpAddr> {
         self.banned.iter().take(Self::BANNED_MAX).map(IpAddr::to_canonical)
     }
@@ -132,7 +135,7 @@ impl Shedding {
         threshold > 0 && self.mark(source, bytes).is_some_and(|mark| u64::from(mark) < threshold)
     }
 
-    /// Returns the hash of an INVITE, if the share applies to it.
+    /// Returns the hash of an INVITE if the share applies to it, otherwise `None`.
     pub fn mark(&self, source: IpAddr, bytes: &[u8]) -> Option<u32> {
         let is_spared = || self.spared().iter().any(|network| network.contains(source));
         let applies = bytes.starts_with(&Self::PREFIX) && !is_emergency(bytes) && !is_spared();

@@ -2,13 +2,13 @@
 //!
 //! Linear hashing: W. Litwin, "Linear hashing: a new tool for file and table addressing", VLDB
 //! 1980. A table that doubles its index moves all entries at once, and reads each to know its hash:
-//! 200 ms at a million entries. Here each insertion beyond the size of the index splits one bucket,
-//! so each costs the same. The slots lie in chunks that never move.
+//!       200 ms at a million entries. Here each insertion beyond the size of the index splits one
+//!       bucket, so all insertions cost the same. The slots are in chunks that never move.
 //!
-//! A bucket has the number of its first slot, and a slot the number of the next. With one bucket
-//! for each entry, finding an entry reads one and a half slots on average.
+//! A bucket stores the number of its first slot, and each slot stores the number of the next. With
+//! one bucket for each entry, finding an entry reads one and a half slots on average.
 //!
-//! Slots and buckets are kept for later entries, so the table takes the memory of its largest size,
+//! Slots and buckets are kept for later entries. So the table keeps the memory of its largest size,
 //! which its owner limits. Memory that an entry itself allocated is freed with it.
 
 /// The number that stands for no slot.
@@ -21,20 +21,20 @@ const CHUNK_BYTES: usize = 1 << 16;
 /// Number of buckets in a chunk, as a power of two.
 const BUCKET_BITS: u32 = (CHUNK_BYTES / size_of::<u32>()).ilog2();
 
-/// An entry of a [`SlotTable`].
+/// An entry that a [`SlotTable`] can hold.
 pub trait Hashed {
-    /// Returns its hash: always the same, and keyed if peers choose the input. All bits must be
-    /// evenly distributed, because the low ones choose the bucket.
+    /// Returns the hash of the entry. It must never change, and must be keyed if peers choose the
+    /// input. All bits must be evenly distributed, because the low bits select the bucket.
     fn hash(&self) -> u64;
 }
 
-/// Identifies an entry while it is in the table: a later entry in the same slot has another
+/// A reference to an entry while it is in the table. A later entry in the same slot has another
 /// generation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct SlotRef {
     /// The number of its slot.
     pub slot: u32,
-    /// Number of entries removed from the slot before it, wrapping.
+    /// Number of entries that were removed from the slot before this one, modulo 2^16.
     pub generation: u16,
 }
 
@@ -222,8 +222,8 @@ impl<T: Hashed> SlotTable<T> {
         SlotRef { slot: number as u32, generation: 0 }
     }
 
-    /// Splits the next bucket. Those of its entries whose hash has the next bit set move to a new
-    /// bucket, and keep their order.
+    /// Splits the next bucket. The entries whose hash has the next bit set move to a new bucket,
+    /// and keep their order.
     fn split(&mut self) {
         let new = self.buckets;
         if new > self.mask {

@@ -1,4 +1,4 @@
-//! Represents sources as numbers.
+//! Numbers that represent sources.
 
 use std::net::IpAddr;
 

@@ -3,8 +3,8 @@
 use rand_chacha::ChaCha8Rng;
 use rand_chacha::rand_core::{Rng, SeedableRng};
 
-/// The purpose of a stream. A draw for one purpose never affects those for another, so a new draw
-/// leaves all other traces unchanged.
+/// The purpose of a stream of random numbers. A draw for one purpose never affects the draws for
+/// another. So an additional draw leaves all other traces unchanged.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Purpose {
     /// Times at which new calls start.
@@ -13,13 +13,13 @@ pub enum Purpose {
     Identity,
     /// Holding times of calls.
     Hold,
-    /// Choices among equals.
+    /// Choices among equal candidates.
     Pick,
     /// Loss and delay of packets on a link.
     Link,
     /// Packets of a fault-injecting peer.
     Fault,
-    /// New work that a random throttle admits.
+    /// Admission of new work by a random throttle.
     Throttle,
     /// Times that callers wait for an answer.
     Patience,
@@ -27,7 +27,7 @@ pub enum Purpose {
     Outcome,
     /// Ringing times of calls.
     Ring,
-    /// Calls that a called party ends, and when.
+    /// Choice of the calls that the called party ends, and the time.
     HangUp,
     /// States of bursty arrivals, and their lengths.
     Modulation,
@@ -43,11 +43,11 @@ pub enum Purpose {
     Sources,
     /// Key of the table of possible flooders.
     Floods,
-    /// New work that a random throttle of a shadow law would admit.
+    /// Admission of new work by a random throttle of a shadow law.
     ShadowThrottle,
     /// Ranks by which a shadow law would decide on new work without a fingerprint.
     ShadowRank,
-    /// Back ends that a balancing policy considers.
+    /// Back ends that a balancing policy compares.
     Balance,
     /// Outcomes and times of name resolution.
     Resolution,
@@ -55,13 +55,14 @@ pub enum Purpose {
     Probes,
     /// Packets of attackers.
     Strangers,
-    /// Requests that are held back from a server that asks for it, and probes of a silent one.
+    /// Restriction for a server that asks for it: which requests are not sent. Also probes of a
+    /// server that no longer answers.
     Restriction,
-    /// Key of the table of the servers that send requests here.
+    /// Key of the table of the servers that send requests to us.
     Upstreams,
-    /// People's decisions to call again, and their waits.
+    /// Decisions of people to call again, and when.
     Redial,
-    /// The people whose calls are emergency calls.
+    /// Choice of the people who make emergency calls.
     Emergency,
     /// Times at which devices register.
     Registration,

@@ -8,7 +8,7 @@ use std::time::Duration;
 /// A point in time, in nanoseconds since the driver's start.
 ///
 /// In `io` it is the monotonic clock, in `sim` the calendar; a core cannot distinguish them. 2^64
-/// ns are 584 years, so arithmetic saturates instead of wrapping.
+/// ns are 584 years, so no real run reaches the limit, and arithmetic saturates at it.
 ///
 /// The stored number is one more than the nanoseconds, so that an `Option` of it needs no more
 /// space.
@@ -43,7 +43,7 @@ impl Timestamp {
     }
 }
 
-/// Returns the nanoseconds of `d`, at most `u64::MAX`.
+/// Returns the number of nanoseconds of `d`, at most `u64::MAX`.
 fn nanos(d: Duration) -> u64 {
     u64::try_from(d.as_nanos()).unwrap_or(u64::MAX)
 }

@@ -7,12 +7,12 @@
 //! finished transactions, few of these parts are in the cache. Here each timer is moved a few
 //! times, each time from the end of one array to the end of another.
 //!
-//! A radix heap alone moves all timers of a bucket at once: of a million timers within the 34 s of
-//! the largest bucket, half, which takes 25 ms. So only the timers of the present
-//! [epoch](EPOCH_BITS) lie in the heap. Those of each later epoch wait in a list of their own, in
-//! the order in which they were set, and enter the heap together when all before them have fired. A
-//! shard sets no more than some thousand timers for one epoch. As long as there are [few](FEW)
-//! timers all lie in the heap, which costs fewer instructions.
+//! A radix heap alone moves all timers of a bucket at once. With a million timers in 34 s, the
+//! largest bucket has half of them, and moving it takes 25 ms. So only the timers of the present
+//! [epoch](EPOCH_BITS) are in the heap. Each later epoch has a list of its timers, in the order in
+//! which they were set. They enter the heap together when all earlier timers have fired. A shard
+//! sets no more than some thousand timers for one epoch. While there are [few](FEW) timers, all are
+//! in the heap, which costs fewer instructions.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::mem;
@@ -26,8 +26,8 @@ const BUCKETS: usize = u64::BITS as usize;
 /// An epoch lasts 2^23 ns, which is 8.4 ms.
 const EPOCH_BITS: u32 = 23;
 
-/// Maximum number of timers that the heap may move at once. It is small in tests, so that few
-/// timers cover both ways.
+/// Maximum number of timers that the heap may move at once. It is small in tests, so that a few
+/// timers test both forms of storage.
 const FEW: usize = if cfg!(test) { 8 } else { 2048 };
 
 /// Number of timers that [`Timers::sweep`] examines before it stops at the end of an epoch.
@@ -39,8 +39,8 @@ const ROOM_MIN: usize = 64;
 /// Timers in the order in which they fire; those that fire together are in the order in which they
 /// were set.
 ///
-/// A timer cannot be removed early. It stays behind, and its owner ignores it when it fires, or
-/// [`sweep`](Self::sweep) drops it.
+/// A timer cannot be removed early. Its owner ignores it when it fires, or [`sweep`](Self::sweep)
+/// drops it before.
 #[derive(Debug)]
 pub struct Timers<K> {
     /// Timers of the epochs up to `epoch`. While there are few timers, `epoch` is `EVER`.
@@ -223,7 +223,7 @@ fn epoch_of(at: Timestamp) -> u64 {
 struct RadixHeap<K> {
     /// Time at which the last timer fired. All others fire then or later.
     last: u64,
-    /// Timers that fire at `last`, and those that were set for an earlier time since.
+    /// Timers that fire at `last`, and timers that were later set for an earlier time.
     due: VecDeque<(Timestamp, K)>,
     /// Bucket `b` contains the timers whose time differs from `last` in bit `b`, and in no higher
     /// bit.
@@ -321,8 +321,8 @@ impl<K: Copy> RadixHeap<K> {
         }
     }
 
-    /// Advances to the time of the next timer: the other timers of its bucket now differ in a lower
-    /// bit.
+    /// Advances to the time of the next timer. The other timers of its bucket now differ from it
+    /// only in lower bits, so they move to lower buckets.
     fn advance(&mut self) {
         let bit = self.occupied.trailing_zeros();
         let Some(bucket) = self.buckets.get_mut(bit as usize) else { return };
