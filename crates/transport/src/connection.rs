@@ -42,8 +42,9 @@ pub(crate) struct Connection {
     /// The flow, with the id of the connection. While the connection is being opened, the local end
     /// is the listener's.
     pub(crate) flow: Flow,
-    /// The target that it leads to: always for an opened connection, as an alias for an accepted
-    /// one. Requests find it by this, unless its owner has named it.
+    /// The target that the connection reaches, by which requests find it. An opened connection
+    /// always has a target. An accepted connection has one only if it is an alias. Requests do not
+    /// find a connection that its owner has named.
     pub(crate) target: Option<Target>,
     pub(crate) state: ConnectionState,
     /// The time of the last message in either direction, or of the last change of state.
@@ -56,7 +57,7 @@ pub(crate) struct Connection {
     pub(crate) has_spoken: bool,
     /// True if a message was handed out on the connection.
     pub(crate) has_carried: bool,
-    /// Bytes handed out since the driver last had none left.
+    /// Bytes handed out since the driver last had nothing left to write.
     handed_out: usize,
     waiting: VecDeque<Transmit>,
     waiting_bytes: usize,
@@ -79,13 +80,13 @@ impl Connection {
         }
     }
 
-    /// Returns the address of the listener that it belongs to: the local end of an opened
-    /// connection has its own port.
+    /// Returns the address of the listener that the connection belongs to. The local end of an
+    /// opened connection has another port.
     pub(crate) fn listener(&self) -> SocketAddr {
         self.target.map_or(self.flow.local, |target| target.local)
     }
 
-    /// Returns whether messages wait.
+    /// Returns whether messages wait for the connection.
     pub(crate) fn is_waited_for(&self) -> bool {
         !self.waiting.is_empty()
     }
@@ -132,13 +133,13 @@ impl Connection {
         self.state == ConnectionState::Open
     }
 
-    /// Takes all waiting messages unchanged.
+    /// Takes all waiting messages, unchanged.
     pub(crate) fn give_up(&mut self) -> VecDeque<Transmit> {
         self.waiting_bytes = 0;
         std::mem::take(&mut self.waiting)
     }
 
-    /// Returns the time limit of its present state.
+    /// Returns the time at which the present state must end.
     pub(crate) fn deadline(&self, limits: &ConnectionLimits) -> Timestamp {
         let limit = match self.state {
             ConnectionState::Connecting => limits.connect,

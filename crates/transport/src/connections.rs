@@ -22,7 +22,7 @@ use crate::waiting_bytes::WaitingBytes;
 /// A message on a flow that names a connection uses that connection or is not sent. Otherwise it
 /// uses the connection to the remote end, and the table opens one if there is none. While a
 /// connection opens, or its peer does not read, its messages wait in order and within limits. The
-/// owner may also open connections under names of its own ([`open`](Self::open)).
+/// owner may also open connections and name them itself ([`open`](Self::open)).
 ///
 /// The owner passes on the driver's reports about connections. Then it drains
 /// [`poll_transmit`](Self::poll_transmit), [`poll_connect`](Self::poll_connect) and
@@ -68,13 +68,13 @@ impl ConnectionTable {
         }
     }
 
-    /// Sends a message on a stream: now, or when its connection accepts it.
+    /// Sends a message on a stream, now or as soon as its connection accepts it.
     ///
     /// RFC 3261 §18.1.1: "If a request is destined to an IP address, port, and transport to which
     /// an existing connection is open, it is RECOMMENDED that this connection be used".
     ///
     /// # Errors
-    /// The message, if it is known at once that it cannot be sent.
+    /// Returns the message if it is already clear that it cannot be sent.
     /// [`poll_unsent`](Self::poll_unsent) returns messages that fail later, while they wait.
     ///
     /// RFC 3261 §18.2.2: "If the "sent-protocol" is a reliable transport protocol such as TCP or
@@ -179,8 +179,8 @@ impl ConnectionTable {
         }
     }
 
-    /// Answers a ping (RFC 5626 §4.4.1), unless the connection already has messages for the peer:
-    /// any data shows the peer that the flow works.
+    /// Answers a ping (RFC 5626 §4.4.1). It sends no answer if messages for the peer are already
+    /// waiting on the connection, because any data shows the peer that the flow works.
     pub fn on_ping(&mut self, now: Timestamp, id: ConnectionId, pong: Buffer) {
         if !self.on_received(now, id) {
             return;
@@ -195,11 +195,11 @@ impl ConnectionTable {
     }
 
     /// Lets requests to `port` at the peer's address use a connection that the peer opened (RFC
-    /// 5923). Returns whether they do so now.
+    /// 5923). Returns false if this is not possible.
     ///
-    /// The caller has seen the peer's request for it (`alias` in its Via, whose sent-by names the
-    /// port) and has verified that the peer may do so (§9.2). RFC 5923 §8.2: the address is that of
-    /// "the ";received" parameter", so that no peer can take over another address. If several
+    /// Before the call, the caller has read `alias` in the peer's Via, whose sent-by names the
+    /// port, and has verified that the peer may do this (§9.2). RFC 5923 §8.2: the address is that
+    /// of "the ";received" parameter", so that no peer can take over another address. If several
     /// connections are aliases of one target, the last one is used.
     pub fn alias(&mut self, id: ConnectionId, listener: SocketAddr, port: u16) -> bool {
         let Some(connection) = self.connections.get_mut(&id) else { return false };
@@ -250,7 +250,7 @@ impl ConnectionTable {
         }
     }
 
-    /// Returns the time when [`handle_timeout`](Self::handle_timeout) is next needed.
+    /// Returns the time at which [`handle_timeout`](Self::handle_timeout) is needed next.
     pub fn poll_timeout(&self) -> Option<Timestamp> {
         self.timers.next()
     }
@@ -280,12 +280,12 @@ impl ConnectionTable {
         self.connections.get(&id).map(Connection::listener)
     }
 
-    /// Returns whether the owner has named the connection ([`open`](Self::open)).
+    /// Returns whether the owner opened and named the connection ([`open`](Self::open)).
     pub fn is_named(&self, id: ConnectionId) -> bool {
         self.connections.get(&id).is_some_and(|connection| connection.is_named)
     }
 
-    /// Returns whether more than half of the allowed opened connections exist.
+    /// Returns whether more than half of the permitted number of opened connections exist.
     pub fn is_scarce(&self) -> bool {
         self.opened > self.limits.opened_max / 2
     }
@@ -338,8 +338,8 @@ impl ConnectionTable {
         }
     }
 
-    /// Returns the waiting messages of a connection to the owner, and makes the connection
-    /// unreachable for others.
+    /// Returns the waiting messages of a connection to the owner, and ensures that no further
+    /// message uses the connection.
     fn give_up(&mut self, id: ConnectionId, cause: CloseCause) {
         let Some(connection) = self.connections.get_mut(&id) else { return };
         let waiting = connection.waiting_bytes();
@@ -357,8 +357,8 @@ impl ConnectionTable {
         self.counters.waiting_bytes.set(self.bytes.total() as u64);
     }
 
-    /// Sets the timer of a connection unless an earlier one is set; a timer that fires too early is
-    /// set again then.
+    /// Sets the timer of a connection, unless an earlier one is set. A timer that fires too early
+    /// is set again.
     fn arm(&mut self, id: ConnectionId) {
         let Some(connection) = self.connections.get_mut(&id) else { return };
         let deadline = connection.deadline(&self.limits);

@@ -7,25 +7,25 @@ use tidegate_world::Counter;
 /// The limits of a [`ConnectionTable`](crate::ConnectionTable).
 #[derive(Clone, Copy, Debug)]
 pub struct ConnectionLimits {
-    /// Opened connections, including those that are being opened or closed.
+    /// Maximum number of opened connections, including those that are being opened or closed.
     pub opened_max: usize,
-    /// Accepted connections. Opened ones are counted separately, so that no peer can keep the proxy
-    /// from reaching its back ends.
+    /// Maximum number of accepted connections. Opened connections are counted separately, so peers
+    /// cannot keep the proxy from reaching its back ends.
     pub accepted_max: usize,
-    /// Accepted connections per remote address; for IPv6, per /64 network.
+    /// Maximum number of accepted connections per remote address; for IPv6, per /64 network.
     pub per_remote_max: usize,
-    /// Messages that wait for one connection.
+    /// Maximum number of messages that wait for one connection.
     pub waiting_max: usize,
-    /// Bytes that wait for one connection.
+    /// Maximum number of bytes that wait for one connection.
     pub waiting_bytes_max: usize,
-    /// Bytes that wait for all connections together. Accepted connections use at most half of it,
-    /// so that there is always room for messages to back ends.
+    /// Maximum number of bytes that wait for all connections together. Messages for accepted
+    /// connections use at most half of it, so that there is always room for messages to back ends.
     pub total_bytes_max: usize,
-    /// The time limit for opening a connection.
+    /// Time limit for opening a connection.
     pub connect: Duration,
-    /// The time within which data must arrive on an accepted connection.
+    /// Time within which data must arrive on a connection after it was accepted.
     pub first: Duration,
-    /// The time for which a connection is kept without messages in either direction.
+    /// Time without messages in either direction after which a connection is closed.
     ///
     /// RFC 3261 §18: "it is RECOMMENDED that connections be kept open for some
     /// implementation-defined duration after the last message was sent or received".
@@ -33,9 +33,10 @@ pub struct ConnectionLimits {
     /// RFC 3261 §18: "This duration SHOULD at least equal the longest amount of time the element
     /// would need in order to bring a transaction from instantiation to the terminated state."
     pub idle: Duration,
-    /// The time without messages after which an opened connection may be evicted for another one.
+    /// Time without messages after which an opened connection may be closed to make room for
+    /// another one.
     pub yields_after: Duration,
-    /// The time for which a peer may accept no data.
+    /// Maximum time during which a peer may accept no data.
     pub stall: Duration,
 }
 
@@ -78,12 +79,13 @@ pub struct ConnectionCounters {
     pub stalled: Counter,
     /// Messages for which a queue had no room.
     pub overflow: Counter,
-    /// Messages that waited for a connection that failed or was closed.
+    /// Messages returned to their sender because the connection they waited for failed or was
+    /// closed.
     pub returned: Counter,
-    /// Unsent messages reported to the core.
+    /// Unsent messages that were reported to the core.
     pub unsent: Counter,
     /// Bytes that wait for connections now.
     pub waiting_bytes: Counter,
-    /// Pings not answered because the connection already had messages for the peer.
+    /// Pings that got no pong because messages for the peer were already waiting on the connection.
     pub pongs_saved: Counter,
 }

@@ -17,8 +17,8 @@ impl Remotes {
         Self { counts: BTreeMap::new(), each_max }
     }
 
-    /// Counts one more connection with this remote end, if the limit allows; returns whether it
-    /// does.
+    /// Counts one more connection with this remote address, if the limit allows it. Returns whether
+    /// it does.
     pub(crate) fn admit(&mut self, remote: SocketAddr) -> bool {
         let source = source_of(remote.ip());
         let count = self.counts.get(&source).copied().unwrap_or(0);
@@ -29,7 +29,7 @@ impl Remotes {
         true
     }
 
-    /// Counts one connection less.
+    /// Subtracts one connection with this remote address.
     pub(crate) fn forget(&mut self, remote: SocketAddr) {
         let source = source_of(remote.ip());
         let count = self.counts.get(&source).copied().unwrap_or(0);

@@ -24,17 +24,19 @@ const PONG: &[u8] = b"\r\n";
 ///
 /// The core sends a message on a stream with a flow that has the address of one of its listeners.
 /// If the flow names a connection, the message uses that connection or is not sent; otherwise it
-/// uses the connection to the remote end, which is opened if there is none. Messages offered to the
-/// core have the address of a listener too, and the connection on which they came.
+/// uses the connection to the remote end, which is opened if there is none. The flow of a message
+/// offered to the core also has the address of a listener, and the connection on which the message
+/// came.
 ///
 /// The core learns of an unsent message by [`on_failed`](Core::on_failed), with the beginning of
 /// the message. If a connection ends and messages may have been lost on it, the core gets its flow
 /// with an empty quote.
 ///
-/// A core that wants a connection for certain messages only opens it by
-/// [`poll_connect`](Core::poll_connect) and names it in their flows, from then on: they wait until it
-/// is open. It gets the inputs of such a connection, may close it, and learns of its end by
-/// [`on_closed`](Core::on_closed), also if it cannot be opened. Each call of a caller can have one.
+/// A core may want a connection for certain messages only. It opens this connection by
+/// [`poll_connect`](Core::poll_connect), and then names it in the flows of these messages. They
+/// wait until the connection is open. The core gets the inputs of this connection and may close it.
+/// It learns by [`on_closed`](Core::on_closed) that the connection has ended or could not be
+/// opened. For example, each call of a caller can have its own connection.
 pub struct Streams<C> {
     core: C,
     connections: ConnectionTable,
@@ -48,7 +50,7 @@ impl<C: Core> Streams<C> {
         Self::counting(core, limits, pool, Arc::default())
     }
 
-    /// Wraps a core with connections that count in `counters`.
+    /// Wraps a core with connections that are counted in `counters`.
     pub fn counting(
         core: C,
         limits: ConnectionLimits,
@@ -64,7 +66,7 @@ impl<C: Core> Streams<C> {
         &self.core
     }
 
-    /// Returns the wrapped core, at the end.
+    /// Returns the wrapped core and drops the connections.
     pub fn into_core(self) -> C {
         self.core
     }
@@ -74,7 +76,8 @@ impl<C: Core> Streams<C> {
         &self.connections
     }
 
-    /// Sends all messages of the core and reports the unsent ones, until there are none.
+    /// Passes on all messages of the core, and reports unsent messages to it, until there are none
+    /// left.
     fn settle(&mut self, now: Timestamp) {
         loop {
             // First: messages may name them.
@@ -108,8 +111,8 @@ impl<C: Core> Streams<C> {
     /// to the IP address in the "received" parameter, if present, using the port in the "sent-by"
     /// value, or the default port for that transport, if no port is specified."
     ///
-    /// A peer that closes its connections early makes us open others. Those use at most half of the
-    /// places, so that requests find one.
+    /// If a peer closes its connections early, we have to open others for the responses. These use
+    /// at most half of the permitted connections, so that some are left for requests.
     fn on_unsent(&mut self, now: Timestamp, unsent: Unsent) {
         let Unsent { transmit, why } = unsent;
         let has_ended = matches!(why, WhyUnsent::Gone | WhyUnsent::Closed(_));
@@ -134,7 +137,7 @@ impl<C: Core> Streams<C> {
         self.core.on_failed(now, unsent.failure());
     }
 
-    /// Handles data from a connection. Returns the message to offer to the core.
+    /// Handles data from a connection. Returns the message to offer to the core, if there is one.
     ///
     /// RFC 5626 §5.4: "When a server receives a double CRLF sequence between SIP messages on a
     /// connection-oriented transport such as TCP or SCTP, it MUST immediately respond with a single CRLF

@@ -9,7 +9,7 @@ use tidegate_world::{Cause, CloseCause, Failure, Transmit};
 /// a failure in sending."
 #[derive(Debug)]
 pub struct Unsent {
-    /// The message, with the flow for which it was given.
+    /// The message, with its original flow.
     pub transmit: Transmit,
     /// The reason.
     pub why: WhyUnsent,

@@ -6,13 +6,13 @@ use super::ConnectionTable;
 use crate::connection::{Connection, ConnectionState, Target};
 use crate::unsent::WhyUnsent;
 
-/// Of every this many places, one is kept free for the next connection to be opened, if another one
-/// can be evicted: a driver takes time to close it.
+/// One in this many places for opened connections is kept free, if another connection can be evicted
+/// for it. The reason is that a driver takes time to close a connection.
 const SPARE_PART: usize = 16;
 
 impl ConnectionTable {
     /// Opens a connection that its owner has named. Only messages that name it use it. Returns
-    /// whether it is being opened: not if the name is in use, or there are too many connections.
+    /// false if the name is in use, or if there are too many connections.
     pub fn open(&mut self, now: Timestamp, connect: Connect) -> bool {
         let Connect { id, transport, local, remote } = connect;
         debug_assert!(id.is_opened() && transport.is_reliable(), "{connect:?}");
@@ -23,7 +23,7 @@ impl ConnectionTable {
         true
     }
 
-    /// Returns the connection to the remote end of a flow, and opens one if there is none.
+    /// Returns the connection to the remote end of a flow. Opens one if there is none.
     pub(super) fn find_or_open(
         &mut self,
         now: Timestamp,
@@ -47,7 +47,7 @@ impl ConnectionTable {
         Ok(id)
     }
 
-    /// Returns whether one more connection may be opened, after closing another if that is needed.
+    /// Returns whether one more connection may be opened. If necessary, closes another one first.
     fn has_room_for_one(&mut self, now: Timestamp) -> bool {
         self.make_room(now);
         let has_room = self.opened < self.limits.opened_max;
@@ -70,7 +70,7 @@ impl ConnectionTable {
         self.arm(id);
     }
 
-    /// Closes the least recently used opened connection if few more can be opened.
+    /// Closes the least recently used opened connection if the limit is nearly reached.
     fn make_room(&mut self, now: Timestamp) {
         let Self { limits, connections, recency, .. } = self;
         let spare = (limits.opened_max / SPARE_PART).max(1);
@@ -89,7 +89,8 @@ impl ConnectionTable {
         }
     }
 
-    /// Adds a connection that the driver has accepted, or has it closed if there are too many.
+    /// Adds a connection that the driver has accepted. If there are too many, tells the driver to
+    /// close it.
     pub(super) fn accept(&mut self, now: Timestamp, id: ConnectionId, flow: Flow) {
         let accepted = self.connections.len() - self.opened;
         if accepted >= self.limits.accepted_max || !self.remotes.admit(flow.remote) {
