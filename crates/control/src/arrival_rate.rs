@@ -4,9 +4,10 @@ use std::time::Duration;
 
 use tidegate_world::Timestamp;
 
-/// Arrivals a second, each counted by a weight that fades with its age.
+/// Arrivals a second. The weight of each arrival fades with its age.
 ///
-/// After a time without arrivals the estimate begins low, and follows within its time constant.
+/// After a time without arrivals, the estimate is too low at first. It follows within its time
+/// constant.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct ArrivalRate {
     /// Age in seconds at which the weight of an arrival has fallen to 37 %.
@@ -45,25 +46,26 @@ impl ArrivalRate {
         self.seen = Some((first, now));
     }
 
-    /// Returns the part of a count that is left after a time.
+    /// Returns the part of a count that remains after the time `time`.
     fn kept(&self, time: Duration) -> f64 {
         (-time.as_secs_f64() / self.time_constant_s).exp()
     }
 
-    /// Divides a count by the observed time. The observed time fades as the count does.
+    /// Divides a count by the observed time. The observed time fades at the same rate as the count.
     fn over(&self, observed: Duration, count: f64) -> Option<f64> {
         let watched_s = self.time_constant_s * (1.0 - self.kept(observed));
         (watched_s > 0.0).then(|| count / watched_s)
     }
 
-    /// Returns the arrivals a second at `now`. The time since the last arrival counts too.
+    /// Returns the arrivals a second at `now`, which includes the time since the last arrival.
     pub(crate) fn rate_at(&self, now: Timestamp) -> f64 {
         let Some((first, last)) = self.seen else { return 0.0 };
         let count = self.count * self.kept(now.since(last));
         self.over(now.since(first), count).unwrap_or(0.0)
     }
 
-    /// Returns the arrivals a second at the last arrival; 0 before two arrivals at different times.
+    /// Returns the arrivals a second, computed at the last arrival; 0 until two arrivals came at
+    /// different times.
     pub(crate) fn rate(&self) -> f64 {
         let Some((first, last)) = self.seen else { return 0.0 };
         self.over(last.since(first), self.count).unwrap_or(0.0)

@@ -7,7 +7,8 @@ use tidegate_world::Timestamp;
 
 use crate::{Ban, Bans};
 
-/// A list of bans that several shards and an operator set, lift and read. Clones are the same list.
+/// A list of bans. Several shards and an operator set, lift and read the bans. All clones refer to
+/// the same list.
 #[derive(Clone, Debug, Default)]
 pub struct BanList(Arc<Shared>);
 
@@ -32,7 +33,7 @@ impl BanList {
         self.change(|bans| bans.ban(now, ban))
     }
 
-    /// Records that a banned source has shown that it receives what is sent to it.
+    /// Records that a banned source has proved that it receives our packets.
     pub fn prove(&self, source: u128) -> bool {
         self.change(|bans| bans.prove(source))
     }
@@ -70,7 +71,7 @@ impl BanList {
     }
 }
 
-/// A shard's copy of the list; checking it costs one atomic load while nothing changes.
+/// A shard's copy of the list. While nothing changes, a check for changes costs one atomic load.
 #[derive(Debug)]
 pub struct BanView {
     list: BanList,
@@ -89,8 +90,8 @@ impl BanView {
         &self.list
     }
 
-    /// Returns the version of the bans that this view read last. It changes with every change of
-    /// the list.
+    /// Returns the version of the list that this view read last. Every change of the list changes
+    /// it.
     pub fn version(&self) -> u64 {
         self.version
     }

@@ -1,9 +1,9 @@
 //! The bans in force and their ends.
 //!
-//! A banned source can get no new work done. Therefore a ban ends by itself, and an operator can
-//! lift it. The number of bans is limited, because an attacker who can forge addresses could fill
-//! any list. In a full list, a new ban replaces the ban of the source that sent least, if the new
-//! source sends more. Every ban that is replaced or finds no room is counted.
+//! The server does no new work for a banned source. Therefore a ban ends by itself, and an operator
+//! can lift it. The number of bans is limited, because an attacker who can forge addresses could
+//! fill any list. In a full list, a new ban replaces the ban of the source that sent least, if the
+//! new source sends more. Every ban that is replaced, or for which there is no room, is counted.
 
 use tidegate_world::Timestamp;
 
@@ -40,7 +40,7 @@ pub struct Ban {
     pub cause: BanCause,
     /// Messages a second that the source sent; [`MAX`](u32::MAX) for a ban that is never replaced.
     pub rate: u32,
-    /// True if the source has shown that it receives messages sent to it: at least some of its
+    /// True if the source has proved that it receives our packets. Then at least some of its
     /// packets are not forged by another host.
     pub is_proven: bool,
 }
@@ -87,9 +87,9 @@ impl Bans {
         Some(&self.bans[at]).filter(|ban| now < ban.until)
     }
 
-    /// Bans a source; a source that is already banned stays banned until the later of the two ends.
-    /// In a full list the ban replaces the one with the lowest rate. Returns false if none has a
-    /// lower rate.
+    /// Bans a source. If the source is already banned, the ban that ends later applies. In a full
+    /// list, the new ban replaces the ban with the lowest rate. Returns false if no ban has a lower
+    /// rate.
     pub fn ban(&mut self, now: Timestamp, ban: Ban) -> bool {
         self.bans.retain(|ban| now < ban.until);
         match self.find(ban.source) {
@@ -114,8 +114,8 @@ impl Bans {
         true
     }
 
-    /// Records that a banned source has shown that it receives what is sent to it. Returns false if
-    /// it is not banned, or had shown this before.
+    /// Records that a banned source has proved that it receives our packets. Returns false if the
+    /// source is not banned, or had proved this before.
     pub fn prove(&mut self, source: u128) -> bool {
         let Ok(at) = self.find(source) else { return false };
         !std::mem::replace(&mut self.bans[at].is_proven, true)

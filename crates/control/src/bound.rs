@@ -1,24 +1,25 @@
 //! The maximum goodput that any local law can reach.
 //!
-//! A server spends `s` of CPU on a whole call and `r` on shedding an unwanted one (every message
-//! and the kernel's share counted). If `m` times its capacity `C = 1/s` is offered, it must shed
-//! all calls that it does not serve. With `g` served calls a second, `g·s + (m·C − g)·r = 1`. The
+//! A server spends the CPU time `s` on a whole call, and `r` on shedding a call. Both include all
+//! messages and the kernel's work. If `m` times its capacity `C = 1/s` is offered, it must shed all
+//! calls that it does not serve. With `g` served calls a second, `g·s + (m·C − g)·r = 1`. The
 //! goodput as a fraction of the capacity is
 //!
 //! ```text
 //! G/G0 = (1 − m·r/s) / (1 − r/s)    for m ≥ 1, within [0, 1];   m below
 //! ```
 //!
-//! A cheap rejection therefore matters first; the law matters second.
+//! So a cheap rejection matters more than the law.
 
-/// Returns the goodput as a fraction of the capacity, when `multiple` times the capacity is
-/// offered. `cost_ratio` is r/s, 0 to 1: the cost of shedding a call over the cost of serving one.
+/// Returns the goodput as a fraction of the capacity, if the offered load is `multiple` times the
+/// capacity. `cost_ratio` is r/s, 0 to 1: the cost of shedding a call divided by the cost of
+/// serving one.
 pub fn goodput(multiple: f64, cost_ratio: f64) -> f64 {
     goodput_at_target(multiple, cost_ratio, 1.0)
 }
 
-/// Returns the [`goodput`] under a law that leaves a part of the processor unused: it keeps the
-/// occupancy at `target` (0 to 1).
+/// Returns the [`goodput`] under a law that keeps the occupancy at `target` (0 to 1), and so leaves
+/// a part of the processor unused.
 pub fn goodput_at_target(multiple: f64, cost_ratio: f64, target: f64) -> f64 {
     if multiple <= target {
         return multiple.max(0.0);

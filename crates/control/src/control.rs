@@ -13,16 +13,16 @@ pub enum Allowance {
     Fraction(f64),
     /// At most this number of pieces a second.
     Rate(f64),
-    /// At most this number of pieces in progress. A piece is in progress from the moment it enters
-    /// the queue until its service begins. If pieces are judged when they are taken from the queue,
-    /// a piece passes if fewer than this number are behind it.
+    /// At most this number of pieces in progress. A piece is in progress from the moment when it
+    /// enters the queue until its service begins. If pieces are judged when they are taken from the
+    /// queue, a piece passes if fewer than this number are behind it in the queue.
     Window(f64),
     /// No new work.
     Closed,
 }
 
 impl Allowance {
-    /// Returns the admitted share, 0 to 1, if work arrives at `rate` pieces a second and none is in
+    /// Returns the admitted share, 0 to 1, if `rate` pieces arrive a second and none is in
     /// progress.
     pub fn fraction(self, rate: f64) -> f64 {
         match self {
@@ -50,21 +50,21 @@ pub enum Release {
 pub enum QueueOrder {
     /// The piece that has waited longest is first.
     Fifo,
-    /// The newest piece is first: its caller is the least likely to have hung up.
+    /// The newest piece is first, because its caller is the least likely to have hung up.
     Lifo,
 }
 
-/// The control of the queue in which new sessions wait.
+/// The control of the queue of new sessions.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct QueueControl {
-    /// The number of sessions that may wait. Further sessions are rejected. The server's own limit
+    /// Maximum number of sessions that wait. Further sessions are rejected. The server's own limit
     /// applies as well.
     pub waiting_max: usize,
-    /// The way in which the queue is emptied.
+    /// The rate at which sessions are released from the queue.
     pub release: Release,
     /// The order in which the queue is served.
     pub order: QueueOrder,
-    /// The longest wait. A session that has waited longer is rejected when its turn comes.
+    /// Maximum wait. A session that has waited longer is rejected when its turn comes.
     pub wait_max: Option<Duration>,
 }
 
@@ -74,13 +74,13 @@ pub struct Control {
     admit: [Allowance; BUCKETS],
     /// The queue of new sessions.
     pub queue: QueueControl,
-    /// The lowest rank that is admitted. New sessions with a lower rank, 0 to 1, are rejected. A
-    /// session and its repetitions have the same rank. Ranks are random, so the floor is the share
-    /// that is rejected.
+    /// The lowest rank that is admitted, 0 to 1. New sessions with a lower rank are rejected. A
+    /// session and its repetitions have the same rank. Ranks are uniformly distributed, so the
+    /// floor is also the rejected share.
     pub rank_floor: f64,
-    /// True if the message that has just arrived passes its throttle regardless of the allowance.
-    /// The gate clears this when it has judged that message. If messages are judged only when they
-    /// are served, from one queue for all, the next message served passes instead.
+    /// True if the message that has just arrived passes its throttle, whatever the allowance is.
+    /// The gate clears this when it has judged that message. If all messages are in one queue and
+    /// are judged when they are served, the next message that is served passes instead.
     pub admit_next: bool,
 }
 
@@ -98,7 +98,7 @@ impl Control {
         admit_next: false,
     };
 
-    /// Returns whether work has waited in the queue for too long when it is taken from it.
+    /// Returns whether work that is taken from the queue after `sojourn` has waited too long.
     pub(crate) fn makes_stale(&self, bucket: Bucket, sojourn: Duration) -> bool {
         bucket == Bucket::Session && self.queue.wait_max.is_some_and(|max| sojourn > max)
     }
@@ -113,7 +113,7 @@ impl Control {
         self.admit[bucket as usize] = allowance;
     }
 
-    /// Sets the allowance for the work in every bucket.
+    /// Sets the same allowance for the work in every bucket.
     pub fn admit_of_all(&mut self, allowance: Allowance) {
         self.admit = [allowance; BUCKETS];
     }

@@ -4,13 +4,13 @@ use std::time::Duration;
 
 use tidegate_world::Work;
 
-/// Weight of the newest message. About the last hundred messages have an effect.
+/// Weight of the newest message. The mean depends mostly on the last hundred messages.
 const WEIGHT: f64 = 0.02;
 /// The weight of all messages before the newest one.
 const KEPT: f64 = 1.0 - WEIGHT;
 
-/// Exponentially weighted means of three kinds of cost: serving a message of each class, looking at
-/// a message that has arrived, and rejecting one.
+/// Exponentially weighted means of three costs: of serving a message of each class, of examining a
+/// message that has arrived, and of rejecting one.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Costs {
     served: [Option<f64>; Work::CLASSES_MAX],
@@ -24,7 +24,7 @@ impl Costs {
         self.served.get(usize::from(class)).copied().flatten().map(Duration::from_secs_f64)
     }
 
-    /// Returns the mean of the service times of all classes with served messages, in seconds;
+    /// Returns the mean service time over all classes of which messages were served, in seconds;
     /// `None` before the first message.
     pub(crate) fn mean(&self) -> Option<f64> {
         let (count, sum) =
@@ -38,19 +38,19 @@ impl Costs {
         }
     }
 
-    /// Returns the cost of looking at a message and judging it, if it is not rejected; `None`
-    /// before the first such message.
+    /// Returns the cost of examining and judging a message that is not rejected; `None` before the
+    /// first such message.
     pub fn looked(&self) -> Option<Duration> {
         self.looked.map(Duration::from_secs_f64)
     }
 
-    /// Returns the cost of rejecting a message, including looking at it; `None` before the first
-    /// rejection.
+    /// Returns the cost of rejecting a message, including the cost of examining it; `None` before
+    /// the first rejection.
     pub fn refused(&self) -> Option<Duration> {
         self.refused.map(Duration::from_secs_f64)
     }
 
-    /// Records that looking at `looked` messages took `cost`. `refused` of these messages were
+    /// Records that examining `looked` messages took `cost`. `refused` of these messages were
     /// rejected.
     pub(crate) fn record_looks(&mut self, looked: u32, refused: u32, cost: Duration) {
         let cost = cost.as_secs_f64();
@@ -64,15 +64,15 @@ impl Costs {
     }
 }
 
-/// Adds the mean of `count` messages to a mean.
+/// Adds `count` messages with the mean cost `cost` to a mean.
 fn weigh_in(mean: &mut Option<f64>, cost: f64, count: u32) {
     let weight = 1.0 - if count == 1 { KEPT } else { kept_by(count) };
     *mean = Some(mean.map_or(cost, |mean| mean + weight * (cost - mean)));
 }
 
 /// Returns the weight of earlier messages after `count` further messages. The function is not
-/// inlined: the compiler would compute the power for one message as well, only to discard the
-/// result.
+/// inlined, because then the compiler would compute the power also for a single message, and
+/// discard the result.
 #[inline(never)]
 fn kept_by(count: u32) -> f64 {
     KEPT.powi(count.try_into().unwrap_or(i32::MAX))

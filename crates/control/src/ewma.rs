@@ -13,7 +13,8 @@ pub(crate) struct Ewma {
 }
 
 impl Ewma {
-    /// Creates an average that begins with its first sample; the newest weighs `weight`, 0 to 1.
+    /// Creates an average that begins with its first sample. The newest sample has the weight
+    /// `weight`, 0 to 1.
     pub(crate) fn new(weight: f64) -> Self {
         Self::beginning_with(1, weight)
     }
@@ -41,7 +42,8 @@ impl Ewma {
         self.value
     }
 
-    /// Returns the average; before the first sample its start value, or zero.
+    /// Returns the average. Before the first sample, returns the start value, or zero if there is
+    /// none.
     pub(crate) fn value(&self) -> f64 {
         self.value
     }

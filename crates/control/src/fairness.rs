@@ -1,37 +1,38 @@
-//! Fair shares among sources, when not all work may pass.
+//! Divides the admitted work fairly among the sources if not all work may pass.
 //!
-//! A throttle decides how many pieces pass. If the throttle also chose which pieces pass, each
-//! source would get a part in proportion to what it offers, and a flooding source would get almost
-//! all. Here each source gets what it offers, but at most a [level](MaxMin) that is the same for
-//! all. A source that offers more than the level loses only its own work.
+//! A throttle decides how many pieces pass. If it also selected the pieces, each source would get a
+//! share in proportion to its offered work, and a flooding source would get almost everything. Here
+//! each source gets all that it offers, up to a [level](MaxMin) that is the same for all sources. A
+//! source that offers more than the level loses only its own work.
 //!
 //! - The work that a source offers is counted. Counts and the observation time fade by a fifth
-//!   every 100 ms. The demands are computed from these rates every 100 ms. They are computed
-//!   earlier, but not within 10 ms, when twice as much has arrived as was expected. In between, the
-//!   level follows the admitted share, and the rate of each source is always the current one.
-//! - A source below the level passes. A source above it passes at the rate of the level, through a
-//!   token bucket of its own, which holds the tokens of 100 ms, but at least one.
-//! - *Credit* is the number of pieces that the throttle has admitted and no source has used. A
-//!   source above the level passes only on credit. When the credit is at its maximum and would be
-//!   lost, the source may use it even with an empty bucket. A source below the level may run into
-//!   debt, up to the same maximum. The maximum is the number of pieces admitted in 100 ms, or four
-//!   if that is more, but at most one for each source. So the total exceeds what the throttle
-//!   allows by that debt at most.
-//! - *Room*, in a queue or in a window, is shared by a threshold: a source may hold eight times the
-//!   free room (Choudhury and Hahne, Dynamic Queue Length Thresholds, 1998), and a source that
-//!   already holds a place never takes the last one. One flooding source leaves a ninth free for
-//!   all others; a source that needs less than the threshold is not affected. A source that is
-//!   alone may hold all.
+//!   every 100 ms. The demands are computed from these rates every 100 ms. If twice the expected
+//!   work has arrived, they are computed earlier, but at most every 10 ms. Between these
+//!   computations, the level follows the admitted share, and the rate of each source is always the
+//!   current one.
+//! - A source below the level passes. A source above it passes at the rate of the level, through
+//!   its own token bucket. The bucket holds the tokens of 100 ms, but at least one token.
+//! - *Credit* is the number of pieces that the throttle has admitted and that no source has used. A
+//!   source above the level needs credit for each piece. When the credit is at its maximum and
+//!   would be lost, the source may use it even if its bucket is empty. A source below the level may
+//!   make the credit negative, down to minus the same maximum. The maximum is the number of pieces
+//!   admitted in 100 ms, at least four, but at most one for each source. So the total can exceed
+//!   the amount that the throttle allows by this maximum.
+//! - Places in a queue or a window are shared by a threshold: a source may hold up to eight times
+//!   the number of free places (Choudhury and Hahne, Dynamic Queue Length Thresholds, 1998). A
+//!   source that already holds a place never takes the last one. So a flooding source leaves a
+//!   ninth of the places for all others. A source that needs fewer places than the threshold is not
+//!   affected. A single source may hold all places.
 //!
 //! A source with a weight counts as that many sources: it gets that many times the level and the
-//! room.
+//! places.
 //!
-//! **Cold start.** Before the first 10 ms nothing is known of any source, and all are below the
-//! level. **Known bias.** A source that sends seldom is assumed to have no rate just before it
-//! sends, so many such sources are all below the level, and the throttle chooses among them. All
-//! sources for which the table has no room count as one source; a source is forgotten when it has
-//! offered nothing for a second or two. An attacker who can forge addresses is as many sources as
-//! he likes.
+//! **Cold start.** In the first 10 ms, nothing is known about any source, and all sources are below
+//! the level. **Known bias.** A source that sends rarely is assumed to have no rate before it
+//! sends. So many such sources are all below the level, and the throttle selects among them. All
+//! sources for which the table has no room count as one source. A source is forgotten when it has
+//! offered nothing for one to two seconds. An attacker who can forge addresses can appear as any
+//! number of sources.
 
 use std::time::Duration;
 
@@ -43,26 +44,26 @@ use crate::source_table::{Slot, SourceTable};
 /// The interval at which counts fade.
 const PERIOD: Duration = Duration::from_millis(100);
 
-/// The part of a count that is left after a period: a time constant of .45 s.
+/// The part of a count that remains after a period. It corresponds to a time constant of .45 s.
 const KEPT: f64 = 0.8;
 
-/// The lower limit of the maximum credit, if there are as many sources.
+/// The smallest possible maximum of the credit, if there are at least this many sources.
 const CREDIT_MIN: f64 = 4.0;
 
-/// The shortest time between two evaluations of the demands of all sources.
+/// Minimum time between two computations of the demands of all sources.
 const PAUSE: Duration = Duration::from_millis(10);
 
-/// The count at which a source is forgotten, once its count has faded to this.
+/// A source whose count has faded to this value is forgotten.
 const FORGOTTEN: f64 = 0.05;
 
-/// One, with a tolerance: in floating point ten times a tenth of a token is less than one.
+/// One, with a tolerance: in floating point, ten times a tenth of a token is less than one.
 const ONE: f64 = 1.0 - 1e-9;
 
-/// The maximum number of places that a source may hold, as a multiple of the free ones.
+/// Maximum number of places that a source may hold, as a multiple of the free places.
 const TIMES_FREE: usize = 8;
 
-/// A source that has offered something, valid until what it offered has been judged, or is no
-/// longer [held](Fairness::hold).
+/// A reference to a source that has offered a piece. It is valid until the piece has been judged,
+/// or is no longer [held](Fairness::hold).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Source(Slot);
 
@@ -73,12 +74,12 @@ pub enum FairnessDecision {
     Yes,
     /// The piece does not pass: its source has used up its share.
     OverShare,
-    /// The piece does not pass: its source has share left, but fewer pieces pass than all such
-    /// sources offer.
+    /// The piece does not pass. Its source has share left, but all such sources together offer more
+    /// than may pass.
     No,
 }
 
-/// Shares the admitted work among the sources. A source is any number, of an address for example.
+/// Shares the admitted work among the sources. A source is any number, for example an address.
 #[derive(Debug)]
 pub struct Fairness {
     sources: SourceTable<Account>,
@@ -86,9 +87,9 @@ pub struct Fairness {
     /// The number of the current period. At each new period `watched_s` is multiplied by [`KEPT`],
     /// so that older time counts less.
     period: u64,
-    /// Observation time before the current period, in seconds, weighted by age.
+    /// Observation time before the current period, in seconds. Older time counts less.
     watched_s: f64,
-    /// The time at which demands were last computed.
+    /// The time at which the demands were last computed.
     looked: Timestamp,
     /// Pieces offered since the demands were last computed.
     offered: f64,
@@ -132,7 +133,7 @@ impl Account {
     }
 }
 
-/// Returns the factor by which a count fades in so many periods.
+/// Returns the factor by which a count fades in this number of periods.
 fn faded(periods: u64) -> f64 {
     KEPT.powi(periods.min(1000) as i32)
 }
@@ -158,14 +159,13 @@ impl Fairness {
         self.sources.len()
     }
 
-    /// Returns the number of pieces from sources for which there was no room.
+    /// Returns the number of pieces from sources for which the table had no room.
     pub fn overflowed(&self) -> u64 {
         self.sources.overflowed()
     }
 
-    /// Returns the maximum rate of a source of weight 1, in pieces a second, while the share
-    /// `share` of all work passes. The rate is infinite if every source may have all that it
-    /// offers.
+    /// Returns the maximum rate of a source of weight 1, in pieces a second, if the share `share`
+    /// of all work passes. The rate is infinite if all work of every source passes.
     pub fn level(&self, share: f64) -> f64 {
         if share >= 1.0 {
             return f64::INFINITY;
@@ -194,7 +194,7 @@ impl Fairness {
     }
 
     /// Decides whether a piece of a source's work passes. `share`, 0 to 1, is the share of all work
-    /// that the throttle admits; `let_pass` says whether the throttle admits this piece.
+    /// that the throttle admits; `let_pass` is true if the throttle admits this piece.
     pub fn decide_waiting(
         &mut self,
         now: Timestamp,
@@ -227,7 +227,7 @@ impl Fairness {
         pass
     }
 
-    /// Returns whether a source may hold one more of `room` places, of which `held` are taken.
+    /// Returns whether a source may hold one more of `room` places, of which `held` are occupied.
     pub fn may_hold(&self, source: Source, room: usize, held: usize) -> bool {
         let free = room.saturating_sub(held);
         let Account { held: own, weight, .. } = *self.sources.get(source.0);
@@ -238,25 +238,26 @@ impl Fairness {
         own < times_free.saturating_mul(free.saturating_sub(1))
     }
 
-    /// Records that a piece of a source's work takes a place.
+    /// Records that a piece of a source's work occupies a place.
     pub fn hold(&mut self, source: Source) {
         self.sources.get_mut(source.0).held += 1;
     }
 
-    /// Records that a piece of a source's work leaves its place.
+    /// Records that a piece of a source's work no longer occupies a place.
     pub fn release(&mut self, source: Source) {
         let held = &mut self.sources.get_mut(source.0).held;
         debug_assert!(*held > 0, "what leaves was held");
         *held = held.saturating_sub(1);
     }
 
-    /// Returns the maximum credit, which is also the maximum debt, while this share passes.
+    /// Returns the maximum credit while this share of the work passes. The credit is never below
+    /// minus this maximum.
     fn credit_max(&self, share: f64) -> f64 {
         let passing = share * self.max_min.sum() * PERIOD.as_secs_f64();
         passing.max(CREDIT_MIN).min(self.sources.len() as f64).max(1.0)
     }
 
-    /// Advances the faded observation time to `now`.
+    /// Advances the observation time to `now`. Older time counts less.
     fn advance(&mut self, now: Timestamp) {
         let period = now.as_nanos() / PERIOD.as_nanos() as u64;
         if period > self.period {
@@ -268,14 +269,14 @@ impl Fairness {
         }
     }
 
-    /// Returns the faded time up to now, in seconds.
+    /// Returns the observation time up to now, in seconds. Older time counts less.
     fn watched(&self, now: Timestamp) -> f64 {
         let begun = PERIOD.as_nanos() as u64 * self.period;
         let open = Duration::from_nanos(now.as_nanos().saturating_sub(begun));
         (self.watched_s + open.as_secs_f64()).max(PAUSE.as_secs_f64())
     }
 
-    /// Computes the demands from the work that each source offers, and forgets sources that offer
+    /// Computes the demands from the work that each source offers. Forgets sources that offer
     /// nothing.
     fn look(&mut self, now: Timestamp) {
         let (period, watched_s) = (self.period, self.watched(now));

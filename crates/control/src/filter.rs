@@ -10,7 +10,7 @@ pub(crate) struct LowPass {
 }
 
 impl LowPass {
-    /// Creates a filter at rest at zero.
+    /// Creates a filter whose output is zero.
     pub(crate) fn new(time_constant_s: f64) -> Self {
         Self { time_constant_s, value: 0.0 }
     }
@@ -19,7 +19,7 @@ impl LowPass {
         self.value
     }
 
-    /// Records that the signal was `sample` for the time `passed`.
+    /// Records that the signal had the value `sample` for the time `passed`.
     pub(crate) fn update(&mut self, sample: f64, passed: Duration) {
         // Exact for a signal that is constant between samples.
         let weight = -(-passed.as_secs_f64() / self.time_constant_s).exp_m1();

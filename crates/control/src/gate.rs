@@ -16,9 +16,10 @@ use crate::{
     Settings, Shadow, Signals, Throttle, Values,
 };
 
-/// A rejection counts as early if the processor had idle time within this time before it.
+/// A rejection counts as early if the processor was idle for some of this time before it.
 const EARLY: Duration = Duration::from_millis(100);
-/// An occupancy above this counts as full: the clocks of two readings differ slightly.
+/// An occupancy above this counts as full. It is below 1 because the clocks of two readings differ
+/// slightly.
 const FULL: f64 = 0.95;
 
 /// The gate of one server.
@@ -34,16 +35,16 @@ pub struct Gate {
     /// Random ranks for work without a fingerprint.
     ranks: Stream,
     sources: Sources,
-    /// The shadow law; without one it costs nothing.
+    /// The shadow law. Without one, there is no cost.
     shadow: Option<Box<Shadow>>,
-    /// The seed and element number, for the throttles of a shadow.
+    /// The seed and the element number for the throttles of a shadow law.
     seed: (Seed, u32),
     memory: Memory,
     pacer: Pacer,
-    /// Time of the last reading with idle time.
+    /// Time of the last reading that showed idle time.
     idle: Option<Timestamp>,
     ticked: Timestamp,
-    /// The next tick; `NEVER` while the law rests.
+    /// The time of the next tick; `NEVER` while the law is at rest.
     due: Timestamp,
     stopping: bool,
 }
@@ -74,19 +75,19 @@ impl Gate {
         gate
     }
 
-    /// Sets the size of the queue behind the gate: `room` new sessions, or `room` messages where
-    /// all messages wait in one queue.
+    /// Sets the size of the queue behind the gate: `room` new sessions, or `room` messages if all
+    /// messages wait in one queue.
     pub fn with_room(mut self, room: usize) -> Self {
         self.signals.queue.room = room;
         self
     }
 
-    /// Replaces the law in force by `law` and its shadow by `shadow`. A law that does not change
-    /// keeps its state.
+    /// Replaces the law in force by `law` and its shadow by `shadow`. If the law is the same as
+    /// before, it keeps its state.
     ///
     /// A new law starts [cold](Law::on_begin), with everything admitted. The signals, the
-    /// remembered decisions, the state of the throttles and the waiting work stay. Waiting work is
-    /// no longer paced.
+    /// remembered decisions, the state of the throttles and the waiting work are kept. Waiting work
+    /// is no longer paced.
     pub fn switch(&mut self, now: Timestamp, law: Values, shadow: Option<Values>) {
         if law != self.settings.law {
             self.law = (law.entry().build)(&law);
@@ -149,7 +150,7 @@ impl Gate {
         self.sources.fair(bucket)
     }
 
-    /// Returns how often a source shared an entry with others because the table was full.
+    /// Returns how often a source had to share an entry with others because the table was full.
     pub fn sources_overflowed(&self) -> u64 {
         self.sources.overflowed()
     }
@@ -159,7 +160,7 @@ impl Gate {
         self.settings.decide
     }
 
-    /// Rejects all new work from now on.
+    /// Rejects all new work from this call on.
     pub fn stop(&mut self) {
         self.stopping = true;
     }
@@ -206,7 +207,7 @@ impl Gate {
         self.signals.queue.lag = self.signals.queue.lag.max(lag);
     }
 
-    /// Returns whether a new session that arrives now is likely to be rejected.
+    /// Returns whether a new session that arrives now will probably be rejected.
     pub fn is_refusing(&self) -> bool {
         let Control { queue, .. } = &self.control;
         self.stopping
@@ -241,7 +242,7 @@ impl Gate {
         }
     }
 
-    /// Records that looking at `looked` messages, and rejecting `refused` of them, took `cost`.
+    /// Records that examining `looked` messages, and rejecting `refused` of them, took `cost`.
     pub fn on_looked(&mut self, looked: u32, refused: u32, cost: Duration) {
         self.signals.costs.record_looks(looked, refused, cost);
     }
@@ -251,7 +252,8 @@ impl Gate {
         self.signals.backlog = backlog;
     }
 
-    /// Fires a tick that is due. `waiting` is the number of messages in the queue of new sessions.
+    /// Performs a tick if one is due. `waiting` is the number of messages in the queue of new
+    /// sessions.
     pub fn handle_timeout(&mut self, now: Timestamp, waiting: usize) {
         if now < self.due {
             // The shadow uses the signals as they are. Updating them here would change the signals
@@ -277,7 +279,7 @@ impl Gate {
         };
     }
 
-    /// Returns when the next tick is due.
+    /// Returns the time of the next tick, if there is one.
     pub fn poll_timeout(&self) -> Option<Timestamp> {
         let due = self.shadow.as_ref().map_or(self.due, |shadow| self.due.min(shadow.due()));
         (due != Timestamp::NEVER).then_some(due)

@@ -2,11 +2,11 @@
 //!
 //! # Signal
 //!
-//! The share of the processor that rejecting takes, and receive buffers that overflow. The cost of
-//! one rejection is measured as a whole. The occupied time outside service goes to reception,
-//! rejecting and sending. Rejections and their acknowledgements are charged with a part of this
-//! time, in proportion to their number. So their cost includes the kernel's work for their
-//! datagrams, which is most of it.
+//! There are two signals: the share of the processor that rejecting takes, and the overflow of
+//! receive buffers. The cost of a rejection is measured as a whole. The occupied time outside
+//! service goes to reception, rejecting and sending. Rejections and their acknowledgements are
+//! charged with a part of this time, in proportion to their number. So their cost includes the
+//! kernel's work for their datagrams, which is most of it.
 //!
 //! # Rungs
 //!
@@ -15,94 +15,99 @@
 //! 2. [`Pad`](Rung::Pad): all answers have one length, so that the kernel takes them in batches.
 //!    This costs a third less processor time, and some more bytes.
 //! 3. [`Thin`](Rung::Thin): a share `p` of the datagrams is dropped before they are read, and work
-//!    that is still read and not admitted is answered. When rejecting `λ` arrivals a second at `r`
-//!    seconds each takes more than the budget `B`, too little time is left to serve the others: the
-//!    bound `(1 − m·r/s) / (1 − r/s)` ([`bound`](crate::bound)) falls to nothing. So the ladder
-//!    lets pass as much as can be served, and in addition as much as can be rejected within `b`,
-//!    two fifths of the budget. `c` is the capacity: the work that could be served in a second
-//!    without rejections.
+//!    that is still read and not admitted is answered. Assume that `λ` pieces arrive a second, and
+//!    that a rejection takes `r` seconds. When rejecting takes more than the budget `B`, too little
+//!    time is left to serve the others: the bound `(1 − m·r/s) / (1 − r/s)`
+//!    ([`bound`](crate::bound)) falls to zero. So the ladder lets through as much work as can be
+//!    served, and in addition as much as can be rejected within `b`, which is two fifths of the
+//!    budget. `c` is the capacity: the work that could be served in a second without rejections.
 //!
 //! ```text
 //! p = 1 − ((1 − b)·c + b/r) / λ
 //! ```
 //!
-//! The budget is small because it is lost in every overload: rejecting one caller takes time from
-//! serving others. It is not smaller because a caller that is dropped hears nothing for up to 32 s,
-//! and cannot try another server.
+//! The budget is small because rejecting one caller takes time from serving others, in every
+//! overload. It is not smaller because a dropped caller gets no response for up to 32 s, and so
+//! cannot try another server.
 //!
 //! # Measurements
 //!
-//! `c` is the work taken in periods without idle time, divided by the time in them that was not
-//! spent on rejecting. While the processor has idle time it grows. Idle time itself is a poor
-//! measure: a process with a quota works fast and then stands still, so it has idle time also when
-//! its quota is used up.
+//! `c` is the work taken in periods without idle time, divided by the part of this time that was
+//! not spent on rejecting. While the processor has idle time, `c` grows. Idle time does not measure
+//! the capacity directly: a process with a quota works fast and then stands still. So it has idle
+//! time even when its quota is used up.
 //!
-//! `λ` is the rate of first packets, without retransmissions. Each packet has a mark, a hash of its
-//! bytes that is the same for all copies of a request, and the lowest marks are dropped. So packets
-//! with marks that have not been dropped for a while, the *fresh* ones, are first packets. Their
-//! number divided by their part of the marks is `λ`. Packets that waited in a buffer when their
-//! marks began to be dropped do not count. `λ` is never set above the rate of all arrivals, because
-//! many copies of one packet say nothing about other marks.
+//! `λ` is the rate of first packets, without retransmissions. Each packet has a mark: a hash of its
+//! bytes that is the same for all copies of a request. The packets with the lowest marks are
+//! dropped. A mark is *fresh* if its packets have not been dropped for a while. Packets with fresh
+//! marks are first packets. Their number divided by the part of the marks that is fresh is `λ`. A
+//! packet does not count if its mark began to be dropped while it waited in a buffer. `λ` is never
+//! set above the rate of all arrivals, because many copies of one packet say nothing about other
+//! marks.
 //!
-//! Messages to which the share does not apply come over streams, from spared networks, from another
-//! shard, or call an emergency service. They are counted separately. However many they are, a
-//! quarter of what can pass is kept for the others, and the time spent on rejecting them does not
-//! change `p`.
+//! The share does not apply to messages that come over streams, from spared networks or from
+//! another shard, or that call an emergency service. They are counted separately. A quarter of the
+//! work that can pass is always kept for the other messages, however many of these there are. The
+//! time spent on rejecting them does not change `p`.
 //!
 //! # When it trips
 //!
-//! The second rung is reached when rejecting took more than half of the budget. The third is
-//! reached when rejecting took 50 ms more than the budget, less what it has left unused since then,
-//! or when a hundredth of the arrivals found no room in the buffers. If buffers still overflow two
-//! periods after a change, the measured cost is too low, or the processor is busy with something
-//! else. Then at most nine tenths of the messages that were read may pass. This limit grows slowly
-//! at first, and twice as fast with each second without overflow. So a limit that was set while the
-//! process stood still is forgotten within some seconds.
+//! The ladder reaches the second rung when rejecting took more than half of the budget. It reaches
+//! the third rung in two cases: when rejecting has exceeded the budget by 50 ms in total, where
+//! later unused budget is subtracted; or when there was no room in the buffers for a hundredth of
+//! the arrivals. If buffers still overflow two periods after a change, the measured cost is too
+//! low, or the processor is busy with something else. Then at most nine tenths of the number of
+//! messages that were read may pass. This limit grows slowly at first, and twice as fast with each
+//! second without overflow. So a limit that was set while the process stood still has no effect
+//! after some seconds.
 //!
 //! # Callers that come late
 //!
-//! If `p` falls, the retransmissions of callers that were dropped before pass: those of up to half
-//! a minute, with up to seven times the packets of the new callers. They cannot be distinguished
-//! from new callers with such a mark. If they were admitted like others, they would take the places
-//! of callers that are in time, and the measured load would include their packets. So packets whose
-//! marks were dropped until recently are *late*: the [gate](crate::Gate) admits them only while few
-//! others wait, and rejects them otherwise. The rejection ends their retransmissions. A mark is
-//! late for as long as it was dropped, and T1, and at most for 16 s (RFC 3261 §17.1.1.2: the pause
-//! before each copy is at most T1 longer than the time since the first copy).
+//! If `p` falls, retransmissions of callers that were dropped before pass. These callers have
+//! called during the last half minute, and send up to seven times as many packets as the new
+//! callers. New callers with the same marks look the same. If the retransmissions were admitted
+//! like other packets, they would take the places of callers that are in time, and the measured
+//! load would include them. So packets whose marks were dropped until recently are *late*: the
+//! [gate](crate::Gate) admits them only while few others wait, and rejects them otherwise. The
+//! rejection ends their retransmissions. A mark that was dropped for a time is late for this time
+//! plus T1, and for at most 16 s (RFC 3261 §17.1.1.2: the pause before each copy is at most T1
+//! longer than the time since the first copy).
 //!
-//! `p` has 65 levels, and each passes a tenth less than the one before. It rises at once to the
-//! required level, if rejecting takes more than the budget and a seventh less should pass. It falls
-//! if a fifth more should pass, or everything. It falls by one level a period, because each fall
-//! lets late callers through, and only while rejecting takes at most the budget. It falls by four
-//! levels if rejecting takes less than a quarter of the budget.
+//! `p` has 65 levels. Each level passes a tenth less than the level before. `p` rises at once to
+//! the required level if rejecting takes more than the budget and a seventh less should pass. `p`
+//! falls if a fifth more should pass, or everything. It falls only while rejecting takes at most
+//! the budget, and by one level a period, because each fall lets late callers through. It falls by
+//! four levels if rejecting takes less than a quarter of the budget.
 //!
 //! # How it recovers
 //!
 //! `λ` shows the end of a flood within three periods, and `p` falls as fast as the late callers can
 //! be served or rejected. When nothing has been dropped for two seconds, the ladder steps down to
-//! its second rung. It steps down from the second after two seconds in which rejecting took less
-//! than a quarter of the budget. Without padding that would be less than a half.
+//! its second rung. It steps down from the second rung after two seconds in which rejecting took
+//! less than a quarter of the budget. Without padding, the same rejections would take less than
+//! half of it.
 //!
 //! # Cold start
 //!
-//! The ladder starts on its first rung. Before a rejection has been measured, only overflow leads
-//! to the third.
+//! The ladder starts on its first rung. Until a rejection has been measured, only overflow leads to
+//! the third rung.
 //!
 //! # Known bias
 //!
-//! Dropping is blind: it also hits in-dialog requests that begin like new work, and calls that
-//! would have been admitted. The cost of reception is attributed by number, as if all messages cost
-//! the same. After a long flood, new callers with late marks are rejected like the callers of the
-//! flood, for as long as those retransmit. If the copies of a request differ, so that each has
-//! another mark, `λ` includes retransmissions and is up to seven times as high.
+//! The kernel also drops in-dialog requests that begin like new work, and calls that would have
+//! been admitted. The cost of reception is divided by the number of messages, as if all messages
+//! cost the same. After a long flood, new callers with late marks are rejected like the callers of
+//! the flood, for as long as those callers retransmit. If the copies of a request differ, each has
+//! another mark. Then `λ` includes retransmissions and is up to seven times as high.
 //!
 //! # Source
 //!
 //! Paper 000 measures 9.68 to 26.69 µs to process a packet and 2.75 µs to drop it in the
-//! application, and estimates 1.1 µs to drop it in the kernel (§6.1, §6.10), which it leaves to
-//! future work (§2.4). With the rate of arrivals and these costs its model of the rate of service
-//! is `1 / (t_a·f + t_d·(1 − f))` (§5.1), which shows why the cheaper way matters the more the
-//! smaller `f` is. The rule for the share is ours.
+//! application. It estimates 1.1 µs to drop a packet in the kernel (§6.1, §6.10), and leaves this
+//! to future work (§2.4). Its model of the rate of service is `1 / (t_a·f + t_d·(1 − f))` (§5.1),
+//! where `t_a` and `t_d` are the costs of an admitted and a dropped packet and `f` is the admitted
+//! share. The smaller `f` is, the more the cost of dropping matters. The rule for the share is
+//! ours.
 
 mod arrivals;
 mod dropped;
@@ -117,63 +122,68 @@ use dropped::{Dropped, level_for};
 use period::Period;
 pub use period::Tally;
 
-/// The part of the budget to use while messages are dropped. The rest is a margin, so that a few
-/// rejections more or less do not change the share.
+/// The part of the budget to use while messages are dropped. The rest is a margin. Because of it,
+/// small changes in the number of rejections do not change the share.
 const AIM: f64 = 0.4;
 
-/// Time in seconds that rejecting may take beyond the budget before messages are dropped. A law
-/// that oscillates around its target rejects more than the average for some tenths of a second.
+/// Time in seconds by which rejecting may exceed the budget before messages are dropped. A law that
+/// oscillates around its target rejects more than the average for some tenths of a second.
 const EXCESS_MAX_S: f64 = 0.05;
 
-/// Answers are padded above the first of these parts of the budget, and no longer padded below the
-/// second.
+/// Padding begins when rejecting takes more than the first part of the budget. It ends when
+/// rejecting takes less than the second part.
 const PAD: [f64; 2] = [0.5, 0.25];
 
 /// Time for which a rung must be unnecessary before the ladder steps down from it.
 const HOLD: Duration = Duration::from_secs(2);
 
-/// The part of the arrivals that may overflow before the ladder reacts.
+/// The part of the arrivals that must overflow before the ladder reacts.
 const OVERFLOW: f64 = 0.01;
 
 /// After an overflow, this part of the messages that were read may pass.
 const BACK: f64 = 0.9;
 
-/// Initial growth of that limit in a second, as a part of itself.
+/// Initial growth of this limit in a second, as a part of the limit.
 const GROWTH: f64 = 0.1;
 
-/// More is dropped only if what should pass is below what passes times this factor.
+/// More is dropped only if the amount that should pass is less than this factor times the amount
+/// that passes.
 const RISE: f64 = 1.0 / 1.15;
 
-/// Less is dropped only if what should pass is above what passes times this factor.
+/// Less is dropped only if the amount that should pass is more than this factor times the amount
+/// that passes.
 const FALL: f64 = 1.2;
 
-/// Levels by which the share falls in a period if rejecting takes at most this part of the budget.
+/// Pairs of a part of the budget and a number of levels. If rejecting takes at most this part, the
+/// share falls by this number of levels in a period.
 const STEPS: [(f64, usize); 2] = [(0.25, 4), (1.0, 1)];
 
-/// The part of the passing packets that is kept for those to which the share applies, however many
-/// others come.
+/// The part of the passing packets that is kept for packets to which the share applies, however
+/// many exempt packets come.
 const LEFT: f64 = 0.25;
 
-/// Periods after a change in which messages that arrived before the change are still read.
+/// Number of periods after a change in which the server still reads messages that arrived before
+/// the change.
 const UNSETTLED: u32 = 2;
 
 /// Service time in seconds after which the weight of a capacity measurement has fallen to 1/e.
 const FORGET_S: f64 = 0.5;
 
-/// The longest time that a period counts in the capacity, in seconds. A longer period is a
-/// standstill, and measures nothing.
+/// Maximum length of a period that is used to measure the capacity, in seconds. In a longer period
+/// the process stood still.
 const STEP_MAX_S: f64 = 0.2;
 
-/// Growth of the capacity in a second that is half idle, as a part of itself.
+/// Growth of the capacity in a second in which the processor is idle for half of the time, as a
+/// part of the capacity.
 const DISCOVERY: f64 = 0.5;
 
-/// The largest part of a period that counts as idle for that growth.
+/// Maximum part of a period that counts as idle for this growth.
 const IDLE_MAX: f64 = 0.9;
 
-/// A period with more than this idle part shows that the server has room.
+/// If more than this part of a period is idle, the server has room for more work.
 const IDLE: f64 = 0.1;
 
-/// Weight of the newest period in the part of the processor that rejecting takes.
+/// Weight of the newest period in the average of the processor share that rejecting takes.
 const LOAD_WEIGHT: f64 = 0.3;
 
 /// Weight of the newest period in the cost of a rejection.
@@ -234,13 +244,13 @@ pub struct Ladder {
     exempt: Arrivals,
     /// Part of the messages that asked for work to which the share applies.
     subject: f64,
-    /// Seconds that a rejection takes; `None` before it was measured.
+    /// Seconds that a rejection takes; `None` until it is measured.
     cost: Option<f64>,
     /// Pieces of work that were served. Older ones count less.
     taken: f64,
-    /// Occupied seconds without the time for rejections, weighted in the same way.
+    /// Occupied seconds without the time for rejections. Older ones count less.
     serving_s: f64,
-    /// Limit on the messages a second that may pass after an overflow.
+    /// Limit on the messages a second that may pass. It is set after an overflow.
     ceiling: f64,
     /// Seconds since the last overflow.
     calm: f64,
@@ -252,8 +262,8 @@ pub struct Ladder {
     last: Option<(Timestamp, Tally)>,
     /// The part of the processor that rejecting takes; `None` before the first period.
     load: Option<f64>,
-    /// Time that rejecting has taken beyond the budget, less the time that it has left unused
-    /// since.
+    /// Time in seconds by which rejecting has exceeded the budget, less the budget that it has left
+    /// unused since.
     excess_s: f64,
 }
 
@@ -290,7 +300,8 @@ impl Ladder {
         *self = Self::new(self.settings);
     }
 
-    /// Takes a reading of the server. Decides again if a period has passed since the last decision.
+    /// Takes a reading of the server. If a period has passed since the last decision, decides
+    /// again.
     pub fn on_reading(&mut self, now: Timestamp, tally: Tally) {
         let Some((since, earlier)) = self.last else {
             self.last = Some((now, tally));
@@ -318,7 +329,7 @@ impl Ladder {
         1.0 - self.dropped.passing()
     }
 
-    /// Returns whether the mark of a packet matters now: some marks are dropped or late.
+    /// Returns whether the mark of a packet matters now, because some marks are dropped or late.
     pub fn tells_marks(&self) -> bool {
         self.dropped.fresh() < 1.0
     }
@@ -329,7 +340,7 @@ impl Ladder {
         self.dropped.is_fresh(mark)
     }
 
-    /// Returns the processor time of a rejection; `None` before it was measured.
+    /// Returns the processor time of a rejection; `None` until it is measured.
     pub fn refusal_cost(&self) -> Option<Duration> {
         self.cost.map(Duration::from_secs_f64)
     }
@@ -339,8 +350,8 @@ impl Ladder {
         self.load.unwrap_or_default()
     }
 
-    /// Returns the time of the next reading, which is taken even without arrivals: otherwise the
-    /// ladder would keep dropping long after a flood. `None` on the first rung.
+    /// Returns the time of the next reading; `None` on the first rung. The reading is taken even if
+    /// nothing arrives. Otherwise the ladder would continue to drop long after a flood.
     pub fn poll_timeout(&self) -> Option<Timestamp> {
         let (since, _) = self.last.filter(|_| self.rung != Rung::Reject)?;
         Some(since + self.settings.period)
@@ -429,8 +440,8 @@ impl Ladder {
         }
     }
 
-    /// Returns the part of the marks that should pass so that their callers can be served, or
-    /// rejected within this part of the processor time.
+    /// Returns the part of the marks that should pass: so many that their callers can be served, or
+    /// be rejected within this part of the processor time.
     fn passing_within(&self, budget: f64) -> f64 {
         let capacity = if self.serving_s > 0.0 { self.taken / self.serving_s } else { 0.0 };
         let refusable = self.cost.map_or(f64::INFINITY, |cost| budget / cost);
@@ -440,7 +451,7 @@ impl Ladder {
         left / self.arrivals.per_second()
     }
 
-    /// Changes the share if the benefit is worth the change.
+    /// Changes the share if the change is large enough.
     fn thin(&mut self, now: Timestamp, overflows: bool) {
         let budget = self.settings.budget;
         // Dropping more of the others does not make the exempt ones cheaper.

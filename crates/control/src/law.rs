@@ -59,8 +59,8 @@ pub type Values = tidegate_world::Values<Laws>;
 ///
 /// It may change the control in any of its methods, and reads only the signals.
 pub trait Law: Debug + Send {
-    /// Takes over a running server. Counts until `now` belong to an earlier law, and this one
-    /// starts as on a new server.
+    /// Takes over a running server. The law ignores all counts before `now`, and starts as on a new
+    /// server.
     fn on_begin(&mut self, _now: Timestamp, _signals: &Signals) {}
 
     /// Handles the arrival of a message. The signals include the message, but not yet the decision
@@ -74,7 +74,7 @@ pub trait Law: Debug + Send {
     fn on_completion(&mut self, _now: Timestamp, _signals: &Signals, _control: &mut Control) {}
 
     /// Handles a tick. While nothing arrives and the law [is at rest](Self::is_at_rest), ticks are
-    /// skipped, and the next one comes late.
+    /// skipped. So the next tick may come late.
     fn on_tick(&mut self, _now: Timestamp, _signals: &Signals, _control: &mut Control) {}
 
     /// Returns the time between two ticks; `None` if the law needs no ticks.

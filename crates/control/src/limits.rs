@@ -1,9 +1,9 @@
-//! Limits on the new work of some sources, whatever the load.
+//! Limits on the new work of some sources. They apply at any load.
 //!
-//! A limit is a [token bucket](crate::ThrottleKind::TokenBucket): a number of pieces a second, and
-//! a number at once. It applies to each source by itself, or to all its sources together. When the
-//! bucket of a source is full again, the source is forgotten, because a new bucket is full too.
-//! Sources without room in the table share one bucket for each limit.
+//! A limit is a [token bucket](crate::ThrottleKind::TokenBucket). It has a number of pieces a
+//! second, and a number of pieces at once. It applies to each source separately, or to all its
+//! sources together. When the bucket of a source is full again, the source is forgotten, because a
+//! new bucket is full too. Sources for which the table has no room share one bucket for each limit.
 
 use std::time::Duration;
 
@@ -15,26 +15,26 @@ use crate::throttle::TokenBucket;
 /// The interval at which the table is searched for sources that can be forgotten.
 const SWEEP: Duration = Duration::from_secs(1);
 
-/// The work that a limit counts together.
+/// The work that a limit counts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Per {
-    /// The work of each source by itself.
+    /// The work of each source is counted separately.
     Source,
-    /// The work of all sources under the limit.
+    /// The work of all sources under the limit is counted together.
     Limit,
 }
 
 /// A limit.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Limit {
-    /// Pieces a second, above 0.
+    /// Number of pieces a second, above 0.
     pub rate: f64,
-    /// Pieces at once, 1 at least.
+    /// Maximum number of pieces at once, at least 1.
     pub burst: u32,
-    /// The work that is counted together.
+    /// The work that is counted.
     pub per: Per,
     /// True if a repetition of a rejected piece is rejected as well. False if repetitions are
-    /// judged again, which needs no memory; this is for work that is dropped.
+    /// judged again, which needs no memory. False is meant for work that is dropped.
     pub sticky: bool,
 }
 
@@ -43,7 +43,7 @@ pub struct Limit {
 pub struct Limits {
     limits: Vec<Limit>,
     sources: SourceTable<Option<Account>>,
-    /// For each limit, the bucket of the sources that have no bucket of their own.
+    /// For each limit, the bucket that is shared by the sources without their own bucket.
     shared: Vec<TokenBucket>,
     swept: Timestamp,
 }
@@ -79,7 +79,7 @@ impl Limits {
         self.sources.len()
     }
 
-    /// Returns the number of pieces from sources for which there was no room.
+    /// Returns the number of pieces from sources for which the table had no room.
     pub fn overflowed(&self) -> u64 {
         self.sources.overflowed()
     }

@@ -1,15 +1,15 @@
 //! Max-min fair shares: the water level.
 //!
-//! When a total does not suffice for all demands, each demand gets its amount or the *level*,
-//! whichever is less. The level is chosen so that the whole total is given out. No demand can get
-//! more unless another that has the same or less gets less (Bertsekas and Gallager, Data Networks,
-//! §6.5.2). So a large demand gets only what the small ones leave. A demand with a weight counts as
-//! that many equal demands: it gets up to that many times the level.
+//! If a total is too small for all demands, each demand gets its amount or the *level*, whichever
+//! is less. The level is chosen so that the whole total is divided. To give more to one demand,
+//! another demand that gets the same or less would have to get less (Bertsekas and Gallager, Data
+//! Networks, §6.5.2). So large demands share what the small ones leave. A demand with a weight
+//! counts as that many equal demands: it gets up to that many times the level.
 
-/// A set of demands, prepared to compute the level at a given total.
+/// A set of demands, sorted so that the level for any total can be computed.
 #[derive(Clone, Debug, Default)]
 pub struct MaxMin {
-    /// Each demand divided by its weight, ascending, and the weight.
+    /// Each demand divided by its weight, and the weight, in ascending order.
     demands: Vec<(f64, f64)>,
     /// For each demand, the sum of the demands before it, and the sum of their weights.
     before: Vec<(f64, f64)>,
@@ -37,7 +37,7 @@ impl MaxMin {
         self.sum
     }
 
-    /// Returns the most that a demand of weight 1 gets from `total`; infinite if there is enough
+    /// Returns the maximum that a demand of weight 1 gets from `total`; infinite if there is enough
     /// for all.
     pub fn level(&self, total: f64) -> f64 {
         if total >= self.sum {

@@ -1,15 +1,15 @@
 //! A memory of recent decisions, so that a repetition gets the same decision.
 //!
 //! Over UDP a caller repeats its request up to six times. If each repetition were judged again, a
-//! rejected call might be admitted through its repetition after the caller has already been told
-//! that it failed. The offered load, the most important signal of a law, would also count it again.
+//! repetition of a rejected call might be admitted after the caller has been told that the call
+//! failed. It would also be counted again in the offered load, the most important signal of a law.
 
 use std::time::Duration;
 
 use tidegate_world::{Hashed, SlotTable, Timestamp};
 
-/// The length of a generation; a decision lives for one to two generations. It is 64·T1 of RFC 3261
-/// §17, after which no caller repeats a request.
+/// The length of a generation. A decision is remembered for one to two generations. The length is
+/// 64·T1 of RFC 3261 §17, after which no caller repeats a request.
 const GENERATION: Duration = Duration::from_secs(32);
 
 /// The decision on a piece of new work.
@@ -63,8 +63,8 @@ impl Memory {
         }
     }
 
-    /// Returns the decision on the work with this fingerprint, which must be the result of a keyed
-    /// hash, so that an attacker cannot choose it.
+    /// Returns the decision on the work with this fingerprint. The fingerprint must be the result
+    /// of a keyed hash, so that an attacker cannot choose it.
     pub fn recall(&mut self, now: Timestamp, fingerprint: u64) -> Option<Decision> {
         self.rotate(now);
         let known = |generation: &Generation| {
@@ -74,7 +74,7 @@ impl Memory {
         known(&self.newer).or_else(|| known(&self.older))
     }
 
-    /// Remembers a decision. If there is no room, the decision is only counted.
+    /// Remembers a decision. If there is no room, only counts the decision.
     pub fn remember(&mut self, now: Timestamp, fingerprint: u64, decision: Decision) {
         self.rotate(now);
         let known = self.newer.find(fingerprint, |_| true);
@@ -87,7 +87,7 @@ impl Memory {
         }
     }
 
-    /// Returns the number of decisions remembered.
+    /// Returns the number of remembered decisions.
     pub fn len(&self) -> usize {
         self.newer.len() + self.older.len()
     }

@@ -7,8 +7,8 @@ use tidegate_world::{Timestamp, Work};
 /// Length of a window.
 const WINDOW: Duration = Duration::from_secs(1);
 
-/// Arrivals by class in windows of a second. Shares are those of the last whole window; in the
-/// first window, those so far.
+/// Arrivals by class in windows of a second. Shares come from the last complete window. During the
+/// first window, they come from the arrivals so far.
 #[derive(Clone, Debug)]
 pub struct Mix {
     open: Counts,

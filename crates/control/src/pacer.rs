@@ -1,21 +1,22 @@
-//! The paced release of waiting work.
+//! Releases waiting work at a limited rate.
 
 use std::time::Duration;
 
 use crate::Release;
 
-/// One, with a tolerance: in floating point ten times a tenth is less than one.
+/// One, with a tolerance: in floating point, ten times a tenth is less than one.
 const ONE: f64 = 1.0 - 1e-9;
 
-/// Releases waiting work at a rate. Fractions carry over. Credit that a slow processor did not use
-/// is limited to the amount of waiting work.
+/// Releases waiting work at a rate. Fractions of a piece are carried over. If the processor is too
+/// slow to use its credit, the unused credit is limited to the amount of waiting work.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Pacer {
     credit: f64,
 }
 
 impl Pacer {
-    /// Advances by the time `passed` under `release`, with `waiting` pieces of work in the queue.
+    /// Adds the credit for the time `passed` at the rate of `release`. `waiting` pieces of work are
+    /// in the queue.
     pub fn advance(&mut self, release: Release, passed: Duration, waiting: usize) {
         if let Release::Rate(rate) = release {
             let earned = rate.max(0.0) * passed.as_secs_f64();

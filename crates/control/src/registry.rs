@@ -1,5 +1,5 @@
-//! Every law by name, with its parameters: configuration, documentation and the command
-//! line are made from this list.
+//! A list of all laws by name, with their parameters. Configuration, documentation and the command
+//! line are generated from it.
 
 use tidegate_world::Registry;
 pub use tidegate_world::{Param, Wrong};
@@ -11,7 +11,7 @@ use crate::law::{
     rate_abs, rate_occ, sired, tide, vegas, win_auto, win_cont, win_disc,
 };
 
-/// All laws: none, our own, those of the papers, then those of current practice.
+/// All laws: none, our own laws, the laws of the papers, and then the laws of current products.
 pub static LAWS: Registry<Laws> = Registry::new(&[
     &none::ENTRY,
     &tide::ENTRY,

@@ -12,29 +12,28 @@ use tidegate_world::Work;
 use crate::signals::BUCKETS;
 use crate::{Allowance, Bucket, Costs, Mix};
 
-/// The choice of the work to shed, if not all work can be served.
+/// The choice of the work to shed if not all work can be served.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Scheme {
     /// Sheds only new work, by [`Bucket`]. Admitted work can finish.
     Simplified {
-        /// True if the law's share applies to all messages together, as in 000 §6.8. Then new work
-        /// must shed as much as all messages would shed at that share: f' = max(0, 1 − (1−f)/p),
-        /// where p is the part of new work in the arrivals. False if the share applies to new work
-        /// only.
+        /// True if the law's share applies to all messages together, as in 000 §6.8. Then the whole
+        /// amount that the share sheds is taken from new work: f' = max(0, 1 − (1−f)/p), where p is
+        /// the part of new work in the arrivals. False if the share applies to new work only.
         scaled: bool,
     },
-    /// Sheds all messages alike, by one throttle. Admitted calls can break off. This is for
-    /// comparison.
+    /// Sheds messages of all classes by the same throttle. Calls that were admitted can fail. This
+    /// is meant for comparison.
     Single,
     /// Sheds some classes before others.
     Multi(ShedOrder),
 }
 
-/// The way in which load that a law does not admit is shed from classes.
+/// The rule by which load is shed from classes.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ShedOrder {
     /// The classes that are shed, in order. A class is shed only if all classes before it are shed
-    /// completely. All other classes are always admitted.
+    /// completely. Classes that are not in the list are always admitted.
     pub order: Vec<u8>,
     /// The weight of a message.
     pub weight: Weight,
@@ -43,10 +42,10 @@ pub struct ShedOrder {
 /// The weight of a message when the load of classes is compared.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Weight {
-    /// The measured service time of its class. A class that was never served has the mean weight of
-    /// the others.
+    /// The measured service time of its class. A class of which no message was served has the mean
+    /// weight of the others.
     Cost,
-    /// The same weight for every message.
+    /// The same weight for each message.
     Count,
 }
 
@@ -60,8 +59,8 @@ impl Scheme {
         }
     }
 
-    /// Returns the throttle for a message of `class`. `bucket` is set if the message is new work.
-    /// `None` for a message that is never shed.
+    /// Returns the throttle for a message of `class`, or `None` for a message that is never shed.
+    /// `bucket` is set if the message is new work.
     pub(crate) fn throttle_of(&self, bucket: Option<Bucket>, class: u8) -> Option<usize> {
         match self {
             Self::Simplified { .. } => bucket.map(|bucket| bucket as usize),
@@ -70,8 +69,8 @@ impl Scheme {
         }
     }
 
-    /// Converts the law's `allowance` into the allowance for new work. New work is the part
-    /// `of_all` of the arrivals.
+    /// Converts the law's `allowance` into the allowance for new work. `of_all` is the part of new
+    /// work in the arrivals.
     pub(crate) fn of_new_work(&self, allowance: Allowance, of_all: f64) -> Allowance {
         match (self, allowance) {
             (Self::Simplified { scaled: true }, Allowance::Fraction(fraction)) => {

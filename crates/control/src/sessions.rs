@@ -1,26 +1,26 @@
 //! Estimates of whole sessions from messages.
 //!
-//! Laws admit sessions, but a queue holds messages. Every T_m, three values are estimated:
+//! Laws admit sessions, but a queue contains messages. Every T_m, three values are estimated:
 //!
 //! - the rate at which sessions are served, μ = N_inv/T_m, where N_inv is the number of admitted
 //!   sessions whose service has begun;
-//! - the messages of a session, L = N_msg/N_inv, where N_msg is the number of all messages served
-//!   in that time;
-//! - the processor time of a whole session, s, by the same division.
+//! - the number of messages in a session, L = N_msg/N_inv, where N_msg is the number of all
+//!   messages served in that time;
+//! - the processor time of a whole session, s, which is also divided by N_inv.
 //!
 //! A queue of `sessions` messages that begin a session and `others` other messages then holds N =
 //! sessions + others/(L − 1) sessions.
 //!
-//! This is the *start session check*. The *full session check* counts sessions that end instead.
-//! Only then a session is known to be complete, but its messages may have been served long before,
-//! and its last message may take another path. The gate does not know the session of a message, so
-//! L is the same quotient here, not the mean length of single sessions. A message that ends a
-//! session counts only while a session is open.
+//! This is the *start session check*. The *full session check* counts sessions that end instead. A
+//! session that ends is complete, but its messages may have been served long before, and its last
+//! message may take another path. The gate does not know to which session a message belongs. So L
+//! is the same quotient here, not the mean length of single sessions. A message that ends a session
+//! counts only while a session is open.
 //!
 //! All values are smoothed. An interval without any session does not change them: its messages
 //! count for a later interval, up to ten intervals later. μ starts at a configured rate, and L at 7
-//! (INVITE, 100, 180, 200, ACK, BYE, 200). L is at least 2, and μ has a minimum, so that a window
-//! of no calls can open again.
+//! (INVITE, 100, 180, 200, ACK, BYE, 200). L is at least 2, and μ has a minimum. Otherwise a window
+//! of 0 calls could never grow again.
 //!
 //! Source: 002 §3.1, equation 1.
 
@@ -50,35 +50,35 @@ pub struct Estimation {
 /// The event that counts as a session.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum SessionCheck {
-    /// Its start.
+    /// The start of the session.
     Start,
-    /// Its end.
+    /// The end of the session.
     Full,
 }
 
-/// Messages of a session before anything is measured: 002 §3.1, a call.
+/// Number of messages in a session before anything is measured: a call in 002 §3.1.
 const LENGTH: f64 = 7.0;
 const LENGTH_MIN: f64 = 2.0;
-/// Maximum number of intervals for which messages wait for a session to count for.
+/// Maximum number of intervals that messages are kept until a session is counted.
 const CARRIED: u32 = 10;
 
-/// Waiting messages.
+/// The messages that wait.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Backlog {
     /// Messages that ask for new sessions.
     pub sessions: usize,
     /// All other messages.
     pub others: usize,
-    /// Unread messages, of unknown kind.
+    /// Messages of unknown kind that have not been read.
     pub unread: usize,
 }
 
-/// The estimates.
+/// Estimates of whole sessions.
 #[derive(Clone, Debug)]
 pub struct Sessions {
     estimation: Estimation,
     begun: Timestamp,
-    /// The first interval whose messages still wait for a session.
+    /// The first interval with messages that are not yet counted for a session.
     carried: Timestamp,
     count: Counts,
     /// Sessions that started and have not ended.
@@ -100,8 +100,8 @@ struct Counts {
 }
 
 impl Default for Estimation {
-    /// Returns an estimation that counts the starts of sessions in intervals of 100 ms. The newest
-    /// interval has the weight 0.1.
+    /// Creates an estimation that counts the starts of sessions. An interval is 100 ms, and the
+    /// newest interval has the weight 0.1.
     fn default() -> Self {
         Self {
             check: SessionCheck::Start,
@@ -132,25 +132,25 @@ impl Sessions {
         }
     }
 
-    /// Returns μ: the sessions served a second.
+    /// Returns μ, the rate at which sessions are served, a second.
     pub fn rate_cps(&self) -> f64 {
         self.rate_cps.value().max(self.estimation.rate_min_cps)
     }
 
-    /// Returns L: the number of messages of a session, at least 2.
+    /// Returns L, the number of messages in a session. It is at least 2.
     pub fn length(&self) -> f64 {
         let length = self.messages.value() / self.sessions.value();
         if length.is_finite() { length.max(LENGTH_MIN) } else { LENGTH }
     }
 
-    /// Returns s: the time to serve all messages of a session; `None` while that is not known. The
-    /// operating system's work for them is not included.
+    /// Returns s, the time to serve all messages of a session; `None` while it is not known. The
+    /// work of the operating system is not included.
     pub fn cost(&self) -> Option<Duration> {
         let cost_s = self.cost_s.value() / self.priced.value();
         (cost_s > 0.0 && cost_s.is_finite()).then(|| Duration::from_secs_f64(cost_s.min(3600.0)))
     }
 
-    /// Returns N: the number of sessions among the waiting messages. The part `new` of the unread
+    /// Returns N, the number of sessions among the waiting messages. The part `new` of the unread
     /// messages counts as requests for new sessions.
     pub fn waiting(&self, backlog: &Backlog, new: f64) -> f64 {
         let Backlog { sessions, others, unread } = *backlog;
@@ -159,8 +159,8 @@ impl Sessions {
         sessions as f64 + unread * new + others / (self.length() - 1.0)
     }
 
-    /// Records the start of a message's service. `cost` is its cost, if known; `begins` is true if
-    /// the message starts a session.
+    /// Records that the service of a message starts. `cost` is its cost, if known. `begins` is true
+    /// if the message starts a session.
     pub(crate) fn on_message(&mut self, now: Timestamp, begins: bool, cost: Option<Duration>) {
         self.advance(now);
         self.count.messages += 1;

@@ -14,9 +14,9 @@ pub enum Decide {
 /// The clock that measures how occupied the processor is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Occupancy {
-    /// Time not spent waiting. It includes processor time that other processes took.
+    /// Time not spent waiting. It includes the processor time of other processes.
     Busy,
-    /// CPU time, as in the papers. It reads low when the processor is shared.
+    /// CPU time, as in the papers. It is too low when other processes use the processor.
     Cpu,
 }
 
@@ -25,7 +25,7 @@ pub enum Occupancy {
 pub struct Settings {
     /// The law and its parameters.
     pub law: Values,
-    /// A second law, which is only computed for comparison and decides nothing.
+    /// A second law, which is computed only for comparison and decides nothing.
     pub shadow: Option<Values>,
     /// The moment at which new work is judged.
     pub decide: Decide,
@@ -35,22 +35,22 @@ pub struct Settings {
     pub throttle: ThrottleKind,
     /// Pieces that a throttle with a bucket lets pass at once.
     pub burst: u32,
-    /// The signal of the processor.
+    /// The clock that measures the occupancy of the processor.
     pub occupancy: Occupancy,
-    /// True if a repetition gets the decision of its original. The servers of the papers do not do
-    /// this.
+    /// True if a repetition gets the same decision as its original. The servers of the papers do
+    /// not do this.
     pub sticky: bool,
-    /// Decisions that can be remembered in each generation of 32 s.
+    /// Maximum number of decisions that are remembered in each generation of 32 s.
     pub memory_max: usize,
-    /// The estimation of whole sessions.
+    /// The parameters for estimating whole sessions.
     pub sessions: Estimation,
     /// The way in which sources of new work are distinguished.
     pub sources: SourceSettings,
 }
 
 impl Settings {
-    /// Creates settings with which `law` judges work at arrival with the deterministic throttle.
-    /// Decisions are remembered.
+    /// Creates settings: `law` judges work at arrival, with the deterministic throttle, and
+    /// decisions are remembered.
     pub fn new(law: Values) -> Self {
         Self {
             law,

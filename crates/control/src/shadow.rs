@@ -1,16 +1,16 @@
 //! A shadow law that decides nothing: it sees the signals of the law in force, and records its own
 //! decision on each piece of new work.
 //!
-//! Known bias: the signals are those of a server under the other law. Work that the shadow would
-//! have rejected is served and takes time. Work that it would have admitted may be rejected, and
-//! its callers try again. So a shadow is accurate while the two laws agree. Its first different
-//! decision is still accurate; later ones are decisions on a server that another law controls. If
-//! the shadow law controls the processor or the queue in a closed loop, its share is not the one at
-//! which it would settle.
+//! Known bias: the signals come from a server that the law in force controls. Work that the shadow
+//! would have rejected is served and takes time. Work that the shadow would have admitted may be
+//! rejected, and its callers try again. So the shadow is accurate while the two laws agree. Its
+//! first different decision is still accurate. All later decisions concern a server that the other
+//! law controls. If the shadow controls the processor or the queue in a closed loop, its share does
+//! not settle at the value that it would have in force.
 //!
-//! In particular, the shadow controls neither the release nor the order of the queue, the other law
-//! fills the window that the shadow counts, and for work decided at arrival it is unknown which
-//! work would have become stale.
+//! In particular, the shadow controls neither the release nor the order of the queue. The pieces in
+//! the shadow's window were admitted by the other law. For work that is decided at arrival, it is
+//! unknown which of it would have become stale.
 
 use std::fmt;
 
@@ -20,14 +20,15 @@ use crate::rank::rank;
 use crate::signals::BUCKETS;
 use crate::{Allowance, Bucket, Control, Law, Signals, Throttle, Values};
 
-/// Pieces of new work by the decision of the law in force and the decision of the shadow.
+/// Counts of pieces of new work, by the decision of the law in force and the decision of the
+/// shadow.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Compared {
     /// Both laws admit it.
     pub both: u64,
-    /// The work was admitted, and the shadow would have rejected it.
+    /// The law in force admitted the work, and the shadow would have rejected it.
     pub only_real: u64,
-    /// The work was rejected, and the shadow would have admitted it.
+    /// The law in force rejected the work, and the shadow would have admitted it.
     pub only_shadow: u64,
     /// Neither law admits it.
     pub neither: u64,
@@ -41,13 +42,13 @@ pub struct Shadow {
     throttles: Vec<Throttle>,
     /// Stream of ranks for work without a fingerprint.
     ranks: Stream,
-    /// The next tick; `NEVER` while the law rests.
+    /// The time of the next tick; `NEVER` while the law is at rest.
     due: Timestamp,
     compared: [Compared; BUCKETS],
 }
 
 impl Shadow {
-    /// Starts a law at `now`, with throttles of its own.
+    /// Starts a law at `now`, with its own throttles.
     pub(crate) fn start(
         now: Timestamp,
         values: Values,
@@ -100,7 +101,7 @@ impl Shadow {
         self.law.on_completion(now, signals, &mut self.control);
     }
 
-    /// Fires a tick that is due.
+    /// Performs a tick if one is due.
     pub(crate) fn handle_timeout(&mut self, now: Timestamp, signals: &Signals) {
         if now < self.due {
             return;
@@ -117,8 +118,8 @@ impl Shadow {
         self.due
     }
 
-    /// Returns whether the law would queue new work of this rank, with so many messages already
-    /// waiting.
+    /// Returns whether the law would queue new work of this rank, if `waiting` messages already
+    /// wait.
     pub(crate) fn has_place(
         &mut self,
         bucket: Bucket,
@@ -149,7 +150,7 @@ impl Shadow {
         self.throttles[throttle].passes(now, allowance, in_progress)
     }
 
-    /// Records the decisions of the law in force and of this one on a piece of work.
+    /// Records the decisions of both laws on a piece of work.
     pub(crate) fn compare(&mut self, bucket: Bucket, real: bool, shadow: bool) {
         let Compared { both, only_real, only_shadow, neither } =
             &mut self.compared[bucket as usize];

@@ -9,9 +9,9 @@ use crate::{Backlog, Costs, Mix, Sessions, Sojourn};
 /// Kinds of new work that are admitted separately. Each has its own throttle.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Bucket {
-    /// Work that begins a session, and brings more work after it.
+    /// Work that begins a session. More work of the session follows.
     Session,
-    /// A request that stands alone.
+    /// A single request.
     Single,
     /// Work that begins a session and is served before all other work, up to a rate limit.
     Priority,
@@ -33,11 +33,11 @@ impl Bucket {
     }
 }
 
-/// Counts of the new work of one bucket since the start. Always `offered = admitted + refused +
-/// (undecided, which wait for service)`.
+/// Counts of the new work of one bucket since the start. At all times, `offered = admitted +
+/// refused + undecided`, where undecided pieces wait for service.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Flow {
-    /// Messages that ask for new work, repetitions included.
+    /// Messages that ask for new work, including repetitions.
     pub arrived: u64,
     /// Pieces of work, each counted once.
     pub offered: u64,
@@ -49,10 +49,10 @@ pub struct Flow {
     pub admitted: u64,
     /// Pieces that were rejected.
     pub refused: u64,
-    /// Pieces that were admitted, but rejected when their turn came because they had waited too
-    /// long. Work that is judged only when its turn comes counts as rejected instead.
+    /// Pieces that were admitted, but were rejected when their turn came, because they had waited
+    /// too long. Work that is judged only when its turn comes counts as rejected instead.
     pub stale: u64,
-    /// Repetitions of work that is decided or waits.
+    /// Repetitions of work that waits or has been decided.
     pub repeated: u64,
     /// Rejected pieces that overload control rejected although the processor had been idle within
     /// the last 0.1 s.
@@ -62,18 +62,19 @@ pub struct Flow {
 /// The queue in which new sessions wait.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Queue {
-    /// Waiting sessions. If all messages share one queue, all waiting messages.
+    /// Number of waiting sessions. If all messages share one queue, number of all waiting messages.
     pub waiting: usize,
     /// The number of places.
     pub room: usize,
-    /// Sessions that may be released but were not, if the release has a rate. Above 1 the processor
-    /// is slower than the release.
+    /// Number of sessions that could have been released but were not, if the release has a rate. A
+    /// number above 1 means that the processor is slower than the release.
     pub credit: f64,
-    /// The longest wait in a receive buffer of a new session that arrived since the last tick.
+    /// The longest time that a new session waited in a receive buffer, among those that arrived
+    /// since the last tick.
     pub lag: Duration,
 }
 
-/// A message whose service has begun, or is complete.
+/// A message whose service has begun or is complete.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Service {
     /// True if the message asked for new work.
@@ -89,7 +90,7 @@ pub struct Service {
 pub struct Reading {
     /// When the processor was read.
     pub at: Timestamp,
-    /// Occupied time since the start.
+    /// Time since the start for which the processor was occupied.
     pub occupied: Duration,
 }
 
@@ -111,8 +112,8 @@ pub struct Signals {
     pub messages: u64,
     /// Messages of all kinds that were not admitted, including repetitions of rejected messages.
     pub messages_refused: u64,
-    /// The part of `messages_refused` for which no back end had room, including repetitions. The law
-    /// cannot change this number.
+    /// The messages in `messages_refused` that were not admitted because no back end had room,
+    /// including repetitions. The law cannot change this number.
     pub messages_full: u64,
     /// New work, by bucket.
     pub(crate) flows: [Flow; BUCKETS],
@@ -125,16 +126,16 @@ pub struct Signals {
     pub queue: Queue,
     /// Time from arrival to the start of service.
     pub sojourn: Sojourn,
-    /// The message whose service just began or completed. Not every completion is reported: the
-    /// cost of a message is known only if another is served right after it.
+    /// The message whose service just began or completed. Not every completion is reported, because
+    /// the cost of a message is known only if another message is served right after it.
     pub service: Service,
-    /// The cost of a message of each class.
+    /// The cost of serving a message, by class.
     pub costs: Costs,
     /// The arrivals, by class.
     pub mix: Mix,
     /// Estimates of whole sessions.
     pub sessions: Sessions,
-    /// Waiting messages, by their kind if it is known.
+    /// Waiting messages, by kind if the kind is known.
     pub backlog: Backlog,
 }
 

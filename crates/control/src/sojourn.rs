@@ -9,20 +9,20 @@ use tidegate_world::Timestamp;
 /// The length of a window.
 const WINDOW: Duration = Duration::from_secs(1);
 
-/// The longest sojourn that is measured, in µs; longer ones count as this. By then a caller has
-/// given up.
+/// Maximum sojourn that is measured, in µs. A longer one counts as this. By then a caller has given
+/// up.
 const LONGEST_US: u64 = 60_000_000;
 
-/// The sojourns of a finished window.
+/// The sojourns in a finished window.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct SojournWindow {
-    /// Messages.
+    /// Number of messages.
     pub count: u64,
     /// The minimum; zero without messages.
     pub min: Duration,
     /// The mean.
     pub mean: Duration,
-    /// The 99th percentile, exact to 1 %.
+    /// The 99th percentile, accurate to 1 %.
     pub p99: Duration,
 }
 
@@ -50,7 +50,7 @@ impl Sojourn {
         self.open[usize::from(!is_new)].record(us).expect("it grows up to the longest");
     }
 
-    /// Closes the window if its time is over. If that was long ago, an empty window follows.
+    /// Closes the window if it is over. If it has been over for long, an empty window follows.
     pub(crate) fn close_window(&mut self, now: Timestamp) {
         if now < self.until {
             return;

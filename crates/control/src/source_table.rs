@@ -1,8 +1,8 @@
 //! A bounded table with an entry for each source.
 //!
-//! Source addresses can be forged, so the table is bounded and its hash is keyed. Sources that
-//! arrive when the table is full share one entry. [`sweep`](SourceTable::sweep) makes room by
-//! removing entries whose state equals that of a new entry.
+//! Source addresses can be forged, so the table is bounded and its hash is keyed. Sources for which
+//! there is no room share one entry. [`sweep`](SourceTable::sweep) makes room by removing entries
+//! whose state equals that of a new entry.
 
 use std::hash::BuildHasher;
 
@@ -10,15 +10,15 @@ use hashbrown::HashMap;
 use siphasher::sip::SipHasher13;
 use tidegate_world::Stream;
 
-/// The index of a source's entry, until the entry is swept away.
+/// The index of a source's entry, until [`sweep`](SourceTable::sweep) removes the entry.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Slot(u32);
 
-/// A table with an entry for each source, and one shared by all sources without room.
+/// A table with an entry for each source, and one entry that all sources without room share.
 #[derive(Debug)]
 pub(crate) struct SourceTable<T> {
     slots: HashMap<u128, Slot, Keyed>,
-    /// The first entry is the shared one.
+    /// The entries. The first one is shared by all sources without room.
     entries: Vec<Entry<T>>,
     free: Vec<Slot>,
     count_max: usize,
@@ -27,7 +27,7 @@ pub(crate) struct SourceTable<T> {
 
 #[derive(Debug)]
 struct Entry<T> {
-    /// `None` for a free entry, and for the shared one.
+    /// The source; `None` for a free entry and for the shared entry.
     source: Option<u128>,
     value: T,
 }
@@ -44,15 +44,15 @@ impl<T: Default> SourceTable<T> {
         }
     }
 
-    /// The slot shared by all sources without room.
+    /// The slot that all sources without room share.
     pub(crate) const SHARED: Slot = Slot(0);
 
-    /// Returns the number of sources with an entry of their own.
+    /// Returns the number of sources with their own entry.
     pub(crate) fn len(&self) -> usize {
         self.slots.len()
     }
 
-    /// Returns how often a source found no room.
+    /// Returns how often there was no room for a source.
     pub(crate) fn overflowed(&self) -> u64 {
         self.overflowed
     }
@@ -62,7 +62,8 @@ impl<T: Default> SourceTable<T> {
         self.slots.get(&source).copied()
     }
 
-    /// Returns the slot of a source, adding it if there is room.
+    /// Returns the slot of a source. Adds the source if there is room; otherwise returns the shared
+    /// slot.
     pub(crate) fn slot(&mut self, source: u128) -> Slot {
         if let Some(&slot) = self.slots.get(&source) {
             return slot;
@@ -94,14 +95,14 @@ impl<T: Default> SourceTable<T> {
         &mut self.entries[slot.0 as usize].value
     }
 
-    /// Returns every entry, the shared one first, with its source.
+    /// Returns all entries with their sources. The shared entry comes first.
     pub(crate) fn iter(&self) -> impl Iterator<Item = (Option<u128>, &T)> {
         let shared = std::iter::once((None, &self.entries[0].value));
         let own = self.entries[1..].iter().filter(|entry| entry.source.is_some());
         shared.chain(own.map(|entry| (entry.source, &entry.value)))
     }
 
-    /// Visits every entry, the shared one too, and forgets the sources for which `keep` returns
+    /// Visits all entries, including the shared one. Removes the sources for which `keep` returns
     /// false.
     pub(crate) fn sweep(&mut self, mut keep: impl FnMut(&mut T) -> bool) {
         for (index, entry) in self.entries.iter_mut().enumerate() {

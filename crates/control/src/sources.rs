@@ -10,7 +10,7 @@ use crate::{Bucket, Fairness, Limit, Limits, Source};
 pub struct SourceSettings {
     /// True if the admitted work is shared fairly among sources.
     pub fair: bool,
-    /// The number of sources that are distinguished at the same time, for each kind of state.
+    /// Maximum number of sources that are distinguished at the same time, for each kind of state.
     pub sources_max: usize,
     /// Limits, each identified by its index.
     pub limits: Vec<Limit>,
@@ -19,7 +19,7 @@ pub struct SourceSettings {
 }
 
 impl Default for SourceSettings {
-    /// Does not distinguish sources.
+    /// Creates settings that do not distinguish sources.
     fn default() -> Self {
         Self { fair: false, sources_max: 4096, limits: Vec::new(), priority_cps: 0.0 }
     }
@@ -28,7 +28,7 @@ impl Default for SourceSettings {
 /// The sender of new work.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Sender {
-    /// The source, identified by any number; `None` if it is not distinguished from others.
+    /// The number of the source; `None` if the source is not distinguished from others.
     pub source: Option<u128>,
     /// The number of sources that this source counts as, for fair shares.
     pub weight: u32,
@@ -38,9 +38,8 @@ pub struct Sender {
     pub has_priority: bool,
     /// The kinds of work for which the back ends have room.
     pub headroom: Headroom,
-    /// True if the sender has already reduced its work, or the share that it was
-    /// [granted](crate::feedback::Arrival::Pass) has. Then the law's share is not applied once
-    /// more.
+    /// True if the work has already been reduced: by the sender, or to the share that the sender
+    /// was [granted](crate::feedback::Arrival::Pass). Then the law's share is not applied again.
     pub restricted: bool,
     /// True if earlier copies of the message were probably dropped, so that the caller may have
     /// given up.
@@ -48,7 +47,7 @@ pub struct Sender {
 }
 
 impl Default for Sender {
-    /// An unknown sender.
+    /// Creates an unknown sender.
     fn default() -> Self {
         let (source, limit, has_priority) = (None, None, false);
         let headroom = Headroom::Any;
@@ -62,7 +61,7 @@ pub enum Headroom {
     /// There is room for any work.
     #[default]
     Any,
-    /// There is room for priority work only: only the reserve for it is left.
+    /// There is room for priority work only, in the reserve for it.
     Priority,
     /// There is no room.
     None,
@@ -78,7 +77,7 @@ impl Headroom {
 /// Fair shares, limits, and the cap on priority work.
 #[derive(Debug)]
 pub(crate) struct Sources {
-    /// Fairness among sources of sessions, and of single requests.
+    /// Fairness among sources of sessions, and among sources of single requests.
     fair: Option<[Fairness; 2]>,
     limits: Limits,
     priority_cps: f64,
@@ -133,7 +132,7 @@ impl Sources {
         (!self.limits.passes(now, limit, source)).then(|| self.limits.get(limit))
     }
 
-    /// Returns whether priority work is admitted as such, because its rate is below the cap.
+    /// Returns whether priority work is admitted with priority, because its rate is below the cap.
     pub(crate) fn may_go_ahead(&mut self, now: Timestamp) -> bool {
         self.priority_cps > 0.0 && self.priority.passes(now, self.priority_cps)
     }

@@ -1,9 +1,9 @@
-//! Throttles: the selection of the new work that passes, if not all may pass.
+//! Throttles select the new work that passes, if not all may pass.
 //!
 //! Some throttles count pieces of work to enforce a share. Others measure time to enforce a rate.
-//! If a law sets a rate for a throttle of shares, the throttle divides it by the rate of arrivals.
-//! If a law sets a share for a throttle of rates, the throttle multiplies it by the rate of
-//! arrivals. A window limits the work in progress, and all throttles enforce it in the same way.
+//! If a law sets a rate, a throttle that enforces shares divides it by the rate of arrivals. If a
+//! law sets a share, a throttle that enforces rates multiplies it by the rate of arrivals. A window
+//! limits the work in progress, and all throttles enforce it in the same way.
 
 mod deterministic;
 mod gapping;

@@ -1,18 +1,18 @@
-//! The tiers of service: the part of the new calls that is served with state, when the processor
-//! cannot serve all of them with state.
+//! Divides the new calls among tiers of service when the processor cannot serve all of them with
+//! state.
 //!
 //! Service with state retransmits lost messages, absorbs retransmissions and fails over to another
-//! server; service without state only forwards messages, and takes less. So there are three tiers:
-//! with state, without, and rejected. A call is rejected only if serving all calls without state
-//! would be too much as well.
+//! server. Service without state only forwards messages, and takes less processor time. So there
+//! are three tiers: with state, without state, and rejected. A call is rejected only if the
+//! processor could not even serve all calls without state.
 //!
 //! # Signal
 //!
-//! The occupancy ρ of the processor, smoothed over 0.3 s; the rate of new calls λ; and the
-//! processor time of a call in either tier, `s₁` with state and `s₀` without, measured by number of
-//! messages ([`cost`]). Occupancy cannot exceed 1, so unserved work is added to it: the calls that
-//! were rejected because of the processor, and those that wait, as if they had to be served within
-//! a second.
+//! There are three signals: the occupancy ρ of the processor, smoothed over 0.3 s; the rate of new
+//! calls λ; and the processor time of a call, `s₁` with state and `s₀` without ([`cost`]).
+//! Occupancy cannot exceed 1, so work that is not served is added to it: the calls that were
+//! rejected because of the processor, and the calls that wait, as if they had to be served within a
+//! second.
 //!
 //! ```text
 //! ρ' = ρ + (rejected a second + waiting / 1 s) · (q·s₁ + (1 − q)·s₀)
@@ -20,9 +20,10 @@
 //!
 //! # When it trips
 //!
-//! As soon as ρ' exceeds the target τ. The share `q` costs `q·λ·(s₁ − s₀)` of the processor. So `q`
-//! falls by half of the missing amount, and by at most a quarter in one period, because the process
-//! may have stood still in that period:
+//! As soon as ρ' exceeds the target τ. `q` is the share of the calls that is served with state. It
+//! costs `q·λ·(s₁ − s₀)` of the processor. So `q` falls by half of the amount that would correct
+//! the excess. It falls by at most a quarter in one period, because the process may have stood
+//! still in that period:
 //!
 //! ```text
 //! q ← q − min(½·(ρ' − τ) / (λ·(s₁ − s₀)), ¼)
@@ -36,30 +37,31 @@
 //!
 //! # How it recovers
 //!
-//! `q` rises by the same rule when ρ' has been below `τ − 0.05`, `q` has not fallen for a second,
-//! and nothing is rejected. Otherwise `q` would take the capacity that the law is about to give
-//! back to callers. It rises by at most a fifth in a second, which is slower than it falls: the
-//! last messages of a call come long after the first, so the effect of a change of `q` is seen
-//! late. Between `τ − 0.05` and τ, `q` does not change.
+//! `q` rises by the same rule under three conditions: ρ' is below `τ − 0.05`, `q` has not fallen
+//! for a second, and nothing is rejected. Without these conditions, `q` would take capacity that
+//! the law needs in order to admit more callers. `q` rises by at most a fifth in a second, which is
+//! slower than it falls. The reason is that the last messages of a call come long after the first,
+//! so the full effect of a change of `q` is delayed. Between `τ − 0.05` and τ, `q` does not change.
 //!
 //! # Cold start
 //!
-//! All calls are served with state. Before any call was served without state, `s₀` is taken as two
-//! thirds of `s₁`. Before anything was measured, `q` falls by a quarter in each period of excess.
+//! All calls are served with state. Until a call was served without state, `s₀` is assumed to be
+//! two thirds of `s₁`. Until anything was measured, `q` falls by a quarter in each period of
+//! excess.
 //!
 //! # Which calls
 //!
-//! The [deterministic throttle](crate::ThrottleKind::Deterministic) selects them, so that of any n
-//! consecutive calls `n·q` are served with state, plus or minus one.
+//! The [deterministic throttle](crate::ThrottleKind::Deterministic) selects the calls. Of any n
+//! consecutive calls, `n·q` are served with state, plus or minus one.
 //!
 //! # Known bias
 //!
-//! Work outside service (reception, sending) is not in `s₁` and `s₀`. Service with state sends
-//! more, so the difference is too small and the steps are too large, in practice at most twice;
-//! hence the half. If state turns out to cost nothing, `q` rises to 1 and stays there. Messages of
-//! pools that are always in one tier count like those of the calls that are divided here. A law
-//! that acts on the occupancy of a tenth of a second may reject one call in a thousand at τ, when
-//! for a moment that many more come.
+//! `s₁` and `s₀` do not include work outside service (reception, sending). Service with state sends
+//! more. So the measured difference is too small, and the steps would be too large, in practice by
+//! a factor of at most two. Therefore a step is halved. If measurements show that state costs
+//! nothing, `q` rises to 1 and stays there. Messages of pools that are always in one tier count
+//! like the messages of the calls that are divided here. At τ, a law that acts on the occupancy of
+//! a tenth of a second may reject one call in a thousand, during a short burst.
 //!
 //! # Source
 //!
@@ -79,13 +81,13 @@ use crate::throttle::Deterministic;
 
 use cost::CallCosts;
 
-/// τ as a part of a law's target.
+/// τ as a fraction of a law's target.
 const LEAD: f64 = 0.9;
 
 /// Distance below τ at which the share may rise.
 const BAND: f64 = 0.05;
 
-/// The part of the missing amount that one step corrects.
+/// The part of the amount that would correct the excess by which one step changes the share.
 const GAIN: f64 = 0.5;
 
 /// The largest amount by which the share falls in one period.
@@ -103,7 +105,7 @@ const BACKLOG_TIME_S: f64 = 1.0;
 /// Time constant of the filters, s.
 const FILTER_S: f64 = 0.3;
 
-/// `s₀` as a part of `s₁` before it was measured.
+/// `s₀` as a fraction of `s₁` until it is measured.
 const STATELESS: f64 = 2.0 / 3.0;
 
 /// Minimum number of new calls between two adjustments of the share, unless [`PERIOD_MAX`] has
@@ -116,10 +118,11 @@ const PERIOD_MAX: Duration = Duration::from_secs(1);
 /// The kind of service that a call gets.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Tier {
-    /// The call has state, so that messages are retransmitted, absorbed and sent elsewhere.
+    /// Tidegate keeps state for the call, so it can retransmit messages, absorb retransmissions and
+    /// fail over.
     #[default]
     Stateful,
-    /// Each message is forwarded by itself, without state.
+    /// Each message is forwarded separately, without state.
     Stateless,
 }
 
@@ -139,8 +142,8 @@ impl Tier {
 /// The parameters of the division of calls among the tiers.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct TierSettings {
-    /// Occupancy of the processor up to which all calls are served with state, above 0 and up to 1;
-    /// default 0.85.
+    /// Occupancy of the processor up to which all calls are served with state. It is above 0 and at
+    /// most 1; default 0.85.
     pub occupancy_max: f64,
     /// The shortest time between changes of the share; default 100 ms.
     pub period: Duration,
@@ -168,9 +171,9 @@ pub struct Tiers {
     rate: LowPass,
     /// Time of the last fall of the share.
     fell: Timestamp,
-    /// The reading at the start of the open period; `None` before the first.
+    /// The reading at the start of the current period; `None` before the first.
     since: Option<Reading>,
-    /// New calls of the open period.
+    /// New calls in the current period.
     begun: u64,
     refused: u64,
 }
@@ -179,7 +182,7 @@ impl Tiers {
     /// Creates a division in which all calls are served with state.
     ///
     /// # Panics
-    /// If the occupancy is not above 0 and up to 1, or the period is 0.
+    /// If the occupancy is not above 0 and at most 1, or the period is 0.
     pub fn new(settings: TierSettings) -> Self {
         let TierSettings { occupancy_max, period } = settings;
         let is_right = occupancy_max > 0.0 && occupancy_max <= 1.0 && !period.is_zero();
@@ -201,7 +204,8 @@ impl Tiers {
         }
     }
 
-    /// Returns the tier of the next new call; the stateless tier if there is no room for state.
+    /// Returns the tier of the next new call. It is the stateless tier if there is no room for
+    /// state.
     pub fn choose(&mut self, has_room: bool) -> Tier {
         self.begun += 1;
         self.costs.on_begun();
@@ -226,8 +230,8 @@ impl Tiers {
         self.refused += 1;
     }
 
-    /// Takes a reading of the processor. `waiting` new calls are in the queue. `aimed_at` is the
-    /// occupancy that the law in force aims at, if any. Sets the share when a period is over.
+    /// Takes a reading of the processor, and sets the share when a period is over. `waiting` new
+    /// calls are in the queue. `aimed_at` is the occupancy that the law in force aims at, if any.
     pub fn on_reading(&mut self, processor: Reading, waiting: usize, aimed_at: Option<f64>) {
         let Some(since) = self.since else {
             self.since = Some(processor);
@@ -262,13 +266,13 @@ impl Tiers {
         self.target
     }
 
-    /// Returns the time to serve all messages of a call in a tier; `None` before it was measured.
+    /// Returns the time to serve all messages of a call in a tier; `None` until it is measured.
     pub fn call_cost(&self, tier: Tier) -> Option<Duration> {
         self.costs.of(tier).map(Duration::from_secs_f64)
     }
 
-    /// Returns the change of the share after a period of `passed`. `unserved` is the calls a second
-    /// that would have to be served in addition.
+    /// Returns the change of the share after a period of `passed`. `unserved` is the number of
+    /// additional calls a second that would have to be served.
     fn step(&self, now: Timestamp, passed: Duration, unserved: f64) -> f64 {
         let rise_max = RISE * passed.as_secs_f64();
         if self.costs.is_state_free() {

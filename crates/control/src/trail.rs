@@ -6,7 +6,7 @@ use std::collections::VecDeque;
 #[derive(Clone, Debug)]
 pub(crate) struct Trail<T> {
     k: usize,
-    /// The measurements, oldest first, fewer than k.
+    /// The measurements, oldest first: at most k − 1 of them.
     taken: VecDeque<T>,
 }
 
@@ -21,7 +21,7 @@ impl<T: Copy> Trail<T> {
         self.taken.back().copied()
     }
 
-    /// Adds a measurement. Returns the oldest of the last k; `None` until there are k.
+    /// Adds a measurement. Returns the oldest of the last k measurements; `None` until there are k.
     pub(crate) fn push(&mut self, newest: T) -> Option<T> {
         self.taken.push_back(newest);
         if self.taken.len() < self.k { None } else { self.taken.pop_front() }

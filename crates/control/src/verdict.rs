@@ -5,7 +5,8 @@ use crate::{Bucket, Source};
 /// The verdict on a message that asks for new work.
 #[derive(Debug, PartialEq, Eq)]
 pub enum Verdict {
-    /// The work may be queued, with this ticket, to be [taken](crate::Gate::on_taken) from there.
+    /// The work may be queued with this ticket, and [taken](crate::Gate::on_taken) from the queue
+    /// later.
     Admit(Ticket),
     /// The work is rejected.
     Refuse(Reason),
@@ -13,23 +14,23 @@ pub enum Verdict {
     Absorb,
 }
 
-/// The gate's ticket, which the queue keeps with a piece of work. Each piece has one ticket, so
-/// that each is counted once, even if its decision has been forgotten.
+/// A ticket of the gate, which the queue keeps with a piece of work. Each piece has one ticket. So
+/// each piece is counted once, even if the decision on it has been forgotten.
 #[derive(Debug, PartialEq, Eq)]
 pub struct Ticket {
     pub(crate) bucket: Bucket,
     pub(crate) class: u8,
     pub(crate) fingerprint: Option<u64>,
-    /// Whether the work is a retransmission of served work, which is not decided again.
+    /// Whether the work is a retransmission of served work. The gate does not decide on it again.
     pub(crate) again: bool,
-    /// Whether the work passes its throttle in any case.
+    /// Whether the work passes its throttle, whatever the allowance is.
     pub(crate) exempt: bool,
     /// The source for fair shares.
     pub(crate) source: Option<Source>,
 }
 
 impl Ticket {
-    /// Returns the fingerprint that retransmissions share with the work, if it is known.
+    /// Returns the fingerprint of the work, which its retransmissions share, if it is known.
     pub fn fingerprint(&self) -> Option<u64> {
         self.fingerprint
     }
@@ -41,7 +42,7 @@ impl Ticket {
     }
 
     /// Returns the bucket in which the work is counted and waits. Work that claims priority may
-    /// have been admitted without it.
+    /// have been admitted without priority.
     pub fn bucket(&self) -> Bucket {
         self.bucket
     }
@@ -52,7 +53,7 @@ impl Ticket {
 pub enum Reason {
     /// The law does not admit it.
     Law,
-    /// The original was rejected, and this is a repetition.
+    /// The work repeats work that was rejected.
     Again,
     /// The rank of the work is below the law's floor.
     Rank,
@@ -74,7 +75,8 @@ pub enum Reason {
     SourceLimit,
     /// All possible back ends have asked for fewer requests.
     Feedback,
-    /// The peer that sent it takes no part in feedback, or does not obey it, and has used its share.
+    /// The peer that sent the work takes no part in feedback, or does not obey it, and has used up
+    /// its share.
     PeerShare,
 }
 

@@ -1,10 +1,11 @@
 //! Detection of sources that send more than allowed.
 //!
-//! A source is detected as soon as it has sent more than the allowed rate in each of a number of
-//! consecutive seconds. The last of these seconds need not be over: if `seconds` is 1, a flood is
-//! detected in a fraction of a second. All messages of a source count on arrival, including
-//! retransmissions, because repeating one message is a flood as well. Sources without room in the
-//! table are not detected. A source with a weight may send that many times as much.
+//! A source is detected when it has sent more than the allowed number of messages in each of
+//! several consecutive seconds. The last of these seconds need not be over. So if `seconds` is 1, a
+//! flood is detected in a fraction of a second. All messages of a source count on arrival,
+//! including retransmissions, because repetitions of one message are a flood as well. Sources for
+//! which the table has no room are not detected. A source with a weight may send that many times as
+//! much.
 
 use tidegate_world::{Stream, Timestamp};
 
@@ -38,21 +39,21 @@ struct Watched {
 
 impl Watch {
     /// Creates a detector of sources that send more than `above` messages in each of `seconds`
-    /// consecutive seconds (at least 1). It distinguishes up to `sources_max` sources; the key of
+    /// consecutive seconds (at least 1). It distinguishes up to `sources_max` sources. The key of
     /// its table is drawn from `stream`.
     pub fn new(above: u32, seconds: u32, sources_max: usize, stream: &mut Stream) -> Self {
         let sources = SourceTable::new(sources_max, stream);
         Self { above, seconds: seconds.max(1), sources, swept: 0 }
     }
 
-    /// Returns the messages from sources without room.
+    /// Returns the number of messages from sources for which the table had no room.
     pub fn overflowed(&self) -> u64 {
         self.sources.overflowed()
     }
 
-    /// Records a message of a source that may send `weight` times as much as another, at least 1.
-    /// If this message shows that the source sends too much, returns its number of messages in this
-    /// second.
+    /// Records a message of a source that may send `weight` (at least 1) times as much as another
+    /// source. If this message shows that the source sends too much, returns the number of its
+    /// messages in this second.
     pub fn on_message(&mut self, now: Timestamp, source: u128, weight: u32) -> Option<u32> {
         let (second, within) = (now.as_nanos() / SECOND, now.as_nanos() % SECOND);
         let above = self.above.saturating_mul(weight.max(1));

@@ -1,4 +1,4 @@
-//! The decision on a message that asks for new work or belongs to existing work. It is made at
+//! Decides on messages that ask for new work or belong to existing work. The decision is made at
 //! arrival, or when the turn of the message has come.
 
 use tidegate_world::Timestamp;
@@ -10,11 +10,11 @@ use crate::{
     Verdict,
 };
 
-/// The part of the places that calls that probably come too late may use.
+/// The part of the places in the queue that calls may use if they probably come too late.
 const SPARE: f64 = 0.25;
 
 impl Gate {
-    /// Judges new work with [`on_new_from`](Self::on_new_from), from an unknown sender.
+    /// Judges new work from an unknown sender, with [`on_new_from`](Self::on_new_from).
     pub fn on_new(
         &mut self,
         now: Timestamp,
@@ -26,13 +26,13 @@ impl Gate {
         self.on_new_from(now, &Sender::default(), bucket, class, fingerprint, has_room)
     }
 
-    /// Judges the message that has just arrived from `sender` and asks for new work, unless that
-    /// happens [at its service](Decide::Service). `has_room` says whether there is room to queue
-    /// it.
+    /// Judges a message that has just arrived from `sender` and asks for new work, unless such
+    /// messages are judged [at their service](Decide::Service). `has_room` is true if there is room
+    /// in the queue.
     ///
-    /// `class` is its number, below [`CLASSES_MAX`](tidegate_world::Work::CLASSES_MAX).
-    /// `fingerprint` is a keyed hash that a repetition shares with the original; a message without
-    /// one counts as new.
+    /// `class` is the number of its class, below
+    /// [`CLASSES_MAX`](tidegate_world::Work::CLASSES_MAX). `fingerprint` is a keyed hash that is
+    /// the same for a repetition and its original. A message without a fingerprint counts as new.
     pub fn on_new_from(
         &mut self,
         now: Timestamp,
@@ -83,13 +83,14 @@ impl Gate {
         }
     }
 
-    /// Returns whether a message with this fingerprint repeats one that was decided on.
+    /// Returns whether a decision on a message with this fingerprint is remembered.
     pub fn is_repetition(&mut self, now: Timestamp, fingerprint: u64) -> bool {
         self.recall(now, Some(fingerprint)).is_some()
     }
 
-    /// Judges a message of `class` that is not new work, at its arrival or when its service begins,
-    /// as [`decide`](Self::decide) says. Returns whether the message is admitted.
+    /// Judges a message of `class` that is not new work. The call comes at its arrival or when its
+    /// service begins, depending on [`decide`](Self::decide). Returns whether the message is
+    /// admitted.
     pub fn on_ongoing(&mut self, now: Timestamp, class: u8) -> bool {
         self.signals.mix.record(now, class, false);
         let exempt = std::mem::take(&mut self.control.admit_next);
@@ -103,8 +104,8 @@ impl Gate {
     }
 
     /// Records that new work is taken from the queue. It is called after [its service
-    /// begins](Self::on_service). Judges the work, unless that was done [at its
-    /// arrival](Decide::Arrival). `Some` is the reason why the work must be rejected now.
+    /// begins](Self::on_service). Judges the work, unless it was judged [at its
+    /// arrival](Decide::Arrival). Returns the reason if the work must be rejected now.
     pub fn on_taken(&mut self, now: Timestamp, ticket: Ticket) -> Option<Reason> {
         let Ticket { bucket, class, fingerprint, again, .. } = ticket;
         if bucket == Bucket::Session {
@@ -150,13 +151,13 @@ impl Gate {
         None
     }
 
-    /// Records that admitted work was rejected later by the code that should have served it,
-    /// because there was no room or no back end for it. Its repetitions are rejected as well.
+    /// Records that admitted work was rejected later, because there was no room or no back end for
+    /// it. Its repetitions will be rejected as well.
     pub fn on_refused(&mut self, now: Timestamp, fingerprint: u64) {
         self.remember(now, Some(fingerprint), Decision::Refused);
     }
 
-    /// Records a rejection like [`on_refused`](Self::on_refused). The reason is that no pool has
+    /// Like [`on_refused`](Self::on_refused), for work that was rejected because no pool has
     /// [headroom](Sender::headroom).
     pub fn on_full(&mut self, now: Timestamp, fingerprint: u64) {
         self.remember(now, Some(fingerprint), Decision::Full);
@@ -210,13 +211,13 @@ impl Gate {
         Verdict::Admit(ticket)
     }
 
-    /// Returns whether work has waited too long when it is taken from the queue.
+    /// Returns whether the work that is now taken from the queue has waited too long.
     fn is_stale(&self, bucket: Bucket) -> bool {
         !self.stopping && self.control.makes_stale(bucket, self.signals.service.sojourn)
     }
 
-    /// Returns whether most places are free, so that a call that probably comes too late does not
-    /// take the place of another.
+    /// Returns whether most places are free. Then a call that probably comes too late does not take
+    /// the place of another call.
     fn has_spare_places(&self, bucket: Bucket, class: u8, waiting_max: usize) -> bool {
         let in_progress = self.in_progress(bucket);
         // A scheme may turn a window into a share. It is still a window here.
@@ -235,7 +236,7 @@ impl Gate {
         passes && (self.signals.queue.waiting as f64) < waiting_max as f64 * SPARE
     }
 
-    /// Returns whether the source of a new session may have one more waiting in the queue.
+    /// Returns whether the source of a new session may have one more session in the queue.
     fn may_queue(&self, ticket: &Ticket, waiting_max: usize) -> bool {
         let Some((fair, source)) = self.sources.fair(ticket.bucket).zip(ticket.source) else {
             return true;
@@ -267,9 +268,9 @@ impl Gate {
         }
     }
 
-    /// Applies fairness to a piece of new work of `source`. The law gave `reason` against the
-    /// piece, or none to admit it. Fairness decides whose piece passes. Returns the reason why this
-    /// piece is not admitted.
+    /// Applies fairness to a piece of new work of `source`. `reason` is the law's reason to reject
+    /// the piece, or `None` if the law admits it. Fairness decides which sources get the admitted
+    /// work. Returns the reason why this piece is not admitted.
     fn decide_fairly(
         &mut self,
         now: Timestamp,
@@ -298,8 +299,9 @@ impl Gate {
         }
     }
 
-    /// Lets the shadow law judge a piece of work that the law in force has `admitted` or not. Work
-    /// without room is skipped: it would find no room under the other law either.
+    /// Lets the shadow law judge a piece of work. `admitted` is the decision of the law in force.
+    /// Work for which there is no room is skipped, because there would be no room under the shadow
+    /// law either.
     fn compare(&mut self, now: Timestamp, ticket: &Ticket, has_room: bool, admitted: bool) {
         let Ticket { bucket, class, fingerprint, .. } = *ticket;
         let Some(mut shadow) = self.shadow.take() else { return };
@@ -321,7 +323,7 @@ impl Gate {
         self.shadow = Some(shadow);
     }
 
-    /// Returns whether new work is admitted by a share, not by a rate or a window.
+    /// Returns whether the allowance for new work is a share. Otherwise it is a rate or a window.
     fn applies_share(&self, bucket: Bucket, class: u8) -> bool {
         let allowance = self.allowance_of(&self.control, Some(bucket), class);
         matches!(allowance, Allowance::Open | Allowance::Fraction(_))
@@ -334,8 +336,8 @@ impl Gate {
         self.throttles[throttle].passes(now, allowance, in_progress)
     }
 
-    /// Records that a message of a session is to be served. `begins` is true if the message begins
-    /// the session.
+    /// Records that the service of a message of a session begins. `begins` is true if the message
+    /// begins the session.
     fn on_session_message(&mut self, now: Timestamp, class: u8, begins: bool) {
         let cost = self.signals.costs.of(class);
         self.signals.sessions.on_message(now, begins, cost);

@@ -1,4 +1,4 @@
-//! The effects of the law's decision: shares, costs, and the maximum possible goodput.
+//! Computes figures about the law's decision: shares, costs, and the maximum possible goodput.
 
 use std::time::Duration;
 
@@ -11,8 +11,8 @@ impl Gate {
         Some(self.share_under(self.shadow()?.control(), bucket))
     }
 
-    /// Returns the share of new work in a bucket that the law admits, 0 to 1, at its current rate
-    /// of arrival and with the work in progress.
+    /// Returns the share of new work in a bucket that the law admits, 0 to 1. It depends on the
+    /// current rate of arrivals and on the work in progress.
     pub fn share(&self, bucket: Bucket) -> f64 {
         self.share_under(&self.control, bucket)
     }
@@ -26,7 +26,7 @@ impl Gate {
         }
     }
 
-    /// Returns r: the cost of shedding one session. It includes the repetitions of the session and
+    /// Returns r, the cost of shedding one session. It includes the repetitions of the session and
     /// the acknowledgements of its rejection, but not the work of the operating system. `None`
     /// before the first rejection.
     pub fn refusal_cost(&self) -> Option<Duration> {
@@ -37,8 +37,8 @@ impl Gate {
         Some(once.mul_f64((*messages_refused as f64 / pieces.max(1) as f64).max(1.0)))
     }
 
-    /// Returns the maximum goodput of any law at the current offered load, in multiples of the
-    /// capacity ([`bound`]); `None` while the costs are not known.
+    /// Returns the maximum goodput that any law can reach at the current offered load, as a
+    /// multiple of the capacity ([`bound`]). `None` while the costs are not known.
     pub fn bound(&self) -> Option<f64> {
         let session_s = self.signals.sessions.cost()?.as_secs_f64();
         let refusal_s = self.refusal_cost()?.as_secs_f64();
@@ -55,7 +55,8 @@ impl Gate {
         }
     }
 
-    /// Applies the scheme to the law's allowance for the messages of a class.
+    /// Returns the allowance for the messages of a class: the law's allowance, converted by the
+    /// scheme.
     pub(super) fn allowance_of(
         &self,
         control: &Control,
@@ -78,7 +79,7 @@ impl Gate {
         }
     }
 
-    /// Returns the law's allowance as a share of the new work that is judged.
+    /// Returns the law's allowance as a share of the judged new work.
     pub(super) fn allowed(&self, control: &Control, bucket: Bucket) -> f64 {
         let left = match control.admit(bucket) {
             Allowance::Window(window) => {
@@ -89,13 +90,13 @@ impl Gate {
         left.fraction(self.decided[bucket as usize].rate()).clamp(0.0, 1.0)
     }
 
-    /// Returns the sessions that count for a window.
+    /// Returns the number of sessions that a window counts.
     pub(crate) fn waiting_sessions(&self) -> f64 {
         self.in_progress(Bucket::Session) as f64
     }
 
-    /// Returns the number of pieces in progress for a window. It includes unread messages if pieces
-    /// are judged at service.
+    /// Returns the number of pieces in progress that a window counts. It includes unread messages
+    /// if pieces are judged at service.
     pub(super) fn in_progress(&self, bucket: Bucket) -> u64 {
         let known = self.signals.in_progress(bucket);
         match (bucket, self.settings.decide) {

@@ -1,34 +1,35 @@
-//! The rate at which callers send first packets, that is, without retransmissions.
+//! The rate at which callers send first packets. Retransmissions do not count.
 
 /// Time in seconds after which the weight of a measurement has fallen to 1/e.
 const FORGET_S: f64 = 0.5;
 
-/// Deviation from the expected number that indicates a new load, in standard deviations of a
-/// Poisson process.
+/// Deviation from the expected number that suggests a new load, in standard deviations of a Poisson
+/// process.
 const DEVIATION: f64 = 4.0;
 
-/// Consecutive deviations to the same side that prove a new load. A single deviation may be a
-/// stall.
+/// Number of consecutive deviations in the same direction that prove a new load. A single deviation
+/// may be caused by a stall.
 const DEVIATIONS: u32 = 2;
 
 /// The factor for the weight of earlier measurements after a change of load.
 const KEPT: f64 = 0.25;
 
-/// The rate of first packets. It is a quotient of two sums, so that periods in which few packets
-/// pass have little weight.
+/// The rate of first packets. It is a quotient of two sums. So periods in which few packets pass
+/// have little weight.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Arrivals {
     /// Weighted number of packets.
     counted: f64,
-    /// Weighted seconds. A second counts by the part of the marks that was counted in it.
+    /// Weighted seconds. A second counts by the part of the marks whose packets were counted in it.
     seconds: f64,
-    /// Number of consecutive deviations to the same side, and whether they are above the expected
-    /// number.
+    /// Number of consecutive deviations in the same direction, and whether they are above the
+    /// expected number.
     deviations: (u32, bool),
 }
 
 impl Arrivals {
-    /// Records that `count` packets came in `seconds`. Only a `part` of the marks was counted.
+    /// Records that `count` packets came in `seconds`. Only packets with a `part` of the marks were
+    /// counted.
     pub(super) fn record(&mut self, count: f64, part: f64, seconds: f64) {
         let expected = self.per_second() * part * seconds;
         let deviation = count - expected;

@@ -1,4 +1,5 @@
-//! The marks whose packets are dropped, and the marks whose packets were dropped until recently.
+//! The marks whose packets are dropped now, and the marks whose packets were dropped until
+//! recently.
 
 use std::time::Duration;
 
@@ -7,29 +8,30 @@ use tidegate_world::Timestamp;
 /// RFC 3261 §17.1.1.1: T1.
 const T1: Duration = Duration::from_millis(500);
 
-/// The part of the marks that still passes when the level rises by one.
+/// The factor by which the part of the marks that passes changes when the level rises by one.
 const STEP: f64 = 0.9;
 
-/// The highest level. At this level a thousandth of the marks passes, which still shows the load.
+/// The highest level. At this level, a thousandth of the marks passes, which is enough to measure
+/// the load.
 pub(super) const LEVELS: usize = 65;
 
 /// RFC 3261 §17.1.1.2: a client transaction over UDP retransmits after T1, 2·T1, and so on, and fails
 /// after 64·T1. So the longest time between two copies of a request is 32·T1.
 const LATE_MAX: Duration = Duration::from_secs(16);
 
-/// State of the marks between two levels.
+/// State of the marks between two adjacent levels.
 #[derive(Clone, Copy, Debug, PartialEq)]
 enum Band {
-    /// Packets pass, and none with these marks was dropped before.
+    /// Packets with these marks pass, and none was dropped recently.
     Fresh,
     /// Packets are dropped.
     Dropped { since: Timestamp },
-    /// Packets pass, but some of their callers were dropped before.
+    /// Packets with these marks pass, but some of their callers were dropped before.
     Late { until: Timestamp },
 }
 
-/// The dropped marks, now and until recently. Level `n` drops all but `0.9^n` of the marks, the
-/// lowest first.
+/// The marks that are dropped now, and those that were dropped until recently. Level `n` drops all
+/// but `0.9^n` of the marks, the lowest first.
 #[derive(Clone, Debug)]
 pub(super) struct Dropped {
     level: usize,
@@ -65,8 +67,8 @@ impl Dropped {
         self.bands.get(band).is_none_or(|band| *band == Band::Fresh)
     }
 
-    /// Changes the level. Marks that were dropped for some time stay late for the same time plus
-    /// T1, because a caller sends each copy of a request at most that time after the copy before.
+    /// Changes the level. Marks that were dropped for a time stay late for this time plus T1. A
+    /// caller that was dropped sends its next copy within this time.
     pub(super) fn set_level(&mut self, now: Timestamp, level: usize) {
         let level = level.min(LEVELS);
         for band in &mut self.bands[..level] {
@@ -86,7 +88,7 @@ impl Dropped {
         self.expire(now);
     }
 
-    /// Forgets the callers that have given up or got an answer.
+    /// Removes the late state of marks whose callers must have given up or been answered.
     pub(super) fn expire(&mut self, now: Timestamp) {
         let mut other = 0.0;
         for (number, band) in self.bands.iter_mut().enumerate() {
@@ -102,7 +104,7 @@ impl Dropped {
     }
 }
 
-/// Returns the lowest level that passes at most this part of the marks.
+/// Returns the lowest level at which at most this part of the marks passes.
 pub(super) fn level_for(passing: f64) -> usize {
     let level = (passing.clamp(0.0, 1.0).ln() / STEP.ln()).ceil();
     (level as usize).min(LEVELS)

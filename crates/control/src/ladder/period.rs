@@ -1,8 +1,8 @@
-//! The counts of a server, and their changes between two readings.
+//! The counts of a server, and how they change between two readings.
 
 use std::time::Duration;
 
-/// Minimum number of rejections in a period from which their cost is measured.
+/// Minimum number of rejections in a period for measuring their cost.
 const REFUSALS: u64 = 10;
 
 /// The counts of a server that the ladder uses, since its start.
@@ -10,21 +10,22 @@ const REFUSALS: u64 = 10;
 pub struct Tally {
     /// Messages of all kinds that were read.
     pub messages: u64,
-    /// Messages that asked for work of the kind that may be dropped, including retransmissions.
+    /// Messages that asked for work that may be dropped, including retransmissions.
     pub asked: u64,
-    /// The part of `asked` that was subject to the share and [fresh](super::Ladder::is_fresh). It is
-    /// counted only while [marks matter](super::Ladder::tells_marks). Retransmissions of judged
-    /// requests are neither here nor in `late`.
+    /// The messages in `asked` to which the share applied and that were
+    /// [fresh](super::Ladder::is_fresh). They are counted only while [marks
+    /// matter](super::Ladder::tells_marks). Retransmissions of judged requests are counted neither
+    /// here nor in `late`.
     pub fresh: u64,
-    /// The part of `asked` that was subject to the share and not fresh.
+    /// The messages in `asked` to which the share applied and that were not fresh.
     pub late: u64,
-    /// Messages of that kind that were rejected, for the first time or again.
+    /// Messages in `asked` that were rejected, for the first time or again.
     pub refused: u64,
-    /// Messages of that kind that were served.
+    /// Messages in `asked` that were served.
     pub taken: u64,
     /// Acknowledgements of rejections.
     pub brought: u64,
-    /// Messages dropped on purpose before they were read.
+    /// Messages that the ladder had dropped before they were read.
     pub filtered: u64,
     /// Messages lost because a receive buffer was full.
     pub overflow: u64,
@@ -34,7 +35,7 @@ pub struct Tally {
     pub served: Duration,
 }
 
-/// The changes between two readings; rates are per second.
+/// The changes between two readings. Rates are per second.
 #[derive(Debug)]
 pub(super) struct Period {
     pub(super) seconds: f64,
@@ -44,11 +45,11 @@ pub(super) struct Period {
     pub(super) taken: f64,
     pub(super) filtered: f64,
     pub(super) overflow: f64,
-    /// The part of the processor time spent on rejecting.
+    /// The part of the processor time that rejecting took.
     pub(super) load: f64,
     /// The part of the period in which the processor was idle.
     pub(super) idle: f64,
-    /// Seconds for each rejection, if there were enough rejections.
+    /// Seconds that a rejection took, if there were enough rejections.
     pub(super) cost: Option<f64>,
 }
 
@@ -76,7 +77,8 @@ impl Period {
         }
     }
 
-    /// Returns all messages of the kind that may be dropped, including the dropped ones.
+    /// Returns the number of messages that asked for work that may be dropped, including the
+    /// dropped messages.
     pub(super) fn arrived(&self) -> f64 {
         self.asked + self.filtered + self.overflow
     }

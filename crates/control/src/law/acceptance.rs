@@ -6,24 +6,23 @@
 //! the target. Recovers by the same factor, which is larger the more was rejected. Cold start: f =
 //! 1; nothing happens before k measurements.
 //!
-//! Known bias: the law does not see the load. Accepting everything is above the target, so that
-//! without any load f cycles between 1 and about 0.8, with the time of a window, and rejects some 7
-//! %; and under any load it admits the share α_targ, which is right for one load only. Where the
-//! other messages of a call are never rejected, α counts them as accepted, and of the calls several
-//! times 1 − α_targ is rejected.
+//! Known bias: the law does not see the load. If everything is accepted, α is above the target. So
+//! even without load, f cycles between 1 and about 0.8 with the period of a window, and some 7 %
+//! are rejected. Under any load the law admits the share α_targ, which is right for one load only.
+//! If the other messages of a call are never rejected, α counts them as accepted. Then the rejected
+//! share of the calls is several times 1 − α_targ.
 //!
-//! With `sustainable` set, α is instead the rate of admitted calls over the highest one that can be
-//! sustained, as in the law's model for telephone switches (Kasera et al. 2001). Then f falls when
-//! more is admitted than can be served, however far beyond 1 the occupancy would be. The result
-//! depends on that number: half of the true rate halves the goodput.
+//! If `sustainable` is set, α is instead the rate of admitted calls divided by this sustainable
+//! rate, as in the law's model for telephone switches (Kasera et al. 2001). Then f falls when more
+//! calls are admitted than can be served, in proportion to the excess. The result depends
+//! on the configured rate: half of the true rate halves the goodput.
 //!
-//! Calls that are rejected because no back end has room for them (`pool_full`) are not part of α:
-//! the law cannot accept them, and f makes no difference to them. If they counted as rejected, full
-//! back ends would open the law; if they counted as accepted, they would close it. Their cost shows
-//! in ρ.
+//! Calls that are rejected because no back end has room for them (`pool_full`) are not part of α.
+//! The law cannot accept them, whatever f is. If they counted as rejected, full back ends would
+//! raise f. If they counted as accepted, full back ends would lower it. ρ includes their cost.
 //!
-//! An interval without messages is no measurement. After as many such intervals as a window has, f
-//! is 1 again.
+//! An interval without messages is not a measurement. After a whole window of such intervals, f is
+//! 1 again.
 //!
 //! Source: 000 §3.2, equation 4; as a law of its own: §3.2, "acceptance rate algorithm".
 
@@ -105,7 +104,8 @@ impl Measuring for Acceptance {
 #[derive(Debug)]
 pub(super) struct Estimate {
     target: f64,
-    /// The lower limit of the acceptance: complete rejection shows nothing more.
+    /// The lower limit of the acceptance. When everything is rejected, a lower value has no
+    /// meaning.
     least: f64,
     /// Sustainable rate of new sessions a second; `None` if the acceptance of messages is measured.
     sustainable_cps: Option<f64>,
@@ -115,7 +115,7 @@ pub(super) struct Estimate {
     silent: usize,
 }
 
-/// Counts since the start, without rejections because of full back ends.
+/// Counts since the start. Rejections because of full back ends are excluded.
 #[derive(Clone, Copy, Debug)]
 struct Counts {
     at: Timestamp,
@@ -138,8 +138,8 @@ impl Estimate {
         }
     }
 
-    /// Takes a measurement, after `arrived` messages since the last one. Returns the factor for the
-    /// admitted share; `None` if it is not known.
+    /// Takes a measurement; `arrived` messages have come since the last one. Returns the factor for
+    /// the admitted share; `None` if it is not known.
     pub(super) fn factor(
         &mut self,
         now: Timestamp,

@@ -3,21 +3,21 @@
 //! Signals: the occupancy ρ̂ as in [`occupancy`](super::occupancy), and the acceptance α as in
 //! [`acceptance`](super::acceptance), both over the last `k` measurements, which are taken every
 //! `measure` messages. f ← clamp(f_min, min(f_α, f_ρ), 1), where f_ρ = (ρ_targ/ρ̂)·f and f_α =
-//! (α_targ/α)·f, and the f multiplied in each is the combined one. Trips when either exceeds its
-//! target. Recovers when both are below, by the smaller of the two factors. Cold start: f = 1;
-//! nothing happens before k measurements.
+//! (α_targ/α)·f. In both formulas, f is the combined share. Trips when ρ̂ or α exceeds its target.
+//! Recovers when both are below their targets, by the smaller of the two factors. Cold start: f =
+//! 1; nothing happens before k measurements.
 //!
-//! Known bias, as printed: f_α treats complete acceptance as an overload. *Without any load* α is
-//! 1, so that f falls by 5 % a measurement until the rejections have entered the window of k
-//! measurements; then α lies below its target and f climbs to 1, until they have left it. So f
-//! cycles between about 0.8 and 1, and some 7 % of the calls are rejected that the server had time
-//! for. Under load f_ρ is smaller from the start, and the law acts like
-//! [`occupancy`](super::occupancy), except that f_α holds it back each time it recovers. It serves
-//! the fewest calls a second of the paper's three laws (000 §6.5: "very aggressive").
+//! Known bias of the law as printed: f_α treats complete acceptance as an overload. *Without any
+//! load* α is 1, so f falls by 5 % a measurement until the window of k measurements contains enough
+//! rejections. Then α is below its target, and f rises to 1 until the rejections have left the
+//! window. So f cycles between about 0.8 and 1, and some 7 % of the calls are rejected although the
+//! server has time for them. Under load f_ρ is smaller from the start, and the law acts like
+//! [`occupancy`](super::occupancy), except that f_α delays each recovery. It serves the fewest
+//! calls a second of the paper's three laws (000 §6.5: "very aggressive").
 //!
-//! With `sustainable` set, α is the rate of admitted calls over the highest one that can be
-//! sustained. Then it does what the paper intends: it shows by how much the server is overloaded
-//! where ρ cannot exceed 1, and has no effect without load.
+//! If `sustainable` is set, α is the rate of admitted calls divided by this sustainable rate. Then
+//! α does what the paper intends: it shows by how much the server is overloaded, which ρ cannot
+//! show above 1, and it has no effect without load.
 //!
 //! Source: 000 §3.2, equations 4 and 5.
 

@@ -3,12 +3,12 @@
 //! Signal, trip, recovery and cold start are those of [`ohta`](super::ohta), with a high watermark of
 //! 500 tasks and a low one of 450. Each message of a new call is a task; a taskprocessor has room for 1500.
 //!
-//! Over UDP Asterisk answers nothing while it is tripped, and leaves it to the callers to repeat; over
-//! other transports it rejects by 503. Here `disposal` says which.
+//! While it is tripped, Asterisk does not answer over UDP, so callers repeat their requests. Over
+//! other transports it rejects with a 503. Here `disposal` selects one of the two.
 //!
-//! Known bias: a call waits for as long as 450 to 500 take, which is 0.1 s at 5,000 calls/s, and 2.5 s at
-//! 200: longer than callers wait before they repeat. Repetitions are new tasks, so that the queue stays
-//! near its marks.
+//! Known bias: a call waits for as long as 450 to 500 calls take. This is 0.1 s at 5,000 calls/s,
+//! and 2.5 s at 200 calls/s, which is longer than callers wait before they repeat. Repetitions are
+//! new tasks, so they keep the queue near its watermarks.
 //!
 //! Source: Asterisk, `main/taskprocessor.c` and `res/res_pjsip/pjsip_distributor.c`.
 

@@ -1,4 +1,4 @@
-//! A test bench for laws: it runs a law on signals that a test sets.
+//! A test bench that runs a law on signals that a test sets.
 
 use std::time::Duration;
 
@@ -25,7 +25,7 @@ impl Bench {
         }
     }
 
-    /// Lets time pass. The processor is occupied for the part `occupancy` of it.
+    /// Lets the time `time` pass. The processor is occupied for the part `occupancy` of it.
     pub fn pass(&mut self, time: Duration, occupancy: f64) {
         self.now = self.now + time;
         self.signals.processor.at = self.now;
@@ -48,7 +48,7 @@ impl Bench {
         self.law.on_tick(self.now, &self.signals, &mut self.control);
     }
 
-    /// Takes a new call from the queue after this wait.
+    /// Takes a new call from the queue after it waited for `sojourn`.
     pub fn taken(&mut self, sojourn: Duration) {
         self.signals.service.is_new = true;
         self.signals.service.sojourn = sojourn;

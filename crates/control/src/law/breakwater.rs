@@ -2,21 +2,21 @@
 //! credits.
 //!
 //! Signal: d, the wait of the last new call taken from the queue. Every T_c: if d ≥ d_t, C ←
-//! C·max(1 − β·(d − d_t)/d_t, ½), else C ← C + 1. Trips when d reaches the target d_t; the further
-//! beyond, the larger the step down. A call that has waited 2·d_t is rejected when its turn comes.
-//! Recovers by one credit a step while d is below its target, from the minimum of one credit up to
-//! the maximum. Cold start: the maximum.
+//! C·max(1 − β·(d − d_t)/d_t, ½), else C ← C + 1. Trips when d reaches the target d_t. The further
+//! d exceeds d_t, the larger the step down. A call that has waited 2·d_t is rejected when its turn
+//! comes. Recovers by one credit a step while d is below its target, from the minimum of one credit
+//! up to the maximum. Cold start: the maximum.
 //!
-//! In Breakwater the clients hold the credits, and send nothing without one: it rejects almost
-//! nothing. Here the server keeps them, and a call without a credit is rejected. They bound the
-//! calls in the server at the same time, as Breakwater's bound the requests in flight and in its
-//! queue: a window, not a rate. A window needs no estimate of the capacity, and admits a call as
-//! soon as another has left.
+//! In Breakwater the clients hold the credits and send nothing without one, so it rejects almost
+//! nothing. Here the server keeps the credits, and rejects a call for which there is none. As in
+//! Breakwater, the credits limit the calls that are in the server at the same time. So they are a
+//! window, not a rate. A window needs no estimate of the capacity, and admits a call as soon as
+//! another has left.
 //!
-//! Known bias: steps up are fixed and steps down in proportion, so a small window (few calls fit
-//! into d_t) oscillates relatively more than a large one. Unused credits grow to the maximum, and
-//! are still there when an overload begins: until the first steps down, all arrivals wait, and only
-//! the bound of 2·d_t keeps the wait short.
+//! Known bias: steps up are constant, and steps down are proportional. So a small window (few calls
+//! fit into d_t) oscillates relatively more than a large one. Without load the number of credits
+//! grows to its maximum. When an overload begins, all arrivals are admitted and wait until the
+//! first steps down. Until then, only the limit of 2·d_t keeps the wait short.
 //!
 //! Source: Cho et al., "Overload Control for µs-Scale RPCs with Breakwater", OSDI 2020, and
 //! caladan, `breakwater/src/bw_server.c`: β 0.02, at least half kept, at least one more a step,
@@ -98,9 +98,9 @@ pub(crate) static ENTRY: Entry = Entry {
     },
 };
 
-/// Minimum number of credits: without any, no delay would be measured.
+/// Minimum number of credits. Without credits, no call would pass and no delay would be measured.
 const CREDITS_MIN: f64 = 1.0;
-/// One step reduces the credits by this factor at most.
+/// One step multiplies the credits by at least this factor.
 const KEPT_MIN: f64 = 0.5;
 
 #[derive(Debug)]

@@ -1,15 +1,16 @@
 //! The time of the next measurement, for laws that count messages.
 //!
-//! 000 §6.3: measuring costs time, and measuring too rarely lets the queue overflow before the
-//! overload is noticed. A law declares overload when its smoothed signal exceeds a threshold `min`:
-//! the fill Q_min for SiRED, the occupancy ρ_targ, the acceptance α_targ. An average with weight w
-//! lags by 1/w measurements, and these must fit between `min` and 1. So the law should measure at
-//! most every Q·(1−min)·w messages if it is to act before a queue of Q overflows (equation 12, or
-//! 11 with w = 1), and every t·R·(1−min)·w to notice an overload within t seconds at R messages a
-//! second (equation 13). `measure = 0` takes the smaller of the two, from the observed rate and the
-//! room in the queue.
+//! 000 §6.3: measuring takes time, but if the law measures too rarely, the queue overflows before
+//! the law notices the overload. A law declares overload when its smoothed signal exceeds a
+//! threshold `min`: the fill Q_min for SiRED, the occupancy ρ_targ, the acceptance α_targ. An
+//! average with weight w lags by 1/w measurements, and these must take place while the signal rises
+//! from `min` to 1. To act before a queue of Q messages overflows, the law must measure at least
+//! every Q·(1−min)·w messages (equation 12, or 11 with w = 1). To notice an overload within t
+//! seconds at R messages a second, it must measure at least every t·R·(1−min)·w messages (equation
+//! 13). `measure = 0` uses the smaller of the two numbers, computed from the observed rate and the
+//! size of the queue.
 //!
-//! If few messages arrive, a number of messages takes long. So a measurement is also due after a
+//! If few messages arrive, this number of messages takes long. So a measurement is also due after a
 //! second. A law with this cadence asks for a tick of [`PATIENCE`], because without messages
 //! nothing else triggers it.
 
@@ -53,12 +54,12 @@ pub(crate) static ACCEPT: Param = Param {
 /// The longest time between two measurements, however few messages arrive.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(1);
 
-/// A law that only measures in a [`Cadence`], and decides by its measurements.
+/// A law that measures only when its [`Cadence`] says so, and decides by these measurements.
 pub(crate) trait Measuring: std::fmt::Debug + Send {
     /// Returns its cadence.
     fn cadence(&mut self) -> &mut Cadence;
 
-    /// Handles an arrival or a tick: measures, if that is due.
+    /// Handles an arrival or a tick. Measures if a measurement is due.
     fn measure(&mut self, now: Timestamp, signals: &Signals, control: &mut Control);
 
     /// Returns the occupancy, 0 to 1, that the law aims at, if any.
@@ -111,7 +112,8 @@ pub(crate) struct Cadence {
 #[derive(Clone, Debug)]
 enum Every {
     Messages(u64),
-    /// By the part of an overload that a measurement shows, (1−min)·w, and the time limit.
+    /// Measures so often that it acts in time: (1−min)·w, the part of an overload that a
+    /// measurement shows, and the time limit.
     InTime {
         step: f64,
         notice_s: f64,
@@ -120,8 +122,8 @@ enum Every {
 }
 
 impl Cadence {
-    /// Creates the cadence of the parameters above. The law declares overload above `threshold` and
-    /// smooths its signal with `weight`. A weight of 1 means no smoothing.
+    /// Creates the cadence with the values of the parameters above. The law declares overload above
+    /// `threshold`, and smooths its signal with `weight`. A weight of 1 means no smoothing.
     pub(crate) fn new(values: &Values, threshold: f64, weight: f64) -> Self {
         let every = match values.of(&MEASURE) as u64 {
             0 => Every::InTime {
@@ -143,12 +145,12 @@ impl Cadence {
         }
     }
 
-    /// Starts at `now`, on a server that may have been running for some time.
+    /// Starts at `now`. The server may already have been running for some time.
     pub(crate) fn start(&mut self, now: Timestamp, signals: &Signals) {
         (self.seen, self.taken) = (signals.messages, (now, signals.messages));
     }
 
-    /// Returns whether a measurement is due, at each arrival and each tick.
+    /// Returns whether a measurement is due. Called at each arrival and each tick.
     pub(crate) fn is_due(&mut self, now: Timestamp, signals: &Signals) -> bool {
         let before = std::mem::replace(&mut self.seen, signals.messages);
         self.at_arrival = signals.messages > before;

@@ -1,25 +1,27 @@
-//! Cinnamon: a PID controller of the calls that enter and leave the queue sets the share of ranks
-//! that is rejected.
+//! Cinnamon: a PID controller sets the share of ranks that is rejected, from the number of calls
+//! that enter and leave the queue.
 //!
 //! Signal: the new calls that entered the queue (in) and that were taken from it (out) in the last
 //! `t_c`, and the free places in flight. e = (in − (out + free))/out, and the share K_p·e + K_i·∫e
 //! of ranks is rejected. There is no D part. Trips when a call has waited `timeout` and is rejected
-//! when its turn comes, or finds the queue full: before that nothing is rejected. Recovers as free
-//! places make e negative. Cold start: not tripped, 20 in flight.
+//! when its turn comes, or when there is no room in the queue for a call. Before that nothing is
+//! rejected. Recovers when free places make e negative. Cold start: not tripped, 20 in flight.
 //!
-//! The places in flight are tuned by the latency: after each interval of at least 50 calls L ←
-//! L·max(least/p90, ½) + √L, where least is the lowest p90 so far. After 50 of these intervals the
-//! least is forgotten. If the covariance of both shows that more calls in flight meant less
-//! throughput, L is halved. Otherwise a lowest latency measured during an overload would raise L,
-//! and the larger L would raise the next one.
+//! L, the number of places in flight, follows the latency. After each interval of at least 50
+//! calls, L ← L·max(least/p90, ½) + √L, where least is the lowest p90 so far. After 50 of these
+//! intervals, the least is forgotten. If the covariance of calls in flight and throughput shows
+//! that more calls in flight meant less throughput, L is halved. Without this rule, a least latency
+//! that was measured during an overload would raise L, and the larger L would raise the next least
+//! latency.
 //!
 //! In Cinnamon other servers work on the calls in flight, and calls beyond L wait in a queue by
 //! rank. This processor works on one call at a time: the first L calls of its queue count as in
 //! flight.
 //!
-//! Known bias: the controller acts twice a second, and its error counts places in a queue: a server of
-//! few calls/s has few, one of many calls is slow to fill them. Nothing is rejected before a call was late.
-//! Then the integral needs as many steps as the overload is large: K_i·t_c is 0.7 of e.
+//! Known bias: the controller acts twice a second, and its error counts places in a queue. A server
+//! with a low rate of calls has few places. A server with a high rate fills them slowly. Nothing is
+//! rejected until a call was late. After that, the integral takes more steps the larger the
+//! overload is: K_i·t_c is 0.7 of e.
 //!
 //! Source: Uber, "PID Controller for Cinnamon" and "Cinnamon Auto-Tuner", 2023: error, gains, the
 //! timeout of a third of the caller's, the p90 and the covariance. The code is not public: √L, halving and
@@ -111,7 +113,7 @@ struct Seen {
     waiting: usize,
     /// Calls taken from the queue to be served, since the start.
     taken: u64,
-    /// Calls that waited too long, or found no place in the queue, since the start.
+    /// Calls that waited too long, or for which there was no room in the queue, since the start.
     lost: u64,
 }
 
@@ -133,7 +135,7 @@ struct Tuner {
     limit_max: f64,
     latencies: Latencies,
     least_s: f64,
-    /// Calls in flight and calls taken, in each interval since the least latency was forgotten.
+    /// Calls in flight and calls taken, for each interval since the least latency was forgotten.
     intervals: Vec<(f64, f64)>,
 }
 

@@ -1,26 +1,28 @@
 //! Clearwater: the smoothed latency sets the rate of a token bucket.
 //!
-//! Signal: the wait of new calls before their service, smoothed by an eighth; Clearwater uses the
-//! whole latency of its requests, of which a proxy's own work is a thousandth. After every 20 calls
-//! err = (latency − target)/target. Trips when err > 0: the rate is divided by 1.2. Recovers when
-//! err < −0.005: the rate grows by −err/2 of the bucket a second, but only while at least half of
-//! it is used: a quiet hour proves no capacity. Cold start: the initial rate, which the operator
-//! considers safe.
+//! Signal: the wait of new calls before their service, smoothed with the weight 1/8. Clearwater
+//! itself uses the whole latency of its requests, of which a proxy's own work is a thousandth.
+//! After every 20 calls err = (latency − target)/target. Trips when err > 0: the rate is divided by
+//! 1.2. Recovers when err < −0.005: the rate grows by −err/2 of the bucket a second, but only while
+//! at least half of the rate is used, because a quiet hour proves no capacity. Cold start: the
+//! initial rate, which the operator considers safe.
 //!
-//! After a second without calls the rate says nothing: a rate below the initial rate is set to the
-//! initial rate, and the latency to its target. Clearwater has no such rule: after a quiet night it
-//! rejects the first calls by the rate of the last overload. A minimum rate prevents starvation.
+//! After a second without calls, the old rate has no meaning. Then a rate below the initial rate is
+//! set to the initial rate, and the latency to its target. Clearwater has no such rule: after a
+//! quiet night it rejects the first calls at the rate of the last overload. A minimum rate prevents
+//! starvation.
 //!
-//! Known bias: the law counts by calls, not by time, so that it is slow where few are admitted; and
-//! latency is measured where the queue is left: the calls that the rate admits now show there only
-//! after all waiting ones. With Clearwater's own bucket of 1,000 and 100 calls a second, the rate
-//! grows by 500 at once. The throttle should be the token bucket, with a depth of the same size.
+//! Known bias: the law acts after a number of calls, not after a time. So it is slow when few calls
+//! are admitted. Latency is measured when a call leaves the queue. So the latency of the calls that
+//! are admitted now is measured only after all waiting calls. With Clearwater's own bucket of 1,000
+//! and 100 calls a second, the rate grows by 500 at once. The throttle should be the token bucket,
+//! with a depth of the same size.
 //!
 //! Source: Metaswitch Clearwater, cpp-common `src/load_monitor.cpp`, after Welsh and Culler,
 //! "Adaptive Overload Control for Busy Internet Servers", 2003. Its first releases change the rate
-//! every 20 calls, later ones at most every two seconds, with a bucket of 1,000. Both are too much
-//! for a server of hundreds of calls a second, where the rate overshoots by more than the capacity:
-//! the defaults lie between.
+//! every 20 calls. Later ones change it at most every two seconds, with a bucket of 1,000. In a
+//! server of hundreds of calls a second, both make the rate overshoot by more than the capacity.
+//! The defaults here are between the two.
 
 use std::time::Duration;
 
@@ -112,7 +114,7 @@ const INCREASE: f64 = 0.5;
 const USED_MIN: f64 = 0.5;
 /// Weight of the newest latency.
 const WEIGHT: f64 = 1.0 / 8.0;
-/// Time without calls after which the rate is forgotten.
+/// Time without calls after which the rate is reset.
 const SILENCE: Duration = Duration::from_secs(1);
 
 #[derive(Debug)]
@@ -128,7 +130,7 @@ struct Clearwater {
     calls: u64,
     /// The last change: time, and number of admitted calls.
     changed: (Timestamp, u64),
-    /// Messages that had asked for a session until the last tick.
+    /// Messages that had asked for a session by the last tick.
     arrived: u64,
 }
 

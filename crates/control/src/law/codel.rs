@@ -1,11 +1,11 @@
 //! Controlled delay: a queue that never becomes short means overload.
 //!
 //! Signal: the minimum sojourn of new calls in each interval of 100 ms. A burst makes some calls
-//! wait long, but not all. Only in a standing queue no call waits briefly. Trips when the minimum
-//! exceeds 5 ms. While it is tripped, the newest call is served first, because its caller is the
-//! most likely to be still there, and a call that has waited more than twice the target is rejected
-//! when its turn comes. Recovers after an interval in which the queue was once empty. Cold start:
-//! not tripped.
+//! wait long, but not all. If no call waits only briefly, there is a standing queue. Trips when the
+//! minimum exceeds 5 ms. While it is tripped, the newest call is served first, because its caller
+//! is the least likely to have hung up. A call that has waited more than twice the target is
+//! rejected when its turn comes. Recovers after an interval in which the queue was once empty. Cold
+//! start: not tripped.
 //!
 //! Nothing is ever rejected at arrival, and no share is set: the queue itself is the throttle.
 //!
@@ -13,11 +13,11 @@
 //! newest call first that minimum is always short, and the law would end the overload every other
 //! interval. So while the law is tripped, only an empty queue counts as short.
 //!
-//! Known bias: each rejection comes late, after the call has waited, and costs a place in the queue
-//! until then. The target must be longer than a turn of the server, or a server that works in
-//! batches is always overloaded.
+//! Known bias: each rejection comes late, after the call has waited and has occupied a place in the
+//! queue. The target must be longer than a turn of the server. Otherwise a server that works in
+//! batches always counts as overloaded.
 //!
-//! Source: folly, `folly/executors/Codel.cpp` (interval, target, the slough of twice the target);
+//! Source: folly, `folly/executors/Codel.cpp` (interval, target, the timeout of twice the target);
 //! after Nichols and Jacobson, "Controlling Queue Delay", 2012. Newest first: Maurer, "Fail at
 //! Scale", 2015.
 

@@ -1,12 +1,12 @@
-//! A threshold on the processor: the control that most products have.
+//! A threshold on the occupancy of the processor: the control that most products have.
 //!
 //! Signal: the occupancy of the processor over the last `t_c`. Trips when it reaches `limit`: all new work is
 //! rejected until the next reading. Recovers when a reading is below. Cold start: open.
 //!
 //! Known bias: the law admits all or nothing. In a long overload it admits everything for `t_c`, so
 //! that the queue fills. Then it rejects everything for `t_c`, so that the queue empties and the
-//! processor becomes idle. Callers that are admitted wait for as long as the queue permits. An
-//! overload shorter than `t_c` is not seen.
+//! processor becomes idle. Callers that are admitted wait for as long as the queue permits. The law
+//! does not notice an overload shorter than `t_c`.
 //!
 //! Source: Oracle, "CPU Overload Protection" (`load-limit`: beyond it, 503 for initial requests; the load
 //! is an average over 5 s); LiveKit, `node_selector.cpu_load_limit`, 0.9.

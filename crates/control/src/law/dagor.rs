@@ -1,19 +1,20 @@
-//! DAGOR: calls below a rank are rejected; that rank rises while calls wait too long.
+//! DAGOR: calls below a floor of ranks are rejected. The floor rises while calls wait too long.
 //!
 //! Signal: the mean wait of new calls before their service, in a window of time or of 2,000 calls,
 //! whichever ends first. Trips when it exceeds 20 ms: the share of ranks that is admitted is
 //! multiplied by 0.95. Recovers slowly, by 0.01 a window: 100 windows from nothing to everything.
 //! Cold start: everything is admitted.
 //!
-//! A call's rank is fixed, and so is that of its retransmissions: the law rejects a rejected call
-//! again while the floor holds, and admits an admitted one throughout. Where a request needs
-//! several servers, all of them reject the same ones, and none works for a request that another
-//! rejects: that is the purpose of the law.
+//! A call and its retransmissions have the same fixed rank. While the floor stays the same, the law
+//! rejects a rejected call again, and admits an admitted call again. If a request needs several
+//! servers, all of them reject the same requests. So no server works for a request that another
+//! server rejects. That is the purpose of the law.
 //!
-//! Known bias: the step is 5 % a window in any overload. To come down to a fifth takes 32 windows,
-//! and meanwhile the queue fills. The mean depends more on a few calls that waited long than on the
-//! many. WeChat's servers have 2,000 calls in a fraction of a second, which is the basis of the
-//! default window; its second would be too long for a server of hundreds of calls.
+//! Known bias: the step is 5 % a window, however large the overload. It takes 32 windows to reduce
+//! the share to a fifth, and meanwhile the queue fills. A few calls that waited long change the
+//! mean more than many others. WeChat's servers get 2,000 calls in a fraction of a second, and the
+//! default window is that long. WeChat's limit of a second would be too long for a server of
+//! hundreds of calls a second.
 //!
 //! A window in which calls waited but none was taken from the queue is ignored.
 //!

@@ -2,24 +2,24 @@
 //! sets a window.
 //!
 //! Signal: the latency of new calls, from arrival to the end of service. Every `min_interval` only
-//! `limit_min` calls are let in until `min_calls` have been served: their latency is the least,
-//! minRTT. At all other times, every `t_c`: g = clamp(½, (1 + `buffer`)·minRTT/latency, 2), and the window
-//! L ← ⌊g·L + √(g·L)⌋. Trips when the latency exceeds minRTT by so much that the headroom √(g·L) does
-//! not make up for it. Recovers by the same rule, whether the window is used or not. Cold start: it begins
-//! with the measurement of minRTT.
+//! `limit_min` calls are let in until `min_calls` have been served. Their latency is the least
+//! latency, minRTT. At all other times, every `t_c`: g = clamp(½, (1 + `buffer`)·minRTT/latency,
+//! 2), and the window L ← ⌊g·L + √(g·L)⌋. Trips when the latency exceeds minRTT by so much that the
+//! headroom √(g·L) does not compensate for it. Recovers by the same rule, whether the window is
+//! used or not. Cold start: it begins with the measurement of minRTT.
 //!
-//! After five windows in a row at `limit_min` minRTT is measured again: the last value is probably too
-//! low. Envoy measures at intervals that are up to 15 % longer, at random, so that its hosts do not do it
-//! together. One server needs no such draw.
+//! After five consecutive windows at `limit_min`, minRTT is measured again, because the last value
+//! is probably too low. Envoy makes its intervals up to 15 % longer, at random, so that its hosts
+//! do not measure at the same time. One server does not need this.
 //!
 //! Known bias: while minRTT is measured, a burst of more than `limit_min` calls is rejected,
 //! although the processor has room. Here all latency is the server's own processor time, so the
 //! window has no room for bursts: a call that waits for two others has a latency of 3 minRTT. If
-//! calls cost different amounts of work, only the median counts.
+//! some calls take more work than others, only the median counts.
 //!
-//! Source: Envoy, `adaptive_concurrency/controller/gradient_controller.cc`, and the documentation of
-//! that filter, whose example has intervals of 60 s and 0.1 s and the 90th percentile. Here it is the
-//! default of the percentile, the median.
+//! Source: Envoy, `adaptive_concurrency/controller/gradient_controller.cc`, and the documentation
+//! of that filter, whose example has intervals of 60 s and 0.1 s and the 90th percentile. Here the
+//! percentile is Envoy's default, the median.
 
 use std::time::Duration;
 

@@ -2,19 +2,19 @@
 //!
 //! Signal: the response time of each new call, from its arrival to the end of its service, and its
 //! long average over some 600 calls. g = clamp(½, tolerance·long/current, 1), and the window L ←
-//! 0.8·L + 0.2·(g·L + 4). Trips when the current time exceeds the average: g < 1 by so much that 4
-//! calls do not make up for it. Recovers by those 4 a call, but only while at least half of the
-//! window is in use: an unused window says nothing. Cold start: L = 20, which is its least as well,
-//! so it cannot starve.
+//! 0.8·L + 0.2·(g·L + 4). Trips when the current time exceeds the average by so much that the 4
+//! additional calls do not compensate for g < 1. Recovers by these 4 calls, but only while
+//! at least half of the window is in use, because an unused window proves nothing. Cold start: L =
+//! 20, which is also its minimum, so some calls are always admitted.
 //!
-//! After an overload the average is long out of date; as long as it is more than twice the current
-//! time, it is reduced by a tenth with every call.
+//! After an overload the average is too high for a long time. While it is more than twice the
+//! current time, every call reduces it by a tenth.
 //!
 //! Known bias: the law knows no absolute time. In a long overload, the long average follows the
-//! current one, and only the variation of the times keeps L small. With a tolerance of 1.5, as in
-//! later releases, that is not enough: L drifts up to its maximum, and 200 calls wait at all times.
-//! Serving these must not take longer than a caller waits. A completion is seen only if another
-//! message is served right after it, which is the case at any load that matters.
+//! current time, and only the variation of the times keeps L small. With a tolerance of 1.5, as in
+//! later releases, the variation is too small for that: L rises to its maximum, and 200 calls wait
+//! at all times. Serving these must not take longer than a caller waits. The law sees a completion
+//! only if another message is served right after it, which is the case at any load that matters.
 //!
 //! Source: Netflix concurrency-limits, `Gradient2Limit.java`.
 
@@ -115,7 +115,7 @@ pub(crate) static ENTRY: Entry = Entry {
     },
 };
 
-/// Number of first calls to which the average gives equal weight (warm-up).
+/// Number of first calls that have equal weight in the average (warm-up).
 const WARM_UP: u32 = 10;
 /// The minimum of g.
 const GRADIENT_MIN: f64 = 0.5;

@@ -1,18 +1,18 @@
 //! Kamailio's ratelimit module, algorithm FEEDBACK: the control that operators run today.
 //!
-//! Signal: the load of the processor, read by a timer of 10 s. e = setpoint − load, and the
-//! rejected share, in whole percent, is K_p·e + K_i·Σe + K_d·Δe, with K_i = −25 and the other gains
-//! 0: an integral controller. Trips when the load exceeds the setpoint. Recovers as e is summed up
-//! again. Cold start: nothing is rejected, and Σe = 0.
+//! Signal: the load of the processor, read by a timer of 10 s. e = setpoint − load. The rejected
+//! share, in whole percent, is K_p·e + K_i·Σe + K_d·Δe. K_i is −25 and the other gains are 0, so
+//! this is an integral controller. Trips when the load exceeds the setpoint. Recovers as e is
+//! summed up again. Cold start: nothing is rejected, and Σe = 0.
 //!
-//! Known bias: it is slow. A full processor at a setpoint of 0.8 adds 5 % of rejections every 10 s,
-//! so an overload by half is controlled only after a minute. Callers give up much earlier. Σe grows
-//! no further once it is above 0, but it keeps the last step of a recovery, up to the setpoint. The
-//! next overload is admitted until that is used up, for at most 40 s.
+//! Known bias: it is slow. With a setpoint of 0.8, a fully occupied processor adds 5 % of
+//! rejections every 10 s. So an overload of 1.5 times the capacity is controlled only after a
+//! minute. Callers give up much earlier. Once Σe is above 0, it grows no further, but it keeps the
+//! last step of a recovery, up to the setpoint. The next overload first has to use this up, and is
+//! admitted until then, for at most 40 s.
 //!
-//! In Kamailio Σe has no lower bound. While the overload lasts, it sums up to more than 100 % of
-//! rejections, which take time to undo after the overload. Here it stops at 100 %. From there it
-//! takes an idle processor 50 s to recover.
+//! In Kamailio Σe has no lower bound. During an overload it can exceed 100 % of rejections, which
+//! delays the recovery. Here it stops at 100 %. From there, an idle processor recovers within 50 s.
 //!
 //! Source: Kamailio, `src/modules/ratelimit/ratelimit.c`, and its documentation: timer, K_i. The
 //! setpoint is given with the pipe and has no default there.

@@ -1,4 +1,4 @@
-//! The latency of calls, for laws that set a window by it.
+//! The latency of calls, for laws that derive a window from it.
 
 use std::time::Duration;
 
@@ -6,7 +6,7 @@ use hdrhistogram::Histogram;
 
 use crate::{Bucket, Signals};
 
-/// Longest latency that is distinguished from longer ones, in µs.
+/// Maximum latency that is measured, in µs. A longer one counts as this.
 const LONGEST_US: u64 = 60_000_000;
 
 /// Returns the latency of the call that was just served, from its arrival to the end of its
@@ -16,7 +16,7 @@ pub(super) fn of_call(signals: &Signals) -> Option<Duration> {
     service.is_new.then(|| service.sojourn + service.cost)
 }
 
-/// Returns the number of calls in the server when one has been served: the served call, and those
+/// Returns the number of calls in the server when a call has been served: this call and the calls
 /// behind it.
 pub(super) fn in_use(signals: &Signals) -> u64 {
     signals.in_progress(Bucket::Session).max(signals.queue.waiting as u64) + 1
@@ -42,8 +42,8 @@ impl Latencies {
         self.us.len()
     }
 
-    /// Ends the window. Returns the latency, in s, at this quantile, exact to 1 % and at least 1 µs; `None`
-    /// without calls.
+    /// Ends the window. Returns the latency at this quantile in seconds, accurate to 1 % and at
+    /// least 1 µs; `None` without calls.
     pub(super) fn take(&mut self, quantile: f64) -> Option<f64> {
         let us = (!self.us.is_empty()).then(|| self.us.value_at_quantile(quantile));
         self.us.reset();

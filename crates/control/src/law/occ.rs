@@ -1,14 +1,15 @@
 //! OCC: occupancy control at fixed intervals.
 //!
-//! Signal: the mean of the occupancy ρ in a control interval T_c; ρ is read every T_m. φ =
+//! Signal: the mean of the occupancy ρ in a control interval T_c. ρ is read every T_m. φ =
 //! min(ρ_targ/ρ, φ_max), and f ← clamp(f_min, φ·f, 1). Trips when ρ exceeds the target. Recovers by
-//! the same factor: from the floor of 0.02 to 1 in three intervals of an idle processor, as φ ≤
-//! φ_max = 5 allows. Cold start: f = 1. Without any occupancy φ is φ_max.
+//! the same factor. If the processor is idle, f rises from the floor of 0.02 to 1 in three
+//! intervals, because φ ≤ φ_max = 5. Cold start: f = 1. If the occupancy is 0, φ is φ_max.
 //!
 //! Known bias: ρ cannot exceed 1, so with a target of 0.9 f falls by at most 10 % a second, however
 //! large the overload: at 1.57 times the capacity the processor is fully occupied for the first 25
-//! s (001, figure 6 b), while the queue fills and callers retransmit. A lower target is faster and
-//! leaves more unused. The law does not see the queue that has built up meanwhile.
+//! s (001, figure 6 b), while the queue fills and callers retransmit. A lower target makes the law
+//! faster, but leaves more of the processor unused. The law does not see the queue that has built
+//! up meanwhile.
 //!
 //! Source: 001 §4.2, after Hilt and Widjaja 2008. With one f for all senders it is 002's
 //! [rate-occ](super::rate_occ) (§3.7).

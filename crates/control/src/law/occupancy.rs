@@ -3,15 +3,17 @@
 //! Signal: the processor's occupancy ρ, measured every `measure` messages over the last `k`
 //! measurements and smoothed: ρ̂ ← (1−w)·ρ̂ + w·ρ. At each measurement the share is multiplied by
 //! ρ_targ/ρ̂: f ← clamp(f_min, (ρ_targ/ρ̂)·f, 1). Trips when ρ̂ exceeds the target. Recovers by the
-//! same factor, which is larger the idler the processor. Cold start: f = 1; nothing happens before
-//! k samples, and ρ̂ starts as the first measurement. A completely idle processor sets f to 1.
+//! same factor, which is larger the lower the occupancy. Cold start: f = 1; nothing happens before
+//! k samples, and ρ̂ begins with the first measurement. A completely idle processor sets f to 1.
 //!
 //! Known bias: ρ cannot exceed 1, so the share falls by at most 5 % a measurement, however large
-//! the overload, and the window of k measurements makes it act on the past: it overshoots in both
-//! directions. With a floor of f_min, an overload beyond 1/f_min is not controlled at all.
+//! the overload. Because of the window of k measurements, the law reacts to the past, and
+//! overshoots in both directions. Because of the floor f_min, it cannot control an overload beyond
+//! 1/f_min.
 //!
-//! The window spans k−1 intervals. A measurement is also taken each second, because at low load 125
-//! messages take long. Otherwise the share of an overload would still apply after a long pause.
+//! The window spans k−1 intervals. At low load, 125 messages take long, so a measurement is also
+//! taken each second. Otherwise the share that an overload required would still apply after a long
+//! pause.
 //!
 //! Source: 000 §3.1, equations 1-3.
 
@@ -133,14 +135,14 @@ impl Estimate {
         self.target
     }
 
-    /// Returns whether the processor has been read since the last measurement: messages may arrive
-    /// more often than it is read.
+    /// Returns whether the processor has been read since the last measurement. Messages may arrive
+    /// more often than the processor is read.
     pub(super) fn is_news(&self, reading: Reading) -> bool {
         self.trail.newest().is_none_or(|last| last.at < reading.at)
     }
 
-    /// Takes a measurement. Returns the factor for the admitted share; `None` if it is not known,
-    /// infinity if there was no occupancy.
+    /// Takes a measurement. Returns the factor for the admitted share. Returns `None` if the factor
+    /// is not known, and infinity if the occupancy was 0.
     pub(super) fn factor(&mut self, newest: Reading) -> Option<f64> {
         let oldest = self.trail.push(newest)?;
         let occupancy = newest.occupancy_since(oldest)?;

@@ -1,13 +1,13 @@
 //! Two watermarks on the queue.
 //!
 //! Signal: the length of the queue in which new sessions wait. Trips when it reaches the high
-//! watermark: every new call is rejected. Recovers when it has fallen to the low one: every call is
-//! admitted. Cold start: open.
+//! watermark: every new call is rejected. Recovers when it has fallen to the low watermark: every
+//! call is admitted. Cold start: open.
 //!
-//! Known bias: the queue swings between the marks (001, fig. 9), and an admitted call waits for at
-//! least as long as serving the low mark takes. With the paper's marks of 800 and 400 calls that is
-//! beyond any caller's patience unless the server does thousands of calls a second. 002's threshold
-//! rejection is the same law on a queue of all messages.
+//! Known bias: the queue oscillates between the watermarks (001, fig. 9). An admitted call waits at
+//! least as long as it takes to serve the calls up to the low watermark. With the paper's
+//! watermarks of 800 and 400 calls, no caller waits that long, unless the server does thousands of
+//! calls a second. 002's threshold rejection is the same law on a queue of all messages.
 //!
 //! Source: 001 §4.2, after Ohta 2006; 002 §2.1.
 

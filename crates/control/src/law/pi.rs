@@ -11,31 +11,31 @@
 //! and damped with ζ = 0.88.) If calls are judged on arrival, the rejected share α does not enter
 //! the queue. If calls are judged when they leave the queue, all of them enter it.
 //!
-//! *Processor loop*: the share α = K_pc·e_c + K_ic·∫e_c of the calls, within [0, 1], is rejected,
-//! where e_c = C̃ − C_T and C̃ is the occupancy, sampled every T_m, through a filter of 0.1 s.
+//! *Processor loop*: the share α = K_pc·e_c + K_ic·∫e_c of the calls, within [0, 1], is rejected.
+//! Here e_c = C̃ − C_T, and C̃ is the occupancy, sampled every T_m, through a filter of 0.1 s.
 //!
-//! Neither integral winds up while its output is saturated. That of the queue stands still below a
-//! release of 0, and while the processor takes less than is released to it. That of the processor
-//! stands still above α = 1; below α = 0 it goes on down to 0. If it stood still there too, it
-//! would keep the value that an overload left in it, and reject calls at the next load below the
-//! target.
+//! Neither integral grows while its output is saturated. The integral of the queue loop stops while
+//! the release is below 0, and while the processor takes less than is released. The integral of the
+//! processor loop stops while α is above 1. While α is below 0, it continues down to 0. If it
+//! stopped there too, it would keep the value that an overload left in it, and later reject calls
+//! at a load below the target.
 //!
 //! With `adaptive = 1` the processor loop differs from the paper in two ways. First, in the paper
-//! the gain of the loop is the change of C with α, which equals the offered load over the capacity.
-//! So with cheap rejections the loop oscillates above about twice the capacity. Here the gains are
-//! divided by that load, which is estimated as C̃·(arriving rate)/(rate taken from the queue).
-//! Second, C cannot exceed 1, so any overload looks like the smallest one, and the queue grows for
-//! seconds. Here work that was released and not taken counts as occupancy, as if it had to be done
-//! within half a second. The same applies to messages in the receive buffer, by the time that they
-//! waited there.
+//! the gain of the loop is the change of C with α, which equals the offered load divided by the
+//! capacity. So with cheap rejections the loop oscillates above about twice the capacity. Here the
+//! gains are divided by this quotient, which is estimated as C̃·(arriving rate)/(rate taken from
+//! the queue). Second, C cannot exceed 1. So all overloads look like the smallest one, and the
+//! queue grows for seconds. Here work that was released but not taken counts as occupancy, as if it
+//! had to be done within half a second. Messages in the receive buffer count in the same way,
+//! according to their wait.
 //!
 //! Trips when C̃ exceeds C_T. Recovers by the same loop as soon as C̃ is below. Cold start:
 //! α and the integrals are 0, everything is admitted.
 //!
 //! Known bias: the paced release delays every call by T̄_q, in quiet times too. With `t_q = 0`, the
-//! default, the queue is released whenever the processor has nothing more urgent. Near the target a
-//! few calls are rejected that could have been served, because the occupancy fluctuates within 0.1
-//! s, and more so with a smaller capacity.
+//! default, the queue is released whenever the processor has nothing more urgent. Near the target,
+//! a few calls are rejected that could have been served, because the occupancy fluctuates within
+//! 0.1 s. The smaller the capacity, the larger the fluctuation.
 //!
 //! If rejections alone fill the processor (load times r/s above 1, see [`bound`](crate::bound)), C
 //! stays above C_T whatever is rejected. Then α goes to 1 and no call completes.
@@ -125,10 +125,10 @@ const CONTROL: Duration = Duration::from_millis(20);
 const RATE_FILTER_S: f64 = 0.4;
 /// τ_c: the time constant of the filter of the occupancy, in seconds.
 const PROCESSOR_FILTER_S: f64 = 0.1;
-/// The longest step: time beyond this is not integrated.
+/// Maximum length of a step. Time beyond it is not integrated.
 const STEP_MAX: Duration = Duration::from_millis(100);
-/// Maximum load to which the gains are adapted. Beyond it hardly any call is admitted, and the rate
-/// taken from the queue says nothing.
+/// Maximum load to which the gains are adapted. Beyond it hardly any call is admitted, so the rate
+/// at which calls are taken from the queue is not a measure of the load.
 const LOAD_MAX: f64 = 16.0;
 /// Time in seconds in which released work that was not taken should be done.
 const BACKLOG_TIME_S: f64 = 0.5;
@@ -252,7 +252,7 @@ impl Pi {
         if load.is_finite() { load.clamp(1.0, LOAD_MAX) } else { 1.0 }
     }
 
-    /// Returns the occupancy that released work which was not taken would add.
+    /// Returns the occupancy that work which was released but not taken would add.
     fn backlog(&self, signals: &Signals) -> f64 {
         let left = match self.queue_time_s {
             0.0 => signals.queue.waiting as f64,

@@ -8,9 +8,9 @@
 //! The paper does not say what C is. With C = T_c, the default, the queue reaches the delay budget
 //! within one interval.
 //!
-//! Known bias: μ is the rate of admitted calls, so below the capacity λ is a multiple of the load, and a
-//! load that grows by more than that in an interval is cut. It cannot fall below one call a second, the
-//! least estimate of μ.
+//! Known bias: μ is the rate of admitted calls. So below the capacity, λ is a multiple of the load,
+//! and a load that grows faster than this multiple in an interval is cut. λ cannot fall below one
+//! call a second, because that is the smallest estimate of μ.
 //!
 //! Source: 002 §3.6, after Hosein, US patent 6,442,139.
 

@@ -3,8 +3,9 @@
 //! Signal, trip, recovery and cold start are those of OCC. It decides every 0.2 s, or every 14 ms (T_c =
 //! T_m), and aims at an occupancy of 0.85.
 //!
-//! Known bias: occupancy is not delay. Above a target of 0.95 the occupancy reaches 1 at times, and
-//! then calls wait and are repeated. Below it, capacity remains unused.
+//! Known bias: the law controls occupancy, not delay. With a target above 0.95, the occupancy
+//! sometimes reaches 1, and then calls wait and are repeated. With a lower target, some capacity
+//! remains unused.
 //!
 //! Source: 002 §3.7, table 2, after Cyr, Kaufman and Lee, US patent 4,974,256.
 

@@ -2,17 +2,17 @@
 //!
 //! Signal: q, the fill of the queue of new calls, or of the receive buffer if that is fuller. Every
 //! `measure` messages q̂ ← (1−w)·q̂ + w·q and f = clamp(f_min, (Q_max − q̂)/(Q_max − Q_min), 1).
-//! Trips above Q_min, is at its strictest from Q_max on. Recovers as q̂ falls, that is with the
-//! weight w: f depends on nothing but q̂. Cold start: q̂ = 0.
+//! Trips above Q_min, and rejects most from Q_max on. Recovers as fast as q̂ falls, because f
+//! depends only on q̂. Cold start: q̂ = 0.
 //!
-//! Known bias: the law acts when a queue is two thirds full, and holds it there. An admitted call
-//! waits for as long as serving that takes, so the size of the queue is the law's real parameter:
-//! for a wait of T at μ calls a second it must have about μ·T/Q_min places. The law is slow:
-//! because of the weight w, q̂ reaches Q_min only after some ln(1 − Q_min)/ln(1 − w) = 23
-//! measurements of a full queue. A queue of fewer than 23 · 125 messages overflows long before.
+//! Known bias: the law acts when a queue is two thirds full, and keeps it there. An admitted call
+//! waits until these calls are served. So the size of the queue is the law's real parameter: for a
+//! wait of T at μ calls a second, it must have about μ·T/Q_min places. The law is slow: because of
+//! the weight w, q̂ reaches Q_min only after some ln(1 − Q_min)/ln(1 − w) = 23 measurements of a
+//! full queue. A queue of fewer than 23 · 125 messages overflows long before.
 //!
-//! The paper prints the average twice, in equation 6 with swapped indices; we take both as one
-//! average. A measurement is also taken each second, so that q̂ fades while nothing arrives.
+//! The paper prints the average twice, in equation 6 with swapped indices. We treat both as the
+//! same average. A measurement is also taken each second, so that q̂ fades while nothing arrives.
 //!
 //! Source: 000 §3.3, equations 6-8, after Random Early Detection.
 

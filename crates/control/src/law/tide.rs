@@ -3,18 +3,18 @@
 //!
 //! # Signal
 //!
-//! Each tick of 10 ms takes four measurements. An operator need not know any costs, rates or
+//! Every 10 ms a tick takes four measurements. An operator need not know any costs, rates or
 //! capacities:
 //!
 //! - μ, the calls that are taken from the queue in a second of occupied time. Messages of existing
-//!   calls are served before new ones, and reception has its share of each turn. So μ is the
+//!   calls are served before new ones, and receiving takes a share of each turn. So μ is the
 //!   capacity that in-dialog work, rejections and other processes leave for new calls. The estimate
 //!   is a quotient of two sums that fade with a time constant of 0.2 s of occupied time. Ticks
 //!   without new calls are left out.
 //! - Idle time of the processor.
 //! - ℓ, the standing wait in the receive buffer: the minimum over 100 ms of the longest wait in
-//!   each tick. A single long wait comes from a stall or a quota. ℓ shows a reader that is always
-//!   late.
+//!   each tick. A single long wait comes from a stall or a quota. If ℓ is large, messages are
+//!   always read late.
 //!
 //! - The share of new calls that were rejected.
 //!
@@ -25,24 +25,26 @@
 //! W = μ·max(D − ℓ, D/4)                             at least 4 calls
 //! ```
 //!
-//! A new call is admitted while fewer than W wait. Admitted calls are served oldest first. In a long
-//! overload (D at most half of `wait_max`) a call that has waited 3·D when its turn comes, or two fifths of T1
-//! if that is less, is rejected: its caller is about to repeat it. If a receive buffer is full, reading
-//! faster is of no use, and a call may have waited ℓ longer than two fifths of T1. Otherwise no call
-//! is too old: after a stall the few that waited are served.
+//! A new call is admitted while fewer than W wait. Admitted calls are served oldest first. In a
+//! long overload (D at most half of `wait_max`) a call that has waited 3·D when its turn comes, or
+//! two fifths of T1 if that is less, is rejected: its caller is about to repeat it. If a receive
+//! buffer is full, reading faster does not help. Then a call may have waited ℓ longer than two
+//! fifths of T1. When the overload is not long, no call is too old: after a stall, the few calls
+//! that waited are served.
 //!
 //! # Analysis
 //!
-//! *Goodput.* The server works on admitted calls whenever it does not receive, reject or serve
-//! begun calls, so its goodput is the [`bound`](crate::bound) except for the time in which the
-//! queue is empty while calls are rejected. In equilibrium that time is h/g times the rejected
+//! *Goodput.* Whenever the server does not receive, reject or serve existing calls, it works on
+//! admitted calls. So its goodput is the [`bound`](crate::bound), except for the time in which the
+//! queue is empty while calls are rejected. In equilibrium this time is h/g times the rejected
 //! share, which is below 0.034. No part of the processor is left unused as a margin.
 //!
-//! *Delay.* A new call waits W/μ = D (Little). D is `wait_min` where the load is so high that the
-//! queue never empties, and near `wait_max` around the capacity, where only bursts are rejected: in
-//! a queue of K places at load 1 the share lost is 1/(K+1) for exponential service times, half of
-//! that for constant ones. The fewer calls fit into `wait_max`, the higher the load up to which the
-//! queue must be long: at 200 calls/s up to 1.3 times the capacity, at 5,000 up to 1.02.
+//! *Delay.* A new call waits W/μ = D (Little). D is `wait_min` if the load is so high that the
+//! queue never empties. D is near `wait_max` if the load is near the capacity, where only bursts
+//! are rejected: in a queue of K places at load 1, the share lost is 1/(K+1) for exponential
+//! service times, and half of that for constant ones. The fewer calls fit into `wait_max`, the
+//! higher is the load up to which the queue must be long: at 200 calls/s up to 1.3 times the
+//! capacity, at 5,000 up to 1.02.
 //!
 //! *Stability.* While calls wait, W does not influence μ: the processor takes them at its own rate.
 //! So the loop through W has no gain and cannot oscillate. The loop through D has one integrator,
@@ -53,17 +55,17 @@
 //! capacity. After the flood 5 ms of idle time raise D to `wait_max`. Nothing else is remembered, so
 //! goodput is full again as soon as the queue has been served.
 //!
-//! *Errors.* If μ is wrong by a factor, each wait is wrong by that factor for some 0.2 s, and
-//! goodput is not affected as long as W is not so small that the queue empties, which raises D.
-//! Costs are not used, so they cannot be misjudged. If the measured occupancy is too low (CPU time
+//! *Errors.* If μ is wrong by a factor, each wait is wrong by this factor for some 0.2 s. The
+//! goodput stays the same, unless W is so small that the queue empties. In that case D rises. Costs
+//! are not used, so errors in them have no effect. If the measured occupancy is too low (CPU time
 //! on a processor that other processes use), D stays at `wait_max` and μ is too large by the same
-//! factor: delays are longer, goodput is the same. If it is too high, D is `wait_min` in every
-//! overload.
+//! factor: delays are longer, goodput is the same. If the measured occupancy is too high, D is
+//! `wait_min` in every overload.
 //!
 //! # Why the oldest first
 //!
-//! Newest first shortens the delay of most calls in a long queue. In this queue it would save at
-//! most D, and some calls would wait behind all newer ones until the overload ends.
+//! If the newest call is served first, most calls in a long queue wait less. In this queue they
+//! would save at most D, and some calls would wait behind all newer ones until the overload ends.
 //!
 //! # Cold start
 //!
@@ -73,26 +75,28 @@
 //!
 //! # Known bias
 //!
-//! A server of less than some 100 calls/s has room for few calls in `wait_max`, and rejects bursts
-//! that a longer queue could serve within the patience of their callers. If all calls are held
-//! equally long, their BYEs after a step come together and displace new calls one hold time later,
-//! and this repeats. Calls are admitted by the work that they need now, not by the work that they
-//! will need later. For requests that stand alone (REGISTER), W is computed from their own rate.
+//! A server of less than some 100 calls/s has room for few calls in `wait_max`. So it rejects
+//! bursts that a longer queue could serve before the callers give up. If all calls last equally
+//! long, a step of the load brings all their BYEs at the same time, one hold time later. These
+//! displace new calls, and this repeats. The law admits calls by the work that they need now, not
+//! by the work that they will need later. For single requests (REGISTER), W is computed from their
+//! own rate.
 //!
-//! The same holds for back ends that answer late. Assume answers after 300 ms and an offered load
-//! of twice the capacity. Calls are taken as fast as their INVITEs can be served. Then their
-//! answers fill the processor and no call is taken. Goodput is .70 of the bound
-//! (`scenarios/tournament/slow-back-ends.toml`). A limit on the release of twice its mean over a
-//! second kept .81 there. It is not part of this law, because it makes calls wait for a tick with
-//! credit: with a quota of 20 ms in 100 ms goodput fell from 1.00 to .85 of the bound at the
-//! capacity, and with `decide = "service"` to nothing at three times it.
+//! Slow back ends have the same effect. Assume that they answer after 300 ms, and that the offered
+//! load is twice the capacity. Calls are taken as fast as their INVITEs can be served. Then the
+//! answers occupy the processor, and no call is taken. Goodput is .70 of the bound
+//! (`scenarios/tournament/slow-back-ends.toml`). If the release is limited to twice its mean over a
+//! second, goodput there is .81. This limit is not part of the law, because it makes calls wait for
+//! a tick with credit. With a quota of 20 ms in 100 ms, and a load equal to the capacity, goodput
+//! fell from 1.00 to .85 of the bound. With `decide = "service"`, and a load of three times the
+//! capacity, it fell to nothing.
 //!
-//! μ counts all occupied time of a tick, whatever occupied it. Beside much other work (REGISTER)
-//! few calls make a small window, and of a burst that arrives within one tick some calls are
-//! rejected although the processor has room: `tidegate_work_refused_early_total` counts them. The
-//! next tick corrects this.
+//! μ counts all occupied time of a tick, whatever occupied it. If there is much other work
+//! (REGISTER) and there are few calls, the window is small. Then some calls of a burst within one
+//! tick are rejected although the processor has room. `tidegate_work_refused_early_total` counts
+//! them. The next tick corrects this.
 //!
-//! With `decide = "service"` all waiting messages count towards W, so fewer calls fit into it.
+//! With `decide = "service"`, W limits all waiting messages, so fewer calls fit into it.
 //!
 //! # Source
 //!
@@ -162,17 +166,17 @@ const DECREASE: f64 = 1.0;
 const INCREASE: f64 = 30.0;
 /// The smallest window, in calls.
 const WINDOW_MIN: f64 = 4.0;
-/// The part of D that the queue may use at least, however late the receive buffer is read.
+/// Minimum part of D that the queue may use, however late the receive buffer is read.
 const QUEUE_PART_MIN: f64 = 0.25;
 /// Fill of a receive buffer above which it counts as full.
 const FULL: f64 = 0.9;
-/// Part of `wait_max`. A smaller D shows that calls have been rejected for some time.
+/// A part of `wait_max`. If D is below it, calls have been rejected for some time.
 const LONG: f64 = 0.5;
 /// In a long overload, a call that has waited for this multiple of D is rejected.
 const AGES: f64 = 3.0;
 /// Ticks over which the minimum of the wait in the receive buffer is taken.
 const LAGS: usize = 10;
-/// A tick counts as no longer than this, so that a long pause is not integrated.
+/// Maximum time that a tick counts for, so that a long pause is not integrated.
 const STEP_MAX: Duration = Duration::from_millis(100);
 
 #[derive(Debug)]
@@ -191,7 +195,7 @@ struct Tide {
     ticks: usize,
 }
 
-/// New calls that had been decided at the last tick, since the start.
+/// The new calls that were decided by the last tick, since the start.
 #[derive(Debug, Default)]
 struct Decided {
     offered: u64,
@@ -199,7 +203,7 @@ struct Decided {
 }
 
 impl Decided {
-    /// Returns the rejected share of the calls since the last call of this function.
+    /// Returns the rejected share of the calls since the previous call of this function.
     fn rejected(&mut self, signals: &Signals) -> f64 {
         let Flow { offered, refused, .. } = *signals.flow(Bucket::Session);
         let earlier = std::mem::replace(self, Self { offered, refused });
@@ -211,7 +215,7 @@ impl Decided {
 /// The rate at which work of one bucket is taken from its queue.
 #[derive(Debug, Default)]
 struct Drain {
-    /// Pieces taken until the last tick, since the start.
+    /// Pieces taken by the last tick, since the start.
     counted: u64,
     /// Pieces taken before the law began.
     began: u64,
@@ -221,8 +225,8 @@ struct Drain {
 
 impl Drain {
     /// Records that `taken` pieces were taken since the start. `occupied_s` is the occupied time
-    /// since the last record. Time without waiting pieces is left out, because it would turn the
-    /// result into the rate of arrivals.
+    /// since the last record. Time without waiting pieces is left out. Otherwise the result would
+    /// be the rate of arrivals.
     fn record(&mut self, taken: u64, in_progress: u64, occupied_s: f64) {
         if taken == self.counted && in_progress == 0 {
             return;
@@ -233,8 +237,8 @@ impl Drain {
         self.counted = taken;
     }
 
-    /// Returns the window: the number of pieces that are taken in `wait_s`. It is open before the
-    /// first piece was taken.
+    /// Returns the window: the number of pieces that are taken in `wait_s`. It is unlimited until
+    /// the first piece is taken.
     fn window(&self, wait_s: f64) -> Allowance {
         if self.counted == self.began {
             return Allowance::Open;

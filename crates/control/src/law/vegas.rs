@@ -1,19 +1,20 @@
 //! Vegas: the number of calls that wait for other calls sets a window.
 //!
 //! Signal: the latency of each new call, from its arrival to the end of its service, and the least
-//! of these latencies, which is taken as the latency of an empty server. According to them, q =
-//! ⌈L·(1 − least/latency)⌉ of the L calls in the window wait. Trips when q > 6·lg L: L falls by lg
-//! L. Recovers by 6·lg L while q ≤ lg L, by lg L while q < 3·lg L. lg is the decimal logarithm,
-//! rounded down and at least 1. While less than half of the window is in use, L does not change.
-//! Cold start: L = 20.
+//! of these latencies, which counts as the latency of an empty server. From these follows q = ⌈L·(1
+//! − least/latency)⌉, an estimate of how many of the L calls in the window wait. Trips when q >
+//! 6·lg L: L falls by lg L. Recovers by 6·lg L while q ≤ lg L, by lg L while q < 3·lg L. lg is the
+//! decimal logarithm, rounded down and at least 1. While less than half of the window is in use, L
+//! does not change. Cold start: L = 20.
 //!
-//! Every 15 to 30 windows of calls the least latency is forgotten: the next one takes its place, whatever
-//! it is. The library draws that number at random; here it is the mean.
+//! A *probe* is made after 15 to 30 windows of calls: the next latency replaces the least latency,
+//! even if it is longer. The library draws this number of windows at random; here it is always the
+//! mean.
 //!
-//! Known bias: a server whose latency is its own processor time has no place for bursts in this
-//! window: a few calls are all that may wait, and at 0.8 of the capacity one call in twenty is
-//! rejected. In an overload the probe mistakes the latency of a full window for that of an empty
-//! server, and L grows until a call has waited less.
+//! Known bias: if the latency of a server is its own processor time, the window has no room for
+//! bursts. Only a few calls may wait, and at 0.8 of the capacity one call in twenty is rejected. In
+//! an overload, the probe takes the latency of a full window for the latency of an empty server.
+//! Then L grows until a call has waited less.
 //!
 //! Source: Netflix concurrency-limits, `VegasLimit.java`, after Brakmo and Peterson, "TCP Vegas",
 //! 1995.
@@ -75,7 +76,8 @@ pub(crate) static ENTRY: Entry = Entry {
     },
 };
 
-/// Mean of the factor from 1/2 to 1 that the library draws for each probe.
+/// Mean of the factor that determines when the next probe is made. The library draws it from 1/2 to
+/// 1 for each probe.
 const PROBE_MEAN: f64 = 0.75;
 
 #[derive(Debug)]

@@ -3,12 +3,12 @@
 //! Signal: repetitions of new calls. A call takes one place of the window when it arrives and gives
 //! it back when it is taken from the queue. A repetition takes a place and does not give it back,
 //! so the window shrinks as soon as callers repeat, until the waiting calls are served. Trips when
-//! the window is full. Recovers by `leak` calls a second, up to W_0; the leak is our addition: in
-//! the paper no place comes back, and with lost messages the window falls to nothing. It never
-//! falls below one call. Cold start: W_0.
+//! the window is full. Recovers by `leak` calls a second, up to W_0. The leak is our addition: in
+//! the paper these places are never given back, so that lost messages reduce the window to nothing.
+//! Here it never falls below one call. Cold start: W_0.
 //!
-//! Options: a call that has waited longer than `delay_max` does not give its place back either (the
-//! paper's cure for a window that is too large).
+//! Options: if `delay_max` is set, a call that has waited longer does not give its place back
+//! either. This is the paper's remedy for a window that is too large.
 //!
 //! Known bias: W_0 fixes the delay of the queue, W_0/μ, so an operator must know it. If it makes
 //! calls wait for more than T1/2, each call causes repetitions of its 200 and its BYE. Then seven

@@ -1,4 +1,4 @@
-//! win-cont: at any time it admits as many more calls as the delay budget has room for.
+//! win-cont: at any time it admits as many further calls as the delay budget allows.
 //!
 //! Signal: N, the calls that wait, and μ, the rate at which calls are served, as in
 //! [win-disc](super::win_disc). After each message, left = μ·D_B − N is computed. If it is at least
@@ -9,12 +9,12 @@
 //! Options: with `check` = 1, N is computed only after messages that begin a call. A fixed `bound`
 //! can replace μ·D_B. It needs no estimate of μ, but an operator must know it.
 //!
-//! Known bias: μ is the rate of admitted calls, so at a small load the budget is short, and bursts are
-//! rejected that the processor has room for.
+//! Known bias: μ is the rate of admitted calls. So at a small load the budget is small, and bursts
+//! are rejected although the processor has room for them.
 //!
-//! Source: 002 §3.4. The shares of the senders, and *weighted fair processing* (§6.2), are made by
-//! [feedback](crate::feedback): the weights of user-centric fairness, and what is rounded off one value
-//! is added to the next.
+//! Source: 002 §3.4. [Feedback](crate::feedback) divides the window among the senders, by *weighted
+//! fair processing* (§6.2): with the weights of user-centric fairness, and so that the fraction
+//! that is rounded off one value is added to the next.
 
 use std::time::Duration;
 

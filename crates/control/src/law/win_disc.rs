@@ -1,5 +1,5 @@
-//! win-disc: in each interval it admits as many calls as can be served until the next interval, and
-//! as many as may wait.
+//! win-disc: in each interval it admits as many calls as can be served in the interval, plus as
+//! many as may wait.
 //!
 //! Signal: the calls that wait, N, and the rate at which calls are served, μ, both estimated from
 //! messages ([`Sessions`](crate::Sessions)). Every T_c, w = μ·T_c + μ·D_B − N is computed, and w
@@ -7,12 +7,12 @@
 //! with the next interval: w grows as the queue empties. Cold start: everything is admitted until
 //! the first tick.
 //!
-//! Known bias: μ is the rate of admitted calls, so below the capacity it is the load, and a step of
-//! the load is followed by a factor of 1 + D_B/T_c in each interval. All w calls may arrive at once
-//! at the start of an interval. With a D_B above T1/2 callers repeat, because a 200 and its ACK
-//! both pass through the queue. A call waits for up to T_c plus D_B, and before that in the receive
-//! buffer. At three times the capacity callers repeat their INVITEs, and at five times the server
-//! only serves repetitions. With a T_c of 50 ms the goodput stays at the bound.
+//! Known bias: μ is the rate of admitted calls, so below the capacity it equals the load. After a
+//! step of the load, w can grow only by a factor of 1 + D_B/T_c in each interval. All w calls may
+//! arrive at once at the start of an interval. If D_B is above T1/2, callers repeat, because a 200
+//! and its ACK both pass through the queue. A call waits for up to T_c plus D_B, and before that in
+//! the receive buffer. At three times the capacity callers repeat their INVITEs, and at five times
+//! the server only serves repetitions. With a T_c of 50 ms the goodput stays at the bound.
 //!
 //! Source: 002 §3.3. There each sender has a window of its own; [feedback](crate::feedback) shares this
 //! one among the senders.

@@ -1,12 +1,12 @@
 //! The deterministic throttle.
 //!
-//! It adds up the admitted share for each piece. When the sum reaches one, a piece passes. Of any n
-//! consecutive pieces it passes n·f, plus or minus one, and the pieces that pass are spread as
-//! evenly as possible.
+//! For each piece it adds the admitted share to a sum. When the sum reaches one, the piece passes,
+//! and one is subtracted. Of any n consecutive pieces, n·f pass, plus or minus one. The pieces that
+//! pass are spread as evenly as possible.
 //!
 //! Source: 000 §3.4.
 
-/// One in fixed point. In floating point ten times 0.1 is less than 1.
+/// One in fixed point. In floating point, ten times 0.1 is less than 1.
 const ONE: u64 = 1 << 32;
 
 #[derive(Clone, Debug, Default)]

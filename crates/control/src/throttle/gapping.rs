@@ -1,12 +1,12 @@
 //! Automatic call gapping.
 //!
-//! After a call that passes, no call passes for a gap of 1/rate; the first after the gap passes.
-//! Unused time is not saved, so two calls never pass closer together than that. If calls arrive at
-//! random at R a second, 1/(gap + 1/R) a second pass: fewer than the rate, and half the rate if R
-//! equals the rate.
+//! After a call that passes, no call passes for a gap of 1/rate. The first call after the gap
+//! passes. Unused time is not saved, so two calls never pass closer together than the gap. If R
+//! calls a second arrive at random, 1/(gap + 1/R) pass. This is less than the rate, and half of the
+//! rate if R equals the rate.
 //!
-//! To pass a share f of R, the gap is therefore (1/f − 1)/R. This holds for Poisson arrivals; of
-//! evenly spaced calls, a gap passes every second, every third and so on.
+//! To pass a share f of R, the gap is therefore (1/f − 1)/R. This holds for Poisson arrivals. If
+//! calls are evenly spaced, a gap can only pass every second call, every third call and so on.
 //!
 //! Source: RFC 7415 §3.5.3, 'classic gapping': a leaky bucket with TAU = 0; 002 §2.4 names it.
 
@@ -30,7 +30,8 @@ impl Gapping {
     }
 }
 
-/// Returns the rate whose gap passes the share `fraction`, 0 to 1, of `arrivals` a second.
+/// Returns the rate whose gap passes the share `fraction`, 0 to 1, if `arrivals` calls arrive a
+/// second.
 pub(super) fn rate_of(fraction: f64, arrivals: f64) -> f64 {
     arrivals * fraction / (1.0 - fraction)
 }

@@ -1,14 +1,14 @@
 //! The leaky bucket.
 //!
 //! Each piece that passes pours T = 1/rate seconds into a bucket that leaks one second each second.
-//! A piece does not pass if the bucket holds more than TAU. At a constant rate at most (TAU + T)/T
-//! pieces pass at once, and at most that number plus rate·t in any time t. The bucket starts empty,
-//! and keeps its content in seconds when the rate changes. After a fall of the rate it empties as
-//! fast as at the old rate, and bursts at the new rate are shorter.
+//! A piece does not pass if the bucket holds more than TAU. At a constant rate, at most (TAU + T)/T
+//! pieces pass at once, and at most this number plus rate·t pass in any time t. The bucket starts
+//! empty. When the rate changes, it keeps its content in seconds. So after a fall of the rate, it
+//! empties as fast as at the old rate, and bursts at the new rate are shorter.
 //!
-//! The RFC adds or subtracts up to half a T at an empty bucket, so that many senders to one server
-//! do not synchronize (§3.5.3). A server has only one bucket, so its throttle leaves that out.
-//! [Feedback](crate::feedback) uses it, with a tolerance for each priority.
+//! When the bucket is empty, the RFC adds or subtracts up to half a T, so that many senders to one
+//! server do not synchronize (§3.5.3). A server has only one bucket, so its throttle does not do
+//! this. [Feedback](crate::feedback) does it, and has a tolerance for each priority.
 //!
 //! Source: RFC 7415 §3.5.1, which calls TAU = 4·T a reasonable compromise: a burst of 5.
 
@@ -46,8 +46,8 @@ impl LeakyBucket {
         self.passes_within(now, rate, self.tolerance, || 0.0)
     }
 
-    /// Returns whether a piece passes, at the rate `rate`, above zero, with TAU in multiples of T. A
-    /// piece that finds the bucket empty pours in `spread` times T more.
+    /// Returns whether a piece passes at the rate `rate`, above zero. TAU is given in multiples of
+    /// T. If the bucket is empty, the piece adds `spread` times T more.
     pub(crate) fn passes_within(
         &mut self,
         now: Timestamp,

@@ -1,8 +1,8 @@
 //! The random throttle.
 //!
 //! Each piece passes with the probability f. Of n pieces, the number that passes has a standard
-//! deviation of √(n·f·(1−f)), and long runs occur. But no pattern of arrivals can align with a
-//! pattern of the throttle.
+//! deviation of √(n·f·(1−f)), and long runs occur. But the throttle has no pattern with which
+//! arrivals could align.
 //!
 //! Source: 002 §2.4, the percentage throttle.
 
@@ -16,7 +16,7 @@ impl Random {
         Self(Box::new(stream))
     }
 
-    /// Returns whether the next piece passes, when the share `fraction` should pass.
+    /// Returns whether the next piece passes. The share `fraction` of all pieces should pass.
     pub(super) fn passes(&mut self, fraction: f64) -> bool {
         self.0.unit() < fraction
     }

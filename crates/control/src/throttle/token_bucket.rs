@@ -1,10 +1,10 @@
 //! The token bucket.
 //!
-//! A bucket of a set depth is filled with `rate` tokens a second; each piece that passes takes one.
-//! It starts full. At a constant rate it passes the same pieces as a [leaky
-//! bucket](super::leaky_bucket) with the same burst: the tokens are the room that is left in the
-//! leaky bucket. The two differ when the rate changes. Tokens are pieces, not seconds, so a higher
-//! rate applies at once, and tokens saved at a high rate are spent at a low one.
+//! A bucket with a fixed depth gets `rate` tokens a second. Each piece that passes takes one token.
+//! The bucket starts full. At a constant rate it passes the same pieces as a [leaky
+//! bucket](super::leaky_bucket) with the same burst: the tokens correspond to the free space in the
+//! leaky bucket. The two differ when the rate changes. Tokens are pieces, not seconds. So a higher
+//! rate applies at once, and tokens that were saved at a high rate can be spent at a low rate.
 //!
 //! Source: RFC 2697 §3, one bucket of it; 002 §2.4 names it among the throttles.
 
@@ -23,7 +23,7 @@ impl TokenBucket {
         Self { depth, tokens: depth, filled: Timestamp::ZERO }
     }
 
-    /// Returns whether the bucket is as full as at the start.
+    /// Returns whether the bucket is full, as it was at the start.
     pub(crate) fn is_full(&mut self, now: Timestamp, rate: f64) -> bool {
         self.fill(now, rate);
         self.tokens >= self.depth

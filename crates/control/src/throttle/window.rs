@@ -1,7 +1,7 @@
 //! The window throttle.
 //!
-//! A piece passes while fewer than a set number are in progress. The window needs to know no rate,
-//! and adapts by itself to a server that slows down.
+//! A piece passes while fewer pieces than the window are in progress. The window does not depend on
+//! a rate. So it also works if the server becomes slower.
 //!
 //! Source: 002 §2.4.
 

@@ -1,10 +1,10 @@
 //! The processor time of a call in each tier.
 //!
-//! A call has an average number of messages of each class, the same in both tiers. A message of a
-//! class has a mean service time in each tier. So both tiers are measured by the same mix of
-//! messages, even if the last message of a call comes long after the first, under another share.
-//! Means are quotients of long sums: an interrupted service may take a thousand times as long as
-//! another, and would dominate an average with a short memory.
+//! A call has an average number of messages of each class, which is the same in both tiers. In each
+//! tier, messages of a class have a mean service time. So both tiers are compared with the same mix
+//! of messages, even if the last message of a call comes long after the first, when the share has
+//! changed. Means are quotients of long sums, because an interrupted service may take a thousand
+//! times as long as another. It would dominate an average with a short memory.
 
 use std::time::Duration;
 
@@ -12,20 +12,21 @@ use tidegate_world::Work;
 
 use super::Tier;
 
-/// The counts of a class and tier are halved at this number of messages. So a mean covers at least
-/// half as many.
+/// The counts of a class and tier are halved when they reach this number of messages. So a mean
+/// covers at least half of this number.
 const MESSAGES: f64 = 16_384.0;
 
-/// The same number for the calls by which messages are divided.
+/// The counts are also halved at this number of calls, by which the messages are divided.
 const CALLS: f64 = 4096.0;
 
 /// Number of messages that must have been measured in a tier before its cost is known.
 const KNOWN: f64 = 30.0;
 
-/// Number of messages that must have been measured before state can count as free.
+/// Number of messages that must have been measured before the tiers may conclude that state costs
+/// nothing.
 const SURE: f64 = 1000.0;
 
-/// The smallest relative difference that counts as one.
+/// Relative differences below this count as none.
 const ERROR: f64 = 0.02;
 
 /// Number of messages by class, and service time by class and tier.
@@ -82,7 +83,7 @@ impl CallCosts {
         Some(sum / self.begun)
     }
 
-    /// Returns whether all measurements show that a call costs as much without state as with it.
+    /// Returns whether all measurements show that a call costs the same with state as without.
     pub(super) fn is_state_free(&self) -> bool {
         let is_sure = Tier::ALL.iter().all(|&tier| self.count(tier) >= SURE);
         let [stateful, stateless] = Tier::ALL.map(|tier| self.of(tier).unwrap_or(0.0));
