@@ -18,8 +18,8 @@ pub const UNTIL_PROBED: Duration = Duration::MAX;
 
 /// A back end: its configuration, its health, and the counts that all shards share.
 ///
-/// Relaxed atomics suffice, because each count is independent. A policy that reads a count that is
-/// a few nanoseconds old selects as if the other call had come later.
+/// Relaxed atomics suffice, because each count is independent. If a policy reads a count that is a
+/// few nanoseconds old, it selects as if the latest call had come later.
 #[derive(Debug)]
 pub struct Backend {
     name: Box<str>,
@@ -31,11 +31,11 @@ pub struct Backend {
     finals: Finals,
 }
 
-/// Counts on separate cache lines, so that shards that count on different back ends do not slow
+/// The counts are on separate cache lines. So shards that count on different back ends do not slow
 /// each other down. The alignment is 128 bytes, because x86 prefetches lines in pairs.
 ///
-/// The fields are in order of use: the first 64 bytes contain everything that a policy reads for a
-/// choice, so that it reads one cache line of each back end.
+/// The fields are in order of use. The first 64 bytes contain everything that a policy needs for a
+/// selection, so it reads one cache line of each back end.
 #[derive(Debug, Default)]
 #[repr(C, align(128))]
 struct Load {
@@ -44,7 +44,7 @@ struct Load {
     work: AtomicU64,
     weight: AtomicU32,
     priority: AtomicU16,
-    /// Whether the allowance, which is stored elsewhere, limits anything.
+    /// Whether the allowance, which is stored elsewhere, contains a limit.
     is_limited: AtomicBool,
     health: Health,
     assigned: AtomicU64,
@@ -59,7 +59,8 @@ struct Load {
     overloaded_at: AtomicU64,
     /// Requests assigned while the back end was spared.
     spared: AtomicU64,
-    /// Consecutive unanswered requests, counted by the time of the last of them.
+    /// Consecutive unanswered requests. A request counts only if it was sent after the last one
+    /// that counted.
     silences: AtomicU32,
     silent_at: AtomicU64,
     /// Time of the last immediate probe; zero if there was none.
@@ -102,7 +103,7 @@ impl Backend {
         &self.endpoint
     }
 
-    /// Returns the host name, if it was configured by one.
+    /// Returns the host name, if the back end was configured by host name.
     pub fn named(&self) -> Option<&Named> {
         match &self.endpoint {
             Endpoint::Address(_) => None,
@@ -131,18 +132,19 @@ impl Backend {
             || text.trim_start_matches('[').trim_end_matches(']').parse().is_ok_and(is_ip)
     }
 
-    /// Returns the generation of its current address.
+    /// Returns the generation of the current address.
     pub fn generation(&self) -> AddressGeneration {
         self.endpoint.generation()
     }
 
-    /// Returns the address of a generation; the current one if that generation is forgotten.
+    /// Returns the address of a generation. If that generation is no longer stored, returns the
+    /// current address.
     pub fn address_at(&self, generation: AddressGeneration) -> Option<SocketAddr> {
         self.endpoint.at(generation)
     }
 
     /// Returns whether evidence about `address` applies to the current address. A packet from an
-    /// earlier address says nothing about the current one.
+    /// earlier address does not.
     pub fn is_present_at(&self, address: SocketAddr) -> bool {
         match &self.endpoint {
             Endpoint::Address(_) => true,
@@ -150,8 +152,8 @@ impl Backend {
         }
     }
 
-    /// Records that the host name resolves to `ip`, for new requests. Returns whether the address
-    /// changed. There is no evidence against a new address.
+    /// Records that the host name resolves to `ip`, which new requests use from now on. Returns
+    /// whether the address changed. Evidence against the old address does not apply to the new one.
     pub fn move_to(&self, ip: IpAddr) -> bool {
         let has_moved = self.named().is_some_and(|named| named.move_to(ip));
         if has_moved {
@@ -201,49 +203,49 @@ impl Backend {
         self.load.health.set_slow_start(slow_start);
     }
 
-    /// Returns whether it has neither a call nor a transaction.
+    /// Returns whether the back end has neither a call nor a transaction.
     pub fn is_idle(&self) -> bool {
         self.calls() == 0 && self.work() == 0
     }
 
-    /// Returns the number of its calls.
+    /// Returns the number of calls at the back end.
     pub fn calls(&self) -> u64 {
         self.load.calls.load(Relaxed)
     }
 
-    /// Returns the number of its open transactions.
+    /// Returns the number of open transactions at the back end.
     pub fn transactions(&self) -> u64 {
         self.load.transactions.load(Relaxed)
     }
 
-    /// Returns the weighted sum of its open transactions, in hundredths of a BYE.
+    /// Returns the weighted sum of the open transactions, in hundredths of a BYE.
     pub fn work(&self) -> u64 {
         self.load.work.load(Relaxed)
     }
 
-    /// Returns the mean of its last 20 response times to requests that start calls, the newest
-    /// weighing most; zero if there is none.
+    /// Returns the weighted mean of the last 20 response times to requests that start calls. The
+    /// newest has the largest weight. Zero if there is none.
     pub fn start_response_time(&self) -> Duration {
         self.response_times.start()
     }
 
-    /// Returns the weighted mean response time to requests that end calls, in the same way.
+    /// Returns the weighted mean of the last response times to requests that end calls.
     pub fn end_response_time(&self) -> Duration {
         self.response_times.end()
     }
 
     /// Returns the cost of starting a call as a multiple (1 to 4) of the cost of ending one; `None`
-    /// before it is learned, or if the policy of its pool does not learn it.
+    /// until it is learned, or if the policy of the pool does not learn it.
     pub fn cost_ratio(&self) -> Option<f64> {
         self.response_times.cost_ratio()
     }
 
-    /// Returns the calls and stand-alone requests assigned since the start.
+    /// Returns the number of calls and single requests assigned since the start.
     pub fn assigned(&self) -> u64 {
         self.load.assigned.load(Relaxed)
     }
 
-    /// Returns the deliveries that failed since the start: refused or unanswered.
+    /// Returns the number of deliveries since the start that failed: refused or unanswered.
     pub fn failures(&self) -> u64 {
         self.load.failures.load(Relaxed)
     }
@@ -261,7 +263,7 @@ impl Backend {
     }
 
     /// Returns the time at which the back end becomes or became available if nothing else happens;
-    /// `None` if that is unknown.
+    /// `None` if this time is unknown.
     pub fn returns_at(&self) -> Option<Timestamp> {
         self.load.health.returns_at().filter(|_| self.is_somewhere())
     }
@@ -271,13 +273,14 @@ impl Backend {
         self.named().is_none_or(Named::is_known)
     }
 
-    /// Returns whether the back end answers, as far as is known. If so, it gets in-dialog requests
-    /// of its calls in any administrative state.
+    /// Returns whether the back end answers, as far as is known. If it does, it gets in-dialog
+    /// requests of its calls, whatever its administrative state is.
     pub fn is_alive(&self, now: Timestamp) -> bool {
         self.load.health.is_alive(now)
     }
 
-    /// Returns the state of the back end, and since when. It is down while its name has no address.
+    /// Returns the state of the back end, and the time since when it has this state. A back end is
+    /// down while its name has no address.
     pub fn state(&self, now: Timestamp) -> (State, Timestamp) {
         if self.admin_state() == AdminState::InService && !self.is_somewhere() {
             return (State::Down, Timestamp::ZERO);
@@ -318,8 +321,8 @@ impl Backend {
     /// Records that a request has had no answer since `since`. Returns the number of consecutive
     /// requests without an answer: 0 if another request was answered meanwhile.
     ///
-    /// Silence alone does not take a back end down. Both a crash and a request that the server
-    /// ignores can cause silence; a probe distinguishes the two.
+    /// Silence alone does not take a back end down. Silence can mean that the server has crashed or
+    /// that it ignores the request. A probe distinguishes the two cases.
     pub fn on_silent(&self, now: Timestamp, since: Timestamp) -> u32 {
         if self.has_answered(since) {
             return 0;
@@ -339,11 +342,11 @@ impl Backend {
         if self.has_answered(silent_at) { 0 } else { self.load.silences.load(Relaxed) }
     }
 
-    /// Returns whether an extra probe may be sent now. If so, no other extra probe may be sent for
+    /// Allows or forbids an extra probe. If it is allowed, no other extra probe is allowed for
     /// `interval`.
     ///
     /// # Errors
-    /// The time of the next allowed probe.
+    /// Returns the time at which the next extra probe is allowed.
     pub fn question(&self, now: Timestamp, interval: Duration) -> Result<(), Timestamp> {
         let at = now.as_nanos().max(1);
         let next = |last: u64| match last {
@@ -380,8 +383,8 @@ impl Backend {
         self.record_answered(now);
     }
 
-    /// Records a failed probe: it was not answered, or with a `status` that is not accepted. `fall`
-    /// consecutive failures take the back end down until it answers probes.
+    /// Records a failed probe: it was not answered, or the `status` of the response is not
+    /// accepted. `fall` consecutive failures take the back end down until it answers probes.
     pub fn on_probe_failed(&self, now: Timestamp, fall: u32, status: Option<u16>) {
         self.load.probes.fetch_add(1, Relaxed);
         self.load.probe_failures.fetch_add(1, Relaxed);
@@ -391,7 +394,7 @@ impl Backend {
     }
 
     /// Records that the back end is no longer probed. If failed probes took it down, it may get new
-    /// calls at once; if requests did, it may `pause` after that time.
+    /// calls at once. If requests took it down, it may get new calls `pause` after they did.
     pub fn on_unprobed(&self, now: Timestamp, pause: Duration) {
         self.load.health.on_unprobed(now, pause);
     }
@@ -401,8 +404,8 @@ impl Backend {
         (self.load.probes.load(Relaxed), self.load.probe_failures.load(Relaxed))
     }
 
-    /// Returns the status with which it answered the last probe that failed; `None` if it did not
-    /// answer.
+    /// Returns the status of the response to the last probe that failed; `None` if there was no
+    /// response.
     pub fn failed_probe_status(&self) -> Option<u16> {
         Some(self.load.probe_status.load(Relaxed)).filter(|status| *status > 0)
     }
@@ -419,19 +422,19 @@ impl Backend {
         self.load.answered_at.load(Relaxed) > since.as_nanos()
     }
 
-    /// Returns whether sources and destinations of requests are recorded, because the back end has
-    /// rejected something recently.
+    /// Returns whether the sources and destinations of requests are recorded, because the back end
+    /// has recently rejected a request.
     pub fn is_watched(&self, now: Timestamp) -> bool {
         self.evidence.is_watched(now)
     }
 
-    /// Records that the back end gets a new request with these parties, while it is
-    /// [watched](Self::is_watched).
+    /// Records that the back end gets a new request with these parties. Called while the back end
+    /// is [watched](Self::is_watched).
     pub fn on_given(&self, now: Timestamp, parties: Parties) {
         self.evidence.on_given(now, parties);
     }
 
-    /// Starts a watch. Returns the sources of its recent requests.
+    /// Starts a watch. Returns the sources of the recent requests to the back end.
     pub(crate) fn watch(&self, now: Timestamp) -> Sources {
         self.evidence.watch(now)
     }
@@ -443,8 +446,8 @@ impl Backend {
         self.evidence.on_refused(now, parties, of).teaches
     }
 
-    /// Records a 503 to a new request in the same way. If the cause is load and most requests are
-    /// rejected, the back end gets no new calls for `wait`.
+    /// Records a 503 to a new request like [`on_unserved`](Self::on_unserved). If the cause is load
+    /// and most requests are rejected, the back end gets no new calls for `wait`.
     pub fn on_refused(
         &self,
         now: Timestamp,
@@ -464,13 +467,13 @@ impl Backend {
         verdict.teaches
     }
 
-    /// Returns whether the back end may get new calls as far as its failures are concerned.
+    /// Returns whether the back end may get new calls, considering only its failures.
     pub fn is_clear(&self, now: Timestamp) -> bool {
         self.load.health.is_clear(now)
     }
 
-    /// Records that requests show a reason to exclude the back end. Its pool uses the time of the
-    /// last such record to select which back ends to [spare](crate::Pool::spare).
+    /// Records that requests give a reason to exclude the back end. The pool uses the time of the
+    /// last such record to select the back ends to [spare](crate::Pool::spare).
     pub fn record_excluded(&self, now: Timestamp) {
         self.load.health.record_excluded(now);
     }
@@ -489,13 +492,13 @@ impl Backend {
         self.load.health.is_spared()
     }
 
-    /// Returns the number of requests assigned although the back end was busy or down, because too
-    /// many back ends of its pool were.
+    /// Returns the number of requests that were assigned although the back end was busy or down,
+    /// because too many back ends of its pool were.
     pub fn spared(&self) -> u64 {
         self.load.spared.load(Relaxed)
     }
 
-    /// Returns whether the back end rejected anything within the last `within`, for any reason.
+    /// Returns whether the back end rejected a request within the last `within`, for any reason.
     pub fn has_refused(&self, now: Timestamp, within: Duration) -> bool {
         is_within(&self.load.refused_at, now, within)
     }
@@ -512,8 +515,8 @@ impl Backend {
         self.finals.add(is_invite, status);
     }
 
-    /// Returns the counts of its final responses: `invite` or `other`, the status or its class, and
-    /// the number. Each response counts once.
+    /// Returns the counts of its final responses. Each item is `invite` or `other`, the status or
+    /// its class, and the number. Each response counts once.
     pub fn finals(&self) -> impl Iterator<Item = (&'static str, &'static str, u64)> {
         self.finals.each()
     }
@@ -581,7 +584,7 @@ impl Backend {
     }
 }
 
-/// Returns whether the time in `at`, if any, is within the last `within`.
+/// Returns whether `at` contains a time that is within the last `within`.
 fn is_within(at: &AtomicU64, now: Timestamp, within: Duration) -> bool {
     let at = at.load(Relaxed);
     at != 0 && now.since(Timestamp::from_nanos(at)) < within

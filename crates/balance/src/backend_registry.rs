@@ -1,17 +1,18 @@
 //! The registry through which the shards of a process share back ends.
 //!
 //! On a reload, each shard gets the new configuration in its turn and rebuilds its pools. All
-//! shards must count on the same objects, so enlisting a back end returns the existing one with the
-//! same pool, name and address. So health and counts survive a reload. The same applies to back
-//! ends that are no longer configured, as long as any shard may have calls there.
+//! shards must count on the same objects. Therefore enlisting a back end returns the existing
+//! object with the same pool, name and address, and its health and counts survive a reload. The
+//! same applies to back ends that are no longer configured, as long as any shard may have calls
+//! there.
 //!
 //! A server may be in several pools, for example one for calls and one for registrations. In all of
-//! them it is the same back end, with one health, one count of calls and one limit. Its weight,
+//! them it is the same back end, with the same health, count of calls and limit. Its weight,
 //! priority and limits are those of the first pool that names it.
 //!
 //! Commands are numbered, with the same numbers in every shard. The first shard that receives a
-//! command executes it. When later shards receive it, it is already done, and they do not undo the
-//! changes of later commands.
+//! command executes it. When other shards receive it later, they do not execute it again. So they
+//! do not undo the changes of later commands.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
@@ -50,7 +51,7 @@ pub struct BackendSpec {
     pub limits: Limits,
 }
 
-/// All back ends. A clone is another handle on the same registry.
+/// All back ends. A clone is another handle to the same registry.
 #[derive(Clone, Debug)]
 pub struct BackendRegistry(Arc<Mutex<RegistryState>>);
 
@@ -75,8 +76,8 @@ impl BackendRegistry {
         Self(Arc::new(Mutex::new(state)))
     }
 
-    /// Returns each pool with its back ends, followed by those that are no longer configured and
-    /// still have calls. The first back end with a name is the configured one.
+    /// Returns each pool with its back ends. After them come the back ends that are no longer
+    /// configured but still have calls. The first back end with a name is the configured one.
     pub fn pools(&self) -> Vec<Pool> {
         let (configured, leaving) = {
             let state = self.lock();
@@ -94,7 +95,7 @@ impl BackendRegistry {
         pools
     }
 
-    /// Returns the services whose servers are back ends, each once.
+    /// Returns the services whose servers are back ends. Each service occurs once.
     pub fn services(&self) -> Vec<Arc<Service>> {
         let mut services = services(&self.lock().pools);
         let mut seen = HashSet::new();
@@ -107,8 +108,8 @@ impl BackendRegistry {
         self.lock().find(name)
     }
 
-    /// Returns the configured back ends that `text` means: the one with that name, or else all
-    /// [at](Backend::is_at) that address or host name.
+    /// Returns the configured back ends to which `text` refers: the one with that name, or
+    /// otherwise all back ends [at](Backend::is_at) that address or host name.
     pub fn find_all(&self, text: &str) -> Vec<Arc<Backend>> {
         let state = self.lock();
         if let Some(backend) = state.find(text) {
@@ -130,8 +131,8 @@ impl BackendRegistry {
         }
     }
 
-    /// Returns the pools configured by the command with that number. A back end in none of them
-    /// becomes [removed](AdminState::Removed), and drains.
+    /// Returns the pools configured by the command with that number. A back end that is in none of
+    /// them becomes [removed](AdminState::Removed), and drains.
     pub fn enlist(&self, now: Timestamp, order: u64, pool_specs: &[PoolSpec]) -> Vec<Pool> {
         let mut state = self.lock();
         if order > state.heard {
@@ -148,7 +149,8 @@ impl BackendRegistry {
     }
 }
 
-/// Returns a pool with further back ends after its own, each name once.
+/// Returns a copy of the pool with the `further` back ends after its own. A back end whose name is
+/// already present is left out.
 fn and_after(pool: &Pool, further: Vec<Arc<Backend>>) -> Pool {
     if further.is_empty() {
         return pool.clone();
@@ -201,8 +203,8 @@ impl RegistryState {
         self.leaving = leaving.collect();
     }
 
-    /// Returns the pools of a command that a later command has already replaced. No state changes,
-    /// and back ends that are no longer configured get no calls here either.
+    /// Returns the pools of a command that a later command has already replaced. Changes no state.
+    /// Back ends that are no longer configured get no calls in these pools either.
     fn past(&self, now: Timestamp, pool_specs: &[PoolSpec]) -> Vec<Pool> {
         let leaving: Vec<_> = self.leaving().collect();
         let mut known = known(&self.pools, &leaving);
@@ -216,8 +218,8 @@ impl RegistryState {
     }
 }
 
-/// Indexes the back ends of these pools and those that are no longer configured. If two have the
-/// same key, the latter is kept.
+/// Indexes the back ends of these pools, and the back ends that are no longer configured. If two
+/// have the same key, the one that is no longer configured is kept.
 fn known<'a>(pools: &'a [Pool], leaving: &'a [(String, Arc<Backend>)]) -> Known<'a> {
     let configured =
         pools.iter().flat_map(|pool| pool.backends().iter().map(|backend| (pool.name(), backend)));
@@ -228,13 +230,13 @@ fn known<'a>(pools: &'a [Pool], leaving: &'a [(String, Arc<Backend>)]) -> Known<
     configured.chain(leaving).map(key).collect()
 }
 
-/// Returns the services of these pools.
+/// Collects the services of these pools.
 fn services(pools: &[Pool]) -> Vec<Arc<Service>> {
     pools.iter().flat_map(|pool| pool.services().iter().cloned()).collect()
 }
 
-/// Returns the pools of these back ends. Known back ends are taken out of `known`; the others are
-/// new. `see` is called for each. Known services stay the same.
+/// Builds the pools. Known back ends are taken out of `known`, and the others are created. `see` is
+/// called for each back end. Known services stay the same.
 fn pools<'a>(
     now: Timestamp,
     pool_specs: &'a [PoolSpec],
@@ -284,9 +286,9 @@ fn key_of<'a>(pool_spec: &'a PoolSpec, backend_spec: &'a BackendSpec) -> Key<'a>
     (&pool_spec.name, &backend_spec.name, backend_spec.endpoint_address.clone())
 }
 
-/// Takes out the back ends that stay in some of their pools and leave others. In a pool that a back
-/// end has left, it gets no new calls because it is [`AdminState::Removed`]. So the back end that
-/// stays must be another object.
+/// Takes out the back ends that stay in some of their pools and are removed from others. In a pool
+/// from which it was removed, a back end gets no new calls because it is [`AdminState::Removed`].
+/// So in the other pools it must be another object.
 fn take_split<'a>(known: &mut Known<'a>, pool_specs: &[PoolSpec]) -> Known<'a> {
     let backend_specs = |pool_spec| {
         let PoolSpec { backends, .. }: &PoolSpec = pool_spec;

@@ -1,10 +1,10 @@
 //! A budget for retries of rejected requests, as a share of all requests.
 //!
-//! The first retry of a rejected request at another back end is free; further ones are paid from
-//! this budget. So however many requests are rejected, each request causes at most two attempts,
-//! plus a fifth of the requests, plus a few attempts at the start.
+//! The first retry of a rejected request at another back end is always allowed. Further retries
+//! need a place in this budget. So the number of attempts is at most twice the number of requests,
+//! plus a fifth of it, plus a few attempts at the start, however many requests are rejected.
 
-/// Requests that earn one retry.
+/// Number of requests that allow one retry.
 const REQUESTS_PER_TRY: u32 = 5;
 
 /// Maximum number of retries that can be saved up. It is also the number available at the start, so
@@ -14,7 +14,8 @@ const TRIES_MAX: u32 = 20;
 /// A shard's budget of retries for the requests to a pool.
 #[derive(Debug)]
 pub struct RetryBudget {
-    /// Requests counted and not yet spent on retries; [`REQUESTS_PER_TRY`] of them pay for one.
+    /// Number of requests that are not yet used for retries. [`REQUESTS_PER_TRY`] of them allow one
+    /// retry.
     saved: u32,
 }
 
@@ -30,7 +31,7 @@ impl RetryBudget {
         self.saved = (self.saved + 1).min(TRIES_MAX * REQUESTS_PER_TRY);
     }
 
-    /// Takes one retry, if available.
+    /// Takes one retry from the budget. Returns false if none is left.
     pub fn take(&mut self) -> bool {
         let left = self.saved.checked_sub(REQUESTS_PER_TRY);
         self.saved = left.unwrap_or(self.saved);

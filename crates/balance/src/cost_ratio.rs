@@ -1,22 +1,23 @@
-//! The cost of starting a call at a back end, as a multiple of the cost of ending it, learned from
-//! how long requests wait for each other.
+//! Learns the cost of starting a call at a back end, as a multiple of the cost of ending it, from
+//! response times.
 //!
 //! A balancer does not see the processor of a back end. But a back end answers a request after the
-//! requests that it already had, so the response time depends linearly on their numbers: R = c +
-//! a·starts + b·ends. Both counts include the request itself, at the time it was sent. Least
-//! squares give a and b, and a/b is the ratio of the costs. The network delay is part of c, so
-//! distance does not matter. About the last thousand requests count, with decreasing weight.
+//! requests that it already had. So the response time depends linearly on their numbers: R = c +
+//! a·starts + b·ends. `starts` and `ends` are counted when the request is sent, and include it. The
+//! method of least squares gives a and b, and a/b is the ratio of the costs. The network delay is
+//! part of c, so distance does not matter. About the last thousand requests count, with decreasing
+//! weight.
 //!
-//! Cold start: unknown. Under light load nothing waits, and the equations contain no information.
-//! The ratio does not change while the numbers hardly vary, or vary only together or in opposite
-//! directions. Range: 1 to 4. Known bias: the cost of an INVITE after its first response is
-//! attributed to other requests. Requests other than INVITE count as ends. Several processors at
-//! one back end reduce a and b alike.
+//! Cold start: unknown. Under light load no request waits, so response times contain no information
+//! about costs. The ratio does not change while the two numbers hardly vary, or vary only together
+//! or in opposite directions. Range: 1 to 4. Known bias: the cost of an INVITE after its first
+//! response is attributed to other requests. Requests other than INVITE count as ends. If a back
+//! end has several processors, a and b are smaller by the same factor.
 
 const BOUNDS: (f64, f64) = (1.0, 4.0);
 
-/// Factor by which each later request reduces the weight of a request: about a thousand requests
-/// count.
+/// Factor by which each later request reduces the weight of a request. About a thousand requests
+/// have an effect.
 const MEMORY: f64 = 0.999;
 /// The sum of weights that is required for a solution.
 const ENOUGH: f64 = 300.0;
@@ -24,10 +25,11 @@ const ENOUGH: f64 = 300.0;
 const SOLVE_EVERY: u32 = 64;
 /// Minimum variance that is required of each number.
 const VARIANCE_MIN: f64 = 0.25;
-/// Square of the correlation beyond which the two numbers cannot be distinguished.
+/// Square of the correlation above which the effects of the two numbers cannot be separated.
 const CORRELATION_MAX: f64 = 0.9;
 
-/// The sums for the method of least squares, as weighted running sums over requests: of 1, s, e, r, ss, se, ee, sr, er.
+/// Weighted running sums for the method of least squares, over requests with s starts, e ends and
+/// the response time r. The sums are those of 1, s, e, r, ss, se, ee, sr and er.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct CostRatio {
     sums: [f64; 9],

@@ -7,8 +7,8 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use arrayvec::ArrayVec;
 
-/// Maximum number of addresses of a named back end that are remembered: the current one, and
-/// earlier ones that may still have calls.
+/// Maximum number of addresses that are stored for a back end with a host name: the current
+/// address, and earlier addresses that may still have calls.
 pub const GENERATIONS_MAX: usize = 5;
 
 /// The endpoint of a back end.
@@ -20,7 +20,7 @@ pub enum Endpoint {
     Name(Named),
 }
 
-/// The address of a back end as configured. Equal values mean the same back end.
+/// The configured address of a back end. Equal values mean the same back end.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum EndpointAddress {
     /// An address.
@@ -59,11 +59,11 @@ impl fmt::Display for Endpoint {
 pub struct Named {
     host: Arc<str>,
     port: u16,
-    /// Whether the name has had an address. Once true, this stays true.
+    /// Whether the name has ever had an address.
     is_known: AtomicBool,
     is_stale: AtomicBool,
     generations: Mutex<Generations>,
-    /// Outcomes of its DNS queries.
+    /// Outcomes of the DNS queries for the name.
     pub lookups: Lookups,
 }
 
@@ -74,7 +74,7 @@ pub struct Lookups {
     pub found: AtomicU64,
     /// Queries that found no address.
     pub not_found: AtomicU64,
-    /// Queries without an answer, or without one in time.
+    /// Queries that were not answered in time.
     pub unanswered: AtomicU64,
     /// Queries whose addresses are all unusable: they are our own, or no listener can reach them.
     pub unusable: AtomicU64,
@@ -82,7 +82,7 @@ pub struct Lookups {
     pub moved: AtomicU64,
 }
 
-/// Identifies one of the addresses that a back end has had.
+/// The identity of one of the addresses that a back end has had.
 ///
 /// For a back end configured by address all values are equal.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -119,12 +119,12 @@ impl Named {
         self.is_known.load(Relaxed)
     }
 
-    /// Returns whether the address is out of date because a new query failed.
+    /// Returns whether the address may be out of date, because a new query failed.
     pub fn is_stale(&self) -> bool {
         self.is_stale.load(Relaxed)
     }
 
-    /// Records whether the address is out of date.
+    /// Records whether the address may be out of date.
     pub fn set_stale(&self, is_stale: bool) {
         self.is_stale.store(is_stale, Relaxed);
     }
@@ -134,7 +134,7 @@ impl Named {
         self.generations().last().map(|&(_, ip)| SocketAddr::new(ip, self.port))
     }
 
-    /// Returns the remembered addresses, the current one first.
+    /// Returns the stored addresses, beginning with the current one.
     pub fn addresses(&self) -> ArrayVec<SocketAddr, GENERATIONS_MAX> {
         self.generations().iter().rev().map(|&(_, ip)| SocketAddr::new(ip, self.port)).collect()
     }
@@ -144,7 +144,8 @@ impl Named {
         self.generations().last().map(|&(generation, _)| generation).unwrap_or_default()
     }
 
-    /// Returns the address of a generation; the current one if that generation is forgotten.
+    /// Returns the address of a generation. If that generation is no longer stored, returns the
+    /// current address.
     fn at(&self, generation: AddressGeneration) -> Option<SocketAddr> {
         let generations = self.generations();
         let found =
@@ -153,7 +154,7 @@ impl Named {
     }
 
     /// Makes `ip` the current address. Returns whether it changed. If there is no room, the address
-    /// that has not been current for the longest time is forgotten.
+    /// that has not been current for the longest time is removed.
     pub(crate) fn move_to(&self, ip: IpAddr) -> bool {
         let mut generations = self.generations();
         if generations.last().is_some_and(|&(_, present)| present == ip) {

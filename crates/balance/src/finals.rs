@@ -2,14 +2,14 @@
 
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
-/// Kinds of final responses that are counted: the statuses that RFC 6076 distinguishes, and for
-/// each class of statuses all others.
+/// Kinds of final responses that are counted separately: each status that RFC 6076 distinguishes,
+/// and for each class of statuses all other statuses together.
 const KINDS: [&str; 16] = [
     "2xx", "3xx", "401", "402", "407", "408", "480", "486", "487", "4xx", "500", "503", "504",
     "5xx", "600", "603",
 ];
 
-/// The index of other 6xx responses, which is the last.
+/// The index of the other 6xx responses, which are the last kind.
 const OTHER_6XX: usize = KINDS.len();
 
 /// Counts of final responses, of INVITEs and of other requests.
@@ -23,7 +23,7 @@ impl Finals {
         self.0[usize::from(!is_invite)][generation(status)].fetch_add(1, Relaxed);
     }
 
-    /// Returns the method, the kind and the count of everything counted.
+    /// Returns all counts with their method and kind.
     pub(crate) fn each(&self) -> impl Iterator<Item = (&'static str, &'static str, u64)> {
         ["invite", "other"].into_iter().zip(&self.0).flat_map(|(method, counts)| {
             let kinds = KINDS.into_iter().chain(["6xx"]).zip(counts);

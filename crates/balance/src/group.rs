@@ -7,7 +7,8 @@ use std::sync::Arc;
 
 use crate::Backend;
 
-/// The groups of a pool, by the priorities of its back ends at creation.
+/// The groups of a pool, formed by the priorities that its back ends had when the groups were
+/// created.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct Groups {
     priorities: Box<[u32]>,

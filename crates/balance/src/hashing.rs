@@ -1,7 +1,7 @@
-//! The hash functions of the policies that choose by a hash.
+//! The hash functions of the policies that select by a hash.
 //!
-//! They must be the same in all versions and balancers, and are not keyed. The caller first hashes
-//! data that peers can choose with a key, except if a policy wants it without a key.
+//! They must be the same in all versions and balancers, so they are not keyed. If peers can choose
+//! the data, the caller first applies a keyed hash, unless a policy requires a hash without a key.
 
 /// Returns the 64-bit FNV-1a hash (Fowler, Noll, Vo; RFC 9923).
 pub fn fnv1a(bytes: &[u8]) -> u64 {
@@ -10,7 +10,7 @@ pub fn fnv1a(bytes: &[u8]) -> u64 {
     })
 }
 
-/// Applies the final step of SplitMix64: every input bit affects every output bit.
+/// Applies the final step of SplitMix64, so that every input bit affects every output bit.
 pub(crate) fn mix(mut x: u64) -> u64 {
     x = (x ^ (x >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
     x = (x ^ (x >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);

@@ -1,5 +1,4 @@
-//! The headroom of a back end: how many more calls its [limits](crate::limit) allow, and how to
-//! take one.
+//! The headroom of a back end: the number of further calls that its [limits](crate::limit) allow.
 
 use std::sync::Arc;
 
@@ -8,14 +7,14 @@ use tidegate_world::Timestamp;
 use crate::{Backend, CallLease, Demand, Limits};
 
 impl Backend {
-    /// Sets the limits. Held calls and learned values stay.
+    /// Sets the limits. Existing leases and learned values are kept.
     pub fn set_limits(&self, limits: &Limits) {
         self.allowance().set(limits);
         self.set_limited(*limits != Limits::default());
     }
 
-    /// Returns whether the limits allow the demand. If only a learned rate forbids it, this is
-    /// recorded.
+    /// Returns whether the limits allow the demand. If only a learned rate forbids the demand,
+    /// records this.
     pub fn has_headroom(&self, now: Timestamp, demand: Demand) -> bool {
         if !self.is_limited() {
             return true;
@@ -26,14 +25,14 @@ impl Backend {
         self.allowance().conforms(now, demand)
     }
 
-    /// Returns how many more calls the back end may take; `None` if there is no limit.
+    /// Returns the number of further calls that the back end may take; `None` if there is no limit.
     pub fn free_calls(&self, demand: Demand) -> Option<u64> {
         let calls_max = self.allowance().calls_max_of(demand)?;
         Some(calls_max.saturating_sub(self.calls()))
     }
 
-    /// Returns how many calls the back end may have at the same time, without the reserve; `None`
-    /// if there is no limit.
+    /// Returns the maximum number of simultaneous calls at the back end, without the reserve;
+    /// `None` if there is no limit.
     pub fn calls_max(&self) -> Option<u64> {
         self.allowance().calls_max()
     }
@@ -70,15 +69,16 @@ impl Backend {
         self.allowance().window().unheard(now)
     }
 
-    /// Records that a request sent at `sent` was rejected or not answered. `is_proved` says whether
-    /// the cause is proved to be load.
+    /// Records that a request sent at `sent` was rejected or not answered. `is_proved` is true if
+    /// it is proved that load is the cause.
     pub fn on_not_taken(&self, sent: Timestamp, is_proved: bool) {
         if self.is_limited() {
             self.allowance().on_not_taken(sent, is_proved);
         }
     }
 
-    /// Takes the demand; a call is taken as a lease. Returns `None` if there is no headroom.
+    /// Takes the demand from the headroom. A call is taken as a lease. Returns `None` if there is
+    /// no headroom.
     pub(crate) fn try_acquire(
         self: &Arc<Self>,
         now: Timestamp,
@@ -95,7 +95,7 @@ impl Backend {
     }
 }
 
-/// The part of a back end's headroom that was taken: one call, if a call was demanded.
+/// The headroom that was taken: the lease of a call if a call was demanded.
 #[must_use = "a call that is not kept is given back"]
 pub(crate) struct Acquired(pub(crate) Option<CallLease>);
 

@@ -1,13 +1,13 @@
 //! The health of a back end: whether it may get new calls, and how many.
 //!
-//! Health has three independent parts, each in one word that all shards share. The state machine
-//! [`Liveness`] says whether the back end answers; probes and the outcomes of requests drive it. A
-//! time says until when the back end has asked for a pause, by Retry-After in a 503 (RFC 3261
-//! §21.5.4: one "SHOULD NOT forward any other requests to that server for the duration specified").
-//! The [`AdminState`] is the operator's intent. The back end gets new calls if none of the three
-//! forbids it. It always gets in-dialog requests of its calls.
+//! Health has three independent parts. Each is one word that all shards share. The first is the
+//! state machine [`Liveness`]: whether the back end answers, as probes and the outcomes of requests
+//! show. The second is the end of a pause that the back end has asked for by Retry-After in a 503
+//! (RFC 3261 §21.5.4: one "SHOULD NOT forward any other requests to that server for the duration
+//! specified"). The third is the [`AdminState`] that the operator has set. The back end gets new
+//! calls if none of the three forbids it. It always gets in-dialog requests of its calls.
 //!
-//! The thresholds `fall` and `rise` are those of HAProxy's health checks.
+//! The thresholds `fall` and `rise` have the same meaning as in HAProxy's health checks.
 
 mod evidence;
 mod liveness;
@@ -29,8 +29,8 @@ pub enum AdminState {
     InService,
     /// The back end finishes its calls and gets no new ones.
     Draining,
-    /// The back end finishes its calls and gets no new ones. Its behaviour is not evidence about
-    /// its health.
+    /// The back end finishes its calls and gets no new ones. Its responses and failures do not
+    /// change its health.
     Maintenance,
     /// The back end is no longer configured. It finishes its calls and is then forgotten.
     Removed,
@@ -94,32 +94,32 @@ impl State {
     }
 }
 
-/// The share of its weight that a back end has when it comes back, in hundredths.
+/// The share of its weight that a back end gets when it comes back, in hundredths.
 const SHARE_AT_RETURN: u64 = 10;
 
 /// The health of a back end.
 ///
-/// The words are independent, so relaxed atomics suffice: a shard that reads a word that is a few
-/// nanoseconds old selects as if the change had come later. The words that every choice reads come
-/// first.
+/// The words are independent, so relaxed atomics suffice. A shard that reads a word that is a few
+/// nanoseconds old selects as if the change had come later. The words that every selection reads
+/// come first.
 #[derive(Debug, Default)]
 #[repr(C)]
 pub(crate) struct Health {
     liveness: AtomicU64,
     /// End of the pause that the back end asked for.
     busy_until: AtomicU64,
-    /// Administrative state in the last two bits, and the time since when it applies.
+    /// The administrative state, in the last two bits, and the time when it was set.
     admin_state: AtomicU64,
     slow_start: AtomicU64,
     /// Time at which the back end last went down.
     fell_at: AtomicU64,
     falls: AtomicU64,
     returns: AtomicU64,
-    /// Time at which the back end became known.
+    /// Time since when the back end has existed.
     known_since: AtomicU64,
     /// Time at which requests last gave a reason to exclude the back end.
     excluded_at: AtomicU64,
-    /// Whether the last probe failed. If so, the state does not depend on requests alone.
+    /// Whether the last probe failed. If so, the state depends not only on requests.
     fails_probes: AtomicBool,
     /// Whether the back end gets calls although failed requests have made it unavailable.
     is_spared: AtomicBool,
@@ -138,13 +138,13 @@ impl Health {
             && self.admin_state().0 == AdminState::InService
     }
 
-    /// Returns whether no failure of the back end excludes it.
+    /// Returns whether the back end is not excluded because of failures.
     pub fn is_clear(&self, now: Timestamp) -> bool {
         self.liveness().is_up(now) && self.busy_until.load(Relaxed) <= now.as_nanos()
     }
 
-    /// Returns the last time at which requests gave a reason to exclude the back end, if only
-    /// requests did. Failed probes are better evidence.
+    /// Returns the last time at which requests gave a reason to exclude the back end. Returns
+    /// `None` if probes have failed too, because failed probes are better evidence.
     pub fn excluded_by_requests_at(&self, now: Timestamp) -> Option<u64> {
         let fails_probes = self.fails_probes.load(Relaxed) && !self.liveness().is_up(now);
         (!self.is_clear(now) && !fails_probes).then(|| self.excluded_at.load(Relaxed))
@@ -169,7 +169,7 @@ impl Health {
     }
 
     /// Returns the time at which the back end may get new calls if nothing else happens; `None` if
-    /// that is unknown.
+    /// this time is unknown.
     pub fn returns_at(&self) -> Option<Timestamp> {
         let busy_until = Timestamp::from_nanos(self.busy_until.load(Relaxed));
         let up_at = self.liveness().up_by_itself_at()?;
@@ -181,8 +181,8 @@ impl Health {
         (AdminState::ALL[(word & 3) as usize], Timestamp::from_nanos(word >> 2))
     }
 
-    /// Sets the administrative state and returns the previous one. Setting the same state keeps its
-    /// start time. A back end that returns from maintenance counts as up.
+    /// Sets the administrative state and returns the previous one. If the state stays the same, so
+    /// does its start time. A back end that returns from maintenance counts as up.
     pub fn set_admin_state(&self, now: Timestamp, admin_state: AdminState) -> AdminState {
         let (before, _) = self.admin_state();
         if before == admin_state {
@@ -238,7 +238,7 @@ impl Health {
     }
 
     /// Records that the back end is no longer probed. Earlier results of probes no longer count. If
-    /// requests took it down, it stays down until `pause` after that time, as if there had been no
+    /// requests took it down, it stays down for `pause` from that time on, as if there had been no
     /// probes.
     pub fn on_unprobed(&self, now: Timestamp, pause: Duration) {
         let until = match self.fails_probes.load(Relaxed) {
@@ -254,9 +254,9 @@ impl Health {
         self.busy_until.fetch_max((now + wait).as_nanos(), Relaxed);
     }
 
-    /// Returns the share of its weight at `now`, in thousandths: 100 when it comes back, then
-    /// growing linearly to 1,000. At a cold start it is 1,000, because no other back end could take
-    /// the calls.
+    /// Returns the share of its weight that the back end has at `now`, in thousandths. It is 100
+    /// when the back end comes back, and grows linearly to 1,000. At a cold start it is 1,000,
+    /// because no other back end could take the calls.
     pub fn share(&self, now: Timestamp) -> u64 {
         let slow_start = self.slow_start.load(Relaxed);
         // This check is first, because a policy reads it for each back end at each choice.
@@ -315,7 +315,7 @@ impl Health {
         Liveness::unpack(self.liveness.load(Relaxed))
     }
 
-    /// Returns the time since when the back end may get calls; zero if it always could.
+    /// Returns the time since which the back end may get calls; zero if it always could.
     fn returned_at(&self, now: Timestamp) -> Timestamp {
         let (_, in_service) = self.admin_state();
         let busy_until = Timestamp::from_nanos(self.busy_until.load(Relaxed));

@@ -1,4 +1,4 @@
-//! Leases: the counts that a call and a transaction hold at their back end while they exist.
+//! Leases: a call and a transaction are counted at their back end while they exist.
 
 use std::fmt;
 use std::mem;
@@ -12,7 +12,7 @@ use crate::{Backend, Work};
 
 const CALL: LeaseKind = LeaseKind { calls: 1, transactions: 0, work: 0 };
 
-/// A call counted at a back end until the lease is dropped, on any path and from any thread.
+/// A call counted at a back end until the lease is dropped, in any thread and for any reason.
 #[must_use = "a lease that is dropped at once counts nothing"]
 pub struct CallLease(Arc<Backend>);
 
@@ -40,15 +40,16 @@ impl fmt::Debug for CallLease {
     }
 }
 
-/// A transaction and its work, counted at a back end until the lease is dropped, on any path and
-/// from any thread.
+/// A transaction and its work, counted at a back end until the lease is dropped, in any thread and
+/// for any reason.
 #[must_use = "a lease that is dropped at once counts nothing"]
 pub struct TransactionLease {
     backend: Arc<Backend>,
     work: u32,
-    /// True if the back end has not responded yet and its window counts the request.
+    /// True if the back end has not responded yet and the window of the back end counts the
+    /// request.
     is_unheard: bool,
-    /// Present until the answer.
+    /// Data for measuring the response time, until the answer.
     waiting: Option<Waiting>,
 }
 
@@ -81,14 +82,16 @@ impl TransactionLease {
 
     /// Records the response that ends the response time of the transaction: for an INVITE the first
     /// response other than 100, for any other request the final response. Only the first one
-    /// counts. The caller leaves out 5xx responses, which say nothing about the speed of a server.
+    /// counts. The caller must leave out 5xx responses, because they do not show the speed of a
+    /// server.
     pub fn on_answered(&mut self, now: Timestamp) {
         if let Some(waiting) = self.waiting.take() {
             self.backend.response_times().on_answered(now, waiting);
         }
     }
 
-    /// Returns when the request was sent, until the transaction is [answered](Self::on_answered).
+    /// Returns the time at which the request was sent; `None` after the transaction was
+    /// [answered](Self::on_answered).
     pub fn sent_at(&self) -> Option<Timestamp> {
         self.waiting.as_ref().map(Waiting::since)
     }

@@ -1,15 +1,15 @@
 //! Session-aware load balancing.
 //!
-//! Only for the first request of a call a back end is chosen; every later request follows the call.
-//! So a [`Picker`] chooses once. The load of the call on its back end is a [`CallLease`] and a
-//! [`TransactionLease`], which give back their counts when they are dropped. No code has to
-//! decrement a counter, so none can forget it: a failed, cancelled, timed-out or abandoned call
-//! returns its counts when its state is dropped.
+//! A back end is selected only for the first request of a call. Every later request of the call
+//! goes to the same back end. So a [`Picker`] selects once. The load of the call on its back end is
+//! counted by a [`CallLease`] and a [`TransactionLease`]. They subtract it when they are dropped.
+//! So no code can forget to decrement a counter: a failed, cancelled, timed-out or abandoned call
+//! is no longer counted when its state is dropped.
 //!
-//! A [`Pool`] is shared by all shards (one padded set of atomics a back end); a [`Picker`] belongs
-//! to one shard. It chooses by a [`Policy`] that knows only the counts of the back ends: weights,
-//! calls, open transactions, their work and response times. [`registry`] lists every policy with
-//! its parameters; configuration and documentation are made from it.
+//! A [`Pool`] is shared by all shards: it has one padded set of atomics for each back end. A
+//! [`Picker`] belongs to one shard. It selects by a [`Policy`], which knows only numbers about the
+//! back ends: weights, calls, open transactions, their work and response times. [`registry`] lists
+//! every policy with its parameters. Configuration and documentation are generated from it.
 //!
 //! ```
 //! use tidegate_balance::{Picker, Policy, Pool, Work};
@@ -30,9 +30,8 @@
 //! open.on_answered(now);
 //! ```
 //!
-//! The only part that is specific to SIP are the names of methods in [`Work`], which stand for
-//! weights. So calls may be sessions of any kind. `examples/workers.rs` balances jobs over worker
-//! threads.
+//! Only the names of methods in [`Work`] are specific to SIP, and they stand for weights. So a call
+//! may be a session of any kind. `examples/workers.rs` balances jobs over worker threads.
 
 mod backend;
 mod backend_registry;

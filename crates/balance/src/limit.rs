@@ -1,11 +1,11 @@
-//! Limits of a back end: calls at once, and requests a second.
+//! Limits of a back end: simultaneous calls, and requests a second.
 //!
 //! Limits are configured ([`Limits`]). In addition, the rate may be learned from the rejections of
 //! the back end ([`RateLearning`]), and the maximum number of requests without a response from its
-//! delay ([`WindowLearning`]). All shards apply it together, in shared words. Calls are counted by
-//! their leases and taken by compare-and-swap, so there are never more than allowed. The rate is
-//! one word ([`gcra`]). The headroom of a back end is what its limits still allow; that of a pool
-//! is the sum over its back ends.
+//! delay ([`WindowLearning`]). All shards apply the limits together, in shared words. Calls are
+//! counted by their leases and taken by compare-and-swap, so their number never exceeds the limit.
+//! The rate is one word ([`gcra`]). The headroom of a back end is the number of calls that its
+//! limits still allow. The headroom of a pool is the sum over its back ends.
 //!
 //! Requests with priority may use a [reserve](Demand::Priority) that others may not use.
 
@@ -29,12 +29,12 @@ use window::Window;
 /// The demand of a request on its back end.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Demand {
-    /// A request outside any call; it counts only in the rate.
+    /// A request outside any call. Only the rate limit applies to it.
     Single,
     /// A call.
     Call,
-    /// A call with priority. It may exceed `calls_max` by a twentieth, at least by one call, and
-    /// the rate by the requests of [a second](RESERVE_S).
+    /// A call with priority. For such calls `calls_max` is a twentieth higher, at least by one
+    /// call, and the rate has an additional reserve of [a second](RESERVE_S).
     Priority,
 }
 
@@ -43,23 +43,23 @@ pub enum Demand {
 pub struct Limits {
     /// Maximum number of calls at the same time.
     pub calls_max: Option<u64>,
-    /// Maximum number of requests a second that start a call or stand alone.
+    /// Maximum number of requests a second that start a call or are single requests.
     pub cps_max: Option<f64>,
     /// Further limits that are learned.
     pub learning: Learning,
 }
 
-/// The limits of a back end that are learned.
+/// The learned limits of a back end.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Learning {
-    /// Parameters for learning a rate from rejections, if enabled.
+    /// Parameters for learning a rate from rejections; `None` if no rate is learned.
     pub rate: Option<RateLearning>,
-    /// Parameters for learning from delay the maximum number of requests without a response, if
-    /// enabled.
+    /// Parameters for learning the maximum number of requests without a response from delay; `None`
+    /// if it is not learned.
     pub window: Option<WindowLearning>,
 }
 
-/// The limits in force, and the use of the rate.
+/// The limits in force, and how much of the rate is used.
 #[derive(Debug, Default)]
 pub(crate) struct Allowance {
     /// Maximum number of calls; zero if there is no limit.
@@ -72,7 +72,7 @@ pub(crate) struct Allowance {
     window: Window,
 }
 
-/// A number that threads share.
+/// A floating-point number that threads share.
 #[derive(Debug)]
 pub(crate) struct AtomicF64(AtomicU64);
 
@@ -97,7 +97,8 @@ impl Default for AtomicF64 {
 }
 
 impl Demand {
-    /// Returns the number of calls that a back end with `calls_max` may have, including this one.
+    /// Returns the number of calls that a back end may have, including a call with this demand.
+    /// `calls_max` is its configured limit.
     fn calls_max(self, calls_max: u64) -> u64 {
         match self {
             Self::Priority => calls_max + (calls_max / 20).max(1),
@@ -107,7 +108,7 @@ impl Demand {
 }
 
 impl Allowance {
-    /// Sets the limits. Learned values stay.
+    /// Sets the limits. Learned values are kept.
     pub(crate) fn set(&self, limits: &Limits) {
         self.calls_max.store(limits.calls_max.unwrap_or(0), Relaxed);
         self.cps_max.set(limits.cps_max.unwrap_or(f64::INFINITY));
@@ -115,13 +116,13 @@ impl Allowance {
         self.window.set(limits.learning.window);
     }
 
-    /// Returns the number of calls that may exist at once, without the reserve; `None` if there is
-    /// no limit.
+    /// Returns the maximum number of simultaneous calls, without the reserve; `None` if there is no
+    /// limit.
     pub(crate) fn calls_max(&self) -> Option<u64> {
         Some(self.calls_max.load(Relaxed)).filter(|&calls_max| calls_max > 0)
     }
 
-    /// Returns the number of calls that may exist at once, including one with this demand; `None`
+    /// Returns the maximum number of simultaneous calls, including a call with this demand; `None`
     /// if there is no limit.
     pub(crate) fn calls_max_of(&self, demand: Demand) -> Option<u64> {
         self.calls_max().map(|calls_max| demand.calls_max(calls_max))
@@ -152,7 +153,7 @@ impl Allowance {
         &self.window
     }
 
-    /// Returns whether rate and window let a request pass. If not, the learned limits record it.
+    /// Returns whether the rate and the window allow a request. If not, records this for learning.
     pub(crate) fn conforms(&self, now: Timestamp, demand: Demand) -> bool {
         let has_priority = demand == Demand::Priority;
         if !self.window.conforms(now, has_priority) {
@@ -165,7 +166,7 @@ impl Allowance {
         conforms
     }
 
-    /// Takes a request from the rate. Returns whether rate and window had one left.
+    /// Takes a request from the rate. Returns false if the rate or the window does not allow it.
     pub(crate) fn take(&self, now: Timestamp, demand: Demand) -> bool {
         if !self.window.conforms(now, demand == Demand::Priority) {
             return false;
@@ -177,8 +178,8 @@ impl Allowance {
         is_taken
     }
 
-    /// Records that a request sent at `sent` was rejected or not answered. `is_proved` says whether
-    /// load is proved to be the cause.
+    /// Records that a request sent at `sent` was rejected or not answered. `is_proved` is true if
+    /// it is proved that load is the cause.
     pub(crate) fn on_not_taken(&self, sent: Timestamp, is_proved: bool) {
         self.learned.on_refused(sent, is_proved);
     }

@@ -30,7 +30,7 @@ impl Peak {
     }
 }
 
-/// Returns the share of an average that remains after `passed`.
+/// Returns the share of an average that remains after the time `passed`.
 pub(crate) fn kept(passed: Duration, decay: Duration) -> f64 {
     (-passed.as_secs_f64() / decay.as_secs_f64()).exp()
 }

@@ -1,4 +1,4 @@
-//! The picker: one shard's policy over a pool.
+//! The picker: applies a policy to a pool in one shard.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -12,16 +12,16 @@ use crate::registry::Values;
 use crate::response_time::Watch;
 use crate::{Backend, CallLease, Demand, Key, Policy, Pool, RetryBudget, TransactionLease, Work};
 
-/// Number of attempts if other shards take the last headroom meanwhile.
+/// Number of attempts when other shards take the last headroom.
 const TRIES: usize = 8;
 
-/// A back end that was assigned a request, with the lease.
+/// A back end that was assigned to a request, with the lease.
 #[derive(Debug)]
 #[must_use = "a call that is not kept is given back"]
 pub struct Assignment {
-    /// Its index in the pool.
+    /// The index of the back end in the pool.
     pub index: usize,
-    /// The call, if one was demanded.
+    /// The lease of the call, if a call was demanded.
     pub call: Option<CallLease>,
 }
 
@@ -39,7 +39,7 @@ pub enum NoBackend {
 pub struct Picker {
     pool: Pool,
     values: Values,
-    /// The weight of each back end when the policy was created.
+    /// The weight of each back end at the time when the policy was created.
     shares: Box<[u32]>,
     groups: Groups,
     key: Key,
@@ -52,8 +52,8 @@ pub struct Picker {
 }
 
 impl Picker {
-    /// Creates a picker by `policy` over `pool`, which takes random numbers from its own stream
-    /// ([`Purpose::Balance`](tidegate_world::Purpose::Balance)).
+    /// Creates a picker that selects from `pool` by `policy`. It draws random numbers from its own
+    /// stream ([`Purpose::Balance`](tidegate_world::Purpose::Balance)).
     pub fn new(pool: Pool, policy: impl Into<Values>, draws: Stream) -> Self {
         let values = policy.into();
         let entry = values.entry();
@@ -85,8 +85,8 @@ impl Picker {
         &self.pool
     }
 
-    /// Returns whether the picker chooses by `policy` among these back ends, in this order, with
-    /// their current weights and priorities.
+    /// Returns whether the picker selects by `policy` from the same back ends in the same order,
+    /// with their current weights and priorities.
     pub fn serves(&self, policy: impl Into<Values>, pool: &Pool) -> bool {
         let (own, others) = (self.pool.backends(), pool.backends());
         self.values == policy.into()
@@ -96,27 +96,27 @@ impl Picker {
             && self.groups == Groups::of(others)
     }
 
-    /// Returns the budget for further tries of rejected requests. Each new request adds to it.
+    /// Returns the budget for further retries of rejected requests. Each new request adds to it.
     pub fn retries(&mut self) -> &mut RetryBudget {
         &mut self.retries
     }
 
-    /// Returns the part of a request by which the policy chooses.
+    /// Returns the part of a request by which the policy selects.
     pub fn key(&self) -> Key {
         self.key
     }
 
-    /// Chooses the back end of a new call and counts it as assigned.
+    /// Selects the back end of a new call and counts it as assigned.
     ///
     /// `key` is the part of the request that [`key`](Self::key) names. `not` is a back end to skip,
-    /// for example because this call has just failed there. Back ends that are down are skipped.
-    /// Returns `None` if no other is left.
+    /// for example because this call has just failed there. Back ends that are down are skipped
+    /// too. Returns `None` if no back end is left.
     pub fn pick(&mut self, now: Timestamp, key: u64, not: Option<usize>) -> Option<usize> {
         self.pick_where(now, key, |i, _| Some(i) != not)
     }
 
-    /// Chooses like [`pick`](Self::pick), among those for which `may_have` returns true, by index
-    /// and back end.
+    /// Selects like [`pick`](Self::pick), but only back ends for which `may_have` returns true.
+    /// `may_have` gets the index and the back end.
     pub fn pick_where(
         &mut self,
         now: Timestamp,
@@ -128,11 +128,11 @@ impl Picker {
         Some(picked)
     }
 
-    /// Chooses like [`pick_where`](Self::pick_where), among the back ends with headroom for the
+    /// Selects like [`pick_where`](Self::pick_where), but only back ends with headroom for the
     /// demand, and takes the headroom.
     ///
     /// # Errors
-    /// If there is none.
+    /// If there is no such back end.
     pub fn assign(
         &mut self,
         now: Timestamp,
@@ -154,8 +154,8 @@ impl Picker {
         Err(if is_any_up { NoBackend::Full } else { NoBackend::Down })
     }
 
-    /// Takes the demand from the back end at `index`, which has already had such a request. The
-    /// request is not counted as assigned again.
+    /// Takes the demand from the back end at `index`, which has already been assigned this request.
+    /// The request is not counted as assigned again.
     ///
     /// # Errors
     /// If the back end is not up, or has no headroom.
@@ -187,8 +187,8 @@ impl Picker {
         self.policy.choose(&among, &mut self.draws)
     }
 
-    /// Chooses by the keyed hash of the Call-ID alone, whatever the policy is, and counts nothing.
-    /// A call gets the same back end again, as long as no back end goes up or down.
+    /// Selects only by the keyed hash of the Call-ID, whatever the policy is, and counts nothing. A
+    /// call gets the same back end each time, as long as no back end goes up or down.
     pub fn pick_by_call(&self, now: Timestamp, call: u64, not: Option<usize>) -> Option<usize> {
         let backends = self.pool.backends();
         let is_usable = |i: usize| Some(i) != not && backends[i].is_up(now);
@@ -197,8 +197,8 @@ impl Picker {
         self.hash.pick(&Candidates { now, backends, key: call, is_usable: &is_usable })
     }
 
-    /// Chooses like [`pick`](Self::pick), but counts nothing. Returns `None` also if the policy
-    /// depends on more than the key and on which back ends are up.
+    /// Selects like [`pick`](Self::pick), but counts nothing. Also returns `None` if the selection
+    /// depends on anything except the key and the set of back ends that are up.
     pub fn pick_by_key(&mut self, now: Timestamp, key: u64) -> Option<usize> {
         let is_by_key = self.pool.backends().len() == 1
             || matches!(self.values.entry().build.policy, Policy::Hash | Policy::HashTo);
@@ -210,13 +210,13 @@ impl Picker {
         &self.pool.backends()[index]
     }
 
-    /// Counts a call on the back end at `index` while the lease lives.
+    /// Counts a call at the back end at `index` until the lease is dropped.
     pub fn call_lease(&self, index: usize) -> CallLease {
         CallLease::new(self.backend(index))
     }
 
-    /// Counts a transaction on the back end at `index` while the lease lives; its response time
-    /// starts `now`.
+    /// Counts a transaction at the back end at `index` until the lease is dropped. Its response
+    /// time starts at `now`.
     pub fn transaction_lease(&self, now: Timestamp, index: usize, kind: Work) -> TransactionLease {
         let backend = self.backend(index);
         let work = self.weights.weight(backend, kind);

@@ -36,19 +36,19 @@ impl Kind for Policies {
 pub struct Build {
     /// The policy that the entry describes.
     pub policy: Policy,
-    /// The part of a request that the policy chooses by.
+    /// The part of the request by which the policy selects.
     pub key: Key,
-    /// Creates the policy over these back ends, with these values, which have been checked.
+    /// The function that creates the policy for these back ends. The values have been checked.
     pub(crate) over: fn(&Values, &[Arc<Backend>]) -> Box<dyn Choose>,
 }
 
 /// The name, documentation and parameters of a policy.
 pub type Entry = tidegate_world::param::Entry<Policies>;
 
-/// The values of a policy's parameters, each within its bounds: a policy, ready to be used.
+/// A policy that is ready to be used: the values of its parameters, each within its bounds.
 pub type Values = tidegate_world::Values<Policies>;
 
-/// A policy for choosing the back end of a new call. Its [`entry`](Self::entry) describes it.
+/// A policy for selecting the back end of a new call. Its [`entry`](Self::entry) describes it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[allow(missing_docs, reason = "each is documented by its entry in the registry")]
 pub enum Policy {
@@ -82,7 +82,7 @@ impl Policy {
     ];
 }
 
-/// The part of a request by which a policy chooses; the caller passes it as the key of the call.
+/// The part of a request by which a policy selects. The caller passes it as the key of the call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Key {
     /// A keyed hash of the Call-ID. It is also used for policies that need no key.
@@ -93,17 +93,17 @@ pub enum Key {
     Callee,
 }
 
-/// A policy's chooser, for one shard.
+/// The state of a policy in one shard, which selects the back end of each call.
 pub(crate) trait Choose: Debug + Send {
-    /// Returns the back end of a new call; `None` only if none is usable.
+    /// Returns the back end of a new call; `None` only if no back end is usable.
     fn choose(&mut self, among: &Candidates<'_>, draws: &mut Stream) -> Option<usize>;
 }
 
-/// The candidates of a choice.
+/// The back ends from which a policy selects.
 pub(crate) struct Candidates<'a> {
     pub(crate) now: Timestamp,
     pub(crate) backends: &'a [Arc<Backend>],
-    /// The key, in the form that the policy's [`Key`] names.
+    /// The key, of the kind that the policy's [`Key`] names.
     pub(crate) key: u64,
     pub(crate) is_usable: &'a dyn Fn(usize) -> bool,
 }

@@ -1,4 +1,4 @@
-//! A set of back ends that can replace each other.
+//! A set of back ends of which any can serve a new call.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -7,7 +7,7 @@ use tidegate_world::Timestamp;
 
 use crate::{Backend, Demand, Endpoint, Service, Sources};
 
-/// A pool of back ends. A clone is another handle on the same counts.
+/// A pool of back ends. A clone is another handle to the same counts.
 #[derive(Clone, Debug)]
 pub struct Pool {
     name: Arc<str>,
@@ -40,7 +40,7 @@ impl Pool {
         Self { name: name.into(), backends: backends.into(), services: Arc::default() }
     }
 
-    /// Adds services, whose servers become back ends by reloads.
+    /// Adds services. Their servers become back ends at reloads.
     #[must_use]
     pub fn with_services(self, services: Arc<[Arc<Service>]>) -> Self {
         Self { services, ..self }
@@ -67,20 +67,20 @@ impl Pool {
     }
 
     /// Records that a back end rejected a request. From now on all back ends are watched. Returns
-    /// the sources of their recent requests, because the rejecting back end may have had requests
-    /// from few of them.
+    /// the sources of the recent requests to all back ends, because the rejecting back end may have
+    /// had requests from few sources.
     pub fn watch(&self, now: Timestamp) -> Sources {
         self.backends.iter().fold(Sources::default(), |all, backend| all.and(backend.watch(now)))
     }
 
-    /// Limits the share of the back ends in service that requests alone exclude (by 503s, silence,
-    /// ICMP) to `share_max`. If more are excluded, those with the oldest exclusion are spared: they
-    /// get calls. At least one stays usable, unless probes have failed at all of them. None is
-    /// spared if `may_spare` is false, because the backup pool takes over. Returns whether a
-    /// further back end is spared now.
+    /// Limits how many of the back ends in service can be excluded by requests alone (503s,
+    /// silence, ICMP errors): at most the share `share_max`. If more are excluded, those with the
+    /// oldest exclusion are spared, that is, they get calls. At least one back end stays usable,
+    /// unless probes have failed at all of them. If `may_spare` is false, none is spared, because
+    /// the backup pool gets the calls. Returns whether an additional back end is now spared.
     ///
-    /// If two shards do this at the same time, one may undo the other's result, until the next
-    /// exclusion.
+    /// If two shards call this at the same time, one may undo the result of the other, until the
+    /// next exclusion.
     pub fn spare(&self, now: Timestamp, share_max: f64, may_spare: bool) -> bool {
         let in_service = || self.backends.iter().filter(|backend| backend.is_in_service());
         let (mut count, mut usable) = (0_usize, 0_usize);
@@ -114,7 +114,7 @@ impl Pool {
     }
 
     /// Returns the time at which the first back end may get new calls if nothing else happens;
-    /// `None` if that is unknown.
+    /// `None` if this time is unknown.
     pub fn returns_at(&self) -> Option<Timestamp> {
         self.backends.iter().filter_map(|backend| backend.returns_at()).min()
     }
@@ -124,8 +124,8 @@ impl Pool {
         self.backends.iter().any(|backend| backend.is_up(now) && backend.has_headroom(now, demand))
     }
 
-    /// Returns how many more calls the back ends that are up can take; `None` unless all back ends
-    /// of the pool have limits.
+    /// Returns the number of further calls that the back ends that are up can take; `None` unless
+    /// all back ends of the pool have limits.
     pub fn free_calls(&self, now: Timestamp) -> Option<u64> {
         let free = |backend: &Arc<Backend>| {
             let free = backend.free_calls(Demand::Call)?;

@@ -22,7 +22,7 @@ pub(crate) struct Recent {
 }
 
 impl Recent {
-    /// Adds a response time. One of more than 71 minutes counts as 71 minutes.
+    /// Adds a response time. A response time of more than 71 minutes counts as 71 minutes.
     pub(crate) fn push(&mut self, time: Duration) {
         let newest = u32::try_from(time.as_micros()).unwrap_or(u32::MAX);
         let oldest = std::mem::replace(&mut self.times_us[self.next], newest);
@@ -33,8 +33,8 @@ impl Recent {
         self.length = (self.length + 1).min(WINDOW);
     }
 
-    /// Returns the weighted mean; zero if there is no value. With fewer than 20 values, the newest
-    /// also has weight 20.
+    /// Returns the weighted mean; zero if there is no value. The newest value has weight 20 even if
+    /// there are fewer than 20 values.
     pub(crate) fn mean(&self) -> Duration {
         let lightest = WINDOW - self.length + 1;
         let weights = (lightest + WINDOW) * self.length / 2;

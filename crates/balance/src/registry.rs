@@ -1,5 +1,5 @@
-//! Every policy by name, with its parameters: configuration, documentation and the command
-//! line are made from this list.
+//! A list of all policies by name, with their parameters. Configuration, documentation and the
+//! command line are generated from it.
 
 use tidegate_world::Registry;
 pub use tidegate_world::{Param, Wrong};
@@ -10,7 +10,8 @@ use crate::policy::{
     Policies, cjsq, fnv, hash, hash_to, p2c, peak_ewma, rendezvous, rr, rwma, tjsq, tlwl,
 };
 
-/// All policies: those of 003 and of the paper that it uses, then those of current practice.
+/// All policies: those of 003 and of the paper that it refers to, and then those of current
+/// products.
 pub static POLICIES: Registry<Policies> = Registry::new(&[
     &rr::ENTRY,
     &hash::ENTRY,
@@ -31,12 +32,12 @@ pub fn find(name: &str) -> Option<&'static Entry> {
 }
 
 impl Policy {
-    /// Returns its registry entry.
+    /// Returns the registry entry of the policy.
     pub fn entry(self) -> &'static Entry {
         POLICIES[self as usize]
     }
 
-    /// Returns its name in the configuration.
+    /// Returns the name of the policy in the configuration.
     pub fn name(self) -> &'static str {
         self.entry().name
     }

@@ -1,18 +1,18 @@
 //! Response times of a back end.
 //!
-//! The response time of a transaction lasts from the moment at which its request is sent to the
-//! response that shows that the back end did its part. The owner of the
-//! [`TransactionLease`](crate::TransactionLease) decides which response that is. For SIP this is
-//! the first response other than 100 to an INVITE, because a person answers after the ringing, not
-//! a server, and the final response to any other request. 5xx responses are left out: a rejection
-//! is cheap, and would make the rejecting back end look like the fastest. A request that is never
+//! The response time of a transaction is the time from sending the request to the response that
+//! shows that the back end did its work. The owner of the
+//! [`TransactionLease`](crate::TransactionLease) decides which response that is. For an INVITE, it
+//! is the first response other than 100, because after the ringing a person answers, not a server.
+//! For any other request, it is the final response. 5xx responses are left out: a rejection is
+//! cheap, and would make the rejecting back end look like the fastest. A request that is never
 //! answered has no response time. It counts as open, and the health checks exclude a silent back
 //! end.
 //!
 //! All shards share one record per back end, because the speed of a server does not depend on the
-//! shard, and a single shard may see too few responses for a window of 20. A shard that finds the
-//! record in use drops its response time instead of waiting. The results are published as atomics,
-//! each read alone.
+//! shard, and a single shard may see too few responses for a window of 20. If another shard is
+//! using the record, a shard discards its response time instead of waiting. The results are
+//! published as atomics, each of which is read separately.
 
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering::Relaxed};
@@ -25,7 +25,7 @@ use crate::cost_ratio::CostRatio;
 use crate::peak::{Peak, kept};
 use crate::recent::Recent;
 
-/// The response-time data that a policy needs.
+/// The response-time data that a policy uses.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Watch {
     /// Time constant of the peak average.
@@ -34,13 +34,14 @@ pub(crate) struct Watch {
     pub(crate) learns: bool,
 }
 
-/// A transaction that has not been answered.
+/// A request that has not been answered.
 #[derive(Debug)]
 pub(crate) struct Waiting {
     work: Work,
     since: Timestamp,
     watch: Watch,
-    /// The requests that start calls and that waited when this one was sent, including itself.
+    /// The number of requests that start calls and that waited when this request was sent,
+    /// including this request.
     starts: u32,
     ends: u32,
 }
@@ -64,9 +65,9 @@ pub(crate) struct ResponseTimes {
     peak_at: AtomicU64,
     /// The ratio of costs in thousandths; zero before it is learned.
     cost_ratio: AtomicU32,
-    /// Histogram of requests that start calls.
+    /// Histogram of the response times to requests that start calls.
     histogram: Histogram,
-    /// Unanswered requests, while the ratio is learned.
+    /// Number of unanswered requests that start calls, counted while the ratio is learned.
     starts: AtomicU32,
     ends: AtomicU32,
 }
@@ -103,24 +104,24 @@ impl ResponseTimes {
         Duration::from_nanos(self.start_ns.load(Relaxed))
     }
 
-    /// Returns the histogram of requests that start calls.
+    /// Returns the histogram of the response times to requests that start calls.
     pub(crate) fn starts(&self) -> &Histogram {
         &self.histogram
     }
 
-    /// Returns the weighted mean of requests that end calls.
+    /// Returns the weighted mean of the last response times of requests that end calls.
     pub(crate) fn end(&self) -> Duration {
         Duration::from_nanos(self.end_ns.load(Relaxed))
     }
 
-    /// Returns [`start`](Self::start), if there was a response time within the last `within`.
+    /// Returns [`start`](Self::start) if the last response time is not older than `within`.
     pub(crate) fn fresh_start(&self, now: Timestamp, within: Duration) -> Option<Duration> {
         let at = Timestamp::from_nanos(self.start_at.load(Relaxed));
         Some(self.start()).filter(|mean| !mean.is_zero() && now.since(at) < within)
     }
 
-    /// Drops the response times of requests that start calls if the last one is older than `after`,
-    /// so that the next one counts alone. Otherwise the old values would dominate for twenty more
+    /// Discards the response times of requests that start calls if the last one is older than
+    /// `after`. Then only newer ones count. Otherwise the old values would dominate for twenty more
     /// responses.
     pub(crate) fn forget_start(&self, now: Timestamp, after: Duration) {
         let is_known = self.start_ns.load(Relaxed) != 0;
@@ -141,8 +142,8 @@ impl ResponseTimes {
             .then(|| Duration::from_nanos((average as f64 * kept(now.since(at), decay)) as u64))
     }
 
-    /// Returns the cost of starting a call as a multiple of the cost of ending one; `None` before
-    /// it is learned.
+    /// Returns the cost of starting a call as a multiple of the cost of ending one; `None` until it
+    /// is learned.
     pub(crate) fn cost_ratio(&self) -> Option<f64> {
         let thousandths = self.cost_ratio.load(Relaxed);
         (thousandths != 0).then(|| f64::from(thousandths) / 1e3)

@@ -1,4 +1,4 @@
-//! A service of a domain: the servers that its SRV records list (RFC 2782).
+//! A service of a domain. Its SRV records list the servers (RFC 2782).
 
 use std::fmt;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
@@ -20,12 +20,12 @@ pub struct Service {
     is_stale: AtomicBool,
     /// Whether the servers in the DNS answer have become back ends.
     is_in_force: AtomicBool,
-    /// Outcomes of its queries; `moved` counts changes of the servers.
+    /// Outcomes of the DNS queries. `moved` counts changes of the servers.
     pub lookups: Lookups,
 }
 
 impl Service {
-    /// Makes a service whose servers are unknown.
+    /// Creates a service whose servers are unknown.
     pub fn new(domain: &str, transport: Transport) -> Self {
         Self {
             domain: domain.into(),
@@ -47,7 +47,7 @@ impl Service {
         self.transport
     }
 
-    /// Returns its servers, by rising priority; `None` as long as they are unknown.
+    /// Returns its servers in ascending order of priority; `None` while they are unknown.
     pub fn servers(&self) -> Option<Arc<[SrvRecord]>> {
         self.lock().clone()
     }
@@ -63,22 +63,23 @@ impl Service {
         differ
     }
 
-    /// Returns whether the servers are out of date because a new query failed.
+    /// Returns whether the servers may be out of date, because a new query failed.
     pub fn is_stale(&self) -> bool {
         self.is_stale.load(Relaxed)
     }
 
-    /// Records whether the servers are out of date.
+    /// Records whether the servers may be out of date.
     pub fn set_stale(&self, is_stale: bool) {
         self.is_stale.store(is_stale, Relaxed);
     }
 
-    /// Returns whether the servers found have become back ends.
+    /// Returns whether the servers from the DNS have become back ends.
     pub fn is_in_force(&self) -> bool {
         self.is_in_force.load(Relaxed)
     }
 
-    /// Records that the back ends are rebuilt, with the servers if they are known.
+    /// Records that the back ends have been rebuilt, with the servers of this service if they are
+    /// known.
     pub(crate) fn on_enlisted(&self) {
         if self.lock().is_some() {
             self.is_in_force.store(true, Relaxed);

@@ -1,6 +1,6 @@
-//! Kinds of work for a back end, and how each kind counts.
+//! Kinds of work for a back end, and how much each kind counts.
 
-/// Kinds of transaction that a policy may weigh differently.
+/// Kinds of transaction that a policy may weigh in different ways.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Work {
     /// A request that starts a call (INVITE).
@@ -36,7 +36,7 @@ impl Work {
     pub(crate) const COUNT: usize = 13;
 }
 
-/// The counts that a lease holds.
+/// The counts that a lease adds at its back end.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct LeaseKind {
     pub(crate) calls: u32,

@@ -1,17 +1,18 @@
-//! Evidence of overload: whether the 503s of a back end are about the back end itself, or about one
-//! caller or one number.
+//! Evidence of overload: decides whether the 503s of a back end are caused by the back end itself,
+//! or by one caller or one called number.
 //!
 //! Any server behind the back end can cause a 503, and anyone can provoke 503s by calling a single
-//! number. So one 503 only starts a watch. During the watch each new request to the back end sets a
-//! bit for its source and one for its destination, by keyed hashes, and each 503 sets the same bits
-//! in maps of rejections. The maps have two generations of a few seconds, of which the older is
-//! overwritten. Rejections lower a learned rate when they come from several destinations and
-//! several sources. They cause a pause when they also outnumber all other requests in that time.
+//! number. So one 503 only starts a watch. During the watch, each new request to the back end sets
+//! a bit for its source and a bit for its destination, chosen by keyed hashes. Each 503 sets the
+//! same bits in maps of rejections. The maps have two generations of a few seconds each. A new
+//! generation overwrites the older one. Rejections lower a learned rate if several destinations and
+//! several sources are rejected. Rejections cause a pause if they also outnumber all other requests
+//! in that time.
 //!
-//! If only one source exists (one trunk), its rejections at many destinations lower the rate.
-//! Rejections of one destination, or of one source among several, do not. Forged source addresses
-//! can imitate several sources. Only the comparison with other requests and the cap on exclusions
-//! protect against them ([`Pool::spare`](crate::Pool::spare)).
+//! If there is only one source (one trunk), rejections of many of its destinations lower the rate.
+//! Rejections of one destination, or of one source among several, do not lower it. Forged source
+//! addresses can imitate several sources. Only the comparison with other requests and the cap on
+//! exclusions protect against them ([`Pool::spare`](crate::Pool::spare)).
 
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering::Relaxed};
 use std::time::Duration;
@@ -21,24 +22,24 @@ use tidegate_world::Timestamp;
 /// Duration of one generation.
 const GENERATION: Duration = Duration::from_secs(3);
 
-/// Duration of a watch after the last rejection. Then its data are discarded.
+/// Duration of a watch after the last rejection. After it, the data of the watch are discarded.
 const WATCH: Duration = Duration::from_secs(6);
 
-/// A watch is prolonged at most once in this time.
+/// A watch is prolonged at most once within this time.
 const WATCH_STEP: Duration = Duration::from_secs(1);
 
 /// Times for which a back end must have been watched before rejections lower its rate, and before
-/// they cause a pause. Earlier, too few of its served requests are known. The first time is short,
-/// because a rate must fall before the queue of the back end is full, and grows again afterwards. A
-/// pause stops all new calls.
+/// they cause a pause. Before that, too few of the requests that it served are known. The first
+/// time is short, because the rate must fall before the queue of the back end is full, and because
+/// the rate grows again. The second time is longer, because a pause stops all new calls.
 const OBSERVED_TO_TEACH: Duration = Duration::from_millis(200);
 const OBSERVED_TO_PAUSE: Duration = Duration::from_secs(1);
 
 /// Number of different destinations that must be rejected.
 const DESTINATIONS_MIN: u32 = 5;
 
-/// Number of different sources that must be rejected, if there are as many, and the share of all
-/// sources, as a divisor.
+/// Minimum number of different sources that must be rejected, if there are at least this many
+/// sources. The second constant is the minimum share of all sources, as a divisor.
 const SOURCES_MIN: u32 = 2;
 const SOURCES_SHARE: u32 = 8;
 
@@ -50,8 +51,8 @@ pub struct Parties {
 }
 
 impl Parties {
-    /// Returns the parties with these hashes, which must be keyed because peers choose what is
-    /// hashed.
+    /// Returns the parties with these hashes. The hashes must be keyed, because peers choose the
+    /// hashed values.
     pub fn of(source: u64, destination: u64) -> Self {
         let bit = |hash: u64| (hash % 64) as u8;
         Self { source: bit(source), destination: bit(destination) }
@@ -62,7 +63,7 @@ impl Parties {
     }
 }
 
-/// A set of sources of requests. Each is a bit of a map.
+/// A set of sources of requests, as the bits of a map.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Sources(u64);
 
@@ -72,10 +73,10 @@ impl Sources {
     }
 }
 
-/// The conclusion from the recent rejections of a back end.
+/// A conclusion from the recent rejections of a back end.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Verdict {
-    /// Several destinations of several sources are rejected.
+    /// Whether several destinations of several sources are rejected.
     pub(crate) teaches: bool,
     /// Whether the rejections also outnumber the requests that are not rejected.
     pub(crate) pauses: bool,
@@ -91,8 +92,8 @@ pub(crate) struct Evidence {
 
 #[derive(Debug, Default)]
 struct Generation {
-    /// The number of the generation, counted from 1 at time zero. Data of another number are
-    /// invalid.
+    /// The number of the generation, counted from 1 at time zero. If it is not the expected number,
+    /// the data are invalid.
     number: AtomicU64,
     given: AtomicU32,
     refused: AtomicU32,
@@ -114,7 +115,8 @@ struct Seen {
 }
 
 impl Evidence {
-    /// Returns whether the parties of requests are recorded, because one was rejected recently.
+    /// Returns whether the parties of requests are recorded, because a request was rejected
+    /// recently.
     pub(crate) fn is_watched(&self, now: Timestamp) -> bool {
         self.watched_until.load(Relaxed) > now.as_nanos()
     }
@@ -142,7 +144,7 @@ impl Evidence {
     }
 
     /// Records that the back end rejected a request of these parties, if they are known. `of`
-    /// contains the sources of its pool.
+    /// contains the sources of the recent requests to its pool.
     pub(crate) fn on_refused(
         &self,
         now: Timestamp,
@@ -158,7 +160,7 @@ impl Evidence {
         self.judge(now, of)
     }
 
-    /// Forgets all requests and rejections, because the back end may be another server now.
+    /// Forgets all requests and rejections, because the back end may now be another server.
     pub(crate) fn forget(&self) {
         self.watched_until.store(0, Relaxed);
         self.generations.iter().for_each(|generation| generation.number.store(0, Relaxed));
@@ -202,8 +204,9 @@ impl Evidence {
         seen
     }
 
-    /// Returns the generation of `now`. A shard whose clock is late by one generation may add to a
-    /// newer generation, or lose what it adds. That concerns a few bits for some seconds.
+    /// Returns the generation of `now`. If the time of a shard is behind by one generation, it may
+    /// add bits to a newer generation, or its bits may be lost. This affects a few bits for some
+    /// seconds.
     fn generation(&self, now: Timestamp) -> &Generation {
         let current = number(now);
         let generation = &self.generations[(current % 2) as usize];
@@ -227,12 +230,13 @@ fn number(now: Timestamp) -> u64 {
     1 + now.as_nanos() / GENERATION.as_nanos() as u64
 }
 
-/// Returns the number of rejected bits, and the number of the other bits.
+/// Returns the number of bits in `refused`, and the number of bits that are only in `given`.
 fn split(given: u64, refused: u64) -> (u32, u32) {
     (refused.count_ones(), (given & !refused).count_ones())
 }
 
-/// Sets a bit. A store without a change would move the cache line back and forth between shards.
+/// Sets a bit. It stores only if the bit changes. Otherwise the cache line would move back and
+/// forth between shards.
 fn set(map: &AtomicU64, bit: u64) {
     if map.load(Relaxed) & bit == 0 {
         map.fetch_or(bit, Relaxed);

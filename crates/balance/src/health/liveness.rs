@@ -11,20 +11,20 @@ use std::time::Duration;
 
 use tidegate_world::Timestamp;
 
-/// The largest threshold for consecutive events.
+/// Maximum threshold for consecutive events.
 pub const COUNT_MAX: u32 = 15;
 
 const COUNT_BITS: u32 = 4;
 const TIME_BITS: u32 = 64 - 1 - COUNT_BITS;
-/// The latest time that the word can store, eighteen years after the start. It means never.
+/// The latest time that the word can store, eighteen years after the start. It stands for "never".
 const LATEST: u64 = (1 << TIME_BITS) - 1;
 
-/// The liveness of a back end, from its behaviour.
+/// The liveness of a back end, as its behaviour shows it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Liveness {
     /// The back end answers.
     Up {
-        /// Start of the state, in nanoseconds; zero if it was never down.
+        /// Start of the state, in nanoseconds; zero if the back end was never down.
         since: u64,
         /// Failures since its last answer.
         errors: u32,
@@ -33,7 +33,7 @@ pub(crate) enum Liveness {
     Down {
         /// Time at which it counts as up without an answer, in nanoseconds.
         until: u64,
-        /// Probes answered in a row.
+        /// Number of consecutive probes that were answered.
         good: u32,
     },
 }
@@ -100,8 +100,8 @@ impl Liveness {
         }
     }
 
-    /// Returns the state after an unanswered request or probe. `limit` of them in a row take the
-    /// back end down for `pause`. If a back end is up only because its pause ended, the first
+    /// Returns the state after an unanswered request or probe. After `limit` consecutive ones, the
+    /// back end is down for `pause`. If a back end is up only because its pause ended, the first
     /// failure takes it down again.
     pub fn on_unanswered(self, now: Timestamp, limit: u32, pause: Duration) -> Self {
         match self {
@@ -134,8 +134,8 @@ impl Liveness {
         }
     }
 
-    /// Returns the state after probes are switched off. Failed probes no longer count, and a back
-    /// end that only a successful probe could bring up is now down `until` this time.
+    /// Returns the state after probes are switched off. Failed probes no longer count. A back end
+    /// that only an answered probe could bring up is now down until `until`.
     pub fn on_unprobed(self, until: Timestamp) -> Self {
         match self {
             Self::Up { since, .. } => Self::Up { since, errors: 0 },

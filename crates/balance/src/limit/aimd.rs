@@ -4,41 +4,42 @@
 //! while it answered nothing else. Trips: with one such request. The rate becomes the accepted
 //! rate, less a margin ([`RateLearning::decrease`]). A server with watermarks rejects everything
 //! for some time, even if the excess is small. So the first decrease after a good interval leaves
-//! at least four fifths of the rate, and each further one at least one half. Requests sent before a
-//! decrease, or within an interval after it, say nothing about the new rate. As in TCP, one loss in
-//! a window counts, not each packet, and a queue takes time to empty. Recovery: the rate grows
-//! after an interval without rejections in which nine tenths of it were used, or more was wanted.
-//! It grows by [`RateLearning::increase`] of itself a second, and twice as fast after each
-//! [`DOUBLING_S`] of such intervals, because a rate far below the capacity has far to go. An unused
-//! rate does not grow, because it would have no meaning when it is needed. Cold start: no limit
-//! until the first rejection; then the accepted rate, or half of the offered one. Known bias: some
-//! requests must be rejected from time to time, so that the rate finds its level. If a server
-//! rejects late, or only answers more and more slowly, the rate is learned late. 503s for several
-//! numbers that have nothing to do with load (a trunk out of service) lower the rate like any
-//! others.
+//! at least four fifths of the rate, and each further decrease at least one half. Requests sent
+//! before a decrease, or within an interval after it, are not evidence about the new rate. As in
+//! TCP, one loss in a window counts, not each packet, and a queue takes time to empty. Recovery:
+//! the rate grows after an interval without rejections in which nine tenths of the rate were used,
+//! or the rate limit held requests back. It grows by [`RateLearning::increase`] of itself a second.
+//! The growth doubles after each [`DOUBLING_S`] of such intervals, so that a rate far below the
+//! capacity recovers quickly. An unused rate does not grow, because the result would be untested
+//! when it is needed. Cold start: no limit until the first rejection. Then the limit is the
+//! accepted rate, or half of the offered rate. Known bias: some requests must be rejected from time
+//! to time to find the right rate. If a server rejects late, or only answers more and more slowly,
+//! the rate is learned late. 503s for several numbers that are not caused by load (a trunk out of
+//! service) lower the rate too.
 //!
 //! Source: Chiu, Jain: Analysis of the Increase and Decrease Algorithms for Congestion Avoidance in
 //! Computer Networks, Computer Networks and ISDN Systems 17, 1989, with a decrease by the rejected
-//! share. A rate instead of on and off: RFC 5390 §5.3, "The Off/On Retry-After Problem".
+//! share. The reason for a rate instead of stopping and resuming: RFC 5390 §5.3, "The Off/On
+//! Retry-After Problem".
 
 use std::time::Duration;
 
-/// The rate grows twice as fast after this many seconds of use without a rejection.
+/// The growth of the rate doubles after this many seconds of use without a rejection.
 pub const DOUBLING_S: f64 = 4.0;
 
-/// The largest growth in a second, as a share of the rate.
+/// Maximum growth in a second, as a share of the rate.
 const GROWTH_MAX: f64 = 1.0;
 
-/// The used share of a rate from which on the rate counts as used.
+/// Minimum used share of a rate at which the rate counts as used.
 const USED: f64 = 0.9;
 
-/// The smallest share that remains after a decrease. The first value applies after a good interval,
-/// the second after an interval with a decrease.
+/// Minimum share of the rate that remains after a decrease. The first value applies after a good
+/// interval, the second after an interval with a decrease.
 const FALL_FIRST: f64 = 0.8;
 const FALL_NEXT: f64 = 0.5;
 
-/// Minimum number of requests in an interval, and the longest time that the interval waits for
-/// them.
+/// Minimum number of requests in an interval. The second constant is how long the interval waits
+/// for them.
 const ENOUGH: u64 = 10;
 const PATIENCE: Duration = Duration::from_secs(2);
 
@@ -51,7 +52,7 @@ pub struct RateLearning {
     pub increase: f64,
     /// The rate after a decrease, as a share of the accepted rate.
     pub decrease: f64,
-    /// The lowest rate.
+    /// Minimum rate.
     pub rate_min_cps: f64,
 }
 
@@ -75,14 +76,14 @@ pub(crate) struct Interval {
     pub(crate) given: u64,
     /// Requests that it rejected.
     pub(crate) refused: u64,
-    /// Whether the rate limit kept requests away from the back end.
+    /// Whether the rate limit held requests back.
     pub(crate) wanted: bool,
 }
 
 /// A learned rate, and the time of its use without a rejection.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Aimd {
-    /// Requests a second; infinite before the first rejection.
+    /// Rate in requests a second; infinite before the first rejection.
     pub(crate) rate: f64,
     /// Seconds of use without a rejection.
     clean_s: f64,

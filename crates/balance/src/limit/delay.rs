@@ -3,23 +3,24 @@
 //!
 //! # Signals
 //!
-//! - The shortest time, in an interval, from a request to the first response of the back end,
-//!   including a 100. A proxy or a server sends this response itself before it asks others, so the
-//!   time is its own. If only the callee responds, the shortest time is that of the quickest
-//!   callee: one slow destination, or one caller with slow destinations, does not raise it.
+//! - The shortest time in an interval from a request to the first response of the back end,
+//!   including a 100. A proxy or a server sends this response before it forwards the request, so
+//!   the time depends only on the back end. If only the callee responds, the shortest time is that
+//!   of the quickest callee. So one slow destination, or one caller with slow destinations, does
+//!   not raise it.
 //! - The share of requests without any response after T1. The receive buffer of an overloaded
-//!   server may hold only the requests of some ten milliseconds. The rest is lost, and the served
-//!   requests look quick.
+//!   server may have room only for the requests of some ten milliseconds. All other requests are
+//!   lost, and the requests that are served have a short delay.
 //!
 //! # Decision
 //!
-//! Requests should wait for a time D in the back end; at first D is [`WindowLearning::delay`]. The
+//! Requests should wait for a time D in the back end. At first D is [`WindowLearning::delay`]. The
 //! target is the base plus D, where the base is the shortest time without overload. There is no
 //! window until an interval trips: every response took longer than the base plus 2·D, or more than
 //! 15 % of the requests were lost. A burst does not cause this, because it is over within an
-//! interval. By Little's law, the number of waiting requests is the responses a second times their
-//! waiting time. The first window is that number for the target, or the number of requests that the
-//! back end held when it lost others. From then on, in each interval:
+//! interval. By Little's law, the number of waiting requests is the number of responses a second
+//! times their waiting time. The first window is this number for the target, or the number of
+//! requests that the back end had when it lost others. From then on, in each interval:
 //!
 //! ```text
 //! loss:             W ← W·(1 − share lost)·0.9, at least W/2;   D ← (delay − base)/2, at most D
@@ -27,62 +28,65 @@
 //! else, if used up: W ← W·target/delay,         at most 1.05·W
 //! ```
 //!
-//! So if the receive buffer is short, requests wait for half of the time that the buffer can hold.
-//! D grows again slowly.
+//! So if the receive buffer is short, requests wait only half as long as in a full buffer. After
+//! that, D grows again slowly.
 //!
 //! # Analysis
 //!
-//! In equilibrium the back end always has work, each request waits for about the target, and the
-//! back end sets the rate itself: the window needs no estimate of the rate. Requests sent before a
-//! decrease say nothing about the new window. Recovery: a window grows tenfold in 5 s while it is
-//! used up.
+//! In equilibrium the back end always has work, and each request waits for about the target. The
+//! back end determines the rate itself, so the window needs no estimate of the rate. Requests sent
+//! before a decrease are not evidence about the new window. Recovery: while a window is used up, it
+//! grows tenfold in 5 s.
 //!
 //! # Bias
 //!
-//! A back end that other senders overload looks slow however few requests it gets from here. So if
-//! reducing the window to a quarter has made no difference to the time, the base rises to the
-//! measured time. The base also rises slowly while the window is not used up, for example when a
-//! path becomes longer. The share of requests that the path loses is learned in the same way. A
-//! back end that neither responds quickly nor sends 100, and whose callees all become slow at once,
-//! is limited although it is not overloaded. Behind such a back end one caller with many silent
-//! callees looks like loss, until a smaller window has made no difference.
+//! If other senders overload a back end, it is slow even if it gets few requests from here. So if
+//! reducing the window to a quarter has not changed the time, the base rises to the measured time.
+//! The base also rises slowly while the window is not used up, for example when a path becomes
+//! longer. The share of requests that the path loses is learned in the same way. Some back ends
+//! neither respond quickly nor send a 100. If all callees of such a back end become slow at the
+//! same time, it is limited although it is not overloaded. If one caller calls many silent callees
+//! there, this counts as loss, until a smaller window has made no difference.
 //!
 //! # Source
 //!
-//! Ours. The least delay of an interval is the signal of CoDel (Nichols, Jacobson: Controlling Queue
-//! Delay, ACM Queue 10(5), 2012), a window from the product of rate and delay that of Vegas (Brakmo,
-//! Peterson, IEEE JSAC 13(8), 1995). The share of requests that have to be repeated is the signal of
-//! Hong, Huang, Yan: A Comparative Study of SIP Overload Control Algorithms, 2012.
+//! Ours. The minimum delay of an interval is the signal of CoDel (Nichols, Jacobson: Controlling
+//! Queue Delay, ACM Queue 10(5), 2012). Vegas computes a window from the product of rate and delay
+//! (Brakmo, Peterson, IEEE JSAC 13(8), 1995). Hong, Huang, Yan use the share of requests that have
+//! to be repeated (A Comparative Study of SIP Overload Control Algorithms, 2012).
 
 use std::time::Duration;
 
-/// The largest growth of the window in one interval.
+/// Maximum growth factor of the window in one interval.
 pub const GROWTH_MAX: f64 = 1.05;
-/// The smallest part of a window that remains after an interval.
+/// Minimum part of a window that remains after an interval.
 const FALL_MAX: f64 = 0.5;
-/// The share of lost requests, beyond the share that the path loses, at which the back end counts
-/// as overloaded: first without a window, then with one.
+/// The share of lost requests at which the back end counts as overloaded, in addition to the share
+/// that the path loses. The first value applies without a window, the second with one.
 const LOSS_MAX: (f64, f64) = (0.15, 0.05);
-/// The part of the window that remains after a loss, beyond the share that was not lost.
+/// After a loss, the window is multiplied by this factor in addition to the share that was not
+/// lost.
 const LOSS_MARGIN: f64 = 0.9;
-/// The shortest time for which requests should wait, in seconds.
+/// Minimum time for which requests should wait, in seconds.
 const WAIT_MIN_S: f64 = 0.002;
-/// The growth of that time in an interval without loss: it doubles in 70 s.
+/// The growth factor of this time in an interval without loss. The time doubles in 70 s.
 const WAIT_GROWTH: f64 = 1.001;
-/// The smallest window.
+/// Minimum window.
 pub const WINDOW_MIN: f64 = 10.0;
-/// Delay beyond the base that sets the first window, as a multiple of [`WindowLearning::delay`].
-/// Slow servers have such waits even below their capacity.
+/// Delay beyond the base at which the first window is set, as a multiple of
+/// [`WindowLearning::delay`]. The multiple is above 1 because slow servers have such delays even
+/// below their capacity.
 const TRIP: f64 = 2.0;
-/// If the window falls to the first part and the delay or loss stays above the second part, the
-/// window does not cause it.
+/// If the window falls to the first part of its size, and the delay or loss stays above the second
+/// part, then the window has no effect on them.
 const WITHOUT_EFFECT: (f64, f64) = (0.25, 0.7);
 /// The part of the excess over the base by which the base rises in one interval.
 const DRIFT: f64 = 0.05;
 
-/// Minimum number of responses in an interval, and how long it waits for them.
+/// Minimum number of responses in an interval. The second constant is how long the interval waits
+/// for them.
 const ENOUGH: u64 = 10;
-/// Minimum number of responses, or of requests without one, that shows overload.
+/// Minimum number of responses, or of requests without a response, that can show overload.
 const FEW: u64 = 5;
 const PATIENCE: Duration = Duration::from_secs(2);
 
@@ -109,27 +113,27 @@ pub(crate) struct Responses {
     pub(crate) heard: u64,
     /// The shortest time to the first response; `None` without a response.
     pub(crate) least: Option<Duration>,
-    /// Requests left without a response for [`FORGOTTEN`](super::window::FORGOTTEN).
+    /// Requests that had no response within [`FORGOTTEN`](super::window::FORGOTTEN).
     pub(crate) lost: u64,
-    /// Whether the window kept requests away from the back end.
+    /// Whether the window held requests back.
     pub(crate) wanted: bool,
 }
 
-/// A window, and knowledge about the back end without overload.
+/// A window, and the properties of the back end without overload.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct DelayWindow {
-    /// The maximum number of requests without a response; infinite before an interval has tripped.
+    /// The maximum number of requests without a response; infinite until an interval has tripped.
     pub(crate) window: f64,
     /// The shortest delay without overload, in seconds.
     base_s: f64,
     /// The share of requests that the path loses.
     base_lost: f64,
-    /// Window and delay when the delay last exceeded the target.
+    /// Window and delay at the last time when the delay exceeded the target.
     delayed: Option<(f64, f64)>,
-    /// Window and lost share when requests were last lost.
+    /// Window and lost share at the last time when requests were lost.
     lossy: Option<(f64, f64)>,
-    /// The time for which requests should wait since the last loss, in seconds; infinite before any
-    /// loss.
+    /// The time for which requests should wait, as set after the last loss, in seconds; infinite if
+    /// there was no loss.
     wait_s: f64,
 }
 
@@ -143,7 +147,7 @@ impl DelayWindow {
         wait_s: f64::INFINITY,
     };
 
-    /// Returns the next window, with the updated knowledge.
+    /// Returns the next window, with updated properties of the back end.
     pub(crate) fn step(mut self, learning: &WindowLearning, seen: &Responses) -> Self {
         let least_s = seen.least.map(|least| least.as_secs_f64().max(1e-6));
         self.base_s = self.base_s.min(least_s.unwrap_or(f64::INFINITY));
@@ -205,8 +209,8 @@ impl DelayWindow {
     }
 }
 
-/// Returns whether a window that is much smaller than `then` has made little difference to the sign
-/// of overload. Each pair contains a window and the sign.
+/// Returns whether the sign of overload is nearly the same although the window is much smaller.
+/// `then` and `now` are pairs of a window and the sign of overload (delay or loss).
 fn is_without_effect(then: (f64, f64), now: (f64, f64)) -> bool {
     let (part, effect) = WITHOUT_EFFECT;
     now.0 <= (part * then.0).max(WINDOW_MIN) && now.1 > effect * then.1

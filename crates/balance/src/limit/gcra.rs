@@ -1,13 +1,13 @@
-//! A rate that all shards apply together: the generic cell rate algorithm, in one word.
+//! A rate limit that all shards share in one word: the generic cell rate algorithm.
 //!
 //! ITU-T I.371 annex A, as virtual scheduling: a request at time t conforms if the theoretical
 //! arrival time TAT is no later than t + τ. Then TAT becomes max(t, TAT) + T, with T the time
-//! between requests at the rate and τ the tolerance for bursts. Nothing has to be refilled and no
-//! shard waits: a shard that finds the word changed tries again.
+//! between requests at the rate and τ the tolerance for bursts. Nothing has to be refilled, and no
+//! shard waits: if another shard has changed the word, the shard tries again.
 //!
-//! The tolerance follows from the rate: after a pause [`BURST_S`] worth of requests may come at
+//! The tolerance follows from the rate: after a pause, the requests of [`BURST_S`] may come at
 //! once, at least two. Cold start: the whole burst is available. A change of the rate does not
-//! change the word: requests that were taken ahead of time still count, unless they are more than
+//! change the word. So requests that were taken ahead of time still count, up to the maximum that
 //! the new rate allows.
 
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
@@ -16,11 +16,11 @@ use tidegate_world::Timestamp;
 
 use super::AtomicF64;
 
-/// Length of the burst, as the requests of this many seconds.
+/// Length of the burst, as the number of requests that the rate allows in this many seconds.
 pub const BURST_S: f64 = 0.1;
 
-/// The reserve for priority beyond the burst, as the requests of this many seconds; at least one
-/// request.
+/// The reserve for priority, in addition to the burst. It is the number of requests that the rate
+/// allows in this many seconds, at least one.
 pub const RESERVE_S: f64 = 1.0;
 
 /// A rate limit on requests.
@@ -39,7 +39,7 @@ struct Times {
     step: u64,
     /// τ: the tolerance for bursts.
     tolerance: u64,
-    /// The maximum lead of TAT over the time, when the whole reserve is taken.
+    /// Maximum time by which TAT is ahead of the time, when the whole reserve is used.
     ahead_max: u64,
 }
 
@@ -58,8 +58,8 @@ impl Gcra {
         self.rate.set(rate);
     }
 
-    /// Returns whether a request at `now` conforms, without taking it. With `reserve` it may use
-    /// the reserve.
+    /// Returns whether a request at `now` conforms, without taking it. If `reserve` is true, it may
+    /// use the reserve.
     pub(crate) fn conforms(&self, now: Timestamp, reserve: bool) -> bool {
         let Some(times) = Times::of(self.rate(), reserve) else { return true };
         times.next(self.next_at.load(Relaxed), now).is_some()

@@ -1,10 +1,10 @@
-//! The window of a back end that all shards learn together: shared counts of requests without a
-//! response, and a step that one shard takes at the end of each interval.
+//! The window of a back end that all shards learn together. They share the counts of requests
+//! without a response. At the end of each interval, one shard computes the next window.
 //!
-//! The law itself is [`DelayWindow`]. Requests without a response are counted by the time at which
-//! they were sent, in slices of [`SLICE`], and no longer after [`FORGOTTEN`]. So lost requests and
-//! silent callees use up a window only for this time, and no timer is needed. A shard that finds
-//! the record in use leaves the step to the other one.
+//! The law itself is [`DelayWindow`]. Requests without a response are counted in slices of
+//! [`SLICE`], by the time at which they were sent. After [`FORGOTTEN`] they no longer count. So
+//! lost requests and silent callees use up a window only for this time, and no timer is needed. If
+//! another shard already uses the record, a shard skips the step.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -15,7 +15,8 @@ use tidegate_world::Timestamp;
 use super::AtomicF64;
 use super::delay::{DelayWindow, Responses, WindowLearning};
 
-/// Time after which a request without a response no longer counts: T1, after which it is sent again.
+/// Time after which a request without a response no longer counts. It is T1, because after T1 the
+/// request is sent again.
 pub const FORGOTTEN: Duration = Duration::from_millis(500);
 
 const SLICE: Duration = Duration::from_millis(50);
@@ -23,9 +24,9 @@ const SLICES: usize = 10;
 
 const _: () = assert!(SLICE.as_millis() as usize * SLICES == FORGOTTEN.as_millis() as usize);
 
-/// Means that no interval has begun, because nothing is learned.
+/// Value that means that no interval has begun, because nothing is learned.
 const OFF: u64 = u64::MAX;
-/// Means that there was no response in this interval.
+/// Value that means that there was no response in this interval.
 const NONE: u64 = u64::MAX;
 
 /// A window that is being learned.
@@ -42,7 +43,7 @@ pub(crate) struct Window {
     least_ns: AtomicU64,
     lost: AtomicU64,
     wanted: AtomicBool,
-    /// Only requests sent after this time say something about the window.
+    /// Only requests sent after this time are evidence about the window.
     counts_from: AtomicU64,
     record: Mutex<Record>,
 }
@@ -79,7 +80,8 @@ impl Window {
         self.ends_at.load(Relaxed) != OFF
     }
 
-    /// Sets the parameters of learning, or stops it. The learned window stays while learning goes on.
+    /// Sets the parameters of learning, or stops learning. The learned window is kept while
+    /// learning goes on.
     pub(crate) fn set(&self, learning: Option<WindowLearning>) {
         let mut record = self.lock();
         if learning.is_none() {
@@ -95,7 +97,7 @@ impl Window {
         self.window.set(record.law.window);
     }
 
-    /// Starts learning again, because the back end may be another server now.
+    /// Starts learning again from the beginning, because the back end may now be another server.
     pub(crate) fn forget(&self) {
         let mut record = self.lock();
         record.law = DelayWindow::COLD;
@@ -110,8 +112,8 @@ impl Window {
         self.window.get()
     }
 
-    /// Returns whether the back end may get another request. With `reserve` the window is a tenth
-    /// larger, or one request larger if that is more.
+    /// Returns whether the back end may get another request. If `reserve` is true, the window is a
+    /// tenth larger, or one request larger if that is more.
     pub(crate) fn conforms(&self, now: Timestamp, reserve: bool) -> bool {
         let window = self.size();
         if window.is_infinite() {
@@ -125,7 +127,7 @@ impl Window {
         conforms
     }
 
-    /// Returns the requests without a response.
+    /// Returns the number of requests without a response.
     pub(crate) fn unheard(&self, now: Timestamp) -> u64 {
         let current = slice_of(now);
         let count = |word: &AtomicU64| {
@@ -226,7 +228,7 @@ impl Window {
     }
 }
 
-/// Returns the number of the slice of a time. It wraps after seven years.
+/// Returns the number of the slice that contains a time. The numbers wrap after seven years.
 fn slice_of(at: Timestamp) -> u32 {
     (at.as_nanos() / SLICE.as_nanos() as u64) as u32
 }

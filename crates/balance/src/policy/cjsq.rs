@@ -2,11 +2,11 @@
 //!
 //! Signal: the calls that leases count on each back end, from the INVITE to the end of the BYE.
 //! Choice: the fewest, divided by the weight. Ties: in turn. Cold start: all have none, so the ties
-//! decide. Recovery: not needed, because a lease returns its count. Known bias: calls are long and
-//! mostly quiet, so their number says little about the work that waits now. A back end that has
-//! come back has no calls and gets all new ones until it has as many as the others. With long calls
-//! that is a flood, which a slow start reduces. A back end that fails fast looks idle and attracts
-//! calls.
+//! decide. Recovery: not needed, because a lease subtracts its count when it is dropped. Known
+//! bias: calls are long and mostly without messages, so their number is a poor measure of the work
+//! that waits now. A back end that has come back has no calls. It gets all new calls until it has
+//! as many calls as the others. With long calls that is a flood, which a slow start reduces. A back
+//! end that fails fast looks idle and attracts calls.
 //!
 //! Source: 003 §IV.A.1.
 

@@ -2,11 +2,11 @@
 //!
 //! Signal: none. Choice: the hash modulo the sum of the configured weights. Weights: each back end
 //! has as many remainders as its weight. Ties: none. Cold start: none. If a back end is down, the
-//! next one that is up gets its calls. Known bias: blind to load. The hash is not keyed, so a peer
-//! that chooses Call-IDs chooses back ends. A change of the configuration moves nearly every call.
-//! If a back end fails, its neighbour gets its whole load. Slow starts do not apply, because a
-//! change of the sum of weights would move every call. The policy exists for comparison; use
-//! `hash`.
+//! next one that is up gets its calls. Known bias: it ignores the load. The hash is not keyed, so a
+//! peer that chooses Call-IDs also chooses the back ends. A change of the configuration moves
+//! nearly every call to another back end. If a back end fails, its neighbour gets its whole load.
+//! Slow starts do not apply, because a change of the sum of weights would move every call. The
+//! policy exists for comparison; use `hash`.
 //!
 //! Source: 003 §VI.a (FNV Hash).
 
@@ -39,7 +39,7 @@ pub(crate) static ENTRY: Entry = Entry {
 
 #[derive(Debug)]
 struct Fnv {
-    /// For each back end, the first remainder that belongs to the next one.
+    /// For each back end, the first remainder that no longer belongs to it.
     ends: Box<[u64]>,
 }
 

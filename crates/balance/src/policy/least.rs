@@ -1,7 +1,7 @@
-//! Selection of the back end with the least load in relation to its weight.
+//! Selects the back end with the least load in relation to its weight.
 //!
-//! Back ends with equal load take turns: the scan starts behind the back end that was selected
-//! last. Otherwise the first back end would get every call that arrives while all are idle.
+//! Back ends with equal load take turns: the scan starts after the back end that was selected last.
+//! Otherwise the first back end would get every call that arrives while all are idle.
 
 use super::Candidates;
 

@@ -8,7 +8,7 @@
 //! when it comes back. Each shard has its own credits. Known bias: it ignores how long calls last
 //! and how fast the back ends are.
 //!
-//! Source: 003 §VI.a (RR); the weights as nginx has them since 1.3.1.
+//! Source: 003 §VI.a (RR); the weights as in nginx since 1.3.1.
 
 use tidegate_world::Stream;
 

@@ -8,12 +8,14 @@ use tidegate_world::Stream;
 use super::Candidates;
 use crate::Backend;
 
-/// Number of draws that may hit unusable or already drawn back ends, before a search in order.
+/// Number of draws that may hit unusable or already drawn back ends. After that, the back ends are
+/// searched in order.
 const TRIES: usize = 16;
 
 #[derive(Debug)]
 pub(super) struct Sample {
-    /// For each back end the sum of the configured weights up to and including its own.
+    /// For each back end, the sum of the configured weights of all back ends up to this one,
+    /// including its own.
     ends: Box<[u64]>,
 }
 
@@ -26,8 +28,8 @@ impl Sample {
         Self { ends: ends.collect() }
     }
 
-    /// Returns the best of `choices` different usable back ends: the one with the lowest `cost`. Of
-    /// equals, the one drawn first.
+    /// Draws `choices` different usable back ends, and returns the one with the lowest `cost`. If
+    /// costs are equal, returns the one drawn first.
     pub(super) fn best(
         &self,
         among: &Candidates<'_>,

@@ -1,4 +1,5 @@
-//! Weighted rendezvous hashing: each back end draws a score from a key and its own address.
+//! Weighted rendezvous hashing: each back end gets a score, computed from a key and its own
+//! address.
 //!
 //! score = −w / ln u, with u uniform in (0, 1) from the hash of key and address. The highest score
 //! wins, and each back end wins in proportion to its weight (Thaler, Ravishankar: A Name-Based

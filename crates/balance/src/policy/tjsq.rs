@@ -2,9 +2,10 @@
 //!
 //! Signal: the transactions that leases hold on each back end, from a request to its final
 //! response. Choice: the fewest, divided by the weight. Ties: in turn. Cold start: all have none,
-//! so the ties decide. Recovery: not needed, because a lease returns its count. Known bias: an
-//! INVITE has the same weight as a BYE, although it costs more. An INVITE that rings for long has
-//! weight although no server works on it. A back end that fails fast looks idle and attracts calls.
+//! so the ties decide. Recovery: not needed, because a lease subtracts its count when it is
+//! dropped. Known bias: an INVITE has the same weight as a BYE, although it costs more. An INVITE
+//! that rings for a long time counts although no server works on it. A back end that fails fast
+//! looks idle and attracts calls.
 //!
 //! Source: 003 §IV.A.2.
 

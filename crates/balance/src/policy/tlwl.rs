@@ -2,13 +2,13 @@
 //!
 //! Signal: the transactions that leases hold on each back end, each with the weight of its method.
 //! Choice: the least sum, divided by the weight of the back end. Ties: in turn. Cold start: all
-//! have none, so the ties decide. Recovery: not needed, because a lease returns its weight.
-//! Weights: 003 found that 1.75 BYEs for an INVITE was best on its servers, and also tried 2; "TLWL
-//! can be adapted to workloads with other transaction types by using different weights based on the
-//! overheads of the transaction types", so each method has one. With `learned` the weight of an
-//! INVITE is each back end's own, from how long its requests wait for each other (`cost_ratio`).
-//! Known bias: an INVITE that rings for long has weight although no server works on it. A back end
-//! that fails fast looks idle and attracts calls.
+//! have none, so the ties decide. Recovery: not needed, because a lease subtracts its weight when
+//! it is dropped. Weights: 003 found that an INVITE counts best as 1.75 BYEs on its servers, and
+//! also tried 2; "TLWL can be adapted to workloads with other transaction types by using different
+//! weights based on the overheads of the transaction types", so each method has a weight. With
+//! `learned`, the weight of an INVITE is learned for each back end from its response times
+//! (`cost_ratio`). Known bias: an INVITE that rings for a long time counts although no server works
+//! on it. A back end that fails fast looks idle and attracts calls.
 //!
 //! Source: 003 §IV.A.3.
 
@@ -77,11 +77,11 @@ pub(crate) static ENTRY: Entry = Entry {
     build: Build { policy: Policy::Tlwl, key: Key::Call, over: |_, _| Box::new(Tlwl::default()) },
 };
 
-/// The weight of each kind of transaction, in hundredths.
+/// The weights of the kinds of transaction, in hundredths.
 #[derive(Debug)]
 pub(crate) struct Weights {
     hundredths: [u32; Work::COUNT],
-    /// Whether the weight of a call's start is learned from its back end.
+    /// Whether the weight of starting a call is learned for each back end.
     pub(crate) learns: bool,
 }
 
