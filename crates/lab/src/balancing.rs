@@ -8,11 +8,11 @@ use tidegate_server::config::{Selection, learning_toml, selection_toml};
 pub struct Balancing {
     /// The policy that selects the target of the next call.
     pub selection: Selection,
-    /// Maximum number of calls of each target, in the order of the targets and starting again at
-    /// the end of the list; no limit if the list is empty.
+    /// Maximum number of calls of each target, in the order of the targets. If there are more
+    /// targets than numbers, the list is repeated. No limit if the list is empty.
     pub calls_max: Vec<u64>,
-    /// Maximum number of requests a second of each target, in the order of the targets and starting
-    /// again at the end of the list; no limit if the list is empty.
+    /// Maximum number of requests a second of each target, in the order of the targets. If there
+    /// are more targets than numbers, the list is repeated. No limit if the list is empty.
     pub cps_max: Vec<f64>,
     /// The limits that are learned.
     pub learning: Learning,
@@ -47,7 +47,7 @@ impl Balancing {
         calls_max.into_iter().chain(cps_max).collect()
     }
 
-    /// Returns a text of all settings. Different settings have different texts.
+    /// Returns a text that contains all settings. Different settings have different texts.
     pub fn inputs(&self) -> String {
         let longest = self.calls_max.len().max(self.cps_max.len());
         let backends = (0..longest).map(|place| self.backend_toml(place));

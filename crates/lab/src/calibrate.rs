@@ -3,24 +3,26 @@
 //!
 //! A Tidegate runs on a real socket in its own thread, between callers and answerers in other
 //! threads. Every input of its core is timed by the clock of its thread. The rest of the thread's
-//! CPU time is spent on sockets: the runs mix received and sent packets in different proportions,
+//! CPU time is spent on sockets. The runs have different proportions of received and sent packets,
 //! so that the cost of each can be computed ([`fit`]). The cost of a message is its time in the
-//! core and the cost of its packets in that run.
+//! core plus the cost of its packets in that run.
 //!
 //! The number of INVITEs that fit in a listener's receive buffer is measured too ([`room`]).
 //!
-//! The runs: calls; calls that their callers cancel; calls rejected with 503; calls dropped. The
-//! server's thread runs in slices ([`slices`]), and is never idle: more calls of each kind are
-//! offered than it can handle ([`saturation`]), of which [`OPEN_MAX`] may be open. A packet costs
-//! less if more of them come and go at once, so these are the costs of a server at its capacity.
+//! There are four kinds of runs: calls; calls that their callers cancel; calls rejected with 503;
+//! and dropped calls. The server's thread runs in slices ([`slices`]). It is never idle, because
+//! more calls of each kind are offered than it can handle ([`saturation`]). At most [`OPEN_MAX`]
+//! calls are open. A packet costs less if more packets are received and sent at once. So these are
+//! the costs of a server at its capacity.
 //!
 //! Reading the clock disturbs the measurement. So each run is made twice, the second time without
-//! it: the first gives the proportions of the costs, the second their sum.
+//! reading the clock for each input. The first run gives the proportions of the costs, and the
+//! second gives their sum.
 //!
 //! # Known bias
 //!
-//! An idle server spends more on a packet. The result states the difference between the sum of a
-//! call's costs and the CPU time of a whole call.
+//! A packet costs more in a server that is idle at times. The result states the difference between
+//! the sum of a call's costs and the CPU time of a whole call.
 
 mod costs;
 mod fit;
@@ -48,10 +50,10 @@ use stage::{Action, Played};
 /// retransmitted.
 const OPEN_MAX: usize = 300;
 
-/// If a thread of the generator uses more of a core than this, it may have been a bottleneck.
+/// If a thread of the generator uses more than this part of a core, it may have limited the load.
 const GENERATOR_BUSY: f64 = 0.9;
 
-/// If the server uses less of its slices than this, it was idle at times.
+/// If the server uses less than this part of its slices, it was idle at times.
 const SERVER_IDLE: f64 = 0.9;
 
 /// Duration of the runs that determine the offered load, in seconds.
@@ -66,7 +68,8 @@ pub struct Parameters {
     pub seconds: f64,
     /// Number of rounds of runs. The median over the rounds is used for each cost.
     pub rounds: u32,
-    /// The part of a core that the server gets where the costs will be used: above 0 and up to 1.
+    /// The part of a core that the server will have where the costs are used. It is above 0 and at
+    /// most 1.
     pub share: f64,
     /// Seed of the first round.
     pub seed: u64,
@@ -79,7 +82,7 @@ pub struct Calibration {
     pub machine: Machine,
     /// Offered calls/s in the runs whose calls are served.
     pub rate_cps: f64,
-    /// The part of its slices that the server used: the smallest of all runs.
+    /// The part of its slices that the server used, in the run with the smallest part.
     pub server_load: f64,
     /// CPU time of the server's whole thread for a call that is set up and ended, in µs.
     pub call_us: Spread,
@@ -95,7 +98,8 @@ pub struct Calibration {
     pub packet_in_us: Spread,
     /// CPU time outside the core for a sent packet, in µs.
     pub packet_out_us: Spread,
-    /// The part of a core that the busiest thread of the generator used: the largest of all runs.
+    /// The part of a core that the busiest thread of the generator used, in the run with the
+    /// largest part.
     pub generator_load: f64,
     /// Number of datagrams lost at any socket.
     pub drops: u64,
@@ -108,14 +112,15 @@ pub struct Calibration {
 
 /// An observer of the progress.
 pub trait Observer {
-    /// Reports the end of a run.
+    /// Reports the end of a run, and the CPU time of one call in µs.
     fn run(&self, round: u32, action: &str, us: f64);
 }
 
 /// Measures the cost of messages.
 ///
 /// # Errors
-/// When there is no socket or no thread, or the runs are inconclusive.
+/// Returns an error if a socket or a thread cannot be created, or if the runs do not determine the
+/// costs.
 pub fn measure(parameters: &Parameters, observer: &dyn Observer) -> Result<Calibration, String> {
     let failed = |error: std::io::Error| error.to_string();
     let play = |action, metering, rate_cps, seconds, seed| {

@@ -32,11 +32,12 @@ pub struct Content {
     pub title: String,
     /// Variants and combinations of conditions.
     pub parameter_sets: usize,
-    /// Runs of all points together.
+    /// Number of runs of all parameter sets together.
     pub runs: usize,
-    /// Duration of all runs on real sockets in sequence, without the time to start them.
+    /// Total duration of all runs on real sockets, one after another, without the time to start
+    /// them.
     pub real: Duration,
-    /// CPU time of all runs in simulated time, by a rough guess.
+    /// Estimated CPU time of all runs in simulated time.
     pub simulated: Duration,
 }
 

@@ -14,7 +14,8 @@ use crate::topology::Topology;
 pub const CALL: [Class; 6] =
     [Class::Invite, Class::Provisional, Class::Final, Class::Ack, Class::Bye, Class::Final];
 
-/// Returns the costs of a server in this mode; if it may keep transactions, the costs with them.
+/// Returns the costs of a server in this mode. If it may keep transactions, these are the costs
+/// with transactions.
 fn charged(costs: &Emulate, mode: Mode) -> Emulate {
     let serve = costs.serve_stateless.filter(|_| mode == Mode::Stateless).unwrap_or(costs.serve);
     Emulate { serve, ..costs.clone() }
@@ -27,9 +28,9 @@ pub fn call(costs: &Emulate, messages: &[Class]) -> Duration {
     messages.iter().map(message).sum()
 }
 
-/// Returns r: the cost of shedding an unwanted call, that is of its INVITE and, if it gets a 503,
-/// of the ACK. A caller without a 503 retransmits the INVITE, which is not counted here, so that
-/// the bound remains a bound. Drops by the kernel cost nothing in the model.
+/// Returns r, the cost of shedding a call: of its INVITE and, if it gets a 503, of the ACK. A
+/// caller that gets no 503 retransmits the INVITE. These retransmissions are not counted, so that
+/// the bound remains an upper bound. Drops by the kernel cost nothing in the model.
 pub fn refusal(costs: &Emulate, disposal: Disposal) -> Duration {
     let (invite, ack) = (Class::Invite as usize, Class::Ack as usize);
     let invite = costs.receive + costs.offer[invite] + costs.refuse[invite];
@@ -40,8 +41,8 @@ pub fn refusal(costs: &Emulate, disposal: Disposal) -> Duration {
     }
 }
 
-/// Sets the cost of an INVITE to `ratio` times that of a BYE, including all work for each of the
-/// two transactions. The cost of a whole call does not change; no request has a negative cost.
+/// Sets the cost of the INVITE transaction to `ratio` times the cost of the BYE transaction. The
+/// cost of a whole call does not change. No request gets a negative cost.
 pub fn divide(costs: &mut Emulate, ratio: f64) {
     let stateless = costs.serve_stateless.map(|serve| Emulate { serve, ..costs.clone() });
     costs.serve = divided(costs, ratio).serve;
@@ -60,10 +61,10 @@ fn divided(costs: &Emulate, ratio: f64) -> Emulate {
     costs
 }
 
-/// The capacity of the servers under test: that of the first to be full.
+/// The capacity of the servers under test, which the first server to be fully busy determines.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Capacity {
-    /// C: calls/s offered to all servers together that keep this server fully busy.
+    /// C: calls/s offered to all servers together at which this server is fully busy.
     pub cps: f64,
     /// s: the cost of a whole call at this server.
     pub call: Duration,
@@ -72,8 +73,8 @@ pub struct Capacity {
 }
 
 impl Capacity {
-    /// Returns the capacity of `topology` at these costs, with callees that send a 100 first if
-    /// `trying`.
+    /// Returns the capacity of `topology` at these costs. If `trying` is true, callees send a 100
+    /// first.
     pub fn of(topology: &Topology, costs: &Emulate, trying: bool) -> Self {
         let flows = topology.flows();
         let nodes = topology.nodes().iter().enumerate();

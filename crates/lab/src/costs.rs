@@ -1,22 +1,23 @@
-//! Measures what a message of each kind costs this server when it is admitted and when it is
-//! rejected, with and without a measurement of the law. This repeats 000 §6.1 on this machine.
+//! Measures the cost of a message of each kind when it is admitted and when it is rejected, with
+//! and without a measurement of the law. This repeats 000 §6.1 on this machine.
 //!
-//! Each cost is measured in two ways. The *whole cycle* is that of a server on sockets of loopback:
-//! the CPU time of its thread from the receive buffer to the last packet sent. *Processing* is the
-//! core alone. In both, the thread's CPU clock is read before and after a batch of messages of one
-//! kind, and the time of an empty batch is subtracted. So reading the clock adds nothing, and other
-//! work on the processor does not count.
+//! Each cost is measured in two ways. The *whole cycle* is the CPU time of a server's thread on
+//! loopback sockets, from the receive buffer to the last packet sent. *Processing* is the core
+//! alone. In both, the thread's CPU clock is read before and after a batch of messages of one kind,
+//! and the time of an empty batch is subtracted. So reading the clock adds nothing, and other work
+//! on the processor does not count.
 //!
-//! The server is kept in one state during a measurement: without control; or under the law
-//! `occupancy`, which either never measures or measures at each message, and admits all or nothing.
-//! All messages are treated alike (`classes = "single"`), as in the paper. The rejected messages
-//! are the ones that an admitting server would get.
+//! The server stays in one state during a measurement. It has either no control, or the law
+//! `occupancy`. The law either never measures or measures at each message, and admits all messages
+//! or none. Messages of all classes are treated in the same way (`classes = "single"`), as in the
+//! paper. The rejected messages are the same as those that an admitting server gets.
 //!
 //! # Known bias
 //!
-//! A value is the mean of a batch, where the paper has single messages. So the minimum is not a
-//! lucky single message, and the mean contains no outlier of milliseconds. A batch has messages of
-//! one kind only, as in the paper, which suits the processor's caches.
+//! Each value is the mean of a batch, while the paper measures single messages. So the minimum does
+//! not come from a single exceptional message, and the mean contains no outlier of milliseconds. As
+//! in the paper, a batch has messages of one kind only, so the processor's caches work better than
+//! with mixed messages.
 
 pub mod gate;
 pub mod model;
@@ -37,7 +38,7 @@ use crate::spread::Spread;
 use gate::Gate;
 use model::Model;
 
-/// An interval in messages that is never reached, so only the measurement of each second remains.
+/// An interval in messages that is never reached. So the law only measures once a second.
 const NEVER: u32 = 100_000;
 
 /// The part of a batch that must have been rejected, or admitted, as intended.
@@ -110,8 +111,8 @@ pub struct Cost {
 pub struct Row {
     /// Kind of the messages.
     pub kind: Kind,
-    /// Whether the messages go to a served destination or belong to a known call. Others are
-    /// answered with 403 or 481, or dropped.
+    /// Whether the messages go to a served destination or belong to a known call. The server
+    /// answers other messages with 403 or 481, or drops them.
     pub good: bool,
     /// Overload control of the server.
     pub control: Control,
@@ -290,7 +291,7 @@ impl Cost {
     }
 }
 
-/// Values derived from the costs of one way.
+/// Values derived from one of the two kinds of cost.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 pub struct Derived {
     /// s: the cost of all messages of a call, under control that does not measure, in µs.

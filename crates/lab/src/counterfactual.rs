@@ -1,13 +1,15 @@
 //! Simulates the calls of a recording under another law.
 //!
-//! The calls start at their recorded times, from their recorded sources. The rest depends on the
-//! law, so it cannot be taken from the recording: a rejected call would have been answered, an
-//! answered one would have been retransmitted. It is simulated: callers that retransmit by RFC 3261
-//! with the patience of the recorded ones, callees that answer as these did on average ([`Scene`]),
-//! and the proxy of the recording on an emulated processor.
+//! The calls start at their recorded times, from their recorded sources. Everything else depends on
+//! the law, so it cannot be taken from the recording. Under another law, a call that was rejected
+//! might have been answered, and a call that was answered might have been retransmitted. So the
+//! rest is simulated: callers that retransmit by RFC 3261 and have the patience of the recorded
+//! callers, callees that answer like the recorded callees on average ([`Scene`]), and the proxy of
+//! the recording on an emulated processor.
 //!
-//! The second row of the answer shows the accuracy: the recorded law itself, simulated in the same
-//! way, beside the recording. All rows are measured alike, by the packets at the proxy.
+//! The first row of the answer is the recording. The second row is the recorded law, simulated in
+//! the same way as the others, so it shows the accuracy. All rows are measured in the same way, by
+//! the packets at the proxy.
 
 mod figures;
 mod observer;
@@ -31,7 +33,7 @@ pub use scene::Scene;
 pub struct Question {
     /// Costs of messages that replace the recorded server's emulated costs.
     pub costs: Option<Emulate>,
-    /// Longest set-up delay of a call that counts as set up in time.
+    /// Maximum set-up delay of a call that counts as set up in time.
     pub deadline: Duration,
     /// The laws to try, in place of the recorded one.
     pub laws: Vec<Values>,
@@ -75,7 +77,7 @@ impl fmt::Display for NoAnswer {
 
 impl std::error::Error for NoAnswer {}
 
-/// Answers the question from the observations that were made while the recording was replayed.
+/// Answers the question. `observer` has observed the replay of the recording.
 ///
 /// # Errors
 /// [`NoAnswer`].

@@ -13,8 +13,8 @@ pub struct Disturbance {
     pub costs: Spread,
     /// All costs are multiplied by this factor from this time after the start of the load.
     pub dearer: Option<(Duration, f64)>,
-    /// Other processes have the processor at the end of each period. The first time is the length
-    /// of the period, the second is the part that they take.
+    /// Other processes use the processor at the end of each period. The first time is the length of
+    /// the period. The second is the time that the other processes use.
     pub stolen: Option<(Duration, Duration)>,
     /// The occupancy that the servers read is multiplied by this factor.
     pub misread: f64,
@@ -51,9 +51,9 @@ impl Disturbance {
         HostSettings { variation, disturbance: self.of_host(), ..settings.clone() }
     }
 
-    /// Returns the processor's speed at a time after the start of the load, relative to that
-    /// without these conditions. If other processes take a part of each period, it is the mean over
-    /// a period.
+    /// Returns the speed of the processor at a time after the start of the load, relative to its
+    /// speed without a disturbance. If other processes use a part of each period, this is the mean
+    /// over a period.
     pub fn speed(&self, at: Duration) -> f64 {
         let host = self.of_host();
         host.own_part() / host.cost_factor(at)

@@ -24,7 +24,7 @@ use crate::{export, plots, repetitions, shares};
 pub struct Experiment {
     /// One row for each variant and set of conditions.
     pub rows: Vec<Row>,
-    /// The verdicts on the expectations, and on repetitions that are one run several times.
+    /// The verdicts on the expectations, and on repetitions that are all the same.
     pub verdicts: Vec<Verdict>,
     /// The runs that succeeded, with their outcomes.
     pub done: Vec<(RunSpec, Outcome)>,
@@ -32,7 +32,7 @@ pub struct Experiment {
     pub failed: Vec<(RunSpec, String)>,
     /// The program that ran them.
     pub program: String,
-    /// The machine that ran them, if that matters: simulated time is the same on every machine.
+    /// The machine that ran them; `None` in simulated time, which is the same on every machine.
     pub machine: Option<Machine>,
 }
 

@@ -18,7 +18,7 @@ use crate::worlds::Kind;
 /// Writes a row for each run.
 ///
 /// # Errors
-/// None that a vector can give.
+/// Returns only errors of the vector that is written, which do not occur.
 pub fn csv(results: &[(&RunSpec, &Outcome)]) -> io::Result<Vec<u8>> {
     let mut writer = csv::Writer::from_writer(Vec::new());
     let swept: Vec<&str> = results

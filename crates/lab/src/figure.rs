@@ -40,7 +40,7 @@ pub struct Panel {
     pub x: Axis,
     /// The vertical axis.
     pub y: Axis,
-    /// The curves in the order of drawing: the last is on top.
+    /// The curves, in the order of drawing. The last one is on top.
     pub lines: Vec<Line>,
 }
 
@@ -82,8 +82,8 @@ pub struct Line {
 pub enum Stroke {
     /// A measured curve: a full line, a mark at each point and a band from minimum to maximum.
     Measured,
-    /// A curve measured in another way than the one of the same name in this panel: dashed, in the
-    /// same colour, with hollow marks and no label.
+    /// A second measured curve with the same name in this panel, measured in another way: dashed,
+    /// in the same colour, with hollow marks and no label.
     Beside,
     /// A calculated curve: dashed and grey, without marks.
     Reference,
@@ -180,7 +180,8 @@ impl Figure {
 
     /// Returns the figure as a PNG image, with two pixels for each unit of the SVG.
     pub fn png(&self) -> Vec<u8> {
-        /// Only the fonts in the program are used, so that the result is the same on every machine.
+        /// Database with the fonts in the program only, so that the result is the same on every
+        /// machine.
         static FONTS: LazyLock<Arc<usvg::fontdb::Database>> = LazyLock::new(|| {
             let mut fonts = usvg::fontdb::Database::new();
             fonts.load_font_data(include_bytes!("figure/font/DejaVuSans.ttf").to_vec());

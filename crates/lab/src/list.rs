@@ -13,7 +13,7 @@ pub fn laws() -> String {
     listed(&LAWS)
 }
 
-/// Returns the laws for programs.
+/// Returns the laws as JSON.
 pub fn laws_json() -> Value {
     tidegate_server::laws::all(&LAWS)
 }
@@ -23,7 +23,7 @@ pub fn policies() -> String {
     listed(&POLICIES)
 }
 
-/// Returns the policies for programs.
+/// Returns the policies as JSON.
 pub fn policies_json() -> Value {
     tidegate_server::laws::all(&POLICIES)
 }

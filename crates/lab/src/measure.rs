@@ -1,7 +1,7 @@
 //! Measures a server's CPU time, for [`costs`](crate::costs), [`overhead`](crate::overhead) and
-//! [`calibrate`](crate::calibrate). Contains the measured servers, the messages they get
-//! ([`messages`], [`script`]), and the clock of a thread, which other programs on the processor do
-//! not affect.
+//! [`calibrate`](crate::calibrate). Contains the measured servers, the messages that they get
+//! ([`messages`], [`script`]), and the CPU clock of a thread, which other programs on the processor
+//! do not affect.
 //!
 //! A server is measured without sockets ([`alone`]), or on a socket of loopback ([`loopback`]).
 //! [`subject`] keeps its law in one state.
@@ -59,8 +59,8 @@ fn empty_ns(times: usize, batch: impl FnMut() -> Result<f64, String>) -> Result<
 }
 
 /// Writes the functions of a `Core` that only pass an input to the inner core, through a function
-/// of `self`. Messages and service are excepted. A function that the trait gains must be added
-/// here.
+/// of `self`. The functions for messages and service are not written. If the trait gets a new
+/// function, add it here.
 macro_rules! pass_inputs {
     ($self:ident.$pass:ident) => {
         $crate::measure::pass_inputs! {

@@ -47,7 +47,7 @@ pub enum Trouble {
     Crash {
         /// Index of the server.
         node: usize,
-        /// Reports that its senders get meanwhile.
+        /// Reports that senders to the server get while it is down.
         silence: Silence,
     },
     /// A server gets no processor time.

@@ -7,7 +7,7 @@ use serde_json::Value;
 
 use crate::outage::Outage;
 
-/// The counts of one run. They include the calls whose intended time was in the measured time.
+/// The counts of one run. They include the calls that were due in the measured time.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Outcome {
     /// Calls offered.
@@ -20,8 +20,7 @@ pub struct Outcome {
     pub good: u64,
     /// Calls rejected with 503.
     pub refused: u64,
-    /// INVITEs retransmitted, until the deadline of the last call: callers that continued would
-    /// retransmit more.
+    /// INVITEs retransmitted until the deadline of the last call.
     pub repeated_invites: u64,
     /// Seconds measured.
     pub measured_s: f64,
@@ -36,22 +35,22 @@ pub struct Outcome {
     /// Delay from the first BYE to its 200; `None` if none was answered.
     #[serde(default)]
     pub bye_delay: Option<Quantiles>,
-    /// Number of open transactions that a new transaction met at a server, counted by that number,
-    /// at balanced servers; the last entry includes all larger numbers. In the measured time; only
-    /// in simulated time.
+    /// A histogram for balanced servers: how many new transactions met each number of open
+    /// transactions at their server. The last entry includes all larger numbers. It covers the
+    /// measured time, and exists only in simulated time.
     #[serde(default)]
     pub occupancy: Vec<u64>,
-    /// Seconds from the end of the overload until the goodput was, and for 5 s remained, at 90 % of
-    /// the offered load, or of the capacity; `None` if the overload did not end or the goodput did
-    /// not recover.
+    /// Seconds from the end of the overload until the goodput reached 90 % of the offered load or
+    /// of the capacity, and stayed there for 5 s. `None` if the overload did not end or the goodput
+    /// did not recover.
     pub recovery_s: Option<f64>,
-    /// Seconds from the last rise of the load above the capacity until the goodput was, and for 2 s
-    /// remained, at 90 % of its bound; `None` if the load did not rise or the goodput did not reach
-    /// that.
+    /// Seconds from the last rise of the load above the capacity until the goodput reached 90 % of
+    /// its bound, and stayed there for 2 s. `None` if the load did not rise or the goodput did not
+    /// reach this level.
     #[serde(default)]
     pub settled_s: Option<f64>,
-    /// People whose first call was in the measured time: first attempts. The other offered calls
-    /// are redials.
+    /// Number of people whose first call was in the measured time. All other offered calls are
+    /// redials.
     #[serde(default)]
     pub persons: u64,
     /// The part of these people who were answered, at any attempt.
@@ -60,15 +59,15 @@ pub struct Outcome {
     /// The course of an outage; `None` if people do not redial and no device registers.
     #[serde(default)]
     pub outage: Option<Outage>,
-    /// Jain's index of the fractions of their calls that the sources before all servers set up in
-    /// time; `None` with a single source.
+    /// Jain's index of fairness among the sources. It is computed from the fraction of its calls
+    /// that each source set up in time. `None` if there is only one source.
     #[serde(default)]
     pub fairness: Option<f64>,
     /// Measurements of the generator.
     pub generator: Generator,
     /// CPU time of the servers in seconds, of the whole run.
     pub tidegate_cpu_s: f64,
-    /// Attempts until the generator was fast enough, including this one.
+    /// Number of attempts, including this one. A run is repeated if the generator was too slow.
     pub attempts: u32,
     /// The servers, over the whole run.
     pub nodes: Vec<NodeOutcome>,
@@ -76,7 +75,7 @@ pub struct Outcome {
     pub callers: Vec<CallersOutcome>,
     /// Counts of all answerers together, over the whole run.
     pub answerers: Value,
-    /// Messages between these, over the whole run; only in simulated time.
+    /// Messages between callers, nodes and answerers, over the whole run; only in simulated time.
     pub flows: Vec<MessageCount>,
 }
 
@@ -87,7 +86,7 @@ pub struct NodeOutcome {
     pub node: String,
     /// Number of starts.
     pub starts: u32,
-    /// Messages read, by class, without those lost before.
+    /// Messages read, by class. Messages that were lost before are not included.
     pub received: BTreeMap<String, u64>,
     /// Messages dropped, by reason.
     pub dropped: BTreeMap<String, u64>,
@@ -97,7 +96,7 @@ pub struct NodeOutcome {
     pub early: u64,
     /// New work rejected, by reason.
     pub refused: BTreeMap<String, u64>,
-    /// Responses of its own, by status.
+    /// Responses that the server itself generated, by status.
     pub replied: BTreeMap<String, u64>,
     /// Requests forwarded.
     pub requests_forwarded: u64,
@@ -107,14 +106,14 @@ pub struct NodeOutcome {
     pub requests_resent: u64,
     /// Responses retransmitted by the server itself.
     pub responses_resent: u64,
-    /// Requests that are retransmissions.
+    /// Received requests that are retransmissions.
     pub retransmissions: u64,
     /// Transactions that timed out.
     pub timeouts: u64,
     /// Datagrams lost at its receive buffers, real and emulated.
     pub socket_drops: u64,
-    /// Datagrams dropped on purpose before its receive buffers, real and emulated. Each packet sent
-    /// to it is received, lost or counted here.
+    /// Datagrams that were dropped on request of the server before its receive buffers, real and
+    /// emulated. Each packet sent to the server is received, lost or counted here.
     #[serde(default)]
     pub filtered: u64,
 }
@@ -161,17 +160,17 @@ pub struct Quantiles {
 pub struct Generator {
     /// Use of a core by the busiest thread of callers, 0..1.
     pub caller_load: f64,
-    /// Use of a core by the busiest answerer.
+    /// Use of a core by the busiest answerer, 0 to 1.
     pub answerer_load: f64,
     /// Datagrams lost at its sockets, and datagrams that it could not send.
     pub drops: u64,
-    /// Reason why it could not offer its load, if so.
+    /// The reason why the generator could not offer its load; `None` if it could.
     pub too_slow: Option<String>,
 }
 
 impl Generator {
-    /// Returns whether it offered its load and lost nothing, so that the outcome describes the
-    /// server.
+    /// Returns whether the generator offered its load and lost nothing. Only then does the outcome
+    /// describe the server.
     pub fn kept_up(&self) -> bool {
         self.too_slow.is_none() && self.drops == 0
     }
@@ -193,7 +192,7 @@ impl Outcome {
         self.repeated_invites as f64 / self.offered.max(1) as f64
     }
 
-    /// Returns the calls that were not their person's first attempt.
+    /// Returns the number of calls that were not the first attempt of a person.
     pub fn redials(&self) -> u64 {
         self.offered.saturating_sub(self.persons)
     }

@@ -1,9 +1,9 @@
 //! Measures the cost and the accuracy of a law's measurements: 000 §6.2, §4.1.1 and §3.4 on this
 //! machine.
 //!
-//! [`packets`]: CPU time of a message by the interval of measurements. [`readings`]: the error of
-//! the occupancy that a law sees, by its window and by the resolution of the clock. [`droppers`]:
-//! the deviation of two throttles from their share.
+//! [`packets`] measures the CPU time of a message for each interval of measurements. [`readings`]
+//! measures the error of the occupancy that a law sees, for each window and each resolution of the
+//! clock. [`droppers`] measures the deviation of two throttles from their share.
 
 pub mod droppers;
 pub mod packets;

@@ -90,8 +90,8 @@ struct Shared {
     deadline_s: f64,
 }
 
-/// Returns a panel for each way to decide, to queue and to reject calls, and for each combination
-/// of the other swept conditions.
+/// Returns the panels. There is one for each way to decide, to queue and to reject calls, combined
+/// with each set of the other swept conditions.
 fn panels(
     scenario: &Scenario,
     rows: &[Row],

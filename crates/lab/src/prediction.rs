@@ -8,8 +8,9 @@ use crate::worlds::{self, Kind};
 /// Approximate number of deliveries that the simulator makes in a second of CPU time.
 const DELIVERIES_PER_CPU_S: f64 = 250_000.0;
 
-/// Returns the number of packets that are delivered in simulated time if every call is set up at
-/// once. Rejected calls need fewer, and calls through a collapsing server more.
+/// Returns the number of packets that are delivered in simulated time, if every call is set up at
+/// the first attempt. A rejected call needs fewer packets. A call through a collapsing server needs
+/// more.
 pub fn deliveries(run: &RunSpec) -> f64 {
     let end = worlds::lasts(run);
     let calls = worlds::load(run, 1.0).calls_until(end.min(run.warm_up + run.measured));

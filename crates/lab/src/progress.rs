@@ -12,7 +12,7 @@ use crate::run_spec::RunSpec;
 use crate::runs::Observer;
 use crate::worlds::Kind;
 
-/// A bar with the remaining time, which is predicted from the runs.
+/// A bar with the remaining time, which is predicted from the remaining runs.
 #[derive(Debug)]
 pub struct Bar {
     bar: ProgressBar,

@@ -7,7 +7,7 @@ use tidegate_agent::Load;
 /// Interval at which the rate of the load is examined.
 const STEP: Duration = Duration::from_millis(100);
 
-/// When a goodput counts as steady.
+/// The condition for a steady goodput.
 #[derive(Clone, Copy, Debug)]
 pub struct Steady {
     /// Time over which the goodput is averaged.
@@ -49,10 +49,10 @@ pub fn overload_begins(load: &Load, capacity_cps: f64) -> Option<Duration> {
     (0..steps).rev().find(begins).map(|step| STEP * step)
 }
 
-/// Returns the time after `from`, when an overload ended or began, until the goodput was and stayed
-/// `steady`: in each later window it is 90 % of the smaller of the offered load and `possible_cps`.
-/// `offered` and `good` are counts since the start, at the same times. `None` if that did not
-/// happen.
+/// Returns the time from `from`, when an overload ended or began, until the goodput became
+/// `steady`. Steady means that in each later window it is at least 90 % of the offered load or of
+/// `possible_cps`, whichever is smaller. `offered` and `good` are counts since the start, at the
+/// same times. Returns `None` if the goodput did not become steady.
 pub fn recovery(
     offered: &[(Duration, u64)],
     good: &[(Duration, u64)],

@@ -1,8 +1,8 @@
 //! Checks that the repetitions of an experiment differ.
 //!
-//! Runs that differ only in their seed show how far chance moves a result. If nothing in a scenario
-//! is drawn at random, as with `arrivals = "uniform"` in simulated time, all repetitions are the
-//! same run counted several times: their median is no median, and their interval has no width.
+//! Runs that differ only in their seed show how much a result varies by chance. If nothing in a
+//! scenario is drawn at random, as with `arrivals = "uniform"` in simulated time, all repetitions
+//! are the same run. Then their median has no meaning, and their interval has no width.
 
 use crate::outcome::Outcome;
 use crate::run_spec::RunSpec;
@@ -15,8 +15,8 @@ pub fn judge(results: &[(&RunSpec, &Outcome)]) -> Vec<Verdict> {
     summary::groups(results.iter().copied()).iter().filter_map(|group| judge_group(group)).collect()
 }
 
-/// Returns the verdict on the runs of one parameter set, if all are the same run. A group in which
-/// no call was offered has nothing that could differ.
+/// Returns a failed verdict if all runs of this parameter set are the same. Returns `None` if they
+/// differ, or if no call was offered.
 fn judge_group(group: &[(&RunSpec, &Outcome)]) -> Option<Verdict> {
     let &[(run, first), ref others @ ..] = group else { return None };
     let same = |&(other, outcome): &(&RunSpec, &Outcome)| {
@@ -34,7 +34,8 @@ fn judge_group(group: &[(&RunSpec, &Outcome)]) -> Option<Verdict> {
     equal.then_some(Verdict { condition, held: false })
 }
 
-/// Returns the outcome without the time and the number of attempts that it took.
+/// Returns the outcome without the values that describe the effort of the run, such as its time and
+/// number of attempts.
 fn without_effort(outcome: &Outcome) -> Outcome {
     Outcome { attempts: 0, tidegate_cpu_s: 0.0, ..outcome.clone() }
 }

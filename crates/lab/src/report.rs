@@ -162,7 +162,7 @@ impl Source {
     }
 }
 
-/// Adds the folder to labels that several sources share.
+/// Adds the name of the folder to labels that several sources share.
 fn name_apart(sources: &mut [Source]) {
     let worlds: Vec<Kind> = sources.iter().map(|source| source.world).collect();
     for source in sources {

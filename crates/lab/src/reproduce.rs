@@ -39,7 +39,8 @@ pub struct Reproduction<'a> {
     pub world: &'a dyn World,
     /// Number of runs at once.
     pub jobs: usize,
-    /// Whether each set-up is shortened to its `quick` values, with one run of each parameter set.
+    /// Whether each set-up is run in its short form: with its `quick` values, and one run of each
+    /// parameter set.
     pub quick: bool,
     /// Gets the progress.
     pub observer: &'a dyn Observer,
@@ -48,12 +49,12 @@ pub struct Reproduction<'a> {
 }
 
 impl Reproduction<'_> {
-    /// Runs the set-ups of the `selected` claims, as far as these use them, and returns the finding
-    /// of each claim, in the same order. Returns `None` if it was cancelled; finished runs are
+    /// Runs those parts of the set-ups that the `selected` claims use. Returns the finding of each
+    /// claim, in the same order. Returns `None` if the function was cancelled. Finished runs are
     /// kept.
     ///
     /// # Errors
-    /// With a sentence that says which claim or scenario is wrong.
+    /// Returns a sentence that names the claim or scenario that is wrong.
     pub fn perform(&self, selected: &[&Claim]) -> Result<Option<Vec<Finding>>, String> {
         let mut needs = Vec::new();
         for claim in selected {
@@ -99,11 +100,12 @@ impl Reproduction<'_> {
     }
 }
 
-/// Checks every claim without a run: its rule accepts the numbers of the paper and not the planted
-/// ones, and its scenarios in the folder `scenarios` have the runs that its expressions name.
+/// Checks every claim without running anything. The rule of the claim must accept the numbers of
+/// the paper, and must not accept the planted ones. Its scenarios, in the folder `scenarios`, must
+/// contain the runs that its expressions name.
 ///
 /// # Errors
-/// With a sentence that names the claim.
+/// Returns a sentence that names the claim.
 pub fn check(claims: &Claims, scenarios: &Path) -> Result<(), String> {
     let mut both = BTreeMap::new();
     for setup in claims.setups() {

@@ -21,7 +21,7 @@ use crate::scenario::{Axis, Conditions, Scenario, Variant};
 use crate::topology::Node;
 use crate::world_kind::Kind;
 
-/// Increased when results of older versions are no longer comparable.
+/// Version of the results. It is increased when results of older versions are no longer comparable.
 const FORMAT: u32 = 3;
 
 /// Maximum number of samples of a run.
@@ -40,7 +40,7 @@ pub struct RunSpec {
     pub swept: Vec<(Axis, f64)>,
     /// Time before measuring, under the same load.
     pub warm_up: Duration,
-    /// Time of which all calls are measured.
+    /// Duration of the measurement. All calls in this time are measured.
     pub measured: Duration,
     /// Interval of samples of servers and callers, if configured.
     pub sample_asked: Option<Duration>,
@@ -51,8 +51,8 @@ pub struct RunSpec {
     pub seed: u64,
 }
 
-/// Returns every run of `scenario` in `world`. Repetitions come last, so that an interrupted
-/// experiment has some results of everything.
+/// Returns every run of `scenario` in `world`. First comes one run of each parameter set, then
+/// their repetitions. So an interrupted experiment has some results of every parameter set.
 pub fn runs(scenario: &Scenario, world: Kind) -> Vec<RunSpec> {
     let schedule = scenario.schedule;
     let mut runs = Vec::new();
@@ -107,7 +107,7 @@ impl FromStr for Shard {
     }
 }
 
-/// Returns every combination of values, the last axis varying fastest.
+/// Returns every combination of values. The value of the last axis changes fastest.
 fn combinations(sweep: &[(Axis, Vec<f64>)]) -> Vec<Vec<(Axis, f64)>> {
     let mut all = vec![Vec::new()];
     for (axis, values) in sweep {
@@ -126,18 +126,19 @@ impl RunSpec {
         Capacity::under(&self.conditions).cps
     }
 
-    /// Returns the calls offered a second, where the profile is 1.
+    /// Returns the calls offered a second while the factor of the profile is 1.
     pub fn rate_cps(&self) -> f64 {
         self.conditions.load * self.capacity_cps()
     }
 
-    /// Returns the greatest possible goodput at `load`, as a part of the capacity.
+    /// Returns the bound of the goodput at `load`, as a part of the capacity.
     pub fn bound(&self, load: f64) -> f64 {
         let capacity = Capacity::under(&self.conditions);
         capacity.bound(&self.conditions.emulate, self.variant.overload.disposal, load)
     }
 
-    /// Returns the text that distinguishes it from other runs of its variant: `load 2, run 1`.
+    /// Returns the text that distinguishes the run from other runs of the same variant, such as
+    /// `load 2, run 1`.
     pub fn place(&self) -> String {
         let swept = self.swept.iter().map(|(axis, value)| format!("{} {value}, ", axis.title()));
         format!("{}run {}", swept.collect::<String>(), self.repetition + 1)
@@ -281,7 +282,7 @@ impl RunSpec {
     }
 }
 
-/// Returns the properties that differ from other servers.
+/// Returns the properties in which a server differs from the others.
 fn node(node: &Node) -> Value {
     let Node {
         name,

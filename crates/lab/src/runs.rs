@@ -9,13 +9,14 @@ use crate::run_spec::RunSpec;
 use crate::store::Store;
 use crate::worlds::World;
 
-/// Maximum number of attempts of a run. An attempt is repeated if the generator was too slow: if
-/// the machine was busy with something else, the run says nothing about the server.
+/// Maximum number of attempts of a run. A run is repeated if the generator was too slow because the
+/// machine was busy with something else. Such a run is not a measurement of the server.
 const ATTEMPTS_MAX: u32 = 3;
 
 /// Gets the progress of the runs. Several threads call it.
 pub trait Observer: Sync {
-    /// Reports the runs that will be run; `found` others already have results.
+    /// Reports the start. `missing` are the runs that will be made; `found` other runs already have
+    /// results.
     fn on_start(&self, missing: &[&RunSpec], found: usize);
 
     /// Reports the end of a run.
@@ -28,9 +29,9 @@ pub trait Observer: Sync {
 /// A run, with its outcome or error.
 pub type Run = (RunSpec, Result<Outcome, String>);
 
-/// Returns the results of `runs`, in their order. Those in `store` are taken from there; the others
-/// are run in `world`, `jobs` at once. Runs that were not started when `cancelled` became true are
-/// left out.
+/// Returns the results of `runs`, in the same order. Results in `store` are taken from there. The
+/// other runs are made in `world`, `jobs` at once. Runs that were not started when `cancelled`
+/// became true are left out.
 pub fn run(
     runs: Vec<RunSpec>,
     store: &Store,

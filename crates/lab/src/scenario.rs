@@ -1,7 +1,7 @@
 //! A scenario: one experiment, described by a TOML file.
 //!
-//! Conditions that are not swept apply to every run; each variant is run under each combination of
-//! the swept conditions, several times.
+//! Conditions that are not swept apply to every run. Each variant is run several times under each
+//! combination of the swept conditions.
 
 mod conditions;
 mod farm;
@@ -43,30 +43,32 @@ pub struct Scenario {
     pub text: String,
 }
 
-/// The times and number of the measurements.
+/// The times of the measurements, and their number.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Schedule {
     /// Time before measuring, under the same load.
     pub warm_up: Duration,
-    /// Time of which all calls are measured.
+    /// Duration of the measurement. All calls in this time are measured.
     pub measured: Duration,
-    /// Interval of samples of servers and callers; the default of the world if `None`.
+    /// Interval between samples of servers and callers. If `None`, the default of the world
+    /// applies.
     pub sample: Option<Duration>,
-    /// Runs of each set of conditions, at least 1.
+    /// Number of runs of each set of conditions, at least 1.
     pub repetitions: u32,
-    /// Seed of the first run; the next ones follow.
+    /// Seed of the first run. The seeds of the following runs are the next numbers.
     pub seed: u64,
 }
 
-/// One treatment of overload, with one balancing of servers.
+/// A way to treat overload and to balance servers.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Variant {
-    /// Distinguishes it from variants with the same decision and queue: the law's name unless
-    /// another is given.
+    /// The name of the variant among those that decide and queue in the same way. It is the name of
+    /// the law unless another name is given.
     pub label: String,
     /// Admission and queueing of new work.
     pub overload: Overload,
-    /// Balancing of servers that set none themselves; round robin without limits if not set.
+    /// Balancing at servers that have no balancing of their own. If `None`, round robin without
+    /// limits.
     pub pool: Option<Balancing>,
 }
 
@@ -75,11 +77,12 @@ pub struct Variant {
 pub struct Expectation {
     /// The variant's name.
     pub variant: String,
-    /// Loads to which it applies; all if empty.
+    /// Loads to which the expectation applies; all loads if empty.
     pub loads: Vec<f64>,
-    /// Smallest part of the bound that its goodput (the median of its runs) must reach.
+    /// Minimum goodput of the variant, as a fraction of the bound. The goodput is the median of the
+    /// runs.
     pub goodput_of_bound_min: Option<f64>,
-    /// Largest part of the bound that its goodput may reach.
+    /// Maximum goodput of the variant, as a fraction of the bound.
     pub goodput_of_bound_max: Option<f64>,
 }
 
@@ -87,15 +90,15 @@ impl Scenario {
     /// Reads the scenario at `path`.
     ///
     /// # Errors
-    /// When it cannot be read, or with all its errors.
+    /// Returns all errors of the scenario, or the error of reading the file.
     pub fn load(path: &Path) -> Result<Self, Diagnostics> {
         Self::parse(path, &schema::read(path)?)
     }
 
-    /// Parses `bytes`, the content of the file at `path`, which is only named.
+    /// Parses `bytes`, the content of the file at `path`. The path is used only in messages.
     ///
     /// # Errors
-    /// With all its errors.
+    /// Returns all errors of the scenario.
     pub fn parse(path: &Path, bytes: &[u8]) -> Result<Self, Diagnostics> {
         read::parse(path, bytes)
     }
@@ -107,12 +110,12 @@ impl Variant {
         format!("{} ({}, {})", self.label, self.decide(), self.queue())
     }
 
-    /// Returns its point of decision, in the syntax of the key.
+    /// Returns the point at which the variant decides, in the syntax of the key.
     pub fn decide(&self) -> &'static str {
         decide_word(self.overload.gate.decide)
     }
 
-    /// Returns its queueing, in the syntax of the key.
+    /// Returns how the variant queues, in the syntax of the key.
     pub fn queue(&self) -> &'static str {
         queue_word(self.overload.queueing)
     }

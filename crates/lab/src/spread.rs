@@ -17,8 +17,8 @@ pub struct Spread {
     pub max: f64,
     /// The mean.
     pub mean: f64,
-    /// The 95 % confidence interval of the mean, by Student's t: it assumes independent normally
-    /// distributed values. `None` for a single one.
+    /// The 95 % confidence interval of the mean, by Student's t. It assumes independent, normally
+    /// distributed values. `None` for a single value.
     pub ci95: Option<[f64; 2]>,
 }
 
@@ -52,7 +52,7 @@ impl Spread {
     }
 }
 
-/// Returns half the width of the interval.
+/// Returns half of the width of the confidence interval.
 fn reach(values: &[f64], mean: f64) -> Option<f64> {
     let freedom = values.len().checked_sub(1).filter(|&freedom| freedom > 0)? as f64;
     let variance = values.iter().map(|value| (value - mean).powi(2)).sum::<f64>() / freedom;

@@ -56,8 +56,9 @@ impl Programs {
 }
 
 impl Store {
-    /// Opens the outcomes of `programs` in `folder`, which is created if it does not exist. Each
-    /// program has its own outcomes, also the same program built from other source.
+    /// Opens the outcomes of `programs` in `folder`, which is created if it does not exist.
+    /// Outcomes of different programs are separate, even if the programs differ only in the version
+    /// of their source.
     ///
     /// # Errors
     /// When the folder cannot be created.
@@ -86,8 +87,7 @@ impl Store {
         tempfile::Builder::new().prefix(".under-way-").tempdir_in(&self.folder)
     }
 
-    /// Stores the outcome of `run` with the files in `workshop`: either all of it or, on failure,
-    /// nothing.
+    /// Stores the outcome of `run` with the files in `workshop`. If this fails, nothing is stored.
     ///
     /// # Errors
     /// When it cannot be written.

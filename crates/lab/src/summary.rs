@@ -1,4 +1,4 @@
-//! The runs of one set of conditions together, for tables and figures.
+//! Combines the runs of one set of conditions, for tables and figures.
 
 use serde::Serialize;
 
@@ -23,8 +23,8 @@ pub struct Row {
     pub runs: usize,
     /// Goodput as a part of the capacity.
     pub goodput: Spread,
-    /// Goodput as a part of the bound at the load actually offered in the run; `None` where the
-    /// bound is 0.
+    /// Goodput as a part of the bound at the load that was actually offered in the run; `None` if
+    /// the bound is 0.
     pub of_bound: Option<Spread>,
     /// INVITEs retransmitted per INVITE first sent.
     pub resent: Spread,
@@ -34,19 +34,20 @@ pub struct Row {
     pub p50_ms: Option<Spread>,
     /// Set-up delay that 1 % of the calls exceeded.
     pub p99_ms: Option<Spread>,
-    /// Time to recover from an overload that ended; `None` if none did, or no run recovered.
+    /// Time to recover from an overload that ended; `None` if no overload ended, or if no run
+    /// recovered.
     pub recovery_s: Option<Spread>,
     /// The course of an outage; `None` if no run has one.
     pub outage: Option<OutageRow>,
-    /// Use of a core by the busiest thread of the generator, the most of all runs.
+    /// Use of a core by the busiest thread of the generator; the maximum over all runs.
     pub generator_load: f64,
-    /// Datagrams that the generator lost, of all runs.
+    /// Datagrams that the generator lost in all runs together.
     pub drops: u64,
     /// Runs in which the generator could not offer its load.
     pub too_slow: usize,
 }
 
-/// The outage of several runs; [`Outage`] has the meanings.
+/// The outage in several runs. [`Outage`] explains the fields.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct OutageRow {
     /// The part of the people who were answered.
@@ -55,15 +56,15 @@ pub struct OutageRow {
     pub redials: Spread,
     /// Work that waits at the end of the trigger, in seconds of the capacity.
     pub backlog_s: Spread,
-    /// Time until goodput is good, of the runs that recovered.
+    /// Time until goodput is good, in the runs that recovered.
     pub recovered_s: Option<Spread>,
-    /// Number of these runs.
+    /// Number of runs that recovered.
     pub recovered: usize,
     /// Goodput at the end.
     pub goodput_end: Spread,
     /// The share of registered devices at the end; `None` without devices.
     pub registered_end: Option<Spread>,
-    /// The part of the emergency calls that were set up in time; `None` without them.
+    /// The part of the emergency calls that was set up in time; `None` if there were none.
     pub emergency: Option<Spread>,
 }
 

@@ -110,7 +110,7 @@ fn percent(part: f64) -> String {
     format!("{:.0} %", part * 100.0)
 }
 
-/// Formats milliseconds; three runs do not determine more than three digits.
+/// Formats milliseconds with at most three digits, because three runs do not determine more.
 fn millis(ms: f64) -> String {
     if ms < 10.0 { format!("{ms:.1}") } else { format!("{ms:.0}") }
 }

@@ -38,7 +38,7 @@ pub struct ServerReading {
 /// The counts of callers at one moment.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct CallersReading {
-    /// Calls whose intended time had come.
+    /// Calls that had become due.
     pub offered: u64,
     /// Calls answered.
     pub set_up: u64,
@@ -52,7 +52,7 @@ pub struct CallersReading {
     pub open: u64,
     /// Open calls without an answer.
     pub unanswered: u64,
-    /// People whose first call had come.
+    /// People whose first call had become due.
     pub came: u64,
     /// People who wait before they call again.
     pub redialing: u64,
@@ -150,7 +150,8 @@ impl Timeline {
         }
     }
 
-    /// Adds the status of the server at index `place` at `at`, after the start of the load.
+    /// Adds the status of the server at index `place`. `at` is the time after the start of the
+    /// load.
     pub fn server(&mut self, place: usize, at: Duration, reading: ServerReading) {
         self.servers[place].readings.push((at, reading));
     }
@@ -160,7 +161,7 @@ impl Timeline {
         self.callers[index].readings.push((at, reading));
     }
 
-    /// Returns the calls of all callers answered in time, until each sample.
+    /// Returns the number of calls of all callers that were answered in time, up to each sample.
     pub fn in_time(&self) -> Vec<(Duration, u64)> {
         self.sum(|reading| reading.in_time)
     }
@@ -180,11 +181,12 @@ impl Timeline {
         first.readings.iter().enumerate().map(sum).collect()
     }
 
-    /// Formats as CSV: a row for each time, party and quantity. Rates are means since the time
-    /// before; a server that was restarted meanwhile counts from its start.
+    /// Formats the timeline as CSV, with a row for each time, party and quantity. Rates are means
+    /// since the previous time. For a server that was restarted meanwhile, they are means since its
+    /// start.
     ///
     /// # Errors
-    /// None that a vector can give.
+    /// Returns only errors of the vector that is written, which do not occur.
     pub fn csv(&self) -> io::Result<Vec<u8>> {
         let mut table = Table::new()?;
         for track in &self.servers {

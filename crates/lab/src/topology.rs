@@ -135,7 +135,7 @@ impl Topology {
         self.nodes.iter().enumerate().filter_map(entry)
     }
 
-    /// Returns the indices in an order in which each server comes after its targets.
+    /// Returns the indices of the servers. Each server comes after its targets.
     pub fn downstream_first(&self) -> Vec<usize> {
         let mut order = Vec::with_capacity(self.nodes.len());
         for place in 0..self.nodes.len() {
@@ -144,8 +144,8 @@ impl Topology {
         order
     }
 
-    /// Returns the fraction of the offered calls that passes each server, if balanced servers get
-    /// calls in proportion to their speeds.
+    /// Returns the fraction of the offered calls that passes through each server, if balanced
+    /// servers get calls in proportion to their speeds.
     pub fn flows(&self) -> Vec<f64> {
         let mut flows: Vec<f64> = self.nodes.iter().map(|node| node.share).collect();
         let speed = |next: &Next| match *next {
@@ -169,8 +169,8 @@ impl Topology {
         self.nodes[place].to.iter().filter(|next| matches!(next, Next::Node(_))).count() > 1
     }
 
-    /// Returns the classes of the messages of a call at the server at index `place`. `trying` says
-    /// whether answerers send a 100 first.
+    /// Returns the classes of the messages of a call at the server at index `place`. `trying` is
+    /// true if answerers send a 100 first.
     pub fn messages(&self, place: usize, trying: bool) -> Vec<Class> {
         let mut messages = Vec::with_capacity(7);
         messages.push(Class::Invite);

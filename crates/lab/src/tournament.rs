@@ -1,10 +1,10 @@
 //! The tournament: every law in every scenario of a folder, in simulated time.
 //!
 //! Each law is run twice. On the *same path* all laws decide, queue and reject as the scenario
-//! says, so that only the law differs. On its *own path* a law decides, queues and rejects as in
-//! the paper or program that it comes from; a file of variants (`own-paths.toml`) says how. The
-//! difference between both paths is the gain from a cheaper rejection or from another queue, not
-//! from the law. With the same seed all laws get the same calls.
+//! says, so that only the law differs. On its *own path*, a law decides, queues and rejects as in
+//! the paper or program from which it comes. The file `own-paths.toml` describes these paths. The
+//! difference between the two paths comes from a cheaper rejection or from another queue, not from
+//! the law. With the same seed, all laws get the same calls.
 
 mod report;
 mod score;
@@ -25,7 +25,7 @@ use crate::scenario::{Scenario, Variant};
 use crate::worlds::{Kind, World};
 pub use score::{Cell, Place, Score};
 
-/// Name of the file of variants that take part on their own paths.
+/// Name of the file that describes the laws' own paths.
 const OWN_PATHS: &str = "own-paths.toml";
 
 /// The way in which an entrant decides, queues and rejects.
@@ -58,7 +58,7 @@ pub struct Tournament {
     scenarios: Vec<Scenario>,
     /// The laws in the order of the registry.
     laws: Vec<&'static str>,
-    /// The variants on their own paths. A law without one takes the same path in both.
+    /// The variants on their own paths. If a law has none, it uses the same path twice.
     own: Vec<Variant>,
     seeds: u32,
     speeds: Vec<f64>,
@@ -73,7 +73,7 @@ pub struct Selection {
     pub scenarios: Vec<String>,
     /// Number of runs of each law in each bout.
     pub seeds: u32,
-    /// Speeds of the server, as multiples of the scenario's. Each is a separate world.
+    /// Speeds of the server, as multiples of the scenario's speed. Each speed gives separate bouts.
     pub speeds: Vec<f64>,
 }
 
@@ -103,7 +103,8 @@ impl Tournament {
     /// Reads the scenarios in `folder` that are selected.
     ///
     /// # Errors
-    /// With the error, in a sentence: a file that is not a scenario, a name that does not exist.
+    /// Returns the error in a sentence, such as a file that is not a scenario or a name that does
+    /// not exist.
     pub fn load(folder: &Path, selection: Selection) -> Result<Self, String> {
         let read = |path: &Path| Scenario::load(path).map_err(|wrong| wrong.to_string());
         let own = read(&folder.join(OWN_PATHS))?.variants;
@@ -263,7 +264,7 @@ impl Results {
     /// Writes `runs.csv` (every run), `results.json`, `report.html` and the figures into `folder`.
     ///
     /// # Errors
-    /// Those of writing them.
+    /// Returns an error if a file cannot be written.
     pub fn write(&self, folder: &Path) -> io::Result<PathBuf> {
         fs::create_dir_all(folder)?;
         let scores = self.bouts.iter().flat_map(|bout| {

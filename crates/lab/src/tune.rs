@@ -1,8 +1,8 @@
 //! Tunes a law: perturbs and moves its parameters until the objective is best.
 //!
 //! Each step runs the scenario under one set of parameters, always with the same seeds, so that
-//! only the parameters make a difference. The search uses the logarithms of parameters: 5 is as far
-//! from 10 as 50 is from 100. The result is evaluated with other seeds.
+//! only the parameters make a difference. The search uses the logarithms of parameters: the
+//! distance from 5 to 10 is the same as from 50 to 100. The result is evaluated with other seeds.
 
 mod picture;
 mod seek;
@@ -23,7 +23,7 @@ use crate::worlds::{Kind, World};
 pub use picture::picture;
 pub use seek::{Seeker, Settings};
 
-/// Difference between the seeds of the evaluation and those of the search.
+/// Added to the seeds of the search to get the seeds of the evaluation.
 const JUDGED_BY: u64 = 1_000_000;
 
 /// The delay of a run in which no call was set up in time, in deadlines.
@@ -77,7 +77,7 @@ impl Objective {
 #[derive(Clone, Debug)]
 pub struct Parameters {
     /// The scenario, with its sweep and its seeds. Its first variant with the law is tuned. If
-    /// there is none, its first variant is tuned, with the law in place of its own.
+    /// there is none, the law replaces the law of the first variant.
     pub scenario: Scenario,
     /// The law, with its initial parameters.
     pub start: Values,
@@ -120,7 +120,7 @@ pub struct Tuned {
     pub found: Values,
     /// The result with the initial values, under seeds that the search has not used.
     pub before: Spread,
-    /// Result with the values found, under the same seeds.
+    /// Result with the values found, under the same seeds as `before`.
     pub after: Spread,
 }
 
@@ -183,8 +183,8 @@ pub fn tune(
 }
 
 impl Parameters {
-    /// Converts logarithms to parameters within their bounds. Returns the tuned parameters alone,
-    /// and the law with all its parameters.
+    /// Converts logarithms to parameters within their bounds. Returns the tuned parameters, and the
+    /// law with all its parameters.
     fn values(&self, logarithms: &[f64]) -> Result<(Vec<f64>, Values), String> {
         let bounded = |(param, ln): (&&Param, &f64)| ln.exp().clamp(param.min, param.max);
         let sought: Vec<f64> = self.sought.iter().zip(logarithms).map(bounded).collect();
@@ -229,8 +229,8 @@ fn mean(parameters: &Parameters, results: &[(RunSpec, Outcome)]) -> f64 {
     sum / results.len().max(1) as f64
 }
 
-/// Returns the final estimates: the mean of the logarithms over the last quarter, so that their
-/// circling does not count.
+/// Returns the final estimates: the mean of the logarithms over the last quarter of the steps. The
+/// mean removes the oscillation of the estimates.
 fn settled(path: &[Step], start: &[f64]) -> Vec<f64> {
     let last = &path[path.len() - path.len().div_ceil(4)..];
     let mean = |i: usize| {
@@ -240,7 +240,7 @@ fn settled(path: &[Step], start: &[f64]) -> Vec<f64> {
     if last.is_empty() { start.to_vec() } else { (0..start.len()).map(mean).collect() }
 }
 
-/// Ignores the progress of single runs.
+/// A watcher that ignores the progress of single runs.
 struct Unheard;
 
 impl Observer for Unheard {

@@ -10,14 +10,14 @@ use tidegate_world::Work;
 use super::fit::PerPacket;
 use super::metered::{Sum, Tally};
 
-/// Classes that may have no messages in the runs, each with the class whose costs it gets then.
+/// Classes that may have no messages in the runs, each with the class whose costs are used instead.
 const ALIKE: [(Class, Class); 3] = [
     (Class::InDialog, Class::Bye),
     (Class::Register, Class::Invite),
     (Class::Other, Class::Invite),
 ];
 
-/// CPU time by class of message, in µs: of one run or, from [`Prices::median`], of several.
+/// CPU time by class of message, in µs, of one run. [`Prices::median`] combines several runs.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(super) struct Prices {
     /// Time to take a packet from its socket. The rest of the time to examine a message is in
@@ -30,8 +30,8 @@ pub(super) struct Prices {
 }
 
 impl Prices {
-    /// Returns the costs of the messages of `tally` when each packet costs `packet` outside the
-    /// core. The core's work that belongs to no message is added to the messages served.
+    /// Returns the costs of the messages of `tally`, if each packet costs `packet` outside the
+    /// core. The work of the core that belongs to no message is divided among the served messages.
     pub fn of(tally: &Tally, packet: PerPacket) -> Self {
         let sending = |sum: &Sum| sum.sent_each() * packet.sent_ns;
         let between = tally.rest.ns as f64 / tally.messages_served().max(1) as f64;
@@ -50,7 +50,7 @@ impl Prices {
         prices
     }
 
-    /// Fills the gaps of `self` with the values of `other`.
+    /// Replaces missing values of `self` with those of `other`.
     pub fn or(self, other: &Self) -> Self {
         let or = |mine: [Option<f64>; Work::CLASSES_MAX],
                   theirs: &[Option<f64>; Work::CLASSES_MAX]| {
@@ -64,9 +64,9 @@ impl Prices {
         }
     }
 
-    /// Limits the cost of examining the messages of a rejected call, its INVITE and the ACK of its
-    /// 503, to that in `refused`. The additional cost for admitted messages (their place in a
-    /// queue, and cache misses) is attributed to their service, so the sum does not change.
+    /// Limits the cost of examining an INVITE and an ACK to their cost in `refused`, where calls
+    /// are rejected. An admitted message costs more (its place in a queue, and cache misses). This
+    /// difference is added to the cost of its service, so the sum does not change.
     pub fn looking_as(self, refused: &Self) -> Self {
         let looks = [
             (Class::Invite, refused.dispose_us[Class::Invite as usize]),
@@ -86,7 +86,7 @@ impl Prices {
         prices
     }
 
-    /// Separates the price of receiving a message from that of examining it.
+    /// Separates the cost of receiving a message from the cost of examining it.
     pub fn receiving_for(self, us: f64) -> Self {
         let apart = |prices: [Option<f64>; Work::CLASSES_MAX]| {
             prices.map(|price| price.map(|price| (price - us).max(0.0)))

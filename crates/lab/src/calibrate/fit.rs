@@ -17,8 +17,9 @@ pub(super) struct PerPacket {
 }
 
 impl PerPacket {
-    /// Scales both costs so that they explain `run` completely. The number of packets that are read
-    /// together differs between runs, and the cost of a packet with it.
+    /// Scales both costs by one factor, so that they give exactly the CPU time of `run`. The cost
+    /// of a packet depends on the number of packets that are read together, which differs between
+    /// runs.
     pub fn at(self, run: Outside) -> Self {
         let explained = self.received_ns * run.received as f64 + self.sent_ns * run.sent as f64;
         let factor = if explained > 0.0 { run.ns / explained } else { 1.0 };
@@ -29,8 +30,8 @@ impl PerPacket {
 /// Returns the two costs with the least sum of squared relative errors over `runs`. Neither is
 /// negative.
 ///
-/// `None` when the runs do not determine both: fewer than two runs, or the same share of packets
-/// sent in all of them.
+/// Returns `None` if the runs do not determine both costs: if there are fewer than two runs, or if
+/// the share of sent packets is the same in all of them.
 pub(super) fn fit(runs: &[Outside]) -> Option<PerPacket> {
     // Each run divided by its time: 1 = received_ns · a + sent_ns · b.
     let scaled = runs

@@ -18,7 +18,7 @@ pub(super) struct Sum {
     pub sent: u64,
 }
 
-/// The work of a core by kind, with its CPU time.
+/// The work of a core and its CPU time, by kind of work.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Tally {
     /// Messages examined and not rejected, by class.
@@ -84,15 +84,15 @@ impl Tally {
 pub(super) enum Metering {
     /// The time of each input is measured.
     Each,
-    /// The time of no single input is measured. The clock is read only every `SELDOM` inputs, for
-    /// the slices, because reading it disturbs the measurement.
+    /// The time of single inputs is not measured, because reading the clock disturbs the
+    /// measurement. The clock is read only every `SELDOM` inputs, for the slices.
     Hardly,
 }
 
 /// Number of inputs between two readings of a clock that is rarely read.
 const SELDOM: u32 = 16;
 
-/// A core whose work is timed by the clock of its thread, so that other work on the processor does
+/// A core whose work is timed by the CPU clock of its thread. So other work on the processor does
 /// not count. The thread runs in [`Slices`].
 pub(super) struct Metered<C> {
     core: C,
@@ -203,8 +203,8 @@ impl<C: Core> Core for Metered<C> {
         last_work, poll_timeout, is_drained);
 }
 
-/// Returns the time to read the clock twice, and the time that an empty input seems to take: the
-/// median of many.
+/// Returns the time to read the clock twice, and the measured time of an empty input. Both are
+/// medians of many.
 fn clock_cost() -> (u64, u64) {
     let mut pairs: Vec<(u64, u64)> = (0..1001)
         .map(|_| {

@@ -10,7 +10,7 @@ use tidegate_io::{Listen, open};
 const SENT: usize = 20_000;
 
 /// Returns the number of datagrams of `bytes` that fit in a listener's receive buffer of the
-/// default size. It fills a listener and counts what it holds.
+/// default size. It fills the buffer of a listener and counts the datagrams in it.
 ///
 /// # Errors
 /// When a socket fails.

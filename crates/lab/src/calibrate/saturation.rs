@@ -1,8 +1,8 @@
-//! Finds the number of calls to offer so that the server is never idle.
+//! Finds a rate of calls at which the server is never idle.
 //!
-//! A packet costs less if more of them come at once, so the capacity of a server is known only at
-//! saturation. It is sought from below: the cost in a run gives the next offered load, at which
-//! calls cost less again.
+//! A packet costs less if more packets come at once, so the capacity can be measured only at
+//! saturation. The search starts at a low load. The cost of a call in each run gives the load for
+//! the next run, in which calls cost less again.
 
 use std::io;
 
@@ -11,8 +11,8 @@ use super::slices;
 /// Rate of the first estimate, in calls/s.
 const LIGHT_CPS: f64 = 500.0;
 
-/// Offered load as a multiple of the capacity: the smallest that is enough, and the one to try
-/// next.
+/// Offered load as a multiple of the capacity: the smallest load that is enough, and the load to
+/// try next.
 const OFFERED: (f64, f64) = (2.0, 3.0);
 
 /// The maximum rate in calls/s. One thread of callers can offer more than that if hardly any of the

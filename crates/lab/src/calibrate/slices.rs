@@ -1,7 +1,7 @@
 //! Lets a thread run only for a part of each period, like a quota of the kernel.
 //!
-//! Packets accumulate during its pauses, so that it finds them in batches, like a server at its
-//! capacity; and the generator has most of a processor.
+//! Packets accumulate during the pauses of the thread. So it reads them in batches, like a server
+//! at its capacity. During the pauses, the generator can use the processor.
 
 use std::thread;
 use std::time::{Duration, Instant};
@@ -12,7 +12,7 @@ const PERIOD: Duration = Duration::from_millis(5);
 /// The part of a period for which the thread may run.
 pub(super) const SHARE: f64 = 0.2;
 
-/// The CPU time that a thread has used in the current period.
+/// The account of the CPU time that a thread has used in the current period.
 pub(super) struct Slices {
     began: Instant,
     /// The thread's CPU time at the start of the period, or at the first call within it, in ns.
@@ -25,8 +25,8 @@ impl Slices {
         Self { began: Instant::now(), from_ns: thread_ns }
     }
 
-    /// Pauses until the end of the period if the thread has used its share. `thread_ns` is the
-    /// thread's CPU time now.
+    /// Pauses until the end of the period if the thread has used its share of it. `thread_ns` is
+    /// the thread's CPU time now.
     pub fn keep(&mut self, thread_ns: u64) {
         let spent = Duration::from_nanos(thread_ns - self.from_ns);
         if spent < PERIOD.mul_f64(SHARE) {

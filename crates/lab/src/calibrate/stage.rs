@@ -12,7 +12,7 @@ use super::{OPEN_MAX, Parameters, slices};
 use crate::measure::{COALESCE, REFUSES, server};
 use crate::real::{Answerers, Callers, CoreThread, Socket};
 
-/// Time after the last call that packets in flight have to arrive.
+/// Time after the last call, in which packets in flight arrive.
 const TAIL: Duration = Duration::from_millis(200);
 
 /// The kind of calls in a run.
@@ -41,8 +41,8 @@ impl Action {
         }
     }
 
-    /// Returns the table `[overload]`. A target that any load exceeds makes the server reject all
-    /// but one call in ten thousand.
+    /// Returns the table `[overload]`. To make the server reject calls, its target is so low that
+    /// any load exceeds it. The server then admits one call in ten thousand.
     fn overload(self) -> String {
         let refusing = |disposal| {
             format!(
@@ -88,8 +88,8 @@ impl Played {
         self.cpu_ns / 1e3 / self.units.max(1) as f64
     }
 
-    /// Scales all times so that a call costs the same as in `whole`, which is the same run with
-    /// little metering.
+    /// Scales all times so that a call costs the same as in `whole`, the same run in which the
+    /// clock is rarely read.
     pub fn take_level_of(&mut self, whole: &Self) {
         let factor = whole.each_us() / self.each_us();
         if factor.is_finite() {

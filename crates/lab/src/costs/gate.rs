@@ -1,10 +1,10 @@
 //! Measures how much the kernel gate saves: the cost of a datagram that it drops, compared with one
 //! that is read and dropped.
 //!
-//! A thread alternately sends datagrams to itself on the loopback interface and reads them, so that
-//! its CPU time of each half is known separately. The sender's half includes all the kernel's work
-//! on a datagram until it is in a buffer or dropped; between machines the receiver does that work.
-//! Datagrams dropped by the gate are never read, so their reader's half costs nothing.
+//! A thread alternately sends datagrams to itself on the loopback interface and reads them. So the
+//! CPU time of sending and of reading is measured separately. Sending includes all work of the
+//! kernel until the datagram is in a buffer or dropped. Between machines, the receiver does this
+//! work. Datagrams that the gate drops are never read, so reading costs nothing for them.
 
 use std::io;
 use std::net::{Ipv4Addr, SocketAddr, UdpSocket};
@@ -19,10 +19,11 @@ use crate::measure::thread_ns;
 /// Bytes of a common INVITE.
 const INVITE: usize = 500;
 
-/// Batches for one reading of the clock, which costs as much as a datagram.
+/// Number of batches between two readings of the clock. Reading the clock costs as much as a
+/// datagram.
 const BATCHES: u32 = 4;
 
-/// Both halves of the cost of a datagram, in µs.
+/// The cost of a datagram, in µs, divided into sending and reading.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
 pub struct Halves {
     /// Sending a datagram, and all the kernel's work on its arrival.
@@ -31,17 +32,17 @@ pub struct Halves {
     pub reader: Cost,
 }
 
-/// The cost of an unwanted datagram.
+/// The cost of a datagram that is not wanted.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
 pub struct Gate {
-    /// Read, and dropped by its first bytes.
+    /// Cost if the program reads it, and drops it by its first bytes.
     pub read: Halves,
-    /// Dropped by the kernel gate.
+    /// Cost if the kernel gate drops it.
     pub shed: Halves,
 }
 
 impl Gate {
-    /// Measures this many more datagrams of each way, as a separate round.
+    /// Measures another round: this many datagrams that are read, and as many that the gate drops.
     ///
     /// # Errors
     /// When there is no socket, or datagrams are lost or dropped unexpectedly.
@@ -57,8 +58,8 @@ impl Gate {
         Ok(())
     }
 
-    /// Returns the saving of the gate per datagram, the kernel's part included, in µs; from the
-    /// medians.
+    /// Returns the CPU time that the gate saves for each datagram, including the kernel's part, in
+    /// µs. It is computed from the medians.
     pub fn saved_us(&self) -> f64 {
         let both = |halves: &Halves| halves.sender.median_us + halves.reader.median_us;
         both(&self.read) - both(&self.shed)
@@ -81,7 +82,8 @@ impl Way {
         Ok(Self { group, peer: UdpSocket::bind(local)?, inbox, sheds: shedding.share > 0.0 })
     }
 
-    /// Returns the µs of each half for a datagram, a value for each [`BATCHES`].
+    /// Returns the µs for sending and for reading a datagram. Each value is a mean over [`BATCHES`]
+    /// batches.
     fn pass(&mut self, datagrams: u32) -> Result<(Vec<f64>, Vec<f64>), String> {
         let told = |error: io::Error| error.to_string();
         let times = datagrams.div_ceil(BATCHES * BATCH as u32);

@@ -1,4 +1,4 @@
-//! Derives the callers and callees of a recording, as far as the recording shows them.
+//! Reconstructs the callers and callees of a recording, as far as the recording contains them.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
@@ -11,7 +11,7 @@ use tidegate_world::Timestamp;
 
 use super::observer::{Call, Observer};
 
-/// Maximum number of distinct callers. Further ones call from the address of the last.
+/// Maximum number of distinct callers. Further callers use the address of the last one.
 const CALLERS_MAX: usize = 256;
 
 /// The calls from one address.
@@ -34,7 +34,7 @@ pub struct Scene {
     pub crowds: Vec<Crowd>,
     /// Addresses of the callees.
     pub callees: Vec<SocketAddr>,
-    /// Behaviours towards calls that reach a callee, with the number of observations.
+    /// Behaviours of callees when a call reaches them, with the number of observations of each.
     pub behaviours: Vec<(Behaviour, usize)>,
     /// Ringing time before an answer: the median of those observed.
     pub ring: Duration,
@@ -159,9 +159,9 @@ fn crowds(observer: &Observer, calls: &[&Call], end: Timestamp) -> Vec<Crowd> {
     by_address.into_iter().filter_map(crowd).collect()
 }
 
-/// Returns the behaviour that a final response shows of the callee of `call`. Callees ring for
-/// `ring`. A caller causes a 487 (RFC 3261 §9.2), so a 487 shows only that the callee had not
-/// answered yet. If other callees had not answered by then either, it shows nothing.
+/// Returns the behaviour of the callee of `call`, as its final response shows it. Callees ring for
+/// `ring`. A 487 is caused by the caller (RFC 3261 §9.2). So it shows only that the callee had not
+/// answered yet. If other callees would not have answered by then either, it shows nothing.
 fn behaviour(call: &Call, ring: Duration) -> Option<Behaviour> {
     match call.answered? {
         (..300, _) => Some(Behaviour::Answer),
@@ -185,9 +185,9 @@ fn counted(behaviours: impl Iterator<Item = Behaviour>) -> Vec<(Behaviour, usize
     counts
 }
 
-/// Returns the median patience. Returns `None` if fewer than half of the callers would have
-/// cancelled. A call that got its final response, or was still open at `end`, shows only that its
-/// caller waited at least so long; the estimator of Kaplan and Meier (1958) accounts for that.
+/// Returns the median patience, or `None` if fewer than half of the callers would have cancelled.
+/// If a call got its final response, or was still open at `end`, its caller waited at least until
+/// then. The estimator of Kaplan and Meier (1958) takes this into account.
 fn patience(calls: &[&Call], end: Timestamp) -> Option<Duration> {
     let waited = |call: &&Call| {
         let decided = call.decided.map(|(_, at)| at);

@@ -18,7 +18,7 @@ pub struct Story {
     pub plan: Plan,
     /// Time elapsed.
     pub elapsed: Duration,
-    /// Current activity.
+    /// The load or pause that the demonstration is at.
     pub act: Act,
     /// Observations of each side.
     pub sides: [Seen; 2],
@@ -58,7 +58,7 @@ pub struct Now {
     pub repeated_cps: f64,
     /// Number of messages that wait.
     pub waiting: u64,
-    /// Wait that 99 % of new calls do not exceed, in ms.
+    /// Wait that 1 % of new calls exceed, in ms.
     pub sojourn_p99_ms: f64,
     /// Occupancy of the processor, 0 to 1.
     pub occupancy: f64,
@@ -81,10 +81,9 @@ pub struct Phase {
     pub refused: f64,
     /// INVITEs retransmitted per INVITE first sent.
     pub retransmission_ratio: f64,
-    /// Set-up delay that half of the calls that were set up exceed, in ms; `None` if no call was
-    /// set up.
+    /// Median set-up delay of the calls that were set up, in ms; `None` if no call was set up.
     pub set_up_p50_ms: Option<f64>,
-    /// Set-up delay that one in a hundred of these calls exceeds, in ms.
+    /// Set-up delay that 1 % of these calls exceed, in ms.
     pub set_up_p99_ms: Option<f64>,
     /// The part of a core that the caller uses, 0 to 1.
     pub generator_load: f64,

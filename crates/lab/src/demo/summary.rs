@@ -12,7 +12,7 @@ use crate::figure::{Figure, Point};
 
 /// The load at which the claim is checked, as a multiple of the capacity.
 pub const PROMISED_AT: f64 = 2.0;
-/// The smallest fraction of the bound that the protected server must keep at [`PROMISED_AT`].
+/// Minimum fraction of the bound that the protected server must keep at [`PROMISED_AT`].
 pub const PROMISED: f64 = 0.8;
 
 /// The outcomes of every load on both sides.
@@ -66,7 +66,7 @@ impl Summary {
         }
     }
 
-    /// Returns reasons to doubt the result: faults of the generator, not of the servers.
+    /// Returns reasons to doubt the result. These are faults of the generator, not of the servers.
     pub fn doubts(&self) -> Vec<String> {
         let mut doubts = Vec::new();
         for phase in self.unprotected.iter().chain(&self.protected) {

@@ -28,7 +28,7 @@ impl Screen {
     /// Takes the terminal of standard output. It is restored when this is dropped, and by a panic.
     ///
     /// # Errors
-    /// When it is no terminal, or signals cannot be caught.
+    /// Returns an error if standard output is not a terminal, or if signals cannot be caught.
     pub fn picture() -> io::Result<Self> {
         let signals = Signals::catch_stops()?;
         Ok(Self { shown: Shown::Picture(Box::new(ratatui::try_init()?)), signals })

@@ -41,7 +41,8 @@ const TITLE_STEP: f64 = 26.0;
 const BODY_STEP: f64 = 20.0;
 /// Distance between the middles of two labels.
 const LABEL_STEP: f64 = 17.0;
-/// Assumed width of a letter as a part of its size. No text in the font has a smaller mean width.
+/// Assumed width of a letter, as a part of the font size. No text in the font has a smaller mean
+/// width.
 const LETTER: f64 = 0.55;
 
 const LINE: f64 = 2.4;

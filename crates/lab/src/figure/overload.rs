@@ -33,9 +33,8 @@ pub struct Facet {
     pub series: Vec<Series>,
 }
 
-/// Returns the figure of goodput as a fraction of the capacity. `bound` returns the greatest
-/// possible goodput in the facet of this index at a multiple of the capacity; the figure shows it
-/// too.
+/// Returns the figure of goodput as a fraction of the capacity. The figure also shows the bound:
+/// `bound` returns it for the index of a facet and a multiple of the capacity.
 pub fn goodput(heading: Heading, facets: &[Facet], bound: impl Fn(usize, f64) -> f64) -> Figure {
     let loads = loads(facets);
     let top = highest(facets).max(1.0) * 1.03;

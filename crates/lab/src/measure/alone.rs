@@ -79,8 +79,9 @@ impl Way for Alone {
     }
 }
 
-/// Two servers that get the same messages. One rejects what the other admits. The peers continue
-/// with the answers of the other one; otherwise there would be no messages to reject but INVITEs.
+/// Two servers that get the same messages. One rejects the messages that the other admits. The
+/// peers continue with the answers of the admitting server. Otherwise INVITEs would be the only
+/// messages to reject.
 pub(crate) struct Diverted<W> {
     pub refusing: W,
     pub admitting: Alone,

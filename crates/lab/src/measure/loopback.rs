@@ -1,9 +1,9 @@
 //! Measures the whole cycle: from the socket through the core to the socket, driven as `tidegate
 //! run` drives it.
 //!
-//! A batch waits in the receive buffer while the server's thread is held, as it would at an
+//! While the server's thread is held, a batch waits in the receive buffer, as it would at an
 //! overloaded server. Then the thread is released until it has handled the whole batch. The CPU
-//! time of the batch is that of the thread, less that of an empty batch.
+//! time of the batch is the CPU time of the thread, less the CPU time for an empty batch.
 
 use std::io;
 use std::net::SocketAddr;
@@ -122,7 +122,8 @@ impl Peer {
 
 /// A server on sockets of loopback.
 pub(crate) struct Loopback {
-    /// This is dropped before the thread, which waits until the channel is closed.
+    /// The channel to the thread. It is dropped before the thread, because the thread waits until
+    /// the channel is closed.
     commands: Sender<Command>,
     told: Receiver<Told>,
     caller: Peer,

@@ -59,8 +59,8 @@ impl Parties {
         self.write(&Request { to, ..self.request("ACK", number(&text), self.uri(good)) })
     }
 
-    /// Returns a request within the call that was set up by `answer`, a 200 as the caller got it
-    /// (RFC 3261 §12.2.1.1: it goes to the Contact, along the Record-Route from its end).
+    /// Returns a request within a call. `answer` is the 200 that set up the call, as the caller got
+    /// it. The request goes to its Contact, along the reversed Record-Route (RFC 3261 §12.2.1.1).
     pub fn within(&self, method: &str, answer: &[u8]) -> Vec<u8> {
         let text = text(answer);
         let mut routes: Vec<&str> = values(&text, "Record-Route").collect();

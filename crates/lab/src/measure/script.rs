@@ -64,7 +64,7 @@ pub(crate) struct Passed {
     pub ns: f64,
     /// Number of messages that were not admitted.
     pub refused: u64,
-    /// The packets sent, in no particular order. Each packet is contained once.
+    /// The packets sent, in no particular order. Each packet occurs once.
     pub sent: Vec<(Side, Vec<u8>)>,
 }
 
@@ -80,10 +80,10 @@ impl Passed {
 
 /// A way to pass messages to and from a server.
 pub(crate) trait Way {
-    /// Passes a batch from one side, and takes the packets that the server sends because of it.
+    /// Passes a batch from one side. Returns the packets that the server sends because of it.
     fn pass(&mut self, from: Side, batch: &[Vec<u8>]) -> Result<Passed, String>;
 
-    /// Lets a minute pass, after which finished calls have left no state.
+    /// Lets a minute pass. After it, no state of finished calls is left.
     fn rest(&mut self) -> Result<(), String>;
 }
 
@@ -240,8 +240,8 @@ impl Script {
         answers.iter().map(|answer| self.parties.within(method, answer)).collect()
     }
 
-    /// Returns a packet for each message of the batch. It is an error if some are missing: the cost
-    /// of fewer messages would be wrong.
+    /// Returns a packet for each message of the batch. If some are missing, this is an error,
+    /// because the cost of fewer messages would be wrong.
     fn all<'a>(
         &self,
         packets: impl Iterator<Item = &'a [u8]>,

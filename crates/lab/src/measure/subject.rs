@@ -1,7 +1,7 @@
 //! The measured server. Its overload control is kept in one state.
 //!
-//! The law does not see the real load of the server, but a signal that makes it admit everything or
-//! nothing. The law itself, and its cost, are real.
+//! The law does not see the real load of the server. It gets a signal that makes it admit
+//! everything or nothing. The law itself and its cost are real.
 
 use std::net::UdpSocket;
 use std::time::Duration;
@@ -13,8 +13,8 @@ use tidegate_world::{Core, Flow, Load, Pool, Received, Seed, Timestamp, Transmit
 use super::messages::Parties;
 use super::{pass_inputs, server, thread_ns};
 
-/// Time after which a server has forgotten finished calls, and ended its retransmissions: 64·T1 and
-/// more.
+/// Time after which a server has forgotten finished calls and ended its retransmissions. It is at
+/// least 64·T1.
 const REST: Duration = Duration::from_secs(64);
 
 /// Number of sockets of a shard: one for INVITEs, one for all other messages.
@@ -117,7 +117,7 @@ impl Subject {
     }
 
     /// Reports a processor load until the law behaves as intended. The law measures each second,
-    /// after any number of messages. The messages are keep-alives, which no server answers.
+    /// whatever the number of messages. The messages are keep-alives, which no server answers.
     fn settle(&mut self, parties: &Parties, pool: &Pool) {
         for _ in 0..8 {
             let now = self.last + Duration::from_secs(2);
@@ -137,7 +137,7 @@ impl Subject {
     }
 
     /// Reads the processor and the sockets as a driver does, and reports values to the core. The
-    /// values read are discarded.
+    /// values that were read are discarded.
     fn read(&mut self) {
         std::hint::black_box(thread_ns());
         for socket in &self.sockets {

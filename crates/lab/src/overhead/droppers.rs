@@ -1,13 +1,14 @@
 //! Measures how far the deterministic and the random throttle deviate from their share, and how
 //! long runs of rejections are. The exact values are shown beside them.
 //!
-//! The throttles are those of the gate (000 §3.4, 002 §2.4). Of n pieces in a row at a share f:
+//! The throttles are those of the gate (000 §3.4, 002 §2.4). For n consecutive pieces at a share f:
 //!
-//! - The deterministic one admits ⌊n·f⌋ or ⌈n·f⌉, depending on its state: a deviation of √(φ(1−φ))
-//!   with φ the fraction of n·f. Two admitted pieces lie ⌊1/f⌋ or ⌈1/f⌉ apart.
-//! - The random one deviates by √(n·f·(1−f)). A run of rejections is longer than j with the
-//!   probability (1−f)^j: its mean is 1/f, and the longest of R is expected at Σ 1 − (1 −
-//!   (1−f)^j)^R.
+//! - The deterministic throttle admits ⌊n·f⌋ or ⌈n·f⌉, depending on its state. The standard
+//!   deviation is √(φ(1−φ)), where φ is the fractional part of n·f. The distance between two
+//!   admitted pieces is ⌊1/f⌋ or ⌈1/f⌉.
+//! - The random throttle has a standard deviation of √(n·f·(1−f)). A run of rejections is longer
+//!   than j with the probability (1−f)^j. So its mean is 1/f, and the expected length of the
+//!   longest of R runs is Σ 1 − (1 − (1−f)^j)^R.
 
 use serde::Serialize;
 use tidegate_control::{Allowance, Throttle, ThrottleKind};

@@ -1,13 +1,13 @@
 //! Measures the additional cost of a message under a law that measures at intervals, while it
 //! admits everything (f = 1).
 //!
-//! Calls of six messages pass two servers in turn, one without control and one under the law. The
-//! difference is one value, so that changes of the machine affect both. The core alone is timed, as
-//! in [`costs`](crate::costs).
+//! Calls of six messages alternately pass through two servers, one without control and one under
+//! the law. Each pair of batches gives one difference. So changes of the machine's speed affect
+//! both servers. Only the core is timed, as in [`costs`](crate::costs).
 //!
-//! The papers' server reads the processor when it measures. This one is read by its driver every 2
-//! ms, under any law. Both are measured: [`Reading::AtMeasurement`] is the cost of a law that reads
-//! for itself, [`Reading::ByDriver`] its cost as built.
+//! The papers' server reads the load of the processor at each measurement. In Tidegate the driver
+//! reads the load every 2 ms, under any law. Both cases are measured: in [`Reading::AtMeasurement`]
+//! the law reads the load itself, and in [`Reading::ByDriver`] the driver reads it.
 
 use serde::Serialize;
 use tidegate_proxy::Mode;
@@ -24,7 +24,7 @@ pub const EVERY: [u32; 8] = [1, 10, 100, 125, 250, 375, 500, 1000];
 /// Number of messages between two readings when the driver reads: 2 ms at 50,000 messages/s.
 const READ_EVERY: u32 = 100;
 
-/// The laws of paper 000 with the parameters that make them admit everything. Without this
+/// The laws of paper 000, with the parameters that make them admit everything. Without its
 /// parameter, `aro` would treat complete acceptance as an overload.
 const LAWS: [(&str, &str); 3] = [("occupancy", ""), ("aro", "alpha_targ = 1"), ("sired", "")];
 

@@ -2,9 +2,10 @@
 //! clock.
 //!
 //! A thread serves packets that come by a Poisson process, each for the same CPU time. At every
-//! packet the wall clock and the thread's CPU clock are read, to the ns. From these the readings of
-//! a coarse clock are derived: CPU time in whole jiffies, as /proc/PID/stat gave it to the server
-//! of paper 000. A law's window is (k − 1) · measure packets (000 §4.1.1).
+//! packet the wall clock and the thread's CPU clock are read, to the ns. The readings of a coarse
+//! clock are derived from these. Such a clock counts CPU time in whole jiffies, like
+//! /proc/PID/stat, which the server of paper 000 used. A law's window is (k − 1) · measure packets
+//! (000 §4.1.1).
 
 use std::thread;
 use std::time::{Duration, Instant};
@@ -14,8 +15,8 @@ use tidegate_world::{Purpose, Seed};
 
 use crate::measure::thread_ns;
 
-/// CPU time of a packet, and the mean interval between packets. They give an occupancy of 0.7, and
-/// 3,333 packets/s, at which a jiffy of 10 ms in one interval reads as 3,333 %.
+/// CPU time of a packet. With the mean interval between packets below, the occupancy is 0.7, at
+/// 3,333 packets/s. If a jiffy of 10 ms is counted within one such interval, it reads as 3,333 %.
 const PACKET: Duration = Duration::from_micros(210);
 const INTERVAL: Duration = Duration::from_micros(300);
 
@@ -23,7 +24,7 @@ const INTERVAL: Duration = Duration::from_micros(300);
 /// 250, and an exact clock.
 const GRAINS: [(&str, u64); 3] = [("10 ms", 10_000_000), ("4 ms", 4_000_000), ("1 ns", 1)];
 
-/// k and measure of each window, from the paper's first try to its experiments.
+/// The values of k and measure of each window, from the paper's first attempt to its experiments.
 const WINDOWS: [(usize, usize); 6] = [(2, 1), (2, 10), (2, 125), (25, 1), (25, 10), (25, 125)];
 
 /// The parameters of a measurement.
@@ -38,13 +39,13 @@ pub struct Parameters {
 /// The readings of a thread by several clocks.
 #[derive(Clone, Debug, Serialize)]
 pub struct Readings {
-    /// Its occupancy over the whole time, by the exact clock.
+    /// Occupancy of the thread over the whole time, by the exact clock.
     pub occupancy: f64,
-    /// Its intended occupancy.
+    /// Occupancy of the thread that the parameters give on average.
     pub intended: f64,
     /// Number of packets.
     pub packets: usize,
-    /// Time that the packets took, in seconds.
+    /// Duration of the measurement, in seconds.
     pub seconds: f64,
     /// One row for each clock and each window that the packets fill.
     pub rows: Vec<Row>,
@@ -69,11 +70,11 @@ pub struct Row {
     pub max: f64,
     /// The mean of the readings.
     pub mean: f64,
-    /// Root mean square error against the occupancy over the whole time. The load itself varies, so
-    /// an exact clock has an error too.
+    /// Root mean square error in relation to the occupancy over the whole time. The load itself
+    /// varies, so an exact clock has an error too.
     pub error: f64,
-    /// Root mean square error against the exact clock in the same window: the effect of the
-    /// resolution.
+    /// Root mean square error in relation to the exact clock in the same window, which shows the
+    /// effect of the resolution.
     pub of_grain: f64,
 }
 

@@ -12,16 +12,16 @@ use super::core_thread::{CoreThread, Done, Socket};
 use super::watched::Watched;
 use crate::timeline::CallersReading;
 
-/// Time between the start and the first call: the driver must be running by then.
+/// Time between the start and the first call, so that the driver is running before the call.
 const LEAD: Duration = Duration::from_millis(20);
 
-/// Time by which an agent may be late, so that several datagrams need only one wake.
+/// Time by which an agent may be late, so that one wake serves several datagrams.
 const SLACK: Duration = Duration::from_micros(200);
 
 /// A caller's counts, readable while it calls.
 #[derive(Debug, Default)]
 pub struct Gauges {
-    /// Calls whose intended time has come.
+    /// Calls that have become due.
     pub offered: Counter,
     /// Calls that were set up.
     pub set_up: Counter,
@@ -35,7 +35,7 @@ pub struct Gauges {
     pub open: Counter,
     /// Open calls without an answer.
     pub unanswered: Counter,
-    /// People whose first call has come.
+    /// People whose first call has become due.
     pub came: Counter,
     /// People who wait before they call again.
     pub redialing: Counter,
@@ -119,7 +119,7 @@ impl Callers {
         &self.gauges
     }
 
-    /// Stops them immediately, with any open calls.
+    /// Stops the callers immediately, even if calls are open.
     ///
     /// # Errors
     /// When a socket failed while they were calling.
@@ -158,7 +158,7 @@ impl Answerers {
         self.0.iter().map(CoreThread::local)
     }
 
-    /// Stops them immediately.
+    /// Stops the answerers immediately.
     ///
     /// # Errors
     /// When a socket failed while they were answering.

@@ -17,7 +17,8 @@ pub(crate) struct Socket {
 }
 
 impl Socket {
-    /// Opens a socket on a free port. If `split`, INVITEs wait apart from all other messages.
+    /// Opens a socket on a free port. If `split` is true, INVITEs wait separately from all other
+    /// messages.
     pub(crate) fn open(split: bool) -> io::Result<Self> {
         let any = SocketAddr::from((Ipv4Addr::LOCALHOST, 0));
         let group = open(&Listen { split, ..Listen::new(any) }).map_err(io::Error::other)?;
@@ -55,7 +56,7 @@ pub(crate) struct CoreThread<S> {
 
 impl<S: Send + 'static> CoreThread<S> {
     /// Drives the core that `make` returns, in a new thread, until it is stopped. Wakes are delayed
-    /// by up to `coalesce`, so that one serves several timers.
+    /// by up to `coalesce`, so that one wake serves several timers.
     pub(crate) fn start<C: Core>(
         name: &str,
         socket: Socket,

@@ -29,8 +29,8 @@ const STATUS_MAX: u64 = 1 << 20;
 /// The content of `/status`.
 pub type Status = serde_json::Value;
 
-/// A running `tidegate run`. Dropping this kills it; the kernel also kills it when the thread that
-/// started it ends.
+/// A running `tidegate run`. Dropping this kills the process. The kernel also kills it when the
+/// thread that started it ends.
 pub struct Tidegate {
     child: Child,
     address: SocketAddr,
@@ -54,7 +54,8 @@ impl Tidegate {
     /// be 0.
     ///
     /// # Errors
-    /// When it cannot be started, or is not ready in time: with the end of its standard error.
+    /// Returns an error with the last lines of its standard error if it cannot be started, or is
+    /// not ready in time.
     pub fn start(program: &Path, file: &Path, configuration: &str) -> io::Result<Self> {
         fs::write(file, configuration)?;
         let mut child = Command::new(program)
@@ -157,7 +158,7 @@ impl Tidegate {
         self.child.wait().map(|_| ())
     }
 
-    /// Stops or continues the process.
+    /// Stops the process temporarily, or lets it continue.
     pub fn stall(&self, stalled: bool) {
         self.signal(if stalled { Signal::STOP } else { Signal::CONT });
     }

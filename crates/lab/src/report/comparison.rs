@@ -55,12 +55,13 @@ pub struct Pair {
 }
 
 impl Pair {
-    /// Returns by how much the value in simulated time is larger.
+    /// Returns the value in simulated time minus the value on real sockets.
     pub fn error(self) -> f64 {
         self.sim - self.real
     }
 
-    /// Returns this difference as a fraction of the measured value, or `None` if that is 0.
+    /// Returns this difference as a fraction of the value on real sockets; `None` if that value is
+    /// 0.
     pub fn relative_error(self) -> Option<f64> {
         (self.real != 0.0).then(|| self.error() / self.real)
     }

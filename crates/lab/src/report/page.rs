@@ -57,8 +57,8 @@ fn render(page: Page<'_>) -> String {
     page.expect("the template names what it is given")
 }
 
-/// Returns `data` as JSON that cannot end its HTML element, whatever its texts contain. Outside of
-/// texts JSON has no `<`.
+/// Returns `data` as JSON for an HTML element. Its texts cannot end the element, because `<` is
+/// escaped in them. Outside of texts, JSON contains no `<`.
 fn island(data: &Data) -> String {
     let json = serde_json::to_string(data).expect("its keys are texts");
     json.replace('<', "\\u003c")
@@ -252,7 +252,7 @@ struct Run {
     swept: Swept,
     repetition: u32,
     seed: u64,
-    /// Lists of times. Most series of a run share one.
+    /// The lists of times. Most series of a run share one list.
     times: Vec<Vec<f64>>,
     series: Vec<DrawnSeries>,
 }
@@ -262,7 +262,7 @@ struct Run {
 struct DrawnSeries {
     node: String,
     quantity: String,
-    /// The index of the list of times of its values, among the lists of the run.
+    /// Index of the list of times that belongs to the values.
     times: usize,
     values: Vec<f64>,
 }

@@ -41,7 +41,7 @@ pub struct Results {
     /// Set-up delay up to which a call counts as goodput, in ms.
     #[serde(default)]
     pub deadline_ms: Option<f64>,
-    /// The world of rows and runs that name no world; real sockets if absent.
+    /// The world of rows and runs that do not name their own; real sockets if absent.
     pub world: Option<Kind>,
     /// One row for each variant and set of conditions.
     pub rows: Vec<Row>,
@@ -73,7 +73,7 @@ pub struct Row {
     pub world: Option<Kind>,
     /// The variant's name.
     pub variant: String,
-    /// The variant's name among those that decide and queue in the same way.
+    /// The variant's name within its panel.
     pub label: String,
     /// The variant's way to decide and queue. Each way has its own panel.
     pub panel: String,
@@ -210,9 +210,9 @@ impl Results {
     }
 }
 
-/// Returns the greatest possible goodput by load, as corners of a polygonal line from load 0 to
-/// `last`. Up to the capacity it is the whole load. Beyond the capacity it is less, because the
-/// other calls have to be rejected. `rows` must be those of one panel.
+/// Returns the bound of the goodput as a line over the load, by its corners from load 0 to `last`.
+/// Up to the capacity, the bound is the whole load. Beyond the capacity it is less, because the
+/// other calls have to be rejected. All `rows` must belong to one panel.
 pub fn bound<'a>(rows: impl IntoIterator<Item = &'a Row>, last: f64) -> Vec<(f64, f64)> {
     // The bound beyond the capacity is (1 - load·ρ) / (1 - ρ), so any row with such a load
     // determines ρ.

@@ -12,8 +12,8 @@ const TIMELINE: &str = "timeline.csv";
 /// Maximum number of lines that are read of a file: more than a run writes.
 const LINES_MAX: usize = 4_000_000;
 
-/// Maximum number of samples of a series that are shown. Neighbours of longer series are averaged,
-/// since a screen has no more columns.
+/// Maximum number of samples of a series that are shown. In longer series, neighbouring samples are
+/// averaged, because a screen has no more columns.
 pub const SAMPLES_MAX: usize = 500;
 
 /// One quantity of one node over time.
@@ -62,7 +62,8 @@ pub fn read(folder: &Path) -> Vec<Series> {
     series.collect()
 }
 
-/// Returns `samples`, or means of so many neighbours that no more than [`SAMPLES_MAX`] remain.
+/// Returns `samples`. If there are more than [`SAMPLES_MAX`], returns means of neighbouring samples
+/// instead.
 fn thinned(samples: &[(f64, f64)]) -> impl Iterator<Item = (f64, f64)> {
     let together = samples.len().div_ceil(SAMPLES_MAX).max(1);
     samples.chunks(together).map(|chunk| {

@@ -26,10 +26,10 @@ pub struct Paper {
     /// The claims that this command judges.
     #[serde(default, rename = "claim")]
     pub claims: Vec<Claim>,
-    /// The claims that another command measures.
+    /// The claims that another command measures and judges.
     #[serde(default, rename = "measured")]
     pub measured: Vec<Measured>,
-    /// The claims that cannot be shown here.
+    /// The claims for which there is no experiment.
     #[serde(default, rename = "missing")]
     pub missing: Vec<Missing>,
 }
@@ -60,27 +60,28 @@ pub struct Claim {
     pub place: String,
     /// The claim, in the terms of the paper.
     pub says: String,
-    /// The set-up of all measures that name none.
+    /// The set-up of all measures that do not name one.
     pub setup: String,
     /// Expressions of measures, evaluated for each seed.
     pub values: BTreeMap<String, String>,
     /// The condition on the values under which the claim is reproduced.
     pub reproduced: String,
-    /// The condition under which the claim is reproduced in part; without it, the claim is never
-    /// reproduced in part.
+    /// The condition under which the claim is reproduced in part. If it is missing, the verdict is
+    /// never "in part".
     pub partly: Option<String>,
     /// The result in words, with `{{ name }}` for each value.
     pub shows: String,
-    /// The known verdict; another one is an error.
+    /// The verdict that is expected. Any other verdict is an error.
     pub verdict: Grade,
-    /// `fitted` or `by construction`, if the conditions were chosen so that the claim holds.
+    /// `fitted` or `by construction` if the conditions or the servers make the claim hold.
     pub label: Option<Label>,
-    /// Why the claim is not reproduced or only in part, and what shows that.
+    /// The reason why the claim is not reproduced or only in part, and the evidence for this
+    /// reason.
     pub because: Option<String>,
-    /// The values in the paper. With them the rule must say that the claim is reproduced.
+    /// The values in the paper. For these values, the rule must give the verdict "reproduced".
     pub paper: BTreeMap<String, f64>,
-    /// Wrong values that replace some of the paper's. With them the rule must not say that the
-    /// claim is reproduced.
+    /// Wrong values that replace some of the paper's values. For these, the rule must not give the
+    /// verdict "reproduced".
     pub planted: BTreeMap<String, f64>,
     /// Whether `--quick` runs it, because a short run with one seed has the same verdict.
     #[serde(default)]
@@ -127,7 +128,7 @@ pub enum Grade {
     Reproduced,
 }
 
-/// A reason why the verdict on a claim says little.
+/// A reason why the verdict on a claim is weak evidence.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
 pub enum Label {
     /// A condition that the paper does not give was chosen so that the claim holds.
@@ -142,7 +143,7 @@ impl Claims {
     /// Reads all files `*.toml` in `folder`.
     ///
     /// # Errors
-    /// With a sentence that names the file.
+    /// Returns a sentence that names the file.
     pub fn load(folder: &Path) -> Result<Self, String> {
         let wrong =
             |path: &Path, error: &dyn std::fmt::Display| format!("{}: {error}", path.display());

@@ -83,7 +83,8 @@ fn evaluate(
     f64::try_from(value).map_err(|error| wrong(&error))
 }
 
-/// Returns an environment in which each measure is a function whose values `answer` gives.
+/// Returns an environment for expressions. Each measure is a function in it, and `answer` gives its
+/// values.
 fn environment(
     answer: impl Fn(&Measure, &Need) -> Result<f64, Error> + Send + Sync + 'static,
 ) -> Environment<'static> {
@@ -104,7 +105,7 @@ fn environment(
     environment
 }
 
-/// Returns the runs that the arguments of a measure name, and whether the result is a list.
+/// Returns the runs to which the arguments of a measure refer, and whether the result is a list.
 fn asked(
     state: &State<'_, '_>,
     variant: &Value,

@@ -1,4 +1,4 @@
-//! Judges a claim: its rule is applied to the medians of its values.
+//! Judges a claim by applying its rule to the medians of its values.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -15,7 +15,7 @@ use crate::spread::Spread;
 pub struct Finding {
     /// Name of the claim.
     pub id: String,
-    /// The verdict of its rule.
+    /// The verdict that the rule gives.
     pub verdict: Grade,
     /// Number of seeds.
     pub seeds: usize,
@@ -104,7 +104,7 @@ pub(super) fn grade(claim: &Claim, values: &BTreeMap<String, Range>) -> Result<G
 /// Checks that the rule of `claim` accepts the values of the paper, and not the planted ones.
 ///
 /// # Errors
-/// With a sentence that says what it does instead.
+/// Returns a sentence that says what the rule does instead.
 pub(super) fn check(claim: &Claim) -> Result<(), String> {
     let paper = claim.paper.iter().map(|(name, value)| (name.clone(), Range::only(*value)));
     let mut values: BTreeMap<String, Range> = paper.collect();

@@ -6,11 +6,11 @@ use super::points::Point;
 use crate::outage::Outage;
 use crate::timeline::series;
 
-/// The requests that must be handled up to the peak. 003 §VI.b: "while successfully handling more
-/// than 99.99% of all requests".
+/// The share of the requests that must be handled up to the peak. 003 §VI.b: "while successfully
+/// handling more than 99.99% of all requests".
 const HANDLED: f64 = 0.9999;
 
-/// Seconds before the samples of a timeline that count.
+/// Samples of a timeline count only after this many seconds.
 const SETTLED_S: f64 = 20.0;
 
 /// A measure of a run, or of the runs under all loads.
@@ -182,7 +182,7 @@ fn mean_ms(point: &Point, delays: &str) -> f64 {
     if count > 0.0 { sum_us / count / 1e3 } else { f64::INFINITY }
 }
 
-/// Returns this figure of an outage; no number if the run has none.
+/// Returns a value of an outage; NaN if the run has no outage.
 fn outage(point: &Point, figure: impl Fn(&Outage) -> f64) -> f64 {
     point.outcome.outage.as_ref().map_or(f64::NAN, figure)
 }
@@ -193,7 +193,7 @@ fn counted(point: &Point, key: &str) -> f64 {
     point.outcome.callers.iter().map(of).sum()
 }
 
-/// Returns `some` as a part of `whole`; of nothing, all.
+/// Returns `some` divided by `whole`; 1 if `whole` is 0.
 fn part(some: f64, whole: f64) -> f64 {
     if whole > 0.0 { some / whole } else { 1.0 }
 }
@@ -203,7 +203,7 @@ fn reached(point: &Point) -> f64 {
     part(calls, counted(point, "offered"))
 }
 
-/// Returns the part of these responses that did not get through the servers under test.
+/// Returns the share of these responses that was lost at the servers under test.
 fn lost(point: &Point, message: &str) -> f64 {
     let nodes = point.run.conditions.topology.nodes();
     let is_tested = |name: &str| nodes.iter().any(|node| node.under_test && node.name == name);

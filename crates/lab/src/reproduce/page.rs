@@ -1,5 +1,5 @@
-//! Writes the page that says what of the papers is reproduced. The tables are written between two
-//! marks, and the findings in them are kept in a record.
+//! Writes the page that lists which claims of the papers are reproduced. It replaces the tables
+//! between two marks of the page. The findings in the tables are also stored in a record.
 
 use std::collections::BTreeMap;
 use std::fmt::Write;
@@ -11,7 +11,7 @@ use serde::{Deserialize, Serialize};
 use super::claims::{Claim, Claims, Grade, Paper};
 use super::judge::{self, Finding};
 
-/// The lines between which the tables are written.
+/// The lines that mark the beginning and the end of the tables.
 const MARKS: [&str; 2] =
     ["<!-- begin: tidegate-lab reproduce -->", "<!-- end: tidegate-lab reproduce -->"];
 
@@ -43,8 +43,8 @@ impl Page {
         Self { page: docs.join("reproduction.md"), record: docs.join("reproduction.json") }
     }
 
-    /// Adds `findings`, made by the program of `commit`, to the record, judges all recorded values by
-    /// the rules as they are now, and writes the tables again.
+    /// Adds `findings` to the record, with the `commit` of the program that made them. Then it
+    /// judges all recorded values by the present rules, and writes the tables again.
     ///
     /// # Errors
     /// Returns an error if a file cannot be read or written, or if a rule is wrong.
@@ -77,7 +77,7 @@ impl Page {
     /// the recorded verdicts.
     ///
     /// # Errors
-    /// With a sentence that says what differs.
+    /// Returns a sentence that describes the difference.
     pub fn check(&self, claims: &Claims) -> Result<(), String> {
         let record = self.read()?;
         for claim in claims.all() {

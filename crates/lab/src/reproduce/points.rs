@@ -1,4 +1,4 @@
-//! Holds the runs of all set-ups, found by variant, swept values and repetition.
+//! The runs of all set-ups. They are found by variant, swept values and repetition.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -23,7 +23,7 @@ pub(super) struct Point {
 }
 
 impl Points {
-    /// Adds the runs of a set-up, whose results are in `folder`.
+    /// Adds the runs of a set-up. Their results are in `folder`.
     pub(super) fn add(&mut self, setup: &str, experiment: Experiment, folder: &Path) {
         let Experiment { done, program, .. } = experiment;
         let point = |(run, outcome): (RunSpec, Outcome)| {
@@ -33,8 +33,8 @@ impl Points {
         self.0.insert(setup.to_owned(), done.into_iter().map(point).collect());
     }
 
-    /// Returns the runs of this repetition of a variant under these swept values. The variant is
-    /// named by its label or by its full name.
+    /// Returns the runs of a variant with these swept values and this repetition. The variant is
+    /// given by its label or by its full name.
     pub(super) fn of(
         &self,
         setup: &str,

@@ -42,13 +42,14 @@ pub struct Conditions {
     pub retransmissions: bool,
     /// Maximum number of open calls to one server.
     pub open_max: usize,
-    /// The number of open calls beyond which the next is held back, if there is such a limit.
+    /// The number of open calls from which on the next call is held back; `None` if there is no
+    /// such limit.
     pub open_limit: Option<usize>,
     /// Whether callers send a call that one server has rejected to the others.
     pub failover: bool,
-    /// Addresses of the callers before one server, apart from the trunk.
+    /// Number of addresses of the callers of one server, not counting the trunk.
     pub sources: u32,
-    /// The fraction of the calls that comes from one more address, the trunk.
+    /// The fraction of the calls that comes from an additional address, the trunk.
     pub trunk: f64,
     /// Behaviour of people whose call has failed; `None`: they do not call again.
     pub redial: Option<Redial>,
@@ -60,19 +61,19 @@ pub struct Conditions {
     pub t1_ms: f64,
     /// Number of answerers.
     pub answerers: u32,
-    /// Whether they send a 100 first.
+    /// Whether answerers send a 100 first.
     pub trying: bool,
     /// The maximum number of messages that wait in one queue.
     pub queue_max: u32,
-    /// Costs of messages at servers under test.
+    /// Costs of messages at the servers under test.
     pub emulate: Emulate,
-    /// Disturbances of its processor that no overload control expects.
+    /// Disturbance of the servers under test, which overload control does not expect.
     pub disturbance: Disturbance,
     /// The servers.
     pub topology: Arc<Topology>,
-    /// The farm from which the topology and some faults are made, if any.
+    /// The farm from which the topology and some faults are made, if there is one.
     pub farm: Option<Farm>,
-    /// Links; if several apply to the same packets, the last one counts.
+    /// Links. If several links apply to the same packets, the last one counts.
     pub links: Arc<[Way]>,
     /// Faults.
     pub faults: Arc<[Fault]>,
@@ -191,13 +192,14 @@ impl Axis {
         self.0.title
     }
 
-    /// Sets this value of `conditions`; one of the functions below has read it.
+    /// Sets this condition in `conditions` to `value`, which was read by one of the functions
+    /// below.
     pub fn set(self, conditions: &mut Conditions, value: f64) {
         (self.0.set)(conditions, value);
     }
 
-    /// Reads its value from `section`, or returns its default; nothing if it has neither. `None`
-    /// when an error was reported.
+    /// Reads the value of the condition from `section`, or returns its default. The inner `None`
+    /// means that there is neither. The outer `None` means that an error was reported.
     pub(super) fn read(
         self,
         section: &Section<'_, '_>,
@@ -213,12 +215,12 @@ impl Axis {
         .map(Some)
     }
 
-    /// Returns whether it applies only to a farm.
+    /// Returns whether the condition applies only to a farm.
     pub(super) fn is_of_farm(self) -> bool {
         tables::FARM.names().any(|name| name == self.name())
     }
 
-    /// Returns whether another rule applies without it.
+    /// Returns whether the condition may be absent, because another rule applies then.
     fn is_optional(self) -> bool {
         matches!(self.documented().absent(), Absent::Means(_))
     }
@@ -230,7 +232,7 @@ impl Axis {
         }
     }
 
-    /// Reads its swept values; `None` when an error was reported.
+    /// Reads the swept values of the condition; `None` when an error was reported.
     pub(super) fn read_list(
         self,
         value: &Spanned<DeValue<'_>>,

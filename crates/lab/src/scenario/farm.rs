@@ -14,12 +14,12 @@ use crate::topology::Topology;
 pub struct Farm {
     /// Number of servers, at least 1.
     pub nodes: usize,
-    /// Their speeds in turn, each above 0; all are 1 if there are none.
+    /// Speeds of the servers, each above 0, used in turn. If the list is empty, all speeds are 1.
     pub speeds: Vec<f64>,
     /// Duration of a pause, in ms; 0 for no pauses.
     pub pause_ms: f64,
-    /// Mean time from the end of a pause to the next of the same server, in seconds, exponentially
-    /// distributed.
+    /// Mean time from the end of a pause to the next pause of the same server, in seconds. The
+    /// distribution is exponential.
     pub pause_every_s: f64,
     /// Mode of all servers.
     #[serde(skip)]
@@ -36,7 +36,7 @@ impl Farm {
         Topology::farm(self.mode, &speeds)
     }
 
-    /// Returns the pauses of its servers until `end`, independently drawn.
+    /// Returns the pauses of its servers until `end`. They are drawn independently for each server.
     pub fn pauses(&self, seed: Seed, end: Duration) -> Vec<Fault> {
         let lasts = Duration::from_secs_f64(self.pause_ms / 1e3);
         if lasts.is_zero() {

@@ -32,13 +32,13 @@ use crate::topology::Topology;
 use network::{FaultDraft, WayDraft};
 use workload::Workload;
 
-/// Conditions with their values if they are not swept.
+/// The swept conditions, each with its value for the case that it is not swept.
 type Base = Vec<(Axis, f64)>;
 
 /// The maximum number of runs of one scenario, including repetitions.
 const POINTS_MAX: usize = 100_000;
 
-/// Help for a missing cost.
+/// Help text for a missing cost.
 const COSTS: &str = "write what messages cost, such as `offer_us = 100`, `serve_us = 700`, \
                      `refuse_us = 100`: loads are multiples of the capacity that follows";
 
@@ -56,7 +56,7 @@ pub(super) fn parse(path: &Path, bytes: &[u8]) -> Result<Scenario, Diagnostics> 
     }
 }
 
-/// Reads the scenario, still without its name and text; `None` when an error was reported.
+/// Reads the scenario, except its name and text; `None` when an error was reported.
 fn read(document: &Document<'_>, folder: &Path, report: &mut Report) -> Option<Scenario> {
     let root = Section::root(&ROOT, document.table(), report);
     let title = root.value(&TITLE, report).map(Spanned::into_inner);
@@ -206,7 +206,7 @@ fn trace_load(
     Some(Load::of_trace(trace.clone()).rate_cps / capacity.cps)
 }
 
-/// Reads the keys of `table` that can be swept, for the case that they are not swept.
+/// Reads those keys of `table` that can be swept, as the values that apply if they are not swept.
 fn read_axes(table: &Table, section: &Section<'_, '_>, report: &mut Report) -> Option<Base> {
     let here = Axis::all().filter(|axis| table.names().any(|name| name == axis.name()));
     // Read every key before giving up, so that all errors are reported.
@@ -281,7 +281,7 @@ fn read_schedule(section: &Section<'_, '_>, report: &mut Report) -> Option<Sched
     })
 }
 
-/// An `[[expect]]` with the locations of possible errors.
+/// An `[[expect]]`, with the places to name in errors.
 struct Expected {
     variant: Range<usize>,
     expectation: Expectation,

@@ -1,4 +1,4 @@
-//! Durations that people determine, and the definition of a call's set-up.
+//! Durations that depend on people, and the definition of a call's set-up.
 
 use std::fmt;
 
@@ -12,16 +12,16 @@ use tidegate_server::config::schema::Wrong;
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Hold {
-    /// All calls alike.
+    /// All calls last equally long.
     Fixed,
-    /// Exponentially.
+    /// Exponential.
     Exponential,
-    /// Log-normally, with this standard deviation of the logarithm.
+    /// Log-normal, with this standard deviation of the logarithm.
     Lognormal(f64),
 }
 
 impl Hold {
-    /// Reads the syntax of a scenario.
+    /// Parses the distribution in the syntax of a scenario.
     pub(super) fn parse(text: &str) -> Result<Self, Wrong> {
         match text.split_once(':') {
             None if text == "fixed" => Ok(Self::Fixed),
@@ -45,7 +45,7 @@ impl Hold {
 }
 
 impl fmt::Display for Hold {
-    /// In the syntax of a scenario.
+    /// Formats the distribution in the syntax of a scenario.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Fixed => f.write_str("fixed"),
@@ -59,9 +59,9 @@ impl fmt::Display for Hold {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Goodput {
-    /// When its 200 has reached the caller.
+    /// The call is set up when its 200 has reached the caller.
     Answered,
-    /// When its ACK has reached the answerer (002 §4.2: "successful delivery of all five call setup
-    /// messages from INVITE to ACK").
+    /// The call is set up when its ACK has reached the answerer (002 §4.2: "successful delivery of
+    /// all five call setup messages from INVITE to ACK").
     Acknowledged,
 }

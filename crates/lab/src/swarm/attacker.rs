@@ -1,9 +1,9 @@
 //! Attackers: senders that have other aims than making calls.
 //!
 //! An attacker makes one [`Attack`], at a fixed rate and for a bounded number of packets. It sends
-//! from its own address, or forges that of a caller or an unused one. It is blind, or it sees a
-//! share of the packets of others as an on-path observer does ([`Wiretap`]). It draws from its own
-//! stream.
+//! from its own address, or forges the address of a caller or an unused address. It either sees no
+//! packets of others, or it sees a share of them, like an observer on the path ([`Wiretap`]). It
+//! draws from its own stream.
 
 mod forgery;
 
@@ -27,7 +27,7 @@ const PER_CALL: u32 = 40;
 /// Maximum length of the body of [`Attack::Hoard`]'s requests, in bytes.
 pub(super) const BODY_MAX: usize = 60_000;
 
-/// Number of others' packets from which an observer chooses.
+/// Number of the latest packets of others from which an observer selects.
 const SEEN_MAX: usize = 64;
 
 /// Maximum number of responses of one burst to which an attacker reacts.
@@ -261,8 +261,8 @@ impl Hostile {
 }
 
 impl Core for Hostile {
-    /// With [`Attack::Byes`], acknowledges answers and ends another dialog. With other attacks it
-    /// acknowledges nothing, like an attacker with a forged source.
+    /// With [`Attack::Byes`], acknowledges answers, and sends a BYE for another dialog. With other
+    /// attacks it acknowledges nothing, like an attacker with a forged source.
     fn offer(&mut self, _: Timestamp, received: Received) {
         let acts = self.stranger.attack == Attack::Byes && self.out.len() < REACTIONS_MAX;
         let Some(text) = std::str::from_utf8(&received.bytes).ok().filter(|_| acts) else { return };

@@ -9,7 +9,7 @@ use tidegate_world::Transport;
 use super::world::{Place, World, address, host};
 
 /// Limits of `[server]`, each with the lowest value that a configuration allows. A world may have
-/// lower ones, to show what happens at a full table.
+/// lower values, to test full tables.
 const LIMITS: [(&str, u64); 3] =
     [("calls_max", 1000), ("transactions_max", 1000), ("queue_max", 256)];
 
@@ -103,10 +103,11 @@ pub(super) fn name_of(world: &World, place: Place) -> String {
     }
 }
 
-/// Returns the configuration of a proxy, with limits as low as the world has them.
+/// Returns the configuration of a proxy, with the limits of the world even if they are lower than a
+/// configuration allows.
 ///
 /// # Errors
-/// With its errors.
+/// Returns the errors of the configuration.
 pub fn config(world: &World, proxy: usize) -> Result<Config, String> {
     let text = text(world, proxy);
     let mut config = Config::parse(Path::new("proxy.toml"), text.as_bytes())

@@ -1,9 +1,9 @@
 //! Draws a world from a seed.
 //!
 //! Every choice is a draw from one stream, so a seed gives the same world until this file changes.
-//! Worlds worth keeping are kept as files. Worlds are small, so that a run takes a second or two of
-//! CPU time: they have a few hundred calls, tables and queues that become full, and a capacity that
-//! is exceeded.
+//! Worlds that should be kept are saved as files. Worlds are small, so that a run takes a second or
+//! two of CPU time: they have a few hundred calls, tables and queues that become full, and a
+//! capacity that is exceeded.
 
 mod strangers;
 
@@ -27,7 +27,7 @@ const CALLS: [u64; 2] = [20, 1500];
 /// ACK, BYE, 200.
 const MESSAGES: f64 = 7.0;
 
-/// The number of the stream of these draws. No node and no plan of faults has it.
+/// The number of the stream of these draws. No node and no plan of faults uses this number.
 const ELEMENT: u32 = u32::MAX - 1;
 const ELEMENT_OF_STREAMS: u32 = u32::MAX - 101;
 

@@ -14,7 +14,7 @@ use std::collections::VecDeque;
 /// | `void` | never answers |
 /// | `endless` | rings, and never answers |
 ///
-/// It silently drops requests with a Via that breaks the grammar, as Kamailio does.
+/// It silently drops requests with a Via that violates the grammar, as Kamailio does.
 pub(super) struct Exchange {
     pub(super) answerer: Answerer,
     pool: Pool,

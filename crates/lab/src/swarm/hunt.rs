@@ -1,4 +1,4 @@
-//! Runs the worlds of one seed after the other, until an assertion fails.
+//! Runs the worlds of consecutive seeds until an assertion fails.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
@@ -70,7 +70,7 @@ pub enum Progress {
     Ran(Tally),
     /// A violation was found, and its world was made smaller.
     Failed(Box<Failed>),
-    /// The world of a seed cannot be run, which is a fault of the drawing.
+    /// The world of a seed cannot be run. This is an error of the code that draws worlds.
     Impossible(u64, String),
 }
 
@@ -150,7 +150,7 @@ impl Tally {
 /// Reads a world from a file, and runs it.
 ///
 /// # Errors
-/// With the errors of the file.
+/// Returns the errors of the file.
 pub fn replay(text: &str) -> Result<(World, Ran), String> {
     let world = World::parse(text)?;
     let ran = run_twice(&world)?;

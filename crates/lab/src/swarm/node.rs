@@ -1,4 +1,4 @@
-//! Creates the nodes of a world: the cores, and the books of what they hold.
+//! Creates the nodes of a world: the cores, and the books that record their state for the checkers.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -42,7 +42,7 @@ const TALK_MAX: Duration = Duration::from_secs(900);
 /// Number of queues of a proxy's ingress.
 const LANES: usize = 7;
 
-/// A core, with the source of its book.
+/// A core, with the instruments from which its book is read.
 pub(super) enum Node {
     Caller(Box<Streams<Caller>>, Transport),
     Answerer(Box<Streams<Exchange>>, usize),
@@ -58,7 +58,7 @@ pub(super) struct Instruments {
     /// Names of its back ends at the start.
     backends: Vec<String>,
     limits: Limits,
-    /// Whether each call of a back end was assigned to it by the proxy.
+    /// Whether every call of a back end was assigned to it by this proxy.
     gives_each: bool,
 }
 
@@ -80,7 +80,7 @@ impl Node {
     /// Creates the node at a place, in the life numbered `life` from 0.
     ///
     /// # Errors
-    /// With the errors of the world.
+    /// Returns the errors of the world.
     pub(super) fn new(
         world: &World,
         place: Place,
@@ -193,8 +193,9 @@ pub(super) fn role(world: &World, place: Place) -> Result<Option<Role>, String> 
     }))
 }
 
-/// Returns the balancer for the checkers to compare, if it handles each packet immediately, and has
-/// room for all transactions: without a transaction only the sender retransmits a request.
+/// Returns the balancer that the checkers compare with the proxy. Returns `None` unless the proxy
+/// handles each packet immediately and has room for all transactions. Without a transaction, only
+/// the sender retransmits a request.
 pub(super) fn balancer(world: &World, place: Place) -> Result<Option<Balancer>, String> {
     let Place::Proxy(index) = place else { return Ok(None) };
     let config = configuration::config(world, index)?;

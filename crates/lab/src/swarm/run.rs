@@ -1,4 +1,4 @@
-//! Runs a world that is watched by the checkers.
+//! Runs a world under the observation of the checkers.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::time::Duration;
@@ -31,12 +31,13 @@ pub const PANIC: &str = "panic";
 /// The checker's name for two runs of one world that differ.
 pub const SAME: &str = "same";
 
-/// The checker's name for calls lost because of noise. Noise should not matter: messages that
-/// cannot be verified wait behind all others.
+/// The checker's name for calls lost because of noise. Noise should have no effect, because
+/// messages that cannot be verified wait behind all others.
 pub const GOODPUT: &str = "goodput";
 
 /// The part of the calls that may be lost because of noise, and a number of calls that may be lost
-/// in addition. An overloaded proxy is chaotic: one more packet leads to other choices.
+/// in addition. The margin is needed because in an overloaded proxy a single additional packet
+/// changes many later decisions.
 const LOST_MAX: (f64, u64) = (0.3, 10);
 
 /// A violation.
@@ -68,15 +69,15 @@ pub struct Ran {
 /// Runs a world.
 ///
 /// # Errors
-/// With the errors of the world.
+/// Returns the errors of the world.
 pub fn run(world: &World) -> Result<Ran, String> {
     run_with(world, &|_, server: Server| Box::new(server))
 }
 
-/// Runs a world, with each proxy's core wrapped.
+/// Runs a world. `wrap` wraps the core of each proxy.
 ///
 /// # Errors
-/// With the errors of the world.
+/// Returns the errors of the world.
 pub fn run_with(world: &World, wrap: Wrap<'_>) -> Result<Ran, String> {
     // After a panic, nothing of the run is used.
     catch_unwind(AssertUnwindSafe(|| Run::new(world, wrap)?.go())).unwrap_or_else(|panic| {
@@ -97,7 +98,7 @@ pub fn run_with(world: &World, wrap: Wrap<'_>) -> Result<Ran, String> {
 /// Runs a world twice, and reports a difference as a violation.
 ///
 /// # Errors
-/// With the errors of the world.
+/// Returns the errors of the world.
 pub fn run_twice(world: &World) -> Result<Ran, String> {
     let (mut ran, again) = (run_compared(world)?, run(world)?);
     if ran.trace != again.trace || ran.summary != again.summary {
@@ -107,11 +108,11 @@ pub fn run_twice(world: &World) -> Result<Ran, String> {
     Ok(ran)
 }
 
-/// Runs a world. If its attackers only make [noise](World::is_noisy), about as many calls must be
+/// Runs a world. If its attackers only make [noise](World::is_noisy), nearly as many calls must be
 /// completed as without them.
 ///
 /// # Errors
-/// With the errors of the world.
+/// Returns the errors of the world.
 pub fn run_compared(world: &World) -> Result<Ran, String> {
     let mut ran = run(world)?;
     if world.is_noisy() {
@@ -226,7 +227,7 @@ impl<'a> Run<'a> {
         self.network.command(self.world.node(Place::Proxy(proxy)), text.as_bytes());
     }
 
-    /// Ends all probes, which would go on forever, by a configuration without them.
+    /// Ends all probes by a configuration without probes. Otherwise they would continue forever.
     fn end_probes(&mut self) {
         let mut unprobed = self.world.clone();
         for index in 0..self.world.proxies.len() {
@@ -237,7 +238,7 @@ impl<'a> Run<'a> {
         }
     }
 
-    /// Ends all DNS queries, which would go on forever. A draining proxy sends none.
+    /// Ends all DNS queries by draining the proxies. Otherwise they would continue forever.
     fn end_questions(&mut self) {
         if self.world.names.is_none() {
             return;

@@ -1,8 +1,8 @@
 //! Makes a failing world smaller by delta debugging.
 //!
-//! A world is reduced as long as the same checker still finds something: first whole groups
-//! (faults, callers, proxies, answerers) are removed, then numbers are reduced (calls by halves),
-//! then everything that has a default is removed. What is left is needed for the failure.
+//! A world is reduced as long as the same checker still finds a violation. First, whole groups are
+//! removed (faults, callers, proxies, answerers). Then numbers are reduced (calls by halves). Then
+//! everything that has a default is removed. The rest is needed for the failure.
 
 use super::attacker::Source;
 use super::run::Finding;
@@ -58,8 +58,8 @@ pub fn shrink(
     }
 }
 
-/// Returns the world with the reduction of this number, from 0, or `None` when there are no more.
-/// After a success the same number is tried again.
+/// A function that returns the world with the reduction of this number, counted from 0. It returns
+/// `None` if there are no more reductions. After a success the same number is tried again.
 type Step = fn(&World, usize) -> Option<World>;
 
 const STEPS: [Step; 14] = [
@@ -242,7 +242,7 @@ fn doors_of(world: &mut World) -> impl Iterator<Item = &mut usize> {
     crowds.chain(world.strangers.iter_mut().map(|stranger| &mut stranger.to))
 }
 
-/// Closes a gap: moves the layers behind an empty one forward.
+/// Removes an empty layer by moving the layers behind it forward.
 fn closed_up(mut world: World) -> World {
     let layers = world.proxies.iter().map(|proxy| proxy.layer).max().unwrap_or(0);
     if let Some(empty) = (0..layers).find(|&layer| world.layer(layer).is_empty()) {

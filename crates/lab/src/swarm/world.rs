@@ -34,10 +34,10 @@ pub struct World {
     /// Attackers.
     #[serde(rename = "stranger", default, skip_serializing_if = "Vec::is_empty")]
     pub strangers: Vec<Attacker>,
-    /// The use of streams; without it all messages are datagrams.
+    /// The use of streams. If `None`, all messages are datagrams.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub streams: Option<Streams>,
-    /// The resolution of back-end names; without it proxies know the addresses.
+    /// The resolution of back-end names. If `None`, proxies know the addresses.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub names: Option<Names>,
     /// Back ends that operators take out of service.
@@ -112,7 +112,7 @@ pub struct Proxy {
     /// Keys of `[pool.health]`.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub health: BTreeMap<String, Setting>,
-    /// Number of back ends that are backups: the last ones.
+    /// Number of back ends that are backups. These are the last ones in the list.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub standby: usize,
     /// Keys of each `[[pool.backend]]` with their numbers.
@@ -130,7 +130,7 @@ pub struct Proxy {
     /// Keys of `[overload.sources]`.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub sources: BTreeMap<String, Setting>,
-    /// Keys of `[emulate]`. Without any, the proxy is infinitely fast.
+    /// Keys of `[emulate]`. If empty, the proxy is infinitely fast.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub emulate: BTreeMap<String, u64>,
 }
@@ -159,7 +159,8 @@ pub struct Server {
     /// Fraction of its answered calls that the server ends, 0 to 1.
     #[serde(default)]
     pub hangs_up: f64,
-    /// Mean holding time of these calls. The times have an exponential distribution.
+    /// Mean holding time of the calls that the server ends. The times have an exponential
+    /// distribution.
     #[serde(default)]
     pub hold_ms: u64,
     /// Maximum number of calls in its table.
@@ -194,7 +195,7 @@ impl World {
     /// Parses a world.
     ///
     /// # Errors
-    /// With its errors, in a sentence.
+    /// Returns the errors of the world, in a sentence.
     pub fn parse(text: &str) -> Result<Self, String> {
         let world: Self = toml::from_str(text).map_err(|error| error.to_string())?;
         world.check()?;
@@ -318,7 +319,7 @@ impl World {
         }
     }
 
-    /// Returns whether the proxy can do without this back end for that time. The longest time is a
+    /// Returns whether this back end may be out of service for that time, which may be at most a
     /// day.
     pub(super) fn can_lack(&self, absence: &OutOfService) -> bool {
         let OutOfService { proxy, behind, begins_ms, lasts_ms, .. } = *absence;
@@ -326,9 +327,9 @@ impl World {
         is_there && begins_ms.max(lasts_ms) <= 86_400_000
     }
 
-    /// Returns whether the attackers only send noise that each proxy has time to drop: messages
-    /// that cannot be verified and need only a small part of a processor. In a single queue, noise
-    /// waits among all other messages.
+    /// Returns whether the attackers send only messages that cannot be verified, and so few that
+    /// each proxy can drop them with a small part of its processor. Returns false for a single
+    /// queue, because there noise waits among all other messages.
     pub fn is_noisy(&self) -> bool {
         let only_noise = self.strangers.iter().all(|s| s.attack == Attack::Noise);
         let is_bearable = |proxy: &Proxy| {

@@ -78,16 +78,16 @@ pub struct Cell {
     pub scores: Vec<Score>,
 }
 
-/// The place of an entrant in a bout.
+/// The rank of an entrant in a bout.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Place {
-    /// It has the highest mean goodput.
+    /// The entrant has the highest mean goodput.
     First,
-    /// It is not clearly worse than the first: either by no more than 0.005 of the capacity, or the
-    /// difference is not certain with a confidence of 95 %.
+    /// The entrant is not clearly worse than the first. Either its goodput is lower by at most
+    /// 0.005 of the capacity, or the difference is not significant at a confidence of 95 %.
     Tied,
-    /// It is worse than the first.
+    /// The entrant is worse than the first.
     Behind,
 }
 
@@ -138,9 +138,8 @@ impl Score {
     }
 }
 
-/// Returns the cell of each of `laws` on each path for which there are `scores`, which are in the
-/// order of their seeds. A law without a path of its own has one cell, and takes part on both
-/// paths.
+/// Returns a cell for each law and each path for which there are `scores`. The scores are in the
+/// order of their seeds. A law without its own path has one cell, which counts for both paths.
 pub(super) fn cells(laws: &[&'static str], scores: &[Score]) -> Vec<Cell> {
     let mut cells: Vec<Cell> = Vec::new();
     for &law in laws {
@@ -194,7 +193,7 @@ fn cell(law: &'static str, route: Route, scores: Vec<Score>) -> Option<Cell> {
     })
 }
 
-/// Returns the place of an entrant, from its differences to the first under the same seeds.
+/// Returns the rank of an entrant, from its differences to the first under the same seeds.
 fn place(first: &[Score], scores: &[Score]) -> Place {
     let pairs = first.iter().zip(scores).filter(|(a, b)| a.seed == b.seed);
     let behind = Spread::of(pairs.map(|(first, own)| first.goodput - own.goodput));

@@ -1,9 +1,8 @@
 //! Extremum seeking: finds the minimum of a function of which only values are known.
 //!
-//! Every coordinate is perturbed by a cosine of its own frequency. Where the value follows the
-//! perturbation of a coordinate, the product of the two has a mean that is proportional to the
-//! slope along that coordinate. The estimate moves against the slope. A filter first removes the
-//! constant part of the value.
+//! Every coordinate is perturbed by a cosine with its own frequency. The mean product of the value
+//! and this perturbation is proportional to the slope along the coordinate. The estimate moves
+//! against the slope. A filter first removes the constant part of the value.
 
 use std::f64::consts::PI;
 use std::ops::RangeInclusive;
@@ -13,17 +12,16 @@ use std::ops::RangeInclusive;
 pub struct Settings {
     /// α: amplitude of the perturbation, above 0.
     pub amplitude: f64,
-    /// γ: how far the estimate moves for a slope, above 0. The default suits values that change by
-    /// a fraction of 1 when a coordinate changes by 1.
+    /// γ: the distance that the estimate moves for a slope, above 0. The default suits values that
+    /// change by a fraction of 1 when a coordinate changes by 1.
     pub gain: f64,
     /// h: parameter of the filter, 0 to 1. The nearer it is to 1, the more the filter delays its
-    /// output, so that a product with the perturbation may have the wrong sign. At 0.5 a search in
-    /// three coordinates diverges, at 0.3 it does not.
+    /// output. With a long delay, the product with the perturbation may have the wrong sign. A
+    /// search in three coordinates diverges at 0.5, but not at 0.3.
     pub filter: f64,
     /// a: ratio of the frequencies of successive coordinates; above 0, below 1.
     pub slowing: f64,
-    /// Largest step of a coordinate, above 0. It prevents that a cliff throws the estimate far
-    /// away.
+    /// Maximum step of a coordinate, above 0. It limits the effect of a very steep slope.
     pub step_max: f64,
 }
 
@@ -46,8 +44,8 @@ pub struct Seeker {
 
 impl Seeker {
     /// Creates a search that starts at `start`, and keeps each coordinate within its bounds. Beyond
-    /// a bound the value would be that of the bound, so nothing would bring back an estimate that
-    /// has drifted there.
+    /// a bound the value would not change any more. So an estimate that drifted there would not
+    /// come back.
     pub fn new(start: Vec<f64>, bounds: Vec<RangeInclusive<f64>>, settings: Settings) -> Self {
         Self { settings, estimate: start, bounds, zeta: 0.0, last: None, steps: 0 }
     }

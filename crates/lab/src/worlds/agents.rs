@@ -7,13 +7,13 @@ use tidegate_agent::{AnswererConfig, CallerConfig, DevicesConfig, Load, Profile,
 
 use crate::run_spec::RunSpec;
 
-/// The callee: a name, so that no server considers it a foreign address.
+/// The callee. It is a name, so that no server treats it as a foreign address.
 const CALLED: &str = "sip:service@example.com";
 
 /// Number of called users, if there must be several.
 const CALLEES: u32 = 100;
 
-/// Time beyond the deadline of the last call, to count messages in flight.
+/// Time after the deadline of the last call, in which messages in flight are counted.
 const MARGIN: Duration = Duration::from_millis(100);
 
 /// Returns the duration of `run`: its load, and the deadline of the last call.
@@ -21,7 +21,7 @@ pub(crate) fn lasts(run: &RunSpec) -> Duration {
     run.warm_up + run.measured + deadline(run) + MARGIN
 }
 
-/// Returns this part of the calls of `run`.
+/// Returns the load of `run` for this share of its calls.
 pub(crate) fn load(run: &RunSpec, share: f64) -> Load {
     Load {
         process: run.conditions.arrivals.clone(),
@@ -40,13 +40,13 @@ pub(super) fn deadline(run: &RunSpec) -> Duration {
 /// A source of calls to one server.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) struct Source {
-    /// Its number among the sources of that server, from 0.
+    /// Number of the source among the sources of the server, from 0.
     pub index: usize,
-    /// Its part of their calls.
+    /// The part of the calls of the server that comes from this source.
     pub part: f64,
 }
 
-/// Returns the sources of the calls to one server; the trunk is the last.
+/// Returns the sources of the calls to one server. The trunk is the last one.
 pub(super) fn sources(run: &RunSpec) -> Vec<Source> {
     let (count, trunk) = (run.conditions.sources, run.conditions.trunk);
     let part = (1.0 - trunk) / f64::from(count);
@@ -55,7 +55,7 @@ pub(super) fn sources(run: &RunSpec) -> Vec<Source> {
     parts.into_iter().enumerate().map(|(index, part)| Source { index, part }).collect()
 }
 
-/// Returns callers at `local` that make this fraction of the calls, to the entry with number
+/// Returns callers at `local` that make the calls of one source. They call the entry with number
 /// `index` of those at `entries`.
 pub(super) fn caller(
     run: &RunSpec,
@@ -122,14 +122,14 @@ pub(super) fn answerer(run: &RunSpec, index: usize, local: SocketAddr) -> Answer
     }
 }
 
-/// Returns the number of the answerer at `index` among all agents, which draw from streams of their
-/// own.
+/// Returns the number of the answerer at `index` among all agents. Each agent draws from its own
+/// streams.
 pub(super) fn answerer_element(index: usize) -> u32 {
     1 + index as u32
 }
 
-/// Returns the number of a source of the entry at `index`; there are fewer than 65 answerers and
-/// entries.
+/// Returns the number of a source of the entry at `index` among all agents. There are fewer than 65
+/// answerers and entries.
 pub(super) fn caller_element(index: usize, source: usize) -> u32 {
     match (index, source) {
         (0, 0) => 0,

@@ -1,4 +1,4 @@
-//! The counts of agents, as an outcome and as readings.
+//! Converts the counts of agents to an outcome and to readings.
 
 use std::time::Duration;
 
@@ -24,8 +24,8 @@ pub(super) fn configuration_name(topology: &Topology, place: usize) -> String {
     }
 }
 
-/// Returns the outcome of `run` for its agents, those at each entry and all answerers together,
-/// without the servers' counts.
+/// Returns the outcome of `run`, without the servers' counts. It is computed from the counts of the
+/// callers at each entry and of all answerers together.
 pub(super) fn outcome(
     run: &RunSpec,
     callers: &[CallerStats],
@@ -111,9 +111,9 @@ fn settled_after_s(run: &RunSpec, timeline: &Timeline) -> Option<f64> {
     Some(time.as_secs_f64())
 }
 
-/// Returns Jain's index of the fractions of their calls that sources set up in time: 1 if all are
-/// the same, 1/n if a single one of n has all calls. `None` for fewer than two sources with calls,
-/// or if no call was set up.
+/// Returns Jain's index of fairness, computed from the fraction of its calls that each source set
+/// up in time. It is 1 if all fractions are the same, and 1/n if only one of n sources set up
+/// calls. `None` if fewer than two sources have calls, or if no call was set up.
 pub(super) fn fairness<'a>(sources: impl IntoIterator<Item = &'a CallerStats>) -> Option<f64> {
     let measured = sources.into_iter().map(|stats| &stats.measured).filter(|m| m.offered > 0);
     let (count, sum, squares) = measured.fold((0.0, 0.0, 0.0), |(count, sum, squares), m| {

@@ -1,5 +1,4 @@
-//! The world of real sockets: it runs Tidegates between callers and answerers of its own, on this
-//! machine.
+//! The world of real sockets. It runs Tidegates, callers and answerers on this machine.
 
 mod server;
 
@@ -135,7 +134,7 @@ fn agenda(run: &RunSpec) -> Vec<(Duration, Option<Step>)> {
     actions
 }
 
-/// Returns what the generator used.
+/// Returns the use of the processor by the generator, and its losses.
 fn used(calls: &[Done<CallerStats>], answers: &[Done<AnswererStats>]) -> Generator {
     fn load<S>(done: &Done<S>) -> f64 {
         done.cpu.as_secs_f64() / done.wall.as_secs_f64()

@@ -11,8 +11,7 @@ use crate::run_spec::RunSpec;
 /// Returns the greatest possible goodput between two times after the start of the load, in calls/s,
 /// if `offered` times the calls of the profile are offered.
 ///
-/// A call may be served up to a deadline after it is offered, so the mean load over that time
-/// counts.
+/// A call may be served until its deadline. So the mean load over the length of a deadline counts.
 pub(crate) fn possible_cps(run: &RunSpec, from: Duration, to: Duration, offered: f64) -> f64 {
     let capacity = Capacity::under(&run.conditions);
     let ratio = capacity.ratio(&run.conditions.emulate, run.variant.overload.disposal);

@@ -14,7 +14,7 @@ use crate::scenario::tables::{
 };
 use crate::topology::Topology;
 
-/// A `[[link]]`, still with names.
+/// A `[[link]]` as it was read. Its names are not resolved yet.
 pub(super) struct WayDraft {
     from: Option<Spanned<String>>,
     to: Option<Spanned<String>>,
@@ -53,7 +53,7 @@ impl WayDraft {
     }
 }
 
-/// A `[[fault]]`, still with names.
+/// A `[[fault]]` as it was read. Its names are not resolved yet.
 pub(super) struct FaultDraft {
     at: Duration,
     lasts: Duration,

@@ -20,7 +20,8 @@ use crate::topology::{Next, Node, Topology, TopologyError};
 /// The name of the answerers.
 const ANSWERERS: &str = "answerers";
 
-/// Reads the servers of the scenario `root`; if it names none, one of this `mode`.
+/// Reads the servers of the scenario `root`. If it has none, returns a single server of this
+/// `mode`.
 pub(super) fn read(root: &Section<'_, '_>, mode: Mode, report: &mut Report) -> Option<Topology> {
     let drafts = root.read_all(&NODE, Draft::read, report);
     if drafts.is_empty() {
@@ -59,7 +60,7 @@ pub(super) fn read(root: &Section<'_, '_>, mode: Mode, report: &mut Report) -> O
     }
 }
 
-/// A `[[node]]` by itself.
+/// A `[[node]]` as it was read. Its targets are not resolved yet.
 struct Draft {
     span: Range<usize>,
     name: Spanned<String>,
@@ -143,7 +144,7 @@ fn targets(draft: &Draft, names: &[&str], report: &mut Report) -> Option<Vec<Nex
     read.into_iter().collect()
 }
 
-/// Reports a name that is neither a node's nor one of `others`.
+/// Reports a name that is neither the name of a node nor one of `others`.
 pub(super) fn report_unknown(
     name: &Spanned<String>,
     nodes: &[&str],
@@ -159,8 +160,8 @@ pub(super) fn report_unknown(
     report.error(name.span(), title, "not a name of one", help);
 }
 
-/// Returns the given shares; if there are none, an equal share for each server to which no other
-/// server sends.
+/// Returns the given shares. If there are none, returns equal shares for all servers to which no
+/// other server sends.
 fn shares(drafts: &[Draft], targets: &[Vec<Next>]) -> Vec<f64> {
     if drafts.iter().any(|draft| draft.share.is_some()) {
         return drafts.iter().map(|draft| draft.share.unwrap_or(0.0)).collect();

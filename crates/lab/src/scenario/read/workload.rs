@@ -87,7 +87,7 @@ pub(super) fn read(
     })
 }
 
-/// Returns the process, with its trace if it has one.
+/// Returns the arrival process, with its trace if it has one.
 fn process(
     arrivals: Spanned<Arrivals>,
     folder: &Path,

@@ -52,9 +52,9 @@ pub(in crate::scenario) static LOAD: Knob<Real> = Knob {
 /// The arrivals of calls, in the syntax of the file.
 #[derive(Clone, Debug, PartialEq)]
 pub(in crate::scenario) enum Arrivals {
-    /// By a known process.
+    /// Arrivals by a process of the generator.
     Process(Process),
-    /// At the times in a file.
+    /// Arrivals at the times in a file.
     TraceFile(PathBuf),
 }
 

@@ -6,7 +6,7 @@ use std::net::SocketAddr;
 /// A message on the wire.
 pub(super) type Text = Vec<u8>;
 
-/// Vias that violate the grammar of RFC 3261 §25.1, for the position below a valid one.
+/// Vias that violate the grammar of RFC 3261 §25.1. They are placed below a valid Via.
 pub(super) const BROKEN_VIAS: [&str; 3] = [
     "Via: SIP/2.0/UDP ;branch=z9hG4bKbroken\r\n",
     "Via: SIP/2.0/UDP 10.9.9.9:5060;branch=z9hG4bKbroken,,SIP/2.0/UDP 10.9.9.8\r\n",
@@ -22,7 +22,7 @@ pub(super) struct Request<'a> {
     pub nonce: u64,
     /// First characters of the branch.
     pub cookie: &'a str,
-    /// Lines of Via below its own.
+    /// Via lines below its own Via.
     pub lower: &'a str,
     pub call: String,
     pub to_tag: Option<String>,
@@ -100,7 +100,7 @@ pub(super) fn bye_to_another_dialog(response: &str, local: SocketAddr, nonce: u6
         .to_vec()
 }
 
-/// Returns a CANCEL or a BYE for an observed call or, if none was observed, for an invented one.
+/// Returns a CANCEL or a BYE for an observed call. If no call was observed, the call is invented.
 pub(super) fn hang_up(seen: Option<&str>, source: SocketAddr, nonce: u64) -> Text {
     let invented = || Request::new("BYE", "service", source, nonce);
     let Some(seen) = seen else { return Request { to_tag: Some("1".into()), ..invented() }.text() };
@@ -130,7 +130,7 @@ pub(super) fn hang_up(seen: Option<&str>, source: SocketAddr, nonce: u64) -> Tex
     .into_bytes()
 }
 
-/// Returns a response to an observed request or, if none was observed, one with a guessed branch.
+/// Returns a response to an observed request. If no request was observed, the branch is guessed.
 pub(super) fn response(seen: Option<&str>, target: SocketAddr, nonce: u64) -> Text {
     let status = [
         "503 Service Unavailable\r\nRetry-After: 3600",

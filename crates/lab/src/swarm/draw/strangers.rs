@@ -1,5 +1,5 @@
-//! Draws the attackers of a world from streams of their own, so that a world with attackers is the
-//! same world as without them, plus the settings that make their attacks matter.
+//! Draws the attackers of a world from separate streams. So adding attackers does not change the
+//! rest of the world, except for the settings that their attacks need in order to have an effect.
 
 use tidegate_world::{Purpose, Seed};
 
@@ -36,8 +36,7 @@ pub(super) fn add(seed: u64, world: &mut World, capacity_cps: f64) {
     }
 }
 
-/// Draws an attacker that sends as much noise as the proxies can drop, for as long as calls are
-/// offered.
+/// Draws an attacker that sends as much noise as the proxies can drop, while calls are offered.
 fn noise(dice: &mut Dice, world: &World, capacity_cps: f64) -> Attacker {
     let offer_us = |proxy: &Proxy| proxy.emulate.get("offer_us").copied().unwrap_or_default();
     let dearest_us = world.proxies.iter().map(offer_us).max().unwrap_or_default().max(1);
@@ -75,7 +74,7 @@ fn stranger(dice: &mut Dice, world: &World, capacity_cps: f64) -> Attacker {
     Attacker { to, attack, rate_pps, count, begins_ms, sees, source }
 }
 
-/// Gives the attacked proxy the feature at which the attack aims, if it has none.
+/// Enables the feature of the attacked proxy at which the attack aims, if it is not enabled.
 fn prepare(dice: &mut Dice, world: &mut World, stranger: &Attacker, capacity_cps: f64) {
     let door = world.layer(0)[stranger.to];
     let behind = world.behind(door).len() as f64;

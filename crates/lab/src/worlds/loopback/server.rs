@@ -1,4 +1,4 @@
-//! Runs the servers of a run, each in a process, and applies their faults.
+//! Runs the servers of a run, each in its own process, and applies their faults.
 
 use std::io;
 use std::net::{Ipv4Addr, SocketAddr};
@@ -41,9 +41,9 @@ pub(super) enum Step {
     Kill(usize),
     /// Starts it again at the same address.
     Start(usize),
-    /// Stops giving it the processor.
+    /// Stops the process temporarily.
     Stop(usize),
-    /// Gives it the processor again.
+    /// Lets the process continue.
     Continue(usize),
 }
 

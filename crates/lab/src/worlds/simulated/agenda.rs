@@ -17,7 +17,8 @@ pub(super) enum Action {
 }
 
 /// Returns the actions until `end` with their times, in order. At the same time, ends of faults
-/// come first, then starts of faults, then the sample. `who` returns the nodes of an end of a link.
+/// come first, then starts of faults, then the sample. `who` returns the nodes that belong to an
+/// end of a link.
 pub(super) fn agenda(
     faults: &[network::Fault],
     every: Duration,

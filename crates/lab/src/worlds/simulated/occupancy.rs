@@ -10,7 +10,7 @@ use std::ops::Range;
 use tidegate_sip::{Method, Scan, ScanStart};
 use tidegate_world::Timestamp;
 
-/// Maximum number of distinct occupancies. All larger ones are counted at the last.
+/// Maximum occupancy that is counted separately. All larger ones are counted together with it.
 const OCCUPANCY_MAX: usize = 1000;
 
 /// The transactions that are open at some servers.
