@@ -27,8 +27,9 @@ use crate::step::Step;
 use crate::transport::addresses::Origin;
 use crate::transport::budget::Budget;
 
-/// Time for which a back end's request is always retransmitted: once. RFC 3261 §17.1.2.2: "the
-/// client transaction MUST set timer E to fire in T1 seconds", and then in twice that.
+/// Time in which a back end's request is always retransmitted. It allows one retransmission. RFC
+/// 3261 §17.1.2.2: "the client transaction MUST set timer E to fire in T1 seconds", and then in
+/// twice that.
 const REPEATED_FOR: Duration = Duration::from_secs(1);
 
 /// Returns whether a response of `length` bytes may be sent on `flow`. If so, counts it as sent.
@@ -73,10 +74,10 @@ pub(crate) fn may_send_back(
 /// Returns whether to retransmit on `flow` a request that a back end or a user first sent at
 /// `since`.
 ///
-/// If the call began at the other end of `flow`, its INVITE may be forged. Then no element there
-/// acknowledges the 2xx or answers the BYE that follows. A phone that the back end calls gets all
-/// retransmissions, and so does a phone on the flow of its registration. The call of a user has no
-/// entry; its route token says whether the request goes `to_caller`.
+/// If the call began at the other end of `flow`, its INVITE may be forged. In this case no element
+/// there acknowledges the 2xx or answers the BYE that follows. A phone that the back end calls gets
+/// all retransmissions, and so does a phone on the flow of its registration. The call of a user has
+/// no entry. `to_caller` is true if its route token shows that the request goes to the caller.
 pub(crate) fn may_repeat(
     step: &Step<'_>,
     since: Timestamp,

@@ -71,7 +71,7 @@ pub struct Proxy {
     work: Work,
     /// The message in service, until the next input shows that its service has ended.
     in_service: Option<InService>,
-    /// Messages that have been classified since the last input but one.
+    /// Messages that have been classified since the input before the last one.
     looks: Looks,
     /// Time of the last input.
     now: Timestamp,
@@ -99,8 +99,8 @@ impl Proxy {
     /// `pool`.
     ///
     /// # Panics
-    /// If there is no listener or no pool, or more of something than a branch can name. The
-    /// configuration is checked before.
+    /// If there is no listener or no pool, or if there are more listeners, shards or pools than a
+    /// branch can name. The configuration is checked before.
     pub fn new(settings: Settings, counters: Arc<Counters>, pool: Pool) -> Self {
         let overload = &settings.overload;
         let shard = settings.shard.into();
@@ -215,14 +215,14 @@ impl Proxy {
         self.counters.call.put(call_id, entries);
     }
 
-    /// Avoids that the time of a command is attributed to a message.
+    /// Ensures that the time of a command is not attributed to a message.
     fn forget_looks(&mut self) {
         self.in_service = None;
         self.looks = Looks::default();
     }
 
-    /// Discards the time measurement of the message in service. Called for an input that tells
-    /// nothing of when that service ended.
+    /// Discards the time measurement of the message in service. Called for an input that does not
+    /// show when that service ended.
     fn interrupt(&mut self, now: Timestamp) {
         if self.in_service.take().is_some_and(|message| message.is_stray) {
             self.ingress.on_stray_served(now, None);

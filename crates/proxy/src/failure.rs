@@ -1,4 +1,4 @@
-//! Evidence that a back end has failed, and how far it is believed.
+//! Evidence that a back end has failed, and how much of it is trusted.
 //!
 //! An unanswered request or an ICMP error may be caused by a stranger: a server drops some requests
 //! silently, and the source of an ICMP error can be forged. Either makes a back end suspect, and an
@@ -47,8 +47,9 @@ pub(crate) struct Learning<'a> {
     pub(crate) output: &'a mut Output,
 }
 
-/// Handles a failed delivery. If it is proved that a request was not delivered to a back end, the
-/// back end gets no new calls for a while, and retransmissions of unanswered requests go elsewhere.
+/// Handles a failed delivery. If this proves that a request was not delivered to a back end, the
+/// back end gets no new calls for a while, and retransmissions of unanswered requests go to other
+/// back ends.
 pub(crate) fn on_failed(
     now: Timestamp,
     snapshot: &Snapshot,

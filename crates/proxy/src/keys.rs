@@ -1,14 +1,14 @@
 //! Secret of an address, and the keyed functions derived from it.
 //!
-//! Each tag and MAC that a proxy writes into messages and later trusts (of a branch, a To-tag, a
-//! route token) is a SipHash-2-4 under a key of its own, derived from one secret. Each table whose
-//! keys a peer chooses hashes them by SipHash-1-3 in the same way: a peer that could predict a hash
-//! could make two requests collide. It takes about half of the instructions, and the hash maps of
-//! Rust, Python and Ruby use it for the same purpose.
+//! A proxy writes tags and MACs into messages and trusts them later (of a branch, a To-tag, a route
+//! token). Each is a SipHash-2-4 with its own key, derived from one secret. If a peer chooses the
+//! keys of a table, the table hashes them by SipHash-1-3, also with its own key. Otherwise the peer
+//! could predict a hash and make two requests collide. SipHash-1-3 takes about half as many
+//! instructions. The hash maps of Rust, Python and Ruby use it for the same purpose.
 //!
 //! Two of these hashes are in our branch, where back ends read them: the identity of the
-//! transaction and the hash of the request (RFC 3261 §16.6 step 8). Neither proves anything alone:
-//! a branch counts as ours by its MAC, or if its tag is that of an open transaction.
+//! transaction and the hash of the request (RFC 3261 §16.6 step 8). Neither proves anything alone.
+//! A branch counts as ours if its MAC is valid, or if its tag belongs to an open transaction.
 
 pub(crate) mod text64;
 
@@ -25,11 +25,11 @@ use tidegate_world::ConnectionId;
 /// Secret shared by all instances that answer for one address.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Secret {
-    /// Key for values that live no longer than a transaction: branch, To-tag, hashes of tables. It
-    /// stays the same as long as the address is used. A change in the middle of a transaction would
-    /// turn its retransmission into another request (RFC 3261 §16.11).
+    /// Key for values that are valid no longer than a transaction: branch, To-tag, hashes of
+    /// tables. It stays the same as long as the address is used. If it changed during a
+    /// transaction, a retransmission would become another request (RFC 3261 §16.11).
     pub base: Base,
-    /// Keys for values that live as long as a call.
+    /// Keys for values that are valid as long as a call.
     pub tokens: TokenKeys,
 }
 
@@ -271,7 +271,7 @@ impl Keys {
         [a, b, c]
     }
 
-    /// Returns the name of a connection of this process, as branches and tokens contain it.
+    /// Returns the name of a connection of this process for use in branches and tokens.
     pub(crate) fn name_of(&self, connection: ConnectionId) -> [u8; CONNECTION_NAME] {
         let ([p0, p1, p2], [a, b, c, d]) = (self.process, connection.get().to_be_bytes());
         [p0, p1, p2, a, b, c, d]
@@ -294,8 +294,8 @@ impl Keys {
         (self.tokens.current, self.tokens.macs.first().expect("there is a current key"))
     }
 
-    /// Returns the functions of the key with this mark. So at most one key is tried on a forged
-    /// token.
+    /// Returns the functions of the key with this mark. So for a forged token, at most one key is
+    /// tried.
     pub(crate) fn token_of(&self, mark: u8) -> Option<&TokenFunctions> {
         let place = self.tokens.places[usize::from(mark)];
         self.tokens.macs.get(usize::from(place).checked_sub(1)?)

@@ -1,9 +1,9 @@
 //! Look-ups: queries to external stores, such as for the contacts of a user.
 //!
 //! [`Lookups`] is a pure state machine, as [`Resolution`](crate::resolution::Resolution) is for
-//! names. [`find`](Lookups::find) returns a held answer at once; else it sends a query and returns
-//! a [`Ticket`], with which the caller parks the request. An answer is held for a short time. So
-//! the requests that have waited for it find it when they are served again, and a flood of requests
+//! names. If there is a held answer, [`find`](Lookups::find) returns it at once. Otherwise it sends
+//! a query and returns a [`Ticket`], with which the caller parks the request. An answer is held for
+//! a short time. So the parked requests find it when they are served again, and a flood of requests
 //! for one key causes only one query. It is not a cache: changes of a store take effect almost at
 //! once.
 //!
@@ -42,12 +42,12 @@ const OUTSTANDING_MAX: usize = 1024;
 /// Maximum number of pending queries; further ones wait.
 const ASKED_MAX: usize = 128;
 
-/// Maximum number of each that strangers may use.
+/// Maximum number of unknown keys that strangers may use. Below is the maximum of pending queries.
 const STRANGERS_OUTSTANDING_MAX: usize = OUTSTANDING_MAX / 2;
 const STRANGERS_ASKED_MAX: usize = ASKED_MAX / 2;
 
-/// First id of these queries. Between this and twice this number, no other part of the core uses
-/// ids.
+/// First id of these queries. The ids from this number up to twice this number are reserved for
+/// them.
 const IDS_FROM: u64 = 1 << 62;
 
 /// Counts of the look-ups of a shard.
@@ -286,7 +286,7 @@ impl Lookups {
         if is_strangers { &mut self.strangers } else { &mut self.others }
     }
 
-    /// Marks a query as requested not only by strangers.
+    /// Marks a query as requested by others than strangers.
     fn promote(&mut self, id: u64) {
         let Some(open) = self.outstanding.get_mut(&id).filter(|open| open.is_strangers) else {
             return;

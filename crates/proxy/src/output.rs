@@ -29,7 +29,7 @@ pub(crate) struct Output {
     pub(crate) counters: Arc<Counters>,
 }
 
-/// A back end that may be dead: there has been evidence against it since `since`.
+/// A back end that may be dead, because there has been evidence against it since `since`.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Suspect {
     pub(crate) backend_ref: BackendRef,

@@ -1,15 +1,16 @@
 //! Requests that wait for an external answer, such as the address of a name.
 //!
-//! A request is planned, its plan reports the missing answer, and it is parked as it was received.
-//! When the answer arrives it is served again from the beginning: a plan changes nothing, so
-//! nothing has to be undone, and this time the answer is known. Parked requests are bounded in
+//! When the plan for a request needs an answer, the request is parked as it was received. When the
+//! answer arrives, the request is served again from the beginning, and this time the answer is
+//! known. A plan changes nothing, so nothing has to be undone. Parked requests are bounded in
 //! number and time. A copy of a parked request is absorbed, and its CANCEL ends it. Until the
 //! request continues, the proxy has no other state of it and sends no 100, so the sender
 //! retransmits it.
 //!
-//! Strangers may take half of the places. A source, and a query, may take at most as many places as
-//! remain free, as in the shared [tables](crate::shares). So no source, and no name or user without
-//! an answer, prevents the requests of other sources for other names from being parked.
+//! Strangers may use half of the places. A source may use at most as many places as remain free, as
+//! in the shared [tables](crate::shares). The same applies to a query. So one source, or one name
+//! that is not resolved, cannot keep the requests of other sources and for other names from being
+//! parked.
 
 mod places;
 
@@ -25,8 +26,8 @@ use crate::resolution::Ticket;
 use places::Places;
 pub(crate) use places::RequestSource;
 
-/// Maximum time for which a request is parked: longer than a DNS query takes, shorter than a client
-/// waits without a provisional response.
+/// Maximum time for which a request is parked. It is longer than a DNS query takes, and shorter
+/// than a client waits for a provisional response.
 const PARKED_FOR: Duration = Duration::from_secs(10);
 
 /// Time for which a cancelled INVITE is remembered, for late copies: 64·T1.
@@ -107,7 +108,8 @@ impl Parked {
         self.places.has_room(source)
     }
 
-    /// Returns whether a request of this source can be parked until this ticket may continue.
+    /// Returns whether a request of this source can be parked until the query of this ticket is
+    /// answered.
     pub(crate) fn may_wait(&self, source: RequestSource, ticket: Ticket) -> bool {
         self.places.has_room(source) && self.places.has_room_for(source, ticket)
     }
@@ -158,7 +160,7 @@ impl Parked {
         Some(waiting)
     }
 
-    /// Lets the requests of a ticket continue.
+    /// Marks the requests that wait for this ticket as ready to continue.
     pub(crate) fn resume(&mut self, ticket: Ticket) {
         let numbers = self.by_ticket.remove(&ticket).unwrap_or_default();
         self.resumed.extend(numbers.into_iter().filter(|number| self.waiting.contains_key(number)));
@@ -174,7 +176,8 @@ impl Parked {
         None
     }
 
-    /// Lets overdue requests continue, marked as such, and forgets cancelled ones.
+    /// Marks overdue requests as overdue and ready to continue, and removes cancelled requests that
+    /// are no longer needed.
     pub(crate) fn handle_timeout(&mut self, now: Timestamp) {
         while let Some(&(until, number)) = self.deadlines.first()
             && until <= now

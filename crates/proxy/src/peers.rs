@@ -37,8 +37,8 @@ impl Peers {
     /// Returns whether the transport has reported, at `since` or later, that nothing listens at a
     /// target, or that the connection with it has ended.
     ///
-    /// Only the transport's report counts (RFC 3261 §16.9). A merely silent target may be
-    /// overloaded, and its timers decide.
+    /// Only a report of the transport counts (RFC 3261 §16.9). A target that does not respond may
+    /// only be overloaded, so the transaction timers decide about it.
     pub(crate) fn is_unreachable(&self, target: &Target, since: Timestamp) -> bool {
         self.unreachable.holds(target, since) || self.ended.holds(target, since)
     }

@@ -42,7 +42,7 @@ impl Rejection {
     pub(crate) const UNKNOWN_SCHEME: Self = Self::Reply(416, "scheme is not served");
     /// A SIPS URI whose target can only be reached without TLS.
     pub(crate) const INSECURE: Self = Self::Reply(480, "the target cannot be reached over TLS");
-    /// Strangers may reach pools only.
+    /// A stranger sent the request, and strangers may send requests only to pools.
     pub(crate) const RELAYING: Self = Self::Reply(403, "relaying is not allowed");
     /// The name of a back end has not been resolved yet.
     pub(crate) const NO_ADDRESS: Self = Self::Reply(503, NO_ADDRESS);
@@ -96,7 +96,7 @@ pub(crate) fn status_of(malformed: Malformed) -> u16 {
 /// Header fields of a rejection.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Hints {
-    /// RFC 3261 §20.33: seconds after which the client may try again.
+    /// RFC 3261 §20.33: number of seconds after which the client may try again.
     pub(crate) retry_after_s: Option<u32>,
     /// RFC 3261 §20.43: the value of Warning.
     pub(crate) warning: Option<&'static str>,

@@ -29,7 +29,7 @@ pub(crate) struct Reloaded<'a> {
 }
 
 /// Switches to these pools and rules. The rules refer to the pools by their index in the list.
-/// Returns `false`, and changes nothing, if there may not be slots for all.
+/// Returns `false`, and changes nothing, if there might not be enough slots for all.
 pub(crate) fn reload(
     now: Timestamp,
     shard: Reloaded<'_>,

@@ -96,8 +96,8 @@ pub(crate) fn serve_request(
     }
 }
 
-/// Counts a malformed ACK or BYE against its source. For these, admission has read only the start
-/// line; other malformed requests are counted by admission.
+/// Counts a malformed ACK or BYE of its source. Admission has read only the start line of these
+/// requests. Other malformed requests are counted by admission.
 fn show_malformed(step: &mut Step<'_>, method: Option<Method>) {
     if matches!(method, Some(Method::Ack | Method::Bye)) {
         step.shown = SourceEvidence::Stray;
@@ -262,7 +262,8 @@ fn plan_resolved(
     }
 }
 
-/// Finds the targets that the plan for a request needs. `requester` describes the request.
+/// Finds the targets that the plan for a request needs. `requester` describes the sender of the
+/// request.
 fn find_targets(
     step: &Step<'_>,
     stages: &mut Stages<'_>,

@@ -8,9 +8,9 @@
 //! be located again. All requests that wait for one query have the same ticket. The caller limits
 //! the number of parked requests and the time for which they wait.
 //!
-//! A DNS that does not answer delays no request to a known name. An answer is queried again before
-//! it expires, and an expired one is used while there is no newer one. After a failure, a request
-//! waits for another attempt only if there is no other way. The numbers of queries and of
+//! If the DNS does not answer, requests to known names are not delayed. An answer is queried again
+//! before it expires, and an expired answer is used while there is no newer one. After a failure, a
+//! request waits for another attempt only if it has no other target. The numbers of queries and of
 //! remembered answers are bounded.
 //!
 //! The result is valid for one request: "The procedures here MUST be done exactly once per

@@ -198,8 +198,8 @@ fn serve_stateless(
     pass_back(step, received, passage, flow)
 }
 
-/// Returns the back end that a response to one of our transactions comes from. It is the one that
-/// is `present` at the source, if the branch went there or is over.
+/// Returns the back end from which a response to one of our transactions comes. It is the back end
+/// that is `present` at the source address, if the branch was sent there or has ended.
 fn owner(
     snapshot: &Snapshot,
     context: Option<&Context>,
@@ -283,7 +283,7 @@ fn check_shard(snapshot: &Snapshot, shard: u8, received: &Received) -> Result<()
 /// field value from the response and forward the result to the location indicated in the next Via
 /// header field value." The MAC in the branch proves more than the address: it proves that this
 /// very proxy sent the request, and for which sender. The name of a pending branch proves this too,
-/// because it consists of a keyed hash of the received request and another one that includes the
+/// because it consists of two keyed hashes: one of the received request, and one that includes the
 /// target. The transaction determines where its response goes.
 pub(crate) fn request_origin(
     snapshot: &Snapshot,

@@ -213,14 +213,14 @@ impl Default for Overload {
     }
 }
 
-/// State that is kept for forwarded requests.
+/// The state that is kept for forwarded requests.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Mode {
     /// No transactions, RFC 3261 §16.11; the selection for each call is remembered.
     Stateless,
     /// A response context for each request, RFC 3261 §16.
     Transaction,
-    /// One of these for each call, depending on the spare processor time.
+    /// Either of these for each call, depending on the spare processor time.
     Adaptive,
 }
 
@@ -362,15 +362,15 @@ pub struct Settings {
     pub bans: BanList,
     /// Tells the shards when names of back ends resolve to new addresses. Shared by all shards.
     pub moves: Moves,
-    /// Restrictions that back ends have asked for, shared with the other shards.
+    /// The restrictions that back ends have asked for, shared with the other shards.
     pub next_hops: NextHops,
     /// Product name in the Server header of responses (RFC 3261 §20.35) and in the User-Agent
     /// header of probes; if empty, there is no such header field.
     pub name: String,
     /// Seed of all random values.
     pub seed: Seed,
-    /// Seed of the previous process at the same address, if known. With it, requests that the
-    /// previous process sent can be cancelled.
+    /// Seed of the previous process at the same address, if known. It is needed for cancelling
+    /// requests that the previous process sent.
     pub before: Option<Seed>,
     /// Maximum number of simultaneous calls of this shard.
     pub calls_max: usize,
@@ -394,7 +394,7 @@ pub struct Settings {
     pub idle_max: Duration,
     /// Maximum delay of a timer, so that several timers fire together.
     pub timer_slack: Duration,
-    /// Time for which a back end with a failed delivery gets no new calls.
+    /// Time for which a back end gets no new calls after a failed delivery.
     pub failure_pause: Duration,
     /// Unix time when the driver's clock began. It determines the age of route tokens, also for
     /// other instances and later processes.

@@ -1,7 +1,7 @@
-//! Share of a bounded table that each source may hold.
+//! The share of a bounded table that each source may use.
 //!
-//! A source may hold as much as is free. So a single source fills half of a table, each of k greedy
-//! sources fills 1/(k + 1) of it, and there is always room for a new source. This is the "dynamic
+//! A source may use as much as is free. So a single source can fill half of a table, k sources can
+//! each fill 1/(k + 1) of it, and there is always room for a new source. This is the "dynamic
 //! threshold" of Choudhury and Hahne ("Dynamic Queue Length Thresholds for Shared-Memory Packet
 //! Switches", 1998).
 //!
@@ -33,8 +33,8 @@ pub(crate) fn hash_of(key: &TableKey, address: IpAddr) -> u64 {
     key.hash_number(source_of(address))
 }
 
-/// Returns whether so little of a table of size `max` is free that each source may only hold its
-/// share.
+/// Returns whether so little of a table of size `max` is free that the limit for each source
+/// applies.
 #[inline]
 pub(crate) fn is_scarce(used: usize, max: usize) -> bool {
     used > max / 4
@@ -66,8 +66,7 @@ impl Amount {
         Self { entries: self.entries.min(other.entries), bytes: self.bytes.min(other.bytes) }
     }
 
-    /// Returns whether this amount is at least as large as the `free` one, so that its holder may
-    /// hold no more.
+    /// Returns whether this amount is at least as large as `free`. Then its holder may use no more.
     pub(crate) fn exhausts(self, free: Self) -> bool {
         self.entries > 0 && (self.entries >= free.entries || self.bytes >= free.bytes)
     }
@@ -93,7 +92,7 @@ pub(crate) struct Shares {
 }
 
 impl Shares {
-    /// Returns whether a source holds at least as much as is `free`, so that it may hold no more.
+    /// Returns whether a source uses at least as much as is `free`. Then it may use no more.
     pub(crate) fn is_exhausted(&self, bucket: Bucket, free: Amount) -> bool {
         let held = self.held.get(usize::from(bucket.0)).copied().unwrap_or_default();
         held.exhausts(free)

@@ -21,7 +21,7 @@ pub(crate) struct Slack {
 }
 
 impl Slack {
-    /// Allows delays of at most `most`.
+    /// Creates a slack with delays of at most `most`.
     pub(crate) fn new(most: Duration) -> Self {
         Self { most, fired: None }
     }
@@ -31,7 +31,7 @@ impl Slack {
         self.fired = Some(now);
     }
 
-    /// Returns when to fire timers, the first of which is due at `due`.
+    /// Returns the time at which to fire timers. The first of them is due at `due`.
     pub(crate) fn defer(&self, due: Timestamp) -> Timestamp {
         match self.fired {
             // Everything due at that time has fired. This timer was set later, to fire at once.

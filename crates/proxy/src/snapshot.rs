@@ -166,8 +166,8 @@ impl Snapshot {
         std::iter::successors(Some(pool), next).take(BACKUPS_MAX)
     }
 
-    /// Returns the tier of requests that concern no pool: stateless only if every pool is
-    /// stateless.
+    /// Returns the tier of requests that do not belong to a pool. They are served without state
+    /// only if every pool is stateless.
     pub(crate) fn tier_elsewhere(&self) -> Tier {
         let is_stateless = |pool: &PoolSettings| pool.mode == Mode::Stateless;
         if self.pools.iter().all(is_stateless) { Tier::Stateless } else { Tier::Stateful }
@@ -199,8 +199,8 @@ impl Snapshot {
             || self.backend_refs().any(|(_, backend)| is_unresolved(backend))
     }
 
-    /// Selects the listener from which a request that came in at `ingress` leaves for `target`. The
-    /// dialog may have `recorded` a listener for that side.
+    /// Selects the listener from which a request that came in at `ingress` leaves for `target`.
+    /// `recorded` is the listener that the dialog has recorded for this side, if any.
     pub(crate) fn egress(
         &self,
         ingress: usize,
@@ -211,8 +211,8 @@ impl Snapshot {
         egress.map(|egress| egress as u8).ok_or(Rejection::UNREACHABLE)
     }
 
-    /// Returns the share of a table in which a message on `flow` counts. Back ends and trusted
-    /// sources act for many users, so no share applies to them.
+    /// Returns the bucket in which the share of the sender of a message on `flow` is counted. Back
+    /// ends and trusted sources act for many users, so no share applies to them.
     pub(crate) fn share_of(&self, flow: &Flow) -> Option<Bucket> {
         match self.addresses.origin(flow) {
             Origin::Backend(_) | Origin::Trusted => None,

@@ -1,4 +1,4 @@
-//! One step of the pipeline: a message or a timer, and the parts of the shard that serve it.
+//! One step of the pipeline, for a message or a timer, with the parts of the shard that serve it.
 
 use tidegate_world::Timestamp;
 
@@ -8,7 +8,7 @@ use crate::peers::Peers;
 use crate::snapshot::Snapshot;
 use crate::state::RoutingState;
 
-/// The arguments of a stage that serves a message, and its findings.
+/// The arguments of a stage that serves a message, and the facts that it finds.
 pub(crate) struct Step<'a> {
     pub(crate) now: Timestamp,
     pub(crate) snapshot: &'a Snapshot,

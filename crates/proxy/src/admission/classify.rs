@@ -1,5 +1,5 @@
-//! Classification of a message on arrival: reads only what determines its class, its queue, and the
-//! identity of its retransmissions.
+//! Classifies messages on arrival. It reads only what determines the class of a message, its queue,
+//! and the identity of its retransmissions.
 
 use tidegate_control::Bucket;
 use tidegate_sip::{
@@ -49,9 +49,9 @@ impl From<Malformed> for Unclassified {
 /// Parts of a message to look for.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Wanted {
-    /// Outline of an INVITE, because a new call is likely to be rejected.
+    /// Whether to outline an INVITE. An outline makes a rejection cheap.
     pub(crate) outline: bool,
-    /// Whether INVITEs within a call are decided on like those that begin one.
+    /// Whether overload control also decides on INVITEs within a call.
     pub(crate) reinvites: bool,
 }
 

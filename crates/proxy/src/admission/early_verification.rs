@@ -62,8 +62,8 @@ impl EarlyVerification {
 
 /// Time spent on unverified messages.
 ///
-/// They are served only when nothing else waits, so for all other messages that time is idle. A law
-/// that counted this time as load would reject calls because of strangers' messages.
+/// Unverified messages are served only when nothing else waits. So for all other messages this time
+/// counts as idle. A law that counted it as load would reject calls because of strangers' messages.
 #[derive(Debug, Default)]
 pub(crate) struct Spare {
     spent: Duration,
@@ -83,7 +83,7 @@ impl Spare {
         cost
     }
 
-    /// Returns the load without the time spent on unverified messages.
+    /// Returns the load, less the time spent on unverified messages.
     pub(crate) fn deduct(&self, load: &Load) -> Load {
         let less = |time: Duration| time.saturating_sub(self.spent);
         Load { busy: less(load.busy), cpu: less(load.cpu), ..*load }

@@ -1,8 +1,9 @@
-//! Headroom: checks on arrival whether the back ends could take a new call.
+//! Checks on arrival whether the back ends could take a new call.
 //!
-//! The destination of a request is known only when it is routed; then the request is rejected if no
-//! back end has headroom. But if no back end that a stranger's call may reach has headroom, the
-//! gate rejects the call before it is parsed. This costs no more than a rejection by the law.
+//! The destination of a request is known only when the request is routed. If no back end at its
+//! destination has headroom, it is rejected then. But if none of the back ends that a stranger's
+//! call can reach has headroom, the gate rejects the call before it is parsed. This costs no more
+//! than a rejection by the law.
 
 use tidegate_balance::Demand;
 use tidegate_control::Headroom;
@@ -12,7 +13,7 @@ use crate::snapshot::Snapshot;
 use crate::transport::addresses::Origin;
 
 /// Returns the kinds of calls from the peer of `flow` for which there is headroom. While no back
-/// end is up the headroom is unlimited, because limits do not matter then.
+/// end is up, all kinds have headroom, because limits do not matter then.
 pub(crate) fn headroom(now: Timestamp, snapshot: &Snapshot, flow: &Flow) -> Headroom {
     let is_strangers = || snapshot.addresses.origin(flow) == Origin::Stranger;
     let (mut is_any_up, mut left) = (false, Headroom::None);

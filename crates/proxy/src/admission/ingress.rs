@@ -37,7 +37,7 @@ use crate::transport::stun::is_stun;
 /// Queues of waiting messages, and the gate in front of them.
 pub(crate) struct Ingress {
     gate: Gate,
-    /// The upstream peers that hold requests back when they are told to.
+    /// The upstream peers that reduce their requests when this proxy asks for it.
     upstream: UpstreamPeers,
     queueing: Queueing,
     shed_policy: ShedPolicy,
@@ -50,7 +50,7 @@ pub(crate) struct Ingress {
     fifo: VecDeque<Unsorted>,
     fifo_max: usize,
     large: LargeBuffers,
-    /// Whether the last call that needed headroom found none.
+    /// Whether no back end had headroom for the last call that needed it.
     is_full_behind: bool,
 }
 
@@ -100,7 +100,7 @@ impl Ingress {
         }
     }
 
-    /// Sets whether rejections are padded to few lengths.
+    /// Sets whether rejections are padded, so that they have only a few different lengths.
     pub(crate) fn set_pads(&mut self, pads: bool) {
         self.shed_policy.pads = pads;
     }
@@ -114,7 +114,7 @@ impl Ingress {
         &self.upstream
     }
 
-    /// Writes the current feedback into a response to a peer that takes part.
+    /// Writes the current feedback into a response, if the peer takes part in feedback.
     pub(crate) fn answer(
         &mut self,
         now: Timestamp,
@@ -124,12 +124,12 @@ impl Ingress {
         self.upstream.answer(now, &self.gate, snapshot, transmit)
     }
 
-    /// Returns the time at which the gate or the upstream peers next have something to do.
+    /// Returns the time at which the gate or the upstream peers need the next call.
     pub(crate) fn poll_timeout(&self) -> Option<Timestamp> {
         [self.gate.poll_timeout(), self.upstream.poll_timeout()].into_iter().flatten().min()
     }
 
-    /// Returns how often a source had no entry of its own because the table was full.
+    /// Returns how often a source had to share an entry because the table was full.
     pub(crate) fn sources_overflowed(&self) -> u64 {
         self.gate.sources_overflowed() + self.watchman.overflowed() + self.upstream.overflowed()
     }
@@ -139,7 +139,7 @@ impl Ingress {
         self.watchman.banned(now, banned);
     }
 
-    /// Lists the networks whose INVITEs the kernel is not to drop under overload.
+    /// Lists the networks whose INVITEs the kernel must not drop under overload.
     pub(crate) fn spared(&self, pools: &[PoolSettings], spared: &mut Vec<Network>) {
         self.watchman.spared(pools, spared);
     }
@@ -154,7 +154,7 @@ impl Ingress {
         self.gate.switch(now, law, shadow);
     }
 
-    /// Admits no new work from now on.
+    /// Rejects all new work from now on.
     pub(crate) fn close(&mut self) {
         self.gate.stop();
     }
@@ -174,8 +174,8 @@ impl Ingress {
         self.early_verification.on_served(now, cost);
     }
 
-    /// Handles the evidence about the sender that was found while serving a message. An
-    /// `is_unverified` message has already been recorded as a stray.
+    /// Handles the evidence about the sender of a message, which was found while serving it. If the
+    /// message is `is_unverified`, it has already been recorded as a stray.
     pub(crate) fn on_shown(
         &mut self,
         now: Timestamp,
@@ -194,8 +194,8 @@ impl Ingress {
         }
     }
 
-    /// Handles a message that claims to belong to something that does not exist. Returns whether
-    /// its sender is banned because of this message.
+    /// Handles a message that claims to belong to a call or transaction that does not exist.
+    /// Returns whether its sender is banned because of this message.
     fn on_stray(&mut self, now: Timestamp, flow: &Flow, view: View<'_>) -> bool {
         view.counters.strays.add(1);
         self.early_verification.on_stray(now);
@@ -222,8 +222,8 @@ impl Ingress {
         self.gate.on_refused(now, fingerprint);
     }
 
-    /// Rejects a request that no back end takes, for `reason`, as if on arrival. Returns the
-    /// response.
+    /// Rejects a request that no back end takes, for `reason`, in the same way as on arrival.
+    /// Returns the response.
     pub(crate) fn refuse_served(
         &mut self,
         now: Timestamp,
@@ -240,7 +240,7 @@ impl Ingress {
         self.shed_policy.reply(refused, None, snapshot)
     }
 
-    /// Returns the number of messages in the queue that the law controls.
+    /// Returns the number of messages in the queue to which the law applies.
     fn new_sessions(&self) -> usize {
         let paced = self.queues.invites();
         match (self.queueing, self.gate.control().queue.release) {
@@ -313,8 +313,8 @@ impl Ingress {
         decided
     }
 
-    /// Returns whether the single queue has room for a message, and whether the queue to which a
-    /// paced message moves later has room too.
+    /// Returns whether a message has room in the single queue, and also in the queue to which it
+    /// moves later if the release is paced.
     fn fifo_has_room(&self, queue_class: QueueClass) -> bool {
         let is_paced = matches!(queue_class, QueueClass::Invites | QueueClass::Priority);
         let beside = if is_paced { self.queues.waiting() } else { 0 };
@@ -411,7 +411,8 @@ impl Ingress {
         Some(Decided { read, ..self.take(now, waiting, view) })
     }
 
-    /// Serves a message, unless the message is decided on only now and rejected.
+    /// Prepares a message for service. If messages are judged at service and this one is rejected,
+    /// handles the rejection instead.
     fn take(&mut self, now: Timestamp, waiting: Waiting, view: View<'_>) -> Decided {
         let Waiting { received, class, ticket, queue_class, hashes, .. } = waiting;
         if queue_class == QueueClass::Unverified {
@@ -452,7 +453,7 @@ impl Ingress {
 }
 
 /// Returns whether this message of a banned source may belong to a call. The source may not begin a
-/// call. An INVITE within a call counts only if the source has shown that it receives messages.
+/// call. Its INVITE may belong to a call only if the source has shown that it receives messages.
 fn may_go_on(ban: &Ban, received: &Received) -> bool {
     ban.is_proven || !received.bytes.starts_with(b"INVITE")
 }

@@ -1,7 +1,7 @@
 //! Queue of new INVITEs, and of the CANCELs of those INVITEs.
 //!
-//! RFC 3261 §9.1: a CANCEL that overtakes its INVITE cancels nothing. It is therefore kept with its
-//! INVITE, in whichever order INVITEs are served, and is served right after it.
+//! RFC 3261 §9.1: a CANCEL that overtakes its INVITE cancels nothing. Therefore it is kept with its
+//! INVITE, and served right after it. The order in which INVITEs are served does not matter.
 
 use std::collections::VecDeque;
 
@@ -23,8 +23,8 @@ pub(crate) struct Invites {
 
 #[derive(Default)]
 struct Awaited {
-    /// Number of copies in the queue: without a memory of decisions a retransmission is another
-    /// INVITE.
+    /// Number of copies in the queue. If decisions are not remembered, a retransmission counts as
+    /// another INVITE.
     copies: u32,
     /// The CANCEL. It is boxed because it is rare and would be the largest part of this type.
     cancel: Option<Box<Waiting>>,

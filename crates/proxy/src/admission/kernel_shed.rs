@@ -1,5 +1,5 @@
-//! Chooses a cheaper way to reject if rejecting takes too much of the processor: padding 503s to
-//! one length, or dropping by the kernel.
+//! Chooses a cheaper way to reject if rejecting takes too much processor time: 503s that are padded
+//! to one length, or drops by the kernel.
 
 use std::time::Duration;
 
@@ -22,8 +22,8 @@ pub(crate) struct KernelShed {
 }
 
 impl KernelShed {
-    /// Creates the ladder that `overload` configures, if any. `can_drop` says whether the kernel
-    /// can drop datagrams that arrive at our listeners.
+    /// Creates the ladder that `overload` configures, if any. `can_drop` is true if the kernel can
+    /// drop datagrams that arrive at our listeners.
     pub(crate) fn new(overload: &Overload, can_drop: bool) -> Option<Self> {
         let pads = match overload.disposal {
             Disposal::Reject | Disposal::Drop => return None,
@@ -99,7 +99,7 @@ impl KernelShed {
         self.ladder.on_reading(now, self.tally);
     }
 
-    /// Decides again if that is due, without a new reading.
+    /// Makes the next decision if it is due, without a new reading.
     pub(crate) fn handle_timeout(&mut self, now: Timestamp) {
         if self.ladder.poll_timeout().is_some_and(|due| due <= now) {
             self.ladder.on_reading(now, self.tally);

@@ -97,7 +97,7 @@ impl ClassQueues {
     }
 
     /// Returns the next new INVITE, or the CANCEL of the last one. INVITEs with priority come
-    /// first, the others in this order and only if one may be released.
+    /// first. The others come in the order `order`, and only if one may be released.
     pub(crate) fn next_invite(&mut self, order: QueueOrder, may_release: bool) -> Option<Waiting> {
         let next = self.priority.pop(QueueOrder::Fifo, true);
         let next = next.or_else(|| self.invites.pop(order, may_release))?;
@@ -105,8 +105,8 @@ impl ClassQueues {
         Some(next)
     }
 
-    /// Returns the next message: messages of existing work before new work, unverified messages
-    /// last. New INVITEs come in this order, and only if one may be released.
+    /// Returns the next message. Messages of existing work come before new work, and unverified
+    /// messages come last. New INVITEs come in the order `order`, and only if one may be released.
     pub(crate) fn next(&mut self, order: QueueOrder, may_release: bool) -> Option<Waiting> {
         if self.waiting == 0 {
             return None;

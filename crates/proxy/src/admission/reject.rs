@@ -10,13 +10,13 @@ use crate::rejection::Hints;
 use crate::settings::{Disposal, Overload};
 use crate::snapshot::Snapshot;
 
-/// RFC 3261 §20.43: warning 399 carries a text for people. It helps in diagnosis: the back ends are
-/// overloaded, not this proxy.
+/// RFC 3261 §20.43: a Warning with the code 399 has a text for people. This text shows that the
+/// back ends are overloaded, not this proxy.
 const FULL: &str = "399 tidegate \"every back end is at its limits\"";
 const RESTRICTED: &str = "399 tidegate \"every back end has asked for fewer requests\"";
 
-/// Step of padding in bytes. Rejections of equal length leave in one batch. Most have 300 to 500
-/// bytes.
+/// Rejections are padded to a multiple of this number of bytes. Rejections of equal length are sent
+/// in one batch. Most have 300 to 500 bytes.
 const STEP: usize = 256;
 
 /// The way in which messages that are not admitted are rejected or dropped.
@@ -103,9 +103,10 @@ impl ShedPolicy {
         }
     }
 
-    /// Returns the value of Retry-After, uniform within the configured bounds, so that clients
-    /// rejected together do not return together. RFC 3261 §8.2.7 requires the same response to the
-    /// same request. So the value is derived from the fingerprint, a keyed hash, if there is one.
+    /// Returns the value of Retry-After. Values are uniformly distributed within the configured
+    /// bounds, so that clients that are rejected together do not return together. RFC 3261 §8.2.7
+    /// requires the same response to the same request. So the value is derived from the
+    /// fingerprint, a keyed hash, if there is one.
     fn retry_after_s(&mut self, fingerprint: Option<u64>) -> Option<u32> {
         let (least, most) = self.retry_after?;
         let number = fingerprint.unwrap_or_else(|| self.waits.next_u64());

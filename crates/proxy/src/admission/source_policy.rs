@@ -15,11 +15,11 @@ use crate::transport::addresses::{Addresses, Origin};
 /// Records of the messages that each source sends, and the policy based on them.
 pub(crate) struct SourcePolicy {
     sources: Sources,
-    /// Whether anything depends on the source.
+    /// Whether any part of the configuration depends on the source of a message.
     tells_apart: bool,
-    /// Counts unverified messages, with one watch for each size of network around an address.
+    /// Counts of unverified messages, one for each size of network around an address.
     flood: Option<[Watch; PREFIXES.len()]>,
-    /// Counts messages beyond limits that lead to a ban.
+    /// Counts of messages that exceed a limit whose excess leads to a ban.
     excess: Option<Watch>,
     /// Sources that have proved that they receive messages. Kept while any source can be banned.
     proofs: Option<Proofs>,
@@ -78,7 +78,7 @@ impl SourcePolicy {
 
     /// Lists the networks whose INVITEs the kernel must not drop under overload: networks that may
     /// claim priority, belong to a back end by configuration, are never banned, or have a weight.
-    /// If there are too many, the first ones in this order are listed.
+    /// The networks are listed in this order, up to the maximum number.
     pub(crate) fn spared(&self, pools: &[PoolSettings], spared: &mut Vec<Network>) {
         let Sources { priority, weights, never_ban, .. } = &self.sources;
         let networks = priority
@@ -92,7 +92,8 @@ impl SourcePolicy {
         spared.extend(networks.take(Shedding::SPARED_MAX).map(network));
     }
 
-    /// Reports to the other shards which banned sources have shown here that they receive.
+    /// Tells the other shards which banned sources have shown in this shard that they receive
+    /// messages.
     fn compare(&mut self, now: Timestamp) {
         let Some(proofs) = &self.proofs else { return };
         self.bans.bans();
@@ -198,7 +199,7 @@ impl SourcePolicy {
         }
     }
 
-    /// Returns the weight of a source if shares are fair.
+    /// Returns the weight of a source; only used if shares are fair.
     pub(crate) fn weight_of(&self, source: IpAddr) -> u32 {
         weight_of(&self.sources.weights, source.to_canonical())
     }
@@ -223,7 +224,7 @@ impl SourcePolicy {
         (sender, claim)
     }
 
-    /// Handles a message beyond this limit. Returns the decision on it.
+    /// Handles a message that exceeds this limit. Returns the decision on it.
     pub(crate) fn on_excess(
         &mut self,
         now: Timestamp,

@@ -1,10 +1,10 @@
-//! The server role in overload control: the upstream peers, how much each may send, and what each
-//! is told.
+//! The server role in overload control: which upstream peers take part, how much each may send, and
+//! the values that it is told.
 //!
 //! A peer takes part if its requests offer overload control in their topmost Via, and if it is a
 //! back end, a trusted source or in a configured network. Each response to its address has the
 //! current value in that Via, also a response that is sent again. Other peers get no values. While
-//! no peer takes part, the only cost is a look at the topmost Via of new work.
+//! no peer takes part, the only cost is to examine the topmost Via of new work.
 //!
 //! The offer itself is stripped when a request is forwarded, so a response does not contain it. The
 //! address to which a response goes determines the peer.
@@ -58,8 +58,8 @@ impl UpstreamPeers {
         !self.addresses.is_empty()
     }
 
-    /// Judges a request before the gate does. The request is not a repetition. Its sender has a
-    /// `weight`, which counts if fairness is weighted.
+    /// Judges a request before the gate does. The request must not be a repetition. The `weight` of
+    /// its sender matters only if fairness is weighted.
     pub(crate) fn on_request(
         &mut self,
         now: Timestamp,
@@ -116,7 +116,8 @@ impl UpstreamPeers {
         self.addresses.len() < self.settings.upstream.peers_max
     }
 
-    /// Writes the current value into a response to a peer that takes part. Anything else stays as it is.
+    /// Writes the current value into a response to a peer that takes part. Any other message is not
+    /// changed.
     ///
     /// RFC 7339 §4.1: "The downstream server MUST add a value to the "oc" parameter in the response going
     /// upstream to a client that included the "oc" parameter in the request."
@@ -184,7 +185,7 @@ impl UpstreamPeers {
         self.upstreams.poll_timeout()
     }
 
-    /// Returns how often a peer was not distinguished because the table was full.
+    /// Returns how often a peer had to share an entry because the table was full.
     pub(crate) fn overflowed(&self) -> u64 {
         self.upstreams.overflowed()
     }
@@ -200,8 +201,8 @@ impl UpstreamPeers {
     }
 }
 
-/// Returns the key of a peer: address and port. The bits that the port changes differ between hosts
-/// only by chance.
+/// Returns the key of a peer: address and port. The port is mixed into bits that differ between
+/// hosts only by chance.
 fn key_of(address: SocketAddr) -> u128 {
     let port = u128::from(address.port()) << 64 | 1 << 127;
     match address.ip() {

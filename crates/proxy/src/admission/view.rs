@@ -1,4 +1,4 @@
-//! View of a shard for classification: determines whether a message belongs to known work.
+//! The view of a shard that classification uses. It shows whether a message belongs to known work.
 
 use tidegate_sip::{Method, Passage, Scan, ScanStart, dialog_tags, glance, response_target, scan};
 use tidegate_transaction::{Key, identity_of_branch, is_unique};
@@ -31,7 +31,7 @@ pub(crate) struct View<'a> {
 }
 
 impl View<'_> {
-    /// Returns whether the kernel drops INVITEs or did so recently.
+    /// Returns whether the kernel drops INVITEs now, or did so recently.
     pub(crate) fn tells_marks(&self) -> bool {
         self.kernel_shed.is_some_and(|kernel_shed| kernel_shed.ladder().tells_marks())
     }
@@ -176,7 +176,7 @@ impl View<'_> {
         }
     }
 
-    /// Returns whether these bytes are an ACK to a response that this proxy generated.
+    /// Returns whether these bytes are an ACK to a reply of this proxy.
     pub(crate) fn is_ack_of_reply(&self, bytes: &[u8]) -> bool {
         is_own_ack(&self.snapshot.keys, bytes)
     }

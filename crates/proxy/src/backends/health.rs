@@ -17,7 +17,7 @@ use crate::message::request::Request;
 use crate::settings::BackendRef;
 use crate::snapshot::Snapshot;
 
-/// Returns how long a failed back end gets no new calls, unless it answers earlier.
+/// Returns the time for which a failed back end gets no new calls, unless it answers earlier.
 pub(crate) fn pause_of(snapshot: &Snapshot, backend_ref: BackendRef) -> Duration {
     let backend = snapshot.backend(backend_ref);
     // Only the probes of the first pool with this back end can bring it back.
@@ -31,7 +31,7 @@ pub(crate) fn pause_of(snapshot: &Snapshot, backend_ref: BackendRef) -> Duration
 /// Returns the caller and the callee of a request, for the [evidence](Parties) of overload.
 ///
 /// The callee is the user of the Request-URI, by which the servers behind us find the callee; a To
-/// may contain anything. An IPv6 source counts as its /64, which is that of one subscriber.
+/// may contain anything. An IPv6 source is represented by its /64, which belongs to one subscriber.
 pub(crate) fn parties(snapshot: &Snapshot, source: IpAddr, request: &Request<'_>) -> Parties {
     let Uri { user, host, text, .. } = request.uri;
     let user = user.map(|user| user.split(|&b| b == b';').next().unwrap_or(user));
@@ -65,7 +65,7 @@ pub(crate) fn record_given(
     Some(parties)
 }
 
-/// Readmits some back ends of a pool if requests have just excluded too many.
+/// If requests have just excluded too many back ends of a pool, gives some of them new calls again.
 pub(crate) fn cap_exclusions(now: Timestamp, snapshot: &Snapshot, backend_ref: BackendRef) {
     let backend = snapshot.backend(backend_ref);
     if !backend.is_clear(now) {
@@ -74,8 +74,9 @@ pub(crate) fn cap_exclusions(now: Timestamp, snapshot: &Snapshot, backend_ref: B
     }
 }
 
-/// Determines again, for each pool, which back ends take calls despite failed requests. If a backup
-/// pool has a back end that is up, none does. Returns whether another back end takes calls now.
+/// Selects again, for each pool, the back ends that get calls despite failed requests. There are
+/// none if a backup pool has a back end that is up. Returns whether an additional back end gets
+/// calls now.
 pub(crate) fn spare(now: Timestamp, snapshot: &Snapshot) -> bool {
     let mut is_any_new = false;
     for (pool, settings) in (0..).zip(&snapshot.pools) {

@@ -25,12 +25,12 @@ use tidegate_world::{Query, QueryAnswer, QueryId, RecordType, Timestamp};
 use crate::settings::{Moves, PoolSettings, Settings};
 use subject::{Learned, Subject};
 
-/// Minimum and maximum lifetime of an answer, regardless of its TTL. With the minimum, a TTL of
-/// zero does not cause continual queries; with the maximum, a change behind a TTL of days is
-/// detected after an hour.
+/// Minimum and maximum lifetime of an answer, regardless of its TTL. Because of the minimum, a TTL
+/// of zero does not cause continual queries. Because of the maximum, a change is detected after an
+/// hour even if the TTL is several days.
 const HOLDS: (Duration, Duration) = (Duration::from_secs(5), Duration::from_secs(3600));
 
-/// Pause after the first failure; each further one doubles it.
+/// Pause after the first failure. Each further failure doubles it.
 const PAUSE_MIN: Duration = Duration::from_secs(1);
 
 /// Maximum number of doublings: to 32 s.
@@ -39,7 +39,7 @@ const DOUBLINGS_MAX: u32 = 5;
 /// Maximum time to wait for an answer.
 const ANSWERS_WITHIN: Duration = Duration::from_secs(20);
 
-/// Maximum number of pending queries; further ones wait.
+/// Maximum number of pending queries. Further queries wait.
 const ASKED_MAX: usize = 64;
 
 /// Names of the back ends of a shard.
@@ -47,7 +47,7 @@ pub(crate) struct Names {
     /// Type of the records that hold addresses of the family of the first listener.
     record: RecordType,
     entries: Vec<Entry>,
-    /// Whether this shard still sends queries.
+    /// Whether this shard sends queries.
     asks: bool,
     /// Number of pending queries.
     asked: usize,
@@ -97,7 +97,8 @@ impl Names {
     }
 
     /// Updates the names to those of the back ends and domains of these pools. A name that stays
-    /// keeps its next query time; a new one is queried at once; a removed one is not queried again.
+    /// keeps its next query time. A new name is queried at once. A removed name is not queried
+    /// again.
     pub(crate) fn enlist(&mut self, now: Timestamp, pools: &[PoolSettings]) {
         let before = std::mem::take(&mut self.entries);
         let mut before: HashMap<_, _> =
@@ -168,7 +169,7 @@ impl Names {
         self.ask(now);
     }
 
-    /// Sends no more queries: the addresses for existing calls are known.
+    /// Stops sending queries. The addresses for existing calls are known.
     pub(crate) fn on_drain(&mut self) {
         self.asks = false;
         self.next = None;

@@ -4,8 +4,8 @@
 //! end. A hash of the back end's address selects the shard that probes it for all shards. All
 //! shards see the result.
 //!
-//! A suspect back end is probed at once, by the shard that suspects it and even in pools without
-//! probes: `suspicion` decides when.
+//! A suspect back end is probed at once by the shard that suspects it, even in pools without
+//! probes. `suspicion` decides when.
 
 use std::io::{self, Write};
 use std::net::SocketAddr;
@@ -33,8 +33,9 @@ use crate::target::Target;
 /// packets.
 const DUE_MAX: usize = 64;
 
-/// Returns how long the response to an immediate probe is awaited. The probe is sent twice by then
-/// (RFC 3261 §17.1.2.2, Timer E), so that one lost datagram does not make a back end count as dead.
+/// Returns the time to wait for the response to an immediate probe. In this time the probe is sent
+/// twice (RFC 3261 §17.1.2.2, Timer E). So a back end does not count as dead because of one lost
+/// datagram.
 pub(crate) fn question_wait(timing: &Timing) -> Duration {
     timing.t1 * 2
 }
@@ -58,7 +59,7 @@ pub(crate) struct Probes {
 struct Probed {
     backend_ref: BackendRef,
     endpoint_address: EndpointAddress,
-    /// Time of its next regular probe; never if another shard probes it, or no shard does.
+    /// Time of its next regular probe; `NEVER` if another shard probes it, or no shard does.
     next: Timestamp,
     armed: Timestamp,
     question: Option<Question>,
@@ -68,7 +69,8 @@ struct Probed {
 /// A requested immediate probe.
 #[derive(Clone, Copy)]
 struct Question {
-    /// Time since which the back end is suspect: a later response clears it.
+    /// Time since which the back end is suspect. A later response of the back end clears the
+    /// suspicion.
     since: Timestamp,
     /// Time of the probe.
     due: Timestamp,
@@ -81,8 +83,8 @@ struct Flight {
     address: SocketAddr,
     client: OtherClient,
     until: Timestamp,
-    /// For an immediate probe, or a regular one that serves as such: the time since which the back
-    /// end is suspect.
+    /// The time since which the back end is suspect, if this is an immediate probe or a regular
+    /// probe that replaces one.
     suspect_since: Option<Timestamp>,
     /// Random values for its Call-ID and its tag.
     drawn: [u64; 2],
@@ -105,9 +107,9 @@ impl Probes {
         Self { targets: Vec::new(), due: Timers::new(), stream, number: 0 }
     }
 
-    /// Sets the targets to probe, each with its interval; those without an interval are probed only
-    /// when they are suspect. Existing targets keep their schedule; new ones are first probed at
-    /// random times within their first interval.
+    /// Sets the targets to probe, each with its interval. Targets without an interval are probed
+    /// only when they are suspect. Existing targets keep their schedule. New targets are first
+    /// probed at random times within their first interval.
     pub(crate) fn enlist(
         &mut self,
         now: Timestamp,
@@ -137,8 +139,8 @@ impl Probes {
         }
     }
 
-    /// Requests an immediate probe of a back end, because of evidence against it since `since`. A
-    /// pending probe suffices if its response is awaited for `wait`.
+    /// Requests an immediate probe of a back end, because of evidence against it since `since`. If
+    /// a probe is pending, it replaces the immediate probe, and its response is awaited for `wait`.
     pub(crate) fn question(
         &mut self,
         now: Timestamp,
@@ -217,7 +219,7 @@ impl Probes {
         self.enlist(now, who);
     }
 
-    /// Sends due probes, and gives up those without a response.
+    /// Sends due probes, and ends the probes whose response did not come in time.
     pub(crate) fn fire(&mut self, now: Timestamp, snapshot: &Snapshot, output: &mut Output) {
         for _ in 0..DUE_MAX {
             let Some(place) = self.next_due(now) else { return };

@@ -187,7 +187,8 @@ impl Core for Proxy {
     }
 }
 
-/// Returns the decision on a parked request that may continue. It was admitted before.
+/// Returns the decision on a parked request that may continue. The request was admitted before it
+/// was parked.
 fn resumed(waiting: Waiting) -> Decided {
     let Waiting { received, class, fingerprint, has_priority, is_overdue, .. } = waiting;
     let admitted = Admitted { fingerprint, has_priority, is_overdue, ..Admitted::default() };

@@ -1,10 +1,10 @@
 //! Call table: the back end of each call, and the load for which the call is counted there.
 //!
-//! A call is found by the fingerprint of its Call-ID, and if several share a Call-ID, by their
-//! dialogs and transactions. It keeps its back end for at least 64·T1 after the last message, so
-//! that retransmissions, CANCEL and ACK go to the same back end. The entry also has leases, by which
-//! the back end's load includes the call. Each lease belongs to one transaction, so that a
-//! retransmission is not counted again, and every end is counted.
+//! A call is found by the fingerprint of its Call-ID. If several calls share a Call-ID, their
+//! dialogs and transactions distinguish them. It keeps its back end for at least 64·T1 after the
+//! last message, so that retransmissions, CANCEL and ACK go to the same back end. The entry also
+//! has leases, by which the back end's load includes the call. Each lease belongs to one
+//! transaction, so that a retransmission is not counted again, and every end is counted.
 //!
 //! [`handle_timeout`](Calls::handle_timeout) is the trigger of 003 §V, which "updates Session State
 //! and Load Estimates after a session has expired": an entry releases its leases. [`expired`] is
@@ -41,7 +41,7 @@ const EXPIRE_MAX: usize = 256;
 /// one for each call, but a proxy before us may fork one call into several with different targets.
 const SAME_MAX: usize = 8;
 
-/// Reference to an entry that is valid as long as the entry lives; a later entry in the same slot
+/// Reference to an entry. It is valid as long as the entry exists. A later entry in the same slot
 /// has another generation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct CallRef {
@@ -73,8 +73,8 @@ struct Entry {
     links: Option<Links>,
 }
 
-/// A million answered calls take this many megabytes. A carelessly added field costs memory in each
-/// of them.
+/// Each entry takes this many bytes, so a million answered calls take this many megabytes. The
+/// assertion shows when a new field costs memory.
 const _: () = assert!(SlotTable::<Entry>::SLOT_BYTES <= 220);
 
 impl Hashed for Entry {
@@ -104,7 +104,7 @@ pub(crate) struct Calls {
 }
 
 impl Calls {
-    /// Creates a table of at most `calls_max` entries, which forgets an established call after
+    /// Creates a table of at most `calls_max` entries. It removes an established call after
     /// `idle_max` without any message, or when its session timer expires.
     pub(crate) fn new(calls_max: usize, idle_max: Duration) -> Self {
         Self {
@@ -138,9 +138,9 @@ impl Calls {
         self.open
     }
 
-    /// Returns the number of answered but unacknowledged calls, which are not established yet. RFC
-    /// 3261 §13.3.1.4: the callee retransmits its 2xx until the ACK arrives, and after 64·T1 ends
-    /// the call.
+    /// Returns the number of calls that are answered but not acknowledged, and so are not
+    /// established yet. RFC 3261 §13.3.1.4: the callee retransmits its 2xx until the ACK arrives,
+    /// and after 64·T1 ends the call.
     pub(crate) fn unacknowledged(&self) -> usize {
         self.unacknowledged
     }
@@ -176,7 +176,7 @@ impl Calls {
         self.entries.find(fingerprint as u64, same).map(CallRef::from)
     }
 
-    /// Returns the entry, if it still lives.
+    /// Returns the entry, if it still exists.
     pub(crate) fn get(&self, call: CallRef) -> Option<&Call> {
         self.entries.get(call.into()).map(|entry| &entry.call)
     }
@@ -216,10 +216,10 @@ impl Calls {
         Ok(reference.into())
     }
 
-    /// Moves the call to another back end with its transaction of this identity, because the first
-    /// back end does not serve it. Its count at the first back end is released; the counts of other
-    /// transactions stay where they are. Returns `false` if the call stays: it is already at that
-    /// back end, or it is established and the request merely shares its Call-ID.
+    /// Moves the call, with its transaction of this identity, to another back end, because the
+    /// first back end does not serve it. The call is no longer counted at the first back end, but
+    /// other transactions still are. Returns `false` if the call stays, because it is already at
+    /// that back end, or because it is established and the request only has the same Call-ID.
     pub(crate) fn move_to(
         &mut self,
         call: CallRef,
@@ -229,7 +229,8 @@ impl Calls {
         self.change(call, |entry| entry.move_to(identity, backend_ref)).unwrap_or(false)
     }
 
-    /// Returns whether the call is counted for an INVITE with another identity.
+    /// Returns whether the call is counted at its back end because of an INVITE with another
+    /// identity.
     pub(crate) fn is_counted_for_another(&self, call: CallRef, identity: u64) -> bool {
         self.get(call).is_some_and(|entry| entry.is_counted_for_another(identity))
     }
@@ -239,7 +240,7 @@ impl Calls {
         self.change(call, |entry| entry.tier = tier);
     }
 
-    /// Records the address of the back end at which the call is.
+    /// Records the generation of the address at which the call's back end is reached.
     pub(crate) fn set_address_generation(
         &mut self,
         call: CallRef,
@@ -340,7 +341,7 @@ impl Calls {
         self.get(call).is_some_and(|entry| entry.wants_dialog(status))
     }
 
-    /// Returns whether one more request may pass within a call; if so, counts it. If the `call` is
+    /// Returns whether one more request may pass within a call. If so, counts it. If the `call` is
     /// not known, its fingerprint identifies it.
     pub(crate) fn take_rate(&mut self, now: Timestamp, call: CallRef, fingerprint: u128) -> bool {
         match self.get_mut(call) {
@@ -430,12 +431,12 @@ impl Calls {
         }
     }
 
-    /// Returns the entry, for changes that affect no counts.
+    /// Returns the entry, for changes that do not affect counts.
     fn get_mut(&mut self, call: CallRef) -> Option<&mut Call> {
         self.entries.get_mut(call.into()).map(|entry| &mut entry.call)
     }
 
-    /// Changes an entry, if it still lives, and updates the counts of open transactions and
+    /// Changes an entry, if it still exists, and updates the counts of open transactions and
     /// finished calls.
     fn change<R>(&mut self, call: CallRef, change: impl FnOnce(&mut Call) -> R) -> Option<R> {
         let Entry { call: entry, links } = self.entries.get_mut(call.into())?;

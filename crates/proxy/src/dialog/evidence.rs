@@ -1,9 +1,9 @@
 //! Evidence that a request belongs to a call, and to which call.
 //!
 //! A Call-ID is not secret, so it proves nothing. A request is within a dialog if the call table
-//! knows the dialog by both tags, or if its route token verifies; it is a retransmission if its
-//! transaction is known. Any other request with a known Call-ID is as new as one with an unknown
-//! Call-ID.
+//! knows the dialog by both tags, or if its route token is valid. It is a retransmission if its
+//! transaction is known. Any other request with a known Call-ID is treated like a request with an
+//! unknown Call-ID.
 
 use tidegate_sip::{Method, Passage, Scan, ScanStart, dialog_tags};
 
@@ -29,19 +29,19 @@ pub(crate) struct Known {
     pub(crate) is_stray: bool,
 }
 
-/// The hash of the dialog with these tags, the same from both ends; never 0.
+/// Returns the hash of the dialog with these tags. It is the same from both ends, and never 0.
 pub(crate) fn dialog_hash(keys: &Keys, one: &[u8], other: &[u8]) -> u32 {
     let tags = if one <= other { [one, other] } else { [other, one] };
     keys.dialog.hash(&tags) as u32 | 1
 }
 
-/// The hash of the parts that the copies of an INVITE have in common; never 0.
+/// Returns the hash of the parts that all copies of an INVITE have in common. It is never 0.
 fn copy_hash(keys: &Keys, from_tag: &[u8], cseq: u32, uri: &[u8]) -> u32 {
     keys.dialog.hash(&[from_tag, &cseq.to_be_bytes(), uri]) as u32 | 1
 }
 
 impl Calls {
-    /// Looks a request up in the call table. `from_backend` says whether a back end has sent it.
+    /// Looks a request up in the call table. `from_backend` is true if a back end sent it.
     pub(crate) fn look_up(&self, keys: &Keys, request: &Request<'_>, from_backend: bool) -> Known {
         let Request { method, identity, call_fingerprint: fingerprint, uri_text, .. } = *request;
         let essentials = &request.essentials;
@@ -103,8 +103,7 @@ impl Calls {
         known
     }
 
-    /// Returns whether a request outside any dialog repeats one that was served, as far as it was
-    /// scanned.
+    /// Returns whether a scanned request outside any dialog repeats a request that was served.
     pub(crate) fn is_repetition(
         &self,
         keys: &Keys,

@@ -1,12 +1,12 @@
 //! Base64 with the URL and filename safe alphabet (RFC 4648 §5), without padding, for our branches,
 //! tags and tokens.
 //!
-//! Each forwarded message has one or two of them, of known length; one loop without checks takes
-//! half the instructions of the general library.
+//! Each forwarded message has one or two such texts, of known length. A loop without checks needs
+//! half as many instructions as a general library.
 
 const ALPHABET: &[u8; 64] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-_";
 
-/// Marks a byte that is not in the alphabet. The bits of a valid group are all lower.
+/// Marks a byte that is not in the alphabet. Values of valid bytes do not have this bit.
 const NONE: u32 = 1 << 31;
 
 /// The value of each letter at each place of a group of four.

@@ -25,8 +25,8 @@ pub(crate) enum Unknown {
     Rejected(Rejection),
 }
 
-/// Finds the targets of a request to the user with this address of record: those of its first
-/// contact, then those of the next.
+/// Finds the targets of a request to the user with this address of record: the targets of the first
+/// contact, then the targets of the next.
 ///
 /// As for a name, the request waits only for the answers that decide on the first target. If the
 /// name of a later contact is not known yet, it is queried, and the contact is left out.

@@ -39,7 +39,7 @@ pub fn address_of_record(uri: &Uri<'_>) -> Option<Arc<[u8]>> {
 }
 
 /// Appends `text` with its escapes (`%` and two hexadecimal digits) resolved; text that only looks
-/// like an escape stays.
+/// like an escape is kept.
 fn unescape(text: &[u8], out: &mut Vec<u8>) {
     let digit = |byte: &u8| char::from(*byte).to_digit(16).map(|digit| digit as u8);
     let mut rest = text;

@@ -21,8 +21,8 @@ pub(crate) fn sequence_of(call_id: &[u8]) -> u32 {
 ///
 /// A server that sheds in the kernel decides by a hash of the first bytes of an INVITE, so that a
 /// repetition gets the same decision as the original ([`Shedding`](tidegate_world::Shedding)). The
-/// number of spaces depends on the messages that leave together, so each repetition would get a new
-/// decision.
+/// number of inserted spaces depends on the messages that leave together. So with spaces, each
+/// repetition would get a new decision.
 ///
 /// RFC 3261 §7.3.1: "The formal grammar for a message-header [...] allows for an arbitrary amount
 /// of whitespace on either side of the colon". In a request this is our Via.

@@ -1,5 +1,5 @@
-//! The branch of a request that we forward without state: it holds what is needed to forward the
-//! response. For the branch of a request with a transaction see `transaction_branch`.
+//! The branch of a request that we forward without state. It contains everything that is needed to
+//! forward the response. For the branch of a request with a transaction see `transaction_branch`.
 //!
 //! `z9hG4bK` and 24 characters (18 bytes): version and listener, shard, identity of the request,
 //! MAC. If the listener has a wildcard address, the branch also holds the local address to which

@@ -1,9 +1,9 @@
-//! Message classes: which messages may be rejected under load and which must not.
+//! Message classes, which determine the messages that may be rejected under load.
 
 use tidegate_control::Bucket;
 use tidegate_sip::{Method, ScanStart};
 
-/// The class of a message: the distinction that overload control and the queues make.
+/// The class of a message. Overload control and the queues treat each class separately.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Class {
     /// A final response.
@@ -84,7 +84,7 @@ impl Class {
         }
     }
 
-    /// Returns the class of any other request. `known` says whether the request belongs to a known
+    /// Returns the class of any other request. `known` is true if the request belongs to a known
     /// call.
     pub(crate) fn of_request(method: Method, known: bool) -> Self {
         match method {

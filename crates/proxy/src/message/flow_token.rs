@@ -1,10 +1,10 @@
 //! The flow token: the user part of our Path URI (RFC 3327, RFC 5626 §5.2).
 //!
 //! It holds the flow on which a REGISTER arrived. The registrar stores the Path and writes it into
-//! the Route of each request for that phone, which leaves on that very flow. Unlike a [route
-//! token](super::token) it belongs to no call. Its MAC has a key of its own, so that neither kind
-//! of token can be used as the other. It contains no time: the registrar decides how long a
-//! registration lives, and the token is valid as long as its key.
+//! the Route of each request for that phone. The request then leaves on the same flow. Unlike a
+//! [route token](super::token), a flow token does not belong to a call. Its MAC has its own key, so
+//! that neither kind of token can be used as the other. It contains no time: the registrar decides
+//! how long a registration lives, and the token is valid as long as its key.
 //!
 //! RFC 5626 §5.2: "A proxy can use any algorithm it wants as long as the flow token is unique to a
 //! flow, the flow can be recovered from the token, and the token cannot be modified by attackers."
@@ -45,8 +45,8 @@ pub(crate) struct RegisteredFlow {
     /// The listener at which the REGISTER arrived.
     pub(crate) listener: u8,
     pub(crate) transport: Transport,
-    /// The source address of the REGISTER, not the address in its Via: so nobody can register the
-    /// address of another.
+    /// The source address of the REGISTER. The address in its Via is not used, because anybody
+    /// could write another phone's address there.
     pub(crate) remote: SocketAddr,
     /// The connection, if it belongs to this process.
     pub(crate) connection: Option<ConnectionId>,
@@ -65,7 +65,7 @@ impl RegisteredFlow {
         (self.transport, self.remote, self.connection) == (transport, canonical(remote), connection)
     }
 
-    /// Writes the token of a flow that `shard` serves.
+    /// Writes the token of a flow. `shard` serves this flow.
     ///
     /// RFC 5626 §5.1: "The flow token MUST be an identifier that is unique to this network flow."
     pub(crate) fn encode(&self, keys: &Keys, shard: u16) -> FlowTokenText {

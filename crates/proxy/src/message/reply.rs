@@ -159,12 +159,13 @@ pub(crate) fn reply(
     Some(Transmit::new(Flow { remote, ..received.flow }, bytes))
 }
 
-/// Pads a reply of ours to `length` bytes, at most [`PAD_MAX`]; a reply that is already as long
-/// stays unchanged. `name` is the name of this proxy.
+/// Pads a reply of ours to `length` bytes, at most [`PAD_MAX`]. A reply that is already as long is
+/// not changed. `name` is the name of this proxy.
 ///
 /// RFC 3261 §7.3.1: "The formal grammar for a message-header [...] allows for an arbitrary amount
-/// of whitespace on either side of the colon". The padding stands before the value of Server, on
-/// which no element acts; without a name, before that of Content-Length.
+/// of whitespace on either side of the colon". The padding is inserted before the value of Server,
+/// on which no element acts. If the proxy has no name, it is inserted before the value of
+/// Content-Length.
 pub(crate) fn pad(reply: &mut Buffer, name: &str, length: usize) {
     let missing = length.min(PAD_MAX).saturating_sub(reply.len());
     let after = if name.is_empty() { LENGTH } else { END };

@@ -9,8 +9,8 @@ use crate::message::token::RouteToken;
 use crate::rejection::{DropReason, Rejection};
 use crate::target::Target;
 
-/// Hashes of a request by which tables find it. Admission computes them if it has to know whether
-/// the request belongs to known work.
+/// Hashes of a request by which tables find the request. Admission computes them if it has to know
+/// whether the request belongs to known work.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct RequestHashes {
     /// The [identity](Request::identity), if the branch alone determines it.
@@ -34,8 +34,8 @@ pub(crate) struct Request<'a> {
     pub(crate) call_fingerprint: u128,
     /// True if the request has priority over others.
     pub(crate) has_priority: bool,
-    /// The number of Route values at the end that a strict router added and that stand in the
-    /// Request-URI again: 0 or 1.
+    /// Number of Route values at the end that belong in the Request-URI, because a strict router
+    /// moved them: 0 or 1.
     pub(crate) restored: usize,
     /// The route token in the received Request-URI, if a strict router moved it there.
     pub(crate) token: Option<RouteToken>,
@@ -82,7 +82,8 @@ impl<'a> Request<'a> {
         })
     }
 
-    /// Returns the category of a request for the sender's restriction.
+    /// Returns the category of a request. It determines how the request is restricted if the next
+    /// hop asks for fewer requests.
     ///
     /// RFC 7339 §7.2: "The client maintains two categories of requests. The first category will include
     /// requests that are candidates for reduction, and the second category will include requests that are

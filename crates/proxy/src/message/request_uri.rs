@@ -5,8 +5,8 @@ use tidegate_sip::{Scheme, Uri};
 /// The port of a SIP URI that names none, RFC 3261 §19.1.2.
 pub(crate) const PORT: u16 = 5060;
 
-/// Returns the Request-URI to forward if it differs from the received one. `is_own_maddr` says
-/// whether its `maddr` names us.
+/// Returns the Request-URI to forward if it differs from the received one. `is_own_maddr` is true
+/// if its `maddr` names us.
 pub(crate) fn cleaned(uri: &Uri<'_>, is_own_maddr: bool) -> Option<Vec<u8>> {
     let params = uri.params.text();
     if uri.scheme != Scheme::Sip {

@@ -4,9 +4,9 @@
 //! the token was made, and the flow of the other party (RFC 5626 §5.2). It also names the key of
 //! its MAC, because keys are rotated. The MAC covers the Call-ID too. An in-dialog request carries
 //! the token back in its Route (RFC 3261 §12.2.1.1), so the request finds its back end after a
-//! restart, or at another instance with the same secret. Because of the Call-ID, a token taken from
-//! one call is not valid in another. [After a day](AGE_MAX) the token alone proves nothing, because
-//! its call may be over. The token is a hint where to route, not a permission: requests are
+//! restart, or at another instance with the same secret. Because the MAC covers the Call-ID, a
+//! token from one call is not valid in another call. [After a day](AGE_MAX) the token alone proves
+//! nothing, because its call may be over. The token does not give permission: requests are
 //! forwarded only to configured back ends. Everything except version and key is encrypted
 //! ([`Keyed::veil`]), so that the addresses behind us stay hidden.
 //!
@@ -54,7 +54,7 @@ const ENCODED_MAX: usize = text_len(RAW_MAX);
 /// address.
 const ENCODED_MIN: usize = text_len(HEAD + 1 + 4 + 2 + MAC);
 
-/// The age up to which a token alone is proof. It equals the longest
+/// The age up to which a token alone proves that a request belongs to a call. It equals the longest
 /// [session](crate::dialog::calls), and the time for which keys are kept after their use.
 const AGE_MAX: Duration = Duration::from_secs(24 * 3600);
 
@@ -81,7 +81,7 @@ pub(crate) struct RouteToken {
     pub(crate) shard: u8,
     /// The back end of the dialog.
     pub(crate) backend: SocketAddr,
-    /// The transport to it.
+    /// The transport to the back end.
     pub(crate) transport: Transport,
     /// The time when the token was made.
     pub(crate) made: Minutes,
@@ -203,8 +203,8 @@ impl RouteToken {
         }
     }
 
-    /// Returns the flow of the other party in the form that `shard` can use: only the shard named
-    /// in the token has the connection.
+    /// Returns the flow of the other party as `shard` can use it. Only the shard that the token
+    /// names has the connection.
     pub(crate) fn peer_at(&self, shard: u16) -> Option<PeerFlow> {
         let peer = self.peer?;
         let is_here = u16::from(self.shard) == shard;

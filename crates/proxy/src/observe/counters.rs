@@ -54,14 +54,14 @@ pub struct Counters {
     pub requests_resent: Counter,
     /// Probes of back ends.
     pub probes: Counter,
-    /// Probes sent ahead of schedule because of evidence against the back end.
+    /// Probes sent before their regular time, because of evidence against the back end.
     pub questions: Counter,
     /// Responses retransmitted, either for a repeated request or because no ACK came.
     pub responses_resent: Counter,
-    /// Rejected requests that were not tried again because the failover budget was spent.
+    /// Rejected requests that did not fail over, because the budget for failovers was used up.
     pub failovers_denied: Counter,
-    /// Responses that were not sent, because their target has not shown that it receives messages
-    /// and the request was short (protection against amplification).
+    /// Responses that were not sent (protection against amplification). Their target has not shown
+    /// that it receives messages, and the request was shorter than the limit requires.
     pub responses_withheld: Counter,
     /// Retransmissions of back ends' requests that were not sent, because the caller has never
     /// shown that it receives messages.

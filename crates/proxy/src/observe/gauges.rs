@@ -27,15 +27,16 @@ pub struct Gauges {
     pub refusing_of_class: [Counter; Class::ALL.len()],
     /// The law's limit on new work, by bucket.
     pub limits: [LimitGauges; Bucket::ALL.len()],
-    /// One more than the number of new calls that the law lets wait; zero if it sets no such limit.
+    /// The maximum number of waiting new calls that the law sets, plus one; zero if it sets no such
+    /// limit.
     pub waiting_limit: Counter,
     /// Rate at which the queue of new calls is released, in thousandths of calls/s; zero if it is
     /// not paced.
     pub release: Counter,
     /// 1 while the newest new call is served first, otherwise 0.
     pub newest_first: Counter,
-    /// The longest wait, in ns. A message that has waited longer is rejected when its turn comes.
-    /// Zero if there is no limit.
+    /// Maximum wait, in ns. A message that has waited longer is rejected when its turn comes. Zero
+    /// if there is no limit.
     pub wait_max: Counter,
     /// The rank below which new calls are rejected, in millionths.
     pub rank_floor: Counter,
@@ -77,10 +78,10 @@ pub struct Gauges {
     pub remembered: Counter,
     /// Decisions that were not remembered because there was no room.
     pub forgotten: Counter,
-    /// Number of sources that share new work, by bucket.
+    /// Number of sources among which new work is divided, by bucket.
     pub sources: [Counter; Bucket::ALL.len()],
-    /// The rate up to which each source is admitted, in thousandths of requests per second, by
-    /// bucket; zero while there is no limit.
+    /// The rate up to which the work of each source is admitted, in thousandths of requests per
+    /// second, by bucket; zero while there is no limit.
     pub source_level: [Counter; Bucket::ALL.len()],
     /// Times that a source was merged with others because there was no room.
     pub sources_overflowed: Counter,
@@ -122,7 +123,7 @@ pub struct SojournGauges {
     pub min: Counter,
     /// The mean sojourn.
     pub mean: Counter,
-    /// The sojourn that one message in a hundred exceeds.
+    /// The 99th percentile of the sojourn.
     pub p99: Counter,
 }
 

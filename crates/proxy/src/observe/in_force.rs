@@ -11,10 +11,10 @@ const WINDOW: Duration = Duration::from_millis(100);
 /// The settings of a shard after the commands of operators.
 #[derive(Debug, Default)]
 pub struct InForce {
-    /// Commands carried out.
+    /// Commands that were executed.
     pub commands: Counter,
-    /// Commands that were not carried out: the shard did not understand them, or they had more back
-    /// ends than there is room for.
+    /// Commands that were not executed, because the shard did not understand them, or because there
+    /// was no room for all their back ends.
     pub commands_rejected: Counter,
     /// The version of the key that signs new route tokens.
     pub key_version: Counter,
@@ -24,7 +24,8 @@ pub struct InForce {
     pub shadow: Counter,
     /// Share of new work that the shadow law would reject, in millionths, by bucket.
     pub refusing_of_shadow: [Counter; Bucket::ALL.len()],
-    /// New work by the real decision and the shadow's decision, since the shadow started.
+    /// New work by the decision of the law in force and the decision of the shadow law, since the
+    /// shadow law started.
     pub compared: [ComparedCounters; Bucket::ALL.len()],
     /// Occupancy of the processor in the last tenth of a second, in millionths.
     pub occupancy: Counter,

@@ -51,7 +51,7 @@ pub struct Refusal {
 }
 
 impl Refusal {
-    /// Returns whether the request has this Call-ID, as far as the kept bytes show.
+    /// Returns whether the request has this Call-ID. Only the kept bytes are compared.
     pub fn is_of(&self, call_id: &[u8]) -> bool {
         self.call_id[..] == call_id[..call_id.len().min(CALL_ID_MAX)]
     }
@@ -77,7 +77,7 @@ pub struct LoadThen {
 #[derive(Debug, Default)]
 pub struct RejectionLog {
     pub(super) kept: Mutex<VecDeque<Refusal>>,
-    /// Rejections lost because a reader held the lock.
+    /// Rejections that were not recorded, because a reader held the lock.
     pub missed: Counter,
 }
 

@@ -1,4 +1,4 @@
-//! Samples rejections for operators: in every second, the first ones of each reason.
+//! Samples rejections for operators: in each second, the first rejections of each reason.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -14,7 +14,7 @@ use crate::message::class::Class;
 use crate::rejection::reply_reason::ReplyReason;
 use crate::settings::TraceSettings;
 
-/// A rejected request that has not been read for the trace yet.
+/// A rejected request of which the trace has not read the headers yet.
 pub(crate) struct Rejected<'a> {
     pub(crate) at: Timestamp,
     pub(crate) source: SocketAddr,
@@ -26,7 +26,7 @@ pub(crate) struct Rejected<'a> {
     pub(crate) pool: Option<&'a str>,
 }
 
-/// Selects the rejections to keep: in every second, the first ones of each reason.
+/// Selects the rejections to keep: in each second, the first rejections of each reason.
 pub(crate) struct Sampler {
     settings: TraceSettings,
     counters: Arc<Counters>,
@@ -40,8 +40,8 @@ impl Sampler {
         Self { settings, counters, kept: [(0, 0); _] }
     }
 
-    /// Keeps a rejection if it is selected. Only then are the headers read, and the class and the
-    /// `load` computed.
+    /// Keeps a rejection if it is selected. The headers are read, and the class and the `load`
+    /// computed, only for a selected rejection.
     pub(crate) fn note(
         &mut self,
         rejected: &Rejected<'_>,

@@ -10,14 +10,14 @@ use crate::shares::Amount;
 use crate::snapshot::Snapshot;
 use crate::transport::addresses::Origin;
 
-/// The places of a shard, and the bytes of the buffers of the requests in them.
+/// The number of places in a shard, and the maximum number of bytes of the requests in them.
 const ALL: Amount = Amount { entries: 1024, bytes: 16 << 20 };
 
 /// The part of the places that strangers may take, so that requests of back ends and trusted
 /// sources find room even if many strangers ask for users.
 const STRANGERS: Amount = Amount { entries: ALL.entries / 2, bytes: ALL.bytes / 2 };
 
-/// The source of a request, as far as it matters for sharing the places.
+/// The source of a request, for sharing the places.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct RequestSource {
     /// The IPv4 address of the source, or the /64 network of its IPv6 address.
@@ -34,7 +34,7 @@ impl RequestSource {
     }
 }
 
-/// A holder of places. Each request counts at two holders: its source and its query.
+/// A holder of places. Each request counts for two holders: its source and its query.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum Holder {
     Source(u128),

@@ -27,7 +27,7 @@ pub(crate) const NO_ADDRESS: &str = "a back end has no address yet";
 pub enum ReplyReason {
     /// The response is not a rejection: 100, the 200 to a CANCEL or an OPTIONS, 487.
     None,
-    /// The request breaks the grammar.
+    /// The request violates the grammar.
     Malformed,
     /// The source may not send to the address in the request.
     Relaying,

@@ -14,22 +14,23 @@ use tidegate_world::{RecordType, Timestamp};
 
 use super::records::Records;
 
-/// The shortest and the longest lifetime of an answer, whatever its TTL. The shortest prevents a
-/// query per request for a record with TTL 0; the longest bounds how long a change stays unnoticed.
+/// Minimum and maximum lifetime of an answer, whatever its TTL is. Because of the minimum, a record
+/// with TTL 0 does not cause a query for each request. Because of the maximum, a change is noticed
+/// in time.
 pub(super) const HOLDS: (Duration, Duration) = (Duration::from_secs(5), Duration::from_secs(3600));
 
-/// The shortest and the longest lifetime of the answer that there is no such record.
+/// Minimum and maximum lifetime of a negative answer: there is no such record.
 ///
 /// RFC 2308 §5: "it is sensible for a resolver to limit for how long it will cache a negative
 /// response". A number that has just been taken into service should be reachable soon.
 pub(super) const ABSENT_HOLDS: (Duration, Duration) =
     (Duration::from_secs(5), Duration::from_secs(300));
 
-/// The lifetime of such an answer if it states none.
+/// Lifetime of a negative answer that states no lifetime.
 pub(super) const ABSENT_HOLDS_USUALLY: Duration = Duration::from_secs(30);
 
-/// An answer is refreshed before it expires: when at most this part of its lifetime is left. So a
-/// name in use never expires.
+/// An answer is refreshed when at most this fraction (one in this number) of its lifetime is left.
+/// So the answer for a name in use does not expire.
 const AHEAD_PART: u32 = 10;
 
 /// An answer is refreshed at least this long before it expires.
@@ -40,13 +41,13 @@ const AHEAD_MIN: Duration = Duration::from_secs(2);
 /// RFC 8767 §5 suggests between one and three days.
 pub(super) const STALE_MAX: Duration = Duration::from_secs(24 * 3600);
 
-/// The pause after the first failure; each further one doubles it.
+/// The pause after the first failure. Each further failure doubles it.
 pub(super) const PAUSE_MIN: Duration = Duration::from_secs(1);
 
 /// The number of doublings: to 32 s. RFC 2308 §7 forbids more than 5 minutes.
 const DOUBLINGS_MAX: u32 = 5;
 
-/// The precision of the order of use: an entry in use moves at most this often.
+/// The precision of the order of use. An entry in use moves at most once in this time.
 const USE_GRAIN: Duration = Duration::from_secs(1);
 
 /// A type of record and a name.

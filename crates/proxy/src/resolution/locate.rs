@@ -1,9 +1,10 @@
 //! The procedure of RFC 3263 §4: from a URI to the transports, addresses and ports to which its
 //! request can be sent.
 //!
-//! Each walk runs the procedure from its beginning over the cached answers. If an answer is
-//! missing, the walk sends a query, and the request waits for it. After the answer the next walk
-//! gets further. So no state is kept per request, and requests to one domain share all queries.
+//! Each walk runs the procedure from the beginning, and uses the cached answers. If an answer is
+//! missing, the walk sends a query, and the request waits for it. When the answer has come, another
+//! walk starts and gets further. So no state is kept for each request, and requests to one domain
+//! share all queries.
 //!
 //! A request waits only for the answers that decide on the first target. If failover targets are
 //! not known yet, the walk queries them and leaves them out.
@@ -96,7 +97,7 @@ pub(super) struct Walk<'r, F> {
     pub(super) now: Timestamp,
     /// The identity of the request.
     pub(super) hash: u64,
-    /// The test whether a request may be sent to an address.
+    /// The function that tests whether a request may be sent to an address.
     pub(super) may_be: F,
     pub(super) found: Found,
 }
@@ -107,8 +108,8 @@ pub(super) struct Found {
     targets: Targets,
     /// The query whose answer decides on the first target.
     waits: Option<Ticket>,
-    /// A repeated query that has failed before. The request waits for it only if there is no other
-    /// target.
+    /// A query that has failed before and was sent again. The request waits for it only if there is
+    /// no other target.
     retried: Option<Ticket>,
     failed: bool,
 }

@@ -11,7 +11,7 @@ const TEXT_MAX: usize = 253;
 const LABEL_MAX: usize = 63;
 
 /// A domain name in lower case. It is absolute, with a final dot, unless it was a single label
-/// without one. The search list of the machine may complete such a label.
+/// without a dot. The search list of the machine may complete such a label.
 ///
 /// A name of several labels is never completed. So a missing name costs one query, and a name from
 /// a message cannot lead to a domain that its sender did not name.

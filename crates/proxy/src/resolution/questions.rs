@@ -19,7 +19,7 @@ pub(super) const PATIENCE: Duration = Duration::from_millis(500);
 /// It is longer than the time of a resolver that tries a second server after 5 s of silence.
 pub(super) const ANSWERS_WITHIN: Duration = Duration::from_secs(8);
 
-/// One of this many query slots is reserved for names that are already known.
+/// One of this many query slots is reserved for names that have been resolved before.
 const KEPT_PART: usize = 4;
 
 /// The first id of these queries; lower ids are free for other parts of the core.
@@ -133,8 +133,8 @@ impl Questions {
         self.is_silent = false;
     }
 
-    /// Returns whether the DNS is silent: a query became overdue or was abandoned, and since it was
-    /// sent no query has been answered.
+    /// Returns whether the DNS is silent. It is silent if a query became overdue or was abandoned,
+    /// and no query has been answered since it was sent.
     pub(super) fn is_silent(&self) -> bool {
         self.is_silent
     }

@@ -4,10 +4,11 @@
 //! proxy MUST define a deterministic order to the records in that case, using any algorithm at its
 //! disposal." Here each server gets its own random time, computed from the hash of the request and
 //! the name of the server. The times have exponential distributions whose rates are the weights,
-//! and the server with the earliest time is tried first. So the probability of being first is a
-//! server's share of the weights, that of being second its share of the remaining weights, and so
-//! on, as RFC 2782 requires. Unlike with successive draws, the order of two servers does not depend
-//! on the others: adding or removing a server moves no request between the rest.
+//! and the server with the earliest time is tried first. So the probability that a server is first
+//! is its share of the weights. The probability that it is second is its share of the remaining
+//! weights, and so on, as RFC 2782 requires. The order of two servers does not depend on the other
+//! servers. So adding or removing a server does not move requests between the others. With
+//! successive draws, it would.
 
 use std::hash::Hasher;
 use std::net::IpAddr;
@@ -35,7 +36,7 @@ pub(super) fn order_servers(servers: &[SrvRecord], hash: u64) -> SmallVec<[&SrvR
     rung.into_iter().map(|(_, server)| server).collect()
 }
 
-/// The rates of the servers of one priority.
+/// The rates of the exponential distributions for the servers of one priority.
 struct Rates {
     /// The rate of a server with weight 0.
     of_zero: f64,

@@ -126,8 +126,8 @@ fn check_restriction(
 }
 
 /// Returns whether the rate of the call admits an in-dialog request or another copy of its INVITE.
-/// Otherwise a call could be used to bypass the limits on new work. A retransmission does not
-/// count; with transactions it has been absorbed before.
+/// Without this limit, a call could be used to bypass the limits on new work. A retransmission does
+/// not count; with transactions it has been absorbed before.
 fn take_rate(step: &mut Step<'_>, request: &Request<'_>, known: &Known) -> bool {
     let calls = &mut step.routing.calls;
     // A source that knows only the Call-ID must not use up the rate of the call.
@@ -138,8 +138,8 @@ fn take_rate(step: &mut Step<'_>, request: &Request<'_>, known: &Known) -> bool 
     is_repeated || calls.take_rate(step.now, call, known.fingerprint)
 }
 
-/// Starts more work of a call at its back end. Another back end of the pool, selected by `key`, may
-/// take over, unless the call `goes_on`.
+/// Starts more work of a call at its back end. Unless the call `goes_on`, another back end of the
+/// pool may replace it, selected by `key`.
 fn begin_within(
     step: &mut Step<'_>,
     input: CommitInput<'_, '_>,

@@ -70,7 +70,7 @@ pub(super) fn in_dialog(
     Some(TargetChoice::Move { pool: backend_ref.pool, demand })
 }
 
-/// Plans a request with a route token; `None` if the token's back end is not known.
+/// Plans a request with a route token. Returns `None` if the back end in the token is not known.
 fn by_token(
     snapshot: &Snapshot,
     state: &RoutingState,

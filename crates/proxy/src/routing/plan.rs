@@ -149,9 +149,9 @@ pub(crate) fn plan<'a>(
 }
 
 impl PlanInput<'_, '_> {
-    /// Returns whether known dialogs and calls do not matter for the request, because a back end or
-    /// a trusted source sends it to a target of its own choice. `call` is the call that it belongs
-    /// to.
+    /// Returns whether the request is routed without regard to known dialogs and calls, because a
+    /// back end or a trusted source sends it to a target of its own choice. `call` is the call to
+    /// which it belongs.
     fn is_outward(&self, call: Option<CallRef>) -> bool {
         match self.origin {
             Origin::Backend(_) => true,
@@ -439,9 +439,9 @@ pub(crate) fn pool_by_rules(
     }
 }
 
-/// Rejects an in-dialog request that this shard does not know, or hands it off. With several
-/// shards, each of the others is tried in turn. This finds the call of a client that ignores
-/// Record-Route and changes its port between requests.
+/// Rejects an in-dialog request that this shard does not know, or hands it off. If there are
+/// several shards, each of the others is tried in turn. This finds the call of a client that
+/// ignores Record-Route and changes its port between requests.
 ///
 /// At the end, a CANCEL or ACK returns to its first shard, which sent its INVITE.
 fn unknown(snapshot: &Snapshot, received: &Received, method: Method) -> Rejection {

@@ -23,7 +23,7 @@ pub(crate) enum Destination<'a> {
 }
 
 /// Returns the destination of a request without a further Route, by the first rule that matches.
-/// `ours` says whether its Request-URI names us.
+/// `ours` is true if its Request-URI names us.
 ///
 /// RFC 3261 §16.5: "If the domain of the Request-URI indicates a domain this element is not
 /// responsible for, the Request-URI MUST be placed into the target set as the only target, and the

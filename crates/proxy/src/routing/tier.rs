@@ -11,7 +11,7 @@ use crate::step::Step;
 /// Returns the tier in which requests of `call` to or from `pool` are served.
 ///
 /// While the call has an entry, this is the tier of its first request. So a retransmission finds
-/// the transaction of its original, or is forwarded as the original was:
+/// the transaction of its original, or is forwarded in the same way as the original:
 ///
 /// RFC 3261 §16.11: "In particular, a retransmitted request MUST be forwarded to the same
 /// destination each time it is processed. Furthermore, CANCEL and non-Routed ACK requests

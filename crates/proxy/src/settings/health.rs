@@ -10,14 +10,14 @@ pub struct Health {
     /// Consecutive unanswered requests after which a back end is probed ahead of schedule, 1 to
     /// [`COUNT_MAX`](tidegate_balance::COUNT_MAX).
     pub error_limit: u32,
-    /// The largest share of a pool's back ends that requests alone (503s, silence, ICMP) may
-    /// exclude, 0 to 1. Failed probes may exclude all.
+    /// Maximum share of a pool's back ends that requests alone (503s, silence, ICMP errors) may
+    /// exclude, 0 to 1. Failed probes may exclude all back ends.
     pub eject_max: f64,
-    /// The longest Retry-After of a 503 that is obeyed; a longer one is cut to this. Zero:
+    /// Maximum Retry-After of a 503 that is obeyed. A longer one is shortened to this. If zero,
     /// Retry-After is ignored.
     pub retry_after_max: Duration,
-    /// The time over which the weight of a back end grows after its return; zero: full weight at
-    /// once.
+    /// Time over which the weight of a back end grows after its return. If zero, it has its full
+    /// weight at once.
     pub slow_start: Duration,
 }
 
@@ -28,7 +28,7 @@ pub struct Probe {
     pub interval: Duration,
     /// The time to wait for a response.
     pub timeout: Duration,
-    /// The share by which an interval is randomly shortened or lengthened, 0 to 1.
+    /// Maximum share by which an interval is randomly shortened or lengthened, 0 to 1.
     pub jitter: f64,
     /// Consecutive unanswered probes until a back end is down, with the same limits as
     /// `error_limit`.
@@ -37,7 +37,7 @@ pub struct Probe {
     pub rise: u32,
     /// The responses that count as success.
     pub accept: Accept,
-    /// The URI in From; `None`: `sip:tidegate@` and our own address.
+    /// The URI in From. If `None`, it is `sip:tidegate@` with our own address.
     pub from: Option<String>,
 }
 

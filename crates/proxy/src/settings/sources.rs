@@ -16,7 +16,7 @@ pub struct Sources {
     pub limits: Vec<SourceLimit>,
     /// Weights of sources; the first one that matches a source applies.
     pub weights: Vec<SourceWeight>,
-    /// The definition of a flood and the ban of its source; `None`: no such bans.
+    /// The definition of a flood, and the ban of its source. If `None`, floods do not cause bans.
     pub flood: Option<Flood>,
     /// Sources that only an operator may ban. Back ends are never banned.
     pub never_ban: Vec<IpNet>,
@@ -25,7 +25,7 @@ pub struct Sources {
 }
 
 impl Default for Sources {
-    /// Returns a policy that treats all sources alike.
+    /// Returns settings that treat all sources in the same way.
     fn default() -> Self {
         Self {
             priority: None,
@@ -38,8 +38,8 @@ impl Default for Sources {
     }
 }
 
-/// The lowest rate at which a source is banned automatically, in messages per second. A lower rate
-/// does too little harm to justify a ban, because the source address may be forged.
+/// The lowest rate at which a source is banned automatically, in messages per second. At a lower
+/// rate the harm is too small to justify a ban, because the source address may be forged.
 pub const HARM_CPS: u32 = 100;
 
 /// The default of [`Sources::bans_max`].
@@ -52,7 +52,7 @@ pub struct SourceLimit {
     pub from: IpNet,
     /// Calls, and requests outside calls, per second.
     pub rate_cps: f64,
-    /// Maximum number of pieces at once.
+    /// Maximum number of requests at once.
     pub burst: u32,
     /// The unit of the limit: each source, or all sources together.
     pub per: Per,

@@ -25,7 +25,7 @@ impl Tiering {
         tiering
     }
 
-    /// Switches to these pools. Measurements are kept if any pool is still adaptive.
+    /// Applies a change of the pools. Measurements are kept if any pool is still adaptive.
     pub(crate) fn enlist(&mut self, pools: &[PoolSettings]) {
         let is_adaptive = pools.iter().any(|pool| pool.mode == Mode::Adaptive);
         let tiers = self.tiers.take().filter(|_| is_adaptive);

@@ -67,12 +67,11 @@ const HEARD_MAX: usize = 4096;
 /// The longest wait for a response to a CANCEL: 64·T1.
 const ASKED_FOR: Duration = Duration::from_secs(32);
 
-/// The time after the start in which a process cancels requests of the previous process. A callee
-/// that rings longer has sent a response meanwhile.
+/// The time after the start in which a process cancels requests of the previous process. If a
+/// callee rings for longer, it has sent a response in this time.
 const BEFORE_FOR: Duration = Duration::from_secs(300);
 
-/// After this number of copies of a CANCEL, targets that have not answered are no longer waited
-/// for.
+/// After this number of copies of a CANCEL, no more responses of targets are awaited.
 const PATIENCE: u8 = 3;
 
 /// Knowledge about requests that the previous process sent.

@@ -152,8 +152,8 @@ impl Own {
         self.transport == target.transport && self.reaches_address(target.address)
     }
 
-    /// Returns whether a message to `target` may leave from this listener, over any transport: a
-    /// socket bound to a loopback address reaches only this machine.
+    /// Returns whether a message to `target` may leave from this listener, over any transport. A
+    /// socket that is bound to a loopback address reaches only this machine.
     fn reaches_address(&self, target: SocketAddr) -> bool {
         let own = self.local.ip();
         own.is_ipv4() == target.is_ipv4() && (!own.is_loopback() || target.ip().is_loopback())
@@ -228,7 +228,7 @@ impl Addresses {
         self.remember_removed(before);
     }
 
-    /// Remembers addresses at which a back end was before and is not now.
+    /// Stores addresses at which a back end was before and is no longer.
     fn remember_removed(&mut self, before: HashMap<SocketAddr, BackendRef>) {
         let mut gone: Vec<_> =
             before.into_keys().filter(|address| !self.backend_refs.contains_key(address)).collect();
@@ -286,8 +286,8 @@ impl Addresses {
     }
 
     /// Returns the back end that has opened the connection of `flow` and names itself in the `via`
-    /// of its request. If Tidegate runs on the same machine, only this distinguishes the back end
-    /// from other programs.
+    /// of its request. If the back end runs on the same machine, only this distinguishes it from
+    /// other programs.
     pub(crate) fn backend_by_via(&self, flow: &Flow, via: &Via<'_>) -> Option<BackendRef> {
         let ip = canonical(flow.remote).ip();
         let is_unclear = may_come_from_backend(flow.transport) && self.hosts.contains_key(&ip);
@@ -305,7 +305,7 @@ impl Addresses {
     }
 
     /// Returns whether the peer of `flow` is trusted with identities (RFC 3325 §1). Back ends and
-    /// the trusted sources of the listener are.
+    /// the trusted sources of the listener are trusted.
     pub(crate) fn believes(&self, flow: &Flow) -> bool {
         if self.origin(flow) != Origin::Stranger {
             return true;
@@ -362,8 +362,8 @@ impl Addresses {
         is_here && (at.is_port(port) || port == local.port())
     }
 
-    /// Returns the index of the listener where a message on `flow` arrived: the one bound to its
-    /// address, or to the wildcard address with its port.
+    /// Returns the index of the listener at which a message on `flow` arrived: the listener that is
+    /// bound to its address, or to the wildcard address with its port.
     pub(crate) fn listener_at(&self, flow: &Flow) -> usize {
         if self.listeners.len() == 1 {
             return 0;

@@ -1,4 +1,4 @@
-//! The decision on one message: the message is read, judged if it is new work, and queued.
+//! Decides on a message: reads it, judges it if it is new work, and queues it.
 //!
 //! The parts of [`admit`](Ingress::admit) are always inlined. As function calls they would cost up
 //! to 97 instructions a message.
@@ -45,9 +45,9 @@ enum Unadmitted {
 enum RefusalCause {
     /// The source of the message is banned.
     Banned,
-    /// The message repeats one that was decided on.
+    /// The message repeats a message on which a decision is remembered.
     Absorbed,
-    /// The source is beyond a limit, and gets no response.
+    /// The source exceeds a limit, and gets no response.
     Excess,
     /// The gate rejects new work.
     Refused(Reason),
@@ -238,7 +238,7 @@ impl Ingress {
     }
 
     /// Returns whether a message that claims to belong to a call or transaction belongs to none.
-    /// This is checked only during a flood of such messages.
+    /// Checks this only during a flood of such messages.
     #[inline(always)]
     fn is_unverified(&self, arrival: &Arrival<'_>) -> bool {
         let Arrival { now, received, reading, view, .. } = *arrival;

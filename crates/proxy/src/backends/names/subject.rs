@@ -60,7 +60,7 @@ impl Subject {
         }
     }
 
-    /// Returns the query for the subject. Addresses are queried by `record`.
+    /// Returns the query for the subject. Addresses are queried with records of the type `record`.
     pub(super) fn question(&self, record: RecordType) -> Question {
         match self {
             Self::Host(backend) => {
@@ -77,7 +77,7 @@ impl Subject {
         }
     }
 
-    /// Returns the counters of its outcomes.
+    /// Returns the counters of the outcomes of its queries.
     pub(super) fn lookups(&self) -> &Lookups {
         match self {
             Self::Host(backend) => &named(backend).lookups,
@@ -133,8 +133,9 @@ fn learn_address(
     }
 }
 
-/// Chooses the address to use: the current one, otherwise the first allowed one. So a name with
-/// rotating addresses does not move with each answer.
+/// Selects the address to use. If the current address is in the answer, it stays. Otherwise the
+/// first allowed address is used. So a name whose addresses rotate does not change with each
+/// answer.
 fn choose(
     named: &Named,
     addresses: &[IpAddr],

@@ -1,7 +1,7 @@
 //! State of one call: its phase, its open transactions, and its lifetime.
 //!
-//! Two rules correct the miscounts of 003's session automaton (its fig. 4): a transaction is
-//! identified by its branch, and a finished one stays finished.
+//! Two rules correct errors in the counts of 003's session automaton (its fig. 4). A transaction is
+//! identified by its branch, and a finished transaction stays finished.
 
 use std::time::Duration;
 
@@ -25,20 +25,20 @@ pub(super) const TIMER_C: Duration = Duration::from_secs(190);
 
 /// Time for which a ringing call is kept without any message. A transaction-stateful element behind
 /// us waits for Timer C as well; then it answers with 408 and, by RFC 3261 §17.2.1, retransmits
-/// that for 64·T1. The call limits how many of these go to an unverified caller.
+/// that for 64·T1. The call limits how many of these retransmissions go to an unverified caller.
 pub(super) const TRYING_MAX: Duration =
     Duration::from_secs(TIMER_C.as_secs() + TRANSACTION_MAX.as_secs());
 
 /// Time for which an answered call without ACK is kept. RFC 3261 §13.3.1.4: "If the server
 /// retransmits the 2xx response for 64*T1 seconds without receiving an ACK, the dialog is
-/// confirmed, but the session SHOULD be terminated. This is accomplished with a BYE", which has as
-/// long to be answered.
+/// confirmed, but the session SHOULD be terminated. This is accomplished with a BYE". The BYE has
+/// the same time to be answered.
 pub(super) const UNACKNOWLEDGED_MAX: Duration = Duration::from_secs(2 * TRANSACTION_MAX.as_secs());
 
 /// RFC 4028 §4: "The absolute minimum for the Session-Expires header field is 90 seconds."
 const SESSION_MIN: Duration = Duration::from_secs(90);
 
-/// Maximum session interval; a longer one counts as this. It is the longest idle time that the
+/// Maximum session interval. A longer interval counts as this. It is the longest idle time that the
 /// configuration allows.
 const SESSION_MAX: Duration = Duration::from_secs(86_400);
 
@@ -66,7 +66,7 @@ pub(crate) enum Phase {
     Trying,
     /// INVITE answered by a 2xx.
     Established,
-    /// Over; kept for retransmissions.
+    /// The call is over, and its entry is kept for retransmissions.
     Finished,
 }
 
@@ -77,9 +77,9 @@ impl Phase {
     }
 }
 
-/// One call, or one request outside any.
+/// A call, or a request outside any call.
 pub(crate) struct Call {
-    /// The low and high half. One u128 would be aligned to 16 bytes.
+    /// The low and the high half of the fingerprint. A single u128 would be aligned to 16 bytes.
     fingerprint: [u64; 2],
     pub(crate) backend_ref: BackendRef,
     /// Generation of the back end's address when the call came to the back end.
@@ -100,7 +100,7 @@ pub(crate) struct Call {
     /// Second in which the entry was created.
     pub(super) began_s: u32,
     pub(super) deadline: Timestamp,
-    /// Expiry of the session unless it is refreshed; `NEVER` without a session timer.
+    /// Time at which the session expires unless it is refreshed; `NEVER` without a session timer.
     expires: Timestamp,
     /// Dialogs of the call, which identify in-dialog requests.
     dialogs: Dialogs,
@@ -174,7 +174,8 @@ impl Call {
         self.counted.is_some()
     }
 
-    /// Returns whether the call is counted for an INVITE with another identity.
+    /// Returns whether the call is counted at its back end because of an INVITE with another
+    /// identity.
     pub(super) fn is_counted_for_another(&self, identity: u64) -> bool {
         self.counted.as_ref().is_some_and(|(invite, _)| *invite != identity)
     }
@@ -215,8 +216,8 @@ impl Call {
     }
 
     /// Returns whether a request outside a dialog retransmits one that was seen before. A request
-    /// with the branch of an INVITE but another Request-URI counts as another request, as for a
-    /// stateless back end.
+    /// with the branch of an INVITE but another Request-URI counts as another request, as it does
+    /// at a stateless back end.
     pub(crate) fn is_repetition(&self, transaction: Transaction, copy: u32) -> bool {
         self.is_repeated(transaction) && (transaction.method != Method::Invite || self.copy == copy)
     }
@@ -252,7 +253,7 @@ impl Call {
         may_create && self.dialogs.want(status)
     }
 
-    /// Returns whether one more request may pass within the call; if so, counts it.
+    /// Returns whether one more request may pass within the call. If so, counts it.
     pub(super) fn take_rate(&mut self, now: Timestamp) -> bool {
         self.rate.take(now)
     }
@@ -357,7 +358,7 @@ impl Call {
         self.touch(now, transaction, evidence, idle_max);
     }
 
-    /// Returns whether an unknown request begins to set up the call.
+    /// Returns whether a request that is not known begins to set up the call.
     fn begins(&self, transaction: Transaction, evidence: Evidence) -> bool {
         transaction.method == Method::Invite
             && evidence.dialog == 0
@@ -547,8 +548,8 @@ impl Call {
         }
     }
 
-    /// Opens a transaction. At most [`OPEN_MAX`] of a call are counted, so the load of a peer that
-    /// opens more at once is underestimated.
+    /// Opens a transaction. At most [`OPEN_MAX`] transactions of a call are counted. If a peer
+    /// opens more at once, its load is underestimated.
     fn begin(&mut self, now: Timestamp, transaction: Transaction, lease: Option<TransactionLease>) {
         if self.open.len() < OPEN_MAX {
             self.open.reserve_exact(1);

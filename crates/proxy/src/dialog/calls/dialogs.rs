@@ -1,11 +1,11 @@
 //! Dialogs of a call: evidence that a request belongs to it.
 //!
 //! RFC 3261 §12: "A dialog is identified at each UA with a dialog ID, which consists of a Call-ID
-//! value, a local tag and a remote tag." The Call-ID alone is no evidence: everybody who has seen
-//! one message of the call knows it.
+//! value, a local tag and a remote tag." The Call-ID alone proves nothing, because everybody who
+//! has seen one message of the call knows it.
 
 /// Maximum number of dialogs of one call that are distinguished. A caller keeps only one of the
-/// dialogs that a fork sets up. Requests within further dialogs are verified by their route token.
+/// dialogs that a fork sets up. Requests within other dialogs are verified by their route token.
 const DIALOGS_MAX: usize = 2;
 
 /// The dialogs that the responses to a call's INVITE have created, each as a keyed hash of both

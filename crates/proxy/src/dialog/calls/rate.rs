@@ -17,7 +17,7 @@ const INTERVAL: u32 = 6;
 /// Maximum lead of a call over its rate, in the same units.
 const AHEAD_MAX: u32 = BURST * INTERVAL;
 
-/// Number of shared buckets for calls of which only the route token is known.
+/// Number of buckets that are shared by calls of which only the route token is known.
 const PLACES: usize = 4096;
 
 /// Token bucket in four bytes: the time up to which its requests are accounted for, in units of
@@ -26,7 +26,7 @@ const PLACES: usize = 4096;
 pub(super) struct Rate(u32);
 
 impl Rate {
-    /// Returns whether one more request may pass now; if so, counts it.
+    /// Returns whether one more request may pass now. If so, counts it.
     pub(super) fn take(&mut self, now: Timestamp) -> bool {
         let now = (now.as_nanos() >> 24) as u32;
         // A value further ahead comes from long ago.
@@ -40,8 +40,8 @@ impl Rate {
     }
 }
 
-/// Buckets of calls that are not in the table, such as those from before a restart. Several calls
-/// share a bucket. Only the key of the fingerprint determines which calls share one.
+/// Buckets of calls that are not in the table, such as calls from before a restart. Several calls
+/// share a bucket. Peers cannot predict which calls share one, because the fingerprint is keyed.
 #[derive(Debug)]
 pub(super) struct Rates(Box<[Rate]>);
 

@@ -1,4 +1,4 @@
-//! Transactions of a call, and the meaning of their responses for the call table.
+//! Transactions of a call, and how their responses change the call table.
 
 use std::time::Duration;
 
@@ -42,7 +42,7 @@ impl Transaction {
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Answer {
     pub(crate) status: u16,
-    /// Whether the back end of the call has sent it.
+    /// Whether the back end of the call sent the response.
     pub(crate) from_backend: bool,
     /// Session interval that the response sets.
     pub(crate) session: Option<Duration>,
@@ -56,8 +56,8 @@ pub(crate) struct Evidence {
     /// Keyed hash of the dialog; 0 if the call has no such dialog.
     pub(crate) dialog: u32,
     /// Keyed hash that an INVITE outside a dialog shares with its copies. RFC 3261 §8.2.2.2
-    /// identifies copies by From-tag, Call-ID and CSeq, and their target is the Request-URI. 0 for
-    /// any other request.
+    /// identifies copies by From-tag, Call-ID and CSeq. They must also have the same Request-URI.
+    /// The hash is 0 for any other request.
     pub(crate) copy: u32,
 }
 
@@ -76,7 +76,8 @@ impl Answer {
     }
 }
 
-/// Returns whether such a response sets the duration of the session.
+/// Returns whether a response with this status to a request with this method sets the duration of
+/// the session.
 ///
 /// RFC 4028 §2: "Session Refresh Request: An INVITE or UPDATE request processed according to the
 /// rules of this specification. If the request generates a 2xx response, the session expiration is
