@@ -24,7 +24,7 @@ use crate::{export, plots, repetitions, shares};
 pub struct Experiment {
     /// One row for each variant and set of conditions.
     pub rows: Vec<Row>,
-    /// The verdicts on the expectations, and on repetitions that are all the same.
+    /// The verdicts on the expectations, and on repetitions that do not differ.
     pub verdicts: Vec<Verdict>,
     /// The runs that succeeded, with their outcomes.
     pub done: Vec<(RunSpec, Outcome)>,

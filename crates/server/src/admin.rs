@@ -1,6 +1,6 @@
-//! HTTP for operators, on a thread and a runtime of its own. It answers even if the shards are
-//! busy, and its own load does not affect them. Only commands and the look-up of a call, one at a
-//! time, are work for the shards.
+//! HTTP for operators. It has its own thread and runtime, so it answers even if the shards are
+//! busy, and its own load does not affect them. Only commands and the look-up of a call are work
+//! for the shards. They are executed one at a time.
 
 mod backends;
 mod calls;
@@ -40,8 +40,8 @@ pub struct Pages {
     pub life: Arc<Life>,
     /// For `/metrics`.
     pub metrics: Metrics,
-    /// For `/status`: all other information for operators, computed at each request on the admin
-    /// thread.
+    /// For `/status`: all other information for operators. It is computed for each request, on the
+    /// admin thread.
     pub status: Box<dyn Fn() -> Status + Send + Sync>,
     /// For `/backends`, `/reload`, `/overload`, `/laws`, `/rejections`, `/calls`, `/bans` and
     /// `/keys`, if there are shards to control.
@@ -103,7 +103,8 @@ impl Admin {
         Ok(Self { address, stop: Some(stop), thread: Some(thread) })
     }
 
-    /// Returns the address of the interface, with the chosen port if port 0 was configured.
+    /// Returns the address of the interface. If port 0 was configured, it has the port that was
+    /// chosen.
     pub fn address(&self) -> SocketAddr {
         self.address
     }
@@ -164,7 +165,7 @@ fn router(pages: Pages, refusals: Arc<AtomicU64>) -> Router {
     }))
 }
 
-/// Answers a request, unless a page of another origin has caused it.
+/// Answers a request, unless a page of another origin caused it.
 async fn guarded(hosts: &[String], request: Request, next: Next) -> Response {
     match origin::refusal(request.uri(), request.headers(), hosts) {
         Some(why) => (StatusCode::FORBIDDEN, why).into_response(),

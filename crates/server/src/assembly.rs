@@ -1,4 +1,4 @@
-//! The cores of a configuration, without sockets, clocks and threads.
+//! Builds the cores of a configuration, without sockets, clocks and threads.
 //!
 //! `tidegate run` puts them on real sockets. The laboratory puts them into simulated time, and a
 //! replay gives them recorded inputs.
@@ -29,7 +29,7 @@ use crate::status::Instruments;
 /// The state that all shards of a process share.
 pub struct Assembly<'a> {
     config: &'a Config,
-    /// The configuration, for the cores.
+    /// The configuration that the cores keep.
     kept: Arc<Config>,
     keys: &'a Secret,
     locals: Vec<SocketAddr>,
@@ -45,7 +45,7 @@ pub struct Assembly<'a> {
 }
 
 impl<'a> Assembly<'a> {
-    /// Creates the process of `config`, with its listeners at `locals`, in the order of the
+    /// Creates the process of `config`. Its listeners are at `locals`, in the order of the
     /// configuration.
     pub fn new(config: &'a Config, keys: &'a Secret, locals: Vec<SocketAddr>, seed: Seed) -> Self {
         let counters = (0..config.server.shards).map(|_| ShardCounters::default()).collect();
@@ -93,7 +93,7 @@ impl<'a> Assembly<'a> {
         &self.bans
     }
 
-    /// Returns the restrictions that its back ends have asked for.
+    /// Returns the restrictions that the back ends of the process have asked for.
     pub fn next_hops(&self) -> &proxy::NextHops {
         &self.next_hops
     }
@@ -139,7 +139,8 @@ impl<'a> Assembly<'a> {
         }
     }
 
-    /// Returns the settings of one shard. Limits in the configuration are those of the process.
+    /// Returns the settings of one shard. Limits in the configuration apply to the whole process,
+    /// so each shard gets a part.
     fn settings(&self, shard: u16) -> proxy::Settings {
         let Self { config, keys, pools, .. } = self;
         let shards = usize::from(config.server.shards);
@@ -195,7 +196,7 @@ impl<'a> Assembly<'a> {
     }
 }
 
-/// The part that builds the core of a shard. It can be sent to the shard's thread.
+/// The parts from which the core of a shard is built. They can be sent to the shard's thread.
 pub struct Part {
     settings: proxy::Settings,
     config: Arc<Config>,
@@ -211,7 +212,7 @@ impl Part {
         &self.counters
     }
 
-    /// Puts the core on this emulated processor instead of the configured one.
+    /// Replaces the configured emulated processor with this one.
     #[must_use]
     pub fn on(self, host: HostSettings) -> Self {
         Self { host: Some(host), ..self }
@@ -222,8 +223,8 @@ impl Part {
         self.host.as_ref()
     }
 
-    /// Builds the core. Adds connections if the configuration has listeners for connections. Its
-    /// packets come from `pool`.
+    /// Builds the core. Adds connections if the configuration has listeners for connections.
+    /// Packets use buffers from `pool`.
     pub fn connected(self, pool: Pool) -> Connected {
         if !self.config.has_streams() {
             return Connected::Datagrams(self.core(pool));
@@ -234,7 +235,7 @@ impl Part {
         Connected::Streams(Box::new(Streams::counting(core, limits, pool, counters)))
     }
 
-    /// Builds the core without connections, whose packets come from `pool`.
+    /// Builds the core without connections. Packets use buffers from `pool`.
     pub fn core(self, pool: Pool) -> Server {
         let counters = Arc::clone(&self.counters.proxy);
         let proxy = Proxy::new(self.settings, self.counters.proxy, pool);

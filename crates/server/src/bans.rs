@@ -46,7 +46,7 @@ pub fn lift(list: &BanList, now: Timestamp, address: IpAddr) -> bool {
     networks_of(address).fold(false, |any, source| list.lift(now, source) | any)
 }
 
-/// Formats an IPv4 address, or an IPv6 network.
+/// Formats a source: an IPv4 address, or an IPv6 network.
 pub(crate) fn written(source: u128) -> String {
     match network_of(source) {
         IpNet::V4(network) => network.addr().to_string(),

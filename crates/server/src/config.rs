@@ -1,8 +1,8 @@
 //! The configuration: a TOML file, accepted or rejected as a whole.
 //!
-//! Nothing starts with half a configuration: unknown keys, wrong types, impossible values and
-//! contradictions are errors. The reader reports as many errors at once as possible, each with its
-//! place and remedy, and then returns no [`Config`].
+//! Unknown keys, wrong types, impossible values and contradictions are errors, and no process
+//! starts with such a configuration. The reader reports as many errors at once as possible, each
+//! with its place and remedy. If there is an error, it returns no [`Config`].
 
 mod accept_any;
 mod address;
@@ -97,8 +97,8 @@ pub struct Config {
     pub connections: Connections,
     /// The pools of back ends; at least one.
     pub pool: Vec<Pool>,
-    /// The routes of requests outside any dialog. Never empty: without any `[[route]]`, one route
-    /// sends everything to the only pool.
+    /// The routes of requests outside any dialog. There is always at least one: if the file has no
+    /// `[[route]]`, one route sends all requests to the only pool.
     pub route: Vec<Rule>,
     /// Users, and the contacts where they are reached.
     pub user: Vec<User>,
@@ -136,7 +136,7 @@ impl Config {
     /// Reads the configuration file at `path`, and the files that it names. Returns its content too.
     ///
     /// # Errors
-    /// When it cannot be read, or contains errors: all of them.
+    /// Returns all errors in the file, or the error of reading it.
     pub fn load(path: &Path) -> Result<(Self, TlsFiles, Vec<u8>), Diagnostics> {
         let source = Self::source(path)?;
         let config = Self::parse(path, &source)?;
@@ -152,7 +152,7 @@ impl Config {
         document::read(path)
     }
 
-    /// Reads `bytes`, the content of the file `path`, which is used only as a name.
+    /// Reads `bytes`, the content of the file `path`. The path is used only in messages.
     ///
     /// # Errors
     /// All errors that it contains.
@@ -166,7 +166,8 @@ impl Config {
     }
 }
 
-/// Returns the transport to back ends for which none is configured, given these listeners.
+/// Returns the transport to back ends for which no transport is configured, if the file has these
+/// listeners.
 fn usual_transport(listeners: impl Iterator<Item = Transport>) -> Transport {
     let mut listeners = listeners.filter(|transport| !transport.is_websocket());
     let first = listeners.next().unwrap_or(Transport::Udp);
@@ -238,7 +239,7 @@ fn read_server(section: &Section<'_, '_>, report: &mut Report) -> Option<Server>
     draft.finish()
 }
 
-/// Returns when keys are rotated; `None` if an error was reported.
+/// Returns the parameters of key rotation; `None` if an error was reported.
 fn rotation(draft: &ServerDraft, report: &mut Report) -> Option<Rotation> {
     let rotate_h = draft.key_rotate_h.as_ref()?;
     let settle = *draft.key_settle_s.as_ref()?.get_ref();

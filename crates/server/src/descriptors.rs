@@ -5,13 +5,13 @@ use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use crate::StartError;
 use crate::config::{Config, Connections};
 
-/// Descriptors for everything but connections: sockets, files, the admin interface.
+/// Number of descriptors for everything except connections: sockets, files, the admin interface.
 const OTHERS: u64 = 512;
 
 /// Raises the limit on open descriptors as far as the configured connections need.
 ///
 /// # Errors
-/// If the process may not open that many.
+/// Returns an error if the process may not open that many.
 pub(crate) fn reserve(config: &Config) -> Result<(), StartError> {
     if !config.has_streams() {
         return Ok(());

@@ -1,4 +1,4 @@
-//! The environment of a core, besides its configuration.
+//! The environment of a core: everything that it needs in addition to its configuration.
 
 use std::net::SocketAddr;
 use std::time::Duration;
@@ -16,8 +16,8 @@ pub struct Environment {
     /// Bytes of memory that the machine can give to waiting messages, unless the configuration sets
     /// a value. `None`: [`MESSAGE_MEMORY_MAX`].
     pub message_memory: Option<usize>,
-    /// Unix time at the start of the cores' clock, by which other instances know the age of a route
-    /// token. Zero in a reproducible run.
+    /// Unix time at the start of the cores' clock. With it, other instances can determine the age
+    /// of a route token. Zero in a reproducible run.
     pub start: Duration,
     /// Addresses of recently removed back ends.
     pub removed: Vec<SocketAddr>,

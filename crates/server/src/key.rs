@@ -2,8 +2,8 @@
 //!
 //! The token in our Record-Route is authenticated with one of them, so an in-dialog request finds
 //! its back end after a restart and at every instance that has the same keys. The keys are in
-//! `route.key` and are rotated: a [ring](KeyRing) determines which key is in use. Instances on one
-//! machine may share the file; to others its operator copies it.
+//! `route.key` and are rotated. A [ring](KeyRing) determines which key is in use. Instances on one
+//! machine may share the file. For instances on other machines, the operator copies it.
 
 pub mod command;
 mod keeper;
@@ -28,7 +28,7 @@ pub const FILE_NAME: &str = "route.key";
 /// Name of the lock file for changes of the key file.
 const LOCK_NAME: &str = "route.key.lock";
 
-/// The longest file in bytes: more than any valid one.
+/// Maximum length of the file in bytes. Any valid file is shorter.
 const BYTES_MAX: u64 = 1024;
 
 /// Reads the keys in `state_dir`, creating them from the operating system's entropy if there are
@@ -58,7 +58,7 @@ pub fn unix_time() -> UnixTime {
 /// `~/.local/state/tidegate`.
 ///
 /// # Errors
-/// When the configuration names none and there is no home either.
+/// Returns an error if none is configured and there is no home directory.
 pub fn state_dir(configured: Option<&Path>) -> Result<PathBuf, StartError> {
     let is_root = rustix::process::geteuid().is_root();
     configured

@@ -1,4 +1,4 @@
-//! Every law and every policy with its parameters, as JSON for programs.
+//! Lists every law and every policy with its parameters, as JSON.
 
 use serde_json::{Value, json};
 use tidegate_control::Values;

@@ -1,5 +1,5 @@
-//! The process around the cores: its configuration, its secret keys, its interfaces for operators,
-//! and its shutdown.
+//! Everything around the cores: the configuration, the secret keys, the interfaces for operators,
+//! and the shutdown of the process.
 
 pub mod admin;
 pub mod assembly;

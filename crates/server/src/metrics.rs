@@ -45,7 +45,7 @@ impl Family {
         Self { name, help, unit: None, kind: Kind::Counter }
     }
 
-    /// Creates a family of numbers that go up and down.
+    /// Creates a family of numbers that can rise and fall.
     pub const fn gauge(name: &'static str, help: &'static str) -> Self {
         Self { name, help, unit: None, kind: Kind::Gauge }
     }
@@ -116,7 +116,7 @@ impl From<f64> for Value {
 /// A family with one number for each `T`, and the function that reads it.
 pub type Number<T> = (Family, fn(&T) -> Value);
 
-/// The numbers of one scrape.
+/// The numbers that are read at one scrape.
 #[derive(Debug, Default)]
 pub struct Samples {
     /// The families in the order of first use.
@@ -130,7 +130,7 @@ struct Sample {
 }
 
 impl Samples {
-    /// Adds a value of the metrics `family`. Each value of a family must have other `labels`.
+    /// Adds a value of the metrics `family`. Each value of a family must have different `labels`.
     pub fn push(
         &mut self,
         family: &'static Family,
@@ -170,7 +170,7 @@ type Source = Box<dyn Fn(&mut Samples) + Send + Sync>;
 /// The sources of a process.
 pub struct Metrics {
     sources: Vec<Source>,
-    /// Sources of metrics without our prefix.
+    /// Sources of metrics whose names do not begin with our prefix.
     process: Vec<Source>,
 }
 
@@ -189,13 +189,13 @@ impl Metrics {
         metrics
     }
 
-    /// Adds a source. It is called at each scrape, from the admin thread: it reads
-    /// and never waits.
+    /// Adds a source. The admin thread calls it at each scrape, so it must only read and never
+    /// wait.
     pub fn add(&mut self, source: impl Fn(&mut Samples) + Send + Sync + 'static) {
         self.sources.push(Box::new(source));
     }
 
-    /// Adds a source, like [`add`](Self::add), for numbers that every process has, whose names
+    /// Adds a source, like [`add`](Self::add), for numbers that every process has. Their names
     /// begin with `process_`.
     pub fn add_process(&mut self, source: impl Fn(&mut Samples) + Send + Sync + 'static) {
         self.process.push(Box::new(source));
@@ -217,8 +217,8 @@ impl Metrics {
         out
     }
 
-    /// Renders them in the text format 0.0.4 of Prometheus: it has neither units nor an end, and
-    /// there a counter's `_total` belongs to the name of its family.
+    /// Renders the current numbers in the text format 0.0.4 of Prometheus. It has no units and no
+    /// end mark, and `_total` belongs to the name of a counter's family.
     pub fn render_plain(&self) -> String {
         let (text, mut out) = (self.render(), String::new());
         let counters: HashSet<&str> = text

@@ -10,7 +10,7 @@ pub enum Phase {
     Starting,
     /// New calls are accepted.
     Admitting,
-    /// Asked to stop: only existing work continues.
+    /// The process was asked to stop, and only existing work continues.
     Draining,
 }
 
@@ -44,7 +44,7 @@ impl Life {
         }
     }
 
-    /// Advances to `phase`; does nothing if that phase is past.
+    /// Advances to `phase`. Does nothing if that phase is over.
     pub fn advance(&self, phase: Phase) {
         self.0.fetch_max(phase as u8, Ordering::Relaxed);
     }

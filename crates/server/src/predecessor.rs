@@ -1,6 +1,7 @@
-//! The previous process, which leaves a number in the state directory.
+//! Identifies the previous process by a number that it leaves in the state directory.
 //!
-//! With that number a CANCEL finds a call that the previous process has sent out (`proxy::lost`).
+//! With this number, a CANCEL can be forwarded for a call that the previous process has forwarded
+//! (`proxy::lost`).
 
 use std::fs;
 use std::io::Write;
@@ -15,8 +16,9 @@ pub const FILE_NAME: &str = "process";
 /// The longest file, in bytes.
 const BYTES_MAX: usize = 32;
 
-/// Returns the seed of the previous process, and stores that of this one for the next. If the file
-/// does not exist or cannot be written, everything else works, so that does not prevent the start.
+/// Returns the seed of the previous process, and stores that of this one for the next. A file that
+/// does not exist or cannot be written does not prevent the start, because everything else works
+/// without it.
 pub fn succeed(state_dir: &Path, own: Seed) -> Option<Seed> {
     let path = state_dir.join(FILE_NAME);
     let text = fs::read_to_string(&path).ok().filter(|text| text.len() <= BYTES_MAX);

@@ -1,9 +1,9 @@
 //! The configuration of a reload, parsed before the shards get it.
 //!
-//! A command is a text, so that a recording contains it in full. Parsing 10,000 back ends takes a
-//! shard longer than a packet may wait. So the admin thread parses them once and leaves the result
-//! for the shards. If the result is for another text, as in a replay, a shard parses the command
-//! itself.
+//! A command is a text, so that a recording contains it in full. Parsing 10,000 back ends takes
+//! longer than a packet may wait in a shard. So the admin thread parses them once and leaves the
+//! result for the shards. If the result belongs to another text, as in a replay, a shard parses the
+//! command itself.
 
 use std::collections::VecDeque;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -17,25 +17,25 @@ use crate::pools::pool_specs;
 /// for a shard.
 const KEPT_MAX: usize = 24;
 
-/// The parsed configurations that a shard still has to receive. The last one stays.
+/// The parsed configurations that some shards have not received yet, and the last one.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Prepared(Arc<Mutex<VecDeque<Entry>>>);
 
 #[derive(Debug)]
 struct Entry {
-    /// Sequence number of the reload command that brings this configuration.
+    /// Sequence number of the reload command to which this configuration belongs.
     command: u64,
     reading: Arc<Reading>,
 }
 
-/// A parsed configuration with the servers of its domains, and the text of the command for one of
-/// the two.
+/// A parsed configuration and the servers of its domains, with the text of the command that brings
+/// one of the two.
 #[derive(Debug)]
 pub(crate) struct Reading {
     text: Box<[u8]>,
     pub(crate) config: Arc<Config>,
     pub(crate) found: Arc<Found>,
-    /// The configuration with the servers in it.
+    /// The configuration, in which the servers are included as back ends.
     pub(crate) expanded: Config,
     /// Its back ends.
     pub(crate) pool_specs: Vec<PoolSpec>,

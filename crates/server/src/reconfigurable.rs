@@ -45,7 +45,7 @@ impl Reconfigurable {
         &self.proxy
     }
 
-    /// Executes a command. Returns `false` if it cannot.
+    /// Executes a command. Returns `false` if it is impossible.
     fn apply(&mut self, now: Timestamp, command: Command) -> bool {
         match command {
             Command::Laws(laws) => {

@@ -2,28 +2,28 @@
 //!
 //! `tidegate run --record FILE` records every input of the core with its time: datagrams, failed
 //! deliveries, connections, timers, turns of service, readings of the load, commands, the request
-//! to drain. Fed to a core that is built alike they produce the same packets, at the same times
-//! ([`Recording::replay`]). The recorder sits between the driver and the core; an emulated
-//! processor is part of the core.
+//! to drain. If a core that is built in the same way gets these inputs, it sends the same packets
+//! at the same times ([`Recording::replay`]). The recorder is between the driver and the core. An
+//! emulated processor is part of the core.
 //!
 //! # The file
 //!
-//! A *head* ([`Head`]) describes how the core was built, including its keys, so only the file's
-//! owner may read it. Behind it lie [`SLOTS`] *slots* of equal size, used as a ring: when the last
-//! is full, the first is overwritten. A slot contains *blocks*, each of up to a thousand inputs,
-//! with a number, a checksum, and a hash of the core's packets meanwhile: the checkpoints of a
-//! replay.
+//! A *head* ([`Head`]) describes how the core was built. It includes the keys, so only the owner of
+//! the file may read it. After the head there are [`SLOTS`] *slots* of equal size, which form a
+//! ring: when the last slot is full, the first is overwritten. A slot contains *blocks*. Each block
+//! has up to a thousand inputs, a number, a checksum, and a hash of the packets that the core sent
+//! because of these inputs. A replay compares these hashes.
 //!
-//! A file that still contains block 0 starts with the core, and its replay is exact. If the
-//! beginning was overwritten, or if inputs are missing because the disk was slower than the core,
-//! the replay starts with an empty core. The result is then similar to the original, not the same,
-//! and the report says so.
+//! If a file still contains block 0, it begins at the start of the core, and its replay is exact.
+//! If the beginning was overwritten, or if inputs are missing because the disk was slower than the
+//! core, the replay starts with an empty core. Then the result is similar to the original, but not
+//! the same. The report says so.
 //!
 //! # Off the packet path
 //!
-//! The core's thread appends to a block in memory; another thread hashes and writes. At most
-//! [`WAITING_MAX`] blocks wait between them. Further blocks are dropped and their inputs are
-//! counted as lost, so that the disk cannot slow the core.
+//! The core's thread appends to a block in memory. Another thread computes hashes and writes. At
+//! most [`WAITING_MAX`] blocks wait between the two threads. Further blocks are dropped and their
+//! inputs are counted as lost, so that the disk cannot slow the core.
 
 mod block;
 mod entry;
@@ -55,7 +55,7 @@ pub(crate) use writer::Recorder;
 pub struct RecordTo {
     /// The file.
     pub path: PathBuf,
-    /// Its size in bytes, at least [`SIZE_MIN`], without its head.
+    /// Size of the slots in bytes, at least [`SIZE_MIN`]. The head is not included.
     pub size: u64,
     /// The configuration as it was read.
     pub configuration: String,

@@ -46,8 +46,8 @@ impl Rejections {
         all.iter().map(|(shard, refusal)| one(*shard, refusal, now)).collect()
     }
 
-    /// Returns the messages that the kernel dropped before they were read, in the form of a
-    /// rejection reason.
+    /// Returns the number of messages that the kernel dropped before they were read, in the form of
+    /// a rejection reason.
     fn in_kernel(&self) -> Value {
         let dropped =
             |shard: &ShardCounters| shard.io.filtered.get() + shard.emulated_filtered.get();

@@ -1,9 +1,9 @@
-//! Back ends that were removed from the configuration, remembered in `state_dir`.
+//! Back ends that were removed from the configuration. They are stored in `state_dir`.
 //!
-//! The token of a dialog names its back end by address, and only known addresses are accepted. A
-//! restarted process knows the configured ones; this file adds recently removed ones, so that their
-//! calls can be ended. Each line is an address and either `configured` or the time in Unix seconds
-//! at which it was first missing.
+//! The token of a dialog names its back end by address, and only known addresses are accepted.
+//! After a restart, a process knows the configured back ends from its configuration, and the
+//! recently removed ones from this file. So their calls can be ended. Each line has an address,
+//! followed by `configured` or by the time in Unix seconds at which the address was first missing.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
@@ -25,7 +25,7 @@ pub(crate) struct RemovedBackends {
 }
 
 impl RemovedBackends {
-    /// Returns the file in `state_dir`; a removed address is kept for `keep`.
+    /// Returns the file in `state_dir`. A removed address is kept for the time `keep`.
     pub(crate) fn new(state_dir: &Path, keep: Duration) -> Self {
         Self { path: state_dir.join(FILE_NAME), keep }
     }
@@ -38,7 +38,8 @@ impl RemovedBackends {
     /// addresses that are no longer configured.
     ///
     /// # Errors
-    /// Those of reading and writing the file. Lines that cannot be read are skipped.
+    /// Returns an error if the file cannot be read or written. Lines that cannot be parsed are
+    /// skipped.
     pub(crate) fn update(
         &self,
         now: u64,

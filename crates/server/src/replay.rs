@@ -1,4 +1,4 @@
-//! A recording, replayed with the proxy of its own configuration.
+//! Replays a recording with the proxy of its own configuration.
 
 use std::path::Path;
 
@@ -29,12 +29,13 @@ impl Replayed {
 /// Returns the configuration in the head of a recording.
 ///
 /// # Errors
-/// With everything that this version of the program does not accept in it.
+/// Returns all errors that this version of the program finds in it.
 pub fn configuration(head: &Head) -> Result<Config, Diagnostics> {
     Config::parse(Path::new("recorded configuration"), head.configuration.as_bytes())
 }
 
-/// Feeds the recording to the proxy of `config`, which should be its own. `see` gets all events.
+/// Gives the inputs of the recording to a proxy with the configuration `config`, which should be
+/// the recorded configuration. `see` gets all events.
 ///
 /// # Errors
 /// When the recording cannot be read, or its head contradicts itself.

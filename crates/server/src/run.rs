@@ -43,7 +43,7 @@ const HANDOFFS_MAX: usize = 4096;
 /// The addresses of a process that has started.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Started {
-    /// The listeners. If the configuration has port 0, with the chosen port.
+    /// The listeners, with the ports that were chosen for port 0.
     pub listeners: Vec<(Transport, SocketAddr)>,
     /// The admin interface, if there is one.
     pub admin: Option<SocketAddr>,
@@ -56,7 +56,7 @@ pub enum Event {
     Started(Started),
     /// An operator has made a request.
     Acted(AuditEntry),
-    /// A signal with this name has arrived for the first time, and is ignored.
+    /// A signal with this name has arrived for the first time. It is ignored.
     Ignored(&'static str),
     /// A state has changed, or rejections have started or ended.
     Observed(Observation),
@@ -99,7 +99,7 @@ impl fmt::Display for RunError {
 
 impl std::error::Error for RunError {}
 
-/// The end of a process.
+/// The end of a process, and its recording.
 #[derive(Debug)]
 pub struct Ending {
     /// The way in which it ended.
@@ -108,13 +108,13 @@ pub struct Ending {
     pub recorded: Option<Recorded>,
 }
 
-/// Runs the process of `config`, with the keys in `state_dir`, until a signal stops it, and records
-/// it if `record` is set. `tls` has the certificates and keys that the configuration names.
+/// Runs the process of `config`, with the keys in `state_dir`, until a signal stops it. Records it
+/// if `record` is set. `tls` has the certificates and keys that the configuration names.
 ///
-/// While it runs, events are reported.
+/// Reports events while the process runs.
 ///
 /// # Errors
-/// When something outside the configuration keeps it from starting, or a shard fails.
+/// Returns an error if something outside the configuration prevents the start, or if a shard fails.
 pub fn run(
     config: &Config,
     tls: TlsFiles,
@@ -289,7 +289,7 @@ pub fn run(
     failure.map_or(Ok(Ending { finish, recorded }), |what| Err(RunError::Shard(what)))
 }
 
-/// Gives the shards the servers of domains, if they have changed, and reports it.
+/// Sends the servers of domains to the shards if the servers have changed, and reports the change.
 fn follow_domains(runtime_control: &RuntimeControl, mut tell: impl FnMut(Observation)) {
     match runtime_control.follow_domains() {
         Ok(lines) => lines.into_iter().for_each(|what| tell(Observation::now(what))),
@@ -299,7 +299,7 @@ fn follow_domains(runtime_control: &RuntimeControl, mut tell: impl FnMut(Observa
     }
 }
 
-/// Returns the facts from the machine and the state directory.
+/// Reads the environment of the cores from the machine and the state directory.
 fn environment(
     config: &Config,
     listeners: &[SocketAddr],
@@ -349,7 +349,7 @@ fn begin_recording(
 }
 
 impl Finish {
-    /// Returns the worse of this result and that of a shard.
+    /// Returns the worse of two results: this one and that of a shard.
     fn and(self, summary: Summary) -> Self {
         let after = |so_far: Duration| so_far.max(summary.after);
         match (self, summary.ended) {
@@ -361,7 +361,7 @@ impl Finish {
     }
 }
 
-/// Returns the content of `/status` beyond the phase.
+/// Returns the content of `/status` except the phase.
 fn status(
     groups: &[Group],
     instruments: Instruments,

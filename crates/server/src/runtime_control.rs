@@ -25,8 +25,8 @@ pub struct RuntimeControl {
     registry: BackendRegistry,
     /// The wanted state, as set by the last command or by the configuration.
     wanted: Mutex<Wanted>,
-    /// Held during a reload. So of two reloads, the later one has read the later version of the
-    /// file.
+    /// This lock is held during a reload. So if there are two reloads, the later one has read the
+    /// later version of the file.
     reloading: Mutex<()>,
     commands: CommandSender,
     shards: Vec<ShardCounters>,
@@ -36,16 +36,16 @@ pub struct RuntimeControl {
     stores: Stores,
     /// The certificates and keys that listeners and pools use.
     tls: Option<Tls>,
-    /// The longest configuration in bytes.
+    /// Maximum length of a configuration in bytes.
     order_max: usize,
 }
 
 struct Wanted {
     /// The configuration as it was last read.
     config: Arc<Config>,
-    /// The servers of its domains that the shards have received.
+    /// The servers of its domains that were sent to the shards.
     found: Arc<Found>,
-    /// Servers whose command would be too long.
+    /// Servers that were not sent because their command would be too long.
     too_long: Option<Found>,
     overload: Overload,
     /// Number of commands sent.
@@ -55,11 +55,11 @@ struct Wanted {
 /// The reason why a command was not sent.
 #[derive(Debug)]
 pub enum ControlError {
-    /// It is invalid.
+    /// The command is invalid.
     Refused(Refused),
-    /// There is no back end with that name or address; these are the existing ones.
+    /// There is no back end with this name or address. Contains the names of the existing ones.
     Unknown(Vec<String>),
-    /// Several back ends are at that address; these are their names.
+    /// Several back ends are at this address. Contains their names.
     Ambiguous(Vec<String>),
     /// The configuration is longer than a command may be.
     TooLong {
@@ -142,19 +142,19 @@ impl RuntimeControl {
         }
     }
 
-    /// Makes reloads replace the users in `stores` too.
+    /// Makes reloads also replace the users in `stores`.
     #[must_use]
     pub(crate) fn serving(self, stores: Stores) -> Self {
         Self { stores, ..self }
     }
 
-    /// Makes reloads read the certificates and keys again.
+    /// Makes reloads also read the certificates and keys again.
     #[must_use]
     pub(crate) fn securing(self, tls: Tls) -> Self {
         Self { tls: Some(tls), ..self }
     }
 
-    /// Makes reloads record the back ends that they remove from the configuration.
+    /// Makes reloads also record the back ends that they remove from the configuration.
     #[must_use]
     pub(crate) fn noting(self, removed: RemovedBackends) -> Self {
         Self { removed: Some(removed), ..self }
@@ -214,8 +214,8 @@ impl RuntimeControl {
         }
     }
 
-    /// Reads the configuration again, from its file. Pools, routes and users are replaced; so are
-    /// the laws, if the file changes them. Returns the number of the last command.
+    /// Reads the configuration file again. Pools, routes and users are replaced. The laws are
+    /// replaced if the file changes them. Returns the number of the last command.
     ///
     /// # Errors
     /// When it is invalid, needs a restart, or a command cannot be sent. Pools and routes are
@@ -305,8 +305,8 @@ impl RuntimeControl {
         Ok(lines)
     }
 
-    /// Asks the shards for the call-table entries of a call. Returns the number of the command:
-    /// when it [was heard](Self::was_heard), [`calls`](Self::calls) has the answers.
+    /// Asks the shards for the call-table entries of a call. Returns the number of the command.
+    /// When the command [was heard](Self::was_heard), [`calls`](Self::calls) returns the answers.
     ///
     /// # Errors
     /// When the command cannot be sent.

@@ -12,7 +12,7 @@ use signal_hook::iterator;
 /// Maximum number of waiting stop requests. Further ones have no additional effect.
 const WAITING_MAX: usize = 4;
 
-/// Signals that Tidegate ignores, and that would silently end the process by default.
+/// Signals that Tidegate ignores. By default they would end the process without a message.
 const IGNORED: [(i32, &str); 6] = [
     (SIGUSR1, "SIGUSR1"),
     (SIGUSR2, "SIGUSR2"),
@@ -40,7 +40,7 @@ impl Signals {
     /// Starts to catch signals, for the whole process.
     ///
     /// # Errors
-    /// When the kernel or the thread limit refuses.
+    /// Returns an error if the kernel does not allow this, or if a thread cannot be started.
     pub fn catch() -> io::Result<Self> {
         Self::catch_all(false)
     }
@@ -80,18 +80,19 @@ impl Signals {
         Ok(Self { stops, reloads, ignored, handle, thread: Some(thread) })
     }
 
-    /// Returns the requests to stop: SIGTERM, from a service manager, SIGINT and SIGQUIT, from a
-    /// keyboard. The first drains, the second stops at once.
+    /// Returns the requests to stop: SIGTERM from a service manager, SIGINT and SIGQUIT from a
+    /// keyboard. The first request drains the process. The second stops it at once.
     pub fn stops(&self) -> &Receiver<()> {
         &self.stops
     }
 
-    /// Returns the requests to reload: SIGHUP. Those that come while one waits are merged with it.
+    /// Returns the requests to reload, which are SIGHUPs. If one request waits, further requests
+    /// are merged with it.
     pub fn reloads(&self) -> &Receiver<()> {
         &self.reloads
     }
 
-    /// Returns the names of ignored signals. Each is sent when the signal first arrives.
+    /// Returns the names of ignored signals. A name is sent when its signal first arrives.
     pub fn ignored(&self) -> &Receiver<&'static str> {
         &self.ignored
     }

@@ -1,4 +1,4 @@
-//! The content of `/status` beyond the phase.
+//! The content of `/status` except the phase.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
@@ -52,7 +52,7 @@ impl Instruments {
     }
 }
 
-/// Returns the feedback of back ends, and that to upstream peers.
+/// Returns the feedback that back ends give, and the feedback that upstream peers get.
 fn feedback(next_hops: &NextHops, shards: &[ShardCounters], now: Timestamp) -> Value {
     let received = next_hops.views(now).into_iter().map(|view| {
         let NextHopView { address, status, counts } = view;
@@ -135,7 +135,7 @@ fn connections(shard: &ShardCounters) -> Value {
     })
 }
 
-/// Returns the outcomes of messages since the start. Labelled counts appear only if they are not
+/// Returns the outcomes of messages since the start. Counts with labels appear only if they are not
 /// zero.
 fn messages(counters: &Counters) -> Value {
     let received = Class::ALL.map(|class| (class.name(), counters.received(class)));

@@ -36,8 +36,8 @@ impl Tls {
         Self { servers, current: Arc::new(Mutex::new(Current { pools, certificates })) }
     }
 
-    /// Replaces the settings. Existing connections keep theirs. The listeners must be the same,
-    /// because others need a restart.
+    /// Replaces the settings. Existing connections keep the old ones. The listeners must be the
+    /// same, because a change of listeners needs a restart.
     pub(crate) fn replace(&self, files: TlsFiles) {
         let TlsFiles { listeners, pools, certificates } = files;
         for (server, config) in self.servers.iter().zip(listeners) {

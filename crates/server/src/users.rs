@@ -1,4 +1,4 @@
-//! The users of a configuration, in the form of look-ups.
+//! Converts the users of a configuration to the form of look-ups.
 
 use tidegate_io::Stores;
 use tidegate_world::LookupKind;

@@ -1,4 +1,5 @@
-//! The watch: outages and rejections for the log, from the shared states and counters.
+//! The watch: finds outages and rejections in the shared states and counters, and reports them for
+//! the log.
 //!
 //! The thread that runs the process checks every quarter of a second, so the shards do nothing for
 //! it. Each subject gets a line when it changes, and then at most one line every few seconds, with
@@ -28,14 +29,15 @@ use name::{NameSeen, News};
 /// Time between two checks.
 pub(crate) const LOOK_EVERY: Duration = Duration::from_millis(250);
 
-/// Maximum number of lines about bans, and about targets of unsent datagrams, in the time below.
+/// Maximum number of lines about bans within the time below. The same limit applies to lines about
+/// targets of unsent datagrams.
 const LINES_MAX: u32 = 5;
 const LINES_WITHIN: Duration = Duration::from_secs(10);
 
 /// Shortest time between two lines on datagrams that could not be sent to the same target.
 const UNSENT_EVERY: Duration = Duration::from_secs(60);
 
-/// Targets of unsent datagrams that are remembered.
+/// Maximum number of targets of unsent datagrams that are remembered.
 const UNSENT_MAX: usize = 256;
 
 /// An observation, with its time.
@@ -62,7 +64,7 @@ impl Observation {
     }
 }
 
-/// State at the last look.
+/// The watch and the state at its last check.
 pub(crate) struct Watch {
     registry: BackendRegistry,
     shards: Vec<ShardCounters>,
@@ -84,7 +86,7 @@ struct BackendSeen {
     name: NameSeen,
 }
 
-/// Counts of a back end, whose growth shows the cause of a change.
+/// Counts of a back end. Their growth shows the cause of a change.
 #[derive(Clone, Copy, Default)]
 struct Counts {
     probes_failed: u64,
@@ -468,7 +470,7 @@ fn tell_edge(edge: Option<Edge>, subject: &str, of: &str, tell: &mut impl FnMut(
     }
 }
 
-/// Returns the number of changes that a line represents, if it is more than one.
+/// Returns the number of changes for which a line stands, if it is more than one.
 fn more(changes: u64) -> String {
     if changes > 1 { format!(" ({changes} changes since the last line)") } else { String::new() }
 }

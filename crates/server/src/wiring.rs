@@ -20,7 +20,7 @@ pub(crate) enum Group {
 }
 
 impl Group {
-    /// Returns its address, with the port that the kernel picked if none was given.
+    /// Returns its address. If no port was configured, it has the port that the kernel chose.
     pub(crate) fn local(&self) -> SocketAddr {
         match self {
             Self::Datagrams(group) => group.local(),

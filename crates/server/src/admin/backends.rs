@@ -49,8 +49,8 @@ async fn answer(
     }
 }
 
-/// Returns the list of back ends. Another thread writes the list, because ten thousand back ends
-/// take some time.
+/// Returns the list of back ends. Another thread writes the list, because this takes some time for
+/// ten thousand back ends.
 async fn listed(controls: &Arc<Controls>, status: StatusCode) -> Response {
     let controls = Arc::clone(controls);
     let list = move || json(status, &controls.runtime_control.pools(controls.clock.now()));

@@ -1,5 +1,5 @@
-//! Connections to the admin interface, each within limits: no peer can exhaust memory or
-//! descriptors of the process, nor keep others out.
+//! Serves connections to the admin interface within limits. So no peer can use up the memory or the
+//! descriptors of the process, or keep other peers out.
 
 use std::net::SocketAddr;
 use std::pin::pin;
@@ -21,13 +21,13 @@ use tokio::time::{sleep, timeout};
 /// Maximum number of connections at the same time. A further connection closes the one that has
 /// been idle longest.
 const CONNECTIONS_MAX: usize = 64;
-/// Bytes of a request's head.
+/// Maximum number of bytes of a request's head.
 const HEAD_MAX: usize = 8192;
-/// Fields of a request's head.
+/// Maximum number of fields of a request's head.
 const FIELDS_MAX: usize = 64;
-/// Longest time for a request's head, and for an idle connection.
+/// Maximum time for a request's head, and for an idle connection.
 const HEAD_WAIT: Duration = Duration::from_secs(5);
-/// Longest life of a connection, and the additional time for its last answer.
+/// Maximum lifetime of a connection. Below is the additional time for its last answer.
 const LIFE: Duration = Duration::from_secs(60);
 const LAST_ANSWER: Duration = Duration::from_secs(5);
 /// Pause when the process has no descriptor left.
@@ -43,7 +43,7 @@ struct Open {
     activity: Arc<Activity>,
 }
 
-/// The use of a connection, by which the idlest one is found.
+/// The activity of a connection, which determines the connection that has been idle longest.
 #[derive(Default)]
 struct Activity {
     /// Requests that are being answered.
@@ -54,7 +54,8 @@ struct Activity {
     last: AtomicU64,
 }
 
-/// Serves connections forever, and counts those closed because there was no free slot.
+/// Serves connections forever. Counts the connections that were closed because there was no free
+/// slot.
 pub(super) async fn serve(listener: TcpListener, router: Router, refusals: &AtomicU64) {
     let mut open: Vec<Open> = Vec::with_capacity(CONNECTIONS_MAX);
     let happened = Arc::new(AtomicU64::new(0));
@@ -89,7 +90,7 @@ impl Activity {
         self.last.store(happened.fetch_add(1, Ordering::Relaxed), Ordering::Relaxed);
     }
 
-    /// Answers a request. Its arrival and the end of its answer are recorded as events.
+    /// Answers a request. Its arrival and the end of its answer are events.
     async fn watch(&self, happened: &AtomicU64, request: Request, next: Next) -> Response {
         self.note(happened);
         self.answering.fetch_add(1, Ordering::Relaxed);
@@ -105,7 +106,7 @@ impl Activity {
     }
 }
 
-/// Answers the requests of one connection. A disconnect is not an event.
+/// Answers the requests of one connection.
 async fn answer(stream: TcpStream, router: Router) {
     let connection = http1::Builder::new()
         .timer(TokioTimer::new())

@@ -1,5 +1,5 @@
-//! The parts of a running process that the pages show and change, and how the pages wait for a
-//! command to be applied.
+//! The parts of a running process that the pages show and change. Also waits until a command has
+//! been applied.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -17,8 +17,8 @@ use crate::key::Keeper;
 use crate::rejections::Rejections;
 use crate::runtime_control::{ControlError, RuntimeControl};
 
-/// Longest time for which an answer waits until the shards have applied a command, and the interval
-/// of the checks.
+/// Maximum time for which an answer waits until the shards have applied a command. Below is the
+/// interval of the checks.
 const APPLY_WAIT: Duration = Duration::from_secs(2);
 const LOOK: Duration = Duration::from_millis(1);
 
@@ -38,8 +38,8 @@ pub struct Controls {
     pub clock: Clock,
 }
 
-/// Waits until the shards have applied a command that was sent. Returns whether all shards have, or
-/// why it was not sent. Both are logged.
+/// Waits until the shards have applied a command that was sent. Returns whether all shards have
+/// applied it, or the reason why it was not sent. Logs the result.
 pub(super) async fn await_applied(
     controls: &Controls,
     asked: AuditedRequest,

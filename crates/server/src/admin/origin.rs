@@ -1,18 +1,18 @@
 //! The origin of a request, as far as a browser reports it.
 //!
 //! The interface has no password, so anyone who can reach its address may use it. The author of a
-//! web page cannot reach the address, but the script of the page runs in the browser of somebody
-//! who can. There are two attacks. The script can send a request to another origin, but then the
-//! browser adds `Origin`. Or the author can change the host name of the page to our address after
-//! the page was loaded (DNS rebinding), but then `Host` contains that name.
+//! web page may not be able to reach it. But the script of the page runs in the browser of a user
+//! who can. There are two attacks. In the first, the script sends a request to our origin. Then the
+//! browser adds `Origin`. In the second, the author makes the host name of the page resolve to our
+//! address after the page was loaded (DNS rebinding). Then `Host` contains this name.
 
 use std::net::{IpAddr, Ipv6Addr};
 
 use axum::http::header::{HOST, ORIGIN};
 use axum::http::{HeaderMap, HeaderValue, Uri};
 
-/// Returns the reason why a request is rejected, if any. `hosts` are the accepted names, in lower
-/// case, besides `localhost` and IP addresses.
+/// Returns the reason why a request is rejected, if any. `hosts` are the accepted names in lower
+/// case. `localhost` and IP addresses are accepted too.
 pub(super) fn refusal(uri: &Uri, headers: &HeaderMap, hosts: &[String]) -> Option<&'static str> {
     // Programs that use HTTP/1.0 send no Host header; every browser does.
     let named = headers.get_all(HOST).iter().map(HeaderValue::to_str);
@@ -34,8 +34,8 @@ pub(super) fn refusal(uri: &Uri, headers: &HeaderMap, hosts: &[String]) -> Optio
     is_foreign.then_some("The request comes from a web page of another origin.\n")
 }
 
-/// Returns whether `host` or `host:port` names us. An address always does, because no page can have
-/// it as its origin.
+/// Returns whether `host` or `host:port` names us. Any address does, because a page of another site
+/// cannot have our address as its host.
 fn is_named(authority: &str, hosts: &[String]) -> bool {
     let host = match authority.strip_prefix('[').and_then(|rest| rest.split_once(']')) {
         Some((inside, _)) => return inside.parse::<Ipv6Addr>().is_ok(),

@@ -1,4 +1,4 @@
-//! TLS without a check of who the peer is.
+//! TLS without verification of the peer's identity.
 
 use std::sync::Arc;
 
@@ -13,7 +13,7 @@ use rustls::{DigitallySignedStruct, Error, SignatureScheme};
 pub struct AcceptAny(Arc<CryptoProvider>);
 
 impl AcceptAny {
-    /// Creates it with the algorithms of `provider`.
+    /// Creates a verifier with the algorithms of `provider`.
     pub fn new(provider: Arc<CryptoProvider>) -> Self {
         Self(provider)
     }

@@ -9,7 +9,7 @@ use tidegate_world::KEY_MAX;
 use super::address::{in_uri, sip_address};
 use super::shape::Wrong;
 
-/// The longest contact, in bytes.
+/// Maximum length of a contact, in bytes.
 const CONTACT_MAX: usize = 512;
 
 /// An address of record.

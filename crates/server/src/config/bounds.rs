@@ -1,4 +1,4 @@
-//! A minimum and a maximum, in one list.
+//! A minimum and a maximum, written as one list.
 
 use std::ops::RangeInclusive;
 

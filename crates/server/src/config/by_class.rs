@@ -15,10 +15,10 @@ use super::shape::Real;
 /// Microseconds: one number for all classes of message, or a table by class.
 pub struct ByClass;
 
-/// An hour, which is more than any message needs.
+/// Bounds of the number. The maximum is an hour, which is more than any message needs.
 const NUMBER: Real = Real(0.0..=3_600_000_000.0);
 
-/// The key of the value for all classes that are not named.
+/// The key for the value of all classes that have no key.
 const DEFAULT: &str = "default";
 
 impl Shape for ByClass {

@@ -24,7 +24,8 @@ pub fn needs_restart(old: &Config, new: &Config) -> Vec<String> {
     changed
 }
 
-/// Returns the keys that apply only at a restart, for each table with this header that has any.
+/// Returns the keys that apply only at a restart, for each table with this header that has such
+/// keys.
 fn fixed<'a>(header: &str, tables: &'a [Written]) -> Vec<Vec<(&'static str, &'a str)>> {
     let of_table = |written: &'a Written| {
         let keys = written.keys.iter().filter(|key| key.reload == Reload::Restart);
@@ -34,7 +35,7 @@ fn fixed<'a>(header: &str, tables: &'a [Written]) -> Vec<Vec<(&'static str, &'a 
     tables.map(of_table).filter(|keys| !keys.is_empty()).collect()
 }
 
-/// Returns each name once, in order.
+/// Returns each name once, in the order of first occurrence.
 fn distinct(names: impl Iterator<Item = &'static str>) -> Vec<&'static str> {
     let mut seen = Vec::new();
     for name in names {

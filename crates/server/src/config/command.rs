@@ -6,12 +6,12 @@
 //! for domains; and laws.
 //!
 //! A command about laws is the text of the table `[overload]`. It can change `law` with
-//! `[overload.params]`, and `[overload.shadow]`, while calls are served. It may omit keys that do
-//! not change. Any other key must have its current value, because a different value needs a
-//! restart.
+//! `[overload.params]`, and `[overload.shadow]`, while calls are served. Keys that do not change
+//! may be omitted. If the command contains any other key, this key must have its current value,
+//! because a different value needs a restart.
 //!
-//! The reader of the configuration reads commands too and reports the same errors. Each shard gets
-//! the complete result.
+//! The reader of the configuration also reads commands, and reports the same errors. Each shard
+//! gets the complete result.
 
 mod asked;
 mod json;
@@ -102,7 +102,7 @@ pub enum Command {
     Reload(Box<Config>),
     /// Use these servers, which the DNS lists for domains in pools.
     Found(Found),
-    /// Publish what the call table contains about the call with this Call-ID.
+    /// Publish the entries of the call with this Call-ID in the call table.
     Call(String),
 }
 
@@ -118,9 +118,9 @@ pub struct Laws {
 /// The reason why a command is rejected.
 #[derive(Debug)]
 pub enum Refused {
-    /// It contains errors.
+    /// The command contains errors.
     Wrong(Diagnostics),
-    /// It changes these keys, which need a restart.
+    /// The command changes these keys, which need a restart.
     Restart(Vec<String>),
 }
 
@@ -130,7 +130,7 @@ impl From<Diagnostics> for Refused {
     }
 }
 
-/// Reads a command to a shard: the result of [`text`], [`admin_state_text`], [`call_text`] or
+/// Reads a command to a shard. It is the result of [`text`], [`admin_state_text`], [`call_text`] or
 /// [`Found::text`], or the text of a configuration.
 ///
 /// # Errors
@@ -183,7 +183,7 @@ fn given_call(document: &Document<'_>) -> Result<Command, Diagnostics> {
     }
 }
 
-/// Returns the command that asks shards what they know about a call.
+/// Returns the command that asks the shards for the entries of a call.
 pub fn call_text(call_id: &str) -> String {
     // JSON and TOML write strings alike, except that TOML escapes DEL.
     let quoted = Value::from(call_id).to_string().replace('\u{7f}', "\\u007f");

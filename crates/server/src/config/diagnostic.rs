@@ -7,7 +7,7 @@ use std::path::Path;
 use annotate_snippets::renderer::Renderer;
 use annotate_snippets::{AnnotationKind, Group, Level, Origin, Snippet};
 
-/// Maximum number of diagnostics kept for one configuration; further ones are only counted.
+/// Maximum number of diagnostics kept for one configuration. Further ones are only counted.
 const KEPT_MAX: usize = 50;
 
 /// All errors of one configuration, in the order of its text.
@@ -22,12 +22,13 @@ pub struct Diagnostics {
 }
 
 impl Diagnostics {
-    /// Returns the number of errors, the omitted ones included. Never zero.
+    /// Returns the number of errors, including the omitted ones. It is never zero.
     pub fn count(&self) -> usize {
         self.list.len() + self.omitted
     }
 
-    /// Returns the diagnostics as text for a terminal, in colours if `colour`. Ends with a newline.
+    /// Returns the diagnostics as text for a terminal. If `colour` is true, the text has colours.
+    /// It ends with a newline.
     pub fn render(&self, colour: bool) -> String {
         let renderer = if colour { Renderer::styled() } else { Renderer::plain() };
         let mut out = String::new();
@@ -47,7 +48,7 @@ impl Diagnostics {
         out
     }
 
-    /// Returns one error that concerns the whole file.
+    /// Returns a single error that concerns the whole file.
     pub fn without_text(path: &Path, title: String, help: String) -> Self {
         let list = vec![Diagnostic { title, spots: Vec::new(), help }];
         Self { path: path.display().to_string(), text: String::new(), list, omitted: 0 }
@@ -62,10 +63,10 @@ impl fmt::Display for Diagnostics {
 
 impl std::error::Error for Diagnostics {}
 
-/// One error.
+/// An error.
 #[derive(Debug)]
 struct Diagnostic {
-    /// One line, without a full stop.
+    /// The title: one line, without a full stop.
     title: String,
     /// The wrong text first, then any text that contradicts it. Empty if something is missing from
     /// the file.
@@ -104,7 +105,7 @@ pub struct Report {
 }
 
 impl Report {
-    /// Reports an error in the text at `span`; `label` is printed beside the underlined text.
+    /// Reports an error in the text at `span`. `label` is printed beside the underlined text.
     pub fn error(
         &mut self,
         span: Range<usize>,
@@ -158,7 +159,8 @@ impl Report {
     }
 }
 
-/// Returns `text` in backticks, safe for a terminal: control characters escaped, long text cut.
+/// Returns `text` in backticks. Control characters are escaped, and a long text is cut, so that it
+/// is safe to print.
 pub fn quoted(text: &str) -> String {
     const SHOWN_MAX: usize = 60;
     let (shown, rest) = match text.char_indices().nth(SHOWN_MAX) {
@@ -168,7 +170,7 @@ pub fn quoted(text: &str) -> String {
     format!("`{}{rest}`", shown.escape_debug())
 }
 
-/// Returns the one of `names` that `written` most resembles, if any is similar.
+/// Returns the name in `names` that is most similar to `written`, if any is similar.
 pub fn nearest<'a>(written: &str, names: impl IntoIterator<Item = &'a str>) -> Option<&'a str> {
     // The computation of the distance takes time and memory in proportion to the length.
     const LENGTH_MAX: usize = 64;
@@ -187,7 +189,7 @@ pub fn nearest<'a>(written: &str, names: impl IntoIterator<Item = &'a str>) -> O
 }
 
 /// Returns whether one of two names begins with the other, and the shorter one is long enough to
-/// mean the same.
+/// have the same meaning.
 fn is_form_of(written: &str, name: &str) -> bool {
     const COMMON_MIN: usize = 3;
     (written.starts_with(name) || name.starts_with(written))

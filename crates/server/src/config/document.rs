@@ -36,7 +36,7 @@ pub struct Document<'i> {
 }
 
 impl<'i> Document<'i> {
-    /// Parses `bytes`, the content of the file `path`, which is used only as a name.
+    /// Parses `bytes`, the content of the file `path`. The path is used only in messages.
     ///
     /// # Errors
     /// When it is too long, not UTF-8, or not TOML.

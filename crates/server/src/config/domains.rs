@@ -1,10 +1,10 @@
 //! Domains in pools: the servers that the DNS lists for them become back ends.
 //!
-//! The first shard asks the DNS, and records the servers at their [`Service`]. When they change,
-//! the main thread sends [the result](Found) to all shards as a command, and each shard reloads its
-//! pools with one back end per server. So a recording contains the servers. A server that appears,
-//! disappears or changes its weight is treated like a change of the configuration: calls of a
-//! removed server are finished there.
+//! The first shard queries the DNS, and records the servers in their [`Service`]. When the servers
+//! change, the main thread sends [the result](Found) to all shards as a command. Each shard then
+//! reloads its pools with one back end for each server. So a recording contains the servers. If a
+//! server appears, disappears or changes its weight, this is treated like a change of the
+//! configuration. Calls of a removed server are finished there.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -15,8 +15,8 @@ use tidegate_world::{SrvRecord, Transport};
 
 use super::{Backend, Config, Endpoint, HostPort, Pool};
 
-/// The largest weight of a server among those of its domain; larger weights in SRV records are
-/// scaled down to it.
+/// Maximum weight of a server within its domain. Larger weights in SRV records are scaled down to
+/// it.
 const WEIGHT_MAX: u32 = 1000;
 
 /// The servers of domains.
@@ -27,7 +27,7 @@ pub struct Found {
     domains: Vec<Domain>,
 }
 
-/// The servers of one domain, by rising priority.
+/// The servers of one domain, in ascending order of priority.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct Domain {
@@ -67,7 +67,7 @@ impl Server {
 }
 
 impl Found {
-    /// Returns the known servers of these services.
+    /// Returns the servers of these services, as far as they are known.
     pub fn of(services: &[Arc<Service>]) -> Self {
         let domain = |service: &Arc<Service>| {
             Some(Domain {
@@ -105,7 +105,8 @@ impl Found {
         })
     }
 
-    /// Returns the configuration with a back end after each domain for each of its servers.
+    /// Returns the configuration with additional back ends. After each domain, there is one back
+    /// end for each of its servers.
     pub(crate) fn expand(&self, config: &Config) -> Config {
         let mut config = config.clone();
         if self.domains.is_empty() {
@@ -146,7 +147,8 @@ impl Found {
 }
 
 impl Domain {
-    /// Returns back ends like `backend`, one for each server.
+    /// Returns one back end for each server. Each is a copy of `backend`, except for name and
+    /// address.
     fn backends(&self, backend: &Backend, domain: &str, names: &mut Names) -> Vec<Backend> {
         let mut all = Vec::with_capacity(self.servers.len());
         // RFC 2782: "A client MUST attempt to contact the target host with the lowest-numbered
@@ -174,17 +176,17 @@ impl Domain {
     }
 }
 
-/// The names of servers; a server has the same name in all pools.
+/// The names of servers. A server has the same name in all pools.
 struct Names(BTreeMap<HostPort, String>);
 
 impl Names {
-    /// Collects the names in a configuration.
+    /// Collects the names of the servers in a configuration.
     fn of(config: &Config) -> Self {
         let backends = config.pool.iter().flat_map(|pool| &pool.backends);
         Self(backends.filter_map(|b| Some((place(b)?.clone(), b.name.clone()))).collect())
     }
 
-    /// Returns the name of a server of `domain`, which is `backend` in the configuration.
+    /// Returns the name of a server of `domain`. The configuration has the domain as `backend`.
     fn of_server(&mut self, server: &Server, backend: &Backend, domain: &str) -> String {
         let has_name = backend.name != domain;
         let new = || match (has_name, server.target == domain) {

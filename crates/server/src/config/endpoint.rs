@@ -11,9 +11,9 @@ use super::shape::Wrong;
 pub enum Endpoint {
     /// At an address.
     Address(SocketAddr),
-    /// At the addresses of a host name, which has to be resolved.
+    /// At the addresses of a host name, which are found by resolving it.
     Name(HostPort),
-    /// At the servers that the DNS lists for a domain (RFC 3263), in lower case.
+    /// At the servers that the DNS lists for this domain (RFC 3263). The domain is in lower case.
     Domain(String),
 }
 

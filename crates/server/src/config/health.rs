@@ -1,4 +1,4 @@
-//! The meaning of `[pool.health]`.
+//! Reads `[pool.health]`.
 
 use std::time::Duration;
 
@@ -9,12 +9,12 @@ use super::section::Section;
 use super::tables::health::HealthTable;
 use super::tables::pool::{KEEP_THEM, STATELESS};
 
-/// The pool to which the table belongs.
+/// The properties of the pool to which the table belongs.
 #[derive(Clone, Copy)]
 pub(super) struct Of {
-    /// Its `mode`, if that was readable.
+    /// The `mode` of the pool, if it could be read.
     pub mode: Option<Mode>,
-    /// Whether its rates are learned from rejections.
+    /// Whether the rates of the pool are learned from rejections.
     pub learns: bool,
 }
 

@@ -51,7 +51,7 @@ fn of_table(table: &'static Table) -> Value {
     schema
 }
 
-/// Returns the schema of a table in another one.
+/// Returns the schema of a table that is inside another table.
 fn of_inner(table: &'static Table) -> Value {
     let own = of_table(table);
     if !table.is_repeated() {
@@ -99,8 +99,8 @@ fn of_toml(value: &DeValue<'_>) -> Value {
     }
 }
 
-/// Returns the parameters of each entry of a registry, under the condition that `key` selects the
-/// entry.
+/// Returns the parameters of each entry of a registry. They apply on the condition that `key`
+/// selects the entry.
 fn of_params<K: Kind>(registry: &Registry<K>, knobs: &[&dyn Documented], key: &str) -> Value {
     let chooser = knobs.iter().find(|knob| knob.name() == key).expect("it is a key of the table");
     let usual = match chooser.absent() {

@@ -14,8 +14,8 @@ pub trait Keys: Sized + 'static {
     /// Returns the table.
     fn table() -> &'static Table;
 
-    /// Returns its keys, in the order of the reference. A key that others depend on comes before
-    /// them.
+    /// Returns its keys, in the order of the reference. If a key depends on another key, the other
+    /// key comes first.
     fn entries() -> &'static [&'static dyn Entry<Self>];
 }
 
@@ -24,8 +24,8 @@ pub trait Entry<T>: Documented {
     /// Reads the key from `section`, or its default. Reports an invalid value and returns false.
     fn read(&self, section: &Section<'_, '_>, target: &mut T, report: &mut Report) -> bool;
 
-    /// Reports the key if the file contains it although it has no effect there. The keys in `wrong`
-    /// could not be read.
+    /// Reports the key if the file contains it although it has no effect. The keys in `wrong` could
+    /// not be read.
     fn check_idle(
         &self,
         section: &Section<'_, '_>,
@@ -37,23 +37,23 @@ pub trait Entry<T>: Documented {
     /// Returns the value as TOML; `None` if there is none or it has no effect.
     fn write(&self, target: &T) -> Option<String>;
 
-    /// Returns the default as [`write`](Self::write) does; `None` if the key has none.
+    /// Returns the default in the same form as [`write`](Self::write); `None` if the key has none.
     fn default(&self) -> Option<String>;
 }
 
-/// The condition under which a key has an effect.
+/// A condition under which a key has an effect.
 pub struct Only<T: 'static> {
     /// The key on which the effect depends.
     pub by: &'static str,
     /// Whether the key has an effect in this table.
     pub when: fn(&T) -> bool,
-    /// The reason why the key has no effect, as the label of the underlined key.
+    /// The reason why the key has no effect. It is printed as the label of the underlined key.
     pub why: &'static str,
-    /// The remedy, to follow "remove it, or".
+    /// The remedy. It is printed after "remove it, or".
     pub instead: &'static str,
 }
 
-/// The place of a value in a struct.
+/// The way to get and set a value in a struct.
 pub struct Place<T, V> {
     /// Returns the value, if there is one.
     pub get: fn(&T) -> Option<V>,
@@ -70,7 +70,7 @@ pub struct Key<T: 'static, S: Shape> {
 }
 
 impl<T: 'static, S: Shape> Key<T, S> {
-    /// Returns the key `knob` of a table with this class of reload, at `place`.
+    /// Creates the key `knob` of a table with this class of reload. Its value is at `place`.
     pub const fn new(knob: Knob<S>, reload: Reload, place: Place<T, S::Value>) -> Self {
         Self { knob, place, reload, only: None }
     }
@@ -257,7 +257,7 @@ macro_rules! config_keys {
     };
 }
 
-/// The name of a key, in the form of [`config_keys`].
+/// The name of a key, from the syntax of [`config_keys`].
 #[macro_export]
 macro_rules! config_name {
     ((@ $field:ident)) => {
@@ -271,7 +271,7 @@ macro_rules! config_name {
     };
 }
 
-/// The place of a key, in the form of [`config_keys`].
+/// The place of a key, from the syntax of [`config_keys`].
 #[macro_export]
 macro_rules! config_place {
     ($Struct:ty, (? $($path:ident).+)) => {
@@ -297,8 +297,8 @@ macro_rules! config_place {
     };
 }
 
-/// Defines a table and the struct that is read from it, with a draft that knows the place of each
-/// value. Fields after `+` are not keys: the reader sets them before it calls `finish`.
+/// Defines a table, the struct that is read from it, and a draft with the place of each value.
+/// Fields after `+` are not keys: the reader sets them before it calls `finish`.
 ///
 /// ```text
 /// table! {
@@ -334,7 +334,7 @@ macro_rules! config_table {
             $($($(#[doc = $extra_doc])* pub $extra: $extra_ty,)*)?
         }
 
-        /// The table as far as it could be read. Missing parts were reported.
+        /// The table as it was read so far. Missing parts have been reported.
         #[derive(Debug, Default)]
         $vis struct $Draft {
             /// The position of the header of the table in the file.

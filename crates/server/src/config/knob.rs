@@ -16,7 +16,7 @@ pub struct Knob<S> {
     pub name: &'static str,
     /// The shape of its values.
     pub shape: S,
-    /// The meaning when the key is absent.
+    /// The meaning of a missing key.
     pub absent: Absent,
     /// The meaning of the key, in Markdown.
     pub doc: &'static str,
@@ -31,23 +31,23 @@ impl<S: Shape> Knob<S> {
     }
 }
 
-/// The meaning when a key is absent.
+/// The meaning of a missing key.
 #[derive(Clone, Copy, Debug)]
 pub enum Absent {
     /// The key is required.
     Required,
-    /// The key has this default: TOML text, read by the code that reads the file.
+    /// The key has this default, as TOML text that is read like the text in the file.
     Default(&'static str),
     /// The behaviour without the key, in Markdown.
     Means(&'static str),
 }
 
-/// The syntax of a kind of value: how it is read, written and described.
+/// A kind of value, which defines how the value is read, written and described.
 pub trait Shape {
     /// The type of the values read.
     type Value: 'static;
 
-    /// Describes a valid value, to follow "write": `an integer from 1 to 64`.
+    /// Describes a valid value in words that can follow "write", such as `an integer from 1 to 64`.
     fn describe(&self) -> String;
 
     /// Reads the value of the key `key`. Reports an invalid value and returns `None`.
@@ -61,7 +61,7 @@ pub trait Shape {
     /// Returns the value as TOML that [`read`](Self::read) reads back.
     fn write(&self, value: &Self::Value) -> String;
 
-    /// Returns the JSON schema of valid values, as exact as JSON Schema allows.
+    /// Returns the JSON schema of valid values. It is as exact as JSON Schema allows.
     fn schema(&self) -> Value;
 }
 
@@ -90,7 +90,7 @@ impl Table {
         self.header.starts_with("[[")
     }
 
-    /// Returns the required keys, as a file has them.
+    /// Returns the required keys, in the form in which a file contains them.
     pub fn required(&self) -> String {
         let knobs = (self.knobs)();
         let required = knobs.iter().filter(|knob| matches!(knob.absent(), Absent::Required));
@@ -110,7 +110,7 @@ impl Table {
 pub enum Reload {
     /// At a reload, at once and for everything.
     Live,
-    /// At a reload, for calls that begin after it.
+    /// At a reload, for calls that begin after the reload.
     NewCalls,
     /// At the next start.
     Restart,

@@ -1,4 +1,4 @@
-//! The meaning of `[pool.limit]`.
+//! Reads `[pool.limit]`.
 
 use tidegate_balance::Learning;
 use toml::Spanned;

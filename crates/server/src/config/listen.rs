@@ -38,7 +38,7 @@ impl ListenDraft {
     }
 }
 
-/// Reports shared listeners without an unshared one, and listeners that cannot be shared.
+/// Reports shared listeners if there is no unshared one, and listeners that cannot be shared.
 pub(super) fn check_sharing(
     drafts: &[ListenDraft],
     overload: Option<&Overload>,

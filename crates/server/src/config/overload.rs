@@ -29,8 +29,8 @@ pub fn read(section: &Section<'_, '_>, report: &mut Report) -> Option<Overload> 
     wrong.is_empty().then_some(overload)
 }
 
-/// Reads the table of an experiment. Without a `disposal`, work that is not admitted gets a 503, so
-/// that an experiment compares laws and not disposals.
+/// Reads the table of an experiment. If it has no `disposal`, work that is not admitted gets a 503.
+/// So an experiment compares laws, not disposals.
 pub fn read_compared(section: &Section<'_, '_>, report: &mut Report) -> Option<Overload> {
     let overload = read(section, report)?;
     let disposal = match section.place("disposal") {

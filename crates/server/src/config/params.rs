@@ -1,4 +1,4 @@
-//! A table of parameters: its keys depend on the law or the policy that they belong to.
+//! Reads a table of parameters. Its keys depend on the law or the policy to which they belong.
 
 use tidegate_world::param::Entry;
 use tidegate_world::{Kind, Param, Values, Wrong};

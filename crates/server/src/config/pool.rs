@@ -27,7 +27,7 @@ use super::usual_transport;
 /// The port of SIP over TLS, RFC 3261 §19.1.2.
 const TLS_PORT: u16 = 5061;
 
-/// Returns the port of a server whose URI has none.
+/// Returns the default port of servers that are reached over this transport.
 fn default_port(transport: Transport) -> u16 {
     if transport.is_secure() { TLS_PORT } else { SIP_PORT }
 }
@@ -47,7 +47,7 @@ impl Pool {
     }
 }
 
-/// A `[[pool]]` with its tables, as far as they could be read. Missing parts were reported.
+/// A `[[pool]]` with its tables, as far as it could be read. Missing parts have been reported.
 pub(super) struct Draft {
     own: PoolDraft,
     pub learning: Option<Spanned<Learning>>,
@@ -81,7 +81,7 @@ impl Draft {
         Self { own, learning, tls, backends: section.read_all(&BACKEND, read_backend, report) }
     }
 
-    /// Sets the port of back ends whose URI has none. It depends on the transport.
+    /// Sets the port of back ends whose URI has none. The port depends on the transport.
     pub(super) fn complete(&mut self, listeners: &[ListenDraft]) {
         let port = default_port(self.reached_by(listeners));
         for backend in &mut self.backends {
@@ -95,7 +95,7 @@ impl Draft {
         }
     }
 
-    /// Returns the transport to the back ends, given these listeners.
+    /// Returns the transport to the back ends, if the file has these listeners.
     pub(super) fn reached_by(&self, listeners: &[ListenDraft]) -> Transport {
         let of = |listener: &ListenDraft| Some(*listener.transport.as_ref()?.get_ref());
         let named = || {
@@ -107,13 +107,13 @@ impl Draft {
         given.unwrap_or_else(|| usual_transport(listeners.iter().filter_map(of)))
     }
 
-    /// Returns the place of the key `transport`, or of the header if the transport follows from the
-    /// listeners.
+    /// Returns the place of the key `transport`. If the transport follows from the listeners,
+    /// returns the place of the header.
     pub(super) fn transport_span(&self) -> Range<usize> {
         self.transport.as_ref().map_or(self.span.clone(), Spanned::span)
     }
 
-    /// Returns whether a request goes to all its back ends.
+    /// Returns whether a request goes to all back ends of the pool.
     pub(super) fn forks(&self) -> bool {
         self.policy == Some(Selection::Fork)
     }
@@ -139,7 +139,8 @@ fn read_backend(section: &Section<'_, '_>, report: &mut Report) -> BackendDraft 
 }
 
 impl BackendDraft {
-    /// Returns the name. If it is made from the address, it has the place of the address.
+    /// Returns the name with its place. If the name is derived from the address, this is the place
+    /// of the address.
     fn label(&self) -> Option<Spanned<String>> {
         if self.own_name.is_some() || self.wrong.contains(&"name") {
             return self.own_name.clone();
@@ -193,8 +194,8 @@ impl BackendDraft {
     }
 }
 
-/// Reads how the back end for a new request is selected: by `policy` with the given parameters, or
-/// all of them. Reports an error and returns `None`.
+/// Reads how the back ends for a new request are selected: one by `policy` with the given
+/// parameters, or all of them. Reports an error and returns `None` if there is one.
 pub fn selection(
     policy: Option<&'static Entry>,
     section: &Section<'_, '_>,
@@ -220,7 +221,7 @@ pub fn selection(
     section.read_one(&POOL_PARAMS, read, report).map(Selection::One)
 }
 
-/// Reports impossible forks, and keys that need a fork where there is none.
+/// Reports impossible forks, and keys that need a fork but are in a pool that does not fork.
 pub(super) fn check_forks(drafts: &[Draft], report: &mut Report) {
     for draft in drafts {
         let Some(policy) = &draft.policy_entry else { continue };
@@ -274,8 +275,8 @@ pub(super) fn check_forks(drafts: &[Draft], report: &mut Report) {
     }
 }
 
-/// Reports limits in pools that fork, where a call goes to all back ends regardless of their room;
-/// and configured rates below the lowest learned rate.
+/// Reports limits in pools that fork, because there a call goes to all back ends, even if they have
+/// no room. Also reports configured rates below the lowest learned rate.
 pub(super) fn check_limits(drafts: &[Draft], report: &mut Report) {
     for draft in drafts {
         let learned =

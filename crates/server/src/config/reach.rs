@@ -193,7 +193,7 @@ fn report_loop(backend: Range<usize>, own: Range<usize>, report: &mut Report) {
     );
 }
 
-/// Returns the place in the file where `listener` advertises `endpoint`.
+/// Returns the place in the file where `listener` advertises `endpoint`, if it does.
 fn advertises(listener: &ListenDraft, endpoint: &Endpoint) -> Option<Range<usize>> {
     let advertised = listener.advertise.as_ref()?;
     let is_own = match endpoint {
@@ -206,7 +206,7 @@ fn advertises(listener: &ListenDraft, endpoint: &Endpoint) -> Option<Range<usize
     is_own.then(|| advertised.span())
 }
 
-/// Returns the place in the file where `listener` says that it receives at `address`.
+/// Returns the place in the file that shows that `listener` receives at `address`, if it does.
 pub(super) fn is_own(listener: &ListenDraft, address: SocketAddr) -> Option<Range<usize>> {
     let own = listener.address.as_ref()?;
     let same_ip = own.get_ref().ip() == address.ip()

@@ -1,4 +1,4 @@
-//! `docs/configuration.md`, generated from the definitions of keys that the reader uses.
+//! Generates `docs/configuration.md` from the definitions of keys that the reader also uses.
 
 use std::fmt::Write;
 
@@ -78,7 +78,7 @@ pub fn describe(table: &Table, out: &mut String) {
     }
 }
 
-/// Returns when changes apply for most of these keys.
+/// Returns the class of reload that most of these keys have.
 fn usual_reload(knobs: &[&dyn Documented]) -> Option<Reload> {
     let count = |class: &Reload| knobs.iter().filter(|knob| knob.reload() == Some(*class)).count();
     let classes = [Reload::Live, Reload::NewCalls, Reload::Restart];

@@ -30,8 +30,8 @@ impl RouteDraft {
         Some(Rule { from, methods, domains, to })
     }
 
-    /// Reports an open relay: a route that lets strangers send anywhere through this proxy hides
-    /// where an attack comes from.
+    /// Reports an open relay. If a route lets strangers send requests anywhere through this proxy,
+    /// attackers can use it to hide their address.
     fn check_relay(&self, listeners: &[ListenDraft], report: &mut Report) {
         let (Some(from), Some(to)) = (&self.from, &self.to) else { return };
         if *to.get_ref() != Destination::RequestUri {
@@ -67,14 +67,14 @@ impl RouteDraft {
             && self.to.as_ref().is_some_and(|to| *to.get_ref() == Destination::RequestUri)
     }
 
-    /// Returns the place of the destination if that is `users`.
+    /// Returns the place of the destination if the destination is `users`.
     pub(super) fn to_users(&self) -> Option<Range<usize>> {
         let to = self.to.as_ref().filter(|to| *to.get_ref() == Destination::Users);
         to.map(Spanned::span)
     }
 
-    /// Returns whether this route may take requests to users of `domain`; true if a part of it is
-    /// unreadable.
+    /// Returns whether this route may take requests to users of `domain`; Returns true if a part of
+    /// the route could not be read.
     pub(super) fn may_lead_to_users_of(&self, domain: &String) -> bool {
         let is_for = |domains: &[String]| domains.is_empty() || domains.contains(domain);
         let is_to_users = self.to.as_ref().is_none_or(|to| *to.get_ref() == Destination::Users);
@@ -108,7 +108,7 @@ impl RouteDraft {
         self.from.as_ref().map(|from| *from.get_ref())
     }
 
-    /// Returns whether this route matches, from any source, everything that `later` matches.
+    /// Returns whether this route matches every request that `later` matches, from any source.
     fn matches_all_of(&self, later: &Self) -> bool {
         let (Some(methods), Some(domains)) = (self.methods(), self.domains()) else { return false };
         let (Some(of_later), Some(at_later)) = (later.methods(), later.domains()) else {
@@ -128,15 +128,15 @@ impl RouteDraft {
     }
 }
 
-/// Kinds of sources that routes distinguish: a bit for each.
+/// Kinds of sources that routes distinguish, with one bit for each.
 mod kind {
     pub(super) const MEMBER: u8 = 1;
     pub(super) const TRUSTED: u8 = 2;
     pub(super) const STRANGER: u8 = 4;
 }
 
-/// Returns the first of the `earlier` routes after which, with those before it, no request is left
-/// for `later`.
+/// Returns the first of the `earlier` routes that, together with the routes before it, leaves no
+/// request for `later`.
 fn shadow<'d>(
     earlier: &'d [RouteDraft],
     later: &RouteDraft,
@@ -170,7 +170,7 @@ fn shadow<'d>(
     })
 }
 
-/// Reports an empty list, which would match nothing.
+/// Reports an empty list, because it would match nothing.
 fn check_filled(name: &str, list: Option<&Spanned<Vec<String>>>, all: &str, report: &mut Report) {
     if let Some(list) = list.filter(|list| list.get_ref().is_empty()) {
         let title = format!("an empty `{name}` matches nothing");

@@ -1,6 +1,7 @@
-//! The reader of TOML files, for files other than the configuration. Each key is a [`Knob`] in a
-//! [`Table`], and a [`Key`] may bind it to a field. A [`Section`] reads the keys and a [`Report`]
-//! collects the errors. Tables of the configuration that other files contain are here too.
+//! The reader of TOML files, for use with other files than the configuration. Each key is a
+//! [`Knob`] in a [`Table`], and a [`Key`] may bind it to a field. A [`Section`] reads the keys, and
+//! a [`Report`] collects the errors. The module also exports those tables of the configuration that
+//! other files contain.
 
 pub use super::diagnostic::{Report, alternatives, nearest, quoted};
 pub use super::document::{Document, read};

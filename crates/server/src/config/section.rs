@@ -63,8 +63,8 @@ impl<'a, 'i> Section<'a, 'i> {
         self.content.get(key).map(Spanned::span)
     }
 
-    /// Reports each of these keys that the file has, because it has no effect: `why` is the reason,
-    /// and `instead` a remedy other than removing it.
+    /// Reports each of these keys that the file contains, because it has no effect. `why` is the
+    /// reason, and `instead` is a remedy other than removing the key.
     pub fn report_idle(&self, keys: &[&str], why: &str, instead: &str, report: &mut Report) {
         for (key, _) in self.content.iter().filter(|(key, _)| keys.contains(&&**key.get_ref())) {
             let title = format!("`{}` has no effect", key.get_ref());
@@ -118,7 +118,8 @@ impl<'a, 'i> Section<'a, 'i> {
         sections.iter().map(|section| read(section, report)).collect()
     }
 
-    /// Returns the only table `table` in this one; it is empty if the file does not have it.
+    /// Returns the only table `table` in this one. The result is empty if the file does not contain
+    /// it.
     pub fn read_one<T>(
         &self,
         table: &'static Table,
@@ -199,14 +200,14 @@ impl<'a, 'i> Section<'a, 'i> {
         keys.filter(|key| self.table.names().all(|known| known != &**key.get_ref()))
     }
 
-    /// Returns whether an unknown key was reported with the hint `name`, so that the missing `name`
-    /// need not be reported too.
+    /// Returns whether an unknown key was reported with the hint that it means `name`. Then the
+    /// missing key `name` need not be reported.
     fn is_misspelt(&self, name: &str) -> bool {
         self.unknown().any(|key| self.suggestion(key) == Some(name))
     }
 
-    /// Returns the key that an unknown key probably means: a similar one that the table does not
-    /// contain yet.
+    /// Returns the key that an unknown key probably means. It is a similar key that the table does
+    /// not contain yet.
     fn suggestion(&self, key: &Spanned<DeString<'i>>) -> Option<&'static str> {
         nearest(key.get_ref(), self.table.names().filter(|name| !self.content.contains_key(*name)))
     }

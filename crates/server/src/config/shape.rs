@@ -173,9 +173,9 @@ impl Shape for Flag {
 
 /// An integer of at least 1. For 0, another key has to be used.
 pub struct Positive {
-    /// The largest valid value.
+    /// The maximum valid value.
     pub most: u32,
-    /// The remedy for someone who writes 0.
+    /// The remedy if the value is 0.
     pub zero: &'static str,
 }
 
@@ -206,18 +206,18 @@ impl Shape for Positive {
     }
 }
 
-/// A text with a grammar of its own.
+/// A text with its own grammar.
 pub struct Text<T> {
-    /// Describes a valid text, to follow "write".
+    /// Describes a valid text, in words that can follow "write".
     pub what: &'static str,
-    /// Reads the text, or says in a few words what is wrong with it.
+    /// Reads the text, or returns a few words about the error in it.
     pub parse: fn(&str) -> Result<T, Wrong>,
     /// Returns the text of a value.
     pub write: fn(&T) -> String,
 }
 
 impl<T: ToString> Text<T> {
-    /// A text that `parse` reads, for a type that `Display` writes.
+    /// Creates a text that `parse` reads, for a type that `Display` writes.
     pub const fn new(what: &'static str, parse: fn(&str) -> Result<T, Wrong>) -> Self {
         Self { what, parse, write: T::to_string }
     }
@@ -226,7 +226,7 @@ impl<T: ToString> Text<T> {
 /// The reason why a text is invalid.
 #[derive(Debug, PartialEq, Eq)]
 pub struct Wrong {
-    /// The label beside the underlined text: `no port`.
+    /// The label beside the underlined text, such as `no port`.
     pub label: String,
     /// The remedy for this text, if it is more specific than the shape.
     pub help: Option<String>,
@@ -335,7 +335,7 @@ impl<S: Shape> Shape for List<S> {
     }
 }
 
-/// A list of at least one value; a single one needs no brackets.
+/// A list of at least one value. A single value needs no brackets.
 pub struct OneOrMore<S>(pub List<S>);
 
 impl<S: Shape> Shape for OneOrMore<S> {
@@ -436,7 +436,7 @@ fn integer(written: &DeInteger<'_>) -> Option<i128> {
     i128::from_str_radix(written.as_str(), written.radix()).ok()
 }
 
-/// Returns the number with the digits grouped as TOML allows: `10_000_000`.
+/// Returns the number with its digits in groups, in the form that TOML allows: `10_000_000`.
 fn grouped(n: u64) -> String {
     let digits = n.to_string();
     if digits.len() < 5 {

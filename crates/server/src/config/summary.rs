@@ -10,9 +10,9 @@ use super::written::{self, WrittenKey};
 use super::{Config, Listen, Pool, Sharing};
 
 impl fmt::Display for Config {
-    /// Writes a line for each listener, pool, back end and route; one each for overload control,
-    /// the admin interface and the server; and one for each other table with a key that is not at
-    /// its default. No newline at the end.
+    /// Writes a line for each listener, pool, back end and route, and one line each for overload
+    /// control, the admin interface and the server. Every other table has a line if one of its keys
+    /// is not at its default. There is no newline at the end.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         for listen in &self.listen {
             writeln!(f, "  listen   {}", listener(listen))?;
@@ -88,7 +88,7 @@ impl fmt::Display for Config {
     }
 }
 
-/// Keys whose values have a line of their own.
+/// Keys whose values are shown in their own lines.
 const SHOWN: [(&str, &str); 3] =
     [("[server]", "shards"), ("[admin]", "address"), ("[overload]", "law")];
 

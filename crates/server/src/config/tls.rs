@@ -1,7 +1,7 @@
 //! The certificates and keys that a configuration names, read from their files.
 //!
-//! They are read at the start, at a reload and by `tidegate check`. A configuration alone, such as
-//! that of a recording, does not need the files.
+//! The files are read at the start, at a reload and by `tidegate check`. A configuration can be
+//! used without them, for example the configuration of a recording.
 
 use std::collections::BTreeMap;
 use std::ops::Range;
@@ -35,9 +35,9 @@ pub const SYSTEM_AUTHORITIES: &str = "/etc/ssl/certs/ca-certificates.crt";
 /// The TLS settings of a configuration, with the content of its files.
 #[derive(Debug)]
 pub struct TlsFiles {
-    /// For each listener; `None` without TLS.
+    /// The settings of each listener; `None` without TLS.
     pub listeners: Vec<Option<Arc<ServerConfig>>>,
-    /// For each pool that is reached over TLS, by name.
+    /// The settings of each pool that is reached over TLS, by the name of the pool.
     pub pools: BTreeMap<String, PoolClient>,
     /// The certificates by which Tidegate identifies itself.
     pub certificates: Vec<Certificate>,
@@ -48,11 +48,10 @@ pub struct TlsFiles {
 pub struct PoolClient {
     /// The settings.
     pub config: Arc<ClientConfig>,
-    /// The name that every certificate must have, if one is configured, or if all back ends are
-    /// servers of one domain.
+    /// The name that every certificate must contain. It is set if it is configured, or if all back
+    /// ends are servers of one domain.
     ///
-    /// RFC 5922 §4: the identity of a server is the domain whose servers the DNS lists, and not their
-    /// host names.
+    /// RFC 5922 §4: the identity of such a server is the domain, not its host name.
     pub name: Option<ServerName<'static>>,
 }
 

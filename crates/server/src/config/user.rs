@@ -1,4 +1,4 @@
-//! `[[user]]`: users, and the contacts where they are reached.
+//! Users, and their contacts: `[[user]]`.
 
 use std::collections::HashMap;
 use std::net::SocketAddr;
@@ -30,8 +30,8 @@ pub(super) fn finish(draft: UserDraft) -> Option<User> {
     Some(User { aor: aor.key, contacts: contact.into_iter().map(Spanned::into_inner).collect() })
 }
 
-/// Reports users that appear twice, that no route leads to, or whose contact is this process; and
-/// routes to users if there are none.
+/// Reports users that appear twice, users to whom no route leads, and users whose contact is this
+/// process. Also reports routes to users if there are no users.
 pub(super) fn check(
     drafts: &[UserDraft],
     routes: &[RouteDraft],

@@ -1,4 +1,4 @@
-//! Tables with every key written out, in the form in which they can be read again.
+//! Writes tables with all their keys, in a form that can be read again.
 
 use std::fmt;
 
@@ -31,7 +31,7 @@ pub(super) struct WrittenKey {
     pub name: &'static str,
     pub value: String,
     pub reload: Reload,
-    /// Whether the value is the same as without the key.
+    /// Whether the value is the same as if the key were missing.
     pub is_default: bool,
 }
 

@@ -1,5 +1,5 @@
-//! The keeper of the keys in a running process: it reads the file periodically, rotates the keys on
-//! time, and tells the shards which are in use.
+//! The keeper of the keys in a running process. It reads the file periodically, rotates the keys on
+//! time, and tells the shards which keys are in use.
 
 use std::fmt;
 use std::path::PathBuf;
@@ -22,7 +22,7 @@ const LOOK_EVERY: Duration = Duration::from_secs(2);
 /// The parameters of key rotation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Rotation {
-    /// Age of a key at which the next one is made; `None`: keys are made only on request.
+    /// Age of a key at which the next key is made. If `None`, keys are made only on request.
     pub every: Option<Duration>,
     /// Time for which every instance must know a key before it is used.
     pub settle: Duration,
@@ -49,7 +49,7 @@ pub struct Keeper {
 #[derive(Debug)]
 struct State {
     ring: KeyRing,
-    /// The keys that the shards have been told.
+    /// The keys that the shards have received.
     told: Secret,
     /// The error of the last check of the file.
     trouble: Option<String>,
@@ -69,7 +69,7 @@ pub enum NotKept {
 }
 
 impl Keeper {
-    /// Creates the keeper of the keys in `state_dir`. The shards that get `commands` started with
+    /// Creates the keeper of the keys in `state_dir`. The shards get `commands`. They started with
     /// the keys that `ring` had at `started`.
     pub fn new(
         state_dir: PathBuf,
@@ -86,7 +86,7 @@ impl Keeper {
     /// Checks the file, on a thread of its own, until the watch is dropped.
     ///
     /// # Errors
-    /// When there can be no thread.
+    /// Returns an error if the thread cannot be started.
     pub fn watch(self: &Arc<Self>) -> std::io::Result<Watch> {
         let (end, ended) = bounded::<()>(0);
         let keeper = Arc::clone(self);

@@ -1,8 +1,8 @@
 //! The keys of an address, their versions, and which of them is in use at a time.
 //!
-//! A key is accepted as soon as it is known. It makes tokens only after it has been known for the
-//! time to *settle*: by then every instance that shares the address has read it. The key in use
-//! follows from the times at which the keys were made, so that instances agree without
+//! A key is accepted as soon as it is known. It makes tokens only after it has been known for some
+//! time (it has to *settle*). By then, every instance that shares the address has read it. The key
+//! in use follows from the times at which the keys were made, so that instances agree without
 //! communication.
 
 use std::fmt;
@@ -16,15 +16,15 @@ pub type Key = [u8; 32];
 /// Maximum number of keys for tokens.
 pub const KEYS_MAX: usize = 8;
 
-/// The shortest time for which a key is kept after its last use: no call lasts longer without a
-/// request.
+/// Minimum time for which a key is kept after its last use. No call lasts longer than this without
+/// a request.
 pub const KEPT: Duration = Duration::from_secs(24 * 3600);
 
-/// The largest lead of the creation time of a key over our clock, because the clock of another
-/// instance has set it. A key beyond this was made with a wrong clock.
+/// Maximum time by which the creation time of a key may be ahead of our clock. The clock of another
+/// instance has set the creation time. If it is further ahead, that clock was wrong.
 const AHEAD_MAX: Duration = KEPT;
 
-/// The start of 2026. An earlier clock has not been set.
+/// The start of 2026. If a clock shows an earlier time, it has not been set.
 const CLOCK_MIN: UnixTime = Duration::from_secs(1_767_225_600);
 
 /// Number of different marks. A token names the version of its key by a mark
@@ -51,7 +51,7 @@ struct Made {
 /// Time since the start of 1970, which instances on several machines share.
 pub type UnixTime = Duration;
 
-/// The use of a key.
+/// The role of a key.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Role {
     /// The key verifies tokens, and will make tokens later.
@@ -76,10 +76,10 @@ pub struct Shown {
 /// The reason why there is no new key.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum NotRotated {
-    /// The last key, with this version, is not in use yet. It will be after this time.
+    /// The last key, with this version, is not in use yet. It will be in use after this time.
     Settling(u32, Duration),
-    /// There is no room: the key with this version was in use recently. It can be removed after
-    /// this time.
+    /// There is no room, because the key with this version was in use recently. It can be removed
+    /// after this time.
     Kept(u32, Duration),
     /// The clock shows this time, which is impossible.
     Clock(UnixTime),
@@ -99,7 +99,7 @@ impl KeyRing {
         Self { base, keys: vec![Made { version: 1, at: whole(now), key: first }] }
     }
 
-    /// Returns the secret at `now`, for instances that let a key `settle` for this time.
+    /// Returns the secret at `now`. A key is used after it has been known for the time `settle`.
     pub fn secret(&self, now: UnixTime, settle: Duration) -> Secret {
         let current = self.current(now, settle);
         let token = |made: &Made| TokenKey { version: made.version, key: made.key };
@@ -136,8 +136,8 @@ impl KeyRing {
     /// Returns the ring with one more key, which is the next. The oldest is dropped if there are
     /// too many.
     ///
-    /// A key that was made by a clock decades ahead would stay the newest for decades. Such keys do
-    /// not delay others, and count as made now.
+    /// If a clock was decades ahead, the key that it made would stay the newest for decades. Such a
+    /// key counts as made now, so it does not delay others.
     ///
     /// # Errors
     /// When the clock is impossible, the last rotation is not over, or the oldest key may still be
@@ -176,15 +176,17 @@ impl KeyRing {
         Ok(Self { base: self.base, keys })
     }
 
-    /// Returns the index of the newest key that has settled; of the oldest if none has.
+    /// Returns the index of the newest key that has settled. If none has settled, returns the index
+    /// of the oldest key.
     fn current(&self, now: UnixTime, settle: Duration) -> usize {
         let settled =
             |made: &Made| made.at == Duration::ZERO || made.at.saturating_add(settle) <= now;
         self.keys.iter().position(settled).unwrap_or(self.keys.len() - 1)
     }
 
-    /// Formats the ring: `base` and its key, then a line for each key of tokens, the newest first,
-    /// with its version, the second it was made in, and the key.
+    /// Formats the ring. The first line is `base` and its key. Then there is a line for each key of
+    /// tokens, the newest first. It has the version, the second in which the key was made, and the
+    /// key.
     pub(super) fn text(&self) -> String {
         let mut text = format!("base {}\n", to_hex(&self.base));
         for Made { version, at, key } in &self.keys {
@@ -278,7 +280,7 @@ fn not_a_key(field: &[u8]) -> String {
     format!("not a key: {}", complaint(field))
 }
 
-/// Describes the error in a key without showing a secret that is nearly valid.
+/// Describes the error in a key. The text does not contain a secret that is nearly valid.
 fn complaint(field: &[u8]) -> String {
     match field.iter().position(|byte| !byte.is_ascii_hexdigit()) {
         _ if field.is_empty() => "an empty line".to_owned(),

@@ -8,21 +8,22 @@ use siphasher::sip128::{Hasher128, SipHasher13 as SipHasher13x128};
 /// Length of a block's header.
 pub(super) const HEADER: usize = 64;
 
-/// Maximum number of inputs in a block, and so the distance between checkpoints.
+/// Maximum number of inputs in a block. It is also the maximum distance between checkpoints.
 pub(super) const INPUTS_MAX: u32 = 1000;
 
-/// Bytes at which a block is full. It may exceed this by its last input and the packets sent for
-/// it.
+/// Number of bytes at which a block is full. The last input, and the packets sent for it, may
+/// exceed it.
 pub(super) const FULL: usize = 192 * 1024;
 
 /// Maximum number of bytes of the inputs in a block. The last one may be a command.
 pub(super) const PAYLOAD_MAX: usize = FULL + COMMAND_MAX + 32 * 1024;
 
-/// The longest command that a block can have, in bytes: a configuration of about 10,000 back ends.
+/// Maximum length of a command in a block, in bytes. It is enough for a configuration of about
+/// 10,000 back ends.
 pub const COMMAND_MAX: usize = 768 * 1024;
 
-/// The beginning of every header. No datagram can be mistaken for a block: its position follows
-/// from the blocks before it.
+/// The beginning of every header. A datagram cannot be mistaken for a block, because the position
+/// of a block follows from the blocks before it.
 pub(super) const MARK: [u8; 4] = *b"tgB\n";
 
 /// The header of a block.
@@ -88,7 +89,7 @@ impl Header {
     }
 }
 
-/// Detects accidental changes; it does not prevent forgery.
+/// Computes a checksum that detects accidental changes. It does not prevent forgery.
 pub(super) fn checksum(bytes: &[u8]) -> u64 {
     let mut hasher = SipHasher13::new();
     hasher.write(bytes);

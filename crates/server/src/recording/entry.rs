@@ -1,4 +1,4 @@
-//! Inputs and packets as bytes. All numbers are little-endian.
+//! Encodes inputs and packets as bytes. All numbers are little-endian.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, SocketAddrV6};
 use std::time::Duration;

@@ -20,8 +20,8 @@ use crate::key::{self, from_hex, to_hex};
 /// The version of the file's format.
 pub const VERSION: u32 = 6;
 
-/// The oldest version that can be read. Later versions have more kinds of inputs and transports;
-/// the earlier ones are unchanged.
+/// The oldest version that can be read. Later versions have additional kinds of inputs and
+/// transports. The earlier kinds are unchanged.
 pub const VERSION_MIN: u32 = 5;
 
 /// The beginning of every recording.
@@ -30,7 +30,8 @@ const MAGIC: [u8; 16] = *b"Tidegate record\n";
 /// Length of the parts before the text of the head: magic, version, length, checksum.
 const FRAME: usize = 32;
 
-/// The longest text in bytes: a configuration of 1 MiB may grow sixfold by escapes.
+/// Maximum length of the text in bytes. A configuration of 1 MiB may become six times as long when
+/// characters are escaped.
 const TEXT_MAX: usize = 8 << 20;
 
 /// The parameters from which a core is built.
@@ -81,7 +82,7 @@ impl Head {
         bytes
     }
 
-    /// Returns whether the file at `path` begins like a recording of any version.
+    /// Returns whether the file at `path` is a recording of any version.
     pub(super) fn begins(path: &Path) -> io::Result<bool> {
         let mut magic = MAGIC.map(|_| 0);
         let whole = read_exact_at(&File::open(path)?, &mut magic, 0)?.is_some();
@@ -155,7 +156,7 @@ impl Head {
     }
 }
 
-/// Fills `buffer`; `None` if the file ends before.
+/// Fills `buffer`. Returns `None` if the file ends before that.
 pub(super) fn read_exact_at(file: &File, buffer: &mut [u8], at: u64) -> io::Result<Option<()>> {
     match file.read_exact_at(buffer, at) {
         Ok(()) => Ok(Some(())),

@@ -10,8 +10,8 @@ use super::block::{FULL, INPUTS_MAX};
 use super::entry;
 use super::tally::Tally;
 
-/// The longest time that a block covers. A process that is killed loses the block under
-/// construction.
+/// Maximum time that a block covers. If the process is killed, the inputs of the block under
+/// construction are lost.
 const SPAN_NS: u64 = 1_000_000_000;
 
 /// A block under construction.
@@ -36,7 +36,7 @@ impl Draft {
         self.count += 1;
     }
 
-    /// Adds a packet sent for the last input.
+    /// Adds a packet that was sent because of the last input.
     pub fn record_sent(&mut self, now: Timestamp, transmit: &Transmit) {
         entry::put_sent(&mut self.sent, now, transmit);
         self.sent_count += 1;

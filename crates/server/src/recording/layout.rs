@@ -2,7 +2,7 @@
 
 use super::block::{HEADER, PAYLOAD_MAX};
 
-/// Number of slots of a file. The oldest slot is overwritten, so 15/16 of the file always contain
+/// Number of slots of a file. The oldest slot is overwritten. So at least 15/16 of the file contain
 /// the latest inputs.
 pub const SLOTS: u64 = 16;
 
@@ -19,8 +19,7 @@ pub(super) struct Layout {
 }
 
 impl Layout {
-    /// Returns slots of `slot` bytes behind a head of `head` bytes; `None` if no file has such
-    /// slots.
+    /// Creates slots of `slot` bytes after a head of `head` bytes; `None` if this is impossible.
     pub fn of(head: usize, slot: u64) -> Option<Self> {
         const PAGE: u64 = 4096;
         let fits = (SIZE_MIN / SLOTS..1 << 40).contains(&slot);

@@ -45,12 +45,13 @@ impl Recording {
         Ok(Self { file, head, blocks, cut })
     }
 
-    /// Returns how its core was built.
+    /// Returns the head, which describes how the core was built.
     pub fn head(&self) -> &Head {
         &self.head
     }
 
-    /// Returns the number of blocks that were overwritten: those before the first one that is left.
+    /// Returns the number of blocks that were overwritten. These are the blocks before the first
+    /// block in the file.
     pub fn overwritten(&self) -> u64 {
         self.blocks.first().map_or(0, |(_, header)| header.number)
     }
@@ -62,8 +63,8 @@ impl Recording {
         lost.fold(0, u64::saturating_add)
     }
 
-    /// Returns the offset at which the file ends within a block, as after a crash of the machine.
-    /// All blocks before it are valid.
+    /// Returns the offset at which the file ends, if it ends in the middle of a block. This happens
+    /// after a crash of the machine. All earlier blocks are valid.
     pub fn cut(&self) -> Option<u64> {
         self.cut
     }
@@ -82,7 +83,8 @@ impl Recording {
     }
 }
 
-/// Reads the block with this header at `at`; `None` if its inputs are not those that were written.
+/// Reads the block with this header at `at`. Returns `None` if its inputs do not match the
+/// checksum.
 fn checked(file: &File, at: u64, header: Header) -> Result<Option<Checked>, Unreadable> {
     let offset = at + HEADER as u64;
     let mut payload = vec![0; header.len as usize];
@@ -94,7 +96,7 @@ fn checked(file: &File, at: u64, header: Header) -> Result<Option<Checked>, Unre
 /// A block's header, with its offset.
 type Placed = (u64, Header);
 
-/// Returns all blocks in order, and the offset where the last one is cut, if it is.
+/// Returns all blocks in order. If the last block is incomplete, also returns its offset.
 fn scan(file: &File, layout: &Layout) -> Result<(Vec<Placed>, Option<u64>), Unreadable> {
     let mut slots = Vec::new();
     for index in 0..SLOTS {
@@ -130,9 +132,9 @@ fn scan(file: &File, layout: &Layout) -> Result<(Vec<Placed>, Option<u64>), Unre
 /// The content of a slot.
 struct Slot {
     blocks: Vec<Placed>,
-    /// Offset of data that are neither a block nor the end.
+    /// Offset of data that are neither a block nor the end mark.
     broken: Option<u64>,
-    /// Whether a later block follows that.
+    /// Whether a valid block follows these data.
     goes_on: bool,
 }
 
@@ -183,8 +185,8 @@ impl Slot {
     }
 }
 
-/// Returns whether a block with a number above `number` begins between `at` and `end`. The earlier
-/// content of the slot has lower numbers.
+/// Returns whether a block with a number above `number` begins between `at` and `end`. Blocks that
+/// were in the slot before have lower numbers.
 fn later(file: &File, at: u64, end: u64, number: u64) -> Result<bool, Unreadable> {
     const WINDOW: usize = PAYLOAD_MAX;
     let mut at = at;

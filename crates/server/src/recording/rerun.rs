@@ -54,12 +54,12 @@ impl Inputs {
     }
 }
 
-/// A block for whose inputs the core sent other packets than in the recorded run.
+/// A block for which the replayed core sent other packets than the recorded core.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Difference {
     /// Its number.
     pub block: u64,
-    /// Its first input, counted from the first of the recording.
+    /// Index of its first input, counted from the first input of the recording.
     pub first_input: u64,
     /// Time of its first input.
     pub from: Timestamp,
@@ -76,9 +76,9 @@ pub struct Verdict {
     pub inputs: Inputs,
     /// Packets that the core sent.
     pub packets: u64,
-    /// Checkpoints: blocks compared.
+    /// Number of blocks that were compared.
     pub blocks: u64,
-    /// Checkpoints with different packets.
+    /// Number of blocks for which the packets differ.
     pub differing: u64,
     /// The first difference.
     pub difference: Option<Difference>,
@@ -86,7 +86,7 @@ pub struct Verdict {
     pub span: Option<(Timestamp, Timestamp)>,
 }
 
-/// An event while a recording is fed to a core.
+/// An event during a replay.
 #[derive(Clone, Debug)]
 pub enum Passing<'b> {
     /// An input.
@@ -96,8 +96,8 @@ pub enum Passing<'b> {
 }
 
 impl Recording {
-    /// Feeds the recording to `core`, built from its head, with packets from `pool`. `see` gets all
-    /// events.
+    /// Gives the inputs of the recording to `core`, which was built from its head. Packets use
+    /// buffers from `pool`. `see` gets all events.
     ///
     /// # Errors
     /// When a block cannot be read, or has invalid inputs.
@@ -152,7 +152,7 @@ impl Recording {
 }
 
 impl Checked {
-    /// Gives every input to `take`.
+    /// Passes every input to `take`.
     fn each(&self, mut take: impl FnMut(Entry<&[u8]>)) -> Result<(), Unreadable> {
         let mut rest = &self.payload[..];
         let wrong = |rest: &[u8]| {

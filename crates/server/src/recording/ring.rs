@@ -14,17 +14,17 @@ use super::layout::{Layout, SIZE_MIN, SLOTS};
 pub(super) struct Ring {
     file: File,
     layout: Layout,
-    /// The current slot.
+    /// Number of the current slot.
     slot: u64,
-    /// Offset in it.
+    /// Offset within the current slot.
     at: u64,
     /// The block under construction, header first.
     frame: Vec<u8>,
 }
 
 impl Ring {
-    /// Creates the file, which only its owner may read, replacing an earlier recording. It grows to
-    /// `size` bytes, at least [`SIZE_MIN`], plus its head.
+    /// Creates the file, which only its owner may read. An earlier recording is replaced. The file
+    /// grows to `size` bytes, at least [`SIZE_MIN`], plus its head.
     pub fn create(path: &Path, head: &Head, size: u64) -> io::Result<Self> {
         let slot = size.max(SIZE_MIN) / SLOTS;
         let file = new_file(path)?;
@@ -56,8 +56,8 @@ impl Ring {
     }
 }
 
-/// Creates a new file, so that a process that opened or owned the old one does not see the keys.
-/// Only an empty file or an older recording is replaced. A link is not followed.
+/// Creates a new file. So a process that has opened or owned the old file does not see the keys.
+/// Only an empty file or an older recording is replaced. Links are not followed.
 fn new_file(path: &Path) -> io::Result<File> {
     let occupied = |what| Err(io::Error::new(io::ErrorKind::AlreadyExists, what));
     match path.symlink_metadata() {

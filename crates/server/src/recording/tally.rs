@@ -2,7 +2,7 @@
 
 use tidegate_world::Counter;
 
-/// The outcome of inputs, counted as they come.
+/// Counts of inputs by outcome.
 #[derive(Debug, Default)]
 pub(crate) struct Tally {
     /// Inputs that were written.

@@ -26,7 +26,7 @@ pub(crate) struct Recorder {
 /// The result of a recording.
 #[derive(Debug)]
 pub struct Recorded {
-    /// Inputs written, including those overwritten since.
+    /// Number of inputs that were written, including inputs that were overwritten later.
     pub inputs: u64,
     /// Inputs lost, because the disk was slower than the core or failed.
     pub lost: u64,
@@ -35,8 +35,8 @@ pub struct Recorded {
 }
 
 impl Recorder {
-    /// Starts a recording of up to `size` bytes at `path`. The journal is for the core's thread;
-    /// the recording ends when it is dropped.
+    /// Starts a recording of up to `size` bytes at `path`. The journal belongs to the core's
+    /// thread. The recording ends when the journal is dropped.
     ///
     /// # Errors
     /// When the file or the thread cannot be created.

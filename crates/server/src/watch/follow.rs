@@ -13,7 +13,7 @@ const QUIET: Duration = Duration::from_secs(5);
 /// Time after which an episode that continues is reported again.
 const GOES_ON: Duration = Duration::from_secs(60);
 
-/// A watched state: every change is reported, but no more often than every few seconds.
+/// A watched state. Every change is reported, but at most one line every few seconds.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Followed<T> {
     last: T,
@@ -32,8 +32,9 @@ impl<T: Copy + PartialEq> Followed<T> {
         self.last
     }
 
-    /// Takes the state at `now`. `unseen` is the number of times that it has changed and changed
-    /// back since the last call. Returns the number of changes to report now, if a line is due.
+    /// Takes the state at `now`. `unseen` is the number of times that the state has changed and
+    /// changed back since the last call. Returns the number of changes to report now, if a line is
+    /// due.
     pub fn see(&mut self, now: Timestamp, value: T, unseen: u64) -> Option<u64> {
         self.changes += u64::from(value != self.last) + 2 * unseen;
         self.last = value;
@@ -46,8 +47,8 @@ impl<T: Copy + PartialEq> Followed<T> {
     }
 }
 
-/// A watched count of events: an episode starts with the first event after a quiet time, and ends
-/// after a while without events.
+/// A watched count of events. An episode starts with the first event after a quiet time, and ends
+/// after some time without events.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Episodes {
     total: u64,

@@ -28,7 +28,7 @@ pub(super) struct NameSeen {
 
 /// News of a name.
 pub(super) enum News {
-    /// The outcome of its resolution has changed to this one, and the number of changes.
+    /// The outcome of its resolution has changed to this one. Contains the number of changes.
     Outcome(Outcome, u64),
     /// Its address has changed.
     Moved,
@@ -58,7 +58,7 @@ impl NameSeen {
 }
 
 impl Outcome {
-    /// Returns the line for a host name.
+    /// Returns the text of the line for a host name.
     pub(super) fn of_host(self, host: &str) -> String {
         match self {
             Self::Found => format!("{host} is resolved again"),
@@ -68,7 +68,7 @@ impl Outcome {
         }
     }
 
-    /// Returns the line for a domain.
+    /// Returns the text of the line for a domain.
     pub(super) fn of_domain(self, domain: &str) -> String {
         match self {
             Self::Found => format!("domain {domain} is resolved again"),

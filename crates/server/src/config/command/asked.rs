@@ -1,4 +1,4 @@
-//! A change of the laws that an operator requests, applied to the laws in force.
+//! A change of the laws that an operator requests. It is applied to the laws in force.
 
 use std::path::Path;
 

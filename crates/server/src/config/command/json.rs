@@ -1,4 +1,4 @@
-//! Converts a JSON object to TOML, so that one reader reads both.
+//! Converts a JSON object to TOML, so that the same reader can read both.
 
 use serde_json::Value;
 

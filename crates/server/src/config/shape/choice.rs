@@ -77,7 +77,7 @@ impl<K: Kind> Shape for Named<K> {
     }
 }
 
-/// The name of an entry of a registry, or a word that means "none of them".
+/// The name of an entry of a registry, or a word that selects none of them.
 pub struct NamedOr<K: Kind>(pub &'static Registry<K>, pub &'static str);
 
 impl<K: Kind> NamedOr<K> {
@@ -112,7 +112,7 @@ impl<K: Kind> Shape for NamedOr<K> {
     }
 }
 
-/// Describes the words `names`, to follow "write".
+/// Describes the words `names`, in a form that can follow "write".
 fn one_of(names: impl Iterator<Item = &'static str>) -> String {
     alternatives(names.map(|name| format!("\"{name}\"")))
 }
@@ -151,7 +151,7 @@ fn chosen<S: Shape>(
     None
 }
 
-/// Words of other programs, in the form that [`plain`] returns, and our words with the same
+/// Words of other programs, in the form that [`plain`] returns, with our words that have the same
 /// meaning.
 const ELSEWHERE: [(&str, &str); 21] = [
     ("roundrobin", "rr"),

@@ -1,4 +1,4 @@
-//! Metrics of what operators have changed, and of shadow laws.
+//! Metrics of the settings that operators have changed, and of shadow laws.
 
 use tidegate_control::{Bucket, Compared};
 use tidegate_proxy::Counters;

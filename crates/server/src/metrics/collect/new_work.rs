@@ -1,4 +1,4 @@
-//! The new work of a shard for operators: numbers of arrivals, of results, and their rates.
+//! Counts and rates of the new work of a shard, for operators.
 
 use std::collections::VecDeque;
 use std::sync::{Mutex, PoisonError};
@@ -26,14 +26,14 @@ const SAMPLES_MAX: usize = 64;
 pub(crate) struct NewWork {
     /// Pieces of work that Tidegate has read, each counted once.
     offered: u64,
-    /// Pieces that were admitted, and not rejected afterwards.
+    /// Pieces that were admitted and were not rejected later.
     admitted: u64,
-    /// Pieces that were rejected for any reason, or dropped for a limit of their source.
+    /// Pieces that were rejected for any reason, or dropped because of a limit of their source.
     rejected: u64,
-    /// Retransmissions of work that was decided on, or that waits.
+    /// Retransmissions of work that waits or has been decided.
     repeated: u64,
-    /// INVITEs that the kernel or the emulated host has dropped unread. They may be retransmissions
-    /// or re-INVITEs, which cannot be distinguished there.
+    /// INVITEs that the kernel or the emulated host has dropped unread. Some may be retransmissions
+    /// or re-INVITEs, which the kernel cannot distinguish from other INVITEs.
     in_kernel: u64,
 }
 
@@ -44,7 +44,7 @@ impl NewWork {
         Self { in_kernel, ..Self::of(shard, &[Bucket::Session, Bucket::Priority]) }
     }
 
-    /// Counts the other requests of a shard that begin something.
+    /// Counts the other new work of a shard: requests that do not begin a call.
     pub(crate) fn others(shard: &ShardCounters) -> Self {
         Self::of(shard, &[Bucket::Single])
     }
@@ -125,7 +125,8 @@ impl RecentWork {
         }
     }
 
-    /// Returns the rates of the last second, in 1/s; null before there are two samples.
+    /// Returns the rates of the last second, in 1/s. The result is null until there are two
+    /// samples.
     pub(crate) fn to_json(&self) -> Value {
         let samples = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         let (Some(first), Some(last)) = (samples.front(), samples.back()) else {

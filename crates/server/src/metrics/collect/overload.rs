@@ -55,7 +55,7 @@ pub(super) fn add(samples: &mut Samples, shard: &str, counters: &Counters, now_n
 }
 
 /// Returns the sojourn in the last second by kind of work: count, minimum, mean and p99, in ns.
-/// Returns zeros if the gauges are older than two seconds: nothing has waited since then.
+/// Returns zeros if the gauges are older than two seconds, because nothing has waited since then.
 pub(crate) fn sojourns(gauges: &Gauges, now_ns: u64) -> [(&'static str, [u64; 4]); 2] {
     const OLD_NS: u64 = 2_000_000_000;
     let fresh = now_ns.saturating_sub(gauges.published.get()) < OLD_NS;

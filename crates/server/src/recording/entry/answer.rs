@@ -1,4 +1,4 @@
-//! Answers to queries as bytes.
+//! Encodes answers to queries as bytes.
 
 use std::net::IpAddr;
 use std::sync::Arc;
