@@ -14,8 +14,8 @@ const TWO: NonZeroU8 = NonZeroU8::new(2).unwrap();
 pub struct Backoff {
     /// The time of the next retransmission.
     at: Timestamp,
-    /// The interval that ends then, in units of T1, before any upper limit. 64·T1 ends every
-    /// transaction, so without a limit the interval need not grow further.
+    /// The interval that ends at this time, in units of T1, before any upper limit is applied.
+    /// Every transaction ends after 64·T1, so the interval never exceeds this.
     interval: NonZeroU8,
 }
 
@@ -43,8 +43,9 @@ impl Backoff {
         Self { interval, ..self.again(now, next) }
     }
 
-    /// Advances the schedule after a retransmission by `interval`, counted from the time when this
-    /// one was due, so that a late one does not delay all others.
+    /// Advances the schedule after a retransmission by `interval`. The interval counts from the
+    /// time at which the retransmission was due. So a late retransmission does not delay all
+    /// others.
     pub(crate) fn again(self, now: Timestamp, interval: Duration) -> Self {
         let at = self.at + interval;
         // If several were missed, only one of them is sent late.

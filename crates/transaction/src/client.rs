@@ -64,7 +64,7 @@ impl Client {
         }
     }
 
-    /// Stops retransmissions; the transaction continues to wait for responses.
+    /// Stops retransmissions. The transaction continues to wait for responses.
     pub fn hush(self) -> Self {
         match self {
             Self::Invite(InviteClient::Calling { give_up, .. }) => {

@@ -8,7 +8,7 @@ pub enum Arrival {
     Deliver,
     /// Pass it to the transaction user and send an ACK.
     DeliverAndAcknowledge,
-    /// It repeats a delivered response: only send an ACK.
+    /// The response repeats a delivered response: only send an ACK.
     Acknowledge,
     /// Do nothing.
     Absorb,
@@ -22,7 +22,8 @@ pub enum Firing {
     Silent,
     /// A client retransmits its request, a server its last response.
     Resend,
-    /// A client got no final response, or the server of an INVITE no ACK: it has ended.
+    /// The transaction has ended, because a client got no final response, or the server of an
+    /// INVITE got no ACK.
     TimedOut,
 }
 
@@ -43,7 +44,7 @@ pub enum Dispatch {
     /// Send the response.
     Send,
     /// Do not send the response: a final response has been sent, or RFC 4320 §4 forbids this one.
-    /// The transaction takes the returned state, and the holder keeps its stored response for
+    /// The transaction changes to the returned state, and the holder keeps its stored response for
     /// retransmissions.
     Discard,
 }

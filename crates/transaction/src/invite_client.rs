@@ -30,8 +30,8 @@ pub enum InviteClient {
         /// Timer B.
         give_up: Timestamp,
     },
-    /// A provisional response has come. This state has no timer: a user that wants a limit sets one
-    /// (a proxy uses Timer C, RFC 3261 §16.6 item 11).
+    /// A provisional response has come. This state has no timer. If the transaction user wants a
+    /// limit, it sets its own timer (a proxy uses Timer C, RFC 3261 §16.6 item 11).
     Proceeding,
     /// A final response other than a 2xx has come.
     Completed {

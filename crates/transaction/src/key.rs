@@ -5,8 +5,8 @@ use tidegate_sip::{Essentials, Method};
 /// RFC 3261 §8.1.1.7: a branch that begins with this is unique to its request.
 pub const COOKIE: &[u8] = b"z9hG4bK";
 
-/// The key of a server transaction: the data that its request shares with its retransmissions, its
-/// ACK and, except for the method, its CANCEL.
+/// The key of a server transaction. A request, its retransmissions and its ACK have the same key.
+/// The key of its CANCEL differs only in the method.
 ///
 /// The identity is a keyed hash, so that no peer can make the keys of two requests equal. Its 64
 /// bits collide among a million live transactions with a probability of 3·10⁻⁸.
@@ -43,8 +43,8 @@ impl Key {
 
 /// Returns the identity of a request: a hash that is equal for all its copies, its ACK and its
 /// CANCEL, and different for any other request. `hash` is a keyed hash of a list of parts, `name`
-/// the name of the method, `uri` the Request-URI. `to_tag` is the request's own To-tag; for an ACK,
-/// that of its INVITE.
+/// the name of the method, `uri` the Request-URI. `to_tag` is the To-tag of the request. For an
+/// ACK, it is the To-tag of the INVITE.
 ///
 /// RFC 3261 §17.2.3: "1. the branch parameter in the request is equal to the one in the top Via
 /// header field of the request that created the transaction, and 2. the sent-by value in the top
@@ -91,7 +91,7 @@ pub fn identity_of_branch(
     })
 }
 
-/// Returns whether a branch consists of the magic cookie and more characters.
+/// Returns whether a branch consists of the magic cookie and at least one more character.
 pub fn is_unique(branch: &[u8]) -> bool {
     branch.len() > COOKIE.len() && branch.starts_with(COOKIE)
 }

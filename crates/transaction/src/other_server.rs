@@ -10,9 +10,9 @@ use crate::{Dispatch, Firing, Repetition, Timing};
 /// A response that cannot be sent changes nothing. RFC 6026 §8.8: "the server transaction SHOULD
 /// inform the TU that a failure has occurred, and MUST remain in the current state."
 ///
-/// The transaction user decides when to send a 100. RFC 4320 §4.1: not "over any unreliable
-/// transport, such as UDP, before the amount of time it takes a client transaction's Timer E to be
-/// reset to T2".
+/// The transaction user decides when to send a 100. RFC 4320 §4.1 forbids a 100 "over any
+/// unreliable transport, such as UDP, before the amount of time it takes a client transaction's
+/// Timer E to be reset to T2".
 ///
 /// ```text
 ///  Trying ──100──► Proceeding ──200-699──► Completed ──J──► Terminated

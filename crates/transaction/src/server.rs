@@ -46,7 +46,7 @@ impl Server {
         }
     }
 
-    /// Handles an ACK. One that matches a transaction other than INVITE is absorbed.
+    /// Handles an ACK. If the transaction is not that of an INVITE, the ACK is absorbed.
     pub fn on_ack(self, now: Timestamp, timing: &Timing) -> (Self, Acknowledgement) {
         match self {
             Self::Invite(server) => {

@@ -5,7 +5,7 @@ use tidegate_world::{Hashed, SlotRef, SlotTable, Timers, Timestamp};
 
 use crate::Key;
 
-/// The handle of a live entry; a later entry in the same slot has another generation.
+/// The handle of a live entry. A later entry in the same slot has another generation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Handle {
     /// The slot of the entry.
@@ -23,8 +23,8 @@ const STALE_MIN: usize = 64;
 
 /// Entries by key, each with one timer.
 ///
-/// The holder knows the deadline of an entry and passes it to the table with [`arm`](Self::arm); a
-/// timer may fire earlier than that. A [`Handle`] finds its entry by [`get`](Self::get) without a
+/// The holder passes the deadline of an entry to the table with [`arm`](Self::arm). A timer may
+/// fire earlier than this deadline. A [`Handle`] finds its entry by [`get`](Self::get) without a
 /// search.
 ///
 /// A timer becomes stale when its entry is removed or armed for an earlier time. While there are
@@ -39,7 +39,7 @@ pub struct Table<T> {
 
 #[derive(Debug)]
 struct Entry<T> {
-    /// The time of its timer; other times of this entry in `timers` are stale.
+    /// The time of the entry's timer. Other times of this entry in `timers` are stale.
     armed: Timestamp,
     key: Key,
     /// `None` while its holder works on it.
@@ -93,15 +93,15 @@ impl<T> Table<T> {
     /// Inserts an entry whose timer is armed for `deadline`. The table must not contain its key.
     ///
     /// # Errors
-    /// If there is no room; `value` is dropped then.
+    /// Returns an error if there is no room. In this case `value` is dropped.
     pub fn insert(&mut self, key: Key, value: T, deadline: Timestamp) -> Result<Handle, Full> {
         let handle = self.reserve(key, deadline)?;
         self.restore(handle, value);
         Ok(handle)
     }
 
-    /// Inserts an entry as [`insert`](Self::insert) does, for a value that needs its own handle to
-    /// be made. The value is [restored](Self::restore) later.
+    /// Inserts an entry without a value, for a value that can be made only with its handle. The
+    /// value is [restored](Self::restore) later.
     ///
     /// # Errors
     /// If there is no room.
@@ -142,8 +142,8 @@ impl<T> Table<T> {
         self.entries.get_mut(handle.into())?.value.as_mut()
     }
 
-    /// Takes an entry's value to work on it. The entry stays without a value until that is
-    /// [restored](Self::restore). It can be armed and removed meanwhile.
+    /// Takes an entry's value to work on it. The entry has no value until the value is
+    /// [restored](Self::restore). Meanwhile, the entry can be armed and removed.
     pub fn lend(&mut self, handle: Handle) -> Option<T> {
         self.entries.get_mut(handle.into())?.value.take()
     }
@@ -182,7 +182,7 @@ impl<T> Table<T> {
         self.timers.next()
     }
 
-    /// Returns an entry whose timer has expired by `now`; the caller must arm it again or remove
+    /// Returns an entry whose timer has expired by `now`. The caller must arm it again or remove
     /// it.
     pub fn next_due(&mut self, now: Timestamp) -> Option<Handle> {
         while let Some((at, handle)) = self.timers.pop(now) {
@@ -195,7 +195,7 @@ impl<T> Table<T> {
         None
     }
 
-    /// Removes an entry and returns its value unless that is lent.
+    /// Removes an entry, and returns its value unless the value is lent.
     pub fn remove(&mut self, handle: Handle) -> Option<T> {
         let entry = self.entries.remove(handle.into())?;
         self.drop_stale();

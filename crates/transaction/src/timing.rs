@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 /// The base values of the timers, RFC 3261 §17.1.1.1 and table 4, and the effect of the transport.
-/// Neither `t1` nor `t2` may be zero: retransmissions would have no interval.
+/// Neither `t1` nor `t2` may be zero, because then retransmissions would have no interval.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Timing {
     /// An estimate of the round-trip time. Default 500 ms.
@@ -18,7 +18,8 @@ pub struct Timing {
 }
 
 impl Timing {
-    /// Returns 64·T1: timers B, F, H, J over an unreliable transport, L and M.
+    /// Returns 64·T1. This is the duration of timers B, F, H, L and M, and of timer J over an
+    /// unreliable transport.
     pub fn patience(&self) -> Duration {
         self.t1 * 64
     }
@@ -35,8 +36,8 @@ impl Timing {
         elapsed
     }
 
-    /// Returns the wait for messages still under way: `unreliable`, or zero over a reliable
-    /// transport.
+    /// Returns the time to wait for messages that are still in the network: `unreliable`, or zero
+    /// over a reliable transport.
     pub(crate) fn linger(&self, unreliable: Duration) -> Duration {
         if self.reliable { Duration::ZERO } else { unreliable }
     }
