@@ -64,9 +64,9 @@ impl Buffer {
 }
 
 /// Returns the bytes that Linux charges a socket for a datagram of `payload` bytes (its
-/// `truesize`): 256 for the buffer's description, and the block with the data, the headers and the
-/// kernel's control data. Blocks have 576 bytes or a power of two; from 16,005 bytes of payload on,
-/// the data lies in pages.
+/// `truesize`). This is 256 for the description of the buffer, plus the block with the data, the
+/// headers and the kernel's control data. Blocks have 576 bytes or a power of two. From 16,005
+/// bytes of payload on, the data is in pages.
 ///
 /// Measured with Linux 6.18 over the loopback interface (`SK_MEMINFO_RMEM_ALLOC`). Other
 /// interfaces, whose drivers allocate before they know the length, may charge more.

@@ -4,8 +4,8 @@ use tidegate_world::{Received, Timestamp};
 
 use super::buffer::Buffer;
 
-/// Number of ordinary datagrams that are taken before INVITEs while both wait: the default limits
-/// of a turn of the real driver.
+/// Number of ordinary datagrams that are taken before INVITEs while both wait. Below is the number
+/// of INVITEs that follow. Both are the default limits of a turn of the real driver.
 const ORDINARY: usize = 256;
 const INVITES: usize = 64;
 
@@ -15,13 +15,14 @@ pub(super) struct Buffers {
     ordinary: Buffer,
     invites: Buffer,
     split: bool,
-    /// Number of ordinary datagrams, then of INVITEs, that were taken while both waited.
+    /// Number of ordinary datagrams, and number of INVITEs, that were taken in this turn while both
+    /// kinds waited.
     turn: (usize, usize),
 }
 
 impl Buffers {
-    /// Creates two buffers, or one, for `max` datagrams each, with a limit on the bytes that Linux
-    /// charges.
+    /// Creates two buffers if `split` is true, otherwise one. Each has room for `max` datagrams,
+    /// and a limit on the bytes that Linux charges.
     pub(super) fn new(split: bool, max: usize, bytes: Option<usize>) -> Self {
         let [ordinary, invites] = [(); 2].map(|()| Buffer::new(max, bytes));
         Self { ordinary, invites, split, turn: (0, 0) }

@@ -2,19 +2,19 @@
 
 use tidegate_world::{Calendar, Timestamp};
 
-/// Outputs with the times of their release. Their number is limited by the outputs of the inputs
-/// that the model has caught up with.
+/// Outputs with the times of their release. Their number is limited, because only inputs that the
+/// model has processed have outputs.
 #[derive(Debug)]
 pub(super) struct Held<T> {
     outputs: Calendar<T>,
     /// Whether outputs leave in the order in which they were added.
     in_order: bool,
-    /// The latest release so far.
+    /// The latest time of release so far.
     last: Timestamp,
 }
 
 impl<T> Held<T> {
-    /// Creates an empty queue. With `in_order`, an output waits for those before it.
+    /// Creates an empty queue. If `in_order` is true, an output waits for the outputs before it.
     pub(super) fn new(in_order: bool) -> Self {
         Self { outputs: Calendar::new(), in_order, last: Timestamp::ZERO }
     }
@@ -26,7 +26,7 @@ impl<T> Held<T> {
         self.outputs.push(release, output);
     }
 
-    /// Takes the next output, if it may leave by `now`.
+    /// Takes the next output, if its time of release is not after `now`.
     pub(super) fn pop(&mut self, now: Timestamp) -> Option<T> {
         self.outputs.pop_by(now).map(|(_, output)| output)
     }
@@ -36,7 +36,7 @@ impl<T> Held<T> {
         self.outputs.next()
     }
 
-    /// Returns the latest release of all outputs so far.
+    /// Returns the latest time of release of all outputs so far.
     pub(super) fn latest(&self) -> Timestamp {
         self.last
     }

@@ -1,69 +1,69 @@
 //! A core on a processor of a given speed, in model time.
 //!
-//! A real machine is usually too fast to be shown overloaded, and every laptop differs. So a
-//! [`Host`] charges the core it wraps for every message: a table gives the cost to examine a
-//! message of a class, to serve it and to reject it, and the work is complete at
+//! A real machine is usually too fast to be overloaded in a demonstration, and every laptop
+//! differs. So a [`Host`] charges the wrapped core for every message. A table gives the cost of
+//! examining, serving and rejecting a message of each class. The work is complete at
 //!
 //! ```text
 //! completion = max(completion of the work before, arrival) + cost
 //! ```
 //!
-//! That is the single server of queueing theory, or, with [several cores](HostSettings::cores), one
-//! queue before several of them: a step begins when the first of them is free. The host is itself a
-//! [`Core`], so the same model runs in simulated time and behind real sockets.
+//! This is the single server of queueing theory. With [several cores](HostSettings::cores) there is
+//! one queue for several servers, and a step begins when the first of them is free. The host is
+//! itself a [`Core`], so the same model runs in simulated time and behind real sockets.
 //!
 //! # Two times
 //!
-//! The driver's `now` is the current time; the model catches up with it, step by step, at times of
-//! its own that never exceed it. A *step* is one `offer` or one `serve` of the core. It happens
-//! when the processor is free and there is something to do, however late the driver calls. So a
-//! driver that wakes late completes as much as one that wakes promptly; only the transmits of the
-//! work completed meanwhile leave late, once. For this the arrival of a datagram is its stamp, not
-//! the time it was read. The host never waits: the driver sleeps until
-//! [`poll_timeout`](Core::poll_timeout), which is the next completion while the processor is busy,
-//! and goes on receiving.
+//! The driver's `now` is the current time. The model has its own time, which never exceeds `now`.
+//! At each call, the model performs all steps up to `now`. A *step* is one `offer` or one `serve`
+//! of the core. Its model time is the time at which the processor is free and there is something to
+//! do, however late the driver calls. So a driver that wakes late completes as much work as a
+//! driver that wakes promptly. Only the packets of this work are sent late. For the same reason, a
+//! datagram arrives at the time of its stamp, not at the time when it was read. The host never
+//! waits. The driver sleeps until [`poll_timeout`](Core::poll_timeout), which is the next
+//! completion while the processor is busy, and continues to receive.
 //!
-//! The `now` that the core gets never goes back. If a timer has fired and a datagram with an
-//! earlier stamp is read later, its cost is charged from the stamp on, but the core sees the time
-//! of the timer. A message from another shard arrives when it is handed over.
+//! The `now` that the core gets never goes back. If a datagram is read after a timer has fired, but
+//! has an earlier stamp, its cost is charged from the stamp on. But the core sees the time of the
+//! timer. A message from another shard arrives when it is handed over.
 //!
 //! In simulated time a driver is never late, except for a process that gets no processor
-//! (`Network::stall` in `tidegate-sim`). Then there is nothing to catch up with: a host that does
-//! not [catch up](HostSettings::catches_up) begins everything at the driver's `now`.
+//! (`Network::stall` in `tidegate-sim`). In this case a host must not catch up: if
+//! [`catches_up`](HostSettings::catches_up) is false, it begins everything at the driver's `now`.
 //!
 //! # The core's view
 //!
-//! - A step begins at its time, and its packets leave at its completion. Outputs keep
-//!   their order: the output of a timer during a step waits for the completion of the step.
-//! - After each completion the core is asked to serve, at that very time. So the time from
-//!   one `serve` to the next is the cost of the first, as with a real driver, until `serve`
-//!   returns that nothing waits.
-//!   With several cores that is also the time between two services that overlap: the
-//!   core then sees the cost of the whole host, and never that of one core.
-//!   The packets of several cores leave in the order of completion.
+//! - Packets of a step leave when the step is complete. Outputs keep their order: if a timer fires
+//!   during a step, its output waits for the completion of the step.
+//! - After each completion the core is asked to serve, at the same time. So the time from one
+//!   `serve` to the next is the cost of the first, as with a real driver, until `serve` returns
+//!   that nothing waits. With several cores, two services can overlap. Then this time is the cost
+//!   for the whole host, not for one core. The packets of several cores leave in the order of
+//!   completion.
 //! - Timers fire on time, even while the processor is busy, and cost nothing.
 //!   A timer precedes a step at the same time; a completion precedes an arrival.
-//! - The load in [`Core::on_load`] is the model's: `busy` and `cpu` are the time
-//!   charged, including the elapsed part of the current steps, as a mean over the cores,
-//!   plus the [background](HostSettings::background) load; `socket_fill` is that of the
-//!   fullest buffer. A reading comes before the first input that is [`SAMPLE`] after the
-//!   last, and when the driver has one while the processor is busy. The driver's own
-//!   readings are about another processor and are not passed on.
+//! - The load in [`Core::on_load`] is the model's: `busy` and `cpu` are the time charged, including
+//!   the elapsed part of the current steps, as a mean over the cores, plus the
+//!   [background](HostSettings::background) load; `socket_fill` is the fill of the fullest buffer.
+//!   The core gets a reading before the first input that comes at least [`SAMPLE`] after the last
+//!   reading. It also gets one when the driver reports a reading while the processor is busy. The
+//!   values that the driver reports are not passed on, because they belong to another processor.
 //!
 //! # Order
 //!
-//! Datagrams wait in buffers, as in the kernel ([`HostSettings::split`]), bounded in number and
-//! optionally in [bytes](HostSettings::buffer_bytes); a datagram that does not fit is dropped and
-//! counted. In front of the buffers, at no cost, the host drops the datagrams that the core wants
-//! [shed](Core::poll_shedding); it asks at each reading of the load. Offers precede services, so
-//! that the core can reject in time; but service gets half the processor if it needs it. While both
-//! wait, offers go first until 64 have been made, then service until it has had as much time. A
-//! driver of sockets alternates in about the same way.
+//! Datagrams wait in buffers, as in the kernel ([`HostSettings::split`]). The buffers are limited
+//! in number and optionally in [bytes](HostSettings::buffer_bytes). A datagram that does not fit is
+//! dropped and counted. Before the buffers, the host drops the datagrams that the core wants
+//! [shed](Core::poll_shedding), at no cost. It asks the core at each reading of the load. Offers
+//! come before services, so that the core can reject in time. But service gets half of the
+//! processor if it needs it: while both wait, up to 64 offers come first, and then service gets as
+//! much time. A driver of sockets alternates in about the same way.
 //!
 //! # Known bias
 //!
-//! The costs are constant, or [drawn](Variation) independently: batches make nothing cheaper, and
-//! no cache gets cold. A [`Disturbance`] changes them, or interrupts work. If the real machine is slower than the emulated one, the real times count.
+//! The costs are constant, or [drawn](Variation) independently. So unlike on a real machine,
+//! batches are not cheaper, and caches have no effect. A [`Disturbance`] changes the costs, or
+//! interrupts work. If the real machine is slower than the emulated one, the real times apply.
 
 mod buffer;
 mod buffers;
@@ -89,7 +89,7 @@ use share::Share;
 pub use variation::Variation;
 use variation::Varying;
 
-/// The shortest model time between two readings of the load, which is that of the real driver.
+/// Minimum model time between two readings of the load. It is the same as that of the real driver.
 pub const SAMPLE: Duration = Duration::from_millis(2);
 
 /// A core on a processor of a given speed: see the [module](self).
@@ -108,8 +108,8 @@ pub struct Host<C> {
     share: Share,
     /// Time from which the core may have something to serve; `None` if it has nothing.
     ready: Option<Timestamp>,
-    /// Number of messages that the core may have queued. It is at least as many as the core has,
-    /// unless a timer created some.
+    /// Upper bound on the number of messages in the queues of the core, unless a timer has created
+    /// messages.
     kept: usize,
     /// The latest time that the core was given.
     told: Timestamp,
@@ -179,8 +179,8 @@ impl<C: Core> Host<C> {
         &self.filtered
     }
 
-    /// Advances the model until `limit`: performs every timer and every step up to then, in the
-    /// order of their times.
+    /// Advances the model to `limit`: performs all timers and steps up to this time, in the order
+    /// of their times.
     fn advance(&mut self, limit: Timestamp) {
         self.reached = self.reached.max(limit);
         let earliest = if self.catches_up { Timestamp::ZERO } else { limit };
@@ -212,8 +212,7 @@ impl<C: Core> Host<C> {
         self.core.poll_timeout().is_none_or(|due| due > at)
     }
 
-    /// Gives the core an input that costs nothing, but after which the core may have something to
-    /// serve.
+    /// Gives the core an input that costs nothing. After it, the core may have something to serve.
     fn give(&mut self, at: Timestamp, input: impl FnOnce(&mut C, Timestamp)) {
         let now = self.enter(at);
         input(&mut self.core, now);
@@ -252,8 +251,8 @@ impl<C: Core> Host<C> {
         }
     }
 
-    /// Charges the step that began at `at` with the cost of its work and `beside`. Returns its cost
-    /// and its completion.
+    /// Charges the step that began at `at` with the cost of its work plus `beside`. Returns its
+    /// cost and its completion.
     fn charge(&mut self, at: Timestamp, beside: Duration) -> (Duration, Timestamp) {
         let cost = beside.saturating_add(self.costs.of(self.core.last_work()));
         let cost = self.varying.of(cost);
@@ -321,7 +320,7 @@ impl<C: Core> Core for Host<C> {
         }
     }
 
-    /// Always returns `false`: everything that is possible by `now` is done, and the rest is later.
+    /// Always returns `false`, because everything that is possible by `now` has been done.
     fn serve(&mut self, now: Timestamp) -> bool {
         self.advance(now);
         false
@@ -391,7 +390,7 @@ impl<C: Core> Core for Host<C> {
         self.handoffs.pop(self.reached)
     }
 
-    /// Returns queries at once: a query costs nothing, and an answer is not a packet.
+    /// Returns queries at once, because a query costs nothing and an answer is not a packet.
     fn poll_query(&mut self) -> Option<Query> {
         self.core.poll_query()
     }
@@ -406,7 +405,7 @@ impl<C: Core> Core for Host<C> {
         self.closes.pop(self.reached)
     }
 
-    /// Returns nothing: the host itself drops the datagrams that its core wants to shed.
+    /// Returns nothing, because the host itself drops the datagrams that its core wants to shed.
     fn poll_shedding(&self) -> &Shedding {
         const { &Shedding::NONE }
     }

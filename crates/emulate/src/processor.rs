@@ -35,7 +35,7 @@ impl Processor {
         self.cores[self.first]
     }
 
-    /// Takes on work at `at`, when a core is free. Returns the time of its completion.
+    /// Performs work at `at`, when a core is free. Returns the time of its completion.
     pub(super) fn work(&mut self, at: Timestamp, cost: Duration) -> Timestamp {
         debug_assert!(at >= self.free_at(), "a core does one thing at a time");
         let stretched = self.stretched(cost);
@@ -69,7 +69,7 @@ impl Processor {
         Duration::try_from_secs_f64(seconds).unwrap_or(Duration::MAX)
     }
 
-    /// Returns the part of `time` on a core that other programs leave.
+    /// Returns the part of `time` on a core that other programs do not use.
     fn own(&self, time: Duration) -> Duration {
         if self.background == 0.0 { time } else { time.mul_f64(1.0 - self.background) }
     }

@@ -10,7 +10,7 @@ use super::variation::Variation;
 /// default.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Costs {
-    /// Cost of taking a datagram from its buffer, which every datagram has.
+    /// Cost of taking a datagram from its buffer. Every datagram has this cost.
     pub receive: Duration,
     /// Cost of examining a message and deciding on it.
     pub offer: [Duration; Work::CLASSES_MAX],
@@ -53,9 +53,9 @@ impl Costs {
 /// Conditions of a processor that overload control does not expect.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Disturbance {
-    /// Other programs have every core at the end of each period, but never for the whole period.
-    /// The first time is the length of the period, the second is the part that they take.
-    /// Interrupted work counts as busy time throughout.
+    /// Other programs use every core at the end of each period, but never for the whole period. The
+    /// first time is the length of the period. The second is the time that the other programs use.
+    /// While work is interrupted, the core counts as busy.
     pub stolen: Option<(Duration, Duration)>,
     /// Every cost is multiplied by this factor from this time after the start.
     pub dearer: Option<(Duration, f64)>,
@@ -67,12 +67,12 @@ impl Disturbance {
     /// No disturbance.
     pub const NONE: Self = Self { stolen: None, dearer: None, misread: 1.0 };
 
-    /// Returns the factor on costs at a time after the start.
+    /// Returns the factor for costs at a time after the start.
     pub fn cost_factor(&self, at: Duration) -> f64 {
         self.dearer.filter(|(from, _)| at >= *from).map_or(1.0, |(_, factor)| factor)
     }
 
-    /// Returns the average part of a core's time that other programs leave.
+    /// Returns the average part of a core's time that other programs do not use.
     pub fn own_part(&self) -> f64 {
         self.stolen.map_or(1.0, |(period, stolen)| (period - stolen).div_duration_f64(period))
     }
@@ -99,8 +99,8 @@ pub struct HostSettings {
     /// Costs of the core's work.
     pub costs: Costs,
     /// Whether datagrams that begin with `INVI` have their own buffer, as with the real driver's
-    /// sockets; default true. The other buffer is emptied first, but after 256 datagrams from it up
-    /// to 64 INVITEs are taken. Without it, there is one FIFO.
+    /// sockets; default true. The other buffer is emptied first, but after 256 datagrams from it,
+    /// up to 64 INVITEs are taken. If false, there is a single FIFO buffer.
     pub split: bool,
     /// Number of datagrams that fit in a buffer; at least 1, default 2048.
     pub buffer_max: usize,
@@ -113,25 +113,25 @@ pub struct HostSettings {
     /// Number of cores of its processor, at least 1, which is the default. As many steps can run at
     /// once. All cores share the buffers and the queue of the core that is hosted.
     pub cores: u16,
-    /// The part of every core that other processes take, 0..1 without 1; default 0. This is *d* in
-    /// the model of a server's load
+    /// The part of every core that other processes use, at least 0 and below 1; default 0. This is
+    /// *d* in the model of a server's load
     ///
     /// ```text
     /// C(t) = (1 - α(t)) r(t) + α(t) r(t) / β + d(t)
     /// ```
     ///
-    /// in which the admitted and the rejected part of the rate *r* have their costs. A step takes
-    /// cost / (1 - d), and the load reported to the core includes d, so that it reads 1 when
-    /// nothing of the processor is left.
+    /// where the admitted and the rejected part of the rate *r* have different costs. A step takes
+    /// cost / (1 - d). The load that is reported to the core includes d. So it is 1 when nothing of
+    /// the processor is left.
     pub background: f64,
     /// Variation of the costs; none by default.
     pub variation: Variation,
     /// Conditions that overload control does not expect; none by default.
     pub disturbance: Disturbance,
     /// Whether the model catches up with a late driver, as a host behind real sockets must; default
-    /// true. Otherwise time in which the driver did not call the host is lost. So a host can be
-    /// stalled in simulated time, where drivers are never late. Work in progress then loses no
-    /// time.
+    /// true. If false, time in which the driver did not call the host is lost. This is used to
+    /// stall a host in simulated time, where drivers are never late otherwise. Work in progress is
+    /// not delayed by this.
     pub catches_up: bool,
 }
 

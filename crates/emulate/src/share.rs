@@ -1,16 +1,16 @@
-//! Divides a processor between offering and serving.
+//! Divides the processor time between offering and serving.
 
 use std::time::Duration;
 
-/// Number of offers, made while offering is ahead of service, after which service has its turn: as
-/// many INVITEs as the real driver takes in a turn.
+/// Number of offers after which it is the turn of service, if offering is ahead. It is the number
+/// of INVITEs that the real driver takes in a turn.
 const BURST: u32 = 64;
 
 /// The balance between offering and service. It counts only steps taken while both waited.
 #[derive(Debug, Default)]
 pub(super) struct Share {
-    /// Time spent on offering less the time spent on serving, in nanoseconds. It is below
-    /// zero at most by the part of the last service that exceeded the lead.
+    /// Time spent on offering less the time spent on serving, in nanoseconds. It can be negative
+    /// only because the last service took longer than the lead.
     lead_ns: i64,
     /// Number of offers since offering got ahead of service.
     burst: u32,

@@ -18,8 +18,8 @@ pub enum Variation {
         /// The number of the host.
         element: u32,
     },
-    /// A Pareto distribution with α = 1.5, cut at a hundred times the mean. Without the cut its
-    /// variance is infinite, and one step in a hundred takes a fifth of the time.
+    /// A Pareto distribution with α = 1.5, cut at a hundred times the mean. Without this limit, the
+    /// variance would be infinite. One step in a hundred accounts for a fifth of the time.
     Pareto {
         /// The seed of the run.
         seed: Seed,
@@ -27,8 +27,8 @@ pub enum Variation {
         element: u32,
     },
     /// A hyperexponential distribution whose squared coefficient of variation is 10, with balanced
-    /// means: of 20 steps about one is exponential around ten times the mean, and the others around
-    /// half of it.
+    /// means. About one step in 20 has an exponential distribution around ten times the mean. The
+    /// others have an exponential distribution around half of the mean.
     Hyperexponential {
         /// The seed of the run.
         seed: Seed,
