@@ -36,8 +36,8 @@ impl Channel {
         Self { link: None, impaired: None, partitioned: false, stream, free_at: Timestamp::ZERO }
     }
 
-    /// Carries a packet of `bytes` sent at `now`, by the link `all` if the channel has none of its
-    /// own.
+    /// Carries a packet of `bytes` sent at `now`. If the channel has no link of its own, it uses
+    /// the link `all`.
     ///
     /// # Errors
     /// If the packet is lost.
@@ -60,8 +60,8 @@ impl Channel {
     }
 }
 
-/// Puts a packet on the link behind earlier ones, which leave the link free at `free_at`. Returns
-/// the time it takes from now.
+/// Puts a packet on the link after earlier packets, which occupy the link until `free_at`. Returns
+/// the time that it takes from now.
 fn transmit(
     free_at: &mut Timestamp,
     now: Timestamp,

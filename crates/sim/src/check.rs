@@ -1,10 +1,10 @@
 //! Checkers: invariants of every run, with any seed, load and faults.
 //!
-//! [`Checkers`] taps a [`Network`](crate::Network), reads every packet once and shows it to each
-//! checker. At the end it compares the packets with what the nodes report about themselves
-//! ([`books`]). Checkers assume nothing about a node but its [`Role`] and the RFC. Each file begins
-//! with the assertions of its checker, the reason for them, and the assertions that still hold for
-//! a proxy that has crashed.
+//! [`Checkers`] taps a [`Network`](crate::Network), reads every packet once and passes it to each
+//! checker. At the end it compares the packets with the reports of the nodes about themselves
+//! ([`books`]). Checkers only use the [`Role`] of a node and the RFC. Each file begins with the
+//! assertions of its checker, the reason for them, and the assertions that still apply after a
+//! crash of a proxy.
 //!
 //! | checker | asserts |
 //! | --- | --- |
@@ -73,8 +73,8 @@ pub enum Role {
     Caller,
     /// A user agent that takes calls.
     Answerer {
-        /// Whether the answerer has room for all calls. If not, the checker ignores its 503s,
-        /// because an answerer with a full table cannot remember which calls it has rejected.
+        /// Whether the answerer has room for all calls. If not, its 503s are ignored, because an
+        /// answerer with a full table cannot remember the calls that it has rejected.
         roomy: bool,
     },
     /// A proxy.
@@ -199,8 +199,8 @@ impl Checkers {
         self.lives.crashed(now, node);
     }
 
-    /// Records that a node was stalled or told to drain: its timers are late, or it rejects new
-    /// work.
+    /// Records that a node was stalled or told to drain. Then its timers are late, or it rejects
+    /// new work.
     pub fn disturbed(&mut self, node: NodeId) {
         self.lives.disturbed(node);
     }
@@ -218,8 +218,8 @@ impl Checkers {
         }
     }
 
-    /// Ends the run. `books` are those of the nodes that are up. `quiet` says whether no more
-    /// events were left.
+    /// Ends the run. `books` are the books of the nodes that are up. `quiet` is true if no more
+    /// events are left.
     pub fn finish(mut self, now: Timestamp, quiet: bool, books: &[(NodeId, Book)]) -> Report {
         let found = &mut self.found;
         found.now = now;

@@ -20,7 +20,7 @@ pub enum Fault {
     Crash {
         /// The node.
         node: NodeId,
-        /// The reports that its senders get.
+        /// The reports that senders to the node get.
         silence: Silence,
     },
     /// A node that has crashed gets a new core.
@@ -32,7 +32,7 @@ pub enum Fault {
     Stall {
         /// The node.
         node: NodeId,
-        /// Duration; in text, in microseconds.
+        /// Duration. In text, it is in microseconds.
         #[serde(rename = "lasts_us", with = "micros")]
         lasts: Duration,
     },
@@ -43,16 +43,16 @@ pub enum Fault {
     },
     /// No packet passes between two nodes.
     Partition {
-        /// One node.
+        /// One of the two nodes.
         a: NodeId,
-        /// The other.
+        /// The other node.
         b: NodeId,
     },
     /// A partition ends.
     Heal {
-        /// One node.
+        /// One of the two nodes.
         a: NodeId,
-        /// The other.
+        /// The other node.
         b: NodeId,
     },
     /// A worse link temporarily replaces the current one.
@@ -73,9 +73,9 @@ pub enum Fault {
     },
     /// The connections between two nodes are reset.
     Reset {
-        /// One node.
+        /// One of the two nodes.
         a: NodeId,
-        /// The other.
+        /// The other node.
         b: NodeId,
     },
     /// The connection of a node's next message to another node breaks within the message.
@@ -97,7 +97,7 @@ pub enum Fault {
         /// The node.
         node: NodeId,
     },
-    /// Name resolution misbehaves: late, with errors, or without answers.
+    /// Name resolution has faults: answers are late, are errors, or do not come.
     Resolver {
         /// The behaviour.
         resolution: Resolution,

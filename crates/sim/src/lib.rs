@@ -1,9 +1,9 @@
 //! Simulated time for sans-IO cores.
 //!
-//! A [`Network`] drives the same cores that real sockets drive, by the same contract, with real
-//! bytes, from one seed. Packets travel over a [`Link`], and time jumps from one event to the next.
-//! Events have a total order of (time, entry), so one seed always gives the same run. A [`Trace`]
-//! that taps the network proves it.
+//! A [`Network`] drives the same cores as real sockets, by the same contract and with real bytes.
+//! All random numbers come from one seed. Packets travel over a [`Link`], and time jumps from one
+//! event to the next. Events have a total order: by time, and then by the order in which they were
+//! entered. So a seed always gives the same run. A [`Trace`] that taps the network proves it.
 //!
 //! Messages on a stream travel in order, as segments over the same links ([`StreamSettings`]). The
 //! network cuts the stream into messages, and opens and closes connections at the request of cores.
@@ -12,7 +12,7 @@
 //! links become worse, nodes are partitioned.
 //!
 //! Work takes no time in a network, unless a core is put on an emulated host, which charges every
-//! message in model time and serves behind real sockets as well.
+//! message in model time. The same host can also be used behind real sockets.
 
 mod channel;
 pub mod check;

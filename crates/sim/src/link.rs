@@ -7,8 +7,8 @@ use tidegate_world::Stream;
 
 use crate::micros;
 
-/// One direction between two hosts. Except for the queue, all packets are treated in the same way
-/// and independently.
+/// One direction between two hosts. All packets are treated in the same way. Except for the queue,
+/// they do not influence each other.
 ///
 /// In text, durations are whole microseconds.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
@@ -23,8 +23,8 @@ pub struct Link {
     pub jitter: Duration,
     /// Fraction of packets that are lost, 0..1.
     pub loss: f64,
-    /// Fraction of packets that arrive at once, 0..1. They overtake packets that were sent up to
-    /// `delay` earlier.
+    /// Fraction of packets that arrive without delay, 0 to 1. They overtake packets that were sent
+    /// up to `delay` earlier.
     pub reorder: f64,
     /// Fraction of packets that arrive twice, 0..1. Each copy is delayed independently.
     pub duplicate: f64,
@@ -45,7 +45,7 @@ pub struct Bandwidth {
     pub queue_max_bytes: usize,
 }
 
-/// The way of one packet over a link.
+/// The travel of one packet over a link.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Trip {
     /// Its delay.
@@ -82,8 +82,8 @@ impl Link {
     }
 }
 
-/// Returns whether an effect happens. Draws only if it can happen, so that an effect that is not
-/// used changes no other trace.
+/// Returns whether an effect happens. Draws only if the effect can happen. So an effect that is not
+/// used does not change the trace.
 fn happens(share: f64, stream: &mut Stream) -> bool {
     share > 0.0 && stream.unit() < share
 }

@@ -33,22 +33,24 @@ use ways::Ways;
 /// Cores with addresses, a link between any two, and a tap that sees every packet.
 ///
 /// The cores have one type: an enum, a `Box<dyn Core>`, or a `&mut dyn Core` if they are borrowed.
-/// One seed gives one run, because events have a total order of (time, entry).
+/// A seed always gives the same run, because events have a total order: by time, and then by the
+/// order in which they were entered.
 ///
 /// Work takes no time here: a core handles its inputs at once, in the order of arrival. A core
 /// whose work takes time is put on a `Host` of `tidegate-emulate`.
 ///
 /// # When the outcome of a packet is decided
 ///
-/// The link decides when the packet is sent. If a link is changed, cut or partitioned, or the
-/// sender crashes, packets in flight arrive as if nothing had happened. At the arrival it is
-/// decided whether the receiver is up, so a restarted receiver gets the packet.
+/// The link decides at the time when the packet is sent. If a link is changed, cut or partitioned
+/// later, or if the sender crashes, packets in flight still arrive. Whether the receiver is up is
+/// decided at the time of arrival. So a restarted receiver gets the packet.
 ///
-/// Packets that a node's core wants [shed](Core::poll_shedding) are dropped when they arrive, also
-/// while the node is stalled.
+/// Packets that a node's core wants to [shed](Core::poll_shedding) are dropped when they arrive,
+/// even while the node is stalled.
 ///
 /// The [zone](Self::zone_mut) answers the [queries](Core::poll_query) of a core. No link is
-/// involved, so partitions have no effect. A node that has crashed meanwhile gets no answer.
+/// involved, so partitions have no effect on queries. A node that has crashed since its query gets
+/// no answer.
 ///
 /// # Streams
 ///
@@ -75,7 +77,7 @@ pub struct Network<N, T = ()> {
 }
 
 enum Event {
-    /// A packet arrives. The flow is as the receiver sees it.
+    /// A packet arrives. The flow is given as the receiver sees it.
     Arrival {
         way: u32,
         flow: Flow,
@@ -132,7 +134,7 @@ impl<N: Core, T: Tap> Network<N, T> {
     /// Adds a core at these addresses.
     ///
     /// # Panics
-    /// If a node has one of them already, or if there are 65,534 nodes.
+    /// If another node has one of these addresses, or if there are 65,534 nodes.
     pub fn add(&mut self, addresses: &[SocketAddr], core: N) -> NodeId {
         let node = NodeId::new(self.nodes.len());
         for &address in addresses {
@@ -143,7 +145,8 @@ impl<N: Core, T: Tap> Network<N, T> {
         node
     }
 
-    /// Sets the link for packets from `from` to `to` from now on, not for the other direction.
+    /// Sets the link for packets from `from` to `to` from now on. The other direction does not
+    /// change.
     pub fn connect(&mut self, from: NodeId, to: NodeId, link: Link) {
         self.ways.channel(from, to).link = Some(Box::new(link));
     }

@@ -77,7 +77,8 @@ impl Peer {
         self.transmits.push_back(Transmit::new(flow, self.pool.copy(text.as_bytes())));
     }
 
-    /// Hands out at most a window, and the message that fills it, as in the contract.
+    /// Hands out at most a window of bytes, plus the message that reaches this number, as the
+    /// contract demands.
     fn hand_out(&mut self) {
         while let Some(flow) = self.flow
             && self.handed_out < STREAM_WINDOW

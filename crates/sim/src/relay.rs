@@ -1,4 +1,4 @@
-//! A relay between a target and its clients, which loses packets.
+//! A relay between a target and its clients that loses packets.
 
 use std::collections::VecDeque;
 use std::net::SocketAddr;
@@ -55,10 +55,10 @@ pub struct RelayCounts {
     pub back: Carriage,
     /// Number of clients.
     pub clients: u64,
-    /// Packets of clients for which no address was left.
+    /// Packets of clients for which no source address was left.
     pub no_room: u64,
-    /// Packets to the back that come from another sender than the target, or belong to no client;
-    /// packets of the target to the front.
+    /// Packets that cannot be relayed: they arrived at the back from another sender than the target
+    /// or belong to no client, or they came from the target to the front.
     pub strays: u64,
     /// Packets that arrived while the relay was stopping.
     pub late: u64,
@@ -229,8 +229,7 @@ impl Core for Relay {
         self.under_way.next()
     }
 
-    /// Returns whether no packet is in flight. Packets in flight still arrive: they take no longer
-    /// than the slower link.
+    /// Returns whether no packet is in flight. Packets in flight still arrive.
     fn is_drained(&self) -> bool {
         self.under_way.is_empty()
     }

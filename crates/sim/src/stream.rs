@@ -70,8 +70,8 @@ impl Message {
 
 /// One direction of a connection.
 ///
-/// The bytes are stored once, as messages. Their progress is a set of offsets in the stream; each
-/// is at most as large as the one before it.
+/// The bytes are stored once, as messages. The progress of the bytes is a list of offsets in the
+/// stream. Each offset is at most as large as the offset before it.
 #[derive(Debug, Default)]
 pub(crate) struct Pipe {
     /// Messages whose last byte has not reached the receiver.
@@ -86,7 +86,8 @@ pub(crate) struct Pipe {
     arrived: u64,
     /// Offset up to which the receiver's driver has read.
     read: u64,
-    /// Offset up to which the sender knows that bytes were read, and its next value with the time.
+    /// Offset up to which the sender knows that bytes were read. Also the next value of this
+    /// offset, with its time.
     acked: u64,
     acks: VecDeque<(Timestamp, u64)>,
     /// Offset up to which bytes had been handed out when the sender last learned that it may send
@@ -147,7 +148,7 @@ impl Pipe {
         (end > self.departed).then(|| end - self.departed)
     }
 
-    /// Sends this many bytes, with the delay `trip`. Returns their arrival.
+    /// Sends this many bytes. `trip` is their delay. Returns the time of their arrival.
     pub(crate) fn depart(&mut self, now: Timestamp, bytes: u64, trip: Duration) -> Timestamp {
         self.departed += bytes;
         self.trip = trip;
@@ -218,7 +219,8 @@ impl Pipe {
         }
     }
 
-    /// Takes the next message, if it was read completely up to this offset.
+    /// Takes the next message, if it was read completely. `up_to` is the offset up to which bytes
+    /// were read.
     pub(crate) fn deliver(&mut self, up_to: u64) -> Option<Buffer> {
         let whole = self.messages.front().is_some_and(|message| message.end() <= up_to);
         if whole { self.messages.pop_front().map(|message| message.bytes) } else { None }
@@ -231,7 +233,8 @@ impl Pipe {
         read
     }
 
-    /// Returns the next message, by the sender's bounds, and its end, if it was read completely.
+    /// Returns the next message as the sender handed it out, and the offset of its end, if it was
+    /// read completely.
     pub(crate) fn front(&self) -> Option<(&[u8], u64)> {
         let message = self.messages.front().filter(|message| message.end() <= self.read)?;
         Some((&message.bytes, message.end()))

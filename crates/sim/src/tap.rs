@@ -79,7 +79,7 @@ impl<A: Tap, B: Tap> Tap for (A, B) {
 /// sent the same bytes at the same times.
 ///
 /// The hash is XXH3 of 128 bits, which is fast enough for a simulation. It need not be secure,
-/// because no sender of packets gains from a collision.
+/// because no sender of packets benefits from a collision.
 #[derive(Clone)]
 pub struct Trace(Hasher);
 
@@ -124,7 +124,8 @@ impl Tap for Trace {
     }
 }
 
-/// Length of a time, two IPv6 addresses with their ports, a transport and a length.
+/// Length of the data that are hashed before the bytes: a time, two IPv6 addresses with their
+/// ports, a transport and a length.
 const HEAD: usize = 8 + 2 * (16 + 2) + 1 + 4;
 
 #[cfg(test)]

@@ -17,10 +17,10 @@ use crate::micros;
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Resolution {
-    /// Time of an answer; in text, in microseconds.
+    /// Delay of an answer. In text, it is in microseconds.
     #[serde(rename = "delay_us", with = "micros", default)]
     pub delay: Duration,
-    /// Maximum additional time, uniformly distributed; in text, in microseconds.
+    /// Maximum additional delay, uniformly distributed. In text, it is in microseconds.
     #[serde(rename = "jitter_us", with = "micros", default)]
     pub jitter: Duration,
     /// Share of the queries that fail, 0 to 1.
@@ -33,8 +33,8 @@ pub struct Resolution {
 
 /// The names and keys that exist, and the answers to queries for them.
 ///
-/// The content of an answer is fixed at the time of the query. Any other name or key is not found.
-/// Upper and lower case, and a final dot, make no difference in names.
+/// The content of an answer is determined at the time of the query. All other names and keys are
+/// not found. Names are compared without regard to case, and a final dot makes no difference.
 pub struct Zone {
     records: BTreeMap<(Box<str>, RecordType), QueryAnswer>,
     stores: BTreeMap<LookupKind, Store>,

@@ -2,23 +2,23 @@
 //!
 //! Over UDP the source of a request may be forged, so the packets that a proxy sends to an address
 //! may go to a victim. Nevertheless each request may be answered with each provisional status once,
-//! the final response, and one retransmission of it. For everything beyond that, such as further
-//! retransmissions and responses of other branches of a fork, an address gets at most [`FACTOR`]
-//! times the bytes that came from it, as in QUIC (RFC 9000 §8: "three times the amount of data"),
-//! until a sender at the address has shown that it receives messages, by a request with a To-tag
-//! that was sent there.
+//! the final response, and one retransmission of it. All other responses, such as further
+//! retransmissions and responses of other branches of a fork, are limited: an address gets at most
+//! [`FACTOR`] times the bytes that came from it, as in QUIC (RFC 9000 §8: "three times the amount
+//! of data"). The limit ends when a sender at the address has shown that it receives messages, by a
+//! request with a To-tag that was sent there.
 //!
 //! Only responses are counted. Requests of back ends are not counted, because a caller whose ACK
 //! takes another path needs them. An example is the BYE, with its retransmissions, by which an
 //! answerer ends a call whose 2xx was never acknowledged (RFC 3261 §13.3.1.4).
 //!
-//! The rule is not asserted of a proxy without transactions whose call table is small: it forgets
-//! ended calls because it has no room, and forwards their retransmissions.
+//! The rule is not asserted for a proxy without transactions whose call table is small. Such a
+//! proxy forgets ended calls because it has no room, and forwards their retransmissions.
 //!
 //! The rule is asserted for addresses of attackers, and for addresses where nothing listens.
-//! Callers and back ends acknowledge the messages that they get, unless the network loses them. A
-//! crash forgets the received bytes: the new process forwards responses to requests of its
-//! predecessor, so addresses from before are left out.
+//! Callers and back ends acknowledge the messages that they get, unless the network loses them.
+//! After a crash, the received bytes are forgotten, but the new process forwards responses to
+//! requests of its predecessor. So addresses from before the crash are left out.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::SocketAddr;
@@ -33,7 +33,8 @@ use crate::node_id::NodeId;
 /// The checker's name.
 pub const NAME: &str = "amplification";
 
-/// Maximum number of bytes sent for each byte received, beyond the allowed answers (RFC 9000 §8.1).
+/// Maximum number of bytes sent for each byte received, in addition to the answers that are always
+/// allowed (RFC 9000 §8.1).
 pub const FACTOR: u64 = 3;
 
 /// Number of final responses that may be sent for a request in any case.
@@ -42,7 +43,7 @@ const FINALS: u64 = 2;
 #[derive(Debug, Default)]
 struct Account {
     received: u64,
-    /// Bytes sent beyond the allowed answers.
+    /// Bytes sent in addition to the answers that are always allowed.
     beyond: u64,
     /// Requests received, by branch.
     requests: BTreeSet<u64>,
@@ -62,7 +63,7 @@ pub(super) struct Amplification {
 /// Number of To-tags that are remembered for one address.
 const TAGS_MAX: usize = 1024;
 
-/// Maximum number of distinct requests of one address: more than any attacker sends.
+/// Maximum number of distinct requests of one address. No attacker sends more.
 const REQUESTS_MAX: usize = 1 << 16;
 
 impl Amplification {

@@ -1,4 +1,4 @@
-//! Books: the counts that nodes report about themselves, since their start.
+//! Books: the counts that nodes report about themselves since their start.
 
 use std::collections::BTreeMap;
 
@@ -13,20 +13,20 @@ pub enum Book {
     Proxy(ProxyBook),
 }
 
-/// The number of calls of a caller for each way in which calls end.
+/// The number of ended calls of a caller, for each way in which a call can end.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Endings {
-    /// Set up, and ended by the caller's BYE.
+    /// The call was set up, and the caller's BYE ended it.
     pub left: u64,
-    /// Set up, and ended by the other side's BYE.
+    /// The call was set up, and the other side's BYE ended it.
     pub hung_up: u64,
-    /// Ended by the caller before there was an answer.
+    /// The caller ended the call before there was an answer.
     pub abandoned: u64,
-    /// No response to the INVITE.
+    /// There was no response to the INVITE.
     pub unanswered: u64,
-    /// Rejected, by status.
+    /// The call was rejected. The counts are by status.
     pub refused: BTreeMap<u16, u64>,
-    /// No response to the BYE.
+    /// There was no response to the BYE.
     pub bye_unanswered: u64,
     /// The BYE was rejected, by status.
     pub bye_refused: BTreeMap<u16, u64>,
@@ -51,8 +51,8 @@ pub struct CallerBook {
     pub not_begun: u64,
     /// Calls whose INVITE was sent.
     pub begun: u64,
-    /// Whether a tap sees its messages when it sends them. On a stream, messages wait and may not
-    /// be accepted.
+    /// Whether a tap sees the caller's messages when the caller sends them. On a stream, messages
+    /// wait and may not be accepted.
     pub is_seen: bool,
     /// Open calls.
     pub open: u64,
@@ -71,7 +71,7 @@ pub struct CallerBook {
 pub struct AnswererBook {
     /// New calls.
     pub calls: u64,
-    /// Calls without a 2xx, for any reason.
+    /// Calls that got no 2xx, for any reason.
     pub not_answered: u64,
     /// Calls with a 2xx.
     pub answered: u64,
@@ -81,7 +81,7 @@ pub struct AnswererBook {
     pub ended: u64,
     /// Open calls.
     pub open: u64,
-    /// Calls in the table, ended or not.
+    /// Calls in the table, whether they have ended or not.
     pub held: u64,
     /// Maximum number of calls in the table.
     pub held_max: u64,
@@ -94,7 +94,7 @@ pub struct ProxyBook {
     pub received: u64,
     /// Datagrams lost at full receive buffers.
     pub overflowed: u64,
-    /// Datagrams dropped before the receive buffers, on purpose.
+    /// Datagrams that were dropped before the receive buffers at the request of the core.
     pub filtered: u64,
     /// Messages lost at a full queue, or dropped because of a ban. It is unknown whether they had
     /// been read.
@@ -105,21 +105,22 @@ pub struct ProxyBook {
     pub cancels: u64,
     /// Messages that were counted as sent but that no connection accepted.
     pub unsent: u64,
-    /// Entries of the call table, and its room.
+    /// Number of entries in the call table, and its size.
     pub calls: Fill,
     /// Ended calls that were forgotten early because there was no room.
     pub evicted: u64,
-    /// Server transactions, and their room.
+    /// Number of server transactions, and the size of their table.
     pub server_transactions: Fill,
     /// Client transactions. They have no limit of their own.
     pub client_transactions: u64,
     /// Transactions of calls that wait for a final response.
     pub open: u64,
-    /// Messages that wait for service, and the room for them.
+    /// Number of messages that wait for service, and the maximum number.
     pub queued: Fill,
-    /// Admitted new work; `None` if it is not known at every moment.
+    /// Number of pieces of new work that were admitted; `None` if this is not known at every
+    /// moment.
     pub admitted: Option<u64>,
-    /// Remembered decisions, and the room for them.
+    /// Number of remembered decisions, and the maximum number.
     pub remembered: Fill,
     /// Work of the back ends, as the proxy counts it.
     pub backends: Vec<Held>,

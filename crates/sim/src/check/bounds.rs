@@ -1,10 +1,10 @@
 //! `bounds`: no table and no queue is ever longer than its limit, and no back end gets more calls
 //! than its limit.
 //!
-//! The peers of a proxy determine how much state it would need, so each kind of state has a limit
-//! in its configuration, and the excess is rejected or counted. This checker checks every node at
-//! intervals and at the end. It asserts the same for a proxy that has crashed, because the next
-//! life has the same limits.
+//! The peers of a proxy determine how much state it would need. So each kind of state has a limit
+//! in its configuration, and what exceeds it is rejected or counted. This checker checks every node
+//! at intervals and at the end. After a crash of a proxy, it asserts the same, because the new
+//! process has the same limits.
 
 use super::Findings;
 use super::books::{Book, Fill};

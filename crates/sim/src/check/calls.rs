@@ -1,9 +1,9 @@
 //! `calls`: every call ends in exactly one way, and both ends' books agree with the wire.
 //!
-//! The callers count goodput, the central figure of this project. So their books are audited: the
-//! ending of each call is derived again from the packets that leave and reach a group of callers,
-//! by the rules of RFC 3261 §13.2.2, §9.1 and §15.1.1 ([`ending`]), and compared with the book. The
-//! checker asserts
+//! The callers count goodput, the most important number of this project. So their books are
+//! checked: the ending of each call is derived again from the packets that leave and reach a group
+//! of callers, by the rules of RFC 3261 §13.2.2, §9.1 and §15.1.1 ([`ending`]), and compared with
+//! the book. The checker asserts
 //!
 //! - for callers: every offered call was started, or there was no room for it. Every started call
 //!   ended in exactly one way, and for each way, the book has the number that the wire shows.
@@ -12,14 +12,15 @@
 //! - for both: a call that was set up was answered by an answerer, with the To-tag that the caller
 //!   saw. No node between them invents answers.
 //!
-//! User agents keep these rules whatever happens to the proxies between them, so all this holds
-//! after crashes too. For an answerer that has crashed or was stalled, it is only asserted that no
-//! more calls were acknowledged than the wire shows, because its book covers only its last life.
+//! User agents follow these rules whatever happens to the proxies between them. So the assertions
+//! hold after crashes of proxies too. If an answerer has crashed or was stalled, its book covers
+//! only its last life. For such an answerer, the checker only asserts that its book does not have
+//! more acknowledged calls than the wire shows.
 //!
-//! On a stream a 2xx may wait for its connection. Then the wire shows it later than the answerer
-//! sent it and began to wait for the ACK. Such a call must count as acknowledged only if its ACK
-//! comes within 64·T1 of its INVITE. If the ACK comes later, but in time by the wire, the
-//! answerer's book may say either.
+//! On a stream, a 2xx may wait for its connection. Then it appears on the wire after the answerer
+//! has begun to wait for the ACK. If the ACK comes within 64·T1 of the INVITE, the call must count
+//! as acknowledged. If it comes later, but in time according to the wire, the answerer's book may
+//! count the call either way.
 
 mod ending;
 
@@ -72,7 +73,7 @@ pub(super) struct Calls {
     crowds: BTreeMap<NodeId, Crowd>,
     /// Call-IDs, and the To-tags of their answers.
     answered: Recent<(u64, u64), ()>,
-    /// The same for each answerer.
+    /// The same, for each answerer.
     taken: Recent<(NodeId, u64, u64), Answered>,
     /// Time at which the first INVITE with a Call-ID came to an answerer.
     invited: Recent<(NodeId, u64), Timestamp>,

@@ -1,14 +1,14 @@
 //! `counts`: at the end, every count has returned to zero.
 //!
-//! A count that is raised once and never lowered is a slow failure: a back end that seems to have
-//! calls forever gets fewer and fewer, or a table fills with entries that are never used again. So
-//! when no event is left, there are no calls, no transactions and no waiting messages anywhere, and
-//! no back end counts as having work. It is also asserted that this state is reached: RFC 3261
-//! gives every transaction an end (§17.1.1.2, §17.1.2.2, §17.2.1, §16.8 Timer C), and the call
-//! table has an idle time.
+//! If a count is incremented and never decremented, the damage is slow: a back end that seems to
+//! have calls forever gets fewer and fewer calls, or a table fills with entries that are never used
+//! again. So when no event is left, there must be no calls, no transactions and no waiting messages
+//! anywhere, and no back end may count as having work. The checker also asserts that this state is
+//! reached: RFC 3261 gives every transaction an end (§17.1.1.2, §17.1.2.2, §17.2.1, §16.8 Timer C),
+//! and the call table has an idle time.
 //!
-//! After a crash this holds for the following life. The timers of the other ends of its calls end
-//! their state, so it holds for them as well.
+//! After a crash, this is asserted for the new process. At the other ends of its calls, timers end
+//! the state, so it is asserted for them as well.
 
 use super::Findings;
 use super::books::Book;

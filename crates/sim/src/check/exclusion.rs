@@ -7,16 +7,16 @@
 //! the two is lost. For a back end that has just answered callers' requests or probes, and against
 //! which there is no evidence, these rules apply:
 //!
-//! - It must not be down or paused for longer than [`OUT_MAX`] in total. In this time it can be
-//!   probed again: if half of a pool may be excluded, forgeries in the name of all back ends
-//!   exclude them in turn.
+//! - It must not be down or paused for longer than [`OUT_MAX`] in total. Shorter exclusions are
+//!   allowed: if half of a pool may be excluded, forgeries in the name of all back ends exclude
+//!   them in turn, until they are probed again.
 //! - If rates are learned, its rate must not be less than [`RATE_LEAST`] of the highest rate at
 //!   which it has answered callers since the last evidence, because only rejections lower a learned
-//!   rate. A comparison with the momentary rate would not detect a slow fall, because a back end
-//!   that gets fewer requests answers fewer.
+//!   rate. The comparison is not with the current rate. It would not detect a slow fall, because a
+//!   back end that gets fewer requests also answers fewer.
 //!
-//! Nothing is asserted about a back end that an operator has taken out of service, about a proxy in
-//! a new life until it has heard from its back ends, or about a proxy that was stalled.
+//! Nothing is asserted about a back end that an operator has taken out of service, about a
+//! restarted proxy until its back ends have answered, or about a proxy that was stalled.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::net::SocketAddr;
@@ -40,13 +40,13 @@ pub const NAME: &str = "exclusion";
 /// cause, and than the recovery of a learned rate.
 const EVIDENCE_HOLDS: Duration = Duration::from_secs(600);
 
-/// Maximum age of an answer that proves that a back end works when it is excluded.
+/// Maximum age of the answers that prove that a back end worked at the time of its exclusion.
 const PROOF_HOLDS: Duration = Duration::from_secs(5);
 
 /// Number of answers that prove that a back end works.
 const PROOF: usize = 3;
 
-/// Longest time for which a back end that answers may be excluded.
+/// Maximum time for which a back end that answers may be excluded.
 const OUT_MAX: Duration = Duration::from_secs(4);
 
 /// The lowest allowed learned rate, as a share of the highest rate at which the back end answered.
@@ -75,7 +75,7 @@ struct Witness {
     is_reported: bool,
 }
 
-/// Number of answers from which a rate is computed.
+/// Maximum number of answers from which a rate is computed.
 const ANSWERS_MAX: usize = 64;
 
 #[derive(Debug, Default)]
@@ -207,7 +207,7 @@ impl Witness {
     }
 }
 
-/// Returns the rate of the last answers, if they are recent and numerous enough.
+/// Returns the rate of the last answers, if they are recent and there are enough of them.
 fn proof(answers: &VecDeque<Timestamp>, now: Timestamp) -> Option<f64> {
     let recent = || answers.iter().filter(|&&at| now < at + PROOF_HOLDS);
     let (&first, count) = (recent().next()?, recent().count());

@@ -4,35 +4,35 @@
 //! There a request is identified by the branch and sent-by of its top Via and by its method (RFC
 //! 3261 §17.2.3).
 //!
-//! - RFC 3261 §17.2.1, §17.2.2: a retransmitted final response is the same, byte for byte. A 503
-//!   without a transaction (§8.2.7) has the same To-tag, but may name another cause.
+//! - RFC 3261 §17.2.1, §17.2.2: a retransmitted final response is the same, byte for byte. A copy
+//!   of a 503 without a transaction (§8.2.7) has the same To-tag, but may name another cause.
 //! - §16.7 item 5: after a final response only a 2xx to an INVITE may follow; forks may bring
 //!   several of these (§13.2.2.4), from different To-tags.
 //! - §17.2.1: a provisional response belongs to the Proceeding state, before any final one.
 //!
-//! A transaction ends: 64·T1 after its final response (Timers H, J and L), and T4 after the ACK to
-//! a rejection (Timer I). A copy that was in flight or in a queue for longer starts another
-//! transaction.
+//! A transaction ends 64·T1 after its final response (Timers H, J and L), or T4 after the ACK to a
+//! rejection (Timer I). If a copy of the request was in flight or in a queue for longer, it starts
+//! another transaction.
 //!
 //! A proxy without transactions forwards all responses (§16.11), so nothing is asserted about it
-//! here; [`provenance`](super::provenance) watches it. If rejections are not remembered, 503s are
-//! left out, because a retransmission of the request is decided again. After a crash, the rules
-//! hold for requests that first came in the new life: a restarted proxy forwards answers to
+//! here. [`provenance`](super::provenance) watches it. If rejections are not remembered, 503s are
+//! left out, because the gate decides again on a retransmission of the request. After a crash, the
+//! rules hold for requests that first came in the new life: a restarted proxy forwards answers to
 //! requests of its predecessor, and may have started the same request again. So one BYE may reach
-//! an answerer in two transactions, and the second may outlive the call. Therefore BYEs are left
-//! out there.
+//! an answerer in two transactions, and the second may exist longer than the call. Therefore BYEs
+//! at answerers are left out.
 //!
 //! A 481 to a CANCEL is left out at proxies: our proxy answers a CANCEL as long as it knows the
-//! INVITE, and forwards a copy that comes later (§16.10). A copy of a CANCEL that comes from
-//! another address is answered to that address, which is then in the Via (§18.2.1). So only the
-//! status and the To-tag of that response are compared.
+//! INVITE, and forwards a copy that comes later (§16.10). The response to a copy of a CANCEL from
+//! another address goes to that address, which is then in the Via (§18.2.1). So only the status and
+//! the To-tag of that response are compared.
 //!
 //! A 481 that a proxy itself sends does not end the watch of a BYE either. The proxy sends it
-//! without a transaction, for a dialog that it does not know: a fork may set up more dialogs than a
-//! call keeps, and the proxy learns about a further one when another has ended. A caller sends a
-//! BYE for each copy of a 2xx whose dialog it does not keep (§13.2.2.4), all in one transaction, so
-//! a later BYE may be forwarded. After any other final response, a BYE is treated like other
-//! requests.
+//! without a transaction, for a dialog that it does not know. This happens because a fork may set
+//! up more dialogs than a call keeps. When one of these has ended, the proxy records another. A
+//! caller sends a BYE for each copy of a 2xx whose dialog it does not keep (§13.2.2.4), all in one
+//! transaction, so a later BYE may be forwarded. After any other final response, a BYE is treated
+//! like other requests.
 
 use std::net::SocketAddr;
 use std::time::Duration;
@@ -53,11 +53,12 @@ pub const NAME: &str = "finals";
 /// which a pool can fork.
 const FORKS_MAX: usize = 32;
 
-/// RFC 3261 §17.2.1, §17.2.2, RFC 6026 §8.7: Timers H, J and L over UDP, 64·T1; less a second,
-/// because they begin when the response is made, and an emulated processor sends it later.
+/// RFC 3261 §17.2.1, §17.2.2, RFC 6026 §8.7: Timers H, J and L over UDP, 64·T1; It is reduced by a
+/// second, because the timers begin when the response is made, and an emulated processor sends it
+/// later.
 const LINGER: Duration = Duration::from_secs(31);
 
-/// RFC 3261 §17.2.1: Timer I over UDP, T4; less a second for the same reason.
+/// RFC 3261 §17.2.1: Timer I over UDP, T4; It is reduced by a second for the same reason.
 const LINGER_ACKNOWLEDGED: Duration = Duration::from_secs(4);
 
 /// The responses to a request.

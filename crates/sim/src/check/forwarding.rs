@@ -1,16 +1,15 @@
 //! `forwarding`: a proxy changes messages as RFC 3261 §16 says, and not otherwise.
 //!
-//! - §16.6 item 3: Max-Forwards falls by one; a request without one gets 70. §16.3 item 3: one
-//!   that came with 0 is not forwarded.
-//! - §16.6 item 8: one Via is added on top of the received ones, which stay.
+//! - §16.6 item 3: Max-Forwards is reduced by one. A request without Max-Forwards gets 70. §16.3
+//!   item 3: a request with Max-Forwards 0 is not forwarded.
+//! - §16.6 item 8: one Via is added on top. The received Vias stay.
 //! - §16.7 item 3: a response leaves with the Vias with which it came, except the topmost.
-//! - §16.6: "The proxy MUST NOT add to, modify, or remove the message body"; the tags, by which the
-//!   ends know
-//!   their dialog (§12), stay as well.
-//! - §16.3 item 4: no message passes one proxy twice on its way. The topologies of the simulator
-//!   have no cycles, so a spiral is a loop.
+//! - §16.6: "The proxy MUST NOT add to, modify, or remove the message body". The tags, which
+//!   identify the dialog at both ends (§12), stay too.
+//! - §16.3 item 4: no message passes the same proxy twice. The topologies of the simulator have no
+//!   cycles, so a spiral is a loop.
 //!
-//! None of this needs state in the proxy, so a crash excuses nothing.
+//! These rules need no state in the proxy, so they also apply after a crash.
 
 use super::Findings;
 use super::provenance::Origin;

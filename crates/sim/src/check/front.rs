@@ -10,25 +10,24 @@ pub struct Front {
     pub address: SocketAddr,
     /// Its back ends, in the order of its book.
     pub backends: Vec<SocketAddr>,
-    /// Limit on the calls of each back end. It is `None` also if the calls cannot be observed,
-    /// because a cancelled call may be answered after all, or a back end is forgotten and comes
-    /// back.
+    /// Limit on the calls of each back end. It is also `None` if the calls cannot be observed. This
+    /// is so if a cancelled call may be answered, or if a back end may be removed and added again.
     pub calls_max: Option<u64>,
     /// Limit on the rate of each back end, if any.
     pub cps_max: Option<f64>,
     /// Time without a request after which an answered call counts as ended.
     pub idle_max: Duration,
-    /// Whether the proxy handles each packet immediately, and knows the addresses of its back ends.
+    /// Whether the proxy handles each packet immediately and knows the addresses of its back ends.
     pub at_once: bool,
     /// Whether this checker can see the evidence against a back end. A refused connection is not
     /// visible.
     pub sees_evidence: bool,
     /// Time without an answer after which a back end may be suspected.
     pub silent_after: Duration,
-    /// Whether the proxy knows all its requests, because it keeps transactions or has room for all
-    /// calls.
+    /// Whether the proxy has a record of all its requests, because it keeps transactions or has
+    /// room for all calls.
     pub keeps_accounts: bool,
-    /// Room for server transactions.
+    /// Maximum number of server transactions.
     pub transactions_max: u64,
 }
 

@@ -11,19 +11,19 @@
 //!   rejection of any branch.
 //! - §9.1: "If no provisional response has been received, the CANCEL request MUST NOT be sent"; it
 //!   has the branch and the Request-URI of its INVITE.
-//! - §17.1.1.2: Timer A doubles from T1 until Timer B fires at 64·T1: an INVITE is sent at most 7
-//!   times. §17.1.2.2: any other request 11 times, as Timer E stops doubling at T2. If a proxy
-//!   forwards a request without a transaction, the copies that it received count in addition. A
-//!   copy that is served after the transaction has ended, 64·T1 after its first packet, starts
-//!   another one, which is counted again with its CANCEL. The BYE of a caller is left out: every
-//!   copy of a 2xx whose dialog the call does not keep causes one (§13.2.2.4).
+//! - §17.1.1.2: Timer A doubles from T1 until Timer B fires at 64·T1. So an INVITE is sent at most
+//!   7 times. §17.1.2.2: any other request is sent at most 11 times, because Timer E stops doubling
+//!   at T2. If a proxy forwards a request without a transaction, the copies that it received are
+//!   allowed in addition. A copy that is served after the transaction has ended, 64·T1 after its
+//!   first packet, starts another one, which is counted again with its CANCEL. The BYE of a caller
+//!   is left out: every copy of a 2xx whose dialog the call does not keep causes one (§13.2.2.4).
 //! - §9.1, §16.11: a proxy without transactions gives a CANCEL the branch that the INVITE got.
 //!   Otherwise the CANCEL would match no transaction at the next element. This is asserted if no
 //!   back end was replaced, and for a CANCEL that comes from the source of its INVITE: a sender
 //!   that has only read the Via of another sender cannot cancel anything.
 //!
-//! A restarted proxy knows nothing of the requests of its predecessor and can neither acknowledge
-//! nor cancel them, so a crash excuses nothing.
+//! A restarted proxy does not know the requests of its predecessor, so it can neither acknowledge
+//! nor cancel them. Therefore the rules also apply after a crash.
 
 use std::net::SocketAddr;
 use std::time::Duration;
@@ -46,9 +46,9 @@ const INVITES_MAX: u32 = 7;
 /// 8·T1 up to 63.
 const OTHERS_MAX: u32 = 11;
 
-/// RFC 3261 §17.1.1.2, §17.1.2.2: Timers B and F, 64·T1; a little less, because they begin when the
-/// request is served, and an emulated processor sends it later. The last retransmission is sent
-/// 63·T1 after the first.
+/// RFC 3261 §17.1.1.2, §17.1.2.2: Timers B and F, 64·T1. It is a little less, because the timers
+/// begin when the request is served, and an emulated processor sends it later. The last
+/// retransmission is sent 63·T1 after the first.
 const PATIENCE: Duration = Duration::from_millis(31_900);
 
 /// Maximum number of remembered To-tags of rejections, and of branches of one request.
@@ -80,7 +80,7 @@ pub(super) struct Hops {
 #[derive(Debug, Default)]
 struct Given {
     from: Option<SocketAddr>,
-    /// The branches that the INVITE got.
+    /// The branches with which the INVITE was forwarded.
     branches: Vec<u64>,
     /// Whether a CANCEL has come from another source than the INVITE.
     has_forgery: bool,
@@ -126,8 +126,8 @@ impl Hops {
         }
     }
 
-    /// Checks a request that was sent. If it was only forwarded, `copies` is how often it was
-    /// received.
+    /// Checks a request that was sent. If it was only forwarded, `copies` is the number of times
+    /// that it was received.
     pub(super) fn on_sent(&mut self, seen: &Seen, copies: u32, found: &mut Findings) {
         if !seen.is_request() {
             return;

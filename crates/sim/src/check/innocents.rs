@@ -4,8 +4,9 @@
 //! has seen that a back end has answered the call, its requests are verified, whatever else comes
 //! from the same address or with the same Call-ID.
 //!
-//! - A ban, and any other drop before a message is read, drops no request of such a call: a source
-//!   with verified calls loses only new work. No response is dropped in this way either.
+//! - A ban, or any other drop before a message is read, must not drop a request of such a call. A
+//!   source with verified calls loses only new work. A response must not be dropped in this way
+//!   either.
 //! - A BYE of such a call that arrives at a proxy is forwarded or answered. This is asserted for
 //!   proxies that handle each packet at once. Slower proxies may lose it at a full queue; `tidegate
 //!   lab swarm` compares the number of calls that they complete with a world without attackers.
@@ -39,7 +40,7 @@ struct Bye {
 pub(super) struct Innocents {
     /// Calls that well-behaved callers have started.
     calls: Recent<u64, ()>,
-    /// Calls of these callers that a proxy has seen answered, with the To-tag.
+    /// Calls of these callers that were answered at a proxy, with the To-tag.
     verified: Recent<(NodeId, u64, u64), ()>,
     /// The same calls, at any proxy.
     answered: Recent<(u64, u64), ()>,

@@ -1,13 +1,13 @@
-//! `leases`: for each back end, a balancer counts exactly the work that it has sent there and that
-//! has not ended.
+//! `leases`: for each back end, a balancer counts exactly the work that it has sent to the back end
+//! and that has not ended.
 //!
 //! The counts that a policy uses are leases in a call table that is built to be fast. The checker
-//! compares it with a model that is built to be obvious ([`model`]): a map of calls, each with a
-//! map of transactions, derived only from the packets that the balancer gets and sends. Whenever
-//! the books are checked, the calls and the work that the balancer counts for each back end must
-//! equal those of the model, and so must its number of open transactions. This holds through
-//! losses, copies, failovers, forks, and crashes of back ends. The truth after a fault depends on
-//! the observer; here it is what the balancer itself can have seen.
+//! compares these counts with a model that is built to be simple ([`model`]). The model is a map of
+//! calls, each with a map of transactions. It is derived only from the packets that the balancer
+//! gets and sends. Whenever the books are checked, the calls and the work that the balancer counts
+//! for each back end must equal those of the model, and so must its number of open transactions.
+//! This holds through losses, copies, failovers, forks, and crashes of back ends. After a fault,
+//! different nodes know different facts. The model uses only the facts that the balancer can know.
 //!
 //! This is asserted for balancers that are [declared](super::Checkers::balances): those that handle
 //! each packet at once, so that all received packets are counted. It is not asserted for a balancer

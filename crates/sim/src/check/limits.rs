@@ -6,19 +6,18 @@
 //! - A copy has the same Call-ID, From-tag, CSeq, method and Request-URI (RFC 3261 §8.2.2.2: the
 //!   same "From tag, Call-ID, and CSeq"), with any branch. Any other INVITE is new, unless its
 //!   To-tag is that of a dialog which the back end has confirmed (§12.2.2). An INVITE with an
-//!   unknown To-tag is new: a server behind a proxy may treat it as a request of a lost dialog, and
-//!   has the work in any case.
+//!   unknown To-tag is new, because it causes work at the server in any case.
 //! - `cps_max`: a back end gets no more new INVITEs than its rate, with a burst of a tenth of a
 //!   second's worth, at least two.
 //! - `calls_max`: the number of calls that a back end really has and got from this proxy does not
 //!   exceed its limit. A call starts when the proxy gets its 2xx, and ends when the proxy forwards
 //!   a BYE whose tags are those of the call (§15: a BYE that matches no dialog ends none), or by
-//!   the idle time. So calls that end later or start earlier than the proxy can know do not count,
-//!   and a BYE with a wrong To-tag ends no call.
-//! - Every forwarded new INVITE was admitted: no more are forwarded than the gate has counted, so
-//!   neither its law nor the limits of sources were evaded. A gate shows its count a moment later
-//!   ([`SHOWN_WITHIN`]), so the INVITEs forwarded until one check are compared with the count at
-//!   the next check.
+//!   the idle time. So a call counts only during the time in which the proxy can know of it, and a
+//!   BYE with a wrong To-tag ends no call.
+//! - Every forwarded new INVITE was admitted: the number of forwarded INVITEs is at most the number
+//!   that the gate has counted. So they evaded neither the law nor the limits of sources. A gate
+//!   shows its count a moment later ([`SHOWN_WITHIN`]), so the INVITEs forwarded until one check
+//!   are compared with the count at the next check.
 //!
 //! After a crash this is not asserted for earlier calls, because the proxy has not counted them. It
 //! is not asserted for proxies that were stalled.
@@ -44,7 +43,7 @@ pub const NAME: &str = "limits";
 /// Tolerance on the burst, for INVITEs that are forwarded a little later than they were counted.
 const SLACK: f64 = 2.0;
 
-/// Longest time until an admitted message is counted, which happens at the next reading of the load
+/// Maximum time until an admitted message is counted. This happens at the next reading of the load
 /// (2 ms).
 const SHOWN_WITHIN: Duration = Duration::from_millis(10);
 
@@ -59,7 +58,7 @@ struct Held {
     until: Timestamp,
 }
 
-/// A token bucket in reverse: the number of INVITEs that have not drained yet.
+/// A token bucket that counts the INVITEs which have not drained yet.
 #[derive(Debug, Default)]
 struct Level {
     at: Timestamp,
@@ -80,7 +79,7 @@ pub(super) struct Limits {
     levels: BTreeMap<BackendOf, Level>,
     /// Calls that back ends have, by a hash of Call-ID, From-tag and CSeq.
     held: BTreeMap<BackendOf, BTreeMap<(u64, u64, u32), Held>>,
-    /// Whether an excess was already reported.
+    /// Whether an excess has already been reported.
     is_over: BTreeMap<BackendOf, bool>,
 }
 

@@ -6,7 +6,7 @@ use tidegate_world::Timestamp;
 
 use crate::node_id::NodeId;
 
-/// Faults of nodes that excuse some of their behaviour.
+/// Faults of nodes. They explain some deviations from the rules.
 #[derive(Debug, Default)]
 pub(super) struct Lives {
     crashed: BTreeMap<NodeId, Timestamp>,

@@ -17,8 +17,9 @@
 //! A request that violates the grammar in a Via below the first is not forwarded: no checker would
 //! see it as SIP, and servers drop it.
 //!
-//! Any other packet is an invention: a call that was never made, or an answer that was never given.
-//! Messages received before a crash still count: the new process forwards answers to them.
+//! Any other packet is a violation, such as a call that was never made or an answer that was never
+//! given. Messages that were received before a crash still count, because the new process forwards
+//! answers to them.
 
 use tidegate_sip::Method;
 
@@ -30,8 +31,8 @@ use crate::node_id::NodeId;
 /// The checker's name.
 pub const NAME: &str = "provenance";
 
-/// Maximum number of distinct messages of one request at one node: more than any mesh, fork or
-/// attacker produces.
+/// Maximum number of distinct messages of one request at one node. No mesh, fork or attacker
+/// produces more.
 const FORMS_MAX: usize = 256;
 
 /// A message as it arrived at a node, with all its copies.
@@ -153,7 +154,7 @@ impl Provenance {
 }
 
 impl Form {
-    /// Returns whether the message is the same, except for its Vias.
+    /// Returns whether the message is the same except for its Vias.
     fn fits(&self, seen: &Seen) -> bool {
         self.kind == seen.kind && self.to_tag == seen.to_tag && self.body == seen.body
     }

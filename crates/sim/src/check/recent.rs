@@ -5,8 +5,8 @@ use std::time::Duration;
 
 use tidegate_world::Timestamp;
 
-/// The shortest time for which an unused entry is kept. It is longer than Timer C (RFC 3261 §16.6
-/// item 11, more than three minutes) and all the timers that follow it.
+/// Minimum time for which an unused entry is kept. It is longer than Timer C (RFC 3261 §16.6 item
+/// 11, more than three minutes) and all the timers that follow it.
 const KEEP: Duration = Duration::from_secs(600);
 
 /// Maximum number of entries in each of the two generations.

@@ -1,11 +1,11 @@
 //! `shares`: no address fills the tables of a proxy.
 //!
-//! The sender of a request determines the state that a proxy keeps for it: an INVITE that rings for
-//! ever stays in the transaction table for minutes (RFC 3261 §16.6 item 11, Timer C), with all its
-//! bytes, and an INVITE whose rejection is never acknowledged stays for 64·T1 (§17.2.1, Timer H).
+//! The sender of a request determines how long a proxy keeps state for it. An INVITE that rings
+//! forever stays in the transaction table for minutes (RFC 3261 §16.6 item 11, Timer C), with all
+//! its bytes. An INVITE whose rejection is never acknowledged stays for 64·T1 (§17.2.1, Timer H).
 //! So the contexts of one attacker's address are counted on the wire: from the 100 that accepts an
 //! INVITE (§17.2.1), to the ACK to its final response, or for 64·T1 after that. They must not
-//! exceed [`SHARE`] of the table's room, so that later senders find room.
+//! exceed [`SHARE`] of the table, so that there is room for later senders.
 //!
 //! This is asserted for proxies that keep transactions, for the addresses of attackers, and for
 //! addresses where nothing listens. It is not asserted for well-behaved callers, because each is a
@@ -26,11 +26,12 @@ use crate::node_id::NodeId;
 /// The checker's name.
 pub const NAME: &str = "shares";
 
-/// The part of the transaction table that one address may fill. The first quarter is not counted.
-/// Of the room for new work above it, up to seven eighths, a single address gets half.
+/// The part of the transaction table that one address may fill. The first quarter is not limited by
+/// source. New work may fill the table up to seven eighths. Between these two, a single address
+/// gets half.
 pub const SHARE: f64 = 0.6;
 
-/// Tables with less room are not shared by source.
+/// Tables with fewer entries than this are not divided among sources.
 const ROOM_LEAST: u64 = 40;
 
 /// Time for which an unacknowledged final response is kept, and an INVITE with a 2xx: Timer H and

@@ -15,10 +15,10 @@ use crate::zone::Resolution;
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Episode {
-    /// Start; in text, in microseconds.
+    /// Start. In text, it is in microseconds.
     #[serde(rename = "begins_us", with = "micros")]
     pub begins: Timestamp,
-    /// Duration; in text, in microseconds.
+    /// Duration. In text, it is in microseconds.
     #[serde(rename = "lasts_us", with = "micros")]
     pub lasts: Duration,
     /// The fault.
@@ -33,7 +33,7 @@ pub enum Trouble {
     Crash {
         /// The node.
         node: NodeId,
-        /// The reports that its senders get meanwhile.
+        /// The reports that senders to the node get meanwhile.
         silence: Silence,
     },
     /// A node gets no processor.
@@ -43,9 +43,9 @@ pub enum Trouble {
     },
     /// No packet passes between two nodes.
     Partition {
-        /// One node.
+        /// One of the two nodes.
         a: NodeId,
-        /// The other.
+        /// The other node.
         b: NodeId,
     },
     /// A worse link temporarily replaces a link.
@@ -59,9 +59,9 @@ pub enum Trouble {
     },
     /// The connections between two nodes are reset once. This is drawn only if there are streams.
     Reset {
-        /// One node.
+        /// One of the two nodes.
         a: NodeId,
-        /// The other.
+        /// The other node.
         b: NodeId,
     },
     /// The connection of a node's next message to another node breaks within the message. This is
@@ -89,8 +89,8 @@ pub enum Trouble {
 
 /// A list of episodes. It can be printed, stored, and shrunk by removing episodes.
 ///
-/// Episodes of the same fault with the same nodes should not overlap: the first one that ends also
-/// ends the other.
+/// Episodes of the same fault with the same nodes should not overlap, because the end of the first
+/// also ends the other.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(transparent)]
 pub struct Plan {
@@ -109,7 +109,7 @@ pub struct Shape {
     pub begins: Timestamp,
     /// Latest end of an episode.
     pub ends: Timestamp,
-    /// The longest duration of an episode.
+    /// Maximum duration of an episode.
     pub lasts_max: Duration,
     /// Maximum number of episodes.
     pub episodes_max: usize,
@@ -165,8 +165,8 @@ impl Episode {
         }
     }
 
-    /// Returns the fault that ends this one. A stall ends by itself; a broken connection stays
-    /// broken.
+    /// Returns the fault that ends this one. Returns `None` if the fault ends by itself, like a
+    /// stall, or never ends, like a broken connection.
     fn end(&self) -> Option<(Timestamp, Fault)> {
         let fault = match self.trouble {
             Trouble::Crash { node, .. } => Fault::Restart { node },
@@ -194,8 +194,8 @@ impl Episode {
     }
 }
 
-/// The element number for plans. It differs from the number of any node or agent, which draw their
-/// own faults.
+/// The element number for plans. No node or agent has this number, because each draws its own
+/// faults.
 const ELEMENT: u32 = u32::MAX;
 const ELEMENT_OF_STREAMS: u32 = u32::MAX - 100;
 
@@ -260,7 +260,8 @@ fn trouble_of_streams(stream: &mut Stream, Shape { nodes, pairs, .. }: &Shape) -
     })
 }
 
-/// Draws a link that loses, delays, reorders, duplicates or throttles, or several of these.
+/// Draws a worse link: it loses, delays, reorders, duplicates or throttles packets, or does several
+/// of these.
 fn worse(stream: &mut Stream) -> Link {
     let mut sometimes = |most: u64| match stream.below(2) {
         0 => 0,

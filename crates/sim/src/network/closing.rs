@@ -28,7 +28,8 @@ impl<N: Core, T: Tap> Network<N, T> {
         }
     }
 
-    /// Ends the connections of a crashed node. If the machine is up, it tells the peers.
+    /// Ends the connections of a crashed node. If the machine of the node is up, it informs the
+    /// peers.
     pub(super) fn break_all(&mut self, node: NodeId, silence: Silence) {
         for (key, side) in self.streams.ends_of(node) {
             match silence {
@@ -100,7 +101,7 @@ impl<N: Core, T: Tap> Network<N, T> {
         }
     }
 
-    /// Loses messages that an end has sent.
+    /// Drops the messages that an end has sent.
     fn lose_all(&mut self, key: Key, from: Side, drop: impl Fn(&mut Pipe) -> Option<Buffer>) {
         while let Some(connection) = self.streams.connections.get_mut(&key)
             && let Some(bytes) = drop(connection.pipe_from(from))

@@ -35,11 +35,11 @@ impl<N: Core, T: Tap> Network<N, T> {
 
     /// Gives the process of a node no processor until `until`. Up to
     /// [`STALL_BUFFER`](super::STALL_BUFFER) packets wait in its buffers and keep the time of their
-    /// arrival, and its timers are late. After that, it gets everything that waited at once, in
-    /// order.
+    /// arrival, and its timers are late. After that, it gets everything that has waited, at once
+    /// and in order.
     ///
-    /// A `Host` of `tidegate-emulate` catches up with a late driver, so a host that is to be
-    /// stalled must be told that its time is lost (`HostSettings::catches_up`).
+    /// A `Host` of `tidegate-emulate` catches up with a late driver. So if a host will be stalled,
+    /// `HostSettings::catches_up` must be false.
     ///
     /// # Panics
     /// If the node has crashed.
@@ -112,8 +112,9 @@ impl<N: Core, T: Tap> Network<N, T> {
     /// Runs until `at` and applies a fault. `core` provides the core for a restarted node. Returns
     /// the core of a crashed node.
     ///
-    /// A fault that is not possible has no effect: the crash or the stall of a node that is down,
-    /// or the restart of a node that is up. So a plan with parts left out can still be applied.
+    /// An impossible fault has no effect. Examples are a crash or a stall of a node that is down,
+    /// and a restart of a node that is up. So a plan from which parts were removed can still be
+    /// applied.
     pub fn apply(
         &mut self,
         at: Timestamp,

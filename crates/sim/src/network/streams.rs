@@ -98,7 +98,7 @@ pub(super) struct Streams {
     /// The ends, by the names that their cores use.
     pub by_name: BTreeMap<(NodeId, ConnectionId), (Key, Side)>,
     pub listeners: BTreeMap<(Transport, SocketAddr), NodeId>,
-    /// Pairs of nodes for which the next message breaks the connection on which it travels.
+    /// Pairs of nodes whose next message breaks the connection on which it travels.
     pub severed: BTreeSet<(NodeId, NodeId)>,
     /// Nodes that read slowly, with the bytes a second that they read from a stream.
     pub slow_readers: BTreeMap<NodeId, u64>,

@@ -34,7 +34,7 @@ pub(super) enum OnStream {
     Established,
     /// An end sends bytes that it could not send earlier.
     Wake(Side),
-    /// The system of an end may have taken everything handed out.
+    /// The system of an end may have taken all bytes that were handed out.
     Writable(Side),
     /// This many bytes from an end arrive.
     Segment(Side, u64),
@@ -311,7 +311,7 @@ impl<N: Core, T: Tap> Network<N, T> {
         self.wake_when_open(key, side.other());
     }
 
-    /// Gives a node an input after taking all outputs that the last input caused.
+    /// Gives a node an input after taking all outputs of the previous input.
     pub(super) fn give_soon(&mut self, node: NodeId, input: Input) {
         let life = self.nodes[node.index()].life;
         self.calendar.push(self.now, Event::Given { node, life, input });

@@ -30,7 +30,7 @@ pub(super) struct Call {
 
 #[derive(Clone, Copy, Debug)]
 enum State {
-    /// The INVITE was sent. The time is that since which no response has arrived.
+    /// The INVITE was sent. Contains the time since which there has been no response.
     Inviting(Option<Timestamp>),
     /// The CANCEL was sent at this time.
     Cancelling(Timestamp),
@@ -54,7 +54,7 @@ impl Call {
         }
     }
 
-    /// Returns the ending of a call of which no further packets come.
+    /// Returns how the call ends if no further packets come.
     pub(super) fn left(&self) -> Ending {
         match self.state {
             State::Inviting(_) => Ending::Unanswered,
@@ -77,7 +77,7 @@ impl Call {
         };
     }
 
-    /// Returns whether the packet sets up the call.
+    /// Handles a packet that was delivered to the caller. Returns whether it sets up the call.
     pub(super) fn on_delivered(&mut self, seen: &Seen) -> bool {
         let Kind::Response(status) = seen.kind else {
             self.on_request(seen);

@@ -1,5 +1,5 @@
-//! The reference model of the leases: the calls of one balancer, derived from the packets that pass
-//! it.
+//! The reference model of the leases. It derives the calls of one balancer from the packets that
+//! pass through it.
 
 use std::collections::btree_map::Entry;
 use std::collections::{BTreeMap, BTreeSet};
@@ -13,25 +13,27 @@ use super::Balancer;
 use crate::check::recent::Recent;
 use crate::check::seen::Seen;
 
-/// 64·T1, RFC 3261 §17.1.1.2, §17.1.2.2: the time to wait for a request without any answer.
+/// 64·T1, RFC 3261 §17.1.1.2, §17.1.2.2: the time after which a request without any answer is given
+/// up.
 const PATIENCE: Duration = Duration::from_secs(32);
 
-/// RFC 3261 §16.6 item 11, Timer C: the time to wait for an INVITE after a provisional response.
+/// RFC 3261 §16.6 item 11, Timer C: the time to wait for a final response to an INVITE after a
+/// provisional response.
 const TIMER_C: Duration = Duration::from_secs(190);
 
 /// RFC 3261 §17.2.1: Timer C of an element behind the balancer. When it fires, the element answers
 /// with 408 and retransmits that response for 64·T1.
 const TRYING_MAX: Duration = Duration::from_secs(190 + 32);
 
-/// RFC 3261 §13.3.1.4: an answerer without an ACK ends the call after 64·T1, and waits as long for
-/// the end.
+/// RFC 3261 §13.3.1.4: if an answerer gets no ACK, it ends the call after 64·T1. It waits the same
+/// time for the end.
 const UNACKNOWLEDGED_MAX: Duration = Duration::from_secs(64);
 
 /// Number of transactions of one call that a balancer distinguishes.
 const TRANSACTIONS_MAX: usize = 4;
 
-/// Number of dialogs of one call that a balancer distinguishes. A request within a further dialog,
-/// which a fork has set up, goes where its route token says, and is not counted.
+/// Number of dialogs of one call that a balancer distinguishes. If a fork sets up further dialogs,
+/// a request within one of them goes to the back end in its route token, and is not counted.
 const DIALOGS_MAX: usize = 2;
 
 /// Weight of an INVITE, in hundredths of a BYE: 003 §IV, TLWL-1.75.
@@ -67,13 +69,13 @@ struct Open {
 struct Call {
     backend: usize,
     phase: Phase,
-    /// Whether the back end counts this call.
+    /// Whether the call is counted at its back end.
     is_held: bool,
     /// Whether the back end has sent anything.
     is_answered: bool,
     /// Time at which the call is forgotten.
     until: Timestamp,
-    /// Whether the ACK to the 2xx that set up the call has passed, or a refresh of its session.
+    /// Whether the ACK to the 2xx that set up the call has passed, or a refresh of the session.
     is_acknowledged: bool,
     open: BTreeMap<Name, Open>,
     /// The tags of both ends, from the responses to its INVITE.
@@ -108,7 +110,7 @@ pub(super) struct Truth {
     pub(super) backends: Vec<(u64, u64)>,
     /// Open transactions of all calls, including those without a back end to answer.
     pub(super) open: u64,
-    /// Whether no call has more transactions or dialogs than a balancer distinguishes.
+    /// Whether every call has at most as many transactions and dialogs as a balancer distinguishes.
     pub(super) is_sure: bool,
 }
 
