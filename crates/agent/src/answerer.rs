@@ -1,9 +1,9 @@
 //! The answering user agent (UAS).
 //!
-//! For each call, a random draw decides whether it answers, rejects, rings on or stays silent, and
-//! whether it hangs up or waits for the caller to hang up. An INVITE and the requests that match it
-//! find their call by a fingerprint of the transaction. ACK and BYE find it by the mark in our tag,
-//! and the response to our BYE by the mark in its branch.
+//! For each call, a random draw decides whether the agent answers, rejects, only rings or sends
+//! nothing, and whether it hangs up or waits for the caller to hang up. An INVITE and the requests
+//! that match it find their call by a fingerprint of the transaction. ACK and BYE find it by the
+//! mark in our tag, and the response to our BYE by the mark in its branch.
 
 mod bye_sender;
 mod call;
@@ -167,7 +167,7 @@ impl Answerer {
         self.start_call(now, id, &invite, intent);
     }
 
-    /// Starts a new call with the action that is due at once.
+    /// Starts a new call, and performs the action that is due at once.
     fn start_call(&mut self, now: Timestamp, id: Id, invite: &Message<'_>, intent: Intent) {
         if intent.behaviour == Behaviour::Silent {
             self.stats.silent += 1;
@@ -297,7 +297,7 @@ impl Answerer {
         }
     }
 
-    /// Handles a response; only one to our BYE is expected.
+    /// Handles a response. Only a response to our BYE is expected.
     fn on_response(&mut self, now: Timestamp, scan: &Scan<'_>, status: u16) {
         let timing = self.config.timing;
         let mark = scan
@@ -364,7 +364,7 @@ impl Core for Answerer {
         }
     }
 
-    /// Requests are handled when they arrive, so none ever waits.
+    /// Always returns `false`, because requests are handled when they arrive, so none waits.
     fn serve(&mut self, _: Timestamp) -> bool {
         false
     }
@@ -380,7 +380,7 @@ impl Core for Answerer {
         self.stats.undelivered += 1;
     }
 
-    /// Rejects new calls with 503 from now on; open calls continue to their end.
+    /// Rejects new calls with 503 from now on. Open calls continue to their end.
     fn on_drain(&mut self, _: Timestamp) {
         self.draining = true;
     }

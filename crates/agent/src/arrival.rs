@@ -1,7 +1,7 @@
 //! Start times of calls, drawn independently of any answer.
 //!
-//! This is an open loop: the times depend only on the seed, so a slow or silent peer is offered
-//! exactly as many calls as a fast one.
+//! This is an open loop: the times depend only on the seed. So a slow or silent peer is offered
+//! exactly as many calls as a fast peer.
 
 mod curve;
 mod mmpp;
@@ -26,11 +26,11 @@ pub enum Process {
     /// Independent arrivals: exponentially distributed gaps.
     #[default]
     Poisson,
-    /// Equal gaps, as far as the profile allows.
+    /// Equal gaps, as far as the profile allows it.
     Uniform,
     /// Bursts: a Poisson process whose rate changes at random.
     Mmpp(Mmpp),
-    /// Given times, regardless of the rate. A trace has no profile.
+    /// Given times, whatever the rate is. A trace has no profile.
     Trace(Trace),
 }
 
@@ -53,7 +53,7 @@ pub struct Load {
     pub process: Process,
     /// Change of the rate over time.
     pub profile: Profile,
-    /// Mean rate in calls/s where the profile is 1.
+    /// Mean rate in calls/s while the factor of the profile is 1.
     pub rate_cps: f64,
     /// Maximum number of calls.
     pub calls: u32,
@@ -68,7 +68,7 @@ pub enum LoadError {
     Rate(f64),
     /// The profile has an invalid value.
     Profile(ProfileError),
-    /// A trace gives all times itself, and takes no profile.
+    /// A profile was given for a trace, which contains all times itself.
     TraceProfile,
 }
 
@@ -96,7 +96,7 @@ impl Default for Load {
 }
 
 impl Load {
-    /// Returns whether calls can be offered like this.
+    /// Returns an error if such a load is impossible.
     pub(crate) fn check(&self) -> Result<(), LoadError> {
         if !(self.rate_cps.is_finite() && self.rate_cps > 0.0) {
             return Err(LoadError::Rate(self.rate_cps));
@@ -108,7 +108,7 @@ impl Load {
         Ok(())
     }
 
-    /// Returns all the calls of a trace. The rate is the trace's mean.
+    /// Returns a load with all calls of a trace. The rate is the mean rate of the trace.
     pub fn of_trace(trace: Trace) -> Self {
         Self {
             rate_cps: trace.mean_cps(),
@@ -131,8 +131,8 @@ impl Load {
         Curve::new(&self.profile, self.rate_cps).calls_until(after.as_secs_f64())
     }
 
-    /// Returns whether calls continue until they are stopped: there is no limit on number or
-    /// duration, and process and profile are endless.
+    /// Returns whether calls continue until they are stopped, because there is no limit on their
+    /// number or duration, and process and profile have no end.
     pub fn is_endless(&self) -> bool {
         self.calls == u32::MAX
             && self.duration == Duration::MAX
@@ -189,7 +189,7 @@ impl Arrivals {
         }
     }
 
-    /// Returns when the next call starts, after the start of the run.
+    /// Returns the time of the next call, counted from the start of the run.
     fn draw(&mut self) -> Option<Duration> {
         let calls = match &mut self.source {
             Source::Poisson(calls) => {
@@ -240,9 +240,9 @@ impl Iterator for Arrivals {
     }
 }
 
-/// Returns the position of the next call on the curve, after one at `calls`: in each state the
-/// curve is steeper by the factor of the state, and the call comes when `gap` is used up. Returns
-/// `None` if that is after the end.
+/// Returns the position of the next call on the curve, after the call at `calls`. In each state,
+/// the curve is steeper by the factor of the state. The call comes when `gap` is used up. Returns
+/// `None` if this is after the end.
 fn modulated(
     mut calls: f64,
     mut gap: f64,

@@ -1,8 +1,8 @@
 //! The calling user agent (UAC).
 //!
-//! INVITE → 2xx → ACK → hold → BYE, many calls at once, started at times drawn in advance. A
-//! response finds its call by the mark in its branch. A response for a call that has ended is still
-//! acknowledged, without state.
+//! Each call is INVITE → 2xx → ACK → hold → BYE. Many calls run at once. They start at times that
+//! are drawn in advance. A response finds its call by the mark in its branch. A response for a call
+//! that has ended is still acknowledged, without state.
 
 mod call;
 mod config;
@@ -47,8 +47,8 @@ pub use report::CallerReport;
 pub use sample::CallerSample;
 pub use stats::{CallerStats, Failure, Failures, Measured, Repeated, TooSlow};
 
-/// The most calls started, and alarms fired, by one `handle_timeout`: after a stall the driver
-/// reads its sockets between two bursts.
+/// Maximum number of calls started, and of alarms fired, by one `handle_timeout`. Because of it,
+/// the driver can read its sockets between two bursts after a stall.
 const BURST: usize = 64;
 
 /// A group of callers behind one address.
@@ -59,12 +59,12 @@ pub struct Caller {
     arrivals: Option<Arrivals>,
     /// The next call's intended time.
     next_arrival: Option<Timestamp>,
-    /// Calls whose time has come and that wait for another to end.
+    /// Calls that are due but wait for another call to end.
     held_back: VecDeque<DelayedCall>,
     redialers: Option<Redialers>,
     devices: Option<Devices>,
-    /// Stream of patience; holding times have another stream. Each call draws one value of each at
-    /// its start, so the outcome of a call changes nothing for later calls.
+    /// Stream of random numbers for patience. Holding times have another stream. Each call draws
+    /// one value of each at its start. So the outcome of a call does not change later calls.
     patience: Stream,
     hold: Stream,
     emergency: Stream,
@@ -121,7 +121,7 @@ impl Caller {
         })
     }
 
-    /// Returns whether every call was offered and has ended. Devices go on registering.
+    /// Returns whether every call was offered and has ended. Devices continue to register.
     pub fn is_done(&self) -> bool {
         let redialing = self.redialers.as_ref().map_or(0, Redialers::waiting);
         let waiting = self.held_back.len() + redialing;
@@ -133,7 +133,7 @@ impl Caller {
         &self.stats
     }
 
-    /// Carries out the action of a call, and sets its alarm.
+    /// Performs an action for a call, and sets the alarm of the call.
     fn action(&mut self, now: Timestamp, mark: Mark, action: Action) {
         match action {
             Action::Wait => {}
@@ -297,9 +297,9 @@ impl Caller {
         }
     }
 
-    /// Handles a request; only a BYE is expected. One for a call that has ended gets 200 as well:
-    /// it is a copy of the BYE that ended it (RFC 3261 §17.2.2), or has crossed ours. No other
-    /// party knows the tag of our call.
+    /// Handles a request. Only a BYE is expected. A BYE for a call that has ended gets 200 too: it
+    /// is a copy of the BYE that ended the call (RFC 3261 §17.2.2), or it was sent at the same time
+    /// as our BYE. No other party knows the tag of our call.
     fn on_request(&mut self, now: Timestamp, received: &Received, scan: &Scan<'_>, method: Method) {
         let Ok(request) = Message::parse(&received.bytes) else {
             self.stats.malformed += 1;
@@ -344,7 +344,7 @@ impl Core for Caller {
         self.start_delayed(now);
     }
 
-    /// Responses are handled when they arrive, so none ever waits.
+    /// Always returns `false`, because responses are handled when they arrive, so none waits.
     fn serve(&mut self, _: Timestamp) -> bool {
         false
     }
@@ -389,7 +389,7 @@ impl Core for Caller {
         self.connections.on_closed(id);
     }
 
-    /// Starts no more calls; open calls continue to their end.
+    /// Starts no more calls. Open calls continue to their end.
     fn on_drain(&mut self, _: Timestamp) {
         self.arrivals = None;
         self.next_arrival = None;

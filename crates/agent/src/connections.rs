@@ -1,4 +1,5 @@
-//! The connections of a caller over a stream, if its calls do not all share one.
+//! The connections of a caller over a stream. They are used if its calls do not all share one
+//! connection.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::fmt;
@@ -9,16 +10,18 @@ use tidegate_world::{Connect, ConnectionId, Transport};
 
 use crate::table::Id;
 
-/// The first name of a connection. The layer below names its own from the other end of the range.
+/// The name of the first connection. The layer below names its own connections from the other end
+/// of the range.
 const FIRST: ConnectionId = ConnectionId::new((1 << 31) | 1).expect("it is odd");
 
 /// The use of connections by the users of a caller.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ConnectionUse {
-    /// This many connections stay open. The user numbered `n` uses the one numbered `n` modulo
-    /// their number. Each is opened by the first message on it, and again if it was closed.
+    /// This many connections stay open. The user with the number `n` uses the connection with the
+    /// number `n` modulo their count. A connection is opened by its first message, and again if it
+    /// was closed.
     Shared(u32),
-    /// Each call, or registration, opens a connection and closes it at its end.
+    /// Each call, or each registration, opens its own connection and closes it at its end.
     Each,
 }
 
@@ -28,7 +31,8 @@ impl ConnectionUse {
         transport.is_reliable() && matches!(self, Self::Shared(2..))
     }
 
-    /// Returns whether users of this transport can open all these connections: over UDP there are none.
+    /// Returns whether this number of users can open all these connections over this transport.
+    /// Over UDP there are no connections.
     pub(crate) fn fits(self, transport: Transport, users: u32) -> bool {
         match self {
             Self::Shared(count) => count == 1 || transport.is_reliable() && count <= users,
@@ -43,7 +47,7 @@ impl Default for ConnectionUse {
     }
 }
 
-/// Formats as the option: a number or `each`.
+/// Formats the value as the option has it: a number or `each`.
 impl fmt::Display for ConnectionUse {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
@@ -75,11 +79,11 @@ enum Owner {
     Call(Id),
 }
 
-/// The connections that a caller names. There are none over UDP, and none if all calls share one:
-/// the layer below opens that one.
+/// The connections that a caller names. There are none over UDP. There are also none if all calls
+/// share one connection, because the layer below opens that one.
 #[derive(Debug)]
 pub(crate) struct Connections {
-    /// `None` if the caller names no connections.
+    /// The use of connections; `None` if the caller names none.
     by: Option<ConnectionUse>,
     transport: Transport,
     local: SocketAddr,
@@ -114,8 +118,8 @@ impl Connections {
         }
     }
 
-    /// Returns the connection to name in a message to `remote` that belongs to a call of a user, and
-    /// opens it if there is none.
+    /// Returns the connection to use in a message to `remote` that belongs to a call of a user.
+    /// Opens it if there is none.
     pub fn name(&mut self, call: Id, user: u32, remote: SocketAddr) -> Option<ConnectionId> {
         let owner = match self.by? {
             ConnectionUse::Shared(count) => Owner::Users(user % count),

@@ -5,7 +5,7 @@ use std::time::Duration;
 use hdrhistogram::Histogram;
 use serde::ser::{Serialize, SerializeStruct, Serializer};
 
-/// The longest duration that is measured, in microseconds. Longer ones count as this one.
+/// Maximum duration that is measured, in microseconds. A longer one counts as this.
 const LONGEST_US: u64 = 3_600_000_000;
 
 /// A set of durations, with a precision of three digits.
@@ -34,7 +34,7 @@ impl Delays {
         self.0.len()
     }
 
-    /// Returns the duration that a fraction `q` (0..1) of all durations does not exceed; zero if
+    /// Returns the quantile `q` (0 to 1): a fraction `q` of all durations is not longer. Zero if
     /// there are none.
     pub fn quantile(&self, q: f64) -> Duration {
         if self.0.is_empty() {
@@ -60,7 +60,7 @@ impl Default for Delays {
     }
 }
 
-/// Serializes the set as its quantiles, in microseconds.
+/// Serializes the quantiles of the set, in microseconds.
 impl Serialize for Delays {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         let us = |d: Duration| d.as_micros() as u64;

@@ -1,4 +1,4 @@
-//! A dialog as one of its ends sees it: the route of its requests (RFC 3261 §12).
+//! A dialog as one of its ends knows it, with the route of its requests (RFC 3261 §12).
 
 use std::net::SocketAddr;
 
@@ -37,7 +37,7 @@ impl Dialog {
         Self::along(target, routes, to)
     }
 
-    /// Returns the called party's dialog from our own 2xx; `target` is the URI in the Contact of
+    /// Returns the called party's dialog from our own 2xx. `target` is the URI in the Contact of
     /// the INVITE. Returns `None` if no dialog can be created.
     pub fn of_callee(target: &[u8], answer: &Message<'_>) -> Option<Self> {
         // RFC 3261 §12.1.1: "The route set MUST be set to the list of URIs in the Record-Route
@@ -47,7 +47,8 @@ impl Dialog {
         Self::along(target, recorded(answer)?, from)
     }
 
-    /// Returns a dialog with the server at `uri` itself, ignoring the routes in the response.
+    /// Returns a dialog whose requests go to the server at `uri`. Ignores the routes in the
+    /// response.
     pub fn without_routes(answer: &Message<'_>, uri: &[u8]) -> Option<Self> {
         Self::compose(uri, &[], answer.field(HeaderName::To)?.value, None)
     }
@@ -104,7 +105,7 @@ impl Dialog {
         &self.text[self.uri_end..self.routes_end]
     }
 
-    /// Returns the value of the To header of our requests: the other end, with its tag.
+    /// Returns the value of the To header of our requests. It names the other end, with its tag.
     pub fn remote(&self) -> &[u8] {
         &self.text[self.routes_end..]
     }
@@ -114,7 +115,7 @@ impl Dialog {
         NameAddr::parse(self.remote())?.tag()
     }
 
-    /// Returns the next hop if its address is numeric, because there is no DNS here.
+    /// Returns the next hop; `None` if its address is not numeric, because there is no DNS here.
     pub fn hop(&self) -> Option<SocketAddr> {
         self.hop
     }
@@ -143,7 +144,7 @@ pub(crate) fn uri_parameter(transport: Transport) -> &'static str {
     }
 }
 
-/// Returns the address of a URI without DNS.
+/// Returns the address of a URI; `None` if it is not numeric.
 fn address(uri: &[u8]) -> Option<SocketAddr> {
     let uri = Uri::parse(uri).ok()?;
     let ip = uri.host.filter(|_| uri.scheme == Scheme::Sip)?.ip()?;

@@ -1,9 +1,9 @@
-//! The names that a user agent gives to its calls.
+//! The identifiers that a user agent gives to its calls.
 //!
-//! A [`Mark`] has a call's slot and serial number and a keyed hash of them. It is the call's
-//! Call-ID and part of its branches or tags, so a message with it finds its call without a search.
-//! Peers cannot forge a mark, and it is recognized as ours even if nothing else is left of the
-//! call.
+//! A [`Mark`] has the slot and the serial number of a call, and a keyed hash of them. It is the
+//! Call-ID of the call and part of its branches or tags. So a message with a mark finds its call
+//! without a search. Peers cannot forge a mark. The agent recognizes its marks even if it has no
+//! other state of the call.
 
 use siphasher::sip128::{Hasher128, SipHasher13};
 use std::hash::Hasher;
@@ -23,7 +23,7 @@ pub(crate) struct Mark {
     pub id: Id,
     /// Slot, serial number and keyed hash, in hexadecimal.
     pub text: [u8; MARK],
-    /// A second, independent name of the same call.
+    /// A second, independent identifier of the same call.
     pub tag: [u8; TAG],
 }
 
@@ -63,7 +63,7 @@ impl Namer {
         (mark.text == text).then_some(mark)
     }
 
-    /// Returns a keyed fingerprint of peer-chosen `parts`.
+    /// Returns a keyed fingerprint of `parts`, which peers may choose.
     pub fn fingerprint(&self, parts: &[&[u8]]) -> u128 {
         let mut hasher = self.hash;
         for part in parts {

@@ -1,15 +1,15 @@
 //! Sans-IO SIP user agents: callers, answerers and registrants.
 //!
-//! [`Caller`] starts calls at times drawn in advance (an open loop: missing or late answers never
-//! slow it down), holds them and hangs up. A [`Load`] sets the times: a [`Process`] that is
-//! Poisson, uniform, bursty or a trace, whose rate changes over time by a [`Profile`]. [`Answerer`]
-//! rings, answers, rejects or ignores, by a [`Mix`], and may hang up first. [`Registrant`] registers
-//! users at a registrar. All are pure state machines behind [`tidegate_world::Core`], so the same
-//! agents load a real server over real sockets and a simulated one in simulated time; same seed, same
-//! bytes.
+//! [`Caller`] starts calls at times that are drawn in advance, holds them and hangs up. This is an
+//! open loop: missing or late answers do not slow it down. A [`Load`] sets the times: a [`Process`]
+//! that is Poisson, uniform, bursty or a trace, and a [`Profile`] by which the rate changes over
+//! time. [`Answerer`] rings, answers, rejects or ignores calls, by a [`Mix`], and may hang up
+//! first. [`Registrant`] registers users at a registrar. All are pure state machines behind
+//! [`tidegate_world::Core`]. So the same agents can load a real server over real sockets, and a
+//! simulated server in simulated time. The same seed gives the same bytes.
 //!
-//! A call costs either agent a bounded record and one entry in a heap of alarms. Messages that are
-//! not understood are counted and dropped.
+//! For each call, an agent needs a record of bounded size and one entry in a heap of alarms.
+//! Messages that are not understood are counted and dropped.
 
 mod answerer;
 mod arrival;

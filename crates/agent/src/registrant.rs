@@ -70,7 +70,7 @@ struct Registration {
     client: OtherClient,
 }
 
-/// A group of users behind one address, that register in turn.
+/// A group of users behind one address. They register in turn.
 pub struct Registrant {
     config: RegistrantConfig,
     template: Template,
@@ -308,7 +308,7 @@ impl Registrant {
         }
     }
 
-    /// Returns the seconds for which a response grants our registration.
+    /// Returns the time in seconds for which a response grants our registration.
     // RFC 3261 §10.2.4: "If so, it updates the expiration time interval according to the expires parameter
     // or, if absent, the Expires field value."
     fn granted(&self, response: &Message<'_>) -> Option<u32> {
@@ -352,7 +352,7 @@ impl Core for Registrant {
         }
     }
 
-    /// Responses are handled when they arrive, so none ever waits.
+    /// Always returns `false`, because responses are handled when they arrive, so none waits.
     fn serve(&mut self, _: Timestamp) -> bool {
         false
     }

@@ -9,8 +9,8 @@ use tidegate_world::Stream;
 pub enum Span {
     /// The same duration each time.
     Fixed(Duration),
-    /// Exponentially distributed with this mean, memoryless. The classical holding time of
-    /// telephony.
+    /// Exponentially distributed with this mean. This is the classical distribution of holding
+    /// times in telephony.
     Exponential(Duration),
     /// Log-normally distributed. Most durations are shorter than the mean, and a few are very long,
     /// as measured holding times are (Bolotin, Telephone circuit holding time distributions, 1994).
@@ -39,13 +39,13 @@ impl Span {
     }
 }
 
-/// Returns a duration; the longest one if the number is out of range.
+/// Returns a duration of this length. If the number is out of range, returns the longest duration.
 fn seconds(seconds: f64) -> Duration {
     Duration::try_from_secs_f64(seconds).unwrap_or(Duration::MAX)
 }
 
-/// Returns a number of the standard normal distribution, by the transform of Box and Muller: it
-/// uses two draws, so that each number is independent of earlier ones.
+/// Returns a number of the standard normal distribution, by the transform of Box and Muller. It
+/// uses two draws for each number, so that each number is independent of earlier ones.
 fn normal(stream: &mut Stream) -> f64 {
     let (radius, angle) = (1.0 - stream.unit(), stream.unit());
     (-2.0 * radius.ln()).sqrt() * (std::f64::consts::TAU * angle).cos()

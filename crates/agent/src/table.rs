@@ -1,15 +1,15 @@
 //! Live calls, each with one alarm.
 //!
-//! A call is in a slot and has a serial number. Both together find the call without a search, and
-//! find nothing after it has ended. Each alarm has one current timer. Moving an alarm to a later
-//! time costs nothing: the timer stays, and is set again when it fires too early. Moving an alarm
-//! to an earlier time leaves a stale timer. Stale timers are dropped when there are more of them
-//! than calls.
+//! A call is in a slot and has a serial number. With both, the call is found without a search.
+//! After it has ended, they find nothing. Each alarm has one current timer. Moving an alarm to a
+//! later time costs nothing: the timer stays, and is set again when it fires too early. Moving an
+//! alarm to an earlier time leaves a stale timer. Stale timers are dropped when there are more of
+//! them than calls.
 
 use slab::Slab;
 use tidegate_world::{Timers, Timestamp};
 
-/// Up to this number of stale timers, they are not dropped.
+/// Number of stale timers up to which none is dropped.
 const STALE_MIN: usize = 64;
 
 /// Identifies a call by its slot and its serial number.

@@ -1,4 +1,4 @@
-//! Message texts with gaps, parsed once; to fill one is to copy it.
+//! Message texts with gaps. A text is parsed once and then copied with the gaps filled.
 
 use tidegate_world::Buffer;
 
@@ -64,7 +64,8 @@ impl Template {
     /// permanently.
     ///
     /// # Panics
-    /// On a gap that is neither fixed nor one of [`Values`]: the texts are part of this program.
+    /// If a gap is neither fixed nor one of [`Values`]. The texts are part of this program, so this
+    /// is a bug.
     pub fn new(text: &str, fixed: &[(&str, &str)]) -> Self {
         let mut pieces = Vec::new();
         let mut literal = String::new();

@@ -36,7 +36,7 @@ pub struct StreamUsage {
     pub handshakes: u64,
     /// Failed handshakes of TLS.
     pub handshakes_failed: u64,
-    /// Messages handed to connections.
+    /// Messages that were passed to connections.
     pub sent: u64,
     /// Their bytes, without those of TLS.
     pub sent_bytes: u64,
@@ -51,23 +51,23 @@ pub struct StreamUsage {
 }
 
 impl StreamUsage {
-    /// Returns whether a limit of ours kept a connection from being opened, or a message from being
-    /// sent.
+    /// Returns whether a limit of ours prevented a connection from being opened or a message from
+    /// being sent.
     pub(crate) fn is_limited(&self) -> bool {
         self.excess + self.overflow > 0
     }
 }
 
 impl Usage {
-    /// Returns whether the generator itself lost messages: failures and delays may then not be the
-    /// server's.
+    /// Returns whether the generator itself lost messages. Then failures and delays may not be
+    /// caused by the server.
     pub(crate) fn has_own_losses(&self) -> bool {
         let is_limited = self.streams.is_some_and(|streams| streams.is_limited());
         self.socket_drops + self.send_drops > 0 || is_limited
     }
 }
 
-/// A table of two lines.
+/// Formats the usage as a table of two lines.
 impl fmt::Display for StreamUsage {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self { transport, opened, accepted, failed, excess, .. } = self;

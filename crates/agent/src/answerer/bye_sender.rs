@@ -69,7 +69,7 @@ impl ByeSender {
     }
 
     /// Writes the BYE of a call that came over `flow`. Returns `None` if the caller gave no address
-    /// for requests, or if the BYE does not fit into a datagram.
+    /// to which requests can be sent, or if the BYE does not fit into a datagram.
     pub fn write(
         &self,
         answer: &Answer,

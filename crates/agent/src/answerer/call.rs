@@ -1,8 +1,8 @@
 //! One incoming call: an INVITE server transaction, its dialog, and possibly our own BYE.
 //!
-//! It is pure state without parsing. After its end a call stays in the table for 64·T1. So a late
-//! copy of its INVITE does not count as a new call (RFC 6026 §7.1, timer L), and a retransmitted
-//! BYE gets the same answer (RFC 3261 §17.2.2, timer J).
+//! It only contains state and parses nothing. After its end a call stays in the table for 64·T1. So
+//! a late copy of its INVITE does not count as a new call (RFC 6026 §7.1, timer L), and a
+//! retransmitted BYE gets the same answer (RFC 3261 §17.2.2, timer J).
 
 use std::time::Duration;
 
@@ -26,7 +26,7 @@ pub(crate) enum Phase {
     /// Another final response was sent. The transaction of the INVITE is kept with it.
     Refused(InviteServer, Box<[u8]>),
     /// The call is acknowledged. The dialog lasts until the caller sends a BYE, or until this time.
-    /// If we are to hang up, the answer is present, and our BYE is made from it.
+    /// If we have to hang up, the answer is present, because our BYE is made from it.
     Talking(Timestamp, Option<Answer>),
     /// We have hung up. The BYE and its transaction are kept.
     Leaving(OtherClient, PendingBye, Ending),
@@ -39,7 +39,7 @@ pub(crate) enum Phase {
 pub(crate) struct Ended {
     /// The CSeq number of the BYE.
     pub cseq: u32,
-    /// Fingerprint of the latest transaction in which the INVITE came.
+    /// Fingerprint of the last transaction that brought the INVITE.
     pub key: u128,
 }
 
@@ -76,7 +76,7 @@ pub(crate) struct Call {
 #[derive(Debug)]
 pub(crate) enum Action {
     Wait,
-    /// Send the provisional response that is due.
+    /// Send the next provisional response.
     Ring,
     /// Send the final response.
     Decide(Box<Ringing>),
@@ -86,7 +86,7 @@ pub(crate) enum Action {
     HangUp(Answer, Ending),
     /// End the call.
     End(Ending),
-    /// End the call; our BYE was never answered.
+    /// End the call. Our BYE was never answered.
     EndUnanswered(Ending),
     /// Drop the call, because no late copies can arrive any more.
     Drop,
@@ -206,8 +206,8 @@ impl Call {
         }
     }
 
-    /// Handles an ACK. Returns whether it is the first ACK to a 2xx; `None` if it acknowledges no
-    /// response of this call.
+    /// Handles an ACK. Returns whether it is the first ACK to a 2xx. Returns `None` if it does not
+    /// acknowledge a response of this call.
     pub fn on_ack(&mut self, now: Timestamp, talk_max: Duration, timing: &Timing) -> Option<bool> {
         match std::mem::replace(&mut self.phase, Phase::New) {
             Phase::Answered(.., answer) => {
@@ -298,7 +298,7 @@ impl Call {
         ended
     }
 
-    /// Ends the call; late copies are absorbed for 64·T1.
+    /// Ends the call. Late copies are absorbed for 64·T1.
     pub fn finish(&mut self, now: Timestamp, timing: &Timing, bye: Option<Ended>) {
         self.phase = Phase::Over(now + timing.patience(), bye);
     }

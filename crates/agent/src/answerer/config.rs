@@ -17,43 +17,45 @@ pub(crate) const NAME_MAX: usize = 64;
 pub struct AnswererConfig {
     /// Transport for calls. Default UDP.
     pub transport: Transport,
-    /// Our address, in Contact; never a wildcard.
+    /// Our address, which is written into Contact. It is never a wildcard.
     pub local: SocketAddr,
-    /// User part of the Contact and beginning of every To-tag, to show which answerer responded:
-    /// letters, digits and `-`; other characters are removed. Default `answerer`.
+    /// User part of the Contact, and the beginning of every To-tag. It shows which answerer
+    /// responded. It has letters, digits and `-`. Other characters are removed. Default `answerer`.
     pub name: String,
-    /// True to answer every request except ACK with a 200 at once and keep no state: the least that a
-    /// server can do. All other behaviour is off then. Default false.
+    /// If true, the answerer answers every request except ACK with a 200 at once, and keeps no
+    /// state. This is the minimum that a server can do. All other behaviour is then off. Default
+    /// false.
     pub echo: bool,
     /// Behaviour towards calls. Default [`Behaviour::Answer`].
     pub mix: Mix,
-    /// Provisional responses, 101..=199, while ringing: the first at once, the others at equal
-    /// distances until the final one, and after that the last once a minute. Default: 180.
+    /// Provisional responses, 101..=199, that are sent while the call rings. The first is sent at
+    /// once, and the others at equal distances until the final response. If ringing continues, the
+    /// last is repeated once a minute. Default: 180.
     pub provisionals: Vec<u16>,
-    /// Whether a 100 precedes all other responses, for every call that gets a response and for
-    /// which there is room. A stateful server in front of others sends one; so does the callee of
-    /// 002 §4.2, whose calls have seven messages. Otherwise only a call without a response within
-    /// 200 ms gets a 100 (RFC 3261 §17.2.1). Default false.
+    /// Whether the answerer sends a 100 before all other responses, for every call that gets a
+    /// response and for which there is room. A stateful server in front of others sends a 100, and
+    /// so does the callee of 002 §4.2, whose calls have seven messages. If false, a call gets a 100
+    /// only if it gets no other response within 200 ms (RFC 3261 §17.2.1). Default false.
     pub trying: bool,
     /// Delay of the final response. Default 0.
     pub ring: Span,
-    /// Fraction of the answered calls that the answerer ends, 0..1; in the others the caller hangs
-    /// up. Default 0.
+    /// Fraction of the answered calls that the answerer ends, 0 to 1. In the other calls, the
+    /// caller hangs up. Default 0.
     pub hangs_up: f64,
     /// Holding time of a call that we end. Default 0.
     pub hold: Span,
-    /// Longest delay of the ACK, from the arrival of the first INVITE, with which a call counts as
+    /// Maximum time from the arrival of the first INVITE to the ACK for a call that counts as
     /// acknowledged in time. Default 10 s.
     pub deadline: Duration,
     /// Base values of the timers.
     pub timing: Timing,
     /// Whether final responses and BYEs are retransmitted until they are acknowledged or answered.
-    /// Otherwise a call waits for the same time, but sends only one copy. Default true.
+    /// If false, the call waits for the same time, but sends only one copy. Default true.
     pub retransmissions: bool,
     /// Maximum number of calls in the table, including those that ended less than 64·T1 ago. Default
     /// 500,000.
     pub calls_max: usize,
-    /// Time after which a call that rings or lasts is forgotten. Default 1 h.
+    /// Time after which a call is forgotten if it still rings or has not ended. Default 1 h.
     pub talk_max: Duration,
 }
 

@@ -1,4 +1,4 @@
-//! The behaviour of a called party towards a call, drawn at its arrival.
+//! The intended behaviour of a called party in a call, drawn at the arrival of the call.
 
 use std::time::Duration;
 
@@ -7,7 +7,8 @@ use tidegate_world::{Purpose, Seed, Stream};
 use super::config::AnswererConfig;
 use super::mix::Behaviour;
 
-/// The behaviour of the called party in one call. No other part knows it in advance.
+/// The intended behaviour of the called party in one call. Other parts of the program do not know
+/// it in advance.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Intent {
     pub behaviour: Behaviour,
@@ -17,8 +18,8 @@ pub(crate) struct Intent {
     pub talk: Option<Duration>,
 }
 
-/// Draws intents. Each call takes one draw from each stream in use, whatever its outcome is. So the
-/// draws of the n-th call do not depend on earlier outcomes.
+/// Draws intents. Each call takes one draw from each stream that is used, whatever its outcome is.
+/// So the draws of a call do not depend on the outcomes of earlier calls.
 pub(crate) struct Intents {
     outcome: Stream,
     ring: Stream,

@@ -8,15 +8,15 @@ use tidegate_world::Stream;
 /// The behaviour of an [`Answerer`](crate::Answerer) towards a call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
 pub enum Behaviour {
-    /// Answers it with 200.
+    /// Answers the call with 200.
     #[default]
     Answer,
     /// Rejects it with this final status, 300..=699. A status of 500..=599 is sent at once, without
     /// ringing, as by a failing server.
     Refuse(u16),
-    /// Lets it ring until the caller hangs up.
+    /// Rings until the caller hangs up.
     Ring,
-    /// Sends nothing at all.
+    /// Sends no response.
     Silent,
 }
 
@@ -59,7 +59,7 @@ impl FromStr for Behaviour {
 pub struct Mix(Vec<(Behaviour, f64)>);
 
 impl Mix {
-    /// Creates a mix by weight: each behaviour gets its weight's share of the sum.
+    /// Creates a mix. The share of each behaviour is its weight divided by the sum of all weights.
     ///
     /// # Errors
     /// When a weight is not a number of at least 0, or all are 0.
@@ -71,7 +71,7 @@ impl Mix {
         if some.is_empty() { Err(MixError::Empty) } else { Ok(Self(some)) }
     }
 
-    /// Returns whether nothing is ever sent.
+    /// Returns whether no response is ever sent.
     pub(crate) fn is_silent(&self) -> bool {
         self.0.iter().all(|(behaviour, _)| *behaviour == Behaviour::Silent)
     }

@@ -41,8 +41,8 @@ impl Answerer {
         self.out.extend(provisional);
     }
 
-    /// Sends the final response and keeps it until it is acknowledged. Returns `false` if there can
-    /// be none: then the call is dropped.
+    /// Sends the final response and keeps it until it is acknowledged. Returns `false`, and drops
+    /// the call, if no final response can be made.
     #[must_use]
     pub(super) fn send_final(
         &mut self,
@@ -128,8 +128,8 @@ impl Answerer {
         fits.then_some(response)
     }
 
-    /// Answers any request with 200. An INVITE gets what its dialog needs, but no session description, so
-    /// no media would flow.
+    /// Answers any request with 200. The response to an INVITE contains everything that a dialog
+    /// needs, but no session description, so there is no media.
     pub(super) fn echo(&mut self, received: &Received, scan: &Scan<'_>, method: Method) {
         if method == Method::Ack {
             return;
@@ -148,7 +148,7 @@ impl Answerer {
         self.reply_statelessly(received, scan, 200, &headers);
     }
 
-    /// Replies to a request without keeping state. A copy of it gets the same reply.
+    /// Replies to a request without keeping state. A copy of the request gets the same reply.
     pub(super) fn reply_statelessly(
         &mut self,
         received: &Received,
@@ -166,7 +166,8 @@ impl Answerer {
         }
     }
 
-    /// Returns the transaction of an INVITE, the same for its ACK to a rejection and its CANCEL.
+    /// Returns the transaction of an INVITE. The ACK to a rejection of the INVITE, and its CANCEL,
+    /// have the same transaction.
     // RFC 3261 §17.2.3: branch and sent-by. With Call-ID and CSeq number it also works for clients
     // of RFC 2543, whose branch is not unique.
     pub(super) fn key(&self, scan: &Scan<'_>) -> u128 {

@@ -25,8 +25,8 @@ pub(crate) struct Ringing {
     statuses: u8,
     /// Number of these that were sent.
     sent: u8,
-    /// Whether the call gets a 100 if it gets no other provisional response, because that is
-    /// requested or because the call rings for long.
+    /// Whether the call gets a 100 if it gets no other provisional response. It does if this is
+    /// configured, or if it rings for long.
     says_trying: bool,
     /// Time between provisional responses.
     step: Duration,
@@ -39,7 +39,7 @@ pub(crate) struct Ringing {
 /// The last provisional response of a ringing call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum ProvisionalSent {
-    /// None, because the final response comes soon.
+    /// No response was sent, because the final response comes soon.
     Nothing,
     /// A 100.
     Trying,
@@ -50,16 +50,16 @@ pub(crate) enum ProvisionalSent {
 /// The next action for a ringing call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum RingingAction {
-    /// Send the response in [`said`](Ringing::said): the next one, or the last one again.
+    /// Send the response in [`said`](Ringing::said): the next response, or the last one again.
     Provisional,
     /// Answer or reject the call, because the ringing time is over.
     Enough,
 }
 
 impl Ringing {
-    /// Starts ringing at `now`. The first of this number of `statuses` is sent at once, and the
-    /// others at equal distances. If there are none and `says_trying` is set, a 100 is sent.
-    /// Ringing lasts at most `longest`.
+    /// Starts ringing at `now`. `statuses` is the number of provisional responses. The first is
+    /// sent at once, and the others at equal distances. If there are none and `says_trying` is set,
+    /// a 100 is sent. Ringing lasts at most `longest`.
     pub fn new(
         now: Timestamp,
         invite: &[u8],
@@ -111,7 +111,7 @@ impl Ringing {
         RingingAction::Provisional
     }
 
-    /// Advances to the next response, or to the last one again.
+    /// Advances to the next response. After the last response, repeats it.
     fn advance(&mut self, now: Timestamp) {
         self.sent = (self.sent + 1).min(self.statuses);
         self.next = match self.sent {

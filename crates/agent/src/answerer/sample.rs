@@ -4,8 +4,8 @@ use serde::Serialize;
 
 use super::stats::AnswererStats;
 
-/// The counts of [`AnswererStats`] for a curve over time; the difference of two samples gives the
-/// events between them.
+/// Those counts of [`AnswererStats`] that a curve over time needs. The difference of two samples is
+/// the number of events between them.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct AnswererSample {
     /// New calls.
@@ -18,17 +18,17 @@ pub struct AnswererSample {
     pub acknowledged_in_time: u64,
     /// Answered calls that the caller ended.
     pub completed: u64,
-    /// Copies of an INVITE already seen.
+    /// Received copies of INVITEs.
     pub invites_again: u64,
-    /// Final responses to INVITEs, and BYEs, retransmitted.
+    /// Retransmissions of final responses to INVITEs, and of BYEs.
     pub repeated: u64,
     /// Calls that are open now.
     pub open: u64,
 }
 
 impl AnswererSample {
-    /// Returns the counts since `earlier`, a sample of the same answerer. `open` is still the
-    /// number of calls open now.
+    /// Returns the counts since `earlier`, a sample of the same answerer. `open` is the number of
+    /// calls that are open in this sample.
     pub fn since(&self, earlier: &Self) -> Self {
         Self {
             calls: self.calls - earlier.calls,

@@ -13,9 +13,9 @@ use serde::Serialize;
 pub struct AnswererStats {
     /// New calls.
     pub calls: u64,
-    /// Calls not taken because the table was full or the agent was stopping: 503.
+    /// Calls that were rejected with 503, because the table was full or the agent was stopping.
     pub overflowed: u64,
-    /// Calls without any response, on purpose.
+    /// Calls that intentionally got no response.
     pub silent: u64,
     /// Calls whose response would not have fitted into a datagram.
     pub unanswerable: u64,
@@ -41,8 +41,9 @@ pub struct AnswererStats {
     /// their first INVITE. 002 §4.2 counts as goodput the calls whose five messages from INVITE to
     /// ACK are all delivered within 10 s. Only the callee sees the ACK arrive, and only the caller
     /// knows when the INVITE was first sent. The caller's
-    /// [`set_up_in_time`](crate::CallerStats::set_up_in_time) includes the transit of the INVITE
-    /// and not that of the ACK; this count does the reverse. Neither is less than that goodput.
+    /// [`set_up_in_time`](crate::CallerStats::set_up_in_time) includes the time for which the
+    /// INVITE travels, but not that of the ACK. For this count, it is the reverse. So both counts
+    /// are at least as large as that goodput.
     pub acknowledged_in_time: u64,
     /// Open calls.
     pub open: u64,
@@ -50,21 +51,22 @@ pub struct AnswererStats {
     pub repeated: u64,
     /// BYEs of ours that were never answered.
     pub byes_unanswered: u64,
-    /// Requests without any response, on purpose.
+    /// Requests that intentionally got no response.
     pub ignored: u64,
-    /// Copies of an INVITE already seen.
+    /// Received copies of INVITEs.
     pub invites_again: u64,
-    /// Copies of a BYE already answered.
+    /// Received copies of BYEs that had been answered.
     pub byes_again: u64,
-    /// OPTIONS, MESSAGE and REGISTER requests, and all requests to an echo: answered with 200.
+    /// OPTIONS, MESSAGE and REGISTER requests, and all requests to an echo. They were answered with
+    /// 200.
     pub others: u64,
-    /// Requests of unknown methods: 405.
+    /// Requests of unknown methods. They were answered with 405.
     pub not_allowed: u64,
     /// ACK, BYE and CANCEL requests that belong to no call.
     pub stray: u64,
-    /// Responses to a BYE of ours that was answered already.
+    /// Responses to a BYE of ours that had already been answered.
     pub late: u64,
-    /// Responses that match nothing of ours.
+    /// Responses that do not match any request of ours.
     pub unexpected: u64,
     /// Packets that are not SIP, and requests that cannot be answered.
     pub malformed: u64,
@@ -134,7 +136,7 @@ impl AnswererStats {
     }
 }
 
-/// A table, one line for each group.
+/// Formats the counts as a table, with one line for each group.
 impl fmt::Display for AnswererStats {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self { calls, answered, refused, cancelled, completed, hung_up, .. } = self;

@@ -9,7 +9,7 @@ use crate::table::Id;
 /// The text of a tag.
 pub(crate) type Tag = ArrayVec<u8, { NAME_MAX + 1 + MARK }>;
 
-/// Creates tags that start with one name, and finds the calls of these tags.
+/// Creates tags that begin with the same name, and finds the call to which a tag belongs.
 pub(crate) struct Tags {
     namer: Namer,
     /// The name and a hyphen.
@@ -22,7 +22,8 @@ impl Tags {
         Self { namer, prefix: format!("{name}-").into_bytes().into() }
     }
 
-    /// Returns the tag of a call. All its responses and the requests of its dialog have this tag.
+    /// Returns the tag of a call. All responses to the call, and all requests in its dialog, have
+    /// this tag.
     pub fn of_call(&self, id: Id) -> Tag {
         self.join(&self.namer.mark(id).text)
     }
@@ -36,7 +37,7 @@ impl Tags {
         self.join(&text)
     }
 
-    /// Returns the call of a tag, if it is one of ours.
+    /// Returns the call to which a tag belongs, if it is one of our tags.
     pub fn call(&self, tag: &[u8]) -> Option<Id> {
         let mark = self.namer.recognise(tag.strip_prefix(&self.prefix[..])?)?;
         Some(mark.id)

@@ -2,18 +2,19 @@
 //!
 //! With Λ(t) = ∫₀ᵗ λ(s) ds, the times Λ⁻¹(e₁), Λ⁻¹(e₁ + e₂), … are those of a Poisson process of
 //! rate λ(t), if the eᵢ are exponentially distributed with mean 1 (time rescaling: Çinlar,
-//! *Introduction to Stochastic Processes*, 1975, §4.7). So with any profile a call needs one draw,
-//! and no draw is discarded. Rejection sampling would discard some. Calls at Λ⁻¹(0), Λ⁻¹(1), … are
-//! as evenly spaced as the profile allows.
+//! *Introduction to Stochastic Processes*, 1975, §4.7). So with any profile, a call needs one draw,
+//! and no draw is discarded, as it would be by rejection sampling. For uniform arrivals, calls are
+//! at Λ⁻¹(0), Λ⁻¹(1), …, and so as evenly spaced as the profile allows.
 //!
-//! A piece of λ is a straight line, where Λ⁻¹ is the root of a quadratic equation, or an
-//! exponential decay to a floor, where Λ is concave and Newton's method converges from below.
+//! λ consists of pieces. A piece is either a straight line or an exponential decay to a floor. For
+//! a line, Λ⁻¹ is the root of a quadratic equation. For a decay, Λ is concave, and Newton's method
+//! converges from below.
 
 use super::profile::Profile;
 
-/// Maximum number of steps of Newton's method. While the decay is large compared with its floor, a step
-/// advances by the time constant of the decay. After that, each step doubles the number of correct
-/// digits. So the method can handle a peak of e⁵⁰.
+/// Maximum number of steps of Newton's method. While the decay is large compared with its floor, a
+/// step advances by the time constant of the decay. After that, each step doubles the number of
+/// correct digits. So the method works for peaks up to e⁵⁰.
 const NEWTON_MAX: usize = 64;
 
 /// Λ of one profile at one rate.
@@ -81,34 +82,34 @@ impl Curve {
         Self { pieces: curve.pieces }
     }
 
-    /// Returns the calls expected until `at_s` seconds after the start: Λ.
+    /// Returns Λ: the number of calls that are expected until `at_s` seconds after the start.
     pub fn calls_until(&self, at_s: f64) -> f64 {
         let piece = self.last_piece(|piece| piece.start_s <= at_s);
         piece.calls + piece.shape.calls(at_s - piece.start_s)
     }
 
-    /// Returns the seconds after the start at which more than `calls` are first expected: Λ⁻¹.
-    /// `None` if there are never that many.
+    /// Returns Λ⁻¹: the time in seconds after the start at which the number of expected calls first
+    /// exceeds `calls`. `None` if it never does.
     pub fn time_of(&self, calls: f64) -> Option<f64> {
         let piece = self.last_piece(|piece| piece.calls <= calls);
         let passed_s = piece.shape.time(calls - piece.calls)?;
         Some(piece.start_s + passed_s)
     }
 
-    /// Returns the rate `at_s` seconds after the start, in calls/s: λ.
+    /// Returns λ: the rate in calls/s, `at_s` seconds after the start.
     pub fn rate_cps(&self, at_s: f64) -> f64 {
         let piece = self.last_piece(|piece| piece.start_s <= at_s);
         piece.shape.rate_cps(at_s - piece.start_s)
     }
 
-    /// Returns the total of expected calls; infinite, unless the rate falls to zero for good.
+    /// Returns the total number of expected calls. It is infinite unless the rate falls to zero and
+    /// stays there.
     pub fn total(&self) -> f64 {
         let last = self.pieces.last().expect("a curve has a last piece");
         if last.shape.rate_cps(0.0) > 0.0 { f64::INFINITY } else { last.calls }
     }
 
-    /// Returns the last piece that has begun. The first piece has begun at any time and for any
-    /// number of at least 0.
+    /// Returns the last piece that has begun. The first piece has begun at time 0, with 0 calls.
     fn last_piece(&self, has_begun: impl Fn(&Piece) -> bool) -> &Piece {
         &self.pieces[self.pieces.partition_point(has_begun) - 1]
     }
@@ -155,7 +156,7 @@ impl Shape {
         }
     }
 
-    /// Returns the calls in the first `passed_s` seconds.
+    /// Returns the number of calls in the first `passed_s` seconds of the piece.
     fn calls(self, passed_s: f64) -> f64 {
         match self {
             Self::Line { from_cps, to_cps, length_s } => {
@@ -167,8 +168,8 @@ impl Shape {
         }
     }
 
-    /// Returns the number of seconds after which `calls`, at least 0, are reached; `None` if the
-    /// rate is zero throughout.
+    /// Returns the number of seconds after which `calls` calls have come; `None` if the rate is
+    /// always zero.
     fn time(self, calls: f64) -> Option<f64> {
         match self {
             Self::Line { from_cps, to_cps, .. } if from_cps == 0.0 && to_cps == 0.0 => None,

@@ -10,7 +10,8 @@ use tidegate_world::{Purpose, Seed, Stream};
 /// Maximum number of states.
 const STATES_MAX: usize = 8;
 
-/// The shortest mean sojourn. With a shorter one, a call would need many changes of state.
+/// Minimum mean sojourn. With a shorter one, many changes of state would have to be drawn for each
+/// call.
 const SOJOURN_MIN: Duration = Duration::from_millis(1);
 
 /// A Markov-modulated Poisson process (MMPP; Fischer and Meier-Hellstern, *The Markov-modulated
@@ -30,7 +31,7 @@ pub struct Mmpp {
 
 #[derive(Clone, Copy, Debug, PartialEq)]
 struct State {
-    /// The factor as given, not normalized.
+    /// The factor as configured, not normalized.
     factor: f64,
     sojourn: Duration,
 }
@@ -124,7 +125,7 @@ impl fmt::Display for MmppError {
 
 impl std::error::Error for MmppError {}
 
-/// The states of one run, one after the other.
+/// The sequence of states in one run.
 #[derive(Clone, Debug)]
 pub(super) struct Modulation {
     mmpp: Mmpp,

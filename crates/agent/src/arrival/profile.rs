@@ -10,8 +10,9 @@ const STEPS_MAX: usize = 1024;
 
 /// A factor on the rate of calls, as a function of the time since the start.
 ///
-/// [`Load::rate_cps`](crate::Load::rate_cps) is the rate at factor 1: the rate of `constant`, the
-/// top of `gradual` and `instant`, the base of `flash` and `avalanche`, and the unit of `steps`.
+/// [`Load::rate_cps`](crate::Load::rate_cps) is the rate at factor 1. This is the rate of
+/// `constant`, the highest rate of `gradual` and `instant`, and the rate of `flash` and `avalanche`
+/// before the event. The factors of `steps` are multiples of it.
 ///
 /// Read and written as `constant`, `gradual:UP,HOLD,DOWN`, `instant:AT`, `steps:T=F,T=F,…`,
 /// `flash:AT,PEAK,RISE,DECAY` and `avalanche:AT,N,WITHIN`, with times in seconds.
@@ -31,13 +32,13 @@ pub enum Profile {
         /// Duration of the fall.
         down: Duration,
     },
-    /// No calls before a time, factor 1 after it: the instant overload of 000 §6.4.2.
+    /// The factor is 0 before a time and 1 after it: the instant overload of 000 §6.4.2.
     Instant {
         /// The time at which the factor becomes 1.
         at: Duration,
     },
-    /// Each factor applies from its time to the time of the next factor, and the last one forever.
-    /// Before the first time the factor is 1. The times are in ascending order.
+    /// Each factor applies from its time to the time of the next factor. The last factor applies
+    /// forever. Before the first time, the factor is 1. The times are in ascending order.
     Steps(Arc<[(Duration, f64)]>),
     /// A flash crowd: factor 1, a straight rise to the peak, and an exponential decay to 1:
     /// `1 + (peak − 1)·e^(−u/decay)` at the time `u` after the peak.
@@ -48,13 +49,13 @@ pub enum Profile {
         peak: f64,
         /// Duration of the rise.
         rise: Duration,
-        /// Time in which the excess falls to 1/e, above zero.
+        /// Time in which the excess over 1 falls to 1/e of its value, above zero.
         decay: Duration,
     },
-    /// An avalanche restart: factor 1, and once `calls` additional calls, because all clients come
-    /// back at the same time. Each call gets a uniformly random time in a window, so the peak is
-    /// known: `calls / within` above the rate. If arrivals are uniform, the number of these calls
-    /// is exact. If they are random, it is the mean.
+    /// An avalanche restart: factor 1, and in one window `calls` additional calls, because all
+    /// clients come back at the same time. The times of these calls are uniformly distributed in
+    /// the window, so the peak is `calls / within` above the rate. If arrivals are uniform, the
+    /// number of these calls is exact. If arrivals are random, it is the mean.
     Avalanche {
         /// Start of the window.
         at: Duration,
@@ -187,7 +188,7 @@ pub enum ProfileError {
     Calls,
     /// The time of a decay, or a window, is zero.
     Length,
-    /// Steps are not in order of time, each later than the one before.
+    /// Steps are not in order of time, or two have the same time.
     Order,
     /// There are too many steps.
     TooMany,

@@ -19,8 +19,8 @@ impl Trace {
     /// Creates a trace of these times.
     ///
     /// # Errors
-    /// When there are none, too many, or one is earlier than the one before; its line is its index
-    /// in the list, from 1 on.
+    /// Returns an error if there are no times or too many, or if a time is earlier than the time
+    /// before it. The line in the error is the position in the list, from 1.
     pub fn new(moments: impl Into<Arc<[Duration]>>) -> Result<Self, TraceError> {
         let moments = moments.into();
         if moments.is_empty() {
@@ -40,8 +40,8 @@ impl Trace {
         &self.0
     }
 
-    /// Returns the number of calls per second from the start to the last call; the number of calls
-    /// if all are at the start.
+    /// Returns the mean number of calls per second from the start to the last call. If all calls
+    /// are at the start, returns the number of calls.
     pub fn mean_cps(&self) -> f64 {
         let calls = self.0.len() as f64;
         match self.0.last() {

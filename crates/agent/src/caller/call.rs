@@ -1,8 +1,8 @@
 //! One outgoing call: an INVITE client transaction, a dialog, a BYE client transaction.
 //!
-//! A pure state machine without bytes. It does not keep the state that the RFC keeps after a
-//! transaction's end to absorb late copies (timers D, K and M): a late response still carries our
-//! [`Mark`](crate::identity::Mark), from which the caller acknowledges it.
+//! It is a pure state machine without bytes. The RFC keeps state after the end of a transaction to
+//! absorb late copies (timers D, K and M). This machine does not: a late response contains our
+//! [`Mark`](crate::identity::Mark), and with the mark the caller can acknowledge it.
 
 use std::time::Duration;
 
@@ -44,14 +44,15 @@ pub(crate) enum Answer {
 
 #[derive(Clone, Copy, Debug)]
 enum Phase {
-    /// INVITE sent, no final response: its transaction.
+    /// The INVITE was sent and has no final response. Contains its transaction.
     Inviting(InviteClient),
-    /// CANCEL sent: its transaction, and the time at which the INVITE counts as cancelled without
-    /// an answer.
+    /// The CANCEL was sent. Contains its transaction, and the time at which the INVITE counts as
+    /// cancelled even without a response.
     Cancelling(OtherClient, Timestamp),
-    /// Set up, until the caller hangs up.
+    /// The call is set up, until the caller hangs up at this time.
     Held(Timestamp),
-    /// BYE sent: its transaction, and the outcome if the BYE is answered with success.
+    /// The BYE was sent. Contains its transaction, and the outcome if the BYE is answered with
+    /// success.
     Leaving(OtherClient, Outcome),
 }
 
@@ -62,25 +63,26 @@ pub(crate) struct Call {
     pub intended: Timestamp,
     /// Start.
     pub begun: Timestamp,
-    /// Its person.
+    /// The person who calls.
     pub person: Person,
     /// Time at which its caller loses patience.
     hangs_up: Timestamp,
     /// Holding time.
     hold: Duration,
-    /// Index of its server: the number of servers that have rejected it.
+    /// Index of the server to which the call is offered: the number of servers that have rejected
+    /// it.
     pub server: usize,
-    /// Time of its BYE.
+    /// Time of the first BYE.
     left: Option<Timestamp>,
     phase: Phase,
-    /// Present once the call is set up.
+    /// The dialog, once the call is set up.
     dialog: Option<Dialog>,
     /// True if the call was set up before its caller hung up.
     is_served: bool,
 }
 
-/// A person, and the behaviour of a caller in one call: patience and holding time. No other part knows
-/// it in advance.
+/// A person, and the person's intended behaviour in one call: patience and holding time. Other
+/// parts of the program do not know it in advance.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Intent {
     pub patience: Duration,
@@ -105,7 +107,7 @@ impl Call {
         }
     }
 
-    /// Returns the same call with its INVITE sent to the next server at `now`.
+    /// Returns the same call after its INVITE was sent to the next server at `now`.
     pub fn to_next_server(&self, now: Timestamp, timing: &Timing) -> Self {
         Self {
             begun: now,
@@ -215,7 +217,7 @@ impl Call {
         }
     }
 
-    /// Handles a response to the CANCEL; the response to the INVITE is still to come.
+    /// Handles a response to the CANCEL. The response to the INVITE is still to come.
     pub fn on_cancel_response(&mut self, now: Timestamp, timing: &Timing, status: u16) {
         if let Phase::Cancelling(cancel, _) = &mut self.phase {
             (*cancel, _) = cancel.on_response(now, timing, status);

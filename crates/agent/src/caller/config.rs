@@ -16,17 +16,18 @@ use crate::span::Span;
 /// The longest Request-URI, in bytes.
 const URI_MAX: usize = 1024;
 
-/// The longest intended delay of a call: a fifth of the delay that makes a caller count as too
-/// slow.
+/// Maximum [`slack`](CallerConfig::slack) of a call. It is a fifth of the delay at which a caller
+/// counts as too slow.
 const SLACK_MAX: Duration = Duration::from_millis(1);
 
-/// Routing of in-dialog requests.
+/// The rule for routing in-dialog requests.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
 pub enum Routing {
-    /// As RFC 3261 §12.2.1.1 demands: by Record-Route and Contact.
+    /// Follows RFC 3261 §12.2.1.1: by Record-Route and Contact.
     #[default]
     Follow,
-    /// ACK and BYE go where the INVITE went, with its Request-URI, as in SIPp's built-in scenario.
+    /// Ignores the route set: ACK and BYE go to the same address as the INVITE, with the same
+    /// Request-URI, as in SIPp's built-in scenario.
     Ignore,
 }
 
@@ -36,26 +37,26 @@ pub struct CallerConfig {
     /// Transport of all requests. A stream transport needs a connection layer, such as
     /// `tidegate-transport`. Default UDP.
     pub transport: Transport,
-    /// Connections to the target, over a stream. Default: all calls share one.
+    /// Use of connections to the target, over a stream. Default: all calls share one connection.
     pub connections: ConnectionUse,
-    /// Our address, in Via and Contact; never a wildcard.
+    /// Our address, which is written into Via and Contact. It is never a wildcard.
     pub local: SocketAddr,
     /// Target of INVITEs.
     pub target: SocketAddr,
-    /// Further targets, one after the other, for a call that was rejected with 503. Default: none;
-    /// the call fails.
+    /// Further targets, which are tried one after the other when a call is rejected with 503.
+    /// Default: none, so the call fails.
     pub alternates: Vec<SocketAddr>,
     /// Request-URI and To of the INVITE.
     pub uri: String,
-    /// Number of called users, in turn: if there are several, `-0`, `-1`, … follows the user of
-    /// `uri`. Default 1.
+    /// Number of called users, which are called in turn. If there are several, `-0`, `-1`, … is
+    /// appended to the user part of `uri`. Default 1.
     pub callees: u32,
     /// Offered load. Default: 10 calls at 10 calls/s.
     pub load: Load,
-    /// Number of calling users, `caller-0`, `caller-1`, … in turn. Default 1.
+    /// Number of calling users, `caller-0`, `caller-1`, …, which call in turn. Default 1.
     pub callers: u32,
-    /// Whether their names have 16 different lengths, as those of real callers: zeros precede the
-    /// number. Default `false`.
+    /// Whether the names of calling users have 16 different lengths, as the names of real callers
+    /// have. For this, zeros are put before the number. Default `false`.
     pub uneven: bool,
     /// Holding time until the caller hangs up. Default 0.
     pub hold: Span,
@@ -65,24 +66,25 @@ pub struct CallerConfig {
     pub deadline: Duration,
     /// Time after the start in which calls are not [measured](crate::Measured). Default 0.
     pub warm_up: Duration,
-    /// Intended delay of a call's start or end, so that calls close together cost one wake instead
-    /// of several; up to 1 ms. Default 0.
+    /// Maximum time by which the start or the end of a call may be delayed, so that one wake serves
+    /// several calls; up to 1 ms. Default 0.
     pub slack: Duration,
     /// Base values of the timers.
     pub timing: Timing,
     /// Whether INVITE, CANCEL and BYE are retransmitted until they are answered (timers A and E).
-    /// Otherwise a call waits for the same time (timers B and F), but sends only one copy. A
+    /// If false, a call waits for the same time (timers B and F), but sends only one copy. A
     /// retransmitted 2xx is acknowledged again in any case. Default true.
     pub retransmissions: bool,
     /// Handling of route sets. Default [`Routing::Follow`].
     pub routing: Routing,
-    /// The most open calls; further calls are not started, but counted. SIPp's `-l` does the same
-    /// without counting (3.6.1; its default is the number of calls that the rate opens in three
-    /// times the duration of the scenario, which counts as at least 1 s): it offers less than
-    /// requested to a server that answers slowly, and does not say so. Default 100,000.
+    /// Maximum number of open calls. Further calls are not started, but counted. Default 100,000.
+    /// SIPp's option `-l` is similar, but does not count: if a server answers slowly, SIPp (3.6.1)
+    /// offers fewer calls than requested and does not report this. Its default is the number of
+    /// calls that the rate opens in three times the duration of the scenario, which counts as at
+    /// least 1 s.
     pub open_max: usize,
-    /// The most open calls of a closed loop: a further call is held back until another ends, and
-    /// starts late. Its set-up delay still counts from its intended time, so that the results
+    /// Maximum number of open calls in a closed loop. A further call is held back until another
+    /// ends, and starts late. Its set-up delay counts from its intended time, so the results
     /// include the wait. Calls held back at the end of the [`Load`]'s duration are never started.
     /// Default: none, an open loop.
     pub open_limit: Option<usize>,
@@ -179,7 +181,7 @@ pub enum CallerConfigError {
     Callers,
     /// There are fewer callers than connections, or the transport has no connections.
     Connections,
-    /// No call may be open, so none would ever start.
+    /// The maximum number of open calls is zero, so no call would ever start.
     OpenLimit,
     /// The probability of another call is not between 0 and 1.
     Redial,

@@ -12,8 +12,8 @@ use crate::delays::Delays;
 pub struct DevicesConfig {
     /// Number of devices, up to [`COUNT_MAX`](Self::COUNT_MAX).
     pub count: u32,
-    /// Time from a registration until the device refreshes it. At the start the times of the
-    /// devices are spread evenly, so that `count / refresh` devices register a second.
+    /// Time from a registration until the device refreshes it. The times of the devices are spread
+    /// evenly at the start. So `count / refresh` devices register a second.
     pub refresh: Duration,
     /// Wait after a failed registration.
     pub back_off: BackOff,
@@ -28,14 +28,15 @@ pub struct DevicesConfig {
 /// RFC 5626 §4.5: "W = min( max-time, (base-time * (2 ^ consecutive-failures)))", and "the retry
 /// delay time is computed by selecting a uniform random time between 50 and 100% of the upper-bound
 /// wait time": a base of 30 s, a maximum of 1800 s and a jitter of 0.5. Devices that follow another
-/// rule have other numbers here; base and maximum alike are a constant wait.
+/// rule have other numbers here. If base and maximum are equal, the wait is constant.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct BackOff {
     /// Half the longest wait after the first failure.
     pub base: Duration,
     /// The longest wait.
     pub max: Duration,
-    /// The random share of a wait, 0..1: a wait lies between `1 - jitter` and 1 of its upper bound.
+    /// The random part of a wait, 0 to 1. A wait is between `1 - jitter` and 1 times its upper
+    /// bound.
     pub jitter: f64,
 }
 
@@ -46,7 +47,8 @@ pub struct RegistrationLoss {
     pub at: Duration,
     /// The share of devices that lose their registration, 0..1.
     pub share: f64,
-    /// Time within which they send their first REGISTER, spread uniformly; zero: all at once.
+    /// Time within which these devices send their first REGISTER, uniformly distributed. If zero,
+    /// all send it at once.
     pub within: Duration,
 }
 
@@ -66,7 +68,7 @@ impl DevicesConfig {
 }
 
 impl BackOff {
-    /// Returns the wait after this number of consecutive failures; `unit` is a random number from 0
+    /// Returns the wait after this number of consecutive failures. `unit` is a random number from 0
     /// to 1.
     pub(super) fn wait(&self, failures: u32, unit: f64) -> Duration {
         let doubled = 2u32.checked_pow(failures).and_then(|factor| self.base.checked_mul(factor));
@@ -75,17 +77,19 @@ impl BackOff {
     }
 }
 
-/// Counts of devices. Always: `attempts = accepted + timeouts + open` and the sum of `rejected`.
+/// Counts of devices. At all times, `attempts` is the sum of `accepted`, `timeouts`, `open` and all
+/// numbers in `rejected`.
 #[derive(Clone, Debug, Default, Serialize)]
 pub struct DeviceStats {
     /// Devices.
     pub devices: u64,
-    /// Devices whose last attempt succeeded and that have not lost their registration since. After a
-    /// failed refresh the binding still holds at the registrar for nearly as long as between two.
+    /// Devices whose last attempt succeeded and that have not lost their registration since. After
+    /// a failed refresh, the registrar keeps the binding for nearly the length of another refresh
+    /// interval.
     pub registered: u64,
     /// Registrations lost by the event.
     pub lost: u64,
-    /// REGISTERs first sent.
+    /// Attempts: REGISTERs sent for the first time.
     pub attempts: u64,
     /// REGISTERs retransmitted, by timer E.
     pub repeated: u64,
@@ -95,7 +99,7 @@ pub struct DeviceStats {
     pub rejected: BTreeMap<u16, u64>,
     /// Attempts without a final response in 64·T1 (timer F).
     pub timeouts: u64,
-    /// Attempts without an outcome yet.
+    /// Attempts whose outcome is not known yet.
     pub open: u64,
     /// Responses to earlier attempts.
     pub late: u64,

@@ -38,7 +38,7 @@ Content-Length: 0
 
 ";
 
-/// Bit that separates the names of devices from those of calls.
+/// Bit that distinguishes the identifiers of devices from those of calls.
 const ELEMENT: u32 = 1 << 31;
 
 /// The registration of one device.
@@ -54,9 +54,9 @@ struct Device {
 
 #[derive(Clone, Copy)]
 enum Phase {
-    /// Until the next REGISTER.
+    /// No REGISTER is pending.
     Idle,
-    /// A REGISTER was sent: its transaction.
+    /// A REGISTER was sent. Contains its transaction.
     Registering(OtherClient),
 }
 
@@ -70,9 +70,10 @@ pub(super) struct Devices {
     register: Template,
     namer: Namer,
     stream: Stream,
-    /// In the order of their numbers: slot and serial number are that of the device.
+    /// The devices in the order of their numbers. Both the slot and the serial number of an entry
+    /// are the number of the device.
     table: Table<Device>,
-    /// The event that is still to come.
+    /// The loss of registrations, until it has happened.
     loss: Option<(Timestamp, RegistrationLoss)>,
 }
 
@@ -173,7 +174,7 @@ impl Devices {
         self.table.wake_at(id, now + refresh);
     }
 
-    /// Lets the devices act whose time has come.
+    /// Performs the actions of the devices that are due.
     pub fn handle_timeout(
         &mut self,
         now: Timestamp,
@@ -221,7 +222,7 @@ impl Devices {
         }
     }
 
-    /// Ends an attempt that has failed; the next begins after a wait of at least `told`.
+    /// Ends an attempt that has failed. The next attempt begins after a wait of at least `told`.
     ///
     /// RFC 5626 §4.5: "a 503 response to an earlier failed registration attempt with a Retry-After
     /// header field value may cause the UA to wait longer".
@@ -239,7 +240,7 @@ impl Devices {
         self.table.wake_at(id, now + wait);
     }
 
-    /// Takes away the registrations of a share of the devices.
+    /// Removes the registrations of a share of the devices.
     fn lose(&mut self, now: Timestamp, loss: RegistrationLoss, stats: &mut DeviceStats) {
         for slot in 0..self.config.count {
             // Each device draws two numbers, whether it loses its registration or not.
@@ -284,7 +285,7 @@ impl Devices {
         Transmit::new(flow, bytes)
     }
 
-    /// Returns the names that all REGISTERs of a device share.
+    /// Returns the identifiers that all REGISTERs of a device share.
     fn identity(&self, slot: u32) -> Mark {
         self.namer.mark(Id { slot, serial: 0 })
     }

@@ -12,7 +12,7 @@ use crate::identity::Mark;
 use crate::table::Id;
 
 impl Caller {
-    /// Ends a call with this outcome. If it was not set up, its person may call again.
+    /// Ends a call with this outcome. If the call was not set up, its person may call again.
     pub(super) fn end(&mut self, now: Timestamp, id: Id, outcome: Outcome) {
         let Some(call) = self.calls.remove(id) else { return };
         self.connections.end(id);
@@ -41,8 +41,8 @@ impl Caller {
         }
     }
 
-    /// Ends a dialog that belongs to no call: that of another branch, or one whose 2xx came after
-    /// the call was given up.
+    /// Ends a dialog that belongs to no call: the dialog of another branch, or a dialog whose 2xx
+    /// came after the caller had given up.
     // RFC 3261 §13.2.2.4: "If, after acknowledging any 2xx response to an INVITE, the UAC does not
     // want to continue with that dialog, then the UAC MUST terminate the dialog by sending a BYE
     // request". Each copy of the 2xx causes a BYE, so the BYE needs no timer.
@@ -68,8 +68,8 @@ impl Caller {
         measured.bye_delay.record(delay);
     }
 
-    /// Returns the time of a call's first BYE, if it lay between the warm-up and the end of the
-    /// load.
+    /// Returns the time of the first BYE of a call, if it was between the warm-up and the end of
+    /// the load.
     fn measured_bye(&mut self, mark: Mark) -> Option<Timestamp> {
         let sent = self.calls.get(mark.id).and_then(|call| call.left())?;
         (self.is_measured(sent) && sent < self.last_begin()).then_some(sent)

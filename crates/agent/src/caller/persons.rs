@@ -1,4 +1,4 @@
-//! The counts of people: each wants one call, and may need several attempts.
+//! The counts of people. Each person wants one call, and may need several attempts.
 
 use serde::Serialize;
 use tidegate_world::Timestamp;
@@ -7,17 +7,17 @@ use super::Caller;
 use super::redial::Person;
 use crate::delays::Delays;
 
-/// Counts of people. Always: `came = served + gave_up + cut_off + overflowed + waiting` and those
-/// who have a call open or held back.
+/// Counts of people. At all times, `came` is the sum of `served`, `gave_up`, `cut_off`,
+/// `overflowed`, `waiting`, and the number of people with a call that is open or held back.
 #[derive(Clone, Debug, Default, Serialize)]
 pub struct Persons {
-    /// People whose first call has come: first attempts.
+    /// People whose first call has become due.
     pub came: u64,
     /// People who were answered, at any attempt.
     pub served: u64,
-    /// People who called no more after their call had failed.
+    /// People who did not call again after their call had failed.
     pub gave_up: u64,
-    /// People who would have called again after the end of the load.
+    /// People who did not call again because the load had ended.
     pub cut_off: u64,
     /// People whose call could not begin, or who could not wait, because the caller had no room
     /// ([`open_max`](crate::CallerConfig::open_max),
@@ -25,7 +25,7 @@ pub struct Persons {
     pub overflowed: u64,
     /// People who wait before they call again.
     pub waiting: u64,
-    /// Calls that were not their person's first attempt; they count as offered calls too.
+    /// Calls that were not the first attempt of their person. They count as offered calls too.
     pub redials: u64,
     /// Delay from the intended time of a person's first call to the answer.
     pub delay: Delays,
@@ -35,10 +35,10 @@ pub struct Persons {
     pub measured_served: u64,
 }
 
-/// Counts of the emergency calls after the warm-up, each attempt a call.
+/// Counts of the emergency calls after the warm-up. Each attempt counts as a call.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct Emergency {
-    /// Calls whose intended time has come.
+    /// Calls that have become due.
     pub offered: u64,
     /// Calls set up within [`deadline`](crate::CallerConfig::deadline).
     pub set_up_in_time: u64,
@@ -60,7 +60,7 @@ impl Persons {
 }
 
 impl Caller {
-    /// Counts a person who comes.
+    /// Counts a person whose first call is due.
     pub(super) fn record_person(&mut self, intended: Timestamp) {
         let is_measured = self.is_measured(intended);
         self.stats.persons.came += 1;

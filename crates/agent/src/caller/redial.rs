@@ -1,8 +1,8 @@
 //! People who call again after their call has failed.
 //!
-//! Repeated attempts are a load that the failures themselves make: the worse a server does, the more
-//! is offered to it. Queueing theory knows them as retrial queues (Falin, Templeton, Retrial Queues,
-//! 1997).
+//! Repeated attempts are a load that is caused by failures: the more calls a server fails, the more
+//! calls are offered to it. Queueing theory knows them as retrial queues (Falin, Templeton, Retrial
+//! Queues, 1997).
 
 use tidegate_world::{Purpose, Seed, Stream, Timers, Timestamp};
 
@@ -12,20 +12,21 @@ use crate::span::Span;
 /// The behaviour of people whose call was rejected, timed out or was not answered.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Redial {
-    /// The most calls of one person, including the first. In T-Mobile's outage of June 2020 the
-    /// congestion "likely required many of its subscribers to make 2-3 call attempts before
-    /// successfully connecting" (FCC, PS Docket 20-183, report of October 2020).
+    /// Maximum number of calls of one person, including the first. In T-Mobile's outage of June
+    /// 2020 the congestion "likely required many of its subscribers to make 2-3 call attempts
+    /// before successfully connecting" (FCC, PS Docket 20-183, report of October 2020).
     pub attempts_max: u32,
-    /// The probability with which a person calls again after each failure but the last.
+    /// Probability that a person calls again after a failure. It applies to each failure except the
+    /// last.
     pub probability: f64,
     /// Time from the failure to the next call.
     pub wait: Span,
-    /// The most people who wait at one time; others are counted as
+    /// Maximum number of people who wait at the same time. Others are counted as
     /// [`overflowed`](crate::Persons::overflowed) and do not call again.
     pub waiting_max: usize,
 }
 
-/// Somebody who wants one call.
+/// A person who wants one call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Person {
     /// Intended time of the first call.
@@ -96,7 +97,7 @@ impl Caller {
         }
     }
 
-    /// Gives up all waits. Nobody calls again from now on.
+    /// Removes all people who wait. From now on nobody calls again.
     pub(super) fn cut_off_redialers(&mut self) {
         let Some(redialers) = self.redialers.take() else { return };
         self.stats.persons.cut_off += redialers.waiting() as u64;

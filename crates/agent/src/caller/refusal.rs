@@ -68,7 +68,7 @@ impl Caller {
         server.checked_sub(1).map_or(self.config.target, |index| self.config.alternates[index])
     }
 
-    /// Returns the address for acknowledging a server, whether its call has ended or not.
+    /// Returns the address for an ACK to a server, whether the call has ended or not.
     pub(super) fn server_at(&self, remote: SocketAddr) -> SocketAddr {
         if self.config.alternates.contains(&remote) { remote } else { self.config.target }
     }

@@ -9,16 +9,17 @@ use crate::caller::config::CallerConfig;
 use crate::caller::stats::{CallerStats, TooSlow};
 use crate::usage::Usage;
 
-/// A run in figures: [`Display`](fmt::Display) is the table, [`Serialize`] the JSON.
+/// The results of a run. [`Display`](fmt::Display) formats them as a table, and [`Serialize`] as
+/// JSON.
 #[derive(Clone, Debug, Serialize)]
 pub struct CallerReport {
-    /// Requested rate where the profile is 1, calls/s.
+    /// Requested rate in calls/s while the factor of the profile is 1.
     pub asked_cps: f64,
     /// Arrival process, in the syntax of its option.
     pub arrivals: String,
     /// Profile of the rate, in the syntax of its option.
     pub profile: String,
-    /// Rate as drawn, calls/s.
+    /// Rate in calls/s of the drawn start times.
     pub intended_cps: f64,
     /// Rate achieved, calls/s.
     pub begun_cps: f64,
@@ -38,10 +39,10 @@ pub struct CallerReport {
     pub usage: Usage,
     /// CPU time per started call, in µs.
     pub cpu_us_per_call: f64,
-    /// The generator's verdict on itself: too slow to offer the load.
+    /// The reason why the generator was too slow to offer the load; `None` if it was fast enough.
     pub too_slow: Option<TooSlow>,
-    /// Whether the generator lost messages of its own: failures and delays may then not be the
-    /// server's.
+    /// Whether the generator itself lost messages. Then failures and delays may not be caused by
+    /// the server.
     pub lost_datagrams: bool,
 }
 

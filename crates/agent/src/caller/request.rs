@@ -67,7 +67,7 @@ Content-Length: 0
 /// The Request-URI of an emergency call (RFC 5031 §4.2).
 const SOS: &[u8] = b"urn:service:sos";
 
-/// Zeros before the number of an uneven caller: fewer than these.
+/// Maximum number of zeros before the number of an uneven caller, plus one.
 const UNEVEN: u32 = 16;
 
 /// Length of the longest number of a caller.
@@ -104,7 +104,8 @@ impl Branch {
         }
     }
 
-    /// Returns its text, in the dialog with `remote` if it is within one.
+    /// Returns the text of the branch. `remote` is the tag of the other end if the request is in a
+    /// dialog.
     pub fn text(self, mark: &Mark, remote: &[u8]) -> ArrayVec<u8, BRANCH_MAX> {
         let mut text = ArrayVec::new();
         text.extend(COOKIE.iter().copied());
@@ -136,7 +137,7 @@ impl Branch {
 
 /// Writes the requests of one caller's calls.
 pub(crate) struct Requests {
-    /// One for each callee.
+    /// The URIs, one for each callee.
     uris: Box<[Box<[u8]>]>,
     callers: u32,
     uneven: bool,

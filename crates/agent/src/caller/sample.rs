@@ -4,11 +4,11 @@ use serde::Serialize;
 
 use crate::caller::stats::CallerStats;
 
-/// The counts of [`CallerStats`] for a curve over time; the difference of two samples gives the
-/// events between them.
+/// Those counts of [`CallerStats`] that a curve over time needs. The difference of two samples is
+/// the number of events between them.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct CallerSample {
-    /// Calls whose intended time has come.
+    /// Calls that have become due.
     pub offered: u64,
     /// Calls whose INVITE was sent.
     pub begun: u64,
@@ -32,7 +32,7 @@ pub struct CallerSample {
 
 impl CallerSample {
     /// Returns the counts since `earlier`, a sample of the same caller. `open` and `waiting` are
-    /// still those of this moment.
+    /// the numbers of this sample.
     pub fn since(&self, earlier: &Self) -> Self {
         Self {
             offered: self.offered - earlier.offered,

@@ -1,4 +1,4 @@
-//! Starts calls: at their times, or when another ends.
+//! Starts calls when they are due, or when another call ends.
 
 use std::time::Duration;
 
@@ -9,7 +9,7 @@ use super::call::{Action, Call, Intent};
 use super::redial::Person;
 use super::{BURST, Caller};
 
-/// The largest number of calls that wait for another call to end. Further calls do not begin.
+/// Maximum number of calls that wait for another call to end. Further calls do not begin.
 const HELD_BACK_MAX: usize = 1_000_000;
 
 /// A call that waits for another to end.
@@ -20,7 +20,7 @@ pub(super) struct DelayedCall {
 }
 
 impl Caller {
-    /// Offers the calls whose time has come.
+    /// Offers the calls that are due.
     pub(super) fn start_due(&mut self, now: Timestamp) {
         for _ in 0..BURST {
             let Some(intended) = self.next_arrival.filter(|&at| at <= now) else { return };
@@ -42,7 +42,7 @@ impl Caller {
         }
     }
 
-    /// Gives up all calls that are held back.
+    /// Removes all calls that are held back.
     pub(super) fn give_up_held_back(&mut self) {
         self.stats.expired += self.held_back.len() as u64;
         self.stats.persons.cut_off += self.held_back.len() as u64;
@@ -50,8 +50,8 @@ impl Caller {
         self.held_back.clear();
     }
 
-    /// Returns the time at which the calls held back are given up; `None` if there are none, or
-    /// never.
+    /// Returns the time at which the calls that are held back are removed; `None` if there are
+    /// none, or if they are never removed.
     pub(super) fn gives_up_at(&self) -> Option<Timestamp> {
         let at = self.last_begin() + Duration::from_nanos(1);
         (!self.held_back.is_empty() && at < Timestamp::NEVER).then_some(at)

@@ -16,7 +16,7 @@ use crate::delays::Delays;
 pub enum Failure {
     /// No response to the INVITE in 64·T1 (timer B).
     Timeout,
-    /// Like `Timeout`, and the transport had reported a failed delivery since.
+    /// Like `Timeout`, but the transport had reported a failed delivery.
     Transport(Cause),
     /// The INVITE was rejected with this status.
     Status(u16),
@@ -30,7 +30,7 @@ pub enum Failure {
     ByeStatus(u16),
 }
 
-/// Failed calls by cause; each call counts once.
+/// Failed calls by cause. Each call counts once.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct Failures {
     /// Number of calls that failed by [`Failure::Timeout`].
@@ -110,13 +110,13 @@ impl fmt::Display for Failures {
 /// Retransmitted requests, by method.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct Repeated {
-    /// By timer A.
+    /// INVITEs retransmitted by timer A.
     pub invite: u64,
-    /// ACKs, one for each retransmitted final response.
+    /// Repeated ACKs, one for each retransmitted final response.
     pub ack: u64,
-    /// By timer E.
+    /// CANCELs retransmitted by timer E.
     pub cancel: u64,
-    /// By timer E.
+    /// BYEs retransmitted by timer E.
     pub bye: u64,
 }
 
@@ -127,10 +127,10 @@ impl Repeated {
     }
 }
 
-/// The calls of a run after its warm-up, by their intended time.
+/// The calls of a run that were due after its warm-up.
 #[derive(Clone, Debug, Default, Serialize)]
 pub struct Measured {
-    /// Calls whose intended time has come.
+    /// Calls that were due.
     pub offered: u64,
     /// Calls answered with 2xx while the caller was waiting.
     pub set_up: u64,
@@ -142,7 +142,8 @@ pub struct Measured {
     pub repeated_invites: u64,
     /// Delay from the intended time to the arrival of the 2xx.
     pub set_up_delay: Delays,
-    /// BYEs first sent between the warm-up and the end of the load, whenever their calls started.
+    /// BYEs that were sent for the first time between the warm-up and the end of the load, whenever
+    /// their calls started.
     pub byes: u64,
     /// BYEs answered with 2xx within the deadline.
     pub byes_in_time: u64,
@@ -151,7 +152,7 @@ pub struct Measured {
 }
 
 impl Measured {
-    /// Returns the requests that start a transaction of their own: INVITEs and BYEs.
+    /// Returns the number of requests that start a transaction: INVITEs and BYEs.
     pub fn requests(&self) -> u64 {
         self.offered + self.byes
     }
@@ -179,11 +180,11 @@ impl Measured {
     }
 }
 
-/// Counts of a caller. Always: `offered = begun + not_begun + expired + waiting` and `begun =
+/// Counts of a caller. At all times, `offered = begun + not_begun + expired + waiting` and `begun =
 /// completed + failed + open`.
 #[derive(Clone, Debug, Default, Serialize)]
 pub struct CallerStats {
-    /// Calls whose intended time has come.
+    /// Calls that have become due.
     pub offered: u64,
     /// Calls whose INVITE was sent.
     pub begun: u64,
@@ -192,11 +193,12 @@ pub struct CallerStats {
     /// Calls that were never started because others were open until the end
     /// ([`open_limit`](crate::CallerConfig::open_limit)).
     pub expired: u64,
-    /// Calls that wait for another to end.
+    /// Calls that wait for another call to end.
     pub waiting: u64,
-    /// Calls that had to wait for another to end, with any outcome.
+    /// Calls that had to wait for another call to end, whatever their outcome was.
     pub held_back: u64,
-    /// Offers of calls to another server after a 503. The call was started once.
+    /// Number of times that a call was offered to another server after a 503. Such a call was
+    /// started once.
     pub offered_elsewhere: u64,
     /// Open calls.
     pub open: u64,
@@ -206,7 +208,8 @@ pub struct CallerStats {
     pub set_up: u64,
     /// Calls set up within [`deadline`](crate::CallerConfig::deadline) of their intended time.
     pub set_up_in_time: u64,
-    /// Calls that were set up and ended by a BYE: ours, answered with 2xx, or the other side's.
+    /// Calls that were set up, and were then ended by a BYE of the other side, or by our BYE that
+    /// got a 2xx.
     pub completed: u64,
     /// Calls that the other side ended.
     pub hung_up: u64,
@@ -216,8 +219,8 @@ pub struct CallerStats {
     pub repeated: Repeated,
     /// Delay from the intended time to the arrival of the 2xx.
     pub set_up_delay: Delays,
-    /// Delay of calls that were not held back: from the intended time until the driver got the
-    /// INVITE.
+    /// Delay from the intended time until the driver got the INVITE, for calls that were not held
+    /// back.
     pub lateness: Delays,
     /// The calls after the warm-up.
     pub measured: Measured,
@@ -229,13 +232,13 @@ pub struct CallerStats {
     pub devices: DeviceStats,
     /// Messages that belong to none of our calls.
     pub unexpected: u64,
-    /// Well-formed copies of messages that were already answered, and messages of ended calls.
+    /// Copies of messages that had already been answered, and messages of ended calls.
     pub late: u64,
     /// Packets that are not SIP.
     pub malformed: u64,
     /// Deliveries that the transport reported as failed.
     pub undelivered: u64,
-    /// Messages that no connection took.
+    /// Messages that no connection accepted.
     pub unsent: u64,
     /// Earliest possible start of the first call.
     #[serde(skip)]
@@ -254,7 +257,7 @@ impl CallerStats {
         rate(self.offered, self.last_intended.since(self.start))
     }
 
-    /// Returns the calls set up in time per second after a warm-up.
+    /// Returns the goodput after a warm-up: calls set up in time, per second.
     pub fn measured_goodput_cps(&self, warm_up: Duration) -> f64 {
         let span = self.last_intended.since(self.start + warm_up);
         rate(self.measured.set_up_in_time, span)
@@ -265,15 +268,16 @@ impl CallerStats {
         rate(self.begun, self.last_begun.since(self.start))
     }
 
-    /// Returns the calls set up in time per second of the time in which calls were offered.
+    /// Returns the goodput: calls set up in time, per second of the time in which calls were
+    /// offered.
     pub fn goodput_cps(&self) -> f64 {
         rate(self.set_up_in_time, self.last_intended.since(self.start))
     }
 
-    /// Returns whether the caller itself was too slow to offer its load. If so, its other figures
-    /// say little about the server.
+    /// Returns whether the caller itself was too slow to offer its load. If so, its other results
+    /// do not describe the server.
     pub fn too_slow(&self) -> Option<TooSlow> {
-        /// Delay that 1 % of the calls may exceed.
+        /// Delay that at most 1 % of the calls may exceed.
         const LATENESS_MAX: Duration = Duration::from_millis(5);
         let lateness_p99 = self.lateness.quantile(0.99);
         let intended = self.last_intended.since(self.start);
@@ -331,9 +335,9 @@ impl CallerStats {
 pub struct TooSlow {
     /// Delay of the start that 1 % of the calls exceeded.
     pub lateness_p99: Duration,
-    /// Calls/s that it should have started.
+    /// Rate in calls/s at which calls should have started.
     pub intended_cps: f64,
-    /// Calls/s that it started.
+    /// Rate in calls/s at which calls started.
     pub begun_cps: f64,
 }
 

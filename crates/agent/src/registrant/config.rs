@@ -22,37 +22,39 @@ pub struct RegistrantConfig {
     /// Transport of all requests. A stream transport needs a connection layer, such as
     /// `tidegate-transport`. Default UDP.
     pub transport: Transport,
-    /// Connections to the registrar, over a stream. Default: all users share one.
+    /// Use of connections to the registrar, over a stream. Default: all users share one connection.
     pub connections: ConnectionUse,
     /// Interval of the keep-alives on each connection (RFC 5626 §4.4.1), until the run is stopped.
     /// Default: none, and the run ends with the last registration.
     pub keep_alive: Option<Duration>,
-    /// Our address, in Via and Contact; never a wildcard.
+    /// Our address, which is written into Via and Contact. It is never a wildcard.
     pub local: SocketAddr,
     /// Address of the registrar.
     pub target: SocketAddr,
     /// Address-of-record `sip:USER@HOST`.
     pub aor: String,
-    /// Number of users, in turn: if there are several, `-0`, `-1`, … follows the user of `aor`.
-    /// Default 1.
+    /// Number of users, which register in turn. If there are several, `-0`, `-1`, … is appended to
+    /// the user part of `aor`. Default 1.
     pub users: u32,
     /// Times of the registrations. Default: 10 at 10/s.
     pub load: Load,
-    /// CSeq number of each user's first REGISTER. Default 1. A registrar ignores a REGISTER with the
-    /// Call-ID of an earlier one and a lower number, so a run with the seed of another needs a higher one.
+    /// CSeq number of each user's first REGISTER. Default 1. A registrar ignores a REGISTER that
+    /// has the same Call-ID as an earlier one but a lower number. So a run with the seed of an
+    /// earlier run needs a higher number.
     pub first_cseq: u32,
     /// Seconds for which each registration is requested. Default 3600.
     pub expires_s: u32,
-    /// Longest response time of a registration that counts as in time. Default 500 ms.
+    /// Maximum response time of a registration that counts as in time. Default 500 ms.
     pub deadline: Duration,
     /// Time after the start in which registrations are not measured. Default 0.
     pub warm_up: Duration,
-    /// Intended delay of a registration, so that several cost one wake. Default 0.
+    /// Maximum time by which a registration may be delayed, so that one wake serves several
+    /// registrations. Default 0.
     pub slack: Duration,
     /// Base values of the timers.
     pub timing: Timing,
-    /// The most registrations without a response; further ones are not started, but counted. Default
-    /// 100,000.
+    /// Maximum number of registrations without a response. Further ones are not started, but
+    /// counted. Default 100,000.
     pub open_max: usize,
 }
 
@@ -115,7 +117,7 @@ impl RegistrantConfig {
 pub enum RegistrantConfigError {
     /// The load is invalid.
     Load(LoadError),
-    /// The address-of-record is empty, too long, or no SIP URI with a user.
+    /// The address-of-record is empty, is too long, or is not a SIP URI with a user.
     Aor,
     /// There is no user, or there are too many.
     Users,
@@ -123,7 +125,7 @@ pub enum RegistrantConfigError {
     Connections,
     /// Keep-alives at an interval of zero, or without several connections that stay open.
     KeepAlive,
-    /// T1 is zero: retransmissions would never end.
+    /// T1 is zero, so retransmissions would never end.
     T1,
 }
 

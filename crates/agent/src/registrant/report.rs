@@ -9,13 +9,14 @@ use super::config::RegistrantConfig;
 use super::stats::RegistrantStats;
 use crate::usage::Usage;
 
-/// A delay of 1 % of the registrations with which the generator counts as too slow.
+/// Delay that 1 % of the registrations must exceed for the generator to count as too slow.
 const LATENESS_MAX: Duration = Duration::from_millis(5);
 
-/// A run in figures: [`Display`](fmt::Display) is the table, [`Serialize`] the JSON.
+/// The results of a run. [`Display`](fmt::Display) formats them as a table, and [`Serialize`] as
+/// JSON.
 #[derive(Clone, Debug, Serialize)]
 pub struct RegistrantReport {
-    /// Requested rate where the profile is 1, registrations/s.
+    /// Requested rate in registrations/s while the factor of the profile is 1.
     pub asked_per_s: f64,
     /// Rate achieved, registrations/s.
     pub begun_per_s: f64,

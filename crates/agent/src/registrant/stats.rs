@@ -6,10 +6,10 @@ use tidegate_world::Timestamp;
 use crate::caller::Failures;
 use crate::delays::Delays;
 
-/// The registrations of a run after its warm-up, by their intended time.
+/// The registrations of a run that were due after its warm-up.
 #[derive(Clone, Debug, Default, Serialize)]
 pub struct MeasuredRegistrations {
-    /// Registrations whose intended time has come.
+    /// Registrations that were due.
     pub offered: u64,
     /// Registrations answered with 2xx.
     pub registered: u64,
@@ -19,16 +19,16 @@ pub struct MeasuredRegistrations {
     pub delay: Delays,
 }
 
-/// Counts of a registrant. Always: `offered = begun + not_begun` and `begun = registered + failed +
-/// open`.
+/// Counts of a registrant. At all times, `offered = begun + not_begun` and `begun = registered +
+/// failed + open`.
 #[derive(Clone, Debug, Default, Serialize)]
 pub struct RegistrantStats {
-    /// Registrations whose intended time has come.
+    /// Registrations that have become due.
     pub offered: u64,
     /// Registrations whose REGISTER was sent.
     pub begun: u64,
-    /// Registrations not started: the user still waited for the response to the one before, or too
-    /// many waited.
+    /// Registrations that were not started, because the user still waited for the response to the
+    /// previous one, or because too many registrations waited.
     pub not_begun: u64,
     /// Registrations without a final response yet.
     pub open: u64,
@@ -39,13 +39,13 @@ pub struct RegistrantStats {
     pub registered_in_time: u64,
     /// Registrations that failed.
     pub failed: Failures,
-    /// REGISTERs sent again, by timer E.
+    /// REGISTERs retransmitted by timer E.
     pub repeated: u64,
     /// The shortest time granted, in seconds.
     pub granted_s_min: Option<u32>,
     /// The longest time granted, in seconds.
     pub granted_s_max: Option<u32>,
-    /// Registrations whose 2xx does not say for how long they hold.
+    /// Registrations whose 2xx does not state for how long they are valid.
     pub granted_unknown: u64,
     /// Delay from the intended time to the arrival of the 2xx.
     pub delay: Delays,
