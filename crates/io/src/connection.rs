@@ -60,8 +60,8 @@ pub(crate) struct Connection {
     pub(crate) is_dirty: bool,
     /// Whether the kernel will report when the socket takes more bytes.
     pub(crate) waits_for_room: bool,
-    /// The time since which the connection waits for its handshake or for the rest of a message, or
-    /// since which it is being closed.
+    /// The start of the current wait: for the handshake, for the rest of a message, or for the end
+    /// of a connection that is being closed.
     pub(crate) since: Timestamp,
     /// Whether a timer of the connection is set.
     pub(crate) is_timed: bool,
@@ -89,7 +89,7 @@ pub(crate) enum Step {
 enum Unfilled {
     /// There are no bytes now.
     Empty,
-    /// The peer breaks the protocol.
+    /// The peer violates the protocol.
     Tls(rustls::Error),
     /// The connection has ended.
     Ended(CloseCause),
@@ -98,7 +98,7 @@ enum Unfilled {
 /// The result of sending.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum Sent {
-    /// Everything is sent; `tells` if the core has to be told.
+    /// All bytes are sent. `tells` is true if the core has to be told.
     All { tells: bool },
     /// The socket takes no more bytes now.
     Blocked,
@@ -235,7 +235,8 @@ impl Connection {
         }
     }
 
-    /// Reads bytes from the socket with one call, and holds the plaintext in them.
+    /// Reads bytes from the socket with one call, and appends the plaintext in them to the held
+    /// bytes.
     fn fill(&mut self) -> Result<(), Unfilled> {
         let (is_between, held_max) = match &self.websocket {
             None => (self.framer.is_between_messages(), BYTES_MAX),
@@ -327,8 +328,8 @@ impl Connection {
         })
     }
 
-    /// Frees the memory for reading. An idle connection keeps none; a connection that waits for the
-    /// rest of a message keeps the bytes it has.
+    /// Frees the memory for reading. An idle connection keeps no memory. A connection that waits
+    /// for the rest of a message keeps the bytes that it has.
     fn rest(&mut self, spare: &mut Vec<u8>, step: Step) -> Step {
         if self.held.is_empty() && self.held.capacity() > 0 {
             *spare = std::mem::take(&mut self.held);

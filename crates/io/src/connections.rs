@@ -1,7 +1,7 @@
 //! The connections of a shard: accepted, opened, read, written and closed without blocking.
 //!
-//! One `epoll` descriptor watches all connections, so that the shard's own poll has only one more
-//! descriptor. A shard without listeners for connections has none of this.
+//! One `epoll` descriptor watches all connections, so the shard's own poll has only one more
+//! descriptor. A shard without listeners for connections has no `epoll` descriptor.
 
 use std::collections::{HashMap, VecDeque};
 use std::io;
@@ -30,7 +30,7 @@ const EVENTS: usize = 256;
 /// The lowest mark that denotes a listener instead of a connection.
 const LISTENERS_FROM: u64 = 1 << 32;
 
-/// Time for which no connection is accepted after the operating system had no room for one.
+/// Time for which no connection is accepted if the operating system had no room for another one.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
 
 /// The connections of a shard.
@@ -145,7 +145,7 @@ impl Connections {
     }
 
     /// Returns the next event for the core. `budget` is the number of further messages and reads
-    /// that this turn has time for.
+    /// that are allowed in this turn.
     pub(crate) fn next_event(&mut self, now: Timestamp, budget: &mut usize) -> Option<StreamEvent> {
         while *budget > 0 {
             *budget -= 1;
@@ -445,7 +445,7 @@ impl Connections {
         }
     }
 
-    /// Learns whether a connection could be opened.
+    /// Handles the result of opening a connection.
     fn on_opened(&mut self, id: ConnectionId) {
         let Some(connection) = self.connections.get_mut(&id) else { return };
         let stream = connection.stream();
@@ -486,7 +486,7 @@ impl Connections {
         }
     }
 
-    /// Sets whether the kernel tells when the socket of a connection takes more.
+    /// Sets whether the kernel reports when the socket of a connection takes more bytes.
     fn wait_for_room(&mut self, id: ConnectionId, waits: bool) {
         let Some(connection) = self.connections.get_mut(&id) else { return };
         connection.waits_for_room = waits;
@@ -501,8 +501,8 @@ impl Connections {
         }
     }
 
-    /// Sets the time limit of a connection that holds an incomplete message, and closes one whose
-    /// bytes exceed the memory for them.
+    /// Sets the time limit of a connection that holds an incomplete message. If its bytes exceed
+    /// the memory for incomplete messages, closes it.
     fn wait_for_rest(&mut self, now: Timestamp, id: ConnectionId) {
         let (held, limits) = (self.held, self.limits);
         let Some(connection) = self.connections.get_mut(&id) else { return };
@@ -563,7 +563,7 @@ impl Connections {
         }
     }
 
-    /// Ends a connection; what it holds is lost.
+    /// Ends a connection. The bytes that it holds are lost.
     fn end(&mut self, id: ConnectionId, cause: CloseCause) {
         let Some(connection) = self.connections.remove(&id) else { return };
         self.held -= connection.held();

@@ -9,8 +9,9 @@ use std::time::Duration;
 use crate::address::Address;
 use libc::{c_int, in_pktinfo, in6_pktinfo, msghdr, sock_extended_err, timespec};
 
-/// Maximum size of a datagram's control messages in bytes: stamp (32), drops (24), destination (40
-/// for IPv6); or, from an error queue, stamp, destination and report with offender (64).
+/// Maximum size of a datagram's control messages in bytes. They are a stamp (32), drops (24) and
+/// the destination (40 for IPv6). From an error queue, they are a stamp, the destination, and a
+/// report with the offender (64).
 const ROOM: usize = 192;
 
 /// Memory for a datagram's control messages, aligned as `cmsghdr` requires.
@@ -27,8 +28,8 @@ impl Control {
         Self([0; ROOM])
     }
 
-    /// Writes the source address of a datagram, an address of a wildcard socket. Returns the length
-    /// used.
+    /// Writes the source address of a datagram that leaves from a wildcard socket. Returns the
+    /// length used.
     pub(crate) fn leave_from(&mut self, source: IpAddr) -> usize {
         match source {
             IpAddr::V4(ip) => {
@@ -76,7 +77,8 @@ impl Control {
 pub(crate) struct ControlMessages {
     /// Time at which the kernel received the datagram: CLOCK_REALTIME, since 1970.
     pub(crate) stamp: Option<Duration>,
-    /// Datagrams that the socket had dropped by then, modulo 2^32; `None` before the first drop.
+    /// Number of datagrams that the socket had dropped up to this datagram, modulo 2^32; `None`
+    /// before the first drop.
     pub(crate) drops: Option<u32>,
     /// The local destination address, if the socket is bound to a wildcard.
     pub(crate) to: Option<IpAddr>,

@@ -122,7 +122,8 @@ impl Dispatch {
         self.failures.pop_front()
     }
 
-    /// Returns whether a send call returned an ICMP report since the last call.
+    /// Returns whether a send call has returned an ICMP report since the last call of this
+    /// function.
     pub(crate) fn take_report_sign(&mut self) -> bool {
         std::mem::take(&mut self.saw_report)
     }

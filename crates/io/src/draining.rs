@@ -4,13 +4,13 @@ use std::time::Duration;
 
 use tidegate_world::Timestamp;
 
-/// The shortest time for which an address is still read after it was left, because the kernel may
-/// still put a datagram into the socket that it selected earlier. It is longer if the socket is not
-/// empty by then.
+/// Minimum time for which the shard still reads an address that it has left, because the kernel may
+/// still put a datagram into the socket that it selected earlier. If the socket is not empty after
+/// this time, the shard reads it for longer.
 const LEAVING: Duration = Duration::from_millis(200);
 
-/// The longest additional time. A flood at another address of the shard could prevent it from ever
-/// finding its sockets empty.
+/// Maximum additional time. Without it, a flood at another address of the shard could prevent the
+/// shard from ever finding its sockets empty.
 const LEAVING_MORE: Duration = Duration::from_secs(5);
 
 /// The way in which a run ended.
@@ -46,15 +46,15 @@ pub(crate) struct Draining {
 
 impl Draining {
     /// Starts draining at `now`, for at most `drain`. If the shard `has_left` an address to other
-    /// processes, datagrams that arrived there before are not rejected: the core is told only after
-    /// all of them were read.
+    /// processes, datagrams that arrived there before are still handled. For this, the core is told
+    /// to drain only after all of them have been read.
     pub(crate) fn start(now: Timestamp, drain: Duration, has_left: bool) -> Self {
         let until = now + drain;
         let tell = if has_left { (now + LEAVING).min(until) } else { now };
         Self { since: now, until, tell: Some(tell), may_hold: has_left && !drain.is_zero() }
     }
 
-    /// Records a turn that began at `began` and read every socket. `is_empty` says whether all
+    /// Records a turn that began at `began` and read every socket. `is_empty` is true if all
     /// sockets were empty at the end.
     pub(crate) fn on_read(&mut self, began: Timestamp, is_empty: bool) {
         // A thread that lost the processor may begin its first turn after `tell`.

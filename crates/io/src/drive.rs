@@ -21,7 +21,7 @@ use crate::{
     TlsPeers,
 };
 
-/// Maximum time for which drops stay uncounted if no later datagram shows them.
+/// Maximum time for which drops are not counted if no later datagram reports them.
 const DROP_COUNTERS_AFTER: Duration = Duration::from_millis(100);
 
 /// Maximum number of answers passed to a core in one turn.
@@ -48,8 +48,8 @@ pub struct Shard {
 
 /// A shard's driver: it passes packets, time and failures to a core, and sends the core's packets.
 ///
-/// A *turn* has these steps, some with a limit: a reading of the load, if the last one is
-/// [`SAMPLE`](crate::SAMPLE) old; a command, if one was given; answers to queries; failures of the
+/// A *turn* has these steps, some of which have a limit: a reading of the load, if the last one is
+/// [`SAMPLE`](crate::SAMPLE) old; a command, if there is one; answers to queries; failures of the
 /// last flush and ICMP reports; the sockets for responses and then the ordinary ones, each kind
 /// within its limit; events on connections, within their limit; expired timers; handoffs; the
 /// INVITE sockets, within their limit; a quantum of service; one flush. If no work is left, the
@@ -66,7 +66,7 @@ pub struct Drive<M = Sockets> {
     pool: Pool,
     pauses: Pauses,
     readings: Readings,
-    /// The time up to which the shard is accounted as busy or idle.
+    /// The time up to which the time of the shard has been counted as busy or idle.
     accounted: Timestamp,
     drop_counters_due: Timestamp,
     /// Whether the kernel may drop datagrams without a later arrival that shows it.
@@ -75,7 +75,7 @@ pub struct Drive<M = Sockets> {
 }
 
 impl Drive {
-    /// Creates a driver for the calling thread, whose timer slack it sets to the minimum.
+    /// Creates a driver for the calling thread. Sets the timer slack of the thread to the minimum.
     ///
     /// # Errors
     /// If a limit is out of bounds, or there are too many listeners.
@@ -107,8 +107,8 @@ impl Drive {
 }
 
 impl<M: Machine> Drive<M> {
-    /// Creates a driver on another machine than real sockets. Handoffs from other shards are copied
-    /// into buffers of `pool`.
+    /// Creates a driver on another machine instead of real sockets. Handoffs from other shards are
+    /// copied into buffers of `pool`.
     ///
     /// # Errors
     /// If a limit is out of bounds.

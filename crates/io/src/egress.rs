@@ -1,10 +1,10 @@
 //! The listener from which the kernel would reach each network.
 //!
-//! A socket that is bound to an address sends from that address, whatever the route is. From the
-//! inside address of a machine nothing reaches the outside. So a proxy with several listeners must
-//! use the listener whose address the kernel itself would use. The kernel tells this address when a
-//! UDP socket is connected, which sends nothing. The kernel is asked once for each network of its
-//! routing table.
+//! A socket that is bound to an address sends from that address, whatever the route is. A packet
+//! from the inside address of a machine may not reach the outside. So a proxy with several
+//! listeners must use the listener whose address the kernel itself would use. To find this address,
+//! a UDP socket is connected, which sends no packet. The kernel is asked once for each network of
+//! its routing table.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, UdpSocket};
 
@@ -18,8 +18,8 @@ const ROUTES_MAX: usize = 4096;
 pub const NETWORKS_MAX: usize = 256;
 
 /// Returns the networks in the kernel's main routing table, the longest prefix first, each with the
-/// index of the listener among `listeners` that has the source address which the kernel uses to
-/// reach it.
+/// index of a listener. This is the listener with the source address that the kernel uses to reach
+/// the network.
 ///
 /// A network is left out if no listener has that address, or if the next wider network leads to the
 /// same listener. The list is empty with fewer than two listeners, or if `/proc` cannot be read.
@@ -76,8 +76,9 @@ fn source_toward(target: IpAddr) -> Option<IpAddr> {
     socket.local_addr().ok().map(|local| local.ip())
 }
 
-/// Returns an address in the network that no narrower route of a usual table covers: its first
-/// host, or, for the default route, one that RFC 5737 and RFC 3849 reserve for documentation.
+/// Returns an address in the network that usually no narrower route covers. This is the first host
+/// of the network. For the default route, it is an address that RFC 5737 or RFC 3849 reserves for
+/// documentation.
 fn host_of(net: IpNet) -> IpAddr {
     match net {
         IpNet::V4(net) if net.prefix_len() == 0 => Ipv4Addr::new(198, 51, 100, 1).into(),
@@ -104,7 +105,7 @@ fn ipv4_route(line: &str) -> Option<Ipv4Net> {
 }
 
 /// Parses a line of `/proc/net/ipv6_route`. Link-local, multicast and loopback addresses are left
-/// out, because they are no peers of a proxy.
+/// out, because a proxy has no peers there.
 fn ipv6_route(line: &str) -> Option<Ipv6Net> {
     const UP: u32 = 1;
     const REJECT: u32 = 0x200;

@@ -27,9 +27,9 @@ pub struct Report<'a> {
 
 /// A reader of error queues, which sockets with `IP_RECVERR` have.
 ///
-/// The kernel finds the socket of an ICMP report by a hash of the addresses, not by the program
-/// that steers datagrams. So within a group, a report may come to another member, and to another
-/// shard, than the one that sent the datagram.
+/// The kernel finds the socket for an ICMP report by a hash of the addresses, not by the program
+/// that steers datagrams. So within a group, a report may come to another socket, and to another
+/// shard, than that of the datagram.
 pub struct ErrorQueue {
     name: Address,
     control: Control,
@@ -49,7 +49,7 @@ impl ErrorQueue {
     }
 
     /// Takes up to `max` entries from the socket's error queue and passes on those that report a
-    /// lost datagram. Returns the number of entries; it is less than `max` if the queue is empty.
+    /// lost datagram. Returns the number of entries. If it is less than `max`, the queue is empty.
     ///
     /// # Errors
     /// Those of `recvmsg(2)`, other than an empty queue.

@@ -79,8 +79,8 @@ impl KernelGate {
         self.set(&Shedding::NONE)
     }
 
-    /// Sets the shedding for one shard, from now on. All shards should use one key; otherwise the
-    /// key of the first shard applies. A source that one shard bans is banned for all shards,
+    /// Sets the shedding for one shard, from now on. All shards should use the same key. Otherwise
+    /// the key of the first shard applies. A source that one shard bans is banned for all shards,
     /// because its ports are spread over all of them. If the shards together ban more than
     /// [`Shedding::BANNED_MAX`] sources, only the first ones in the order of the shards are banned.
     ///
@@ -131,13 +131,14 @@ impl KernelGate {
         Ok(())
     }
 
-    /// Locks the state. A panic elsewhere leaves it valid, because each change is the last step.
+    /// Locks the state. After a panic in another thread the state is still valid, because each
+    /// change is the last step.
     fn state(&self) -> MutexGuard<'_, State> {
         self.0.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-/// Returns the sources that any shard bans, each once.
+/// Returns the sources that any shard bans. Each source occurs once.
 fn all_banned(wishes: &[Shedding]) -> Vec<IpAddr> {
     let mut all: Vec<IpAddr> = Vec::new();
     for ip in wishes.iter().flat_map(Shedding::banned) {

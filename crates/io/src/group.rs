@@ -24,7 +24,7 @@ pub struct Listen {
     pub address: SocketAddr,
     /// Number of shards that share the address; 1 to 256, default 1.
     pub shards: u16,
-    /// True if new INVITEs and responses each have sockets of their own; default true.
+    /// Whether new INVITEs and responses each have their own sockets; default true.
     pub split: bool,
     /// Receive buffer of each socket, in the bytes that the kernel counts (a datagram of 100 bytes
     /// counts as 832); default 4 MiB.
@@ -33,8 +33,8 @@ pub struct Listen {
     /// socket of a machine is opened, the kernel needs some milliseconds to begin. Until then a
     /// datagram is stamped when it is read.
     pub stamps: bool,
-    /// True if other processes of the same user may also listen at the address, if they set this
-    /// too; default false. The kernel then divides the datagrams among all sockets by a hash of
+    /// True if other processes of the same user may also listen at the address. They must set this
+    /// too. Default false. The kernel then divides the datagrams among all sockets by a hash of
     /// both addresses. No program can steer among sockets that come and go. So there are no
     /// separate INVITE and response sockets and no gate, even if `split` or `gate` is set.
     pub shared: bool,
@@ -192,8 +192,8 @@ impl Listener {
 /// Opens the sockets of a listening address, and attaches the program that steers datagrams to them
 /// by shard and by kind.
 ///
-/// All steps are in one function, because a datagram may arrive between any two of them, and the
-/// order of the steps determines what happens to it.
+/// All steps are in one function, because a datagram may arrive between any two steps. The order of
+/// the steps determines the socket to which it goes.
 ///
 /// # Errors
 /// The call that failed, with the address. An address in use is an error even if another group uses
@@ -309,7 +309,8 @@ fn new_socket(listen: &Listen) -> Result<Socket, OpenError> {
     Ok(socket)
 }
 
-/// Sets the buffer to `bytes`, even beyond the system's limit if that is allowed.
+/// Sets the size of the buffer to `bytes`, even beyond the system's limit if the process may do
+/// this.
 fn set_receive_buffer(socket: BorrowedFd<'_>, bytes: usize) -> io::Result<()> {
     // The kernel doubles the given value, to account for its own structures. Here, `bytes` is the
     // doubled value.

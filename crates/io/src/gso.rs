@@ -1,9 +1,9 @@
 //! Generic segmentation offload: the kernel takes several datagrams as one batch and sends them one
 //! by one (`UDP_SEGMENT`).
 //!
-//! Most of the cost of sending is the path through the kernel to the device, and a batch pays it
-//! only once. All datagrams of a batch have the same source, destination and length; the last may
-//! be shorter. A datagram that may be padded is extended to the length of the others.
+//! Most of the cost of sending is the path through the kernel to the device. A batch takes this
+//! path only once. All datagrams of a batch have the same source, destination and length; the last
+//! may be shorter. A datagram that may be padded is extended to the length of the others.
 
 use std::net::{IpAddr, SocketAddr};
 use std::ops::Range;
@@ -20,8 +20,8 @@ const SEGMENT_MAX: usize = 1452;
 /// The maximum size of a batch: the maximum payload of a UDP datagram over IPv4.
 const GSO_MAX: usize = 65_507;
 
-/// Number of latest batches among which a datagram looks for one to join. Datagrams to more
-/// destinations at once make short batches anyway.
+/// Number of the latest batches that a datagram may join. If datagrams go to more destinations at
+/// the same time, batches are short anyway.
 const LOOK_BACK: usize = 16;
 
 // linux/udp.h, UDP_MAX_SEGMENTS: 64 until Linux 6.9, then 128.
@@ -64,13 +64,13 @@ impl GsoBatch {
         (self.count > 1).then_some(self.segment as u16)
     }
 
-    /// Returns the positions of its datagrams among all datagrams.
+    /// Returns the positions of its datagrams in the list of all datagrams.
     pub(crate) fn range(&self) -> Range<usize> {
         usize::from(self.first)..usize::from(self.first) + self.count()
     }
 
-    /// Returns how a datagram would join the batch, if it may. At most `pad_max` bytes are added to
-    /// any datagram.
+    /// Returns how a datagram can join the batch; `None` if it cannot. At most `pad_max` bytes are
+    /// added to any datagram.
     fn fit(&self, datagram: &Segment, pad_max: usize) -> Option<Fit> {
         let Segment { len, batching, .. } = *datagram;
         let segment = self.segment.max(len);

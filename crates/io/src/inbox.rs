@@ -14,7 +14,7 @@ use crate::BATCH;
 use crate::address::Address;
 use crate::control::{Control, ControlMessages};
 
-/// Maximum number of bytes of a datagram beyond an ordinary buffer.
+/// Maximum number of bytes of a datagram that do not fit into an ordinary buffer.
 const SPILL: usize = LARGE - SMALL;
 
 /// Number of repeated calls if the socket reports a pending error instead of a datagram.
@@ -29,18 +29,19 @@ pub struct Datagram {
     pub bytes: Buffer,
     /// Time at which the kernel received it, since 1970 (CLOCK_REALTIME), if the socket stamps.
     pub stamp: Option<Duration>,
-    /// Datagrams that the socket had dropped by then, modulo 2^32; `None` before the first drop.
+    /// Number of datagrams that the socket had dropped up to this datagram, modulo 2^32; `None`
+    /// before the first drop.
     pub drops: Option<u32>,
     /// The local address to which it came, if the socket is bound to a wildcard.
     pub to: Option<IpAddr>,
-    /// True if the datagram is longer than any buffer: `bytes` is only its beginning.
+    /// True if the datagram is longer than any buffer. Then `bytes` is only its beginning.
     pub cut: bool,
 }
 
 /// A receiver of up to [`BATCH`] datagrams by one system call.
 ///
 /// Every slot reads into a pooled buffer of [`SMALL`] bytes. The rest of a longer datagram goes
-/// into an area of its own, whose pages exist only after a large datagram has arrived. Receiving
+/// into a separate area. Its memory is used only after a large datagram has arrived. Receiving
 /// allocates memory only for large datagrams.
 pub struct Inbox {
     slots: NonNull<Slots>,
@@ -87,7 +88,7 @@ impl Inbox {
         }
     }
 
-    /// Receives waiting datagrams, up to `max` (cut at [`BATCH`]), without waiting for more.
+    /// Receives waiting datagrams, up to `max` and at most [`BATCH`], without waiting for more.
     /// Datagrams received before but not taken are discarded. Returns zero if no datagram waits.
     ///
     /// # Errors
@@ -132,7 +133,7 @@ impl Inbox {
         }
     }
 
-    /// Takes the next of the datagrams received last, in the order of arrival.
+    /// Takes the next of the datagrams that were received last, in the order of arrival.
     #[inline]
     pub fn take(&mut self) -> Option<Datagram> {
         loop {
@@ -154,8 +155,8 @@ impl Inbox {
         }
     }
 
-    /// Returns whether a receive call returned an ICMP report since the last call. If so, the error
-    /// queue of its socket has entries.
+    /// Returns whether a receive call has returned an ICMP report since the last call of this
+    /// function. If so, the error queue of its socket has entries.
     pub fn take_report_sign(&mut self) -> bool {
         std::mem::take(&mut self.saw_report)
     }
@@ -176,7 +177,7 @@ impl Inbox {
         bytes
     }
 
-    /// Prepares the slots of the last call for the next one. The others are ready.
+    /// Prepares the slots that the last call filled for the next call. The other slots are ready.
     fn prepare(&mut self) {
         for slot in 0..self.stale {
             let room = self.buffers[slot].room_mut();

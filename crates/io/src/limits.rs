@@ -21,19 +21,20 @@ pub struct Limits {
     pub handoffs: usize,
     /// Maximum number of ICMP reports taken from error queues in a turn; 1 to 256, default 32.
     pub reports: usize,
-    /// The shortest quantum of service in a turn with waiting messages; 10 µs to 10 ms, default 500
-    /// µs. If reception took longer, service lasts as long as reception did, so it gets at least
-    /// half of every turn. At least one message is served.
+    /// Minimum quantum of service in a turn with waiting messages; 10 µs to 10 ms, default 500 µs.
+    /// If reception took longer, service lasts as long as reception. So service gets at least half
+    /// of every turn. At least one message is served.
     pub quantum: Duration,
-    /// The longest pause to coalesce wakes; 0 (off) to 2 ms, default 500 µs. A pause is taken only
-    /// if it is expected to gather several datagrams. It is shorter at higher rates.
+    /// Maximum pause to coalesce wakes; 0 (off) to 2 ms, default 500 µs. A pause is taken only if
+    /// it is expected to gather several datagrams. It is shorter at higher rates.
     pub coalesce: Duration,
-    /// The longest time for which a flush waits for room in a full send buffer before it drops the
+    /// Maximum time for which a flush waits for room in a full send buffer before it drops the
     /// rest; 0 to 10 ms, default 1 ms.
     pub send_wait: Duration,
     /// Whether datagrams of one length to one destination leave as one batch (`UDP_SEGMENT`);
-    /// default `true`. Set it to `false` for a socket that represents many peers: a receiver on the
-    /// same machine would get the whole batch at the socket to which the first datagram is steered.
+    /// default `true`. Set it to `false` for a socket that represents many peers. Otherwise a
+    /// receiver on the same machine would get the whole batch at the socket to which the first
+    /// datagram is steered.
     pub gso: bool,
     /// Maximum white space in bytes that may be added to a datagram so that it can join a batch, if
     /// the core allows it; 0 to 64, default 32.

@@ -20,13 +20,13 @@ pub(crate) struct Readings {
 
 impl Readings {
     /// Starts the readings of a thread that had used `cpu` time before. The first reading is due at
-    /// once: later ones are compared with it.
+    /// once, because later ones are compared with it.
     pub(crate) fn start(cpu: Duration) -> Self {
         Self { due: Timestamp::ZERO, cpu_start: cpu }
     }
 
-    /// Returns the load of `machine` at `now`, if a reading is due. `busy` is the busy time until
-    /// then; the drops are those that the machine has counted.
+    /// Returns the load of `machine` at `now`, if a reading is due. `busy` is the busy time up to
+    /// `now`. The drops are those that the machine has counted.
     pub(crate) fn take(
         &mut self,
         now: Timestamp,

@@ -37,8 +37,8 @@ pub trait Machine {
         offer: impl FnMut(&mut Self::Outlet, Timestamp, Received),
     ) -> io::Result<usize>;
 
-    /// Reports up to `limit` failed deliveries of which the network has told. Returns whether more
-    /// may wait.
+    /// Passes on up to `limit` failed deliveries that the network has reported. Returns whether
+    /// more may wait.
     ///
     /// # Errors
     /// Only errors that neither a peer nor a shortage of memory can cause.
@@ -63,7 +63,7 @@ pub trait Machine {
         Ok(0)
     }
 
-    /// Returns when connections need a turn even if nothing arrives.
+    /// Returns the time at which connections need a turn even if nothing arrives.
     fn streams_due(&self) -> Timestamp {
         Timestamp::NEVER
     }
@@ -92,7 +92,7 @@ pub trait Machine {
     /// Sets which datagrams are dropped before they are received. These are counted as filtered.
     fn shed(&mut self, shedding: &Shedding);
 
-    /// Pauses for this time, regardless of arrivals.
+    /// Pauses for this time, even if datagrams arrive.
     fn pause(&mut self, time: Duration);
 
     /// Sleeps until a datagram arrives, `waker` wakes the thread, or `timeout` has passed. Returns
@@ -151,11 +151,11 @@ pub struct Ready {
 impl Ready {
     /// No socket.
     pub const NONE: Self = Self { readable: 0, reporting: 0, streams: false };
-    /// It is unknown which sockets are ready: every socket may have a datagram, and every
-    /// connection an event. Reports show up as errors of other calls.
+    /// It is unknown which sockets are ready. Every socket may have a datagram, and every
+    /// connection may have an event. Reports appear as errors of other calls.
     pub const UNKNOWN: Self = Self { readable: u64::MAX, reporting: 0, streams: true };
 
-    /// Returns the same sockets, with possible ICMP reports everywhere.
+    /// Returns the same sockets, and assumes that every socket may have ICMP reports.
     pub(crate) fn and_reports(self) -> Self {
         Self { reporting: u64::MAX, ..self }
     }

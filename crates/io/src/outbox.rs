@@ -20,8 +20,9 @@ use crate::gso::{GsoBatch, GsoPlan, Segment};
 use crate::inbox::is_pending_report;
 use crate::sockopt;
 
-/// Number of calls for one datagram after which an error counts as its own. An ICMP report for an
-/// earlier datagram is returned by a later call, once, but others may follow.
+/// Number of failed calls for one datagram after which the error counts as an error of this
+/// datagram. Before that, the error may be an ICMP report for an earlier datagram, which a later
+/// call returns once.
 const TRIES: usize = 3;
 
 const _: () = assert!(PIECES * BATCH <= u8::MAX as usize, "where vectors begin fits a byte");
@@ -45,7 +46,7 @@ pub struct Flushed {
     /// Datagrams that the kernel refused. Each is reported separately.
     pub refused: u64,
     /// Whether an ICMP report may have been returned. If so, the error queue of a socket has
-    /// entries. A call that ends early because of a report does not say so.
+    /// entries. If a call ends early because of a report, it does not return the report.
     pub saw_report: bool,
 }
 
@@ -66,13 +67,13 @@ pub struct Outbox {
     forming: Vec<Option<Forming>>,
 }
 
-/// The ability of a socket to send GSO batches.
+/// Whether and how a socket may form GSO batches.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Forming {
     Allowed,
     /// A batch to this address was refused, and its datagrams were sent one by one. The reason may
-    /// be the path to this peer alone: Linux before 6.14 returns EINVAL for a segment longer than
-    /// the path MTU. One peer must not end the batches of all others.
+    /// be the path to this peer only: Linux before 6.14 returns EINVAL for a segment longer than
+    /// the path MTU. One peer must not prevent batches to all others.
     RefusedTo(IpAddr),
     /// The kernel does not support batches, or refused batches to two addresses.
     Impossible,
@@ -175,7 +176,7 @@ impl Outbox {
         self.push_with(socket, source, to, bytes, Batching::default());
     }
 
-    /// Adds a datagram, like [`push`](Self::push), that may leave with others by the rules of
+    /// Adds a datagram like [`push`](Self::push). It may leave together with others by the rules of
     /// `batching`.
     ///
     /// # Panics
@@ -193,10 +194,10 @@ impl Outbox {
         self.queue.push(Outgoing { socket, to, source, bytes, batching });
     }
 
-    /// Sends everything by the sockets that `sockets` names, and empties the outbox. A flush waits
-    /// for a full send buffer, at most `wait` in all, and then drops the rest of that socket's
-    /// datagrams. `refused` gets each datagram that the kernel would not send: its socket, source,
-    /// destination and the cause.
+    /// Sends everything through the sockets that `sockets` returns, and empties the outbox. A flush
+    /// waits for a full send buffer, at most `wait` in all, and then drops the rest of that
+    /// socket's datagrams. `refused` gets each datagram that the kernel would not send: its socket,
+    /// source, destination and the cause.
     pub fn flush<'s>(
         &mut self,
         sockets: impl Fn(usize) -> &'s UdpSocket,
@@ -287,9 +288,9 @@ fn may_form(forming: &mut Vec<Option<Forming>>, number: usize, socket: &UdpSocke
     *known != Forming::Impossible
 }
 
-/// Returns `None` if the datagrams of a batch would fail one by one as well. Otherwise they should
-/// be sent one by one: returns `Some(true)` if all other batches of the socket would fail too, and
-/// `Some(false)` if the error concerns only this batch.
+/// Returns `None` if the datagrams of the batch would also fail one by one. Otherwise they should
+/// be sent one by one. Then returns `Some(true)` if all other batches of the socket would fail too,
+/// and `Some(false)` if the error concerns only this batch.
 fn refuses_gso(code: i32) -> Option<bool> {
     match code {
         // EIO: the device computes no checksums. EINVAL: also for port 0.
@@ -358,8 +359,9 @@ impl Frames {
         plan
     }
 
-    /// Sends `gso_batches`, the first of which has the number `first`, from the frames that `fill`
-    /// filled from entries that still live. Returns the number that the kernel took.
+    /// Sends `gso_batches`. The first of them has the number `first`. The frames must have been
+    /// filled by `fill`, and the entries must still exist. Returns the number of batches that the
+    /// kernel took.
     fn send(
         &mut self,
         socket: &UdpSocket,
@@ -401,10 +403,10 @@ enum SendOutcome {
     Refused(Cause, i32),
 }
 
-/// Passes `count` datagrams or batches to `send` until each has an outcome, or `settle` stops at a
-/// refused one. `send` takes those from an index on and returns how many were sent. `wait` waits
-/// for room, or returns false if no time is left. Returns whether there was an error that may be an
-/// ICMP report.
+/// Passes `count` datagrams or batches to `send` until each has an outcome, or until `settle` stops
+/// at a refused one. `send` gets an index, sends the items from this index on, and returns the
+/// number of sent items. `wait` waits for room, or returns false if no time is left. Returns
+/// whether there was an error that may be an ICMP report.
 fn deliver(
     count: usize,
     mut send: impl FnMut(usize) -> io::Result<usize>,

@@ -3,15 +3,15 @@
 //! Waking a thread costs more than receiving a datagram. At 12,000 datagrams a second, a shard that
 //! sleeps until the next datagram wakes nearly as often. A shard that pauses for 500 µs wakes once
 //! for six datagrams. At 3,000 datagrams a second, which are 500 calls, the pause would gather
-//! nothing: the messages of a call come in clusters, and each cluster is one wake anyway. A pause
-//! that ends between two clusters is a useless wake. So a pause is taken only if at least [`WORTH`]
-//! datagrams are expected in it at the recent rate, and never twice in a row without any: after a
-//! pause without datagrams, a shard waits for the next datagram.
+//! nothing. The messages of a call come in clusters, and each cluster causes only one wake anyway.
+//! A pause that ends between two clusters causes a useless wake. So a pause is taken only if at
+//! least [`WORTH`] datagrams are expected in it at the recent rate. After a pause without
+//! datagrams, a shard waits for the next datagram and takes no second pause.
 //!
-//! A pause is as long as [`ENOUGH`] datagrams take to arrive, and at most the budget. So the more
-//! messages there are, the less they are delayed. A datagram waits half a pause on average. The
-//! INVITE and its 200 wait once each, so pauses add at most the budget to the median set-up delay
-//! of a call.
+//! A pause is as long as [`ENOUGH`] datagrams take to arrive, and at most as long as the budget. So
+//! the more messages arrive, the less they are delayed. A datagram waits half a pause on average.
+//! The INVITE and its 200 wait once each. So pauses add at most the budget to the median set-up
+//! delay of a call.
 
 use std::time::Duration;
 
@@ -20,8 +20,8 @@ use tidegate_world::Timestamp;
 /// Minimum number of expected datagrams for which a pause is taken.
 const WORTH: f64 = 4.0;
 
-/// Number of datagrams beyond which a longer pause gains little, because the share of the wake in
-/// the cost of each datagram is small.
+/// Number of datagrams beyond which a longer pause gains little, because the cost of the wake is
+/// then divided among many datagrams.
 const ENOUGH: f64 = 16.0;
 
 /// Time constant of the rate, in seconds. It is short compared with any change that a person would
@@ -53,8 +53,8 @@ impl Pauses {
         self.rate_per_s = (self.rate_per_s * MEMORY + datagrams as f64) / (MEMORY + passed);
     }
 
-    /// Returns how long to pause before the next datagrams are received; `None` if the shard should
-    /// wait for the next datagram instead.
+    /// Returns the length of the pause before the next datagrams are received. Returns `None` if
+    /// the shard should wait for the next datagram instead.
     #[inline]
     pub fn pause(&self) -> Option<Duration> {
         let expected = self.rate_per_s * self.budget.as_secs_f64();

@@ -100,7 +100,7 @@ impl Reception {
         Self { listeners, sockets, inbox, errors, counters, reports_left: false, first: 0 }
     }
 
-    /// Starts a turn: the next socket is the first.
+    /// Starts a turn. The socket after the first one of the last turn is read first.
     pub(crate) fn rotate(&mut self) {
         self.first += 1;
         if self.first >= self.sockets.len() {
@@ -156,8 +156,8 @@ impl Reception {
         Ok(total)
     }
 
-    /// Takes ICMP reports from the error queues of the sockets that have some, up to `limit`
-    /// entries, and passes each on. Returns whether more may wait.
+    /// Takes ICMP reports from the error queues of the sockets that have reports, up to `limit`
+    /// entries, and passes them on. Returns whether more may wait.
     ///
     /// # Errors
     /// Those of `recvmsg(2)` that no peer and no shortage of memory can cause.

@@ -1,9 +1,9 @@
 //! Name resolution outside the shards.
 //!
-//! A shard never waits for the DNS. The queries of its core go to one thread for the whole process,
-//! which asks the servers. The answer returns to its shard through a queue and a waker, as a
-//! command does. The `hosts` file takes precedence over the DNS. The file and `/etc/resolv.conf`
-//! are read at the start.
+//! A shard never waits for the DNS. The queries of its core go to a thread that asks the servers
+//! for the whole process. The answer returns to the shard through a queue and a waker, as a command
+//! does. The `hosts` file takes precedence over the DNS. The file and `/etc/resolv.conf` are read
+//! at the start.
 
 use std::io;
 use std::net::SocketAddr;
@@ -41,7 +41,7 @@ const ASKED_MAX: usize = 64;
 /// Maximum number of answers that wait for one shard.
 const ANSWERS_MAX: usize = 256;
 
-/// The longest time for a query. It is shorter than the time for which the cores wait.
+/// Maximum time for a query. It is shorter than the time for which the cores wait.
 const PATIENCE: Duration = Duration::from_secs(15);
 
 /// A handle of the thread that resolves names. The thread ends with the last handle and the last
@@ -106,8 +106,8 @@ impl ResolverHandle {
         Self { stores: self.stores, ..resolver.join(waker) }
     }
 
-    /// Sends a query. Returns `false` if there is no room, or no resolver or store. The core then
-    /// gets an answer that says so.
+    /// Sends a query. Returns `false` if there is no room, no resolver or no store. Then the core
+    /// gets an answer that reports the failure.
     pub(crate) fn ask(&self, query: Query) -> bool {
         let id = query.id;
         if let (Question::Lookup { kind, key }, Some(stores)) = (&query.question, &self.stores) {

@@ -27,7 +27,7 @@ pub struct Sockets {
     dispatch: Dispatch,
     listeners: Rc<[Listener]>,
     counters: Arc<Counters>,
-    /// The shedding in force in the kernel. It is set again when the core wants another one.
+    /// The shedding that is set in the kernel. It is set again when the core wants a different one.
     shedding: Shedding,
 }
 

@@ -2,11 +2,12 @@
 //!
 //! Plain `SO_REUSEPORT` hashes the addresses and does not look at messages. So a flood of INVITEs
 //! would fill the buffer in which BYEs and responses wait, and a flood of BYEs would fill the
-//! buffer of the responses. This classic-BPF program is run for each datagram with the UDP payload
-//! at offset 0 and returns the index of a socket in the group: `3·shard + kind`, where the kind is
-//! 1 for an INVITE, 2 for a response and 0 for any other, or just the shard. The shard is a hash of
-//! source address and port, so that one peer's socket always reaches the same shard,
-//! retransmissions included. (The kernel's own hash, `RXHASH`, is 0 on the loopback interface.)
+//! buffer of the responses. This classic-BPF program runs for each datagram, with the UDP payload
+//! at offset 0. It returns the index of a socket in the group. The index is `3·shard + kind`, where
+//! the kind is 1 for an INVITE, 2 for a response and 0 for any other message. If INVITEs and
+//! responses have no sockets of their own, the index is the shard. The shard is a hash of source
+//! address and port. So all datagrams from one socket of a peer reach the same shard, including
+//! retransmissions. (The kernel's own hash, `RXHASH`, is 0 on the loopback interface.)
 //!
 //! Datagrams to shed go to the *sink* of their shard. The sinks follow all other sockets of the
 //! group, in the order of the shards. The program hashes the beginning of each INVITE as
@@ -137,8 +138,8 @@ const SINK: u8 = 3;
 const SHARD: u32 = 4;
 const HASH: u32 = 5;
 
-/// Returns an address as the words of a header of that family, the last ones if there are fewer;
-/// none if it does not fit the family.
+/// Returns an address as words of a header of this family. If it has fewer words than the header,
+/// they are the last ones. Returns no words if the address does not fit the family.
 fn words_of(family: Family, ip: IpAddr) -> Option<[u32; 4]> {
     match (family, ip) {
         (Family::V4, IpAddr::V4(ip)) => Some([0, 0, 0, ip.to_bits()]),
@@ -191,7 +192,7 @@ impl Program {
         self.step(XOR_X, 0);
     }
 
-    /// Spreads every bit over the low bits, from which the remainder is taken.
+    /// Mixes every bit into the low bits, from which the remainder is computed.
     fn finish_hash(&mut self) {
         for (shift, multiplier) in [(16, MIX[1]), (13, MIX[0])] {
             self.xor_shifted(shift);
@@ -222,8 +223,8 @@ impl Program {
         }
     }
 
-    /// Ends with the sink of shard `A` if the datagram is an INVITE of a `banned` source; keeps
-    /// `A`.
+    /// Ends with the sink of shard `A` if the datagram is an INVITE of a `banned` source. Otherwise
+    /// `A` is unchanged.
     fn shed_banned(&mut self, family: Family, banned: &[IpAddr], first_sink: u32) {
         let words: Vec<[u32; 4]> = banned.iter().filter_map(|&ip| words_of(family, ip)).collect();
         if words.is_empty() {
@@ -254,7 +255,7 @@ impl Program {
         self.jump()
     }
 
-    /// Ends with the sink of shard `A` if the shard sheds the INVITE; keeps `A`.
+    /// Ends with the sink of shard `A` if the shard sheds the INVITE. Otherwise `A` is unchanged.
     fn shed_share(&mut self, family: Family, share: &Share, spared: &[Network], first_sink: u32) {
         let Share { key, ref thresholds } = *share;
         if thresholds.iter().all(|&threshold| threshold == 0) {
@@ -359,8 +360,8 @@ impl Program {
         self.finish_hash();
     }
 
-    /// Adds a jump to a later [landing](Self::land): conditional jumps reach at most 255
-    /// instructions.
+    /// Adds a jump to a later [landing](Self::land). It is needed because conditional jumps reach
+    /// at most 255 instructions.
     fn jump(&mut self) -> usize {
         self.step(GO_ON, 0);
         self.0.len() - 1

@@ -9,7 +9,7 @@ use crate::Waker;
 /// ends them at once.
 ///
 /// The shards drain together. A shard without calls still has its sockets, and their datagrams may
-/// belong to a shard that has calls. So a shard continues until no shard holds any work.
+/// belong to calls of another shard. So a shard continues until no shard has any work.
 #[derive(Clone, Debug, Default)]
 pub struct Stop(Arc<State>);
 
@@ -17,9 +17,10 @@ pub struct Stop(Arc<State>);
 struct State {
     requests: AtomicU32,
     wakers: Mutex<Vec<Waker>>,
-    /// Shards that still hold work.
+    /// Number of shards that still have work.
     holding: AtomicUsize,
-    /// True once no shard held work. It stays true, because some shards may have ended since.
+    /// True after a moment at which no shard had work. It stays true, because some shards may have
+    /// ended since.
     drained: AtomicBool,
 }
 
@@ -29,7 +30,8 @@ impl Stop {
         Self::default()
     }
 
-    /// Makes a further request. It takes a lock, so it is for threads, not for signal handlers.
+    /// Makes a further request. It takes a lock, so it may be called by threads, but not by signal
+    /// handlers.
     pub fn request(&self) {
         // The count saturates, because a third request means the same as the second.
         let _ = self.0.requests.fetch_update(SeqCst, SeqCst, |n| n.checked_add(1));
@@ -57,7 +59,8 @@ impl State {
     }
 }
 
-/// A shard among those that stop together. When it is dropped, the others no longer wait for it.
+/// The membership of a shard in the group that stops together. When it is dropped, the others no
+/// longer wait for this shard.
 #[derive(Debug)]
 pub(crate) struct ShutdownBarrier {
     state: Arc<State>,
@@ -70,7 +73,7 @@ impl ShutdownBarrier {
         self.state.requests.load(SeqCst)
     }
 
-    /// Records whether this shard still holds work.
+    /// Records whether this shard still has work.
     pub(crate) fn note(&mut self, holds: bool) {
         match (self.holds, holds) {
             (false, true) => {

@@ -1,8 +1,8 @@
 //! The stores for look-ups, in memory.
 //!
-//! All shards of a process share them. A look-up needs only a hash and a comparison, so the shard's
-//! own thread does it. The answer returns through the shard's queue, like an answer of the
-//! resolver. The content of a store can only be replaced as a whole, at any time.
+//! All shards of a process share the stores. A look-up needs only a hash and a comparison, so the
+//! shard's own thread performs it. The answer returns through the shard's queue, like an answer of
+//! the resolver. The content of a store can only be replaced as a whole, at any time.
 
 use std::collections::{BTreeMap, HashMap};
 use std::sync::{Arc, PoisonError, RwLock};

@@ -17,15 +17,16 @@ use crate::{Origins, TlsServer, sockopt};
 /// The kernel limits it to `net.core.somaxconn`.
 const BACKLOG: i32 = 1024;
 
-/// Maximum number of unsent bytes that the kernel holds for one connection. So a peer that does not
-/// read is noticed early, and the core, which can choose, keeps the rest.
+/// Maximum number of unsent bytes that the kernel holds for one connection. With a small number, a
+/// peer that does not read is noticed early, and the other bytes stay in the core, which can decide
+/// about them.
 const UNSENT_MAX: i32 = 32 * 1024;
 
-/// The time after which the connection to a peer that acknowledges nothing is given up.
+/// Time after which a connection is given up if the peer acknowledges nothing.
 const UNACKNOWLEDGED: Duration = Duration::from_secs(30);
 
-/// The idle time after which the kernel probes whether the peer is still there, and the time
-/// between two such probes. The connection ends after four unanswered probes.
+/// Idle time after which the kernel tests whether the peer is still there, and the time between two
+/// such tests. The connection ends after four unanswered tests.
 const KEEPALIVE: Duration = Duration::from_secs(120);
 const KEEPALIVE_EVERY: Duration = Duration::from_secs(15);
 
@@ -39,7 +40,7 @@ pub struct StreamListen {
     /// Number of shards that share the address. The kernel distributes connections among them by a
     /// hash of both addresses.
     pub shards: u16,
-    /// True if other processes of the same user may also listen at the address, if they set this
+    /// True if other processes of the same user may also listen at the address. They must set this
     /// too.
     pub shared: bool,
     /// The TLS settings, for the transports over TLS.

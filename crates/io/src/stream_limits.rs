@@ -6,9 +6,9 @@ use std::time::Duration;
 /// idle times.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct StreamLimits {
-    /// Maximum number of connections accepted at each address in one turn; default 32. The others
-    /// wait in the kernel's queue, so that a storm of connections leaves the rest of each turn to
-    /// other work.
+    /// Maximum number of connections accepted at each address in one turn; default 32. Further
+    /// connections wait in the kernel's queue. So if very many connections arrive, there is still
+    /// time for other work in each turn.
     pub accepts: usize,
     /// The time for the handshakes of TLS and of a WebSocket with a peer that opened the connection;
     /// default 10 s.

@@ -55,13 +55,13 @@ pub struct TlsPeer {
 }
 
 /// Finds the TLS settings toward the peer at an address. If there are none, Tidegate opens no TLS
-/// connection to that peer, because it could not tell who answers.
+/// connection to this peer, because it could not verify the identity of the peer.
 pub type TlsPeers = Arc<dyn Fn(SocketAddr) -> Option<TlsPeer> + Send + Sync>;
 
 /// The TLS state of a connection.
 pub(crate) struct Tls {
     session: rustls::Connection,
-    /// Whether the peer has said that it sends nothing more.
+    /// Whether the peer has announced that it sends nothing more.
     is_ended: bool,
 }
 
@@ -86,7 +86,7 @@ impl Tls {
         self.session.is_handshaking()
     }
 
-    /// Returns whether the peer has said that it sends nothing more.
+    /// Returns whether the peer has announced that it sends nothing more.
     pub(crate) fn is_ended(&self) -> bool {
         self.is_ended
     }

@@ -12,7 +12,8 @@ pub const UNSENT_MAX: usize = 32;
 /// A target, the cause, and the number of datagrams.
 pub type UnsentTo = (SocketAddr, &'static str, u64);
 
-/// A bounded sample of the datagrams that could not be sent. A shard writes, any thread takes.
+/// A bounded sample of the datagrams that could not be sent. The shard writes it, and any thread
+/// may take it.
 #[derive(Debug, Default)]
 pub struct Unsent(Mutex<ArrayVec<UnsentTo, UNSENT_MAX>>);
 

@@ -9,9 +9,9 @@ use rustix::event::{EventfdFlags, eventfd};
 
 /// A handle that ends a shard's waiting, from any thread.
 ///
-/// The system call is made only if the shard may be asleep. Neither side can miss the other. The
-/// waker first leaves its message and then reads whether the shard sleeps. The shard first records
-/// that it sleeps and then looks for messages. All four steps are in one total order.
+/// The system call is made only if the shard may be asleep. No message can be missed: the waker
+/// first leaves its message and then reads whether the shard sleeps. The shard first records that
+/// it sleeps and then looks for messages. All four steps are in one total order.
 #[derive(Clone, Debug)]
 pub struct Waker(Arc<Bed>);
 

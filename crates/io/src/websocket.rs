@@ -46,7 +46,7 @@ pub(crate) enum Next {
     Message(Bytes),
     /// A fragment of a message, or an empty message.
     Nothing,
-    /// A sign that the peer is there, and the frame that answers it, if one is needed.
+    /// A frame that shows that the peer is alive, and the frame to answer it, if one is needed.
     Alive(Vec<u8>),
     /// A frame has not arrived completely.
     Incomplete,
@@ -84,8 +84,8 @@ impl WebSocket {
         std::mem::take(&mut self.taken)
     }
 
-    /// Decodes the next frame. `held` begins where it began at the last call, less the bytes that
-    /// were released.
+    /// Decodes the next frame. `held` begins at the same byte as in the last call, except that
+    /// released bytes are gone.
     ///
     /// RFC 7118 §5: "Each SIP message MUST be carried within a single WebSocket message, and a WebSocket
     /// message MUST NOT contain more than one SIP message."
@@ -172,7 +172,7 @@ fn failed(code: CloseCode) -> Next {
     Next::End(close_frame(code), CloseCause::Garbled)
 }
 
-/// Returns the frame that tells the peer that the connection ends.
+/// Returns the frame that informs the peer that the connection ends.
 fn close_frame(code: CloseCode) -> Vec<u8> {
     let mut bytes = Vec::new();
     let frame = Frame::close(Some(CloseFrame { code, reason: "".into() }));
@@ -180,7 +180,7 @@ fn close_frame(code: CloseCode) -> Vec<u8> {
     bytes
 }
 
-/// Returns the frame that tells the peer that we close the connection.
+/// Returns the frame that informs the peer that we close the connection.
 pub(crate) fn going_away() -> Vec<u8> {
     close_frame(CloseCode::Away)
 }
