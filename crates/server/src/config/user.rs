@@ -30,7 +30,7 @@ pub(super) fn finish(draft: UserDraft) -> Option<User> {
     Some(User { aor: aor.key, contacts: contact.into_iter().map(Spanned::into_inner).collect() })
 }
 
-/// Reports users that appear twice, users to whom no route leads, and users whose contact is this
+/// Reports users that appear twice, users without a route to them, and users whose contact is this
 /// process. Also reports routes to users if there are no users.
 pub(super) fn check(
     drafts: &[UserDraft],
