@@ -63,11 +63,11 @@ pub struct Outbox {
     gso: bool,
     /// Maximum number of bytes added to a datagram.
     pad_max: usize,
-    /// For each socket number, whether the socket may form batches, once this was checked.
+    /// For each socket number, whether the socket may form batches. `None` until it was checked.
     forming: Vec<Option<Forming>>,
 }
 
-/// Whether and how a socket may form GSO batches.
+/// The permission of a socket to send GSO batches.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Forming {
     Allowed,
