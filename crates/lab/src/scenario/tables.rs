@@ -68,8 +68,8 @@ pub(super) static SWEEP: Table = Table {
     header: "[sweep]",
     name: "sweep",
     count: 0..=1,
-    doc: "Varied conditions: any number of keys of `[workload]`, `[server]` and `[farm]`, each \
-          with the list of its values. Every combination is run.",
+    doc: "The varied conditions: keys of `[workload]`, `[server]` and `[farm]`, each with a list \
+          of values. Every combination of the values is run.",
     knobs: Vec::new,
     tables: &[],
     has_free_keys: true,
@@ -79,11 +79,12 @@ pub(super) static VARIANT: Table = Table {
     header: "[[variant]]",
     name: "variant",
     count: 1..=64,
-    doc: "The compared configurations. `overload` is the table `[overload]` of the configuration, \
-          for the servers under test. `pool` ([below](#pool)) says how servers that send to \
-          several nodes select among them and limit them; without it they use each in turn, \
-          without limits. A variant's name is its label with the values of `decide` and `queue`, \
-          as in `pi (arrival, class)`.",
+    doc: "The compared configurations. `overload` is the table `[overload]` of [the \
+          configuration](configuration.md), for the servers under test. `pool` ([below](#pool)) \
+          says how servers that send to several nodes select among them, and which limits these \
+          nodes have. Without `pool`, servers use each node in turn, without limits. The name of \
+          a variant is its label with the values of `decide` and `queue`, as in `pi (arrival, \
+          class)`.",
     knobs: || vec![&LABEL],
     tables: &[&POOL, &OVERLOAD],
     has_free_keys: false,
@@ -93,14 +94,14 @@ pub(super) static LABEL: Knob<Text<String>> = Knob {
     name: "label",
     shape: Text::new("a line of at most 24 characters", label),
     absent: Absent::Means("the name of its policy if it has one, else of its law"),
-    doc: "The name in tables and figures.",
+    doc: "The label of the variant in tables and figures.",
 };
 
 pub(super) static SCHEDULE: Table = Table {
     header: "[schedule]",
     name: "schedule",
     count: 0..=1,
-    doc: "Times and repetitions of the measurement.",
+    doc: "The times and repetitions of the measurement.",
     knobs: || vec![&WARM_UP_S, &MEASURED_S, &REPETITIONS, &SEED, &SAMPLE_MS],
     tables: &[],
     has_free_keys: false,
@@ -124,30 +125,30 @@ pub(super) static REPETITIONS: Knob<Whole> = Knob {
     name: "repetitions",
     shape: Whole(1..=1000),
     absent: Absent::Default("3"),
-    doc: "Runs of each parameter set.",
+    doc: "Number of runs of each parameter set.",
 };
 
 pub(super) static SEED: Knob<Whole> = Knob {
     name: "seed",
     shape: Whole(0..=i64::MAX as u64),
     absent: Absent::Default("1"),
-    doc: "Seed of the first run of each parameter set; further runs use the next ones. `--seed` \
-          overrides it.",
+    doc: "Seed of the first run of each parameter set. Each further run uses the next number. \
+          `--seed` overrides this seed.",
 };
 
 pub(super) static SAMPLE_MS: Knob<Real> = Knob {
     name: "sample_ms",
     shape: Real(1.0..=60_000.0),
     absent: Absent::Means("100 in simulated time, 250 on real sockets"),
-    doc: "Sampling interval of servers and callers, for `timeline.csv` in the folder of each run; \
-          longer if a run would have more than 10,000 samples.",
+    doc: "Sampling interval of servers and callers, for `timeline.csv` in the folder of each run. \
+          The interval is longer if a run would have more than 10,000 samples.",
 };
 
 pub(super) static EXPECT: Table = Table {
     header: "[[expect]]",
     name: "expect",
     count: 0..=100,
-    doc: "Expected results of a variant. If one does not hold, the exit status is 1.",
+    doc: "Expected result of a variant. If the result is different, the exit status is 1.",
     knobs: || vec![&OF, &LOADS, &OF_BOUND_MIN, &OF_BOUND_MAX],
     tables: &[],
     has_free_keys: false,
@@ -157,28 +158,28 @@ pub(super) static OF: Knob<Text<String>> = Knob {
     name: "variant",
     shape: Text::new("the name of a variant, such as `\"pi (arrival, class)\"`", any),
     absent: Absent::Required,
-    doc: "The variant.",
+    doc: "Name of the variant that must have this result.",
 };
 
 pub(super) static LOADS: Knob<List<Real>> = Knob {
     name: "loads",
     shape: List { of: Real(0.001..=1000.0), count_max: 100 },
     absent: Absent::Means("all loads"),
-    doc: "The loads for which it must hold.",
+    doc: "The loads at which the variant must have this result.",
 };
 
 pub(super) static OF_BOUND_MIN: Knob<Real> = Knob {
     name: "goodput_of_bound_min",
     shape: Real(0.0..=1.0),
     absent: Absent::Means("no such condition"),
-    doc: "The lowest goodput as a fraction of the bound, as median of the runs.",
+    doc: "Minimum goodput as a fraction of the bound. The goodput is the median of the runs.",
 };
 
 pub(super) static OF_BOUND_MAX: Knob<Real> = Knob {
     name: "goodput_of_bound_max",
     shape: Real(0.0..=1.0),
     absent: Absent::Means("no such condition"),
-    doc: "The highest.",
+    doc: "Maximum goodput as a fraction of the bound. The goodput is the median of the runs.",
 };
 
 const HEAD: &str = "\

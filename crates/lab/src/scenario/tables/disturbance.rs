@@ -8,8 +8,8 @@ pub(in crate::scenario) static DISTURBANCE: Table = Table {
     header: "[disturbance]",
     name: "disturbance",
     count: 0..=1,
-    doc: "Conditions of the servers under test that no overload control expects. Only simulated \
-          time has them. The capacity, and with it the load, is computed without them.",
+    doc: "Conditions of the servers under test that no overload control expects. Only in \
+          simulated time. The capacity and the load are computed without them.",
     knobs: || vec![&COSTS, &DEARER, &DEARER_AT_S, &STOLEN_MS, &STOLEN_EVERY_MS, &MISREAD],
     tables: &[],
     has_free_keys: false,
@@ -28,16 +28,16 @@ pub(in crate::scenario) static COSTS: Knob<Choice<Spread>> = Knob {
     },
     absent: Absent::Default("\"constant\""),
     doc: "The distribution of the cost of each message around its mean. `hyperexponential`: the \
-          variance is ten times the square of the mean; of twenty messages one takes ten times the \
-          mean. `pareto`: α is 1.5, so that one message in a hundred takes a fifth of the time; none \
-          takes more than a hundred times the mean.",
+          variance is ten times the square of the mean, and one message in twenty takes ten times \
+          the mean. `pareto`: α is 1.5, so the dearest hundredth of the messages takes a fifth of \
+          the time; none takes more than a hundred times the mean.",
 };
 
 pub(in crate::scenario) static DEARER: Knob<Real> = Knob {
     name: "dearer",
     shape: Real(0.01..=100.0),
     absent: Absent::Default("1"),
-    doc: "Factor on all costs from `dearer_at_s` on.",
+    doc: "Factor by which all costs are multiplied from `dearer_at_s` on.",
 };
 
 pub(in crate::scenario) static DEARER_AT_S: Knob<Real> = Knob {
@@ -51,20 +51,22 @@ pub(in crate::scenario) static STOLEN_MS: Knob<Real> = Knob {
     name: "stolen_ms",
     shape: Real(0.0..=60_000.0),
     absent: Absent::Default("0"),
-    doc: "Time in each period in which others have the processor: neighbours, or a quota.",
+    doc: "Time in each period in which the server does not have the processor, because of other \
+          programs or of a quota.",
 };
 
 pub(in crate::scenario) static STOLEN_EVERY_MS: Knob<Real> = Knob {
     name: "stolen_every_ms",
     shape: Real(0.001..=60_000.0),
     absent: Absent::Default("100"),
-    doc: "The period; longer than `stolen_ms`.",
+    doc: "Length of the period, longer than `stolen_ms`.",
 };
 
 pub(in crate::scenario) static MISREAD: Knob<Real> = Knob {
     name: "misread",
     shape: Real(0.01..=100.0),
     absent: Absent::Default("1"),
-    doc: "Factor on the occupancy of the processor that the server reads, and so on the capacity \
-          that a law infers from it. An occupancy above 1 is read as 1.",
+    doc: "The server reads the occupancy of the processor multiplied by this factor. A law infers \
+          the capacity from this occupancy, so the inferred capacity is wrong too. An occupancy \
+          above 1 is read as 1.",
 };

@@ -6,10 +6,11 @@ pub(in crate::scenario) static FARM: Table = Table {
     header: "[farm]",
     name: "farm",
     count: 0..=1,
-    doc: "Instead of `[[node]]`: callers send to `balancer`, which is as fast as possible, has no \
-          overload control, and selects among `server-1`, `server-2`, … with the `pool` of the \
-          variant. It admits everything within the limits of the servers. The servers are under \
-          test, each at the costs in `[emulate]`; the capacity is that of all together.",
+    doc: "A farm of servers, instead of `[[node]]`. Callers send to `balancer`, which selects \
+          among `server-1`, `server-2`, … with the `pool` of the variant. The balancer is as fast \
+          as possible and has no overload control: it admits everything within the limits of the \
+          servers. The servers are under test, each at the costs in `[emulate]`. The capacity is \
+          that of all servers together.",
     knobs: || vec![&NODES, &SPEEDS, &PAUSE_MS, &PAUSE_EVERY_S],
     tables: &[],
     has_free_keys: false,
@@ -26,8 +27,9 @@ pub(in crate::scenario) static SPEEDS: Knob<List<Real>> = Knob {
     name: "speeds",
     shape: List { of: Real(0.01..=100.0), count_max: 63 },
     absent: Absent::Means("all have the speed 1"),
-    doc: "Speeds of the servers, in turn: at 0.5 all costs double. The balancer does not know \
-          them.",
+    doc: "Speeds of the servers. The first value applies to the first server, and so on; a list \
+          that is too short is repeated. At 0.5 all costs double. The balancer does not know the \
+          speeds.",
 };
 
 pub(in crate::scenario) static PAUSE_MS: Knob<Real> = Knob {

@@ -8,8 +8,9 @@ pub(in crate::scenario) static LINK: Table = Table {
     header: "[[link]]",
     name: "link",
     count: 0..=256,
-    doc: "Properties of the network between two nodes. If several apply, the last counts. Without \
-          any, packets arrive at once. On real sockets there is only the network of the machine.",
+    doc: "Properties of the network between two nodes. If several links apply, the last one \
+          counts. Without a link, packets arrive at once. Only in simulated time: on real sockets \
+          there is only the network of the machine.",
     knobs: || {
         vec![
             &FROM,
@@ -75,7 +76,7 @@ pub(in crate::scenario) static REORDER: Knob<Real> = Knob {
     name: "reorder",
     shape: Real(0.0..=1.0),
     absent: Absent::Default("0"),
-    doc: "Share of the packets that have no delay and so overtake others.",
+    doc: "Share of the packets that have no delay, and so overtake other packets.",
 };
 
 pub(in crate::scenario) static DUPLICATE: Knob<Real> = Knob {
@@ -89,14 +90,15 @@ pub(in crate::scenario) static BANDWIDTH_MBPS: Knob<Real> = Knob {
     name: "bandwidth_mbps",
     shape: Real(0.001..=1_000_000.0),
     absent: Absent::Means("no limit"),
-    doc: "Bandwidth of the link in megabits a second, headers of IP and UDP included.",
+    doc: "Bandwidth of the link in megabits a second. The headers of IP and UDP count.",
 };
 
 pub(in crate::scenario) static QUEUE_BYTES: Knob<Whole> = Knob {
     name: "queue_bytes",
     shape: Whole(1500..=1_000_000_000),
     absent: Absent::Default("262_144"),
-    doc: "Queue of a link of limited bandwidth, in bytes; packets beyond it are lost.",
+    doc: "Length of the queue of a link with limited bandwidth, in bytes. Packets that find it \
+          full are lost.",
 };
 
 /// A kind of fault.
@@ -150,13 +152,14 @@ pub(in crate::scenario) static KIND: Knob<Choice<Kind>> = Knob {
         reserved: &[],
     },
     absent: Absent::Required,
-    doc: "`crash`: `node` loses its state and starts again. `stall`: `node` gets no processor; an \
-          emulated one catches up as soon as it can. `partition`: no packets between `from` and \
-          `to`, in both directions. `link`: packets from `from` to `to` travel as the other keys \
-          say. `resolver`: host names are resolved after `delay_ms` and up to `jitter_ms`; a share \
-          of the questions (`loss`) is never answered, a share (`fails`) fails. In a scenario with \
-          such a fault servers know their next hops by host names; each answer is valid for 10 s, \
-          and comes at once while nothing is wrong.",
+    doc: "`crash`: `node` loses its state and starts again. `stall`: `node` gets no processor; if \
+          its costs are emulated, it does the missed work as soon as it can. `partition`: no \
+          packets between `from` and `to`, in both directions. `link`: the other keys apply to \
+          packets from `from` to `to`. `resolver`: a host name is resolved after `delay_ms` and a \
+          random time of up to `jitter_ms`; of the questions, the share `loss` is never answered, \
+          and the share `fails` fails. In a scenario with a `resolver` fault, servers know their \
+          next hops by host names. Each answer is valid for 10 s, and comes at once while there \
+          is no such fault.",
 };
 
 pub(in crate::scenario) static AT_S: Knob<Real> = Knob {
@@ -184,8 +187,8 @@ pub(in crate::scenario) static SILENT: Knob<Flag> = Knob {
     name: "silent",
     shape: Flag,
     absent: Absent::Default("false"),
-    doc: "Whether the whole machine of a crashed server is gone, so that senders get no ICMP \
-          errors. Otherwise its ports are closed, and senders get ICMP errors.",
+    doc: "Whether the machine of a crashed server is down too. If it is, senders get no ICMP \
+          errors. If not, the ports of the server are closed, and senders get ICMP errors.",
 };
 
 fn any(text: &str) -> Result<String, Wrong> {

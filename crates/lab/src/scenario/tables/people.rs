@@ -17,8 +17,8 @@ pub(in crate::scenario) static REDIAL: Table = Table {
     header: "[workload.redial]",
     name: "redial",
     count: 0..=1,
-    doc: "People call again after their call was rejected, timed out or was not answered in \
-          time. `load` is the rate of people, that is, of first attempts; redials come on top, and \
+    doc: "People call again after their call was rejected, timed out or was not answered in time. \
+          `load` is then the rate of people, that is, of first attempts. Redials come on top, and \
           results count them as offered calls. Nobody calls again after the end of the load. \
           Without this table nobody calls again.",
     knobs: || vec![&ATTEMPTS_MAX, &PROBABILITY, &WAIT_S, &WAIT, &WAITING_MAX],
@@ -39,8 +39,8 @@ pub(in crate::scenario) static PROBABILITY: Knob<Real> = Knob {
     name: "probability",
     shape: Real(0.0..=1.0),
     absent: Absent::Default("0.8"),
-    doc: "Probability with which a person calls again after each failure but the last. The default \
-          is an assumption.",
+    doc: "Probability that a person calls again after a failed call, if `attempts_max` allows \
+          another call. The default is an assumption.",
 };
 
 pub(in crate::scenario) static WAIT_S: Knob<Real> = Knob {
@@ -54,15 +54,16 @@ pub(in crate::scenario) static WAIT: Knob<Text<Hold>> = Knob {
     name: "wait",
     shape: Text::new("`\"fixed\"`, `\"exp\"` or `\"lognormal:SIGMA\"`", Hold::parse),
     absent: Absent::Default("\"exp\""),
-    doc: "The distribution of this time, as for `hold`. The default is an assumption.",
+    doc: "The distribution of this time. Its values are those of `hold`, and `wait_s` is its \
+          mean. The default is an assumption.",
 };
 
 pub(in crate::scenario) static WAITING_MAX: Knob<Whole> = Knob {
     name: "waiting_max",
     shape: Whole(1..=1_000_000),
     absent: Absent::Default("100_000"),
-    doc: "Maximum number of people who wait before one server. Others do not call again and are \
-          counted as `overflowed` in `result.json`.",
+    doc: "Maximum number of people who wait to call the same server again. Others do not call \
+          again, and are counted as `overflowed` in `result.json`.",
 };
 
 pub(in crate::scenario) static DEVICES: Table = Table {
@@ -93,15 +94,16 @@ pub(in crate::scenario) static COUNT: Knob<Whole> = Knob {
     name: "count",
     shape: Whole(1..=1_000_000),
     absent: Absent::Required,
-    doc: "Number of devices before all servers together, divided like the calls.",
+    doc: "Number of devices of all servers together. They are divided among the servers like the \
+          calls.",
 };
 
 pub(in crate::scenario) static REFRESH_S: Knob<Real> = Knob {
     name: "refresh_s",
     shape: Real(0.1..=86_400.0),
     absent: Absent::Default("1800"),
-    doc: "Seconds from a registration to its refresh. `count / refresh_s` devices register a \
-          second while nothing is wrong.",
+    doc: "Seconds from a registration to its refresh. While nothing fails, `count / refresh_s` \
+          devices register a second.",
 };
 
 pub(in crate::scenario) static RETRY_S: Knob<Real> = Knob {
@@ -125,8 +127,8 @@ pub(in crate::scenario) static JITTER: Knob<Real> = Knob {
     name: "jitter",
     shape: Real(0.0..=1.0),
     absent: Absent::Default("0.5"),
-    doc: "The random share of a wait: RFC 5626 §4.5 has \"between 50 and 100% of the upper-bound \
-          wait time\".",
+    doc: "The random share of a wait. The default is that of RFC 5626 §4.5: \"between 50 and 100% \
+          of the upper-bound wait time\".",
 };
 
 pub(in crate::scenario) static OBEYS: Knob<Flag> = Knob {
@@ -147,13 +149,13 @@ pub(in crate::scenario) static LOST: Knob<Real> = Knob {
     name: "lost",
     shape: Real(0.0..=1.0),
     absent: Absent::Default("1"),
-    doc: "The share of devices that lose theirs.",
+    doc: "The share of the devices that lose their registrations at `lost_at_s`.",
 };
 
 pub(in crate::scenario) static LOST_WITHIN_S: Knob<Real> = Knob {
     name: "lost_within_s",
     shape: Real(0.0..=86_400.0),
     absent: Absent::Default("0"),
-    doc: "Seconds within which these devices send their first REGISTER, spread uniformly; 0: all \
+    doc: "Seconds within which these devices send their first REGISTER, spread uniformly. 0: all \
           at once.",
 };

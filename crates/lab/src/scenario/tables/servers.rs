@@ -47,19 +47,20 @@ pub(in crate::scenario) static INVITE_TO_BYE: Knob<Real> = Knob {
     name: "invite_to_bye",
     shape: Real(0.01..=100.0),
     absent: Absent::Means("the costs in `[emulate]`"),
-    doc: "The cost of all messages of an INVITE transaction at a server under test, as a multiple \
-          of that of a BYE transaction. The cost of a whole call stays the same.",
+    doc: "The cost of an INVITE transaction at a server under test, as a multiple of the cost of \
+          a BYE transaction. Both costs are those of all messages together. The cost of a whole \
+          call stays the same.",
 };
 
 pub(in crate::scenario) static NODE: Table = Table {
     header: "[[node]]",
     name: "node",
     count: 0..=64,
-    doc: "One of several servers. Those under test have the overload control of the variants and \
-          the costs in `[emulate]`, and the capacity is theirs. For the others, `overload` and \
-          `emulate` are tables of that name in [the configuration](configuration.md); without them \
-          they admit everything and are as fast as possible. `pool` says how a node selects among \
-          those in `to`, whatever the variant says.",
+    doc: "One of several servers. Nodes under test have the overload control of the variants and \
+          the costs in `[emulate]`, and the capacity is that of these nodes. Other nodes have \
+          their own tables `overload` and `emulate`, as in [the configuration](configuration.md); \
+          without these tables they admit everything and are as fast as possible. `pool` says how \
+          a node selects among the nodes in `to`; it replaces the `pool` of the variant.",
     knobs: || {
         vec![&NAME, &TO, &SHARE, &NODE_MODE, &UNDER_TEST, &SPEED, &NODE_PROFILE, &OBEYS_FEEDBACK]
     },
@@ -81,14 +82,15 @@ pub(in crate::scenario) static TO: Knob<List<Placed<Text<String>>>> = Knob {
         count_max: 64,
     },
     absent: Absent::Required,
-    doc: "The next hops of its calls: names of nodes, or `answerers`.",
+    doc: "The next hops of calls at this node: names of nodes, or `answerers`.",
 };
 
 pub(in crate::scenario) static SPEED: Knob<Real> = Knob {
     name: "speed",
     shape: Real(0.01..=100.0),
     absent: Absent::Default("1"),
-    doc: "Speed of the node: at 0.5 all costs double. Nodes that send to it do not know it.",
+    doc: "Speed of the node: at 0.5 all costs double. Nodes that send to this node do not know \
+          its speed.",
 };
 
 pub(in crate::scenario) static SHARE: Knob<Real> = Knob {
@@ -98,7 +100,8 @@ pub(in crate::scenario) static SHARE: Knob<Real> = Knob {
         "0; if no node has a share, callers send equal parts to the nodes that no other node sends \
          to",
     ),
-    doc: "Its share of the offered calls, in proportion to the shares of the others.",
+    doc: "Share of the offered calls that callers send to this node, in proportion to the shares \
+          of the other nodes.",
 };
 
 pub(in crate::scenario) static NODE_MODE: Knob<Choice<Mode>> = Knob {

@@ -46,7 +46,8 @@ pub(in crate::scenario) static LOAD: Knob<Real> = Knob {
     name: "load",
     shape: Real(0.001..=1000.0),
     absent: Absent::Default("1"),
-    doc: "Offered calls, as a multiple of the emulated capacity, while the profile is 1.",
+    doc: "Rate of offered calls, as a multiple of the emulated capacity. The factor of `profile` \
+          applies to it.",
 };
 
 /// The arrivals of calls, in the syntax of the file.
@@ -76,9 +77,9 @@ pub(in crate::scenario) static ARRIVALS: Knob<Text<Arrivals>> = Knob {
     absent: Absent::Default("\"poisson\""),
     doc: "`poisson`: independent calls. `uniform`: equal gaps. `mmpp`: bursts; each of 2 to 8 \
           states has a factor F on the rate and a mean duration of S seconds; the mean rate is \
-          that of `load`. `trace`: at the moments in a file (seconds, one a line, in order), \
-          relative to the scenario's directory unless the path is absolute. A trace determines the \
-          load itself, and needs exactly one server that callers send to.",
+          that of `load`. `trace`: calls at the moments in a file, which has one moment a line, \
+          in seconds and in order. A relative path starts at the directory of the scenario. A \
+          trace determines the load itself, and needs exactly one server that callers send to.",
 };
 
 pub(super) const PROFILES: Text<Profile> = Text::new(
@@ -91,11 +92,12 @@ pub(in crate::scenario) static PROFILE: Knob<Text<Profile>> = Knob {
     name: "profile",
     shape: PROFILES,
     absent: Absent::Default("\"constant\""),
-    doc: "The rate of calls over time, as a factor on that of `load`; times count from the start \
-          of the warm-up. `gradual`: up from 0 to 1, and down to 0. `instant`: nothing until AT. \
-          `steps`: the factor F from T on, and 1 before the first. `flash`: from 1 up to PEAK \
-          within RISE, then down to 1 with the time constant DECAY. `avalanche`: N additional \
-          calls within a window.",
+    doc: "The rate of calls over time, as a factor on that of `load`. Times count from the start \
+          of the warm-up. `gradual`: the factor rises from 0 to 1 within UP, stays there for \
+          HOLD, and falls to 0 within DOWN. `instant`: no calls until AT. `steps`: the factor is \
+          F from T on, and 1 before the first T. `flash`: from AT on the factor rises from 1 to \
+          PEAK within RISE, then falls to 1 with the time constant DECAY. `avalanche`: from AT \
+          on, N additional calls arrive within WITHIN.",
 };
 
 pub(in crate::scenario) static HOLD_S: Knob<Real> = Knob {
@@ -109,8 +111,9 @@ pub(in crate::scenario) static HOLD: Knob<Text<Hold>> = Knob {
     name: "hold",
     shape: Text::new("`\"fixed\"`, `\"exp\"` or `\"lognormal:SIGMA\"`", Hold::parse),
     absent: Absent::Default("\"fixed\""),
-    doc: "The distribution of the duration: always `hold_s`, or with that mean, exponential or \
-          log-normal, with this standard deviation of the natural logarithm, from 0 to 5.",
+    doc: "The distribution of the duration, which has the mean `hold_s`. `fixed`: every call \
+          lasts `hold_s`. `exp`: exponential. `lognormal`: log-normal; SIGMA, from 0 to 5, is the \
+          standard deviation of the natural logarithm.",
 };
 
 pub(in crate::scenario) static PATIENCE_S: Knob<Real> = Knob {
@@ -131,7 +134,7 @@ pub(in crate::scenario) static OPEN_MAX: Knob<Whole> = Knob {
     name: "open_max",
     shape: Whole(1..=1_000_000),
     absent: Absent::Default("100_000"),
-    doc: "Maximum number of open calls at one server; further calls are not begun.",
+    doc: "Maximum number of open calls at one server. Callers do not begin further calls.",
 };
 
 pub(in crate::scenario) static OPEN_LIMIT: Knob<Whole> = Knob {
@@ -146,24 +149,27 @@ pub(in crate::scenario) static FAILOVER: Knob<Flag> = Knob {
     name: "failover",
     shape: Flag,
     absent: Absent::Default("false"),
-    doc: "Whether callers offer a call that a server has rejected with 503 to the other servers \
-          that callers send to, one after the other (RFC 3261 §21.5.4). Its set-up delay counts \
-          from the first INVITE, and with `goodput = \"acknowledged\"` from the last.",
+    doc: "Whether callers try other servers after a server rejects a call with 503 (RFC 3261 \
+          §21.5.4). They try the servers that callers send to, one after the other. The set-up \
+          delay of the call counts from its first INVITE, or with `goodput = \"acknowledged\"` \
+          from its last.",
 };
 
 pub(in crate::scenario) static SOURCES: Knob<Whole> = Knob {
     name: "sources",
     shape: Whole(1..=1000),
     absent: Absent::Default("1"),
-    doc: "Number of addresses from which the calls to one server come, in equal parts, apart from \
-          those of the trunk. In simulated time; on real sockets there is one.",
+    doc: "Number of addresses from which the calls to one server come, in equal parts. The calls \
+          of the trunk do not count here. Only in simulated time: on real sockets there is one \
+          address.",
 };
 
 pub(in crate::scenario) static TRUNK: Knob<Real> = Knob {
     name: "trunk",
     shape: Real(0.0..=0.99),
     absent: Absent::Default("0"),
-    doc: "The share of the calls that come from one more address, the trunk; also in simulated time only.",
+    doc: "The share of the calls that come from one more address, the trunk. Only in simulated \
+          time.",
 };
 
 pub(in crate::scenario) static T1_MS: Knob<Real> = Knob {
@@ -201,8 +207,9 @@ pub(in crate::scenario) static GOODPUT: Knob<Choice<Goodput>> = Knob {
         reserved: &[],
     },
     absent: Absent::Default("\"answered\""),
-    doc: "When a call counts as set up: when its 200 has reached the caller, or when also the ACK \
-          has reached the answerer, which only simulated time can see.",
+    doc: "When a call counts as set up. `answered`: its 200 has reached the caller. \
+          `acknowledged`: its ACK has also reached the answerer; only simulated time can see \
+          this.",
 };
 
 fn arrivals(text: &str) -> Result<Arrivals, Wrong> {

@@ -87,9 +87,10 @@ static HANDSHAKES: Family = Family::counter(
 
 static UPGRADES: Family = Family::counter(
     "websocket_handshakes",
-    "WebSocket handshakes, by outcome: completed; protocol: not the request of one; subprotocol: the \
-     peer does not offer `sip`; origin: its page is not in `origins`; slow: not completed in time; \
-     closed: the peer ended the connection",
+    "WebSocket handshakes, by outcome. completed: the handshake succeeded. protocol: the request is \
+     not a WebSocket handshake. subprotocol: the peer does not offer `sip`. origin: the page of the \
+     peer is not in `origins`. slow: the handshake was not complete in time. closed: the peer ended \
+     the connection",
 );
 
 static DRIVER: [Number<Counters>; 7] = [

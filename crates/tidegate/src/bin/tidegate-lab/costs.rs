@@ -110,7 +110,8 @@ fn table(costs: &Costs) -> String {
             of(&row.processing)
         );
     }
-    text + "\ncontrol: none; the law `occupancy` without measurements; and with one for each message\n"
+    text + "\ncontrol none: no law. idle: the law `occupancy`, without measurements. measures: the same \
+            law, with one measurement for each message\n"
 }
 
 fn conclusions(cycle: &Derived, processing: &Derived) -> String {

@@ -56,7 +56,7 @@ pub struct Args {
     #[arg(long, value_name = "A", default_value_t = Settings::default().amplitude, value_parser = parse_positive)]
     amplitude: f64,
 
-    /// Step size: the distance that a parameter moves for a measured improvement
+    /// Size of a step: a greater value moves parameters further for the same measured improvement
     #[arg(long, value_name = "G", default_value_t = Settings::default().gain, value_parser = parse_positive)]
     gain: f64,
 
