@@ -37,7 +37,7 @@ pub struct Settings {
     pub burst: u32,
     /// The clock that measures the occupancy of the processor.
     pub occupancy: Occupancy,
-    /// True if a repetition gets the same decision as its original. The servers of the papers do
+    /// True if a retransmission gets the same decision as its original. The servers of the papers do
     /// not do this.
     pub sticky: bool,
     /// Maximum number of decisions that are remembered in each generation of 32 s.

@@ -133,7 +133,7 @@ pub struct Signals {
     pub costs: Costs,
     /// The arrivals, by class.
     pub mix: Mix,
-    /// Estimates of whole sessions.
+    /// Estimates that concern whole sessions, and not single messages.
     pub sessions: Sessions,
     /// Waiting messages, by kind if the kind is known.
     pub backlog: Backlog,
