@@ -61,7 +61,7 @@ impl Part {
 }
 
 /// Every measure.
-pub(super) static MEASURES: [Measure; 28] = [
+pub(super) static MEASURES: [Measure; 29] = [
     // Calls that count as goodput, as a part of the capacity.
     one("goodput", |point| point.outcome.goodput_cps() / point.run.capacity_cps()),
     // Calls set up a second.
@@ -129,6 +129,11 @@ pub(super) static MEASURES: [Measure; 28] = [
     // The same of the parts of their calls.
     part_of("jain_success", |point, part| {
         jain(&pairs(point, part).map(|(offered, good)| good / offered).collect::<Vec<_>>())
+    }),
+    // Calls rejected although the processor had idle time shortly before, as a part of those offered.
+    one("early_part", |point| {
+        let early: u64 = point.outcome.nodes.iter().map(|node| node.early).sum();
+        part(early as f64, counted(point, "offered"))
     }),
     // The highest rate, in calls/s and as a part of the capacity, up to which requests are handled.
     Measure { name: "peak_cps", of: Of::All(|points| peak(points) * capacity(points)) },
@@ -257,7 +262,7 @@ mod tests {
     use serde_json::json;
 
     use super::*;
-    use crate::outcome::{CallersOutcome, MessageCount, Outcome};
+    use crate::outcome::{CallersOutcome, MessageCount, NodeOutcome, Outcome};
     use crate::run_spec::runs;
     use crate::scenario::Scenario;
     use crate::worlds::Kind;
@@ -305,6 +310,10 @@ mod tests {
                 ),
             ],
             answerers: json!({ "calls": 8 }),
+            nodes: vec![
+                NodeOutcome { early: 1, ..NodeOutcome::default() },
+                NodeOutcome { early: 2, ..NodeOutcome::default() },
+            ],
             set_up: 30,
             measured_s: 10.0,
             good: 250,
@@ -317,6 +326,7 @@ mod tests {
             ("set_up_part", 0.5),
             ("completed_part", 0.1),
             ("reached", 0.8),
+            ("early_part", 0.3),
             ("reached_of_capacity", 0.4),
             ("cps", 3.0),
             // Six messages of 1 ms: 166.7 calls/s.
