@@ -21,11 +21,12 @@ const SHARE_MIN: f64 = 0.01;
 const SATURATED: f64 = 0.85;
 const UNUSED: u32 = 10;
 
-/// The part of its grant that a peer must use if it claims to want more, and the number of requests by which
-/// it may fall short before the claim counts as false. A percentage of nine tenths that a peer applies to
-/// a mix of requests that differs by a hundredth makes it send a tenth less.
+/// The part of its grant that a peer must use if it claims to want more. A claim counts as false once the
+/// peer has fallen short by as much as it may send in this time: a peer that sends nothing is doubted
+/// after twice the time. An honest peer falls short while a larger value is on its way to it. Values
+/// travel in responses, so a peer that is told to hold back almost everything hears of them late.
 const CLAIMED_MIN: f64 = 0.5;
-const SHORTFALL_MAX: f64 = 30.0;
+const SHORTFALL_MAX: Duration = Duration::from_millis(1500);
 
 /// Time for which a claim counts. Not every request of a peer has one.
 const CLAIMED: Duration = Duration::from_secs(5);
@@ -160,8 +161,8 @@ pub(super) struct Upstream {
     restricted: Option<Timestamp>,
     /// Consecutive ticks in which the peer used less than its grant.
     unused: u32,
-    /// Requests by which the peer fell short of its grant while it claimed to want more. What it sends
-    /// beyond the limit is subtracted.
+    /// The unused part of the grant while the peer claims to want more, in seconds of this grant. What
+    /// it sends beyond the limit is subtracted.
     shortfall: f64,
     /// The least that the peer was allowed to send since the last look.
     least: f64,
@@ -356,9 +357,9 @@ impl Upstream {
         let wants_more = claimed_cps.is_some_and(|claimed| claimed > self.granted_cps);
         // The peer may not have heard of a larger value yet.
         let surely_may = std::mem::replace(&mut self.least, may).min(may);
-        let short = (CLAIMED_MIN * surely_may - sends) * TICK.as_secs_f64();
+        let short = (CLAIMED_MIN - sends / surely_may.max(1.0)) * TICK.as_secs_f64();
         self.shortfall = if wants_more { (self.shortfall + short).max(0.0) } else { 0.0 };
-        if self.shortfall > SHORTFALL_MAX {
+        if self.shortfall > SHORTFALL_MAX.as_secs_f64() {
             self.lied = Some(now);
         }
         self.is_doubted = self.lied.is_some_and(|at| now.since(at) <= DISTRUSTED);

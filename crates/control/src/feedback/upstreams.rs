@@ -9,9 +9,9 @@
 //! **Original load.** This is what a peer would send without feedback. Under `loss` each new
 //! request also counts for those that the peer has to hold back. Under the other algorithms the
 //! sent requests count. If the peer uses its whole grant, its earlier load counts instead. A peer
-//! may also state its original load. If it claims more than its grant and yet falls 30 requests short
-//! of half of it, it has claimed too much. Then only its sent requests count, for one minute. A peer that claims too
-//! much and sends all that it is granted cannot be distinguished from one that has so much to send, so
+//! may also state its original load. If it claims more than its grant and yet falls short of half of it,
+//! by as much as it is granted in 1.5 seconds, it has claimed too much. Then only its sent requests
+//! count, for one minute. A peer that claims too much and sends all that it is granted cannot be distinguished from one that has so much to send, so
 //! the largest share limits what it gains.
 //!
 //! **Overload** begins when the original load exceeds the capacity, and ends when it has not for

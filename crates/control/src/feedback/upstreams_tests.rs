@@ -296,7 +296,8 @@ fn a_claim_that_is_not_used_counts_for_nothing_and_no_claim_exceeds_the_largest_
     // It would send 10 and claims 1000: the others lose nothing for long.
     let peers = [claiming(10.0, 1000.0), claiming(100.0, 100.0), claiming(100.0, 100.0)];
     let mut plant = plant(settings(0.75), 1.0, 72.0, &peers);
-    plant.run(5);
+    // It uses a fifth of its grant, so its claim is believed for some five seconds.
+    plant.run(10);
     let rates = plant.rates(20);
     assert!(rates.iter().sum::<f64>() > 65.0, "{rates:?}");
     assert!(rates[1] > 26.0 && rates[2] > 26.0, "{rates:?}");
