@@ -201,11 +201,14 @@ fn process<'a>(
     let may_be_gone = hop.target.is_registered && hop.target.transport.is_reliable();
     let has_state = hop.tier == Tier::Stateful || bridges || may_be_gone;
     let may_open = has_transaction && !goes_alone;
+    // A large request without room for its transaction leaves by UDP, as it would without TCP.
+    let finds_room = !room.is_full_for_new && !room.has_its_share;
+    let may_be_large = may_open && (request.essentials.to_tag.is_some() || finds_room);
     count_flow(step, received, request, hop)?;
     if has_state && may_open {
         return open(step, transactions, received, request, hop);
     }
-    match forward(step, lost, received, request, hop, may_open)? {
+    match forward(step, lost, received, request, hop, may_be_large)? {
         Forwarded::Here => Ok(()),
         Forwarded::Large => open(step, transactions, received, request, hop),
     }

@@ -3,10 +3,11 @@
 //! Requests of the first category pass up to TAU1, others up to TAU2 = 2·TAU1. Only the tolerances
 //! and the randomness are here; the bucket is [the throttle's](LeakyBucket).
 //!
-//! If the server asks for a larger rate, the content of the bucket is divided by the same factor, so that it
-//! stands for as many requests as before. The RFC leaves this open. Without it, ACKs that were sent at one
+//! If the server asks for another rate, the content of the bucket is scaled, so that it stands for as many
+//! requests as before. In the RFC the content keeps its seconds. Then ACKs that were sent at one
 //! request a second would fill the bucket with eleven seconds, and no request would pass in these
-//! seconds at any rate. After a fall of the rate the content stays.
+//! seconds at any rate. The content is scaled after a fall of the rate too. Otherwise each rise and
+//! fall would free a part of the bucket, and more requests would pass than the larger rate allows.
 
 use tidegate_world::{Stream, Timestamp};
 
@@ -52,7 +53,7 @@ impl Rate {
             return category == Category::Required;
         }
         let before = std::mem::replace(&mut self.rate, rate);
-        if rate > before && before > 0 {
+        if rate != before && before > 0 {
             self.bucket.scale(now, f64::from(before) / f64::from(rate));
         }
         let tolerance = if category.is_reducible() { TAU1 } else { TAU2 };
@@ -83,8 +84,25 @@ mod tests {
         assert!(!rate.passes(at(60), 1, Category::Session));
         let passed = (60..2060).filter(|&ms| rate.passes(at(ms), 100, Category::Session)).count();
         assert!((190..=200).contains(&passed), "{passed} of 100 a second in two seconds");
-        // After a fall, what was poured in leaks as fast as before.
+        // After a fall, what was poured in first leaks at the new rate.
         let passed = (2060..7060).filter(|&ms| rate.passes(at(ms), 2, Category::Session)).count();
-        assert!((10..=16).contains(&passed), "{passed} of 2 a second in five seconds");
+        assert!((9..=11).contains(&passed), "{passed} of 2 a second in five seconds");
+    }
+
+    // RFC 7415 §3.5.1: "upper bound of 1/T messages per second".
+    #[test]
+    fn a_rate_that_changes_all_the_time_lets_its_mean_pass() {
+        for (low, high, every_ms) in [(10, 20, 100), (20, 40, 200), (45, 55, 100)] {
+            let mut rate = Rate::new(Seed(1).stream(Purpose::Restriction, 0));
+            let at = |ms: u64| Timestamp::ZERO + Duration::from_millis(ms);
+            rate.activate(at(0), low);
+            let passed = (0..20_000_u64).filter(|ms| {
+                let now = if ms / every_ms % 2 == 0 { low } else { high };
+                rate.passes(at(*ms), now, Category::Session)
+            });
+            let passed_rps = passed.count() as f64 / 20.0;
+            let mean_rps = f64::from(low + high) / 2.0;
+            assert!((passed_rps / mean_rps - 1.0).abs() < 0.05, "{passed_rps} of {mean_rps}");
+        }
     }
 }

@@ -26,7 +26,7 @@ const UNUSED: u32 = 10;
 /// after twice the time. An honest peer falls short while a larger value is on its way to it. Values
 /// travel in responses, so a peer that is told to hold back almost everything hears of them late.
 const CLAIMED_MIN: f64 = 0.5;
-const SHORTFALL_MAX: Duration = Duration::from_millis(1500);
+const SHORTFALL_MAX: Duration = Duration::from_secs(1);
 
 /// Time for which a claim counts. Not every request of a peer has one.
 const CLAIMED: Duration = Duration::from_secs(5);
@@ -357,14 +357,17 @@ impl Upstream {
         let wants_more = claimed_cps.is_some_and(|claimed| claimed > self.granted_cps);
         // The peer may not have heard of a larger value yet.
         let surely_may = std::mem::replace(&mut self.least, may).min(may);
-        let short = (CLAIMED_MIN - sends / surely_may.max(1.0)) * TICK.as_secs_f64();
-        self.shortfall = if wants_more { (self.shortfall + short).max(0.0) } else { 0.0 };
+        // A smaller claim now and then must not clear what a larger one has added.
+        let short = if wants_more { CLAIMED_MIN - sends / surely_may.max(1.0) } else { -1.0 };
+        self.shortfall = (self.shortfall + short * TICK.as_secs_f64()).max(0.0);
         if self.shortfall > SHORTFALL_MAX.as_secs_f64() {
             self.lied = Some(now);
         }
         self.is_doubted = self.lied.is_some_and(|at| now.since(at) <= DISTRUSTED);
         let is_believed = !self.is_doubted && self.standing() == Standing::Obeys;
-        self.original_cps = claimed_cps.filter(|_| is_believed).unwrap_or(measured_cps);
+        // What arrives is a lower bound, whatever the peer claims. A smaller claim would end the overload.
+        self.original_cps =
+            claimed_cps.filter(|_| is_believed).map_or(measured_cps, |cps| cps.max(sends_cps));
         true
     }
 

@@ -10,7 +10,7 @@
 //! request also counts for those that the peer has to hold back. Under the other algorithms the
 //! sent requests count. If the peer uses its whole grant, its earlier load counts instead. A peer
 //! may also state its original load. If it claims more than its grant and yet falls short of half of it,
-//! by as much as it is granted in 1.5 seconds, it has claimed too much. Then only its sent requests
+//! by as much as it is granted in one second, it has claimed too much. Then only its sent requests
 //! count, for one minute. A peer that claims too much and sends all that it is granted cannot be distinguished from one that has so much to send, so
 //! the largest share limits what it gains.
 //!
@@ -37,6 +37,9 @@ use super::upstream_settings::{Offer, TICK, UpstreamFairness, UpstreamSettings};
 use super::{Category, Feedback};
 use crate::source_table::SourceTable;
 use crate::{Gate, MaxMin};
+
+/// The least weight of a peer: above zero, because demands are divided by weights.
+const WEIGHT_MIN: f64 = 1e-6;
 
 /// Time after its last new request for which a peer is an active source.
 // 002 §3.2: "Each entry has an expiration timer set to one second."
@@ -120,7 +123,9 @@ impl Upstreams {
         let is_overloaded = self.overloaded.is_some();
         let peer = self.peers.get_mut(slot);
         if has_entry {
-            peer.on_offer(now, offer, &self.settings);
+            // An ACK and a CANCEL have the Via of their INVITE, so the load that they state is old.
+            let original_cps = offer.original_cps.filter(|_| category.begins_session());
+            peer.on_offer(now, &Offer { original_cps, ..*offer }, &self.settings);
         }
         peer.on_request(now, category);
         match (is_overloaded, category.is_new()) {
@@ -213,7 +218,9 @@ impl Upstreams {
             _ => 1.0,
         };
         // The peer's part of all weights is at most the largest share.
-        let bounded = |weight: f64| weight.min(share_max / (1.0 - share_max) * (weights - weight));
+        let bounded = |weight: f64| {
+            weight.min(share_max / (1.0 - share_max) * (weights - weight)).max(WEIGHT_MIN)
+        };
         let bounded = |weight| if share_max < 1.0 { bounded(weight) } else { weight };
         self.max_min.set(self.demands.iter().map(|&(demand, weight)| (demand, bounded(weight))));
         let level = match self.overloaded {

@@ -309,6 +309,18 @@ fn a_claim_that_is_not_used_counts_for_nothing_and_no_claim_exceeds_the_largest_
     assert_near(&rates, &[24.0, 24.0, 24.0]);
 }
 
+#[test]
+fn a_claim_below_what_arrives_does_not_count() {
+    let settings = UpstreamSettings { fairness: UpstreamFairness::User, ..by_rate() };
+    let claiming = |cps, claimed| (cps, Offer { original_cps: Some(claimed), ..OBEDIENT });
+    let peers = [claiming(720.0, 0.0), claiming(30.0, 30.0), claiming(30.0, 30.0)];
+    let mut plant = plant(settings, 1.0, 72.0, &peers);
+    plant.run(5);
+    let rates = plant.rates(20);
+    let total: f64 = rates.iter().sum();
+    assert!((65.0..80.0).contains(&total), "{rates:?}");
+}
+
 // RFC 7339 §5.10.2: "A SIP server that is in overload and has started to throttle incoming traffic MUST
 // reject some requests from non-participating clients with a 503 (Service Unavailable) response without
 // the Retry-After header."

@@ -32,7 +32,7 @@ pub(crate) enum Forwarded {
     Large,
 }
 
-/// Forwards `request` to `hop` and updates its call. If the request `may_open` a transaction and is
+/// Forwards `request` to `hop` and updates its call. If the request `may_be_large`, is new, and is
 /// too long for a datagram, it is left to the caller.
 ///
 /// RFC 3261 §16.11: "Furthermore, when handling a request statelessly, an element MUST NOT generate
@@ -47,7 +47,7 @@ pub(crate) fn forward(
     received: &Received,
     request: &Request<'_>,
     hop: &mut NextHop,
-    may_open: bool,
+    may_be_large: bool,
 ) -> Result<Forwarded, Rejection> {
     let Step { now, snapshot, .. } = *step;
     let ingress = snapshot.addresses.listener_at(&received.flow);
@@ -71,11 +71,12 @@ pub(crate) fn forward(
     let connected = received.flow.connection.map(|id| with_flow(snapshot, id, text.as_bytes()));
     let via_end = connected.as_deref().unwrap_or(text.as_bytes());
     let bytes = write_request(snapshot, &received.flow, request, &plan, via_end)?;
-    if may_open && is_large(snapshot, hop, bytes.len()) {
-        return Ok(Forwarded::Large);
-    }
     let transaction = Transaction { identity: branch.identity, method: request.method };
     let is_repeated = step.routing.calls.is_repeated(hop.call, transaction);
+    // The first copy of a repeated request has left by UDP, with a branch that a transaction would change.
+    if may_be_large && !is_repeated && is_large(snapshot, hop, bytes.len()) {
+        return Ok(Forwarded::Large);
+    }
     if alone && is_repeated {
         step.counters().retransmissions.add(1);
         if !hop.toward_backend

@@ -52,8 +52,12 @@ impl Scene {
     }
 
     fn listening(listeners: Vec<Listener>, pool: PoolSettings, limits: ConnectionLimits) -> Self {
-        let backends = pool.pool.clone();
         let settings = Settings::new(listeners, vec![pool], secret(1));
+        Self::of(settings, limits)
+    }
+
+    fn of(settings: Settings, limits: ConnectionLimits) -> Self {
+        let backends = settings.pools[0].pool.clone();
         let (pool, counters) = (Pool::new(), Arc::<Counters>::default());
         let proxy = Proxy::new(settings, Arc::clone(&counters), pool.clone());
         let streams = Streams::new(proxy, limits, pool.clone());
@@ -393,6 +397,28 @@ fn a_request_that_fits_needs_no_transaction() {
     let sent = scene.call("d", 1300);
     only(sent, "SIP/2.0 100");
     assert!(scene.streams.poll_connect().is_some());
+}
+
+/// A request without room for a transaction leaves by UDP, and so do its copies when there is room
+/// again: another branch would make them another transaction.
+#[test]
+fn without_room_for_a_transaction_a_large_request_leaves_by_udp() {
+    let pool = PoolSettings { mode: Mode::Stateless, ..pool_of(&[("a", address(BACKEND_A), 1)]) };
+    let listeners = [Transport::Udp, Transport::Tcp].map(|by| listener(by, PROXY));
+    let mut settings = Settings::new(listeners.to_vec(), vec![pool], secret(1));
+    settings.transactions_max = 1;
+    let mut scene = Scene::of(settings, ConnectionLimits::default());
+    scene.call("c", 2000);
+    let (flow, sent) = scene.open();
+    let (_, first) = only(sent, "INVITE");
+    let (to, by_udp) = only(scene.call("d", 2000), "INVITE");
+    assert_eq!((to.transport, to.remote), (Transport::Udp, address(BACKEND_A)));
+    scene.offer(flow, &first.answer("200 OK"));
+    scene.pass(Duration::from_secs(40));
+    only(scene.call("e", 2000), "SIP/2.0 100");
+    let (to, copy) = only(scene.call("d", 2000), "INVITE");
+    assert_eq!(to.transport, Transport::Udp);
+    assert_eq!(copy.header("Via"), by_udp.header("Via"));
 }
 
 /// The second attempt by UDP is no failover: `tries_max` counts back ends.

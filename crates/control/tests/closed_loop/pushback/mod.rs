@@ -164,7 +164,9 @@ fn the_shares_of_unequal_senders_are_as_committed() {
 #[test]
 fn stated_loads_make_shares_user_centric() {
     let by_loss = CARRIED.into_iter().filter(|(.., algorithm)| *algorithm == Algorithm::Loss);
-    for (law, _, algorithm) in by_loss.chain([("tide", &[][..], Algorithm::Rate)]) {
+    for (law, _, algorithm) in
+        by_loss.chain(["tide", "rate-abs"].map(|law| (law, &[][..], Algorithm::Rate)))
+    {
         let shares = goodputs(&unequal(law, algorithm, UpstreamFairness::User), FROM_S, TO_S);
         let total: f64 = shares.iter().sum();
         for (share, expected) in shares.iter().zip([0.1, 0.3, 0.6]) {
