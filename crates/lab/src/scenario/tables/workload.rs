@@ -207,7 +207,7 @@ pub(in crate::scenario) static GOODPUT: Knob<Choice<Goodput>> = Knob {
         reserved: &[],
     },
     absent: Absent::Default("\"answered\""),
-    doc: "When a call counts as set up. `answered`: its 200 has reached the caller. \
+    doc: "The event at which a call counts as set up. `answered`: its 200 has reached the caller. \
           `acknowledged`: its ACK has also reached the answerer; only simulated time can see \
           this.",
 };

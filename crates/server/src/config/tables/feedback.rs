@@ -70,8 +70,8 @@ keys! {
         ],
         reserved: &[],
     }, Default("\"provider\"");
-    /// The largest part of the capacity that one peer may take from others with `fairness = "user"`. It limits
-    /// what a peer gains by claiming more calls than it has. A peer that claims more than its share
-    /// and does not use the share is not believed for a minute.
+    /// The largest part of the capacity that one peer may take from others with `fairness =
+    /// "user"`. It limits what a peer gains by claiming more calls than it has. A peer that claims
+    /// more than its share and does not use the share is not believed for a minute.
     key "share_max" (upstream.share_max) = Real(0.01..=1.0), Default("0.75"), only(&BY_LOAD);
 }

@@ -117,8 +117,8 @@ keys! {
         |all| Some(all.gate.law.entry()),
         |all, law| all.gate.law = law.into_inner().defaults()
     } = Named(&LAWS), Default("\"tide\""), reload(Reload::Live);
-    /// When Tidegate decides about new work. `arrival`: when a message arrives, before it enters a
-    /// queue. `service`: when the processor takes the message from the queue.
+    /// The time at which Tidegate decides about new work. `arrival`: when a message arrives, before
+    /// it enters a queue. `service`: when the processor takes the message from the queue.
     key "decide" (gate.decide) = DECIDE, Default("\"arrival\"");
     /// The order in which Tidegate serves messages. `class`: messages that finish work come before
     /// messages that begin work, and messages of no known call come last. `fifo`: all messages wait
