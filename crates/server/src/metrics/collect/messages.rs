@@ -81,7 +81,7 @@ static ALONE: [Number<Counters>; 27] = [
     (
         Family::counter(
             "large_requests_by_udp",
-            "Requests sent by UDP after all, because the back end accepts no TCP connection",
+            "Large requests sent again by UDP because the back end refused a TCP connection",
         ),
         |c| c.large_by_udp.get().into(),
     ),
