@@ -146,7 +146,8 @@ impl Registrant {
         })
     }
 
-    /// Returns whether every registration was offered and has ended, and no connection has to be kept.
+    /// Returns whether every registration was offered and has ended, and no connection must stay
+    /// open.
     pub fn is_done(&self) -> bool {
         let has_registered = self.next_arrival.is_none() && self.registrations.len() == 0;
         has_registered && self.keep_alives.is_none()

@@ -44,7 +44,7 @@ struct Load {
     work: AtomicU64,
     weight: AtomicU32,
     priority: AtomicU16,
-    /// Whether the allowance, which is stored elsewhere, contains a limit.
+    /// True if the allowance, which is stored elsewhere, contains a limit.
     is_limited: AtomicBool,
     health: Health,
     assigned: AtomicU64,

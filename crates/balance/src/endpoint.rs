@@ -59,7 +59,7 @@ impl fmt::Display for Endpoint {
 pub struct Named {
     host: Arc<str>,
     port: u16,
-    /// Whether the name has ever had an address.
+    /// True once the name has had an address.
     is_known: AtomicBool,
     is_stale: AtomicBool,
     generations: Mutex<Generations>,

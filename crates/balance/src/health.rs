@@ -119,9 +119,9 @@ pub(crate) struct Health {
     known_since: AtomicU64,
     /// Time at which requests last gave a reason to exclude the back end.
     excluded_at: AtomicU64,
-    /// Whether the last probe failed. If so, the state depends not only on requests.
+    /// True if the last probe failed. Then the state depends not only on requests.
     fails_probes: AtomicBool,
-    /// Whether the back end gets calls although failed requests have made it unavailable.
+    /// True if the back end gets calls although failed requests have made it unavailable.
     is_spared: AtomicBool,
 }
 

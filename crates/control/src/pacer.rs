@@ -26,7 +26,7 @@ impl Pacer {
         }
     }
 
-    /// Returns whether the next piece may be served.
+    /// Returns whether another piece of work may be released now.
     pub fn may_release(&self, release: Release) -> bool {
         release == Release::Open || self.credit >= ONE
     }

@@ -37,8 +37,8 @@ pub struct Settings {
     pub burst: u32,
     /// The clock that measures the occupancy of the processor.
     pub occupancy: Occupancy,
-    /// True if a retransmission gets the same decision as its original. The servers of the papers do
-    /// not do this.
+    /// True if a retransmission gets the same decision as its original. The servers of the papers
+    /// do not do this.
     pub sticky: bool,
     /// Maximum number of decisions that are remembered in each generation of 32 s.
     pub memory_max: usize,

@@ -21,9 +21,9 @@ pub struct Ticket {
     pub(crate) bucket: Bucket,
     pub(crate) class: u8,
     pub(crate) fingerprint: Option<u64>,
-    /// Whether the work is a retransmission of served work. The gate does not decide on it again.
+    /// True if the work is a retransmission of served work. The gate does not decide on it again.
     pub(crate) again: bool,
-    /// Whether the work passes its throttle, whatever the allowance is.
+    /// True if the work passes its throttle, whatever the allowance is.
     pub(crate) exempt: bool,
     /// The source for fair shares.
     pub(crate) source: Option<Source>,

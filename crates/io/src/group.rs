@@ -24,7 +24,7 @@ pub struct Listen {
     pub address: SocketAddr,
     /// Number of shards that share the address; 1 to 256, default 1.
     pub shards: u16,
-    /// Whether new INVITEs and responses each have their own sockets; default true.
+    /// True if new INVITEs and responses each have their own sockets; default true.
     pub split: bool,
     /// Receive buffer of each socket, in the bytes that the kernel counts (a datagram of 100 bytes
     /// counts as 832); default 4 MiB.

@@ -61,7 +61,7 @@ pub type TlsPeers = Arc<dyn Fn(SocketAddr) -> Option<TlsPeer> + Send + Sync>;
 /// The TLS state of a connection.
 pub(crate) struct Tls {
     session: rustls::Connection,
-    /// Whether the peer has announced that it sends nothing more.
+    /// True if the peer has announced that it sends nothing more.
     is_ended: bool,
 }
 

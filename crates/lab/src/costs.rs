@@ -111,7 +111,7 @@ pub struct Cost {
 pub struct Row {
     /// Kind of the messages.
     pub kind: Kind,
-    /// Whether the messages go to a served destination or belong to a known call. The server
+    /// True if the messages go to a served destination or belong to a known call. The server
     /// answers other messages with 403 or 481, or drops them.
     pub good: bool,
     /// Overload control of the server.

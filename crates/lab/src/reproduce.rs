@@ -39,7 +39,7 @@ pub struct Reproduction<'a> {
     pub world: &'a dyn World,
     /// Number of runs at once.
     pub jobs: usize,
-    /// Whether each set-up is run in its short form: with its `quick` values, and one run of each
+    /// True if each set-up is run in its short form: with its `quick` values, and one run of each
     /// parameter set.
     pub quick: bool,
     /// Gets the progress.

@@ -11,9 +11,9 @@ use crate::timeline;
 /// Number of points of a curve. Each is the mean of a part of the run.
 const POINTS: usize = 75;
 
-/// Returns the calls of each source that are set up in time, as a part of the capacity, in a panel for
-/// each variant. `points` is the folder of the runs, and `program` their program. `None` if no node has a
-/// `profile` of its own.
+/// Returns a figure with a panel for each variant. It shows the calls of each source that are set
+/// up in time, as a part of the capacity. `points` is the folder of the runs, and `program` their
+/// program. `None` if no node has a `profile` of its own.
 pub(crate) fn figure(
     scenario: &Scenario,
     runs: &[(&RunSpec, &Outcome)],
@@ -76,7 +76,7 @@ fn curve(runs: &[&RunSpec], points: &Path, program: &str, name: &str) -> Vec<Poi
         let [min, .., max] = means[..] else { return Point::exact(series[0][first].0, means[0]) };
         Point { x: series[0][first].0, min, median: means[means.len() / 2], max }
     };
-    // The rest that does not fill a part is left out.
+    // The samples that do not fill a whole part are left out.
     (0..count / each).map(|part| point(part * each)).collect()
 }
 

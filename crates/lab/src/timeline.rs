@@ -62,7 +62,8 @@ pub struct CallersReading {
     pub registered: u64,
 }
 
-/// Returns the values of a quantity of a node in the `timeline.csv` of a run, with their times in seconds.
+/// Returns the values of a quantity of a node, with their times in seconds, from the `timeline.csv`
+/// of a run.
 pub(crate) fn series(folder: &Path, node: &str, quantity: &str) -> Vec<(f64, f64)> {
     let text = fs::read_to_string(folder.join("timeline.csv")).unwrap_or_default();
     let sample = |line: &str| {

@@ -36,9 +36,10 @@ pub struct Node {
     pub emulate: Option<Emulate>,
     /// Relative speed: at 0.5 all costs are double.
     pub speed: f64,
-    /// The rate of the calls that callers send to it over time, if it differs from that of the workload.
+    /// Rate over time of the calls that callers send to it, if it differs from that of the
+    /// workload.
     pub profile: Option<Profile>,
-    /// Whether it obeys the feedback of its targets.
+    /// True if it obeys the feedback of its targets.
     pub obeys_feedback: bool,
 }
 

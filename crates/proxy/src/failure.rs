@@ -146,8 +146,8 @@ fn on_stream_failed(
         // This is treated like a silent peer: the path may be lossy, and other messages may get
         // through.
         (Cause::Unreachable, Some(backend_ref)) => probes.suspect(now, snapshot, backend_ref, now),
-        // Requests to a back end over UDP leave over TCP if they are large. That no connection could
-        // be opened is recorded even if such a request has failed over meanwhile.
+        // Requests to a back end over UDP leave over TCP if they are large. A connection that could
+        // not be opened is recorded even if such a request has failed over meanwhile.
         (Cause::Refused | Cause::Unreachable, None)
             if at_address.is_some() && !failure.quote.is_empty() =>
         {

@@ -1,11 +1,10 @@
 //! Requests that wait for an external answer, such as the address of a name.
 //!
-//! When the plan for a request needs an answer, the request is parked as it was received. When the
-//! answer arrives, the request is served again from the beginning, and this time the answer is
-//! known. A plan changes nothing, so nothing has to be undone. Parked requests are bounded in
-//! number and time. A copy of a parked request is absorbed, and its CANCEL ends it. Until the
-//! request continues, the proxy has no other state of it and sends no 100, so the sender
-//! retransmits it.
+//! A request is parked as it was received if its plan needs an answer. After the answer has
+//! arrived, the request is served again from the beginning, and this time the answer is known. A
+//! plan changes nothing, so nothing has to be undone. Parked requests are bounded in number and
+//! time. A copy of a parked request is absorbed, and its CANCEL ends it. Until the request
+//! continues, the proxy has no other state of it and sends no 100, so the sender retransmits it.
 //!
 //! Strangers may use half of the places. A source may use at most as many places as remain free, as
 //! in the shared [tables](crate::shares). The same applies to a query. So one source, or one name

@@ -275,7 +275,7 @@ pub struct PoolSettings {
     pub sources: Vec<Vec<IpNet>>,
     /// When the feedback of its back ends (RFC 7339) is obeyed.
     pub obedience: Obedience,
-    /// Whether requests to its back ends that are too long for a datagram leave over TCP (RFC 3261
+    /// True if requests to its back ends that are too long for a datagram leave over TCP (RFC 3261
     /// §18.1.1).
     pub large_over_tcp: bool,
     /// The REGISTERs to its back ends that get our Path.

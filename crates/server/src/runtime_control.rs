@@ -306,7 +306,7 @@ impl RuntimeControl {
     }
 
     /// Asks the shards for the call-table entries of a call. Returns the number of the command.
-    /// When the command [was heard](Self::was_heard), [`calls`](Self::calls) returns the answers.
+    /// After the command [was heard](Self::was_heard), [`calls`](Self::calls) returns the answers.
     ///
     /// # Errors
     /// When the command cannot be sent.

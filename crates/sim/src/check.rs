@@ -73,7 +73,7 @@ pub enum Role {
     Caller,
     /// A user agent that takes calls.
     Answerer {
-        /// Whether the answerer has room for all calls. If not, its 503s are ignored, because an
+        /// True if the answerer has room for all calls. If not, its 503s are ignored, because an
         /// answerer with a full table cannot remember the calls that it has rejected.
         roomy: bool,
     },

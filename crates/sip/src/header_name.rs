@@ -221,8 +221,8 @@ impl HeaderName {
         }
     }
 
-    /// Does the same as [`at_start`](Self::at_start) for all known names. The name must be in its usual
-    /// spelling and directly followed by the colon.
+    /// Does the same as [`at_start`](Self::at_start) for all known names. The name must be in its
+    /// usual spelling and directly followed by the colon.
     pub(crate) fn usual_at_start(line: &[u8]) -> Option<(Self, usize)> {
         let colon = find_by_words(b':', &line[..line.len().min(LENGTH_MAX + 1)])?;
         let name = &line[..colon];

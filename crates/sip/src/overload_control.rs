@@ -4,10 +4,10 @@
 //! the response: `;oc=20;oc-algo="loss";oc-validity=500;oc-seq=1282321615.782`. A value that breaks the
 //! grammar is ignored; it is never an error of the message.
 //!
-//! `oc-tgload` is a parameter of our own. A server writes it without a value to ask the client for its original
-//! load: the calls a second that the client would send without overload control. The client answers with
-//! `oc-tgload=12.3` beside its offer. No RFC defines this parameter. The grammar allows it as a `via-extension` (RFC
-//! 3261 §25.1).
+//! `oc-tgload` is our own parameter. A server writes it without a value to ask the client for its
+//! original load: the calls a second that the client would send without overload control. The
+//! client answers with `oc-tgload=12.3` beside its offer. No RFC defines this parameter. The
+//! grammar allows it as a `via-extension` (RFC 3261 §25.1).
 
 use std::io::{self, Write};
 
@@ -41,7 +41,7 @@ pub struct OverloadControl<'a> {
 /// The `oc-tgload` parameter, which no RFC defines.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum OcLoad {
-    /// There is no value: a server asks for the load.
+    /// No value: a server asks for the load.
     Wanted,
     /// The load of the client, in tenths of a call a second. A number above `u32::MAX` is read as
     /// `u32::MAX`.
@@ -52,7 +52,7 @@ impl OcLoad {
     /// Writes the parameter with its semicolon.
     ///
     /// # Errors
-    /// Those of `out`.
+    /// Returns the errors of `out`.
     pub fn write(self, out: &mut (impl Write + ?Sized)) -> io::Result<()> {
         match self {
             Self::Wanted => out.write_all(b";oc-tgload"),

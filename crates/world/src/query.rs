@@ -105,8 +105,8 @@ pub enum QueryAnswer {
     Naptr(Arc<[NaptrRecord]>, Duration),
     /// The value of a look-up, at most [`VALUE_MAX`] bytes.
     Found(Arc<[u8]>),
-    /// There is no such name, no record of that type, or no such key. Contains how long this answer
-    /// may be cached, if it says so (RFC 2308 §5).
+    /// There is no such name, no record of that type, or no such key. Contains the time for which
+    /// this answer may be cached, if the answer states one (RFC 2308 §5).
     NotFound(Option<Duration>),
     /// The query failed.
     NoAnswer,

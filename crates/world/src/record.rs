@@ -134,7 +134,7 @@ pub struct Recorder<C, L = Memory> {
     log: L,
     /// The time of the last recorded input.
     now: Timestamp,
-    /// Whether the last `serve` handled a message, and no poll without an output has followed.
+    /// True if the last `serve` handled a message, and no poll without an output has followed.
     in_service: bool,
 }
 

@@ -25,8 +25,8 @@ pub(crate) struct Ringing {
     statuses: u8,
     /// Number of these that were sent.
     sent: u8,
-    /// Whether the call gets a 100 if it gets no other provisional response. It does if this is
-    /// configured, or if it rings for long.
+    /// True if the call gets a 100 when it gets no other provisional response. This is so if it is
+    /// configured, or if the call rings for long.
     says_trying: bool,
     /// Time between provisional responses.
     step: Duration,

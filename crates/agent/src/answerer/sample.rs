@@ -4,7 +4,7 @@ use serde::Serialize;
 
 use super::stats::AnswererStats;
 
-/// Those counts of [`AnswererStats`] that a curve over time needs. The difference of two samples is
+/// The counts of [`AnswererStats`] that a curve over time needs. The difference of two samples is
 /// the number of events between them.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct AnswererSample {

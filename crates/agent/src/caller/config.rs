@@ -55,7 +55,7 @@ pub struct CallerConfig {
     pub load: Load,
     /// Number of calling users, `caller-0`, `caller-1`, …, which call in turn. Default 1.
     pub callers: u32,
-    /// Whether the names of calling users have 16 different lengths, as the names of real callers
+    /// True if the names of calling users have 16 different lengths, as the names of real callers
     /// have. For this, zeros are put before the number. Default `false`.
     pub uneven: bool,
     /// Holding time until the caller hangs up. Default 0.

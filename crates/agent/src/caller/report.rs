@@ -41,7 +41,7 @@ pub struct CallerReport {
     pub cpu_us_per_call: f64,
     /// The reason why the generator was too slow to offer the load; `None` if it was fast enough.
     pub too_slow: Option<TooSlow>,
-    /// Whether the generator itself lost messages. Then failures and delays may not be caused by
+    /// True if the generator itself lost messages. Then failures and delays may not be caused by
     /// the server.
     pub lost_datagrams: bool,
 }

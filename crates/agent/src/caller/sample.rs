@@ -4,8 +4,8 @@ use serde::Serialize;
 
 use crate::caller::stats::CallerStats;
 
-/// Those counts of [`CallerStats`] that a curve over time needs. The difference of two samples is
-/// the number of events between them.
+/// The counts of [`CallerStats`] that a curve over time needs. The difference of two samples is the
+/// number of events between them.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct CallerSample {
     /// Calls that have become due.

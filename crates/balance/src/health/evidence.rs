@@ -76,9 +76,9 @@ impl Sources {
 /// A conclusion from the recent rejections of a back end.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Verdict {
-    /// Whether several destinations of several sources are rejected.
+    /// True if several destinations of several sources are rejected.
     pub(crate) teaches: bool,
-    /// Whether the rejections also outnumber the requests that are not rejected.
+    /// True if the rejections also outnumber the requests that are not rejected.
     pub(crate) pauses: bool,
 }
 

@@ -76,7 +76,7 @@ pub(crate) struct Interval {
     pub(crate) given: u64,
     /// Requests that it rejected.
     pub(crate) refused: u64,
-    /// Whether the rate limit held requests back.
+    /// True if the rate limit held requests back.
     pub(crate) wanted: bool,
 }
 

@@ -115,7 +115,7 @@ pub(crate) struct Responses {
     pub(crate) least: Option<Duration>,
     /// Requests that had no response within [`FORGOTTEN`](super::window::FORGOTTEN).
     pub(crate) lost: u64,
-    /// Whether the window held requests back.
+    /// True if the window held requests back.
     pub(crate) wanted: bool,
 }
 

@@ -81,7 +81,7 @@ pub(crate) static ENTRY: Entry = Entry {
 #[derive(Debug)]
 pub(crate) struct Weights {
     hundredths: [u32; Work::COUNT],
-    /// Whether the weight of starting a call is learned for each back end.
+    /// True if the weight of starting a call is learned for each back end.
     pub(crate) learns: bool,
 }
 

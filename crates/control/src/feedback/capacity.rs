@@ -1,12 +1,12 @@
 //! Converts the allowance of a law into calls a second.
 //!
 //! - A rate is used as it is.
-//! - A share applies to the original load: the calls that the peers would send without feedback. A law that
-//!   computes a share need not see how many calls wait, and changes the share in small steps. At
-//!   eight times the capacity, rate-occ needs 2.6 s to find its share. Meanwhile calls for twelve
-//!   seconds would enter the queue, and all of them would come too late. So while more calls
-//!   wait than the server serves in 200 ms, at most so many may come that the queue is back at this
-//!   length within τ. This applies to windows too, which count new calls alone.
+//! - A share applies to the original load: the calls that the peers would send without feedback. A
+//!   law that computes a share need not see how many calls wait, and changes the share in small
+//!   steps. At eight times the capacity, rate-occ needs 2.6 s to find its share. Meanwhile calls
+//!   for twelve seconds would enter the queue, and all of them would come too late. So while more
+//!   calls wait than the server serves in 200 ms, arrivals are limited: the queue must be back at
+//!   this length within τ. This applies to windows too, which count only new calls.
 //! - A window W limits the calls in progress. Let μ be the calls a second that can be served, and w
 //!   the calls in progress. Then μ + (W/2 − w)/τ calls a second fill the window to one half within
 //!   τ. With a half-full window the processor is never idle, and the gate rejects nothing. While
@@ -27,7 +27,7 @@ const GROWTH: f64 = 1.03;
 /// Delay for which a window is computed if the law sets none: 002's budget D_B.
 const DELAY: Duration = Duration::from_millis(200);
 
-/// The number of calls that may wait behind a law that does not see its queue, however few are served.
+/// Number of calls that may always wait if the law does not see its queue, however few are served.
 const WAITING_MIN: f64 = 10.0;
 
 /// The cost of a rejection as a part of the cost of a call, before it is measured.
@@ -124,8 +124,9 @@ impl Capacity {
     }
 }
 
-/// Returns the calls a second that make a long queue shorter; infinity without one. Messages of calls that
-/// have begun count too (002 §3.1, equation 1): they wait in the same queue if there is only one.
+/// Returns the calls a second that may come while a long queue becomes shorter; infinite without a
+/// long queue. Messages of calls that have begun count too (002 §3.1, equation 1): they wait in the
+/// same queue if there is only one.
 fn behind_a_queue(gate: &Gate) -> f64 {
     let served_cps = gate.signals().sessions.rate_cps();
     let budget = (served_cps * DELAY.as_secs_f64()).max(WAITING_MIN);

@@ -2,13 +2,13 @@
 //!
 //! There are two categories of requests. The second is reduced only when nothing is left of the
 //! first. The percentage applies to all requests, so a small first category is reduced by a larger
-//! part. Until enough requests have come, the first category's part of the requests is taken as 80 %.
+//! part. Until enough requests have come, the first category is assumed to be 80 % of the requests.
 //!
 //! The reference algorithm measures this part every 5 to 10 s. Here each request counts by a weight
 //! that fades with its age, as in the receiver's estimate. The mix changes within a second when an
 //! overload begins: before it, a call is one INVITE of three requests, and under eight times the
-//! capacity it is eight of ten. With the old part, a sender that is asked to hold 85 % back would send no call at all for
-//! seconds.
+//! capacity it is eight of ten. With the old part, a sender that has to hold back 85 % would send
+//! no call at all for seconds.
 //!
 //! The reference algorithm draws a number for each request. Here the requests that pass are evenly
 //! spread, and each client starts at a random position. This sends the same number of requests with
@@ -19,7 +19,8 @@ use tidegate_world::{Stream, Timestamp};
 use super::Category;
 use crate::throttle::Deterministic;
 
-/// Age in seconds at which the weight of a request has fallen to 37 %: that of the receiver's estimate.
+/// Age in seconds at which the weight of a request has fallen to 37 %. It is the same as in the
+/// receiver's estimate.
 const FADES_S: f64 = 1.0;
 
 /// The weight of the assumed mix, in requests. It fades too.
@@ -56,7 +57,7 @@ impl Loss {
 
     /// Counts a request to be sent, whether the server is overloaded or not.
     pub(super) fn count(&mut self, now: Timestamp, category: Category) {
-        // Nothing fades below the weight of the assumed mix, so the quotient stays defined.
+        // The sum never fades below the weight of the assumed mix, so the quotient stays defined.
         let elapsed_s = now.since(self.counted).as_secs_f64();
         let kept = (-elapsed_s / FADES_S).exp().max((ASSUMED / self.weights[1]).min(1.0));
         let ones = [f64::from(u8::from(category.is_reducible())), 1.0];

@@ -3,11 +3,12 @@
 //! Requests of the first category pass up to TAU1, others up to TAU2 = 2·TAU1. Only the tolerances
 //! and the randomness are here; the bucket is [the throttle's](LeakyBucket).
 //!
-//! If the server asks for another rate, the content of the bucket is scaled, so that it stands for as many
-//! requests as before. In the RFC the content keeps its seconds. Then ACKs that were sent at one
-//! request a second would fill the bucket with eleven seconds, and no request would pass in these
-//! seconds at any rate. The content is scaled after a fall of the rate too. Otherwise each rise and
-//! fall would free a part of the bucket, and more requests would pass than the larger rate allows.
+//! If the server asks for another rate, the content of the bucket is scaled, so that it stands for
+//! as many requests as before. In the RFC the content keeps its seconds. Then ACKs that were sent at
+//! a rate of one request a second would fill the bucket for eleven seconds, and no request would
+//! pass in these seconds at any rate. The content is scaled after a fall of the rate too. Otherwise
+//! each rise and fall would free a part of the bucket, and more requests would pass than the larger
+//! rate allows.
 
 use tidegate_world::{Stream, Timestamp};
 

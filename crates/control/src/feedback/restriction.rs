@@ -14,7 +14,7 @@ use super::silence::{Silence, SilenceSettings};
 use super::{Algorithm, Algorithms, Category, Feedback};
 use crate::arrival_rate::ArrivalRate;
 
-/// Time constant of the original load in seconds: that of the receiver's own estimate.
+/// Time constant of the original load in seconds. It is the same as in the receiver's own estimate.
 const ORIGINAL_S: f64 = 1.0;
 
 /// The settings of a restriction.
@@ -179,10 +179,10 @@ impl Restriction {
         self.is_load_wanted = is_wanted;
     }
 
-    /// Returns the original load in calls a second, if the server asks for it: the calls that would be
-    /// sent to it without any restriction.
-    // 002 §6.1: "The feedforward information contains the sender measured value of the current incoming
-    // load."
+    /// Returns the original load if the server asks for it: the calls a second that would be sent
+    /// to it without any restriction.
+    // 002 §6.1: "The feedforward information contains the sender measured value of the current
+    // incoming load."
     pub fn announced_cps(&self, now: Timestamp) -> Option<f64> {
         self.is_load_wanted.then(|| self.original.rate_at(now))
     }

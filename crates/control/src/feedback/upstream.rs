@@ -21,14 +21,15 @@ const SHARE_MIN: f64 = 0.01;
 const SATURATED: f64 = 0.85;
 const UNUSED: u32 = 10;
 
-/// The part of its grant that a peer must use if it claims to want more. A claim counts as false once the
-/// peer has fallen short by as much as it may send in this time: a peer that sends nothing is doubted
-/// after twice the time. An honest peer falls short while a larger value is on its way to it. Values
-/// travel in responses, so a peer that is told to hold back almost everything hears of them late.
+/// The part of its grant that a peer must use if it claims to want more. A claim counts as false
+/// once the peer has sent too little, by as much as it may send in the time below. A peer that
+/// sends nothing is doubted after twice this time. An honest peer sends too little while a larger
+/// value is on its way to it. Values travel in responses, so a peer that has to hold back almost
+/// everything gets them late.
 const CLAIMED_MIN: f64 = 0.5;
 const SHORTFALL_MAX: Duration = Duration::from_secs(1);
 
-/// Time for which a claim counts. Not every request of a peer has one.
+/// Time for which a claim counts. Not every request of a peer contains a claim.
 const CLAIMED: Duration = Duration::from_secs(5);
 
 /// Time for which the claims of a peer are ignored after it claimed too much.
@@ -51,8 +52,8 @@ const UNRESTRICTED_MAX: f64 = 0.95;
 /// Maximum number of requests that come with a new one: an ACK, and a CANCEL.
 const WITH_NEW_MAX: f64 = 2.0;
 
-/// The part of the most that a peer was allowed to send which still counts one tick later. A rate that is
-/// measured over half a second fades as fast.
+/// The factor by which the largest rate that a peer was allowed to send fades in a tick. A rate
+/// that is measured over half a second fades as fast.
 const MOST_KEPT: f64 = 0.82;
 
 /// Time after the start of a restriction in which a peer may send too much.
@@ -103,9 +104,10 @@ pub struct PeerView {
     pub value: u32,
     /// New requests a second that the peer would send without feedback.
     pub original_cps: f64,
-    /// The same, as the peer claims it; `None` if it claims nothing.
+    /// New requests a second that the peer claims it would send without feedback; `None` if it
+    /// claims nothing.
     pub claimed_cps: Option<f64>,
-    /// Whether the peer has claimed more than it would send within the last minute.
+    /// True if, within the last minute, the peer has claimed more than it would send.
     pub is_doubted: bool,
     /// New requests a second that the peer may send; infinite without overload.
     pub granted_cps: f64,
@@ -118,7 +120,7 @@ pub struct PeerView {
 pub(super) struct Upstream {
     /// The algorithm, and the time of its choice.
     agreed: Option<(Algorithm, Timestamp)>,
-    /// The original load that the peer claimed last, and when.
+    /// The original load that the peer claimed last, and the time of this claim.
     claimed: Option<(f64, Timestamp)>,
     /// The last time at which the peer claimed more than it would send.
     lied: Option<Timestamp>,
@@ -161,16 +163,16 @@ pub(super) struct Upstream {
     restricted: Option<Timestamp>,
     /// Consecutive ticks in which the peer used less than its grant.
     unused: u32,
-    /// The unused part of the grant while the peer claims to want more, in seconds of this grant. What
-    /// it sends beyond the limit is subtracted.
+    /// The unused part of the grant while the peer claims to want more, in seconds of this grant.
+    /// Requests beyond [`CLAIMED_MIN`] of the grant are subtracted.
     shortfall: f64,
-    /// The least that the peer was allowed to send since the last look.
+    /// The lowest rate that the peer was allowed to send since the last look.
     least: f64,
-    /// The most that it was allowed to send, which fades.
+    /// The highest rate that the peer was allowed to send. It fades.
     most: f64,
-    /// When the peer was told a value last.
+    /// The time at which the peer was last told a value.
     told_at: Timestamp,
-    /// Whether the peer sent more than its grant in the last tick.
+    /// True if the peer sent more than its grant in the last tick.
     is_too_much: bool,
     /// Counts ticks with too many requests: each adds [`VIOLATION`], and each other tick subtracts
     /// one.
@@ -337,7 +339,8 @@ impl Upstream {
             _ => (sends_cps, self.granted_cps),
         };
         self.unused = if sends + 1.0 < SATURATED * may { self.unused + 1 } else { 0 };
-        // The peer may not have heard of a smaller value yet, and its rate is measured over some time.
+        // The peer may not have received a smaller value yet, and its rate is measured over some
+        // time.
         let may_at_most = may.max(self.most * MOST_KEPT);
         self.most = if may_at_most.is_finite() { may_at_most } else { 0.0 };
         self.is_too_much = sends > TOLERANCE * may_at_most + TOLERANCE_RPS;
@@ -355,7 +358,7 @@ impl Upstream {
         self.claimed = self.claimed.filter(|&(_, at)| now.since(at) <= CLAIMED);
         let claimed_cps = self.claimed.map(|(cps, _)| cps);
         let wants_more = claimed_cps.is_some_and(|claimed| claimed > self.granted_cps);
-        // The peer may not have heard of a larger value yet.
+        // The peer may not have received a larger value yet.
         let surely_may = std::mem::replace(&mut self.least, may).min(may);
         // A smaller claim now and then must not clear what a larger one has added.
         let short = if wants_more { CLAIMED_MIN - sends / surely_may.max(1.0) } else { -1.0 };
@@ -373,7 +376,8 @@ impl Upstream {
 
     /// Checks whether the peer sends too much.
     fn police(&mut self, now: Timestamp) {
-        // RFC 7339 §4.3: a value that is not renewed ends. Then the peer may send what it likes.
+        // RFC 7339 §4.3: a value that is not renewed ends. After that the peer may send any number
+        // of requests.
         if now.since(self.told_at) > VALIDITY_DEFAULT {
             self.restricted = self.restricted.map(|_| now);
         }
@@ -405,8 +409,8 @@ impl Upstream {
             self.percent = 0;
             return 0.0;
         }
-        // Whatever the peer gets here, it must not be told to hold back a smaller part than its whole
-        // load requires. Otherwise a peer that obeys after all would still send too much.
+        // The peer must not be told to hold back a smaller part than its whole load requires.
+        // Otherwise a peer that begins to obey would still send too much.
         let claimed_cps = self.claimed.map_or(0.0, |(cps, _)| cps);
         self.restrained_cps =
             if obeys { offered } else { offered.max(self.restrained_cps).max(claimed_cps) };
@@ -429,8 +433,8 @@ impl Upstream {
         (1.0 - self.passed) * offered * rejection
     }
 
-    /// Returns the percentage of its requests that the peer has to hold back. ACKs come later than their
-    /// INVITEs, so they count as they arrive.
+    /// Returns the percentage of the requests that the peer has to hold back. ACKs come later than
+    /// their INVITEs, so they count as they arrive.
     // RFC 7339 §5.3: "the server control algorithm MUST produce a value for the "oc" parameter that it expects
     // the receiving SIP clients to apply to all downstream SIP requests (dialogue forming as well as in-dialogue)
     // to this SIP server." The law means new work alone. RFC 7339 §7.1: "This value MUST be in the range of [0,

@@ -9,10 +9,11 @@
 //! **Original load.** This is what a peer would send without feedback. Under `loss` each new
 //! request also counts for those that the peer has to hold back. Under the other algorithms the
 //! sent requests count. If the peer uses its whole grant, its earlier load counts instead. A peer
-//! may also state its original load. If it claims more than its grant and yet falls short of half of it,
-//! by as much as it is granted in one second, it has claimed too much. Then only its sent requests
-//! count, for one minute. A peer that claims too much and sends all that it is granted cannot be distinguished from one that has so much to send, so
-//! the largest share limits what it gains.
+//! may also state its original load. Assume that a peer claims more than its grant, but sends less
+//! than half of it. Once the missing requests are as many as it is granted in one second, it has
+//! claimed too much. Then only its sent requests count, for one minute. If a peer claims too much
+//! and uses its whole grant, it looks like a peer that really has that load. So the largest share
+//! limits what it gains.
 //!
 //! **Overload** begins when the original load exceeds the capacity, and ends when it has not for
 //! one second. Before and after, every peer is told that there is no restriction.
@@ -238,9 +239,10 @@ impl Upstreams {
         self.rejecting_cps = rejecting_cps;
     }
 
-    /// Returns whether peers are asked for their original load. Only user-centric fairness needs it.
-    // 002 §6.1: "To achieve user-centric fairness in absolute rate and window-based mechanisms, we introduce
-    // a new feedforward loop in the existing feedback architecture."
+    /// Returns whether peers are asked for their original load. Only user-centric fairness needs
+    /// it.
+    // 002 §6.1: "To achieve user-centric fairness in absolute rate and window-based mechanisms, we
+    // introduce a new feedforward loop in the existing feedback architecture."
     pub fn wants_loads(&self) -> bool {
         self.settings.fairness == UpstreamFairness::User
     }

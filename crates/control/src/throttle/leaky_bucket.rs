@@ -6,7 +6,7 @@
 //! empty. When the rate changes, it keeps its content in seconds. So after a fall of the rate, it
 //! empties as fast as at the old rate, and bursts at the new rate are shorter.
 //!
-//! When the bucket is empty, the RFC adds or subtracts up to half a T, so that many senders to one
+//! The RFC adds or subtracts up to half a T if the bucket is empty, so that many senders to one
 //! server do not synchronize (§3.5.3). A server has only one bucket, so its throttle does not do
 //! this. [Feedback](crate::feedback) does it, and has a tolerance for each priority.
 //!

@@ -1,8 +1,9 @@
 //! Evaluates expressions of measures, such as `cps('sired') / cps('basic')`.
 //!
 //! A measure takes a variant, or a list of variants. The named arguments are `setup`, the swept
-//! values that select the run, and `source`, `from_s` and `to_s`, which select a part of it. Each of these is a number or a list: `goodput('pi', load=[1,
-//! 2])|min`. The result is a list if an argument is a list.
+//! values that select the run, and `source`, `from_s` and `to_s`, which select a part of the run.
+//! Each of these is a number or a list: `goodput('pi', load=[1, 2])|min`. The result is a list if
+//! an argument is a list.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex};

@@ -122,15 +122,16 @@ pub(super) static MEASURES: [Measure; 29] = [
             .copied();
         rate.unwrap_or(f64::NAN) / point.run.capacity_cps()
     }),
-    // Jain's index of the calls of each source that calls, set up in time.
+    // Jain's index of the calls set up in time, for all sources that call.
     part_of("jain", |point, part| {
         jain(&pairs(point, part).map(|(_, good)| good).collect::<Vec<_>>())
     }),
-    // The same of the parts of their calls.
+    // Jain's index of the part of its calls that each source sets up in time.
     part_of("jain_success", |point, part| {
         jain(&pairs(point, part).map(|(offered, good)| good / offered).collect::<Vec<_>>())
     }),
-    // Calls rejected although the processor had idle time shortly before, as a part of those offered.
+    // Calls rejected although the processor had idle time shortly before, as a part of the offered
+    // calls.
     one("early_part", |point| {
         let early: u64 = point.outcome.nodes.iter().map(|node| node.early).sum();
         part(early as f64, counted(point, "offered"))

@@ -61,7 +61,7 @@ pub struct Conditions {
     pub t1_ms: f64,
     /// Number of answerers.
     pub answerers: u32,
-    /// Whether answerers send a 100 first.
+    /// True if answerers send a 100 first.
     pub trying: bool,
     /// The maximum number of messages that wait in one queue.
     pub queue_max: u32,

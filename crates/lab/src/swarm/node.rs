@@ -58,7 +58,7 @@ pub(super) struct Instruments {
     /// Names of its back ends at the start.
     backends: Vec<String>,
     limits: Limits,
-    /// Whether every call of a back end was assigned to it by this proxy.
+    /// True if this proxy has assigned all calls of each back end.
     gives_each: bool,
 }
 

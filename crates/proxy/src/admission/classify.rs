@@ -49,9 +49,9 @@ impl From<Malformed> for Unclassified {
 /// Parts of a message to look for.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Wanted {
-    /// Whether to outline an INVITE. An outline makes a rejection cheap.
+    /// True if INVITEs are outlined. An outline makes a rejection cheap.
     pub(crate) outline: bool,
-    /// Whether overload control also decides on INVITEs within a call.
+    /// True if overload control also decides on INVITEs within a call.
     pub(crate) reinvites: bool,
 }
 

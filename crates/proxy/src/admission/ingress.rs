@@ -50,7 +50,7 @@ pub(crate) struct Ingress {
     fifo: VecDeque<Unsorted>,
     fifo_max: usize,
     large: LargeBuffers,
-    /// Whether no back end had headroom for the last call that needed it.
+    /// True if no back end had headroom for the last call that needed it.
     is_full_behind: bool,
 }
 

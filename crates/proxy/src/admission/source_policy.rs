@@ -15,7 +15,7 @@ use crate::transport::addresses::{Addresses, Origin};
 /// Records of the messages that each source sends, and the policy based on them.
 pub(crate) struct SourcePolicy {
     sources: Sources,
-    /// Whether any part of the configuration depends on the source of a message.
+    /// True if any part of the configuration depends on the source of a message.
     tells_apart: bool,
     /// Counts of unverified messages, one for each size of network around an address.
     flood: Option<[Watch; PREFIXES.len()]>,

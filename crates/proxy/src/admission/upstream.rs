@@ -104,7 +104,8 @@ impl UpstreamPeers {
             || self.settings.peers.iter().any(|network| network.contains(&ip))
     }
 
-    /// Returns the algorithms that a peer offers and we accept, and the original load that it states.
+    /// Returns the algorithms that a peer offers and we accept, and the original load that it
+    /// states.
     fn offered(&self, via: &[u8]) -> (Option<Algorithms>, Option<f64>) {
         let Some(via) = OverloadControl::in_via(via) else { return (None, None) };
         let common =

@@ -47,7 +47,7 @@ pub(crate) struct Names {
     /// Type of the records that hold addresses of the family of the first listener.
     record: RecordType,
     entries: Vec<Entry>,
-    /// Whether this shard sends queries.
+    /// True if this shard sends queries.
     asks: bool,
     /// Number of pending queries.
     asked: usize,

@@ -55,7 +55,7 @@ pub enum NoValue {
 impl ResourceValues {
     /// Gives priority to the value in `text` and, if its namespace is one of [`NAMESPACES`], to all
     /// values above it. RFC 4412 §8.1: an element must keep "the relative ordering within each
-    /// namespace", So no higher value may have less priority.
+    /// namespace", so no higher value may have less priority.
     ///
     /// # Errors
     /// If `text` is not a resource value.

@@ -51,7 +51,7 @@ struct Shared {
     offer: Box<str>,
     /// Whether there is any restriction. Without one, requests need not take the lock.
     is_any: AtomicBool,
-    /// Whether a next hop has ever asked for our load. Before that, no lock is needed to offer.
+    /// True once a next hop has asked for our load. Before that, no lock is needed to offer.
     is_load_wanted: AtomicBool,
     /// Values ignored because the table was full.
     overflowed: AtomicU64,
@@ -107,7 +107,7 @@ impl NextHops {
         self.0.overflowed.load(Ordering::Relaxed)
     }
 
-    /// Returns what a request to `address` offers.
+    /// Returns the overload control that a request to `address` offers.
     ///
     /// RFC 7339 §4.1: "A SIP client MUST add an "oc" parameter to the topmost Via header it inserts into
     /// every SIP request." "There MUST NOT be a value associated with the parameter (the value will be

@@ -16,22 +16,23 @@ pub(crate) const OFFER_MAX: usize = 64;
 /// The overload control that our Via in a request offers to the next hop.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) enum OverloadOffer {
-    /// Nothing.
+    /// No overload control.
     #[default]
     None,
     /// The algorithms that we support.
     Algorithms,
-    /// The same, and our original load in tenths of a call a second.
+    /// The algorithms that we support, and our original load in tenths of a call a second.
     WithLoad(u32),
 }
 
 impl OverloadOffer {
-    /// Makes the offer of a client that may have been asked for its original load.
+    /// Returns the offer of a client. `original_cps` is its original load, if the server has asked
+    /// for it.
     pub(crate) fn with(original_cps: Option<f64>) -> Self {
         original_cps.map_or(Self::Algorithms, |cps| Self::WithLoad((10.0 * cps).round() as u32))
     }
 
-    /// Returns the parameters of the offer. `algorithms` are those that offer algorithms.
+    /// Returns the parameters of the offer. `algorithms` is the text that offers algorithms.
     pub(crate) fn text(self, algorithms: &str) -> ArrayVec<u8, OFFER_MAX> {
         let mut text = ArrayVec::new();
         let written = match self {
@@ -118,8 +119,8 @@ pub(crate) fn feedback(via: &OverloadControl<'_>) -> Option<Feedback> {
     Some(Feedback { algorithm, value, validity, sequence: Sequence { seconds, fraction } })
 }
 
-/// Returns the parameters of a feedback for the Via of a response: always the four of the RFC, and ours if we
-/// want the peer's load.
+/// Returns the parameters of a feedback for the Via of a response. These are the four parameters of
+/// the RFC, and our own if we want the peer's load.
 ///
 /// RFC 7339 §4.3: "A non-zero value for the "oc-validity" parameter MUST only be present in conjunction with
 /// an "oc" parameter."

@@ -163,8 +163,8 @@ fn client(now: Timestamp, method: Method, timing: &Timing) -> Client {
     }
 }
 
-/// Sends the request of the branch at `index` by UDP, because its back end could not be reached over
-/// TCP. The new branch takes the place of that branch.
+/// Sends the request of the branch at `index` by UDP, because its back end could not be reached
+/// over TCP. The new branch takes the place of that branch.
 pub(super) fn send_again(
     step: &mut Step<'_>,
     context: &mut Context,

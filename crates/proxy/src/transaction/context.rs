@@ -74,9 +74,9 @@ pub(crate) struct Branch {
     /// The listener on that side that our Record-Route names: the one for UDP if the request is
     /// large.
     pub(crate) recorded: u8,
-    /// Whether its request was sent over TCP because it is too long for a datagram.
+    /// True if its request was sent over TCP because it is too long for a datagram.
     pub(crate) is_large: bool,
-    /// Whether its back end refused a connection, and another branch sends the request by UDP.
+    /// True if its back end refused a connection, and another branch sends the request by UDP.
     pub(crate) is_sent_by_udp: bool,
     /// The overload control that the request of the branch offers.
     pub(crate) offer: OverloadOffer,

@@ -22,8 +22,8 @@ const LENGTH_MAX: usize = 1300;
 const REFUSED_FOR: Duration = Duration::from_secs(60);
 
 /// Returns whether a request has to leave over TCP if possible. `length` is that of the request as
-/// it would leave by UDP for this hop. It needs a transaction, because it may have to be sent again
-/// by UDP.
+/// it would leave by UDP for this hop. Such a request needs a transaction, because it may have to
+/// be sent again by UDP.
 pub(crate) fn is_large(snapshot: &Snapshot, hop: &NextHop, length: usize) -> bool {
     let to = hop.backend_ref.filter(|_| hop.toward_backend);
     length > LENGTH_MAX
@@ -31,9 +31,8 @@ pub(crate) fn is_large(snapshot: &Snapshot, hop: &NextHop, length: usize) -> boo
         && to.is_some_and(|backend_ref| snapshot.pool(backend_ref.pool).large_over_tcp)
 }
 
-/// Returns the target and the listener for a request that has to leave over TCP. `length` is that
-/// of the request as it would leave by UDP for this hop, and `egress` the listener from which it
-/// would.
+/// Returns the target and the listener for a request that has to leave over TCP. `length` and
+/// `egress` are the length and the listener with which the request would leave by UDP for this hop.
 ///
 /// RFC 3261 §18.1.1: "If a request is within 200 bytes of the path MTU, or if it is larger than
 /// 1300 bytes and the path MTU is unknown, the request MUST be sent using an RFC 2914 [43]
@@ -43,8 +42,8 @@ pub(crate) fn is_large(snapshot: &Snapshot, hop: &NextHop, length: usize) -> boo
 /// the transport protocol from the one indicated in the top Via, the value in the top Via MUST be
 /// changed." "To handle this case, the transport layer MUST also be prepared to receive an incoming
 /// connection on the source IP address from which the request was sent and port number in the
-/// "sent-by" field." It has the IP address of `egress`, so that the request leaves by the same
-/// interface. If there is none, the request leaves by UDP.
+/// "sent-by" field." The listener for TCP has the IP address of `egress`, so that the request
+/// leaves by the same interface. If there is no such listener, the request leaves by UDP.
 ///
 /// RFC 3261 §18: "It has arisen out of the need to handle larger messages, which MUST use TCP, as
 /// discussed below."

@@ -20,7 +20,7 @@ const REMOVED_MAX: usize = 4096;
 /// The origin of a message. It determines the targets that the source may reach.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Origin {
-    /// A back end. It may reach Route sets and other addresses.
+    /// A back end. It may reach the targets of Route headers and other addresses.
     Backend(BackendRef),
     /// A source configured as trusted. It may reach Route sets and other addresses.
     Trusted,

@@ -118,7 +118,7 @@ impl Scene {
     }
 }
 
-/// Returns an INVITE of so many bytes.
+/// Returns an INVITE of this many bytes.
 fn invite(call: &str, length: usize) -> String {
     let text = request("INVITE", "sip:bob@192.0.2.1", call, 1, "Subject: \r\n");
     let missing = length - text.len();

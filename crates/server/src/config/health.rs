@@ -14,7 +14,7 @@ use super::tables::pool::{KEEP_THEM, STATELESS};
 pub(super) struct Of {
     /// The `mode` of the pool, if it could be read.
     pub mode: Option<Mode>,
-    /// Whether the rates of the pool are learned from rejections.
+    /// True if the rates of the pool are learned from rejections.
     pub learns: bool,
 }
 

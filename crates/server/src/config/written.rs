@@ -31,7 +31,7 @@ pub(super) struct WrittenKey {
     pub name: &'static str,
     pub value: String,
     pub reload: Reload,
-    /// Whether the value is the same as if the key were missing.
+    /// True if the value is the same as if the key were missing.
     pub is_default: bool,
 }
 

@@ -134,7 +134,7 @@ struct Slot {
     blocks: Vec<Placed>,
     /// Offset of data that are neither a block nor the end mark.
     broken: Option<u64>,
-    /// Whether a valid block follows these data.
+    /// True if a valid block follows these data.
     goes_on: bool,
 }
 

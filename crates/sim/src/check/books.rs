@@ -51,7 +51,7 @@ pub struct CallerBook {
     pub not_begun: u64,
     /// Calls whose INVITE was sent.
     pub begun: u64,
-    /// Whether a tap sees the caller's messages when the caller sends them. On a stream, messages
+    /// True if a tap sees the caller's messages when the caller sends them. On a stream, messages
     /// wait and may not be accepted.
     pub is_seen: bool,
     /// Open calls.

@@ -53,12 +53,12 @@ pub const NAME: &str = "finals";
 /// which a pool can fork.
 const FORKS_MAX: usize = 32;
 
-/// RFC 3261 §17.2.1, §17.2.2, RFC 6026 §8.7: Timers H, J and L over UDP, 64·T1; It is reduced by a
+/// RFC 3261 §17.2.1, §17.2.2, RFC 6026 §8.7: Timers H, J and L over UDP, 64·T1. It is reduced by a
 /// second, because the timers begin when the response is made, and an emulated processor sends it
 /// later.
 const LINGER: Duration = Duration::from_secs(31);
 
-/// RFC 3261 §17.2.1: Timer I over UDP, T4; It is reduced by a second for the same reason.
+/// RFC 3261 §17.2.1: Timer I over UDP, T4. It is reduced by a second for the same reason.
 const LINGER_ACKNOWLEDGED: Duration = Duration::from_secs(4);
 
 /// The responses to a request.

@@ -17,14 +17,14 @@ pub struct Front {
     pub cps_max: Option<f64>,
     /// Time without a request after which an answered call counts as ended.
     pub idle_max: Duration,
-    /// Whether the proxy handles each packet immediately and knows the addresses of its back ends.
+    /// True if the proxy handles each packet immediately and knows the addresses of its back ends.
     pub at_once: bool,
-    /// Whether this checker can see the evidence against a back end. A refused connection is not
+    /// True if this checker can see the evidence against a back end. A refused connection is not
     /// visible.
     pub sees_evidence: bool,
     /// Time without an answer after which a back end may be suspected.
     pub silent_after: Duration,
-    /// Whether the proxy has a record of all its requests, because it keeps transactions or has
+    /// True if the proxy has a record of all its requests, because it keeps transactions or has
     /// room for all calls.
     pub keeps_accounts: bool,
     /// Maximum number of server transactions.

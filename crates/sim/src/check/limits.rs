@@ -79,7 +79,7 @@ pub(super) struct Limits {
     levels: BTreeMap<BackendOf, Level>,
     /// Calls that back ends have, by a hash of Call-ID, From-tag and CSeq.
     held: BTreeMap<BackendOf, BTreeMap<(u64, u64, u32), Held>>,
-    /// Whether an excess has already been reported.
+    /// True if an excess has already been reported.
     is_over: BTreeMap<BackendOf, bool>,
 }
 

@@ -1,10 +1,11 @@
 //! Three sending servers before one receiving server: the model of 002 §4.
 //!
-//! The receiver has one FIFO, of 500 messages in the paper, and serves 500 messages/s, or 3000 rejections/s. A call
-//! brings it seven messages: INVITE, 100, 180, 200, ACK, BYE, 200. Senders, callers and callees take no
-//! time, and neither do links. Calls begin as Poisson processes and last 30 s on average; a callee
-//! answers at once. INVITE and BYE are repeated until the first response, a 200 until its ACK (RFC 3261
-//! §17.1.1.2, §17.1.2.2, §13.3.1.4). A call counts if INVITE, 180, 200 and ACK all arrive within 10 s.
+//! The receiver has one FIFO, of 500 messages in the paper, and serves 500 messages/s, or 3000
+//! rejections/s. A call brings it seven messages: INVITE, 100, 180, 200, ACK, BYE, 200. Senders,
+//! callers and callees take no time, and neither do links. Calls begin as Poisson processes and
+//! last 30 s on average; a callee answers at once. INVITE and BYE are repeated until the first
+//! response, a 200 until its ACK (RFC 3261 §17.1.1.2, §17.1.2.2, §13.3.1.4). A call counts if
+//! INVITE, 180, 200 and ACK all arrive within 10 s.
 //!
 //! The gate judges an INVITE as it arrives; a rejection, and a repetition, take their time in the FIFO.
 //! Every response carries the feedback of that moment.
@@ -42,8 +43,8 @@ pub struct Source {
     /// The algorithms that it offers, if it takes part, and whether it obeys.
     pub offers: Option<Algorithms>,
     pub obeys: bool,
-    /// The calls a second that it states, if the receiver asks for them, in multiples of those that it
-    /// measures; `None` if it states nothing.
+    /// The calls a second that it states if the receiver asks for them, in multiples of its
+    /// measured calls; `None` if it states nothing.
     pub claims: Option<f64>,
 }
 

@@ -1,7 +1,7 @@
 //! Feedback between servers, in the model of 002.
 //!
-//! `pushback.txt` has the goodput of each law with and without feedback, and `shares.txt` the shares of unequal
-//! senders. `TIDEGATE_BLESS=1` rewrites both.
+//! `pushback.txt` has the goodput of each law with and without feedback, and `shares.txt` the
+//! shares of unequal senders. `TIDEGATE_BLESS=1` rewrites both.
 
 mod chain;
 
@@ -103,11 +103,12 @@ fn the_goodput_of_each_law_with_and_without_feedback_is_as_committed() {
     assert_committed(&table, "pushback.txt");
 }
 
-/// Each of the three messages that a set-up needs one after the other may wait for the laws' budget of 200 ms.
+/// A set-up needs three messages, one after the other, and each may wait for the laws' budget of
+/// 200 ms.
 const LATE: Duration = Duration::from_millis(1000);
 
-/// The paper's queue holds one second of messages. A server with more room must not fill it before its law has
-/// found the share that fits: all these calls would come too late.
+/// The paper's queue holds one second of messages. A server with more room must not fill it before
+/// its law has found the share that fits: all these calls would come too late.
 #[test]
 fn a_long_queue_makes_no_calls_late_whatever_the_law_sees() {
     for (law, _, algorithm) in CARRIED {
@@ -137,9 +138,10 @@ fn unequal(law: &str, algorithm: Algorithm, fairness: UpstreamFairness) -> Setup
     setup
 }
 
-// 002 §6.2: "The three sources settle at a stable situation with roughly 0.1, 0.3, and 0.6 goodput, matching the
-// original individual load." "The graph for service-provider centric fairness is similar, with the total
-// allocation equally shared by the current number of active sources during each load interval."
+// 002 §6.2: "The three sources settle at a stable situation with roughly 0.1, 0.3, and 0.6 goodput,
+// matching the original individual load." "The graph for service-provider centric fairness is
+// similar, with the total allocation equally shared by the current number of active sources during
+// each load interval."
 #[test]
 fn the_shares_of_unequal_senders_are_as_committed() {
     let mut table = String::from(
@@ -188,7 +190,8 @@ fn a_false_claim_gains_at_most_the_largest_share_and_only_under_user_centric_fai
         assert!(total > 0.9, "{shares:?}");
         shares[0] / total
     };
-    // It holds back what it is told, so its false claim makes it send less than its share, which shows.
+    // It holds back as much as it is told, so its false claim makes it send less than its share.
+    // The receiver sees this.
     assert!(parts(UpstreamFairness::User, 0.75, true) <= 0.13);
     // It does not hold back, and .57 of the capacity is all that it has.
     assert!(parts(UpstreamFairness::User, 0.4, false) <= 0.44);

@@ -42,7 +42,7 @@ impl Transaction {
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Answer {
     pub(crate) status: u16,
-    /// Whether the back end of the call sent the response.
+    /// True if the back end of the call sent the response.
     pub(crate) from_backend: bool,
     /// Session interval that the response sets.
     pub(crate) session: Option<Duration>,

@@ -69,13 +69,13 @@ struct Open {
 struct Call {
     backend: usize,
     phase: Phase,
-    /// Whether the call is counted at its back end.
+    /// True if the call is counted at its back end.
     is_held: bool,
     /// Whether the back end has sent anything.
     is_answered: bool,
     /// Time at which the call is forgotten.
     until: Timestamp,
-    /// Whether the ACK to the 2xx that set up the call has passed, or a refresh of the session.
+    /// True if the ACK to the 2xx that set up the call has passed, or a refresh of the session.
     is_acknowledged: bool,
     open: BTreeMap<Name, Open>,
     /// The tags of both ends, from the responses to its INVITE.
@@ -98,7 +98,7 @@ struct Call {
 struct Handed {
     at: Timestamp,
     from: Option<usize>,
-    /// Whether the response answers a request that the balancer has sent in this life.
+    /// True if the balancer has sent the request of this response since its last start.
     is_own: bool,
     status: u16,
     vias_below: u64,
@@ -110,7 +110,7 @@ pub(super) struct Truth {
     pub(super) backends: Vec<(u64, u64)>,
     /// Open transactions of all calls, including those without a back end to answer.
     pub(super) open: u64,
-    /// Whether every call has at most as many transactions and dialogs as a balancer distinguishes.
+    /// True if every call has at most as many transactions and dialogs as a balancer distinguishes.
     pub(super) is_sure: bool,
 }
 

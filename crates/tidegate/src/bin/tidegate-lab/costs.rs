@@ -16,18 +16,20 @@ use crate::calibrate::Kept;
 use tidegate::json;
 use tidegate::trouble::Trouble;
 
-/// The model is evaluated at this fraction of the greatest accepted rate, as in paper 000.
+/// The model is evaluated at this fraction of the greatest accepted rate, as in 000, the thesis on
+/// single-class and simplified multi-class overload control (`docs/papers.md`).
 const PART: f64 = 0.9;
 
 /// Measure the cost of each kind of message, accepted and dropped, with and without a law's
 /// measurements
 ///
-/// The measurement is that of paper 000 (docs/papers.md), §6.1. It covers the whole path from socket
-/// to socket, and the core alone, with messages that lead to a call and messages that do not. From
-/// the costs the command computes the time to process a message (t_a), the time to shed a message
-/// (t_d), and the cost of a rejection as a part of that of a call (r/s). It also computes the model
-/// of the paper's §5: the accepted rate when a share f is admitted. Stop other programs while the
-/// command runs.
+/// The measurement is that of §6.1 of paper 000, a thesis on single-class and simplified
+/// multi-class overload control in a SIP server (docs/papers.md). It covers the whole path from
+/// socket to socket, and the core alone, with messages that lead to a call and messages that do
+/// not. From the costs the command computes the time to process a message (t_a), the time to shed a
+/// message (t_d), and the cost of a rejection as a part of that of a call (r/s). It also computes
+/// the model of the paper's §5: the accepted rate when a share f is admitted. Stop other programs
+/// while the command runs.
 #[derive(clap::Args)]
 pub struct Args {
     /// Whether calls are served with transactions
@@ -77,7 +79,7 @@ pub fn run(args: &Args) -> Result<ExitCode, Trouble> {
 fn table(costs: &Costs) -> String {
     let Costs { machine, rounds, messages, batch, transactions, .. } = costs;
     let mut text = format!(
-        "What messages cost on {}, {}: {rounds} rounds of {messages} messages of each kind, \
+        "Costs of messages on {}, {}: {rounds} rounds of {messages} messages of each kind, \
          timed {batch} at once.\nIn µs, over all rounds: the minimum, the median of the medians, the mean of the \
          means.\n\n{:<10} {:<5} {:<9} {:<9} {:>7} {:>7} {:>7}   {:>7} {:>7} {:>7}\n",
         machine.processor,

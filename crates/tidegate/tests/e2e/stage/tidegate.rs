@@ -26,7 +26,7 @@ pub struct Configuration {
     pub is_tcp_inside: bool,
     /// Whether the back ends are reached over TLS.
     pub is_tls_inside: bool,
-    /// Whether large requests to back ends over UDP leave over TCP.
+    /// True if large requests to back ends over UDP leave over TCP.
     pub has_large_over_tcp: bool,
     /// Back ends of the pool `app`.
     pub backends: Vec<SocketAddr>,
