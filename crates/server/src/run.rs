@@ -207,6 +207,7 @@ pub fn run(
         ..Limits::default()
     };
     let (done, ended) = bounded(counters.len());
+    let (starting, started) = bounded(0);
     for (shard, handoffs) in (0..).zip(mesh) {
         let (datagrams, streams) = wiring::of_shard(&groups, shard);
         let thread = Thread {
@@ -223,6 +224,7 @@ pub fn run(
             resolver: resolver.clone(),
             stores: stores.clone(),
             journal: journal.take(),
+            starting: starting.clone(),
         };
         let done = done.clone();
         thread::Builder::new()
@@ -230,8 +232,11 @@ pub fn run(
             .spawn(move || thread.run(&done))
             .map_err(|error| failed("shards", error))?;
     }
-    drop(done);
+    drop((done, starting));
 
+    // Nothing is ever sent. The call returns when every shard has begun to take commands, or has
+    // failed. A command that an operator gives to a ready process must not be refused.
+    let _ = started.recv();
     life.advance(Phase::Admitting);
     let listeners = groups.iter().map(|group| (group.transport(), group.local())).collect();
     tell(Event::Started(Started { listeners, admin: admin.as_ref().map(Admin::address) }));
@@ -398,6 +403,8 @@ struct Thread {
     resolver: Option<Resolver>,
     stores: Stores,
     journal: Option<Journal>,
+    /// Dropped when the shard takes commands.
+    starting: Sender<()>,
 }
 
 impl Thread {
@@ -425,6 +432,7 @@ impl Thread {
         if let Some(resolver) = &resolver {
             drive = drive.with_resolver(resolver);
         }
+        drop(self.starting);
         match journal {
             None => drive.run(&mut core),
             Some(journal) => drive.run(&mut tidegate_world::Recorder::new(core, journal)),

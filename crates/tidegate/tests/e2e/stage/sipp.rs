@@ -48,6 +48,7 @@ pub struct Sipp {
     process: Process,
     address: SocketAddr,
     statistics: PathBuf,
+    errors: PathBuf,
 }
 
 impl Sipp {
@@ -120,7 +121,8 @@ impl Sipp {
             let what = format!("SIPp listens on {address}");
             process.wait_for(&what, |_| is_bound(listens, address).then_some(()));
         }
-        Self { process, address, statistics }
+        let errors = statistics.with_extension("errors");
+        Self { process, address, statistics, errors }
     }
 
     /// Returns the address.
@@ -162,12 +164,20 @@ impl Sipp {
             failed: column("FailedCall(C)"),
             unexpected: column("FailedUnexpectedMessage(C)"),
             repeated: column("Retransmissions(C)"),
+            first_unexpected: self.first_unexpected(),
         }
+    }
+
+    /// Returns what SIPp logged about the first message that its scenario does not expect, up to
+    /// the start line of the message.
+    fn first_unexpected(&self) -> Option<String> {
+        let text = String::from_utf8_lossy(&fs::read(&self.errors).ok()?).into_owned();
+        text.lines().find(|line| line.contains("unexpected")).map(str::to_owned)
     }
 }
 
 /// Counts of a SIPp.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Calls {
     pub created: u32,
     pub successful: u32,
@@ -176,6 +186,8 @@ pub struct Calls {
     pub unexpected: u32,
     /// Retransmitted messages.
     pub repeated: u32,
+    /// The log entry of the first unexpected message.
+    pub first_unexpected: Option<String>,
 }
 
 impl Calls {
@@ -192,12 +204,13 @@ impl Calls {
 
 impl fmt::Display for Calls {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { created, successful, failed, unexpected, repeated } = self;
+        let Self { created, successful, failed, unexpected, repeated, .. } = self;
         write!(
             f,
             "{created} calls, {successful} successful, {failed} failed, {unexpected} of them by \
              an unexpected message; {repeated} retransmissions"
-        )
+        )?;
+        self.first_unexpected.iter().try_for_each(|entry| write!(f, "; {entry}"))
     }
 }
 
