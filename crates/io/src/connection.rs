@@ -45,7 +45,7 @@ pub(crate) struct Connection {
     pub(crate) flow: Flow,
     pub(crate) state: State,
     stream: TcpStream,
-    tls: Option<Tls>,
+    tls: Option<Box<Tls>>,
     websocket: Option<Box<WebSocket>>,
     /// The answer to the last ping of a WebSocket, until it is sent.
     pong: Option<Buffer>,
@@ -112,7 +112,7 @@ impl Connection {
             flow,
             state,
             stream,
-            tls,
+            tls: tls.map(Box::new),
             websocket: None,
             pong: None,
             framer: Framer::default(),
@@ -152,6 +152,13 @@ impl Connection {
             None => self.held.len(),
             Some(websocket) => websocket.held(self.held.len()),
         }
+    }
+
+    /// Returns the bytes of memory that the connection uses, except those of TLS, of a WebSocket and
+    /// of messages to send.
+    #[cfg(test)]
+    pub(crate) fn memory(&self) -> usize {
+        size_of::<Self>() + self.held.capacity() + self.out.capacity() * size_of::<Buffer>()
     }
 
     pub(crate) fn is_websocket(&self) -> bool {
@@ -271,7 +278,8 @@ impl Connection {
             Ok(0) => Err(ended()),
             Ok(count) => {
                 // Fewer bytes than there was room for mean that the socket is empty.
-                self.is_readable = count >= wanted || self.tls.as_ref().is_some_and(Tls::is_ended);
+                self.is_readable =
+                    count >= wanted || self.tls.as_ref().is_some_and(|tls| tls.is_ended());
                 Ok(())
             }
             Err(rustix::io::Errno::AGAIN) => {
@@ -363,6 +371,10 @@ impl Connection {
                 Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
                 Err(error) => return Sent::End(cause_of(&error)),
             }
+        }
+        // An idle connection keeps no memory for buffers to send.
+        if self.out.capacity() > 0 {
+            self.out = VecDeque::new();
         }
         let tells = self.state == State::Open && self.handed_out >= STREAM_WINDOW / 2;
         if tells {

@@ -3,6 +3,8 @@
 //! One `epoll` descriptor watches all connections, so the shard's own poll has only one more
 //! descriptor. A shard without listeners for connections has no `epoll` descriptor.
 
+mod accepting;
+
 use std::collections::{HashMap, VecDeque};
 use std::io;
 use std::net::{SocketAddr, TcpStream};
@@ -21,7 +23,6 @@ use crate::connection::{Connection, READ, Sent, Shaken, State, Step, cause_of};
 use crate::machine::StreamEvent;
 use crate::stream_group::{StreamListener, set_options};
 use crate::tls::{HandshakeFailure, Tls};
-use crate::websocket::WebSocket;
 use crate::{Counters, StreamLimits, TlsPeers, sockopt};
 
 /// Maximum number of events that one system call takes from the kernel.
@@ -30,13 +31,13 @@ const EVENTS: usize = 256;
 /// The lowest mark that denotes a listener instead of a connection.
 const LISTENERS_FROM: u64 = 1 << 32;
 
-/// Time for which no connection is accepted if the operating system had no room for another one.
-const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
-
 /// The connections of a shard.
 pub(crate) struct Connections {
     epoll: OwnedFd,
     listeners: Vec<StreamListener>,
+    /// For each listener, the time from which on each connection has waited too long in the
+    /// kernel's queue.
+    late_since: Vec<Timestamp>,
     connections: HashMap<ConnectionId, Connection>,
     next_id: ConnectionId,
     /// Connections that may have something to read.
@@ -81,6 +82,7 @@ impl Connections {
         }
         Ok(Self {
             epoll,
+            late_since: vec![Timestamp::NEVER; listeners.len()],
             listeners,
             connections: HashMap::new(),
             next_id: ConnectionId::FIRST_ACCEPTED,
@@ -274,23 +276,6 @@ impl Connections {
         self.dirty = dirty;
     }
 
-    /// Leaves the addresses that other processes share. These processes get the connections that
-    /// arrive from now on.
-    pub(crate) fn leave(&mut self, now: Timestamp) -> io::Result<()> {
-        if std::mem::replace(&mut self.has_left, true) {
-            return Ok(());
-        }
-        for index in 0..self.listeners.len() {
-            self.accept(now, index)?;
-            self.listeners[index].leave()?;
-        }
-        Ok(())
-    }
-
-    fn is_pausing(&self) -> bool {
-        self.accepts_from > Timestamp::ZERO
-    }
-
     fn insert(&mut self, id: ConnectionId, connection: Connection) {
         self.connections.insert(id, connection);
         self.counters.stream_connections.set(self.connections.len() as u64);
@@ -304,74 +289,6 @@ impl Connections {
     ) -> io::Result<()> {
         let data = epoll::EventData::new_u64(id.get().into());
         Ok(epoll::add(&self.epoll, stream, data, flags)?)
-    }
-
-    fn watch_listeners(&self, flags: epoll::EventFlags) -> io::Result<()> {
-        for (mark, listener) in (LISTENERS_FROM..).zip(&self.listeners) {
-            let data = epoll::EventData::new_u64(mark);
-            epoll::modify(&self.epoll, &listener.socket, data, flags)?;
-        }
-        Ok(())
-    }
-
-    /// Accepts connections that wait at a listener, within the limit of a turn.
-    fn accept(&mut self, now: Timestamp, index: usize) -> io::Result<()> {
-        for _ in 0..self.limits.accepts {
-            let accepted = self.listeners[index].socket.accept();
-            let (stream, remote) = match accepted {
-                Ok(accepted) => accepted,
-                Err(error) => match error.raw_os_error() {
-                    Some(libc::EAGAIN | libc::EINTR) => return Ok(()),
-                    Some(libc::EMFILE | libc::ENFILE | libc::ENOBUFS | libc::ENOMEM) => {
-                        self.counters.stream_accepts_paused.add(1);
-                        self.accepts_from = now + ACCEPT_PAUSE;
-                        return self.watch_listeners(epoll::EventFlags::empty());
-                    }
-                    // The listener was shut down, after the address was left.
-                    Some(libc::EINVAL) if self.has_left => {
-                        return Ok(epoll::delete(&self.epoll, &self.listeners[index].socket)?);
-                    }
-                    // The connection has failed meanwhile (accept(2), "Error handling").
-                    _ => continue,
-                },
-            };
-            if let Err(error) = self.take_over(now, index, stream, remote) {
-                // Either the peer has gone, or the system has no room for the connection.
-                debug_assert!(error.raw_os_error() != Some(libc::EEXIST), "ids are unique");
-                self.counters.stream_accepts_failed.add(1);
-            }
-        }
-        Ok(())
-    }
-
-    fn take_over(
-        &mut self,
-        now: Timestamp,
-        index: usize,
-        stream: TcpStream,
-        remote: SocketAddr,
-    ) -> io::Result<()> {
-        stream.set_nonblocking(true)?;
-        let StreamListener { transport, local, ref tls, ref origins, .. } = self.listeners[index];
-        let tls = tls.as_ref().map(Tls::accept).transpose().map_err(io::Error::other)?;
-        let websocket = transport.is_websocket().then(|| WebSocket::accept(origins.clone()));
-        let local = if local.ip().is_unspecified() { stream.local_addr()? } else { local };
-        while self.connections.contains_key(&self.next_id) {
-            self.next_id = self.next_id.next();
-        }
-        let id = self.next_id;
-        self.watch(&stream, id, epoll::EventFlags::IN)?;
-        self.next_id = id.next();
-        let flow = Flow::connected(transport, local, remote, id);
-        // The core is told before the handshake, so that its limits apply from the beginning.
-        let mut connection = Connection::accepted(stream, tls, websocket, flow);
-        if connection.state == State::Handshaking {
-            (connection.since, connection.is_timed) = (now, true);
-            self.timers.push(now + self.limits.handshake, id);
-        }
-        self.insert(id, connection);
-        self.events.push_back(StreamEvent::Connected(flow));
-        Ok(())
     }
 
     /// Handles an event of the kernel on a connection.
@@ -393,13 +310,7 @@ impl Connections {
             return;
         }
         if failed || flags.contains(epoll::EventFlags::IN) {
-            connection.is_readable = true;
-            if !std::mem::replace(&mut connection.is_queued, true) {
-                match connection.state {
-                    State::Handshaking => self.shaking.push_back(id),
-                    _ => self.readable.push_back(id),
-                }
-            }
+            queue(id, connection, &mut self.readable, &mut self.shaking);
         }
     }
 
@@ -569,6 +480,22 @@ impl Connections {
         self.held -= connection.held();
         self.counters.stream_connections.set(self.connections.len() as u64);
         self.events.push_back(StreamEvent::Closed(id, cause));
+    }
+}
+
+/// Queues a connection that may have something to read.
+fn queue(
+    id: ConnectionId,
+    connection: &mut Connection,
+    readable: &mut VecDeque<ConnectionId>,
+    shaking: &mut VecDeque<ConnectionId>,
+) {
+    connection.is_readable = true;
+    if !std::mem::replace(&mut connection.is_queued, true) {
+        match connection.state {
+            State::Handshaking => shaking.push_back(id),
+            _ => readable.push_back(id),
+        }
     }
 }
 

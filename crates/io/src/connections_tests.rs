@@ -3,6 +3,7 @@ use std::net::{TcpListener, TcpStream};
 
 use tidegate_world::{STREAM_WINDOW, Transport};
 
+use super::accepting::LATE_FOR;
 use super::*;
 use crate::stream_group::StreamListen;
 use crate::{Origins, StreamGroup, TlsServer};
@@ -253,4 +254,82 @@ fn a_storm_of_connections_is_accepted_in_parts() {
         assert_eq!(scene.counters.stream_connections.get(), accepted);
     }
     drop(clients);
+}
+
+/// RFC 3261 §8.1.3.1: "If a fatal transport error is reported by the transport layer (generally, due to
+/// fatal ICMP errors in UDP or connection failures in TCP), the condition MUST be treated as a 503 (Service
+/// Unavailable) status code."
+#[test]
+fn connections_that_keep_waiting_too_long_are_reset_and_the_others_stay() {
+    let accept_wait = Duration::from_millis(1);
+    let limits = StreamLimits { accepts: 1, accept_wait, ..StreamLimits::default() };
+    let mut scene = Scene::new(limits);
+    let mut clients = [(); 3].map(|()| {
+        let mut client = TcpStream::connect(scene.local).unwrap();
+        client.write_all(MESSAGE).unwrap();
+        client
+    });
+    std::thread::sleep(Duration::from_millis(30));
+    // After a stall, connections may have waited for some time.
+    scene.connections.poll(scene.now).unwrap();
+    assert_eq!(scene.counters.stream_accepts_late.get(), 0);
+    scene.now = scene.now + LATE_FOR;
+    scene.connections.poll(scene.now).unwrap();
+    assert_eq!(scene.counters.stream_accepts_late.get(), 2);
+    for client in &mut clients[1..] {
+        let error = client.read(&mut [0]).unwrap_err();
+        assert_eq!(error.kind(), io::ErrorKind::ConnectionReset);
+    }
+    let Some(StreamEvent::Connected(flow)) = scene.next() else { panic!("not accepted") };
+    assert_eq!(scene.message(), MESSAGE);
+    scene.post(flow, b"pong");
+    clients[0].read_exact(&mut [0; 4]).unwrap();
+    // The queue was empty since then.
+    let (_client, _) = scene.accept();
+    assert_eq!(scene.counters.stream_connections.get(), 2);
+}
+
+#[test]
+fn an_idle_connection_uses_little_memory() {
+    let mut scene = Scene::new(StreamLimits::default());
+    let (mut client, flow) = scene.accept();
+    client.write_all(MESSAGE).unwrap();
+    assert_eq!(scene.message(), MESSAGE);
+    scene.post(flow, MESSAGE);
+    client.read_exact(&mut [0; MESSAGE.len()]).unwrap();
+    assert!(scene.connections.next_event(scene.now, &mut 64).is_none());
+    let memory = scene.connections.connections[&flow.connection.unwrap()].memory();
+    assert!(memory <= 384, "{memory} bytes");
+}
+
+#[test]
+fn a_short_wait_is_no_reason_to_close() {
+    let accept_wait = Duration::from_secs(3600);
+    let mut scene = Scene::new(StreamLimits { accepts: 1, accept_wait, ..StreamLimits::default() });
+    let clients = [(); 3].map(|()| TcpStream::connect(scene.local).unwrap());
+    std::thread::sleep(Duration::from_millis(30));
+    for accepted in 1..=3 {
+        scene.connections.poll(scene.now).unwrap();
+        assert_eq!(scene.counters.stream_connections.get(), accepted);
+        scene.now = scene.now + LATE_FOR;
+    }
+    drop(clients);
+}
+
+/// A request that waited with its connection waits for no further turn.
+#[test]
+fn the_bytes_of_a_new_connection_are_read_in_the_turn_that_accepts_it() {
+    let mut scene = Scene::new(StreamLimits::default());
+    // The kernel may still be about to deliver the bytes of one connection.
+    let is_read = (0..100).any(|_| {
+        let mut client = TcpStream::connect(scene.local).unwrap();
+        client.write_all(MESSAGE).unwrap();
+        scene.connections.poll(scene.now).unwrap();
+        let mut next = || scene.connections.next_event(scene.now, &mut 64);
+        assert!(matches!(next(), Some(StreamEvent::Connected(_))));
+        let is_read = matches!(next(), Some(StreamEvent::Received(_)));
+        while next().is_some() {}
+        is_read
+    });
+    assert!(is_read);
 }

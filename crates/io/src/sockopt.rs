@@ -4,11 +4,21 @@
 use std::io;
 use std::mem::{size_of, size_of_val};
 use std::os::fd::{AsRawFd, BorrowedFd};
+use std::time::Duration;
 
 use libc::{c_int, c_void, sock_filter, sock_fprog, socklen_t};
 
 /// Words of `SO_MEMINFO` (linux/sock_diag.h, `SK_MEMINFO_VARS`).
 const MEMINFO_WORDS: usize = 9;
+
+/// Words of `TCP_INFO` up to the number of received bytes (linux/tcp.h, `struct tcp_info`).
+const TCP_INFO_WORDS: usize = 34;
+
+/// Word of `TCP_INFO` with the milliseconds since the last bytes arrived.
+const LAST_DATA_RECEIVED: usize = 13;
+
+/// First of the two words of `TCP_INFO` with the number of received bytes.
+const BYTES_RECEIVED: usize = 32;
 
 /// Sets an option whose value is an integer.
 pub(crate) fn set(fd: BorrowedFd<'_>, level: c_int, name: c_int, value: c_int) -> io::Result<()> {
@@ -45,23 +55,42 @@ pub(crate) struct ReceiveBuffer {
 /// Reads the state of a socket's receive buffer.
 pub(crate) fn receive_buffer(fd: BorrowedFd<'_>) -> io::Result<ReceiveBuffer> {
     let mut words = [0u32; MEMINFO_WORDS];
-    let mut len = size_of_val(&words) as socklen_t;
-    // SAFETY: `words` is writable for `len` bytes, and the kernel writes no more.
-    let result = unsafe {
-        libc::getsockopt(
-            fd.as_raw_fd(),
-            libc::SOL_SOCKET,
-            libc::SO_MEMINFO,
-            words.as_mut_ptr().cast::<c_void>(),
-            &mut len,
-        )
-    };
-    checked(result)?;
+    read_words(fd, libc::SOL_SOCKET, libc::SO_MEMINFO, &mut words)?;
     let word = |index: c_int| words[index as usize];
     let [used, limit] = [libc::SK_MEMINFO_RMEM_ALLOC, libc::SK_MEMINFO_RCVBUF].map(word);
     // The last datagram that is admitted may exceed the limit.
     let fill = (used as f32 / limit.max(1) as f32).min(1.0);
     Ok(ReceiveBuffer { drops: word(libc::SK_MEMINFO_DROPS), fill })
+}
+
+/// The bytes that a peer has sent on a connection.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Arrival {
+    /// Time since the last bytes arrived, or since the connection opened if none have arrived. The
+    /// kernel counts in ticks of some milliseconds.
+    pub(crate) waited: Duration,
+    /// Whether any bytes have arrived.
+    pub(crate) has_bytes: bool,
+}
+
+/// Reads how long the bytes of a connection that was just accepted have waited.
+pub(crate) fn arrival(fd: BorrowedFd<'_>) -> io::Result<Arrival> {
+    let mut words = [0u32; TCP_INFO_WORDS];
+    read_words(fd, libc::IPPROTO_TCP, libc::TCP_INFO, &mut words)?;
+    Ok(Arrival {
+        waited: Duration::from_millis(words[LAST_DATA_RECEIVED].into()),
+        has_bytes: words[BYTES_RECEIVED..].iter().any(|&word| word > 0),
+    })
+}
+
+/// Reads an option whose value is a structure, as words. The words behind its end are 0.
+fn read_words(fd: BorrowedFd<'_>, level: c_int, name: c_int, words: &mut [u32]) -> io::Result<()> {
+    let mut len = size_of_val(words) as socklen_t;
+    // SAFETY: `words` is writable for `len` bytes, and the kernel writes no more.
+    let result = unsafe {
+        libc::getsockopt(fd.as_raw_fd(), level, name, words.as_mut_ptr().cast::<c_void>(), &mut len)
+    };
+    checked(result)
 }
 
 fn set_value<T>(fd: BorrowedFd<'_>, level: c_int, name: c_int, value: &T) -> io::Result<()> {

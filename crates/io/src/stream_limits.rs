@@ -10,6 +10,11 @@ pub struct StreamLimits {
     /// connections wait in the kernel's queue. So if very many connections arrive, there is still
     /// time for other work in each turn.
     pub accepts: usize,
+    /// Maximum time for which a connection waits in the kernel's queue; default 100 ms. If
+    /// connections have waited longer for another 100 ms, the shard closes those that have, because
+    /// their peers would get each response too late. The limit does not apply to a shorter stall of
+    /// the process.
+    pub accept_wait: Duration,
     /// The time for the handshakes of TLS and of a WebSocket with a peer that opened the connection;
     /// default 10 s.
     pub handshake: Duration,
@@ -29,6 +34,7 @@ impl Default for StreamLimits {
     fn default() -> Self {
         Self {
             accepts: 32,
+            accept_wait: Duration::from_millis(100),
             handshake: Duration::from_secs(10),
             handshakes: 8,
             message: Duration::from_secs(30),

@@ -45,7 +45,7 @@ pub(crate) struct Connection {
     /// The target that the connection reaches, by which requests find it. An opened connection
     /// always has a target. An accepted connection has one only if it is an alias. Requests do not
     /// find a connection that its owner has named.
-    pub(crate) target: Option<Target>,
+    pub(crate) target: Option<Box<Target>>,
     pub(crate) state: ConnectionState,
     /// The time of the last message in either direction, or of the last change of state.
     pub(crate) since: Timestamp,
@@ -83,7 +83,7 @@ impl Connection {
     /// Returns the address of the listener that the connection belongs to. The local end of an
     /// opened connection has another port.
     pub(crate) fn listener(&self) -> SocketAddr {
-        self.target.map_or(self.flow.local, |target| target.local)
+        self.target.as_ref().map_or(self.flow.local, |target| target.local)
     }
 
     /// Returns whether messages wait for the connection.
@@ -115,13 +115,23 @@ impl Connection {
         }
         let transmit = self.waiting.pop_front()?;
         self.waiting_bytes -= transmit.bytes.len();
+        if self.waiting.is_empty() {
+            // Only a connection whose messages wait needs memory for them.
+            self.waiting = VecDeque::new();
+        }
+        Some(self.hand_out_now(now, transmit))
+    }
+
+    /// Returns a message with the flow on which it is sent. The connection must be open.
+    pub(crate) fn hand_out_now(&mut self, now: Timestamp, transmit: Transmit) -> Transmit {
+        debug_assert_eq!(self.state, ConnectionState::Open);
         self.since = now;
         self.has_carried = true;
         self.handed_out += transmit.bytes.len();
         if self.handed_out >= STREAM_WINDOW {
             self.state = ConnectionState::BackedUp;
         }
-        Some(Transmit { flow: self.flow, ..transmit })
+        Transmit { flow: self.flow, ..transmit }
     }
 
     /// Reopens the window. Returns whether the connection is open.
@@ -155,5 +165,30 @@ impl Connection {
     fn flow_is_silent(&self) -> bool {
         let accepted = self.flow.connection.is_some_and(|id| !id.is_opened());
         accepted && !self.has_spoken
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use tidegate_world::{ConnectionId, Pool};
+
+    use super::*;
+
+    #[test]
+    fn a_connection_without_waiting_messages_uses_little_memory() {
+        let ends = ["192.0.2.1:5060", "198.51.100.7:40000"].map(|end| end.parse().unwrap());
+        let id = ConnectionId::FIRST_ACCEPTED;
+        let flow = Flow::connected(Transport::Tcp, ends[0], ends[1], id);
+        let mut connection = Connection::new(Timestamp::ZERO, flow, ConnectionState::Connecting);
+        let pool = Pool::new();
+        for text in [b"one", b"two"] {
+            connection.push(Transmit::new(flow, pool.copy(text)));
+        }
+        connection.state = ConnectionState::Open;
+        let sent = std::iter::from_fn(|| connection.hand_out(Timestamp::ZERO));
+        assert!(sent.map(|transmit| transmit.bytes.to_vec()).eq([b"one", b"two"]));
+        assert_eq!(connection.waiting.capacity(), 0);
+        let size = size_of::<Connection>();
+        assert!(size <= 192, "{size} bytes");
     }
 }

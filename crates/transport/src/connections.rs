@@ -100,9 +100,14 @@ impl ConnectionTable {
         let connection = self.connections.get_mut(&id).expect("it was found");
         let bytes = transmit.bytes.len();
         let goes_at_once = connection.state == ConnectionState::Open && !connection.is_waited_for();
+        if goes_at_once {
+            self.transmits.push_back(connection.hand_out_now(now, transmit));
+            self.arm(id);
+            return Ok(());
+        }
         let fits = self.bytes.has_room(id, bytes, &self.limits)
             && connection.has_room(bytes, &self.limits);
-        if !(goes_at_once || fits) {
+        if !fits {
             self.counters.overflow.add(1);
             return Err(Unsent { transmit, why: WhyUnsent::NoRoom });
         }
@@ -210,7 +215,7 @@ impl ConnectionTable {
         let Flow { transport, remote, .. } = connection.flow;
         let remote = SocketAddr::new(remote.ip(), port);
         let target = Target { transport, local: listener, remote };
-        if let Some(before) = connection.target.replace(target) {
+        if let Some(before) = connection.target.replace(Box::new(target)) {
             self.by_target.remove(&before);
         }
         if let Some(other) = self.by_target.insert(target, id)

@@ -233,7 +233,7 @@ impl World {
 
     fn check(&self) {
         for (target, id) in &self.table.by_target {
-            assert_eq!(self.table.connections[id].target, Some(*target));
+            assert_eq!(self.table.connections[id].target.as_deref(), Some(target));
         }
         let is_found = |c: &&Connection| c.target.is_some() && !c.is_named;
         let found = self.table.connections.values().filter(is_found).count();

@@ -4,7 +4,7 @@ use tidegate_world::{Counter, Pool};
 
 use super::{Connection, Unfilled};
 use crate::Counters;
-use crate::tls::{HandshakeFailure, Tls};
+use crate::tls::HandshakeFailure;
 use crate::websocket::{Upgrade, UpgradeFailure};
 
 /// The result of a step of a handshake.
@@ -24,7 +24,7 @@ pub(crate) enum Shaken {
 impl Connection {
     /// Returns whether the connection has to complete a TLS handshake once it is open.
     pub(crate) fn has_tls_handshake(&self) -> bool {
-        self.tls.as_ref().is_some_and(Tls::is_handshaking)
+        self.tls.as_ref().is_some_and(|tls| tls.is_handshaking())
     }
 
     /// Returns the counter of handshakes that are not completed in time.

@@ -61,7 +61,7 @@ impl ConnectionTable {
         let Target { transport, local, remote } = target;
         let flow = Flow::connected(transport, local, remote, id);
         let mut connection = Connection::new(now, flow, ConnectionState::Connecting);
-        connection.target = Some(target);
+        connection.target = Some(Box::new(target));
         connection.is_named = is_named;
         self.opened += 1;
         self.recency.add(now, id);

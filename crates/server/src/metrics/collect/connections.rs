@@ -26,12 +26,15 @@ pub(super) fn add(samples: &mut Samples, shard: &str, counters: &ShardCounters) 
     ] {
         samples.push(&CLOSED, &[("shard", shard), ("cause", cause)], counter.get());
     }
-    for (cause, counter) in
-        [("limit", excess), ("unreachable", failed), ("lost", &counters.io.stream_accepts_failed)]
-    {
+    let io = &*counters.io;
+    for (cause, counter) in [
+        ("limit", excess),
+        ("unreachable", failed),
+        ("late", &io.stream_accepts_late),
+        ("lost", &io.stream_accepts_failed),
+    ] {
         samples.push(&FAILED, &[("shard", shard), ("cause", cause)], counter.get());
     }
-    let io = &*counters.io;
     for (outcome, counter) in [
         ("completed", &io.tls_handshakes),
         ("protocol", &io.tls_failed_protocol),
@@ -72,8 +75,8 @@ static CLOSED: Family = Family::counter(
 static FAILED: Family = Family::counter(
     "connections_failed",
     "Connections that did not become usable, by cause. limit: there were too many connections. \
-     unreachable: the connection could not be opened. lost: the connection failed while Tidegate \
-     accepted it",
+     unreachable: the connection could not be opened. late: the connection waited too long because \
+     Tidegate is overloaded. lost: the connection failed while Tidegate accepted it",
 );
 
 static HANDSHAKES: Family = Family::counter(

@@ -1,0 +1,167 @@
+//! Accepting connections, and closing those that have waited too long.
+
+use std::io;
+use std::net::{SocketAddr, TcpStream};
+use std::os::fd::AsFd;
+use std::time::Duration;
+
+use rustix::event::epoll;
+use socket2::SockRef;
+use tidegate_world::{Flow, Timestamp};
+
+use super::{Connections, LISTENERS_FROM, queue};
+use crate::connection::{Connection, State};
+use crate::machine::StreamEvent;
+use crate::sockopt::{self, Arrival};
+use crate::stream_group::StreamListener;
+use crate::tls::Tls;
+use crate::websocket::WebSocket;
+
+/// Time for which connections must have waited too long before any of them is closed. After a short
+/// stall of the process, the connections that have waited are served.
+pub(super) const LATE_FOR: Duration = Duration::from_millis(100);
+
+/// Maximum number of connections closed in one turn because they have waited too long, for each one
+/// that may be accepted. Closing costs far less than serving.
+const LATE_FOR_EACH: usize = 8;
+
+/// Time for which no connection is accepted if the operating system had no room for another one.
+const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
+
+impl Connections {
+    /// Leaves the addresses that other processes share. These processes get the connections that
+    /// arrive from now on.
+    pub(crate) fn leave(&mut self, now: Timestamp) -> io::Result<()> {
+        if std::mem::replace(&mut self.has_left, true) {
+            return Ok(());
+        }
+        for index in 0..self.listeners.len() {
+            self.accept(now, index)?;
+            self.listeners[index].leave()?;
+        }
+        Ok(())
+    }
+
+    pub(super) fn is_pausing(&self) -> bool {
+        self.accepts_from > Timestamp::ZERO
+    }
+
+    pub(super) fn watch_listeners(&self, flags: epoll::EventFlags) -> io::Result<()> {
+        for (mark, listener) in (LISTENERS_FROM..).zip(&self.listeners) {
+            let data = epoll::EventData::new_u64(mark);
+            epoll::modify(&self.epoll, &listener.socket, data, flags)?;
+        }
+        Ok(())
+    }
+
+    /// Accepts connections that wait at a listener, within the limit of a turn.
+    ///
+    /// If a shard cannot serve all connections that arrive, the kernel's queue fills. Then each
+    /// connection would be served only after its peer has given up. So the shard closes connections
+    /// that have waited too long, and serves the others in time. The gate cannot do this, because
+    /// it knows no request that has not been read.
+    pub(super) fn accept(&mut self, now: Timestamp, index: usize) -> io::Result<()> {
+        let (mut accepts, mut closes) = (self.limits.accepts, LATE_FOR_EACH * self.limits.accepts);
+        while accepts > 0 && closes > 0 {
+            let accepted = self.listeners[index].socket.accept();
+            let (stream, remote) = match accepted {
+                Ok(accepted) => accepted,
+                Err(error) => match error.raw_os_error() {
+                    Some(libc::EAGAIN) => {
+                        self.late_since[index] = Timestamp::NEVER;
+                        return Ok(());
+                    }
+                    Some(libc::EINTR) => return Ok(()),
+                    Some(libc::EMFILE | libc::ENFILE | libc::ENOBUFS | libc::ENOMEM) => {
+                        self.counters.stream_accepts_paused.add(1);
+                        self.accepts_from = now + ACCEPT_PAUSE;
+                        return self.watch_listeners(epoll::EventFlags::empty());
+                    }
+                    // The listener was shut down, after the address was left.
+                    Some(libc::EINVAL) if self.has_left => {
+                        return Ok(epoll::delete(&self.epoll, &self.listeners[index].socket)?);
+                    }
+                    // The connection has failed meanwhile (accept(2), "Error handling").
+                    _ => {
+                        accepts -= 1;
+                        continue;
+                    }
+                },
+            };
+            let arrival = sockopt::arrival(stream.as_fd());
+            if let Ok(Arrival { waited, .. }) = arrival
+                && self.is_late(now, index, waited)
+            {
+                closes -= 1;
+                self.counters.stream_accepts_late.add(1);
+                reset(stream);
+                continue;
+            }
+            accepts -= 1;
+            let has_bytes = arrival.is_ok_and(|arrival| arrival.has_bytes);
+            if let Err(error) = self.take_over(now, index, stream, remote, has_bytes) {
+                // Either the peer has gone, or the system has no room for the connection.
+                debug_assert!(error.raw_os_error() != Some(libc::EEXIST), "ids are unique");
+                self.counters.stream_accepts_failed.add(1);
+            }
+        }
+        Ok(())
+    }
+
+    /// Returns whether a connection that has `waited` in the queue of a listener is to be closed.
+    fn is_late(&mut self, now: Timestamp, index: usize, waited: Duration) -> bool {
+        let since = &mut self.late_since[index];
+        if waited <= self.limits.accept_wait {
+            *since = Timestamp::NEVER;
+            return false;
+        }
+        *since = now.min(*since);
+        now.since(*since) >= LATE_FOR
+    }
+
+    /// Takes over an accepted connection. If it `has_bytes`, they are read in this turn.
+    fn take_over(
+        &mut self,
+        now: Timestamp,
+        index: usize,
+        stream: TcpStream,
+        remote: SocketAddr,
+        has_bytes: bool,
+    ) -> io::Result<()> {
+        stream.set_nonblocking(true)?;
+        let StreamListener { transport, local, ref tls, ref origins, .. } = self.listeners[index];
+        let tls = tls.as_ref().map(Tls::accept).transpose().map_err(io::Error::other)?;
+        let websocket = transport.is_websocket().then(|| WebSocket::accept(origins.clone()));
+        let local = if local.ip().is_unspecified() { stream.local_addr()? } else { local };
+        while self.connections.contains_key(&self.next_id) {
+            self.next_id = self.next_id.next();
+        }
+        let id = self.next_id;
+        self.watch(&stream, id, epoll::EventFlags::IN)?;
+        self.next_id = id.next();
+        let flow = Flow::connected(transport, local, remote, id);
+        // The core is told before the handshake, so that its limits apply from the beginning.
+        let mut connection = Connection::accepted(stream, tls, websocket, flow);
+        if connection.state == State::Handshaking {
+            (connection.since, connection.is_timed) = (now, true);
+            self.timers.push(now + self.limits.handshake, id);
+        }
+        self.events.push_back(StreamEvent::Connected(flow));
+        if has_bytes {
+            queue(id, &mut connection, &mut self.readable, &mut self.shaking);
+        }
+        self.insert(id, connection);
+        Ok(())
+    }
+}
+
+/// Closes a connection so that its peer gets a reset at once. The peer then knows that its request
+/// was not served.
+///
+/// RFC 3261 §8.1.3.1: "If a fatal transport error is reported by the transport layer (generally, due to
+/// fatal ICMP errors in UDP or connection failures in TCP), the condition MUST be treated as a 503 (Service
+/// Unavailable) status code."
+fn reset(stream: TcpStream) {
+    // If this fails, the kernel sends a reset nevertheless if the connection has unread bytes.
+    let _ = SockRef::from(&stream).set_linger(Some(Duration::ZERO));
+}
