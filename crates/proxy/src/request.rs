@@ -210,7 +210,10 @@ fn process<'a>(
     }
     match forward(step, lost, received, request, hop, may_be_large)? {
         Forwarded::Here => Ok(()),
-        Forwarded::Large => open(step, transactions, received, request, hop),
+        Forwarded::Large => {
+            step.routing.tiering.note(Tier::Stateful);
+            open(step, transactions, received, request, hop)
+        }
     }
 }
 

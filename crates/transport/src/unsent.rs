@@ -38,7 +38,7 @@ impl Unsent {
             WhyUnsent::Gone => Cause::Gone,
             WhyUnsent::TooMany | WhyUnsent::NoRoom => Cause::Full,
         };
-        Failure::new(self.transmit.flow, cause, &self.transmit.bytes)
+        Failure::unsent(self.transmit.flow, cause, &self.transmit.bytes)
     }
 }
 

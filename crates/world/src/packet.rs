@@ -83,8 +83,9 @@ pub struct Failure {
     pub flow: Flow,
     /// Reason.
     pub cause: Cause,
-    /// Beginning of the lost datagram, as the report quotes it: at most [`QUOTE_MAX`] bytes, and
-    /// none if nothing is quoted. It may be forged.
+    /// Beginning of the lost message. For a datagram, the part that the report quotes: at most
+    /// [`QUOTE_MAX`] bytes, which may be forged. A message that was not sent on a stream is quoted
+    /// whole. Empty if nothing is quoted.
     pub quote: Box<[u8]>,
 }
 
@@ -92,5 +93,11 @@ impl Failure {
     /// Creates the failure of a datagram with these bytes, quoting their beginning.
     pub fn new(flow: Flow, cause: Cause, bytes: &[u8]) -> Self {
         Self { flow, cause, quote: bytes[..bytes.len().min(QUOTE_MAX)].into() }
+    }
+
+    /// Creates the failure of a message that was not sent on a stream, quoting it whole. Its branch
+    /// may follow a long Request-URI.
+    pub fn unsent(flow: Flow, cause: Cause, bytes: &[u8]) -> Self {
+        Self { flow, cause, quote: bytes.into() }
     }
 }

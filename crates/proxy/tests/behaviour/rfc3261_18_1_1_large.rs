@@ -421,6 +421,144 @@ fn without_room_for_a_transaction_a_large_request_leaves_by_udp() {
     assert_eq!(copy.header("Via"), by_udp.header("Via"));
 }
 
+/// Returns an INVITE whose Request-URI is longer than an ICMP error would quote.
+fn invite_to_long_uri(call: &str) -> String {
+    let uri = format!("sip:{}@192.0.2.1", "b".repeat(1500));
+    request("INVITE", &uri, call, 1, "")
+}
+
+/// The transport returns the whole request, so that its branch is found behind a long Request-URI.
+#[test]
+fn a_request_with_a_long_uri_is_sent_by_udp_too() {
+    let mut scene = Scene::new(Mode::Transaction, true);
+    scene.offer(Flow::udp(address(PROXY), address(CALLER)), &invite_to_long_uri("c"));
+    let refused = scene.streams.poll_connect().expect("one");
+    scene.streams.on_closed(scene.now, refused.id, CloseCause::Refused);
+    let (to, _) = only(scene.pass(Duration::ZERO), "INVITE");
+    assert_eq!((to.transport, to.remote), (Transport::Udp, address(BACKEND_A)));
+}
+
+/// A host may accept connections and reset them although SIP is served there only by UDP.
+#[test]
+fn the_only_back_end_gets_by_udp_what_it_did_not_answer_before_it_closed_its_connection() {
+    for cause in [CloseCause::Reset, CloseCause::Ended] {
+        let mut scene = Scene::new(Mode::Transaction, true);
+        scene.call("c", 2000);
+        let (flow, sent) = scene.open();
+        only(sent, "INVITE");
+        scene.close(flow, cause);
+        let (to, sent) = only(scene.pass(Duration::from_secs(2)), "INVITE");
+        assert_eq!((to.transport, to.remote), (Transport::Udp, address(BACKEND_A)));
+        assert!(sent.header("Via").starts_with("SIP/2.0/UDP 192.0.2.1:5060;"), "{}", sent.text);
+        only(scene.offer(to, &sent.answer("200 OK")), "SIP/2.0 200");
+        assert_eq!(scene.counters.large_by_udp.get(), 1);
+        // No further connection is tried for a minute.
+        let (to, _) = only(scene.call("d", 2000), "INVITE");
+        assert_eq!(to.transport, Transport::Udp);
+        scene.pass(Duration::from_secs(61));
+        scene.call("e", 2000);
+        assert!(scene.streams.poll_connect().is_some());
+    }
+}
+
+/// A connection that has carried responses is opened again. The request is not sent twice.
+#[test]
+fn the_end_of_a_connection_that_was_used_does_not_lead_to_udp() {
+    let mut scene = Scene::new(Mode::Transaction, true);
+    scene.call("c", 2000);
+    let flow = scene.open_and_answer();
+    scene.pass(Duration::from_secs(1));
+    only(scene.call("d", 2000), "INVITE");
+    scene.close(flow, CloseCause::Reset);
+    only(scene.pass(Duration::from_secs(2)), "SIP/2.0 500");
+    assert_eq!(scene.counters.large_by_udp.get(), 0);
+}
+
+/// A host may accept connections although nothing there reads SIP from them.
+#[test]
+fn the_only_back_end_gets_by_udp_what_it_left_unanswered_on_a_connection() {
+    for mode in [Mode::Transaction, Mode::Stateless] {
+        let mut scene = Scene::new(mode, true);
+        scene.call("c", 2000);
+        let (_, sent) = scene.open();
+        only(sent, "INVITE");
+        let (to, sent) = only(scene.pass(Duration::from_secs(5)), "INVITE");
+        assert_eq!((to.transport, to.remote), (Transport::Udp, address(BACKEND_A)));
+        only(scene.offer(to, &sent.answer("200 OK")), "SIP/2.0 200");
+        assert_eq!(scene.counters.large_by_udp.get(), 1);
+        let (to, _) = only(scene.call("d", 2000), "INVITE");
+        assert_eq!(to.transport, Transport::Udp);
+    }
+}
+
+/// A late answer on the connection counts as well as one by UDP.
+#[test]
+fn a_back_end_that_answers_late_on_its_connection_is_heard() {
+    let mut scene = Scene::new(Mode::Transaction, true);
+    scene.call("c", 2000);
+    let (flow, sent) = scene.open();
+    let (_, by_tcp) = only(sent, "INVITE");
+    only(scene.pass(Duration::from_secs(5)), "INVITE");
+    only(scene.offer(flow, &by_tcp.answer("200 OK")), "SIP/2.0 200");
+    let (to, _) = only(scene.call("d", 2000), "INVITE");
+    assert_eq!(to.transport, Transport::Tcp);
+}
+
+/// RFC 3261 §17.1.1.2: "The ACK MUST be sent to the same address, port, and transport to which the
+/// original request was sent."
+#[test]
+fn the_ack_to_a_rejected_large_invite_leaves_over_tcp() {
+    let mut scene = Scene::new(Mode::Transaction, true);
+    scene.call("c", 2000);
+    let (flow, sent) = scene.open();
+    let (_, invite) = only(sent, "INVITE");
+    let sent = scene.offer(flow, &invite.answer("486 Busy Here"));
+    let (to, ack) = only(sent.clone(), "ACK");
+    assert_eq!((to.transport, to.connection), (Transport::Tcp, flow.connection));
+    assert_eq!(ack.header("Via"), invite.header("Via"));
+    let (to, _) = only(sent, "SIP/2.0 486");
+    assert_eq!((to.transport, to.remote), (Transport::Udp, address(CALLER)));
+    // The ACK of the caller ends at the proxy.
+    let ack = request("ACK", "sip:bob@192.0.2.1", "c", 1, "Totag\r\n");
+    let caller = Flow::udp(address(PROXY), address(CALLER));
+    assert!(scene.offer(caller, &ack).is_empty());
+}
+
+/// RFC 3261 §9.1: "A CANCEL constructed by a client MUST have only a single Via header field value
+/// matching the top Via value in the request being cancelled." "The destination address, port, and
+/// transport for the CANCEL MUST be identical to those used to send the original request."
+#[test]
+fn the_cancel_of_a_large_invite_leaves_over_tcp() {
+    let mut scene = Scene::new(Mode::Transaction, true);
+    scene.call("c", 2000);
+    let (flow, sent) = scene.open();
+    let (_, invite) = only(sent, "INVITE");
+    scene.offer(flow, &invite.answer("180 Ringing"));
+    let cancel = request("CANCEL", "sip:bob@192.0.2.1", "c", 1, "");
+    let caller = Flow::udp(address(PROXY), address(CALLER));
+    let sent = scene.offer(caller, &cancel);
+    let (to, cancel) = only(sent.clone(), "CANCEL");
+    assert_eq!((to.transport, to.connection), (Transport::Tcp, flow.connection));
+    assert_eq!(cancel.all("Via"), [invite.header("Via")]);
+    only(sent, "SIP/2.0 200");
+    let sent = scene.offer(flow, &invite.answer("487 Request Terminated"));
+    assert_eq!(only(sent.clone(), "ACK").0.connection, flow.connection);
+    only(sent, "SIP/2.0 487");
+}
+
+/// A large request keeps state, also in a pool without transactions.
+#[test]
+fn a_large_request_counts_as_one_with_state() {
+    for (length, stateless) in [(900, true), (2000, false)] {
+        let mut scene = Scene::new(Mode::Stateless, true);
+        let flow = Flow::udp(address(PROXY), address(CALLER));
+        let bytes = scene.pool.copy(invite("c", length).as_bytes());
+        scene.streams.offer(scene.now, Received::new(scene.now, flow, bytes));
+        assert!(scene.streams.serve(scene.now));
+        assert_eq!(scene.streams.last_work().stateless, stateless);
+    }
+}
+
 /// The second attempt by UDP is no failover: `tries_max` counts back ends.
 #[test]
 fn a_large_request_fails_over_after_it_was_sent_by_udp() {

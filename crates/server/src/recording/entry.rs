@@ -5,8 +5,8 @@ use std::time::Duration;
 
 use super::block::COMMAND_MAX;
 use tidegate_world::{
-    Cause, CloseCause, ConnectionId, Entry, Failure, Flow, Input, LARGE, Load, QUOTE_MAX, QueryId,
-    Timestamp, Transmit, Transport,
+    Cause, CloseCause, ConnectionId, Entry, Failure, Flow, Input, LARGE, Load, QueryId, Timestamp,
+    Transmit, Transport,
 };
 
 mod answer;
@@ -122,7 +122,7 @@ pub(super) fn take<'b>(rest: &mut &'b [u8]) -> Option<Entry<&'b [u8]>> {
                 6 => Cause::Full,
                 _ => return None,
             };
-            let quote = take_bytes(rest, QUOTE_MAX)?;
+            let quote = take_bytes(rest, LARGE)?;
             Input::Failed(Failure { flow, cause, quote: quote.into() })
         }
         LOAD => {

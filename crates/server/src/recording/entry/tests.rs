@@ -103,8 +103,8 @@ fn input() -> impl Strategy<Value = Input> {
             .prop_map(offer),
         Just(Input::Serve),
         Just(Input::Timeout),
-        (flow(), cause(), prop::collection::vec(any::<u8>(), 0..=QUOTE_MAX))
-            .prop_map(|(flow, cause, quote)| Input::Failed(Failure::new(flow, cause, &quote))),
+        (flow(), cause(), prop::collection::vec(any::<u8>(), 0..3000))
+            .prop_map(|(flow, cause, quote)| Input::Failed(Failure::unsent(flow, cause, &quote))),
         any::<(u64, u64, u16, u64, u64)>().prop_map(load),
         prop::collection::vec(any::<u8>(), 0..300).prop_map(Input::Command),
         (any::<u64>(), answer()).prop_map(|(id, answer)| Input::Answer(QueryId(id), answer)),
