@@ -85,7 +85,7 @@ fn its_bye_goes_where_its_dialog_leads() {
 
 #[test]
 fn its_bye_is_repeated_by_timer_e_until_timer_f() {
-    // §17.1.2.2; §15.1.1: a dialog whose BYE gets no response has ended anyway.
+    // §17.1.2.2. §15.1.1: a dialog whose BYE gets no response has ended anyway.
     let (mut script, _) = hanging_up();
     script.until(50_000);
     let moments: Vec<u64> =

@@ -71,7 +71,7 @@ impl CostRatio {
         if var_s.min(var_e) < VARIANCE_MIN || cov * cov > CORRELATION_MAX * var_s * var_e {
             return None;
         }
-        // Cramer's rule; the common denominator is positive and cancels in the ratio.
+        // This is Cramer's rule. The common denominator is positive and cancels in the ratio.
         let start = cov_sr * var_e - cov_er * cov;
         let end = cov_er * var_s - cov_sr * cov;
         (start > 0.0 && end > 0.0).then(|| (start / end).clamp(BOUNDS.0, BOUNDS.1))

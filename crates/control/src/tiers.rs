@@ -143,9 +143,9 @@ impl Tier {
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct TierSettings {
     /// Occupancy of the processor up to which all calls are served with state. It is above 0 and at
-    /// most 1; default 0.85.
+    /// most 1. The default is 0.85.
     pub occupancy_max: f64,
-    /// The shortest time between changes of the share; default 100 ms.
+    /// The shortest time between changes of the share. The default is 100 ms.
     pub period: Duration,
 }
 
@@ -171,7 +171,7 @@ pub struct Tiers {
     rate: LowPass,
     /// Time of the last fall of the share.
     fell: Timestamp,
-    /// The reading at the start of the current period; `None` before the first.
+    /// The reading at the start of the current period, or `None` before the first.
     since: Option<Reading>,
     /// New calls in the current period.
     begun: u64,
@@ -266,7 +266,7 @@ impl Tiers {
         self.target
     }
 
-    /// Returns the time to serve all messages of a call in a tier; `None` until it is measured.
+    /// Returns the time to serve all messages of a call in a tier, or `None` until it is measured.
     pub fn call_cost(&self, tier: Tier) -> Option<Duration> {
         self.costs.of(tier).map(Duration::from_secs_f64)
     }

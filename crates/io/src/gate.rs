@@ -65,8 +65,8 @@ impl KernelGate {
     /// Sets the shedding for all shards, from now on.
     ///
     /// # Errors
-    /// Those of `SO_ATTACH_REUSEPORT_CBPF`, when the kernel lacks memory or does not allow more;
-    /// the previous setting stays in force.
+    /// Those of `SO_ATTACH_REUSEPORT_CBPF`, when the kernel lacks memory or does not allow more.
+    /// The previous setting stays in force.
     pub fn set(&self, shedding: &Shedding) -> io::Result<()> {
         self.change(|wishes| wishes.fill(shedding.clone()))
     }

@@ -20,18 +20,18 @@ const SHARDS_MAX: u16 = 256;
 /// The parameters of a listening address.
 #[derive(Clone, Debug)]
 pub struct Listen {
-    /// The address; port 0 lets the kernel pick a free one.
+    /// The address. Port 0 lets the kernel pick a free one.
     pub address: SocketAddr,
-    /// Number of shards that share the address; 1 to 256, default 1.
+    /// Number of shards that share the address. The value is from 1 to 256, and the default is 1.
     pub shards: u16,
-    /// True if new INVITEs and responses each have their own sockets; default true.
+    /// True if new INVITEs and responses each have their own sockets. The default is true.
     pub split: bool,
     /// Receive buffer of each socket, in the bytes that the kernel counts (a datagram of 100 bytes
-    /// counts as 832); default 4 MiB.
+    /// counts as 832). The default is 4 MiB.
     pub receive_buffer: usize,
-    /// True if the kernel stamps the arrival of each datagram; default true. After the first such
-    /// socket of a machine is opened, the kernel needs some milliseconds to begin. Until then a
-    /// datagram is stamped when it is read.
+    /// True if the kernel stamps the arrival of each datagram. The default is true. After the first
+    /// such socket of a machine is opened, the kernel needs some milliseconds to begin. Until then
+    /// a datagram is stamped when it is read.
     pub stamps: bool,
     /// True if other processes of the same user may also listen at the address. They must set this
     /// too. Default false. The kernel then divides the datagrams among all sockets by a hash of
@@ -39,7 +39,7 @@ pub struct Listen {
     /// separate INVITE and response sockets and no gate, even if `split` or `gate` is set.
     pub shared: bool,
     /// True if the kernel can be told to drop some of the datagrams. This needs one more socket per
-    /// shard; default false.
+    /// shard. The default is false.
     pub gate: bool,
 }
 
@@ -84,7 +84,7 @@ impl Group {
         self.receive_buffer
     }
 
-    /// Returns the gate that makes the kernel drop datagrams; `None` unless it was
+    /// Returns the gate that makes the kernel drop datagrams, or `None` unless it was
     /// [requested](Listen::gate).
     pub fn gate(&self) -> Option<&KernelGate> {
         self.gate.as_ref()
@@ -280,7 +280,7 @@ fn new_socket(listen: &Listen) -> Result<Socket, OpenError> {
         .map_err(failed("socket"))?;
     socket.set_nonblocking(true).map_err(failed("O_NONBLOCK"))?;
     if address.is_ipv6() {
-        // An IPv6 wildcard must not include IPv4; the default of RFC 3493 §5.3 differs.
+        // An IPv6 wildcard must not include IPv4. The default of RFC 3493 §5.3 differs.
         socket.set_only_v6(true).map_err(failed("IPV6_V6ONLY"))?;
     }
     let option = |call: &'static str, level: c_int, name: c_int| {

@@ -1,6 +1,6 @@
 //! Real sockets and real time for sans-IO cores.
 //!
-//! A [`Core`](tidegate_world::Core) never touches a socket or a clock; this crate does both for it.
+//! A [`Core`](tidegate_world::Core) never touches a socket or a clock. This crate does both for it.
 //! One shard is one thread with one [`Drive`], which runs the core in turns: a bounded share of the
 //! arrived datagrams, the expired timers, a quantum of service, one flush, and then sleep, if no
 //! work is left. Every [`SAMPLE`] it reports the load to the core. The parts can be used on their

@@ -273,7 +273,7 @@ fn naptr(data: &RData) -> Option<NaptrRecord> {
     })
 }
 
-/// Returns a name as text, absolute; `None` if escapes make it too long.
+/// Returns a name as text, absolute, or `None` if escapes make it too long.
 fn name(name: &Name) -> Option<Arc<str>> {
     let mut text = name.to_ascii();
     if !text.ends_with('.') {

@@ -35,7 +35,7 @@ const KEEPALIVE_EVERY: Duration = Duration::from_secs(15);
 pub struct StreamListen {
     /// The transport over the accepted connections.
     pub transport: Transport,
-    /// The address; port 0 lets the kernel pick a free one.
+    /// The address. Port 0 lets the kernel pick a free one.
     pub address: SocketAddr,
     /// Number of shards that share the address. The kernel distributes connections among them by a
     /// hash of both addresses.
@@ -145,7 +145,7 @@ fn new_socket(
         .map_err(failed("socket"))?;
     socket.set_nonblocking(true).map_err(failed("O_NONBLOCK"))?;
     if address.is_ipv6() {
-        // An IPv6 wildcard must not include IPv4; the default of RFC 3493 §5.3 differs.
+        // An IPv6 wildcard must not include IPv4. The default of RFC 3493 §5.3 differs.
         socket.set_only_v6(true).map_err(failed("IPV6_V6ONLY"))?;
     }
     // Connections of an earlier process may still be in TIME-WAIT.

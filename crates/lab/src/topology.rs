@@ -18,7 +18,7 @@ pub struct Topology {
 pub struct Node {
     /// Unique name.
     pub name: String,
-    /// Targets of its calls; not empty.
+    /// Targets of its calls. There is at least one.
     pub to: Vec<Next>,
     /// Balancing among the targets, if it differs from that of the variant.
     pub balancing: Option<Balancing>,

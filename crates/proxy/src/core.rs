@@ -1,9 +1,9 @@
 //! Core of one shard of the proxy, as its driver sees it.
 //!
-//! A message enters by [`offer`](tidegate_world::Core::offer), which classifies it, decides whether it is admitted
-//! and queues it. [`serve`](tidegate_world::Core::serve) takes the next one: a [request](crate::request) is
-//! matched, planned, committed and rewritten; a [response](crate::response) is matched and
-//! rewritten.
+//! A message enters by [`offer`](tidegate_world::Core::offer), which classifies it, decides whether
+//! it is admitted and queues it. [`serve`](tidegate_world::Core::serve) takes the next one: a
+//! [request](crate::request) is matched, planned, committed and rewritten. A
+//! [response](crate::response) is matched and rewritten.
 
 mod contract;
 

@@ -24,7 +24,7 @@ use crate::shares::Bucket;
 use crate::target::Target;
 use crate::transport::addresses::{Addresses, Origin, Own};
 
-/// Maximum length of a chain of backup pools. A configuration with a cycle is rejected; this limit
+/// Maximum length of a chain of backup pools. A configuration with a cycle is rejected. This limit
 /// would end the search anyway.
 const BACKUPS_MAX: usize = 256;
 
@@ -33,7 +33,7 @@ pub(crate) struct Snapshot {
     pub(crate) shard: u16,
     pub(crate) shards: u16,
     pub(crate) seed: Seed,
-    /// The product name in Server and User-Agent; empty for none.
+    /// The product name in Server and User-Agent, or empty for none.
     pub(crate) name: Box<str>,
     pub(crate) keys: Keys,
     pub(crate) addresses: Addresses,
@@ -42,9 +42,9 @@ pub(crate) struct Snapshot {
     timing: Timing,
     /// Time for which a failed back end gets no new calls, if it is not probed.
     pub(crate) failure_pause: Duration,
-    /// Maximum ratio of bytes sent to bytes received, for an unverified address; 0 for no limit.
+    /// Maximum ratio of bytes sent to bytes received, for an unverified address, or 0 for no limit.
     pub(crate) amplification_max: u32,
-    /// Pools that calls of strangers can reach, each once; empty if none of them has limits.
+    /// Pools that calls of strangers can reach, each once, or empty if none of them has limits.
     pub(crate) limited_pools: Box<[u16]>,
     /// Unix time at [`Timestamp::ZERO`].
     start: Duration,

@@ -56,7 +56,7 @@ impl fmt::Debug for Pages {
     }
 }
 
-/// The admin interface; it ends when dropped.
+/// The admin interface. It ends when dropped.
 #[derive(Debug)]
 pub struct Admin {
     address: SocketAddr,

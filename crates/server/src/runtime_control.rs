@@ -469,7 +469,7 @@ fn by_bucket(of: impl Fn(usize) -> Value) -> Map<String, Value> {
     Bucket::ALL.into_iter().map(|bucket| (bucket.name().to_owned(), of(bucket as usize))).collect()
 }
 
-/// Returns a gauge in a larger unit; `None` while it is zero, which means unknown.
+/// Returns a gauge in a larger unit, or `None` while it is zero, which means unknown.
 fn known(gauge: &Counter, unit: f64) -> Option<f64> {
     (gauge.get() > 0).then(|| gauge.get() as f64 / unit)
 }

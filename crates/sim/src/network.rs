@@ -216,7 +216,7 @@ impl<N: Core, T: Tap> Network<N, T> {
         self.summary
     }
 
-    /// Returns the tap and the cores of the nodes in their order; `None` for a crashed node.
+    /// Returns the tap and the cores of the nodes in their order, or `None` for a crashed node.
     pub fn into_parts(self) -> (Vec<Option<N>>, T) {
         (self.nodes.into_iter().map(|node| node.core.ok()).collect(), self.tap)
     }

@@ -57,7 +57,7 @@ fn lost_packets_are_made_up_for_by_the_agents() {
     let run = Run { link, calls: 2000, ..Run::default() }.go();
     let stats = run.caller.stats();
     assert!(run.summary.lost > 500, "{:?}", run.summary);
-    // Each message crosses two links; the proxy of this mode retransmits nothing itself, so a call
+    // Each message crosses two links. The proxy of this mode retransmits nothing itself, so a call
     // is lost when seven INVITEs, or ten BYEs, or their answers are.
     assert!(stats.completed >= 1998, "{} of 2000, {:?}", stats.completed, stats.failed);
     for backend in run.backends.backends() {

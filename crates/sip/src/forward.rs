@@ -97,7 +97,7 @@ pub fn set_max_breadth<'a>(splice: &mut Splice<'a>, message: &Message<'a>, value
 /// Inserts `text`, which begins with a semicolon, after the last parameter of the first Via.
 ///
 /// # Errors
-/// [`Malformed`] if there is no valid first Via; no edit is made.
+/// [`Malformed`] if there is no valid first Via. No edit is made.
 pub fn append_to_top_via<'a>(
     splice: &mut Splice<'a>,
     message: &Message<'a>,

@@ -38,8 +38,8 @@ pub struct Message<'a> {
 impl<'a> Message<'a> {
     /// Indexes the message in a datagram and cuts it at the end of its body.
     ///
-    /// RFC 3261 §18.3: bytes beyond Content-Length are discarded; without
-    /// Content-Length the body reaches to the end of the datagram.
+    /// RFC 3261 §18.3: bytes beyond Content-Length are discarded. Without Content-Length the body
+    /// reaches to the end of the datagram.
     ///
     /// Fails only if the input cannot be read as a message. [`check`](Self::check) finds all other
     /// faults, so that a server can answer the request that it rejects.
@@ -76,7 +76,7 @@ impl<'a> Message<'a> {
         self.start.line
     }
 
-    /// Returns the protocol version as written; [`check`](Self::check) rejects all but `SIP/2.0`.
+    /// Returns the protocol version as written. [`check`](Self::check) rejects all but `SIP/2.0`.
     pub fn version(&self) -> &'a [u8] {
         self.start.version
     }
@@ -153,12 +153,12 @@ impl<'a> Message<'a> {
         span(self.bytes, part)
     }
 
-    /// Returns the Vias; the last hop's comes first.
+    /// Returns the Vias. The last hop's comes first.
     pub fn vias(&self) -> impl Iterator<Item = Result<Via<'a>, Malformed>> {
         self.list(HeaderName::Via, Via::parse)
     }
 
-    /// Returns the Vias below the first; a request directly from a user agent has none.
+    /// Returns the Vias below the first. A request directly from a user agent has none.
     pub fn lower_vias(&self) -> impl Iterator<Item = Result<Via<'a>, Malformed>> {
         self.elements(HeaderName::Via).skip(1).map(read_by(HeaderName::Via, Via::parse))
     }
@@ -177,7 +177,7 @@ impl<'a> Message<'a> {
         self.list(HeaderName::Route, NameAddr::parse)
     }
 
-    /// Returns the Record-Routes of the proxies that stay on the path; the last proxy comes first.
+    /// Returns the Record-Routes of the proxies that stay on the path. The last proxy comes first.
     pub fn record_routes(&self) -> impl Iterator<Item = Result<NameAddr<'a>, Malformed>> {
         self.list(HeaderName::RecordRoute, NameAddr::parse)
     }
@@ -252,7 +252,7 @@ impl<'a> Message<'a> {
         self.optional(HeaderName::Expires, |value| decimal(value, u32::MAX))
     }
 
-    /// Returns the number of seconds to wait before a retry (§20.33); ignores comment and
+    /// Returns the number of seconds to wait before a retry (§20.33). Ignores comment and
     /// parameters.
     ///
     /// # Errors
@@ -341,7 +341,7 @@ impl<'a> Message<'a> {
         self.elements(name).map(read_by(name, parse))
     }
 
-    /// Returns the elements of a list, over all its lines; `None` for a broken element.
+    /// Returns the elements of a list, over all its lines, or `None` for a broken element.
     #[inline]
     fn elements(&self, name: HeaderName) -> impl Iterator<Item = Option<&'a [u8]>> {
         self.lines_of(name).flat_map(|line| Elements::of(line.value(self.bytes)))

@@ -131,7 +131,7 @@ impl<'a> Outline<'a> {
     }
 }
 
-/// Adds a line to the pieces to copy; returns `None` if there is no room for it.
+/// Adds a line to the pieces to copy. Returns `None` if there is no room for it.
 #[inline]
 fn copy(pieces: &mut ArrayVec<Piece, PIECES_MAX>, bytes: &[u8], line: &Line) -> Option<()> {
     let start = line.start() as u16;

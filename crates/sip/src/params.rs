@@ -17,10 +17,10 @@ pub struct Params<'a> {
 /// One parameter.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Param<'a> {
-    /// The name as written; names compare without regard to case.
+    /// The name as written. Names compare without regard to case.
     pub name: &'a [u8],
-    /// The value up to the next semicolon, trimmed; a quoted value without its quotes (escapes are
-    /// kept); `None` for a parameter without `=`.
+    /// The value up to the next semicolon, trimmed. A quoted value without its quotes (escapes are
+    /// kept), or `None` for a parameter without `=`.
     pub value: Option<&'a [u8]>,
     /// The whole parameter, from its name to the end of its value.
     pub text: &'a [u8],
@@ -42,7 +42,7 @@ impl<'a> Params<'a> {
         Self { text }
     }
 
-    /// Returns the whole list, from the first semicolon on; empty if there is none.
+    /// Returns the whole list, from the first semicolon on, or empty if there is none.
     pub fn text(&self) -> &'a [u8] {
         self.text
     }

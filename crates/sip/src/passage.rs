@@ -39,7 +39,7 @@ pub struct Passage<'a> {
     pub has_private: bool,
     /// The branch of the first Via, which is the proxy's own.
     pub branch: Option<&'a [u8]>,
-    /// The second Via, which determines the destination; `None` if there is none.
+    /// The second Via, which determines the destination, or `None` if there is none.
     pub next: Option<Via<'a>>,
     /// The Call-ID.
     pub call_id: &'a [u8],

@@ -15,8 +15,8 @@ pub struct Reply<'a> {
     pub reason: &'a str,
     /// A tag for the To, if the To has none. By §8.2.6.2 every response except a 100 needs one.
     pub to_tag: Option<&'a [u8]>,
-    /// The source of the request, to be recorded in the top Via (§18.2.1, RFC 3581 §4); `None` if
-    /// it was recorded when the request arrived.
+    /// The source of the request, to be recorded in the top Via (§18.2.1, RFC 3581 §4), or `None`
+    /// if it was recorded when the request arrived.
     pub source: Option<SocketAddr>,
     /// Further headers, as name and value.
     pub headers: &'a [(&'a str, &'a [u8])],
@@ -72,7 +72,7 @@ pub fn write_reply_by_via(
 
     write_status_line(reply, out)?;
     for line in request.lines() {
-        // RFC 3261 §8.2.6.2: all Vias in their order, From, Call-ID, CSeq and To; §8.2.6.1: in a
+        // RFC 3261 §8.2.6.2: all Vias in their order, From, Call-ID, CSeq and To. §8.2.6.1: in a
         // 100 also the Timestamp.
         let copied = match line.name {
             HeaderName::Via

@@ -50,7 +50,7 @@ pub enum ScanStart<'a> {
 /// Reads the start line, and nothing else.
 ///
 /// # Errors
-/// [`Malformed`] if there is none; [`scan`] returns the same error.
+/// [`Malformed`] if there is none. [`scan`] returns the same error.
 #[inline]
 pub fn glance(bytes: &[u8]) -> Result<ScanStart<'_>, Malformed> {
     // The line feed at the end of a message also ends its first line, if there is no other.

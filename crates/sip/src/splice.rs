@@ -18,7 +18,7 @@ pub const EDITS_MAX: usize = 16;
 #[derive(Clone, Debug)]
 pub struct Splice<'a> {
     bytes: &'a [u8],
-    /// Sorted by position; at the same position, insertions come before a cut.
+    /// Sorted by position. At the same position, insertions come before a cut.
     edits: ArrayVec<Edit<'a>, EDITS_MAX>,
 }
 

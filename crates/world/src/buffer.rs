@@ -95,7 +95,7 @@ impl Buffer {
     /// Appends `bytes`.
     ///
     /// # Errors
-    /// When the result would be longer than [`LARGE`]; nothing is appended then.
+    /// When the result would be longer than [`LARGE`]. Nothing is appended then.
     #[inline]
     pub fn push(&mut self, bytes: &[u8]) -> io::Result<()> {
         let end = self.len + bytes.len();

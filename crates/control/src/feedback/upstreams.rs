@@ -49,8 +49,8 @@ const ACTIVE: Duration = Duration::from_secs(1);
 /// Time for which the load must stay below the capacity before an overload is over.
 const CALM: Duration = Duration::from_secs(1);
 
-/// Time after which a peer without an agreed algorithm is forgotten; any peer, if the table is
-/// full.
+/// Time after which a peer without an agreed algorithm is forgotten. If the table is full, any peer
+/// is forgotten after this time.
 const REMEMBERED_STRANGER: Duration = Duration::from_secs(10);
 
 /// The decision on a request that has arrived.
@@ -136,8 +136,8 @@ impl Upstreams {
         }
     }
 
-    /// Returns the feedback to write into a response to the peer `key`; `None` if the peer does not
-    /// take part in overload control.
+    /// Returns the feedback to write into a response to the peer `key`, or `None` if the peer does
+    /// not take part in overload control.
     // RFC 7339 §5.2: "Implementations that are capable of updating the "oc" and "oc-validity" parameter
     // values during retransmissions MUST insert the "oc-seq" parameter. The value of this parameter MUST
     // be a set of numbers drawn from an increasing sequence."

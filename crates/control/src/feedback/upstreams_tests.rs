@@ -67,7 +67,7 @@ struct Plant {
     ends: VecDeque<(Timestamp, usize)>,
 }
 
-/// A peer; its key is its index.
+/// A peer. Its key is its index.
 struct Peer {
     cps: f64,
     offer: Offer,

@@ -56,8 +56,8 @@ struct Plant {
     chance: Stream,
 }
 
-/// An INVITE that was sent `before` times, and the mark that decides whether it is dropped; above 1 if no
-/// share applies to it.
+/// An INVITE that was sent `before` times, and the mark that decides whether it is dropped, above 1
+/// if no share applies to it.
 struct Packet {
     before: usize,
     mark: f64,
@@ -145,7 +145,7 @@ impl Plant {
         }
     }
 
-    /// Sends a packet; a caller without an answer retransmits.
+    /// Sends a packet. A caller without an answer retransmits.
     fn send(&mut self, Packet { before, mark }: Packet) {
         let share = self.ladder.as_ref().map_or(0.0, Ladder::share);
         let mark = if self.by_chance && mark < EXEMPT { self.chance.unit() } else { mark };

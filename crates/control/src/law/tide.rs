@@ -101,8 +101,8 @@
 //! # Source
 //!
 //! Own work. A window by delay is Breakwater's (OSDI 2020), the empty queue as a sign of room
-//! CoDel's (Nichols and Jacobson, 2012); capacity as completions over busy time is the utilization law of
-//! operational analysis (Denning and Buzen, 1978).
+//! CoDel's (Nichols and Jacobson, 2012). Capacity as completions over busy time is the utilization
+//! law of operational analysis (Denning and Buzen, 1978).
 
 use std::time::Duration;
 

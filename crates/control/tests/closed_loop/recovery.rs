@@ -67,8 +67,9 @@ fn each_law_is_back_in_its_time_after_an_overload() {
     }
 }
 
-/// Returns any loads up to five times the capacity for up to 50 s, any queue up to a second; then a
-/// minute at next to nothing or nothing, and ten seconds more; and the start of those.
+/// Returns any loads up to five times the capacity for up to 50 s, and any queue up to a second.
+/// Then follow a minute at next to nothing or nothing, and ten seconds more. Also returns the start
+/// of those.
 fn any_overload(law: &str, decide: Decide, seed: u64) -> (f64, Setup) {
     let mut draw = Seed(seed).stream(Purpose::Arrivals, 1);
     let phases = 1 + draw.below(5);

@@ -36,11 +36,12 @@ pub(crate) struct Law {
 pub(crate) struct State {
     /// Whether it keeps transactions.
     pub mode: Mode,
-    /// The law; `None` for a server without control.
+    /// The law, or `None` for a server without control.
     pub law: Option<Law>,
-    /// Number of messages between two readings of the processor and the sockets; 0 for no readings.
+    /// Number of messages between two readings of the processor and the sockets, or 0 for no
+    /// readings.
     pub reads_every: u32,
-    /// The way to reject messages, if everything is rejected; otherwise `None`.
+    /// The way to reject messages, if everything is rejected, otherwise `None`.
     pub refuses: Option<Disposal>,
 }
 

@@ -86,7 +86,7 @@ pub struct Callers {
 }
 
 impl Callers {
-    /// Starts to call. `configure` gets the source address; `element` distinguishes these callers
+    /// Starts to call. `configure` gets the source address. `element` distinguishes these callers
     /// from others with the same seed.
     ///
     /// # Errors

@@ -50,7 +50,7 @@ struct Reached {
 
 impl Tidegate {
     /// Runs `program` with this configuration, which is written to `file`, and waits until it
-    /// accepts calls. The configuration names one listener and an admin interface; their ports may
+    /// accepts calls. The configuration names one listener and an admin interface. Their ports may
     /// be 0.
     ///
     /// # Errors

@@ -72,7 +72,7 @@ impl BranchText {
         Self { text, length }
     }
 
-    /// Returns a copy of a received branch; `None` if it is longer than any of ours.
+    /// Returns a copy of a received branch, or `None` if it is longer than any of ours.
     pub(crate) fn copied(branch: &[u8]) -> Option<Self> {
         let mut text = [0; COOKIE.len() + ENCODED_MAX];
         text.get_mut(..branch.len())?.copy_from_slice(branch);

@@ -1,7 +1,7 @@
 //! The client role: the restrictions that next hops have asked for, and the requests they may get.
 //!
 //! All shards share them, because a server restricts this proxy as a whole. A response whose value
-//! is read comes from the back end to which the request was sent; the MAC in our branch proves
+//! is read comes from the back end to which the request was sent. The MAC in our branch proves
 //! that. But a back end that does not know RFC 7339 passes on the parameters that a party behind it
 //! has written into our Via (§11: "If the attacker can make the recipient believe that the overload
 //! status was created by its direct downstream neighbor (and not by the attacker further
@@ -25,7 +25,7 @@ use tidegate_world::{Seed, Timestamp};
 use super::wire::{self, OFFER_MAX, OverloadOffer};
 use crate::network::canonical;
 
-/// Maximum number of next hops with a restriction; values of further ones are ignored and counted.
+/// Maximum number of next hops with a restriction. Values of further ones are ignored and counted.
 const NEXT_HOPS_MAX: usize = 16_384;
 
 /// The condition under which a pool obeys the feedback of its back ends.
@@ -202,7 +202,7 @@ impl NextHops {
     }
 
     /// Reads the parameters in the answer to a probe. They show whether the next hop gives
-    /// feedback; if it gives none, it has no restriction.
+    /// feedback. If it gives none, it has no restriction.
     pub(crate) fn on_probe_answered(
         &self,
         now: Timestamp,

@@ -29,7 +29,7 @@ pub(crate) struct NextHop {
     pub(crate) is_user: bool,
     /// True if a user sends the request to the caller.
     pub(crate) to_caller: bool,
-    /// The number of leading Route values that name us; they are removed.
+    /// The number of leading Route values that name us. They are removed.
     pub(crate) own_routes: usize,
     /// True if the target is a strict router.
     pub(crate) is_strict: bool,

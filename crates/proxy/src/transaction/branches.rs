@@ -229,7 +229,7 @@ pub(super) fn start_group(
     outcome
 }
 
-/// Sends the request of a context to the next group of its fork; returns `false` if it could not be
+/// Sends the request of a context to the next group of its fork. Returns `false` if it could not be
 /// sent to any target of the group.
 pub(super) fn start_next_group(
     step: &mut Step<'_>,
@@ -317,7 +317,7 @@ pub(crate) fn read_again<'a>(
     Some(request)
 }
 
-/// Returns the text of the branch at `index` of a context; `listener` received its request.
+/// Returns the text of the branch at `index` of a context. `listener` received its request.
 pub(crate) fn branch_of(
     snapshot: &Snapshot,
     context: &Context,

@@ -174,7 +174,8 @@ fn a_stranger_gets_nothing_and_learns_nothing() {
     assert!(script.counters.upstream.get().iter().all(|view| view.address == address(PEER)));
 }
 
-/// A peer in a configured network takes part as a trusted source does; without algorithms nobody does.
+/// A peer in a configured network takes part as a trusted source does. Without algorithms nobody
+/// does.
 #[test]
 fn peers_are_configured() {
     let told = |adjust: fn(&mut Settings)| {
@@ -319,7 +320,7 @@ fn an_early_rejection_has_the_value() {
     assert_eq!(reply.all("Via").len(), 1);
 }
 
-/// The value of the back end is for this proxy; the client gets the proxy's own.
+/// The value of the back end is for this proxy. The client gets the proxy's own.
 #[test]
 fn the_feedback_of_a_back_end_does_not_go_upstream() {
     let mut script = admitting(1.0);

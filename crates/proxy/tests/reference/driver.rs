@@ -185,7 +185,7 @@ impl Driver {
                 })
             }
             Step::Loop { request, spiral, turns } => {
-                // Only a back end may send to any address; an in-dialog request has a Route.
+                // Only a back end may send to any address. An in-dialog request has a Route.
                 let may = |pair: &&Pair| {
                     let message = &pair.core.message;
                     let to_backend = self.reference.around.backend(pair.core.to).is_some();

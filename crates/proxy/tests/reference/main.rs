@@ -4,7 +4,7 @@
 //! code, independently of the core. In points that the RFCs leave open (when another back end is
 //! tried, and which is down) it follows the core. Random scripts run on both. After each step, and
 //! whenever a timer of either fires, both must have sent the same packets and have the same number
-//! of transactions; at the end no state may be left.
+//! of transactions. At the end no state may be left.
 //!
 //! Two choices are taken from the core if they are among the allowed ones: the back end of a pool
 //! for a request, and the target of a request without token in a call that only the call table

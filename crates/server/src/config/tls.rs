@@ -35,7 +35,7 @@ pub const SYSTEM_AUTHORITIES: &str = "/etc/ssl/certs/ca-certificates.crt";
 /// The TLS settings of a configuration, with the content of its files.
 #[derive(Debug)]
 pub struct TlsFiles {
-    /// The settings of each listener; `None` without TLS.
+    /// The settings of each listener, or `None` without TLS.
     pub listeners: Vec<Option<Arc<ServerConfig>>>,
     /// The settings of each pool that is reached over TLS, by the name of the pool.
     pub pools: BTreeMap<String, PoolClient>,

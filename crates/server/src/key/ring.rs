@@ -67,7 +67,7 @@ pub enum Role {
 pub struct Shown {
     /// Version.
     pub version: u32,
-    /// Time at which it was made; zero if unknown.
+    /// Time at which it was made, or zero if unknown.
     pub made: UnixTime,
     /// Use.
     pub role: Role,

@@ -6,7 +6,7 @@
 //!
 //! - RFC 3261 §17.2.1, §17.2.2: a retransmitted final response is the same, byte for byte. A copy
 //!   of a 503 without a transaction (§8.2.7) has the same To-tag, but may name another cause.
-//! - §16.7 item 5: after a final response only a 2xx to an INVITE may follow; forks may bring
+//! - §16.7 item 5: after a final response only a 2xx to an INVITE may follow. Forks may bring
 //!   several of these (§13.2.2.4), from different To-tags.
 //! - §17.2.1: a provisional response belongs to the Proceeding state, before any final one.
 //!
@@ -181,7 +181,7 @@ impl Answered {
         self.last.is_some_and(is_last) || self.successes.contains(&success)
     }
 
-    /// Records a response that goes `to` an address; returns the violation, if any.
+    /// Records a response that goes `to` an address. Returns the violation, if any.
     fn take(&mut self, seen: &Seen, status: u16, to: SocketAddr) -> Option<String> {
         let before = self.last.map(|last| last.status);
         let before = before.or((!self.successes.is_empty()).then_some(200));

@@ -52,13 +52,13 @@ impl<N: Core, T: Tap> Network<N, T> {
         }
     }
 
-    /// Gives a node a [command](Core::on_command). A stalled node gets it when it is resumed; a
+    /// Gives a node a [command](Core::on_command). A stalled node gets it when it is resumed. A
     /// crashed node never gets it.
     pub fn command(&mut self, node: NodeId, command: &[u8]) {
         self.give(node, Input::Command(command.into()));
     }
 
-    /// Drains a node. A stalled node is told when it is resumed; a crashed node is never told.
+    /// Drains a node. A stalled node is told when it is resumed. A crashed node is never told.
     pub fn drain(&mut self, node: NodeId) {
         self.give(node, Input::Drain);
     }
@@ -100,7 +100,8 @@ impl<N: Core, T: Tap> Network<N, T> {
         self.streams.severed.insert((from, to));
     }
 
-    /// Limits the bytes a second that a node's driver reads from each stream; `None` for no limit.
+    /// Limits the bytes a second that a node's driver reads from each stream. `None` means no
+    /// limit.
     pub fn read_slowly(&mut self, node: NodeId, bytes_per_s: Option<u64>) {
         match bytes_per_s {
             Some(rate) => self.streams.slow_readers.insert(node, rate),

@@ -45,7 +45,7 @@ pub(super) enum EndState {
 
 #[derive(Debug)]
 pub(super) struct End {
-    /// The node; `None` for the acceptor until there is one.
+    /// The node, or `None` for the acceptor until there is one.
     pub node: Option<NodeId>,
     /// The flow as this end sees it.
     pub flow: Flow,

@@ -23,7 +23,7 @@ pub(super) struct Ways {
     of_pairs: HashMap<u32, u32>,
 }
 
-/// A node; `None` for the sender at an address without a node.
+/// A node, or `None` for the sender at an address without a node.
 type Peer = Option<NodeId>;
 
 /// One direction between two nodes.

@@ -15,7 +15,7 @@ impl<S: Read + Write> TextStream<S> {
         Self { stream, held: String::new() }
     }
 
-    /// Sends bytes; the server may have closed the connection.
+    /// Sends bytes. The server may have closed the connection.
     pub fn send_bytes(&mut self, bytes: &[u8]) {
         let _ = self.stream.write_all(bytes).and_then(|()| self.stream.flush());
     }
