@@ -39,7 +39,8 @@ fn a_called_party_may_hang_up() {
     let (mut script, ok) = hanging_up();
     let bye = script.until(10_000).sent_one();
     assert_eq!((bye.what(), bye.ms), ("BYE", 10_000));
-    // §12.2.1.1: To is the remote URI and tag, From the local; Call-ID as in the dialog.
+    // §12.2.1.1: To is the remote URI and tag, and From is the local URI and tag. The Call-ID is
+    // that of the dialog.
     assert_eq!(bye.header("To"), "<sip:alice@192.0.2.9>;tag=a");
     assert_eq!(bye.header("From"), ok.header("To"));
     assert_eq!(bye.header("Call-ID"), "one@192.0.2.9");

@@ -109,7 +109,8 @@ mod tests {
     #[test]
     fn signals_without_information_change_nothing() {
         for numbers in [
-            // Alone each time; both always or nearly always together; never an end.
+            // In the first case each kind always comes alone. In the next two, both kinds always or
+            // nearly always come together. In the last, no call ends.
             (|k: u32| (k % 2, 1 - k % 2)) as fn(u32) -> (u32, u32),
             |k| (k % 9, k % 9),
             |k| (k % 9, k % 9 + u32::from(k % 97 == 0)),

@@ -271,7 +271,7 @@ impl Ladder {
     /// Creates a ladder on its first rung.
     ///
     /// # Panics
-    /// If the budget is not between 0 and 1, or the period is 0.
+    /// Panics if the budget is not between 0 and 1, or the period is 0.
     pub fn new(settings: LadderSettings) -> Self {
         let LadderSettings { budget, period, .. } = settings;
         assert!(budget > 0.0 && budget < 1.0 && !period.is_zero(), "{settings:?}");

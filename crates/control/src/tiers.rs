@@ -8,11 +8,11 @@
 //!
 //! # Signal
 //!
-//! There are three signals: the occupancy ρ of the processor, smoothed over 0.3 s; the rate of new
-//! calls λ; and the processor time of a call, `s₁` with state and `s₀` without ([`cost`]).
-//! Occupancy cannot exceed 1, so work that is not served is added to it: the calls that were
-//! rejected because of the processor, and the calls that wait, as if they had to be served within a
-//! second.
+//! There are three signals. The first is the occupancy ρ of the processor, smoothed over 0.3 s. The
+//! second is the rate of new calls λ. The third is the processor time of a call, `s₁` with state
+//! and `s₀` without ([`cost`]). Occupancy cannot exceed 1, so work that is not served is added to
+//! it: the calls that were rejected because of the processor, and the calls that wait, as if they
+//! had to be served within a second.
 //!
 //! ```text
 //! ρ' = ρ + (rejected a second + waiting / 1 s) · (q·s₁ + (1 − q)·s₀)
@@ -182,7 +182,7 @@ impl Tiers {
     /// Creates a division in which all calls are served with state.
     ///
     /// # Panics
-    /// If the occupancy is not above 0 and at most 1, or the period is 0.
+    /// Panics if the occupancy is not above 0 and at most 1, or the period is 0.
     pub fn new(settings: TierSettings) -> Self {
         let TierSettings { occupancy_max, period } = settings;
         let is_right = occupancy_max > 0.0 && occupancy_max <= 1.0 && !period.is_zero();

@@ -125,8 +125,8 @@ impl<C: Core> Host<C> {
     /// Wraps `core` in a host.
     ///
     /// # Panics
-    /// If `settings` has empty buffers or no cores, or a factor that is negative, not finite, or
-    /// leaves nothing of the processor. The configuration is checked before.
+    /// Panics if `settings` has empty buffers or no cores, or a factor that is negative, not
+    /// finite, or leaves nothing of the processor. The configuration is checked before.
     pub fn new(core: C, settings: &HostSettings) -> Self {
         Self {
             core,

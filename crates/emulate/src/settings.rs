@@ -39,7 +39,7 @@ impl Costs {
     /// Returns the cost of one input with this `work`, without the reception of a datagram.
     ///
     /// # Panics
-    /// If a class is not below [`Work::CLASSES_MAX`].
+    /// Panics if a class is not below [`Work::CLASSES_MAX`].
     pub fn of(&self, work: Work) -> Duration {
         let Work { offered, served, refused, stateless } = work;
         let serve = self.serve_stateless.as_ref().filter(|_| stateless).unwrap_or(&self.serve);

@@ -93,7 +93,7 @@ impl Group {
     /// Returns the sockets of one shard.
     ///
     /// # Panics
-    /// If there is no such shard.
+    /// Panics if there is no such shard.
     pub fn listener(&self, shard: u16) -> Listener {
         let first = self.layout.each() * usize::from(shard);
         let own = |kind| self.layout.split.then(|| Arc::clone(&self.sockets[first + kind]));
@@ -151,7 +151,7 @@ impl Listener {
     /// Makes the kernel drop the datagrams that this shard wants shed, if the group has a gate.
     ///
     /// # Errors
-    /// Those of [`KernelGate::set_of`].
+    /// Returns the errors of [`KernelGate::set_of`].
     pub(crate) fn shed(&self, shedding: &Shedding) -> io::Result<()> {
         self.gate.as_ref().map_or(Ok(()), |gate| gate.set_of(self.shard, shedding))
     }
@@ -161,7 +161,7 @@ impl Listener {
     /// before. Returns true if the address is shared.
     ///
     /// # Errors
-    /// That of connect(2).
+    /// Returns the error of connect(2).
     pub(crate) fn leave(&self) -> io::Result<bool> {
         // For a connected socket, the kernel skips datagrams from all but its peer, and here the
         // only peer is the socket itself. Closing the socket would lose its waiting datagrams.
@@ -196,8 +196,8 @@ impl Listener {
 /// the steps determines the socket to which it goes.
 ///
 /// # Errors
-/// The call that failed, with the address. An address in use is an error even if another group uses
-/// it, unless both are [shared](Listen::shared).
+/// Returns the call that failed, with the address. An address in use is an error even if another
+/// group uses it, unless both are [shared](Listen::shared).
 pub fn open(listen: &Listen) -> Result<Group, OpenError> {
     let failed = |call: &'static str| {
         let address = listen.address;

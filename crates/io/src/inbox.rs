@@ -92,8 +92,8 @@ impl Inbox {
     /// Datagrams received before but not taken are discarded. Returns zero if no datagram waits.
     ///
     /// # Errors
-    /// Those of `recvmmsg(2)`, other than an empty queue. A pending ICMP report is no error: it is
-    /// skipped, and stays in the error queue.
+    /// Returns the errors of `recvmmsg(2)`, other than an empty queue. A pending ICMP report is no
+    /// error: it is skipped, and stays in the error queue.
     pub fn receive(&mut self, socket: &UdpSocket, max: usize) -> io::Result<usize> {
         self.held = 0..0;
         self.prepare();

@@ -69,7 +69,7 @@ impl Limits {
     /// Checks every limit against its bounds.
     ///
     /// # Errors
-    /// The first limit that is out of bounds.
+    /// Returns the first limit that is out of bounds.
     pub fn check(&self) -> Result<(), OutOfBounds> {
         let micros = |d: Duration| u64::try_from(d.as_micros()).unwrap_or(u64::MAX);
         let hour = 3_600_000_000;

@@ -170,7 +170,7 @@ impl Outbox {
     /// socket is bound to a wildcard.
     ///
     /// # Panics
-    /// If it is full.
+    /// Panics if it is full.
     #[inline]
     pub fn push(&mut self, socket: usize, source: Option<IpAddr>, to: SocketAddr, bytes: Buffer) {
         self.push_with(socket, source, to, bytes, Batching::default());
@@ -180,7 +180,7 @@ impl Outbox {
     /// `batching`.
     ///
     /// # Panics
-    /// If it is full, or `pad_at` is not within the datagram.
+    /// Panics if it is full, or `pad_at` is not within the datagram.
     #[inline]
     pub fn push_with(
         &mut self,

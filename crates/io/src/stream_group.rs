@@ -66,8 +66,8 @@ impl StreamGroup {
     /// Opens the sockets of a listening address.
     ///
     /// # Errors
-    /// The call that failed, with the address. An address in use is an error, unless both are
-    /// [shared](StreamListen::shared).
+    /// Returns the call that failed, with the address. An address in use is an error, unless both
+    /// are [shared](StreamListen::shared).
     pub fn open(listen: &StreamListen) -> Result<Self, OpenError> {
         let alone = listen.shards == 1 && !listen.shared;
         // A socket that does not share the address finds out whether another process has it.
@@ -100,7 +100,7 @@ impl StreamGroup {
     /// Returns the socket of one shard.
     ///
     /// # Panics
-    /// If there is no such shard.
+    /// Panics if there is no such shard.
     pub fn listener(&self, shard: u16) -> StreamListener {
         let Self { transport, local, shared, .. } = *self;
         let socket = Arc::clone(&self.sockets[usize::from(shard)]);
@@ -125,7 +125,7 @@ impl StreamListener {
     /// then go to them.
     ///
     /// # Errors
-    /// Those of `shutdown(2)`.
+    /// Returns the errors of `shutdown(2)`.
     pub(crate) fn leave(&self) -> io::Result<()> {
         if self.shared {
             shutdown(self.socket.as_fd(), Shutdown::Read)?;

@@ -61,7 +61,7 @@ impl Runner<'_> {
     /// kept.
     ///
     /// # Errors
-    /// When something cannot be written.
+    /// Returns an error when something cannot be written.
     pub fn perform(&self, scenario: &Scenario) -> io::Result<Option<Experiment>> {
         let (folder, kind) = (self.folder, self.world.kind());
         let store = self.store()?;
@@ -103,7 +103,7 @@ impl Runner<'_> {
     /// the reason, or `None` if it was cancelled.
     ///
     /// # Errors
-    /// When something cannot be written.
+    /// Returns an error when something cannot be written.
     pub fn contribute(
         &self,
         scenario: &Scenario,

@@ -200,7 +200,7 @@ impl Figure {
     /// Writes the figure to two files, whose names end in `.svg` and `.png`.
     ///
     /// # Errors
-    /// When a file cannot be written.
+    /// Returns an error when a file cannot be written.
     pub fn save(&self, folder: &Path, name: &str) -> io::Result<()> {
         fs::write(folder.join(format!("{name}.svg")), self.svg())?;
         fs::write(folder.join(format!("{name}.png")), self.png())

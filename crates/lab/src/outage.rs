@@ -7,9 +7,9 @@ use serde::{Deserialize, Serialize};
 pub struct Outage {
     /// Time at which the trigger ended, in seconds after the start of the load.
     pub trigger_ended_s: f64,
-    /// Work that waited then, in seconds of the capacity: people who wait for an answer, for the end
-    /// of a call that they gave up, or to call again, and devices whose last REGISTER failed or that
-    /// lost their registration.
+    /// Work that waited then, in seconds of the capacity. It consists of people who wait for an
+    /// answer, for the end of a call that they gave up, or to call again. It also includes devices
+    /// whose last REGISTER failed or that lost their registration.
     pub backlog_s: f64,
     /// Seconds from the end of the trigger until each later 5 s were good: calls set up in time are
     /// at least 95 % of the people who come, or of the capacity. `None` if the end of the run was

@@ -145,7 +145,7 @@ pub struct Bench<'a> {
 /// Tunes the law.
 ///
 /// # Errors
-/// When a run failed or all were stopped, or parameters contradict each other.
+/// Returns an error when a run failed or all were stopped, or parameters contradict each other.
 pub fn tune(
     parameters: &Parameters,
     bench: &Bench<'_>,

@@ -99,8 +99,8 @@ impl Proxy {
     /// `pool`.
     ///
     /// # Panics
-    /// If there is no listener or no pool, or if there are more listeners, shards or pools than a
-    /// branch can name. The configuration is checked before.
+    /// Panics if there is no listener or no pool, or if there are more listeners, shards or pools
+    /// than a branch can name. The configuration is checked before.
     pub fn new(settings: Settings, counters: Arc<Counters>, pool: Pool) -> Self {
         let overload = &settings.overload;
         let shard = settings.shard.into();
@@ -185,7 +185,7 @@ impl Proxy {
     /// each.
     ///
     /// # Panics
-    /// If there is no pool, or a rule refers to a missing one.
+    /// Panics if there is no pool, or a rule refers to a missing one.
     pub fn reload(&mut self, now: Timestamp, pools: Vec<PoolSettings>, rules: Vec<Rule>) -> bool {
         assert!(!pools.is_empty(), "a proxy has somewhere to send to");
         self.forget_looks();

@@ -101,8 +101,8 @@ impl Keyed {
     /// Encrypts or decrypts `bytes`. `mac` is the keyed hash of the plaintext and of the other
     /// authenticated values.
     ///
-    /// This is the construction of RFC 5297 (SIV): the bytes are combined with the key stream that
-    /// has the MAC as its initial value, so no random value is needed, the same content gives the
+    /// This is the construction of RFC 5297 (SIV). The bytes are combined with the key stream that
+    /// has the MAC as its initial value. So no random value is needed. The same content gives the
     /// same text, and different contents have unrelated streams. Two of n contents have the same
     /// MAC of 64 bits with a probability of n²/2^65, which reveals only their difference.
     pub(crate) fn veil(&self, mac: u64, bytes: &mut [u8]) {

@@ -58,7 +58,7 @@ impl Snapshot {
     /// Creates the snapshot of a shard at its start.
     ///
     /// # Panics
-    /// If there is no listener or no pool, or more of something than a branch can name.
+    /// Panics if there is no listener or no pool, or more of something than a branch can name.
     pub(crate) fn new(settings: &Settings, buffers: Pool) -> Self {
         assert!((1..=LISTENERS_MAX).contains(&settings.listeners.len()), "1 to 16 listeners");
         assert!(settings.shard < settings.shards && settings.shards <= SHARDS_MAX);
@@ -130,7 +130,7 @@ impl Snapshot {
     /// Returns the target on the flow of a registration.
     ///
     /// # Errors
-    /// If the listener of the flow no longer exists or has changed.
+    /// Returns an error if the listener of the flow no longer exists or has changed.
     pub(crate) fn target_on(&self, flow: &RegisteredFlow) -> Result<Target, Rejection> {
         let RegisteredFlow { listener, transport, remote, connection } = *flow;
         let is_it = |own: &Own| own.transport == transport;

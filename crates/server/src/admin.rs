@@ -68,7 +68,7 @@ impl Admin {
     /// Listens at `address` and serves `pages` from a thread of its own.
     ///
     /// # Errors
-    /// When the address cannot be bound or the thread cannot be started.
+    /// Returns an error when the address cannot be bound or the thread cannot be started.
     pub fn start(address: SocketAddr, pages: Pages) -> Result<Self, StartError> {
         let refused = |error: std::io::Error| {
             let remedy = "choose another address: `[admin] address`, or \"off\"";

@@ -134,7 +134,7 @@ impl<N: Core, T: Tap> Network<N, T> {
     /// Adds a core at these addresses.
     ///
     /// # Panics
-    /// If another node has one of these addresses, or if there are 65,534 nodes.
+    /// Panics if another node has one of these addresses, or if there are 65,534 nodes.
     pub fn add(&mut self, addresses: &[SocketAddr], core: N) -> NodeId {
         let node = NodeId::new(self.nodes.len());
         for &address in addresses {
@@ -154,7 +154,7 @@ impl<N: Core, T: Tap> Network<N, T> {
     /// Returns the core of a node.
     ///
     /// # Panics
-    /// If it has crashed.
+    /// Panics if it has crashed.
     pub fn core(&self, node: NodeId) -> &N {
         self.nodes[node.index()].core.as_ref().expect("a node that is up")
     }

@@ -34,8 +34,8 @@ impl<'a> Message<'a> {
     /// remain unchanged when the message is forwarded."
     ///
     /// # Errors
-    /// The first fault found. For a request, every fault but [`Malformed::Version`] (505) calls for
-    /// a 400.
+    /// Returns the first fault. For a request, every fault except [`Malformed::Version`] (505) is
+    /// answered with 400.
     pub fn check(&self) -> Result<(), Malformed> {
         self.essentials().map(|_| ())
     }
@@ -43,7 +43,7 @@ impl<'a> Message<'a> {
     /// Performs [`check`](Self::check) and returns the values it parsed.
     ///
     /// # Errors
-    /// The errors of [`check`](Self::check).
+    /// Returns the errors of [`check`](Self::check).
     // The result is large, so it is written directly where the caller wants it.
     #[inline(always)]
     pub fn essentials(&self) -> Result<Essentials<'a>, Malformed> {

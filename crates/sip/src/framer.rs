@@ -181,7 +181,7 @@ impl Framer {
     /// [released](Self::release).
     ///
     /// # Panics
-    /// If bytes that were not released were removed from `held`.
+    /// Panics if bytes that were not released were removed from `held`.
     pub fn next(&mut self, held: &[u8]) -> Next {
         assert!(held.len() >= self.scanned, "bytes were taken off that were not released");
         loop {

@@ -58,7 +58,7 @@ impl<'a> Host<'a> {
         }
     }
 
-    /// Parses `host [":" port]`; returns `None` for anything else.
+    /// Parses `host [":" port]`. Returns `None` for anything else.
     pub fn parse_with_port(text: &'a [u8]) -> Option<(Self, Option<u16>)> {
         let (host, port, rest) = Self::split_with_port(text)?;
         rest.is_empty().then_some((host, port))

@@ -57,7 +57,8 @@ impl<'a> Message<'a> {
     /// to answer a request that is rejected.
     ///
     /// # Errors
-    /// Those of [`parse`](Self::parse), except Content-Length, Request-URI and number of lines.
+    /// Returns the errors of [`parse`](Self::parse), except Content-Length, Request-URI and number
+    /// of lines.
     pub fn parse_head(bytes: &'a [u8]) -> Result<Self, Malformed> {
         let begun = Begun::of(bytes, Start::parse_to_answer)?;
         // Each line takes at least two bytes, so the size of a datagram limits their number.
@@ -147,7 +148,7 @@ impl<'a> Message<'a> {
     /// Returns the position of `part`, a slice of this message, in [`bytes`](Self::bytes).
     ///
     /// # Panics
-    /// If `part` is not a slice of this message's bytes.
+    /// Panics if `part` is not a slice of this message's bytes.
     #[inline]
     pub fn span(&self, part: &[u8]) -> Range<usize> {
         span(self.bytes, part)
@@ -166,7 +167,7 @@ impl<'a> Message<'a> {
     /// Returns the first Via: the last hop's in a request, ours in a response.
     ///
     /// # Errors
-    /// [`Malformed::MissingHeader`] or [`Malformed::BadHeader`].
+    /// Returns [`Malformed::MissingHeader`] or [`Malformed::BadHeader`].
     #[inline]
     pub fn top_via(&self) -> Result<Via<'a>, Malformed> {
         self.mandatory(HeaderName::Via, Via::first)
@@ -190,7 +191,7 @@ impl<'a> Message<'a> {
     /// Returns the From header.
     ///
     /// # Errors
-    /// [`Malformed::MissingHeader`] or [`Malformed::BadHeader`].
+    /// Returns [`Malformed::MissingHeader`] or [`Malformed::BadHeader`].
     pub fn from(&self) -> Result<NameAddr<'a>, Malformed> {
         self.mandatory(HeaderName::From, NameAddr::parse)
     }
@@ -198,7 +199,7 @@ impl<'a> Message<'a> {
     /// Returns the To header.
     ///
     /// # Errors
-    /// [`Malformed::MissingHeader`] or [`Malformed::BadHeader`].
+    /// Returns [`Malformed::MissingHeader`] or [`Malformed::BadHeader`].
     pub fn to(&self) -> Result<NameAddr<'a>, Malformed> {
         self.mandatory(HeaderName::To, NameAddr::parse)
     }
@@ -206,7 +207,7 @@ impl<'a> Message<'a> {
     /// Returns the Call-ID.
     ///
     /// # Errors
-    /// [`Malformed::MissingHeader`] or [`Malformed::BadHeader`].
+    /// Returns [`Malformed::MissingHeader`] or [`Malformed::BadHeader`].
     pub fn call_id(&self) -> Result<&'a [u8], Malformed> {
         self.mandatory(HeaderName::CallId, call_id)
     }
@@ -214,7 +215,7 @@ impl<'a> Message<'a> {
     /// Returns the CSeq header.
     ///
     /// # Errors
-    /// [`Malformed::MissingHeader`] or [`Malformed::BadHeader`].
+    /// Returns [`Malformed::MissingHeader`] or [`Malformed::BadHeader`].
     pub fn cseq(&self) -> Result<CSeq<'a>, Malformed> {
         self.mandatory(HeaderName::CSeq, CSeq::parse)
     }
@@ -222,7 +223,7 @@ impl<'a> Message<'a> {
     /// Returns the value of Max-Forwards, 0 to 255 (RFC 3261 §20.22).
     ///
     /// # Errors
-    /// [`Malformed::BadHeader`].
+    /// Returns [`Malformed::BadHeader`].
     pub fn max_forwards(&self) -> Result<Option<u32>, Malformed> {
         self.optional(HeaderName::MaxForwards, |value| decimal(value, 255))
     }
@@ -231,7 +232,7 @@ impl<'a> Message<'a> {
     /// same time (RFC 5393 §5.3.1).
     ///
     /// # Errors
-    /// [`Malformed::BadHeader`].
+    /// Returns [`Malformed::BadHeader`].
     pub fn max_breadth(&self) -> Result<Option<u32>, Malformed> {
         self.optional(HeaderName::MaxBreadth, |value| decimal(value, u32::MAX))
     }
@@ -239,7 +240,7 @@ impl<'a> Message<'a> {
     /// Returns the length of the body in bytes that the Content-Length states (§20.14).
     ///
     /// # Errors
-    /// [`Malformed::BadHeader`].
+    /// Returns [`Malformed::BadHeader`].
     pub fn content_length(&self) -> Result<Option<u32>, Malformed> {
         self.optional(HeaderName::ContentLength, |value| decimal(value, u32::MAX))
     }
@@ -247,7 +248,7 @@ impl<'a> Message<'a> {
     /// Returns the value of the Expires header, in seconds (§20.19).
     ///
     /// # Errors
-    /// [`Malformed::BadHeader`].
+    /// Returns [`Malformed::BadHeader`].
     pub fn expires(&self) -> Result<Option<u32>, Malformed> {
         self.optional(HeaderName::Expires, |value| decimal(value, u32::MAX))
     }
@@ -256,7 +257,7 @@ impl<'a> Message<'a> {
     /// parameters.
     ///
     /// # Errors
-    /// [`Malformed::BadHeader`].
+    /// Returns [`Malformed::BadHeader`].
     pub fn retry_after(&self) -> Result<Option<u32>, Malformed> {
         // RFC 3261 §25.1: delta-seconds [ comment ] *( SEMI retry-param ).
         self.optional(HeaderName::RetryAfter, |value| {
@@ -463,7 +464,7 @@ fn read_by<'a, T>(
 /// Returns the position of `part` in `whole`.
 ///
 /// # Panics
-/// If `part` is not a slice of `whole`.
+/// Panics if `part` is not a slice of `whole`.
 #[inline]
 pub(crate) fn span(whole: &[u8], part: &[u8]) -> Range<usize> {
     let start = (part.as_ptr() as usize).wrapping_sub(whole.as_ptr() as usize);

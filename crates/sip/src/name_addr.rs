@@ -69,7 +69,7 @@ impl<'a> NameAddr<'a> {
     /// Parses the URI.
     ///
     /// # Errors
-    /// [`Malformed::Uri`].
+    /// Returns [`Malformed::Uri`].
     pub fn parse_uri(&self) -> Result<Uri<'a>, Malformed> {
         Uri::parse(self.uri)
     }

@@ -96,7 +96,7 @@ impl<'a> Outline<'a> {
     /// Writes a final response to the request.
     ///
     /// # Errors
-    /// Those of `out`.
+    /// Returns the errors of `out`.
     ///
     /// # Panics
     /// In builds with debug assertions, if the response is provisional: a 100 also copies the

@@ -121,7 +121,7 @@ impl<'a> OverloadControl<'a> {
     /// algorithm, the validity in milliseconds and the sequence number.
     ///
     /// # Errors
-    /// Those of `out`.
+    /// Returns the errors of `out`.
     pub fn write(
         value: u32,
         algorithm: &str,
@@ -235,7 +235,7 @@ fn has_bracket(via: &[u8]) -> bool {
 /// further downstream."
 ///
 /// # Errors
-/// Those of `out`.
+/// Returns the errors of `out`.
 pub fn write_overload_control(
     message: &[u8],
     kept: usize,

@@ -64,8 +64,8 @@ impl<'a> Passage<'a> {
     /// Reads a response.
     ///
     /// # Errors
-    /// [`Malformed::StartLine`] for a request, [`Malformed::Version`] for a response of another
-    /// version; otherwise a missing or malformed Via, Call-ID, CSeq or Content-Length.
+    /// Returns [`Malformed::StartLine`] for a request, [`Malformed::Version`] for a response of
+    /// another version; otherwise a missing or malformed Via, Call-ID, CSeq or Content-Length.
     pub fn parse(bytes: &'a [u8]) -> Result<Self, Malformed> {
         let (status, bytes, mut at, mut ends) = match usual_status(bytes) {
             Some(status) if bytes.len() <= BYTES_MAX => {
@@ -210,7 +210,7 @@ impl<'a> Passage<'a> {
     /// Writes the response without its first Via (RFC 3261 §16.7 item 3).
     ///
     /// # Errors
-    /// Those of `out`.
+    /// Returns the errors of `out`.
     pub fn write_to(&self, out: &mut (impl Write + ?Sized)) -> io::Result<()> {
         out.write_all(&self.bytes[..self.top.start])?;
         out.write_all(&self.bytes[self.top.end..])

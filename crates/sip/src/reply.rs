@@ -35,7 +35,7 @@ impl Reply<'_> {
 /// answered. Headers missing from the request are missing from the response.
 ///
 /// # Errors
-/// Those of `out`.
+/// Returns the errors of `out`.
 pub fn write_reply(
     request: &Message<'_>,
     reply: &Reply<'_>,
@@ -49,7 +49,7 @@ pub fn write_reply(
 /// Writes a response to `request`, whose first Via was parsed as `via`.
 ///
 /// # Errors
-/// Those of `out`.
+/// Returns the errors of `out`.
 pub fn write_reply_by_via(
     request: &Message<'_>,
     via: Option<&Via<'_>>,

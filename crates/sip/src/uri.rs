@@ -45,8 +45,8 @@ impl<'a> Uri<'a> {
     /// Parses `text`.
     ///
     /// # Errors
-    /// [`Malformed::Uri`] if it does not follow the grammar of its scheme. For an unknown scheme,
-    /// only the scheme itself is checked.
+    /// Returns [`Malformed::Uri`] if it does not follow the grammar of its scheme. For an unknown
+    /// scheme, only the scheme itself is checked.
     pub fn parse(text: &'a [u8]) -> Result<Self, Malformed> {
         Self::take_apart(text).ok_or(Malformed::Uri)
     }

@@ -20,7 +20,7 @@ pub struct Args {
 /// Writes the pages and completions of `program`.
 ///
 /// # Errors
-/// If a file cannot be written.
+/// Returns an error if a file cannot be written.
 pub fn run(args: &Args, program: clap::Command) -> Result<ExitCode, Trouble> {
     write(args, program)
         .map_err(|error| Trouble::failure(format!("{}: {error}", args.folder.display())))?;

@@ -67,7 +67,7 @@ impl<'a> Source<'a> {
     /// Opens the recording.
     ///
     /// # Errors
-    /// If it cannot be read, or if this version rejects its configuration.
+    /// Returns an error if it cannot be read, or if this version rejects its configuration.
     pub fn open(args: &'a Args) -> Result<Self, Trouble> {
         let recording = Recording::open(&args.file)
             .map_err(|error| Trouble::usage(format!("{}: {error}", args.file.display())))?;
@@ -78,7 +78,7 @@ impl<'a> Source<'a> {
     /// Replays the recording, passing each packet to `see`, and prints the comparison.
     ///
     /// # Errors
-    /// If the recording cannot be read, or the dump cannot be written.
+    /// Returns an error if the recording cannot be read, or the dump cannot be written.
     pub fn replay(&self, mut see: impl FnMut(Passing<'_>)) -> Result<Compared, Trouble> {
         let mut dump = self.args.dump.as_deref().map(Dump::create).transpose()?;
         let replayed = replay::replay(&self.recording, &self.config, |passing| {
@@ -100,7 +100,7 @@ impl<'a> Source<'a> {
     /// Writes the figures, if `--json` asks for them, and returns the exit status.
     ///
     /// # Errors
-    /// If they cannot be written.
+    /// Returns an error if they cannot be written.
     pub fn finish(&self, compared: &Compared) -> Result<ExitCode, Trouble> {
         if let Some(file) = &self.args.json {
             json::write(file, &compared.figures)?;

@@ -223,7 +223,8 @@ fn the_fullest_under_two_choices_holds_less_than_under_one() {
         shared.backends().iter().map(|b| b.transactions()).max().unwrap()
     };
     let (one, two) = (fullest(1.0), fullest(2.0));
-    // Ten each on average; ln ln 100 / ln 2 = 2.2 more by two choices, some 8 more by one.
+    // Each gets ten on average. The maximum is ln ln 100 / ln 2 = 2.2 more with two choices, and
+    // some 8 more with one.
     assert!(two <= 13 && one >= 16, "{one} {two}");
 }
 

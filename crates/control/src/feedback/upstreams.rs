@@ -18,8 +18,8 @@
 //! **Overload** begins when the original load exceeds the capacity, and ends when it has not for
 //! one second. Before and after, every peer is told that there is no restriction.
 //!
-//! **Policing.** A peer that takes part but sends a third more than it was told for 2 s is treated
-//! as if it took no part, until it has obeyed for ten times as long.
+//! **Policing.** A peer may take part but send a third more than it was told for 2 s. It is then
+//! treated as if it took no part, until it has obeyed for ten times as long.
 //!
 //! **Cold start.** A peer is told its share from its first tick on. **Known bias.** A peer under
 //! `rate` or a window that uses its whole share does not show how much more it would send, unless

@@ -263,8 +263,8 @@ fn at_twenty_times_the_capacity_nearly_all_of_the_goodput_stays() {
 #[test]
 fn work_is_rejected_within_the_budget() {
     let mut plant = Plant::with_ladder();
-    // Rejecting takes 0.11 of the processor. What is admitted costs nothing to read here, and bears
-    // its part: 0.06 is measured.
+    // Rejecting takes 0.11 of the processor. Here it costs nothing to read admitted packets, but a
+    // part of the cost is attributed to them. So 0.06 is measured.
     let goodput = plant.run(2.0, 20);
     assert_eq!((plant.ladder().rung(), plant.filtered, plant.changes), (Rung::Reject, 0, 0));
     assert!(goodput > 0.85 && plant.ladder().load() > 0.05, "{goodput}");

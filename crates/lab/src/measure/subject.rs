@@ -82,7 +82,7 @@ impl Subject {
     /// Creates a server between `parties`, on the thread that drives it.
     ///
     /// # Errors
-    /// When there is no socket.
+    /// Returns an error when there is no socket.
     pub fn new(state: &State, parties: &Parties, pool: &Pool) -> std::io::Result<Self> {
         let ends = [parties.server, parties.backend];
         let core = server(ends, state.mode, &state.overload(), Seed(1), pool.clone());

@@ -88,7 +88,7 @@ struct Moment {
 /// Runs the thread, and reads its clocks.
 ///
 /// # Errors
-/// When there is no thread.
+/// Returns an error when there is no thread.
 pub fn measure(parameters: &Parameters) -> Result<Readings, String> {
     let parameters = *parameters;
     let thread =

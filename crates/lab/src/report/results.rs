@@ -176,7 +176,7 @@ impl Results {
     /// Reads the results in `folder`.
     ///
     /// # Errors
-    /// When there are no results, or they cannot be read.
+    /// Returns an error when there are no results, or they cannot be read.
     pub fn read(folder: &Path) -> Result<Self, Unreadable> {
         let file = folder.join(RESULTS);
         let unreadable = |why: String| Unreadable { file: file.clone(), why };

@@ -192,8 +192,8 @@ impl Calls {
     /// fingerprint.
     ///
     /// # Errors
-    /// If the table is full of calls that are not over, or if there are already [`SAME_MAX`]
-    /// entries with this fingerprint.
+    /// Returns an error if the table is full of calls that are not over, or if there are already
+    /// [`SAME_MAX`] entries with this fingerprint.
     pub(crate) fn insert(
         &mut self,
         now: Timestamp,

@@ -58,7 +58,7 @@ impl ResourceValues {
     /// namespace", so no higher value may have less priority.
     ///
     /// # Errors
-    /// If `text` is not a resource value.
+    /// Returns an error if `text` is not a resource value.
     pub fn add(&mut self, text: &str) -> Result<(), NoValue> {
         let value = ResourceValue::parse(text.as_bytes()).ok_or(NoValue::Form)?;
         let (namespace, priority) = text.split_once('.').ok_or(NoValue::Form)?;

@@ -192,7 +192,7 @@ pub(super) fn send_again(
 /// Sends the request to a whole group at once.
 ///
 /// # Errors
-/// If the request could not be sent to any target of the group.
+/// Returns an error if the request could not be sent to any target of the group.
 pub(super) fn start_group(
     step: &mut Step<'_>,
     context: &mut Context,

@@ -19,9 +19,9 @@ use crate::transaction::branches::{read_again, send_again, start_again};
 use crate::transaction::context::{Context, Live};
 
 /// A back end that has sent a 503 within this time gets no request that another back end has
-/// rejected: a rejected call must not go from one saturated server to the next. If the other back
-/// end left the request unanswered, only a 503 because of overload counts, not a 503 for a single
-/// callee.
+/// rejected. The reason is that a rejected call must not go from one saturated server to the next.
+/// If the other back end left the request unanswered, only a 503 because of overload counts, not a
+/// 503 for a single callee.
 const SATURATED: Duration = Duration::from_secs(1);
 
 /// Calls [`try_next`] after a target has sent a 503. The callee may be the cause, not the target.

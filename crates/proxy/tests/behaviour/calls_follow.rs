@@ -151,7 +151,8 @@ fn a_full_table_refuses_new_calls_only() {
     assert_eq!(script.status(CALLER, &invite("c")), 503);
     let bye = script.one(CALLER, &bare("BYE", "a", 2));
     script.one(&bye.to.to_string(), &bye.answer("200 OK"));
-    // From another source: the first one has used its half of so small a table.
+    // This INVITE comes from another source, because the first source has used its half of this
+    // small table.
     script.one("198.51.100.8:5060", &invite("d"));
     assert_eq!(script.counters.calls_evicted.get(), 1);
     assert_eq!(script.counters.calls_refused.get(), 1, "c");

@@ -67,7 +67,7 @@ impl Driver {
     }
 
     /// # Errors
-    /// The first difference, with the packets that both have sent.
+    /// Returns the first difference, with the packets that both have sent.
     pub fn play(&mut self, steps: &[Step]) -> Result<(), String> {
         for &step in steps {
             self.history.push(format!("{step:?}"));

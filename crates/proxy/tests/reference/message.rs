@@ -24,7 +24,7 @@ pub struct Packet {
 
 impl Message {
     /// # Panics
-    /// If the text is not SIP: the scripts send nothing else.
+    /// Panics if the text is not SIP: the scripts send nothing else.
     pub fn parse(text: &str) -> Self {
         let (head, body) = text.split_once("\r\n\r\n").expect("an empty line ends the head");
         let mut lines = head.split("\r\n");

@@ -134,7 +134,7 @@ impl From<Diagnostics> for Refused {
 /// [`Found::text`], or the text of a configuration.
 ///
 /// # Errors
-/// When the command is invalid. This happens only if another version wrote it.
+/// Returns an error when the command is invalid. This happens only if another version wrote it.
 pub fn given(text: &[u8]) -> Result<Command, Diagnostics> {
     let path = Path::new("order");
     let document = Document::parse(path, text)?;

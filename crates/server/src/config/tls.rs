@@ -85,7 +85,7 @@ impl TlsFiles {
     /// Reads the files that `config`, which was read from `source`, names.
     ///
     /// # Errors
-    /// Every file that cannot be used.
+    /// Returns every file that cannot be used.
     pub fn read(config: &Config, source: &[u8]) -> Result<Self, Diagnostics> {
         let document = Document::parse(&config.path, source)?;
         // Read again to get the places of the keys. There were no errors.

@@ -129,7 +129,7 @@ impl Streams {
     /// Adds a connection that `node` opens.
     ///
     /// # Panics
-    /// If its core uses that name for another one.
+    /// Panics if its core uses that name for another one.
     pub fn open(&mut self, node: NodeId, id: ConnectionId, flow: Flow) -> Key {
         let key = self.next_key;
         self.next_key += 1;

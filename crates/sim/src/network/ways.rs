@@ -68,7 +68,7 @@ impl Ways {
     /// Carries a packet of `bytes` on a channel.
     ///
     /// # Errors
-    /// If it is lost.
+    /// Returns an error if it is lost.
     pub fn carry(&mut self, number: u32, now: Timestamp, bytes: usize) -> Result<Carried, Loss> {
         self.ways[number as usize].channel.carry(&self.default, now, bytes)
     }

@@ -476,9 +476,9 @@ impl Call {
             // An overloaded server does not process the BYE. The call ends by its timer, as without
             // a response.
             501..=599 => {}
-            // A BYE that the other end rejects does not end its dialog: a challenged BYE is sent
-            // again with credentials, and one whose CSeq is too low (§12.2.2) or that requires an
-            // unknown extension changes nothing there.
+            // A BYE that the other end rejects does not end its dialog. A challenged BYE is sent
+            // again with credentials. A BYE whose CSeq is too low (§12.2.2), or that requires an
+            // unknown extension, changes nothing there.
             _ => {
                 self.dialogs.on_bye_failed();
                 if self.is_acknowledged {

@@ -51,7 +51,7 @@ const SILENCE: Duration = Duration::from_secs(2 * 190 + 2 * 32 + 5 + 60 + 64);
 /// Runs one input.
 ///
 /// # Panics
-/// If an invariant is violated.
+/// Panics if an invariant is violated.
 pub fn run(bytes: &[u8]) {
     let mut input = Input::new(bytes);
     let mut world = World::new(Setup(input.byte()));
