@@ -25,9 +25,10 @@ pub struct Essentials<'a> {
 }
 
 impl<'a> Message<'a> {
-    /// Checks the parts of a message that every element needs: the version is SIP/2.0; To, From,
-    /// CSeq and Call-ID occur once, the top Via occurs, and all are well-formed; no other
-    /// single-valued header is repeated; a request's CSeq names its method.
+    /// Checks the parts of a message that every element needs. The version must be SIP/2.0. To,
+    /// From, CSeq and Call-ID must occur once, the top Via must occur, and all of these must be
+    /// well-formed. No other single-valued header may be repeated. The CSeq of a request must name
+    /// its method.
     ///
     /// RFC 3261 §16.3(1): "Any components involved in the remainder of these Request Validation
     /// steps or the Request Forwarding section MUST be well-formed. Any other components, well-formed or not, SHOULD be ignored and

@@ -206,10 +206,10 @@ impl<'a> Params<'a> {
         false
     }
 
-    /// Returns true if a quote or an angle bracket stands where the grammar does not allow it: in a
-    /// name, in a plain value, or at the beginning of a quoted string that never ends or is
-    /// followed by other text. In these cases it is unclear where a parameter must be appended or
-    /// replaced.
+    /// Returns true if a quote or an angle bracket is at a place where the grammar does not allow
+    /// it. These places are a name, a plain value, and the beginning of a quoted string that never
+    /// ends or is followed by other text. In these cases it is unclear where a parameter must be
+    /// appended or replaced.
     fn misquotes(&self) -> bool {
         let mut params = self.iter();
         let strays = |text| memchr3(b'"', b'<', b'>', text).is_some();

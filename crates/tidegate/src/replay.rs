@@ -18,8 +18,8 @@ use dump::Dump;
 
 /// Replay a recording, and compare the packets that the proxy sends with the recorded packets
 ///
-/// Exit status: 0 if every packet is the same, or if the recording is incomplete and cannot be
-/// compared; 1 if a packet differs; 2 if the recording cannot be read.
+/// The exit status is 0 if every packet is the same, or if the recording is incomplete and cannot
+/// be compared. It is 1 if a packet differs, and 2 if the recording cannot be read.
 #[derive(clap::Args)]
 #[group(id = "recording")]
 pub struct Args {

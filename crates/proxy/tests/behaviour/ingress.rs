@@ -31,8 +31,8 @@ fn messages_that_finish_work_are_served_first() {
     assert_eq!(order, ["SIP/2.0", "INFO si", "CANCEL", "REGISTE", "MESSAGE", "INVITE"]);
 }
 
-// Messages of one call keep their order: a UAC takes a 180 after the 200 for an error, and a BYE
-// before the ACK ends a call that was never confirmed.
+// Messages of one call keep their order. If a 180 comes after the 200, a UAC treats it as an error.
+// A BYE before the ACK ends a call that was never confirmed.
 #[test]
 fn messages_of_one_call_keep_their_order() {
     let mut script = Script::new();

@@ -6,10 +6,10 @@
 //! whenever a timer of either fires, both must have sent the same packets and have the same number
 //! of transactions. At the end no state may be left.
 //!
-//! Two choices are taken from the core if they are among the allowed ones: the back end of a pool
-//! for a request, and the target of a request without token in a call that only the call table
-//! knows. The names that each makes (branches, tags, tokens) are mapped to each other: one name of
-//! the core always stands for the same name of the reference.
+//! The model takes two choices from the core if they are among the allowed ones. The first is the
+//! back end of a pool for a request. The second is the target of a request without a token, in a
+//! call that only the call table knows. The names that each makes (branches, tags, tokens) are
+//! mapped to each other: one name of the core always stands for the same name of the reference.
 //!
 //! `REFERENCE_SEED` and `REFERENCE_CASES` choose other scripts.
 //!
