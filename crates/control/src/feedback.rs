@@ -24,10 +24,12 @@ mod capacity;
 mod category;
 mod credits;
 mod loss;
+mod peer_view;
 mod rate;
 mod restriction;
 mod sequence;
 mod silence;
+mod told;
 mod upstream;
 mod upstream_settings;
 mod upstreams;
@@ -36,13 +38,13 @@ use std::time::Duration;
 
 pub use algorithm::{Algorithm, Algorithms};
 pub use category::Category;
+pub use peer_view::{PeerView, Standing};
 pub use restriction::{
     EgressLimiter, FeedbackOutcome, Restriction, RestrictionCounts, RestrictionSettings,
     RestrictionStatus, SendReason, SendVerdict,
 };
 pub use sequence::Sequence;
 pub use silence::SilenceSettings;
-pub use upstream::{PeerView, Standing};
 pub use upstream_settings::{Offer, UpstreamFairness, UpstreamSettings};
 pub use upstreams::{Arrival, Upstreams};
 

@@ -9,6 +9,7 @@ use std::time::Duration;
 
 use tidegate_balance::{AdminState, Backend};
 use tidegate_control::Tier;
+use tidegate_control::feedback::Category;
 use tidegate_transaction::Timing;
 use tidegate_world::{Flow, Pool, Seed, Timestamp, Transport};
 
@@ -16,7 +17,7 @@ use crate::keys::Keys;
 use crate::message::branch::{LISTENERS_MAX, SHARDS_MAX};
 use crate::message::flow_token::RegisteredFlow;
 use crate::message::token::{Minutes, PeerFlow, RouteToken};
-use crate::pushback::next_hops::{NextHops, Obedience};
+use crate::pushback::next_hops::{Admission, NextHops, Obedience};
 use crate::pushback::wire::OverloadOffer;
 use crate::rejection::Rejection;
 use crate::settings::{BackendRef, Mode, PoolSettings, Rule, RuleTarget, Senders, Settings};
@@ -102,6 +103,22 @@ impl Snapshot {
         address: SocketAddr,
     ) -> OverloadOffer {
         self.next_hops.offer_to(now, self.pool(backend_ref.pool).obedience, address)
+    }
+
+    /// Returns the admission of a request to a back end at `address`, and counts the request.
+    ///
+    /// # Errors
+    /// [`Rejection::Restricted`] if the back end has asked to hold it back.
+    pub(crate) fn admit(
+        &self,
+        now: Timestamp,
+        backend_ref: BackendRef,
+        address: SocketAddr,
+        category: Category,
+    ) -> Result<Admission, Rejection> {
+        let obedience = self.pool(backend_ref.pool).obedience;
+        let admission = self.next_hops.admit(now, obedience, address, category);
+        admission.ok_or(Rejection::Restricted)
     }
 
     /// Rereads the addresses of the back ends.

@@ -67,4 +67,7 @@ pub struct Offer {
     pub original_cps: Option<f64>,
     /// The weight of the sender under [weighted](UpstreamFairness::Weighted) fairness, at least 1.
     pub weight: u32,
+    /// The host of the sender. All peers of a host get one share together. `None` if the sender
+    /// gets a share of its own.
+    pub host: Option<u128>,
 }

@@ -17,7 +17,7 @@ use crate::rewrite::restore::restore;
 use crate::rewrite::{ForwardPlan, write_request};
 use crate::routing::commit::record_request;
 use crate::routing::next_hop::{NextHop, toward};
-use crate::routing::select::admits;
+use crate::routing::select::admit;
 use crate::settings::{BackendRef, Choice};
 use crate::snapshot::Snapshot;
 use crate::step::Step;
@@ -212,11 +212,15 @@ pub(super) fn start_group(
         if !step.snapshot.backend(backend_ref).is_up(step.now) {
             continue;
         }
-        if !admits(step.now, step.snapshot, backend_ref, request.category()) {
-            outcome = outcome.or(Err(Rejection::Restricted));
-            continue;
-        }
-        let mut hop = NextHop { choice: None, ..toward(step, backend_ref, context.call) };
+        let admission = match admit(step.now, step.snapshot, backend_ref, request.category()) {
+            Ok(admission) => admission,
+            Err(rejection) => {
+                outcome = outcome.or(Err(rejection));
+                continue;
+            }
+        };
+        let hop = toward(step, backend_ref, context.call);
+        let mut hop = NextHop { choice: None, admission, ..hop };
         // RFC 5393 §5.3.3: "A proxy SHOULD NOT use a smaller amount of Max-Breadth than was present
         // in the original request unless the Incoming Max-Breadth exceeded the proxy's maximum
         // acceptable value."

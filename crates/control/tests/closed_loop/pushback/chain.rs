@@ -293,7 +293,7 @@ impl<'a> Chain<'a> {
         let Source { offers, claims, .. } = self.setup.sources[n];
         let announced_cps = self.restrictions[n].announced_cps(self.now);
         let original_cps = claims.zip(announced_cps).map(|(times, cps)| times * cps);
-        let offer = Offer { algorithms: offers, original_cps, weight: 1 };
+        let offer = Offer { algorithms: offers, original_cps, weight: 1, host: None };
         self.upstreams.on_request(self.now, n as u128, category, &offer)
     }
 
