@@ -34,7 +34,7 @@ pub struct Limits {
     /// Maximum time for which a flush waits for room in a full send buffer before it drops the
     /// rest. The value is from 0 to 10 ms, and the default is 1 ms.
     pub send_wait: Duration,
-    /// Whether datagrams of one length to one destination leave as one batch (`UDP_SEGMENT`). The
+    /// True if datagrams of one length to one destination leave as one batch (`UDP_SEGMENT`). The
     /// default is `true`. Set it to `false` for a socket that represents many peers. Otherwise a
     /// receiver on the same machine would get the whole batch at the socket to which the first
     /// datagram is steered.

@@ -145,7 +145,7 @@ impl UpstreamPeers {
         snapshot: &Snapshot,
         transmit: Transmit,
     ) -> Transmit {
-        if !transmit.bytes.starts_with(b"SIP/2.0 ") {
+        if !self.is_active() || !transmit.bytes.starts_with(b"SIP/2.0 ") {
             return transmit;
         }
         let Some(feedback) = self.feedback_to(now, gate, &transmit) else { return transmit };

@@ -137,15 +137,16 @@ impl NextHops {
         obedience: Obedience,
         address: SocketAddr,
     ) -> OverloadOffer {
-        let is_sure = obedience == Obedience::Always;
-        let may_know = self.is_any() && (!is_sure || self.0.is_load_wanted.load(Ordering::Relaxed));
-        if obedience == Obedience::Never || !is_sure && !may_know {
-            return OverloadOffer::None;
+        let depends = match obedience {
+            Obedience::Never => false,
+            Obedience::Proven => self.is_any(),
+            Obedience::Always => self.is_any() && self.0.is_load_wanted.load(Ordering::Relaxed),
+        };
+        if depends {
+            offer_under(now, obedience, self.lock().get(&canonical(address)))
+        } else {
+            offer_under(now, obedience, None)
         }
-        if !may_know {
-            return OverloadOffer::Algorithms;
-        }
-        offer_under(now, obedience, self.lock().get(&canonical(address)))
     }
 
     /// Returns the parameters of an offer, at the end of our Via.

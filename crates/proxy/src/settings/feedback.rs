@@ -10,6 +10,6 @@ pub struct FeedbackSettings {
     pub upstream: UpstreamSettings,
     /// Networks of peers, besides back ends and trusted sources.
     pub peers: Vec<IpNet>,
-    /// Whether all peers of one host get one share together.
+    /// True if all peers of one host get one share together.
     pub shares_by_host: bool,
 }
