@@ -87,7 +87,7 @@ impl Amount {
 /// The number of table entries that sources hold, and their bytes.
 #[derive(Default)]
 pub(crate) struct Shares {
-    /// Amounts by bucket, or empty until the first entry.
+    /// Amounts by bucket. The list is empty until the first entry.
     held: Vec<Amount>,
 }
 

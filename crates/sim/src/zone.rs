@@ -92,7 +92,7 @@ impl Zone {
         self.records.retain(|(name, _), _| *name != host);
     }
 
-    /// Sets the time to live of negative answers. Returns `None` if they have none.
+    /// Sets the time to live of negative answers. `None` means that they have none.
     pub fn set_negative_ttl(&mut self, ttl: Option<Duration>) {
         self.negative_ttl = ttl;
     }

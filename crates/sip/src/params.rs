@@ -19,8 +19,8 @@ pub struct Params<'a> {
 pub struct Param<'a> {
     /// The name as written. Names compare without regard to case.
     pub name: &'a [u8],
-    /// The value up to the next semicolon, trimmed. A quoted value without its quotes (escapes are
-    /// kept), or `None` for a parameter without `=`.
+    /// The value up to the next semicolon, trimmed, or `None` for a parameter without `=`. A quoted
+    /// value is given without its quotes, and its escapes are kept.
     pub value: Option<&'a [u8]>,
     /// The whole parameter, from its name to the end of its value.
     pub text: &'a [u8],

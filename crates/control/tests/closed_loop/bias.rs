@@ -38,7 +38,7 @@ fn the_queue_of_ohta_swings_between_its_marks() {
 }
 
 // 000 §3.1. By the default window of 25 measurements, which is five seconds long here, it swings.
-// And a long queue would keep the processor occupied long after the law has acted.
+// A long queue would also keep the processor occupied long after the law has acted.
 #[test]
 fn occupancy_settles_near_its_target() {
     for target in [0.8, 0.95] {

@@ -32,8 +32,8 @@ pub struct Highlights {
 
 impl Highlights {
     /// Chooses the highlighted curves. If `samples` has at most [`MAX`] curves, all are
-    /// highlighted. Otherwise the `asked` ones are highlighted, the unprotected one, and those with
-    /// the best mean beyond the capacity. A sample is a curve's name, an offered load as a multiple
+    /// highlighted. Otherwise the `asked` ones, the unprotected one, and those with the best mean
+    /// beyond the capacity are highlighted. A sample is a curve's name, an offered load as a multiple
     /// of the capacity, and the part of the bound kept there.
     pub fn choose(samples: &[(&str, f64, f64)], asked: &[String]) -> Self {
         let mut names: Vec<&str> = Vec::new();

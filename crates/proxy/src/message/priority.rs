@@ -205,7 +205,7 @@ mod tests {
         assert_eq!(claim(&priority, "192.0.2.9", "urn:service:sos", "To: x"), Claim::Ordinary);
     }
 
-    // RFC 4412 §8.1, the order within a namespace. §10, the order of each.
+    // RFC 4412 §8.1 gives the order within a namespace, and §10 the order of each namespace.
     #[test]
     fn rfc4412_10_what_is_above_a_value_that_counts_does_too() {
         let priority = priority(&["dsn.flash", "q735.2", "local.high"]);

@@ -246,7 +246,8 @@ pub fn towards(remote: SocketAddr) -> std::io::Result<SocketAddr> {
     Ok(SocketAddr::new(socket.local_addr()?.ip(), 0))
 }
 
-/// Parses `ADDRESS` or `ADDRESS:PORT`. Without a port it returns any free one.
+/// Parses `ADDRESS` or `ADDRESS:PORT`. Without a port, the port is 0, which means any
+/// free port.
 pub fn parse_address(text: &str) -> Result<SocketAddr, String> {
     let address = text
         .parse()
