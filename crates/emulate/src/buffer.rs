@@ -9,7 +9,7 @@ use tidegate_world::{Received, Timestamp};
 pub(super) struct Buffer {
     datagrams: VecDeque<(Timestamp, Received)>,
     max: usize,
-    /// Limit on the bytes, counted as Linux charges them; `None` without a limit.
+    /// Limit on the bytes, counted as Linux charges them, or `None` without a limit.
     bytes_max: Option<usize>,
     charged: usize,
 }
@@ -22,7 +22,7 @@ impl Buffer {
 
     /// Keeps a datagram that arrived at `at`, if there is room.
     pub(super) fn push(&mut self, at: Timestamp, received: Received) -> bool {
-        // The kernel drops a datagram if the earlier ones fill the buffer; the last may exceed the
+        // The kernel drops a datagram if the earlier ones fill the buffer. The last may exceed the
         // limit.
         let room = self.bytes_max.is_none_or(|max| self.charged <= max);
         let fits = room && self.datagrams.len() < self.max;

@@ -40,11 +40,11 @@
 //!   that nothing waits. With several cores, two services can overlap. Then this time is the cost
 //!   for the whole host, not for one core. The packets of several cores leave in the order of
 //!   completion.
-//! - Timers fire on time, even while the processor is busy, and cost nothing.
-//!   A timer precedes a step at the same time; a completion precedes an arrival.
+//! - Timers fire on time, even while the processor is busy, and cost nothing. A timer precedes a
+//!   step at the same time. A completion precedes an arrival.
 //! - The load in [`Core::on_load`] is the model's: `busy` and `cpu` are the time charged, including
 //!   the elapsed part of the current steps, as a mean over the cores, plus the
-//!   [background](HostSettings::background) load; `socket_fill` is the fill of the fullest buffer.
+//!   [background](HostSettings::background) load. `socket_fill` is the fill of the fullest buffer.
 //!   The core gets a reading before the first input that comes at least [`SAMPLE`] after the last
 //!   reading. It also gets one when the driver reports a reading while the processor is busy. The
 //!   values that the driver reports are not passed on, because they belong to another processor.
@@ -106,7 +106,7 @@ pub struct Host<C> {
     processor: Processor,
     disturbance: Disturbance,
     share: Share,
-    /// Time from which the core may have something to serve; `None` if it has nothing.
+    /// Time from which the core may have something to serve, or `None` if it has nothing.
     ready: Option<Timestamp>,
     /// Upper bound on the number of messages in the queues of the core, unless a timer has created
     /// messages.
@@ -125,8 +125,8 @@ impl<C: Core> Host<C> {
     /// Wraps `core` in a host.
     ///
     /// # Panics
-    /// If `settings` has empty buffers or no cores, or a factor that is negative, not finite, or
-    /// leaves nothing of the processor. The configuration is checked before.
+    /// Panics if `settings` has empty buffers or no cores, or a factor that is negative, not
+    /// finite, or leaves nothing of the processor. The configuration is checked before.
     pub fn new(core: C, settings: &HostSettings) -> Self {
         Self {
             core,

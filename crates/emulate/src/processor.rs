@@ -22,7 +22,7 @@ pub(super) struct Processor {
 
 impl Processor {
     /// # Panics
-    /// Without cores, or if other work takes all of them.
+    /// Panics if there are no cores, or if other work takes all of them.
     pub(super) fn new(cores: u16, background: f64, disturbance: Disturbance) -> Self {
         assert!(cores > 0, "a processor without cores");
         assert!((0.0..1.0).contains(&background), "a background load of {background}");
@@ -107,7 +107,8 @@ mod tests {
             assert_eq!(processor.work(at(begins), ns(cost)), at(completion));
             assert_eq!(processor.free_at(), at(free_at));
         }
-        // By 20 they had worked for 20, 10 + 10 and 15; at 60 for 106 in all.
+        // At 20 the cores have worked for 20, 10 + 10 and 15. At 60 they have worked for 106 in
+        // total.
         assert_eq!(processor.busy(at(21)), ns((21 + 21 + 16) / 3));
         assert_eq!(processor.busy(at(60)), ns(106 / 3));
     }

@@ -65,14 +65,14 @@ fn time_taken_by_other_programs_is_measured_and_has_effect() {
         Seen::Load(Load { busy, cpu, .. }) if busy == cpu => Some((now, busy)),
         _ => None,
     });
-    // Of the first 8 ms other processes took 6; then it worked for 4 ms, and nothing was left.
+    // Of the first 8 ms other processes took 6. Then it worked for 4 ms, and nothing was left.
     let expected = [(8_000, 6_000), (12_000, 10_000), (20_000, 16_000)];
     assert_eq!(busy.take(3).collect::<Vec<_>>(), expected.map(|(now, busy)| (at(now), span(busy))));
 }
 
 #[test]
 fn a_limit_in_bytes_is_the_kernels() {
-    // Each is charged 832 bytes; the third exceeds the limit, the fourth is lost.
+    // Each is charged 832 bytes. The third exceeds the limit, the fourth is lost.
     let settings = HostSettings { buffer_bytes: Some(2 * 832), ..fifo(0, 10, 0) };
     let burst = datagrams(&[(1, "A 0"), (2, "B 0"), (3, "C 0"), (4, "D 0"), (5, "E 0")]);
     let outcome = Run::new(settings, &burst).go();
