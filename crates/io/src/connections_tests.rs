@@ -289,6 +289,49 @@ fn connections_that_keep_waiting_too_long_are_reset_and_the_others_stay() {
     assert_eq!(scene.counters.stream_connections.get(), 2);
 }
 
+/// RFC 3261 §18.2.2: "If the "sent-protocol" is a reliable transport protocol such as TCP or SCTP, or TLS
+/// over those, the response MUST be sent using the existing connection to the source of the original request
+/// that created the transaction, if that connection is still open. [...] If that connection is no longer
+/// open, the server SHOULD open a connection to the IP address in the "received" parameter".
+#[test]
+fn a_connection_for_a_call_in_progress_is_served_however_long_it_has_waited() {
+    let message = |start: &str, method: &str, to: &str| {
+        format!(
+            "{start}\r\nVia: SIP/2.0/TCP a;branch=z9hG4bK1\r\nTo: <sip:b@b>{to}\r\nCall-ID: 1\r\n\
+             CSeq: 1 {method}\r\nContent-Length: 0\r\n\r\n"
+        )
+    };
+    let request =
+        |method: &str, to: &str| message(&format!("{method} sip:b@b SIP/2.0"), method, to);
+    let first = [
+        request("BYE", ";tag=b"),
+        request("INVITE", ";tag=b"),
+        request("CANCEL", ""),
+        message("SIP/2.0 200 OK", "INVITE", ";tag=b"),
+        message("INVITE urn:service:sos SIP/2.0", "INVITE", ""),
+        request("INVITE", ""),
+        request("REGISTER", ""),
+        "hello".to_string(),
+    ];
+    let accept_wait = Duration::from_millis(1);
+    let limits = StreamLimits { accepts: 1, accept_wait, ..StreamLimits::default() };
+    let mut scene = Scene::new(limits);
+    // The first connection is served after what may be a short stall.
+    let mut clients = vec![TcpStream::connect(scene.local).unwrap()];
+    for message in &first {
+        let mut client = TcpStream::connect(scene.local).unwrap();
+        client.write_all(message.as_bytes()).unwrap();
+        clients.push(client);
+    }
+    std::thread::sleep(Duration::from_millis(30));
+    for _ in &clients {
+        scene.connections.poll(scene.now).unwrap();
+        scene.now = scene.now + LATE_FOR;
+    }
+    assert_eq!(scene.counters.stream_connections.get(), 1 + 5);
+    assert_eq!(scene.counters.stream_accepts_late.get(), 3);
+}
+
 #[test]
 fn an_idle_connection_uses_little_memory() {
     let mut scene = Scene::new(StreamLimits::default());

@@ -6,8 +6,10 @@ use std::os::fd::AsFd;
 use std::time::Duration;
 
 use rustix::event::epoll;
+use rustix::net::RecvFlags;
 use socket2::SockRef;
-use tidegate_world::{Flow, Timestamp};
+use tidegate_sip::{Method, ScanStart, scan};
+use tidegate_world::{Flow, Shedding, Timestamp};
 
 use super::{Connections, LISTENERS_FROM, queue};
 use crate::connection::{Connection, State};
@@ -24,6 +26,9 @@ pub(super) const LATE_FOR: Duration = Duration::from_millis(100);
 /// Maximum number of connections closed in one turn because they have waited too long, for each one
 /// that may be accepted. Closing costs far less than serving.
 const LATE_FOR_EACH: usize = 8;
+
+/// Maximum number of bytes that are examined before a connection is closed.
+const EXAMINED: usize = 2048;
 
 /// Time for which no connection is accepted if the operating system had no room for another one.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
@@ -59,7 +64,8 @@ impl Connections {
     /// If a shard cannot serve all connections that arrive, the kernel's queue fills. Then each
     /// connection would be served only after its peer has given up. So the shard closes connections
     /// that have waited too long, and serves the others in time. The gate cannot do this, because
-    /// it knows no request that has not been read.
+    /// it knows no request that has not been read. A connection whose first message belongs to a
+    /// call in progress is served however long it has waited, and so is an emergency call.
     pub(super) fn accept(&mut self, now: Timestamp, index: usize) -> io::Result<()> {
         let (mut accepts, mut closes) = (self.limits.accepts, LATE_FOR_EACH * self.limits.accepts);
         while accepts > 0 && closes > 0 {
@@ -89,8 +95,9 @@ impl Connections {
                 },
             };
             let arrival = sockopt::arrival(stream.as_fd());
-            if let Ok(Arrival { waited, .. }) = arrival
+            if let Ok(Arrival { waited, has_bytes }) = arrival
                 && self.is_late(now, index, waited)
+                && !(has_bytes && is_spared(&stream))
             {
                 closes -= 1;
                 self.counters.stream_accepts_late.add(1);
@@ -153,6 +160,23 @@ impl Connections {
         self.insert(id, connection);
         Ok(())
     }
+}
+
+/// Returns whether the first message of a connection must not be lost: it belongs to a dialog or to
+/// a transaction in progress, or is an emergency call. A message in TLS or in a WebSocket cannot be
+/// recognized.
+fn is_spared(stream: &TcpStream) -> bool {
+    let mut bytes = [0; EXAMINED];
+    let flags = RecvFlags::PEEK | RecvFlags::DONTWAIT;
+    let Ok((count, _)) = rustix::net::recv(stream, &mut bytes[..], flags) else { return false };
+    let bytes = &bytes[..count];
+    scan(bytes).is_ok_and(|scan| match scan.start {
+        // RFC 3261 §18.2.2: "If that connection is no longer open, the server SHOULD open a
+        // connection to the IP address in the "received" parameter".
+        ScanStart::Response { .. } => true,
+        ScanStart::Request { method: Method::Ack | Method::Cancel, .. } => true,
+        ScanStart::Request { .. } => scan.to_tag.is_some() || Shedding::is_emergency(bytes),
+    })
 }
 
 /// Closes a connection so that its peer gets a reset at once. The peer then knows that its request
