@@ -133,12 +133,7 @@ fn on_stream_failed(
         // The end of an idle connection says nothing about the peer. Requests that wait for a
         // response on it go elsewhere.
         None if failure.quote.is_empty() => {
-            let has_answered = peers.record_ended(now, &failure.flow, at_address.is_some());
-            // A back end over UDP that accepts a connection and then closes it, without a response
-            // to a large request, does not serve SIP there.
-            if at_address.is_some() && backend_ref.is_none() && !has_answered {
-                peers.record_unreachable(now, failure.flow.transport, target);
-            }
+            peers.record_ended(now, &failure.flow, at_address.is_some())
         }
         None => {}
     }

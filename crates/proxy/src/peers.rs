@@ -71,23 +71,17 @@ impl Peers {
         self.unreachable.record(now, Target::new(transport, address));
     }
 
-    /// Records that the connection of `flow` has ended, with the peer's address. Returns whether
-    /// the peer is known to have answered on it.
-    pub(crate) fn record_ended(&mut self, now: Timestamp, flow: &Flow, is_backend: bool) -> bool {
+    /// Records that the connection of `flow` has ended, with the peer's address.
+    pub(crate) fn record_ended(&mut self, now: Timestamp, flow: &Flow, is_backend: bool) {
         let table = if is_backend { &mut self.unreachable } else { &mut self.ended };
         let Flow { transport, remote, connection, .. } = *flow;
         table.record(now, Target { connection, ..Target::new(transport, remote) });
-        let before = self.connected.targets.len();
         self.connected.targets.retain(|(known, _)| !known.is_at(transport, remote));
-        self.connected.targets.len() < before
     }
 
-    /// Records that a back end has answered on a connection to `target`. So it can be reached.
+    /// Records that a back end has answered on a connection to `target`.
     pub(crate) fn record_connected(&mut self, now: Timestamp, target: &Target) {
         self.connected.record(now, *target);
-        self.unreachable.targets.retain(|(known, _)| {
-            known.connection.is_some() || !known.is_at(target.transport, target.address)
-        });
     }
 
     /// Returns whether a connection to `target` is known to be open.

@@ -68,8 +68,7 @@ pub struct Counters {
     pub requests_withheld: Counter,
     /// Requests sent over TCP because they are too long for a datagram.
     pub large_over_tcp: Counter,
-    /// Large requests that were sent again by UDP, because the back end refused a connection
-    /// or did not answer on it.
+    /// Large requests that were sent again by UDP, because the back end refused a connection.
     pub large_by_udp: Counter,
     /// REGISTER requests forwarded with our Path.
     pub paths_added: Counter,

@@ -140,10 +140,7 @@ fn prepare(
             return Ok(Prepared { target: hop.target, egress, bytes });
         };
         let timing = step.snapshot.timing(target.transport);
-        let pending = &mut live.pending[index];
-        pending.check = Some(step.now + timing.t1);
-        // A back end that does not answer on its connection gets the request by UDP.
-        pending.failover.get_or_insert(step.now + NAMED_FAILOVER_AFTER);
+        live.pending[index].check = Some(step.now + timing.t1);
         let branch = &mut context.branches[index];
         (branch.target, branch.egress, branch.is_large) = (target, egress, true);
         branch.client = client(step.now, request.method, &timing);

@@ -76,8 +76,7 @@ pub(crate) struct Branch {
     pub(crate) recorded: u8,
     /// True if its request was sent over TCP because it is too long for a datagram.
     pub(crate) is_large: bool,
-    /// True if its back end refused a connection or did not answer on it, and another branch sends
-    /// the request by UDP.
+    /// True if its back end refused a connection, and another branch sends the request by UDP.
     pub(crate) is_sent_by_udp: bool,
     /// The overload control that the request of the branch offers.
     pub(crate) offer: OverloadOffer,

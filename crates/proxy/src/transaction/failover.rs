@@ -8,7 +8,6 @@ use tidegate_sip::Message;
 use tidegate_world::Transport;
 
 use crate::message::request::category_of_new;
-use crate::network::canonical;
 use crate::routing::commit::move_call;
 use crate::routing::next_hop::{NextHop, toward};
 use crate::routing::select::{Selected, admit, choice_key, demand_of, select_in};
@@ -17,8 +16,7 @@ use crate::snapshot::Snapshot;
 use crate::step::Step;
 use crate::target::Target;
 use crate::transaction::branches::{read_again, send_again, start_again};
-use crate::transaction::context::{Branch, Context, Live};
-use crate::transaction::large::REFUSED_FOR;
+use crate::transaction::context::{Context, Live};
 
 /// A back end that has sent a 503 within this time gets no request that another back end has
 /// rejected. The reason is that a rejected call must not go from one saturated server to the next.
@@ -94,34 +92,9 @@ pub(super) fn retry_by_udp(
     live: &mut Live,
     index: usize,
 ) -> bool {
-    let is_unsent = live.pending[index].unreachable.is_some();
-    is_unsent && send_by_udp(step, context, live, index)
-}
-
-/// Sends the request of the branch at `index` again by UDP, because the back end accepted a
-/// connection and has never answered on it. The back end may have the request, so this is done only
-/// if no other back end takes the request. RFC 3261 §8.2.2.2 lets it recognise the copy.
-pub(super) fn try_by_udp(
-    step: &mut Step<'_>,
-    context: &mut Context,
-    live: &mut Live,
-    index: usize,
-) -> bool {
-    let Branch { target, .. } = context.branches[index];
-    let known = Target { address: canonical(target.address), ..target };
-    step.peers.is_unreachable_within(step.now, &known, REFUSED_FOR)
-        && send_by_udp(step, context, live, index)
-}
-
-/// Sends the request of the branch at `index` by UDP, if it was meant for TCP because of its
-/// length. The branch is abandoned.
-fn send_by_udp(step: &mut Step<'_>, context: &mut Context, live: &mut Live, index: usize) -> bool {
     let branch = &context.branches[index];
-    if !branch.is_large
-        || branch.is_sent_by_udp
-        || !context.server.is_pending()
-        || live.is_cancelled
-    {
+    let is_unsent = live.pending[index].unreachable.is_some();
+    if !branch.is_large || !is_unsent || !context.server.is_pending() || live.is_cancelled {
         return false;
     }
     let target = Target { transport: Transport::Udp, ..branch.target };
@@ -141,8 +114,7 @@ fn send_by_udp(step: &mut Step<'_>, context: &mut Context, live: &mut Live, inde
     (pending.is_abandoned, pending.failover) = (true, None);
     let branch = &mut context.branches[index];
     branch.is_sent_by_udp = true;
-    branch.client =
-        if pending.unreachable.is_some() { branch.client.end() } else { branch.client.hush() };
+    branch.client = branch.client.end();
     true
 }
 

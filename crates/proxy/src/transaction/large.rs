@@ -3,9 +3,7 @@
 //! A request for a back end over UDP leaves over TCP if it is longer than [`LENGTH_MAX`] and the
 //! configuration of its pool enables this. The request keeps its transaction, its back end and its
 //! Record-Route. Only the Via and the connection are those of TCP. If the back end refuses the
-//! connection, the same request is sent by UDP. If the back end accepts the connection, but ends it
-//! or stays silent without ever answering on it, the request goes to another back end, or by UDP if
-//! there is none.
+//! connection, the same request is sent by UDP.
 
 use std::time::Duration;
 
@@ -20,9 +18,8 @@ use crate::target::Target;
 /// The length up to which a request is sent by UDP, because the path MTU is not known.
 const LENGTH_MAX: usize = 1300;
 
-/// The time for which no further connection is tried to a back end that has refused a connection,
-/// or has never answered on one.
-pub(super) const REFUSED_FOR: Duration = Duration::from_secs(60);
+/// The time for which no further connection is tried to a back end that has refused a connection.
+const REFUSED_FOR: Duration = Duration::from_secs(60);
 
 /// Returns whether a request has to leave over TCP if possible. `length` is that of the request as
 /// it would leave by UDP for this hop. Such a request needs a transaction, because it may have to

@@ -15,7 +15,6 @@ use crate::network::canonical;
 use crate::settings::BackendRef;
 use crate::snapshot::Snapshot;
 use crate::step::Step;
-use crate::target::Target;
 
 /// Returns whether the target of a branch has sent a response that came from `remote`. Another
 /// party that has seen our Via, such as a phone behind the target, may respond too. Such a response
@@ -65,11 +64,9 @@ pub(super) fn record_silent(
 ) {
     let Step { now, snapshot, .. } = *step;
     let Some(backend_ref) = target_of(snapshot, branch) else { return };
-    // A large request may still wait for its connection, or the back end does not serve SIP on it.
-    // Both say nothing about the back end over UDP. A probe shows whether the back end answers.
+    // A large request may still wait for its connection, which says nothing about the back end over
+    // UDP. A probe shows whether the back end answers.
     if branch.is_large && !step.peers.is_connected(&branch.target) {
-        let Target { transport, address, .. } = branch.target;
-        step.peers.record_unreachable(now, transport, canonical(address));
         return step.output.suspect(backend_ref, pending.since);
     }
     let (backend, since) = (snapshot.backend(backend_ref), pending.since);

@@ -105,11 +105,9 @@ table! {
     /// The transport of requests that are longer than 1,300 bytes and would leave by UDP (RFC 3261
     /// §18.1.1). `udp`: such a request leaves in fragments. `tcp`: it leaves over TCP, with a
     /// transaction. If the back end refuses the connection, Tidegate sends this request by UDP, and
-    /// for a minute all other large requests to this back end too. The same applies if the back end
-    /// accepts the connection but sends no response on it, and no other back end takes the request.
-    /// The file must have a `[[listen]]` with TCP at the IP address from which Tidegate sends the
-    /// other requests of the pool. Back ends answer on the connection, and send their own requests
-    /// by UDP as before.
+    /// for a minute all other large requests to this back end too. The file must have a
+    /// `[[listen]]` with TCP at the IP address from which Tidegate sends the other requests of the
+    /// pool. Back ends answer on the connection, and send their own requests by UDP as before.
     large_over_tcp("large_requests"): bool =
         Choice { words: &[("udp", false), ("tcp", true)], reserved: &[] }, Default("\"udp\"");
     /// A registrar behind Tidegate can call a phone on the very connection or address from which the

@@ -81,8 +81,7 @@ static ALONE: [Number<Counters>; 27] = [
     (
         Family::counter(
             "large_requests_by_udp",
-            "Large requests sent again by UDP because the back end refused a TCP connection or did not \
-             answer on it",
+            "Large requests sent again by UDP because the back end refused a TCP connection",
         ),
         |c| c.large_by_udp.get().into(),
     ),
