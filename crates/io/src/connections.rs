@@ -19,6 +19,7 @@ use tidegate_world::{
     CloseCause, Connect, ConnectionId, Flow, Pool, Received, Timers, Timestamp, Transmit,
 };
 
+use self::accepting::Late;
 use crate::connection::{Connection, READ, Sent, Shaken, State, Step, cause_of};
 use crate::machine::StreamEvent;
 use crate::stream_group::{StreamListener, set_options};
@@ -35,9 +36,8 @@ const LISTENERS_FROM: u64 = 1 << 32;
 pub(crate) struct Connections {
     epoll: OwnedFd,
     listeners: Vec<StreamListener>,
-    /// For each listener, the time from which on each connection has waited too long in the
-    /// kernel's queue.
-    late_since: Vec<Timestamp>,
+    /// For each listener, the period in which connections have waited too long in the kernel's queue.
+    late: Vec<Late>,
     connections: HashMap<ConnectionId, Connection>,
     next_id: ConnectionId,
     /// Connections that may have something to read.
@@ -82,7 +82,7 @@ impl Connections {
         }
         Ok(Self {
             epoll,
-            late_since: vec![Timestamp::NEVER; listeners.len()],
+            late: vec![Late::default(); listeners.len()],
             listeners,
             connections: HashMap::new(),
             next_id: ConnectionId::FIRST_ACCEPTED,
@@ -137,7 +137,7 @@ impl Connections {
             let (mark, flags) = (event.data.u64(), event.flags);
             match u32::try_from(mark).ok().and_then(ConnectionId::new) {
                 Some(id) => self.on_polled(id, flags),
-                None => self.accept(now, (mark - LISTENERS_FROM) as usize)?,
+                None => _ = self.accept(now, (mark - LISTENERS_FROM) as usize)?,
             }
         }
         self.polled = polled;

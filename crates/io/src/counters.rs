@@ -94,7 +94,8 @@ counters! {
     stream_cut_off,
     /// Connections that failed while they were accepted.
     stream_accepts_failed,
-    /// Connections closed unread because they had waited too long in the kernel's queue.
+    /// Connections closed when they were accepted, because they had waited too long in the kernel's
+    /// queue.
     stream_accepts_late,
     /// Pauses in accepting connections because the system had no room for more.
     stream_accepts_paused,

@@ -14,8 +14,8 @@ const MEMINFO_WORDS: usize = 9;
 /// Words of `TCP_INFO` up to the number of received bytes (linux/tcp.h, `struct tcp_info`).
 const TCP_INFO_WORDS: usize = 34;
 
-/// Word of `TCP_INFO` with the milliseconds since the last bytes arrived.
-const LAST_DATA_RECEIVED: usize = 13;
+/// Word of `TCP_INFO` with the milliseconds since the last bytes were sent.
+const LAST_DATA_SENT: usize = 11;
 
 /// First of the two words of `TCP_INFO` with the number of received bytes.
 const BYTES_RECEIVED: usize = 32;
@@ -63,22 +63,22 @@ pub(crate) fn receive_buffer(fd: BorrowedFd<'_>) -> io::Result<ReceiveBuffer> {
     Ok(ReceiveBuffer { drops: word(libc::SK_MEMINFO_DROPS), fill })
 }
 
-/// The bytes that a peer has sent on a connection.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+/// The state of a connection that was just accepted.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Arrival {
-    /// Time since the last bytes arrived, or since the connection opened if none have arrived. The
-    /// kernel counts in ticks of some milliseconds.
+    /// Time since the connection opened. The kernel counts in ticks of some milliseconds.
     pub(crate) waited: Duration,
-    /// Whether any bytes have arrived.
+    /// Whether the peer has sent any bytes, or has ended the connection.
     pub(crate) has_bytes: bool,
 }
 
-/// Reads how long the bytes of a connection that was just accepted have waited.
+/// Reads how long a connection that was just accepted has waited. Nothing must have been sent on it:
+/// until then, the kernel counts from the time at which the connection opened.
 pub(crate) fn arrival(fd: BorrowedFd<'_>) -> io::Result<Arrival> {
     let mut words = [0u32; TCP_INFO_WORDS];
     read_words(fd, libc::IPPROTO_TCP, libc::TCP_INFO, &mut words)?;
     Ok(Arrival {
-        waited: Duration::from_millis(words[LAST_DATA_RECEIVED].into()),
+        waited: Duration::from_millis(words[LAST_DATA_SENT].into()),
         has_bytes: words[BYTES_RECEIVED..].iter().any(|&word| word > 0),
     })
 }

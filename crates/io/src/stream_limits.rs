@@ -10,10 +10,12 @@ pub struct StreamLimits {
     /// Further connections wait in the kernel's queue. So if very many connections arrive, there is
     /// still time for other work in each turn.
     pub accepts: usize,
-    /// Maximum time for which a connection waits in the kernel's queue. The default is 100 ms. If
-    /// connections have waited longer for another 100 ms, the shard closes those that have, because
-    /// their peers would get each response too late. The limit does not apply to a shorter stall of
-    /// the process.
+    /// Maximum time for which a connection waits in the kernel's queue. The default is 200 ms, as for
+    /// a message in the gate. If connections have waited longer for another 100 ms, the shard closes
+    /// those that have, because their peers would get each response too late. It serves up to half
+    /// of a turn's connections nevertheless if their first message belongs to a call in progress or
+    /// is an emergency call, except over TLS and WebSockets. After a shorter stall of the process,
+    /// all are served.
     pub accept_wait: Duration,
     /// The time for the handshakes of TLS and of a WebSocket with a peer that opened the
     /// connection. The default is 10 s.
@@ -35,7 +37,7 @@ impl Default for StreamLimits {
     fn default() -> Self {
         Self {
             accepts: 32,
-            accept_wait: Duration::from_millis(100),
+            accept_wait: Duration::from_millis(200),
             handshake: Duration::from_secs(10),
             handshakes: 8,
             message: Duration::from_secs(30),

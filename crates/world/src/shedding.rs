@@ -138,20 +138,19 @@ impl Shedding {
     /// Returns the hash of an INVITE if the share applies to it, otherwise `None`.
     pub fn mark(&self, source: IpAddr, bytes: &[u8]) -> Option<u32> {
         let is_spared = || self.spared().iter().any(|network| network.contains(source));
-        let applies =
-            bytes.starts_with(&Self::PREFIX) && !Self::is_emergency(bytes) && !is_spared();
+        let applies = bytes.starts_with(&Self::PREFIX) && !is_emergency(bytes) && !is_spared();
         applies.then(|| self.hash(bytes))
     }
+}
 
-    /// Returns whether an INVITE calls an emergency service.
-    pub fn is_emergency(bytes: &[u8]) -> bool {
-        let words = bytes.get(Self::EMERGENCY_AT..).unwrap_or_default().as_chunks::<4>().0;
-        words.len() >= Self::EMERGENCY.len()
-            && words
-                .iter()
-                .zip(Self::EMERGENCY)
-                .all(|(word, expected)| u32::from_be_bytes(*word) | Self::CASE == expected)
-    }
+/// Returns whether an INVITE calls an emergency service.
+fn is_emergency(bytes: &[u8]) -> bool {
+    let words = bytes.get(Shedding::EMERGENCY_AT..).unwrap_or_default().as_chunks::<4>().0;
+    words.len() >= Shedding::EMERGENCY.len()
+        && words
+            .iter()
+            .zip(Shedding::EMERGENCY)
+            .all(|(word, expected)| u32::from_be_bytes(*word) | Shedding::CASE == expected)
 }
 
 #[cfg(test)]

@@ -8,8 +8,8 @@ use std::time::Duration;
 use rustix::event::epoll;
 use rustix::net::RecvFlags;
 use socket2::SockRef;
-use tidegate_sip::{Method, ScanStart, scan};
-use tidegate_world::{Flow, Shedding, Timestamp};
+use tidegate_sip::{Method, ScanStart, is_emergency, scan};
+use tidegate_world::{Flow, Timestamp};
 
 use super::{Connections, LISTENERS_FROM, queue};
 use crate::connection::{Connection, State};
@@ -23,9 +23,17 @@ use crate::websocket::WebSocket;
 /// stall of the process, the connections that have waited are served.
 pub(super) const LATE_FOR: Duration = Duration::from_millis(100);
 
+/// Time without any late connection after which the queue no longer counts as late. A process with a
+/// small quota may accept nothing for a large part of a second.
+const FORGOTTEN_AFTER: Duration = Duration::from_millis(500);
+
 /// Maximum number of connections closed in one turn because they have waited too long, for each one
 /// that may be accepted. Closing costs far less than serving.
 const LATE_FOR_EACH: usize = 8;
+
+/// Maximum number of turns in which the connections that wait are accepted before the shard leaves an
+/// address.
+const LAST_TURNS: usize = 64;
 
 /// Maximum number of bytes that are examined before a connection is closed.
 const EXAMINED: usize = 2048;
@@ -41,7 +49,11 @@ impl Connections {
             return Ok(());
         }
         for index in 0..self.listeners.len() {
-            self.accept(now, index)?;
+            for _ in 0..LAST_TURNS {
+                if self.accept(now, index)? == Queue::Empty {
+                    break;
+                }
+            }
             self.listeners[index].leave()?;
         }
         Ok(())
@@ -51,7 +63,12 @@ impl Connections {
         self.accepts_from > Timestamp::ZERO
     }
 
+    /// Sets the events of the listeners that the kernel reports. After the shard has left its
+    /// addresses, the kernel may watch none of them any more.
     pub(super) fn watch_listeners(&self, flags: epoll::EventFlags) -> io::Result<()> {
+        if self.has_left {
+            return Ok(());
+        }
         for (mark, listener) in (LISTENERS_FROM..).zip(&self.listeners) {
             let data = epoll::EventData::new_u64(mark);
             epoll::modify(&self.epoll, &listener.socket, data, flags)?;
@@ -59,33 +76,40 @@ impl Connections {
         Ok(())
     }
 
-    /// Accepts connections that wait at a listener, within the limit of a turn.
+    /// Accepts connections that wait at a listener, within the limits of a turn.
     ///
-    /// If a shard cannot serve all connections that arrive, the kernel's queue fills. Then each
-    /// connection would be served only after its peer has given up. So the shard closes connections
-    /// that have waited too long, and serves the others in time. The gate cannot do this, because
-    /// it knows no request that has not been read. A connection whose first message belongs to a
-    /// call in progress is served however long it has waited, and so is an emergency call.
-    pub(super) fn accept(&mut self, now: Timestamp, index: usize) -> io::Result<()> {
+    /// If a shard cannot serve all connections that arrive, the kernel's queue fills. Then every
+    /// connection waits for as long as a full queue takes, and peers get their responses too late.
+    /// So the shard closes connections that have waited too long, and serves the others in time. The
+    /// gate cannot do this, because it knows no request that has not been read. A connection whose
+    /// first message belongs to a call in progress is served although it has waited, and so is an
+    /// emergency call. But such connections get at most half of a turn, because a stranger can forge
+    /// these messages.
+    pub(super) fn accept(&mut self, now: Timestamp, index: usize) -> io::Result<Queue> {
         let (mut accepts, mut closes) = (self.limits.accepts, LATE_FOR_EACH * self.limits.accepts);
+        let mut spared = self.limits.accepts.div_ceil(2);
         while accepts > 0 && closes > 0 {
             let accepted = self.listeners[index].socket.accept();
             let (stream, remote) = match accepted {
                 Ok(accepted) => accepted,
                 Err(error) => match error.raw_os_error() {
                     Some(libc::EAGAIN) => {
-                        self.late_since[index] = Timestamp::NEVER;
-                        return Ok(());
+                        self.late[index] = Late::default();
+                        return Ok(Queue::Empty);
                     }
-                    Some(libc::EINTR) => return Ok(()),
+                    Some(libc::EINTR) => return Ok(Queue::HasMore),
                     Some(libc::EMFILE | libc::ENFILE | libc::ENOBUFS | libc::ENOMEM) => {
                         self.counters.stream_accepts_paused.add(1);
                         self.accepts_from = now + ACCEPT_PAUSE;
-                        return self.watch_listeners(epoll::EventFlags::empty());
+                        // The connections that wait meanwhile are not late because of overload.
+                        self.late[index] = Late::default();
+                        self.watch_listeners(epoll::EventFlags::empty())?;
+                        return Ok(Queue::Empty);
                     }
                     // The listener was shut down, after the address was left.
                     Some(libc::EINVAL) if self.has_left => {
-                        return Ok(epoll::delete(&self.epoll, &self.listeners[index].socket)?);
+                        epoll::delete(&self.epoll, &self.listeners[index].socket)?;
+                        return Ok(Queue::Empty);
                     }
                     // The connection has failed meanwhile (accept(2), "Error handling").
                     _ => {
@@ -94,36 +118,25 @@ impl Connections {
                     }
                 },
             };
-            let arrival = sockopt::arrival(stream.as_fd());
-            if let Ok(Arrival { waited, has_bytes }) = arrival
-                && self.is_late(now, index, waited)
-                && !(has_bytes && is_spared(&stream))
-            {
-                closes -= 1;
-                self.counters.stream_accepts_late.add(1);
-                reset(stream);
-                continue;
+            let arrival = sockopt::arrival(stream.as_fd()).unwrap_or_default();
+            if self.late[index].includes(now, arrival.waited > self.limits.accept_wait) {
+                let is_spared = spared > 0 && arrival.has_bytes && is_spared(&stream);
+                spared -= usize::from(is_spared);
+                if !is_spared {
+                    closes -= 1;
+                    self.counters.stream_accepts_late.add(1);
+                    reset(stream);
+                    continue;
+                }
             }
             accepts -= 1;
-            let has_bytes = arrival.is_ok_and(|arrival| arrival.has_bytes);
-            if let Err(error) = self.take_over(now, index, stream, remote, has_bytes) {
+            if let Err(error) = self.take_over(now, index, stream, remote, arrival.has_bytes) {
                 // Either the peer has gone, or the system has no room for the connection.
                 debug_assert!(error.raw_os_error() != Some(libc::EEXIST), "ids are unique");
                 self.counters.stream_accepts_failed.add(1);
             }
         }
-        Ok(())
-    }
-
-    /// Returns whether a connection that has `waited` in the queue of a listener is to be closed.
-    fn is_late(&mut self, now: Timestamp, index: usize, waited: Duration) -> bool {
-        let since = &mut self.late_since[index];
-        if waited <= self.limits.accept_wait {
-            *since = Timestamp::NEVER;
-            return false;
-        }
-        *since = now.min(*since);
-        now.since(*since) >= LATE_FOR
+        Ok(Queue::HasMore)
     }
 
     /// Takes over an accepted connection. If it `has_bytes`, they are read in this turn.
@@ -162,20 +175,56 @@ impl Connections {
     }
 }
 
-/// Returns whether the first message of a connection must not be lost: it belongs to a dialog or to
-/// a transaction in progress, or is an emergency call. A message in TLS or in a WebSocket cannot be
-/// recognized.
+/// Whether connections may still wait in the kernel's queue.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Queue {
+    Empty,
+    HasMore,
+}
+
+/// The period in which the connections at a listener have waited too long.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Late {
+    /// Time of the first connection that had waited too long.
+    since: Timestamp,
+    /// Time of the last one.
+    seen: Timestamp,
+}
+
+impl Default for Late {
+    fn default() -> Self {
+        Self { since: Timestamp::NEVER, seen: Timestamp::NEVER }
+    }
+}
+
+impl Late {
+    /// Records a connection, and whether it `has_waited` too long. Returns whether it is late: it and
+    /// the connections of the last [`LATE_FOR`] have waited too long.
+    fn includes(&mut self, now: Timestamp, has_waited: bool) -> bool {
+        if !has_waited {
+            *self = Self::default();
+            return false;
+        }
+        if self.seen == Timestamp::NEVER || now.since(self.seen) > FORGOTTEN_AFTER {
+            self.since = now;
+        }
+        self.seen = now;
+        now.since(self.since) >= LATE_FOR
+    }
+}
+
+/// Returns whether the first message of a connection belongs to a dialog or to a transaction in
+/// progress, or is an emergency call. A message in TLS or in a WebSocket cannot be recognized.
 fn is_spared(stream: &TcpStream) -> bool {
     let mut bytes = [0; EXAMINED];
     let flags = RecvFlags::PEEK | RecvFlags::DONTWAIT;
     let Ok((count, _)) = rustix::net::recv(stream, &mut bytes[..], flags) else { return false };
-    let bytes = &bytes[..count];
-    scan(bytes).is_ok_and(|scan| match scan.start {
+    scan(&bytes[..count]).is_ok_and(|scan| match scan.start {
         // RFC 3261 §18.2.2: "If that connection is no longer open, the server SHOULD open a
         // connection to the IP address in the "received" parameter".
         ScanStart::Response { .. } => true,
         ScanStart::Request { method: Method::Ack | Method::Cancel, .. } => true,
-        ScanStart::Request { .. } => scan.to_tag.is_some() || Shedding::is_emergency(bytes),
+        ScanStart::Request { uri, .. } => scan.to_tag.is_some() || is_emergency(uri),
     })
 }
 
@@ -188,4 +237,31 @@ fn is_spared(stream: &TcpStream) -> bool {
 fn reset(stream: TcpStream) {
     // If this fails, the kernel sends a reset nevertheless if the connection has unread bytes.
     let _ = SockRef::from(&stream).set_linger(Some(Duration::ZERO));
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const MS: Duration = Duration::from_millis(1);
+
+    /// Returns whether a connection at each of these times in ms is late. All have waited too long,
+    /// except those at the times in `in_time`.
+    fn late(times: &[u32], in_time: &[u32]) -> Vec<bool> {
+        let mut late = Late::default();
+        let mut includes = |ms| late.includes(Timestamp::ZERO + ms * MS, !in_time.contains(&ms));
+        times.iter().map(|&ms| includes(ms)).collect()
+    }
+
+    #[test]
+    fn connections_are_late_after_a_while_until_one_is_in_time() {
+        let expected = [false, false, true, true, false, false, false, true];
+        assert_eq!(late(&[0, 99, 100, 600, 700, 701, 800, 801], &[700]), expected);
+    }
+
+    #[test]
+    fn a_connection_that_waited_long_ago_makes_no_other_one_late() {
+        assert_eq!(late(&[0, 501], &[]), [false, false]);
+        assert_eq!(late(&[0, 500], &[]), [false, true]);
+    }
 }
