@@ -14,7 +14,7 @@ use tidegate_world::{Flow, Timestamp};
 use super::{Connections, LISTENERS_FROM, queue};
 use crate::connection::{Connection, State};
 use crate::machine::StreamEvent;
-use crate::sockopt::{self, Arrival};
+use crate::sockopt;
 use crate::stream_group::StreamListener;
 use crate::tls::Tls;
 use crate::websocket::WebSocket;
