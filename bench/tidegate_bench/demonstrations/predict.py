@@ -17,7 +17,7 @@ from tidegate_bench import program, table
 from tidegate_bench.demonstration import Demonstration, Results
 from tidegate_bench.load import Load, Outcome, trial
 from tidegate_bench.overload import Variant
-from tidegate_bench.quota import PERIOD_MS, SHARE, tick_ms
+from tidegate_bench.quota import SHARE
 from tidegate_bench.record import Record, Spread
 from tidegate_bench.table import Column
 
@@ -29,8 +29,6 @@ VARIANTS = (
     Variant("occupancy", "arrival", "class"),
     Variant("pi", "arrival", "class"),
 )
-# The number of messages that Tidegate reads in a turn, apart from INVITEs with a socket of their own.
-BATCH = 256
 # The mean error of the goodput that a prediction may have under control, in parts of the capacity.
 ERROR_MAX = 0.1
 # From this load on a server without control collapses.
@@ -40,10 +38,8 @@ COLLAPSED = 2.0
 def predicted(record: Record) -> dict[str, Any]:
     """What calibration and simulation say."""
     costs, out = record.directory / "costs.toml", record.directory / "sim"
-    calibrate = ("calibrate", "--mode", "stateless", "--rounds", 5, "--out", costs)
+    calibrate = ("calibrate", "--mode", "stateless", "--share", SHARE, "--rounds", 5, "--out", costs)
     program.lab(*calibrate, "--json", costs.with_suffix(".json"), profile="release")
-    with costs.open("a") as file:
-        file.write(f"batch = {BATCH}\nquota = {SHARE}\nperiod_ms = {PERIOD_MS}\ntick_ms = {tick_ms()}\n")
     print(costs.read_text(), flush=True)
     return program.scenario("scenarios/predict.toml", out, "--world", "sim", "--costs", costs, profile="release")
 
