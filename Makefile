@@ -16,9 +16,9 @@ help: ## list the targets
 setup: ## install what is missing on Debian 12 (the other targets do it when needed)
 	@scripts/setup all
 
-build: ## build the programs, target/release/tidegate and target/release/tidegate-lab
+build: ## build the programs, target/release/tidegate and tidegate-lab; PGO=1: with a profile of calls
 	@scripts/setup build
-	@$(CARGO) build --release --package tidegate
+	@$(if $(PGO),scripts/build-profiled,$(CARGO) build --release --package tidegate)
 
 PREFIX ?= /usr/local
 install: build ## install programs, manual pages and completions below PREFIX (/usr/local)

@@ -33,7 +33,8 @@ KINDS = ("not ours", "not built", "on purpose")
 STATES = ("proven", "tested", "implemented", "open", *KINDS)
 KEYWORD = re.compile(r"\b(MUST|REQUIRED|SHALL|SHOULD|RECOMMENDED)\b")
 REFERENCE = re.compile(r'(?:RFC (\d+),? )?§(\d+(?:\.\d+)*)|RFC (\d+)|"([^"]+)"')
-TESTS_BEGIN = re.compile(r"^\s*#\[cfg\(test\)\]")
+# Only an item of the file: a field that tests need does not begin the tests.
+TESTS_BEGIN = re.compile(r"^#\[cfg\(test\)\]")
 # The fewest words that a quotation shares with its sentence, one after the other.
 SHARED = 6
 

@@ -145,7 +145,7 @@ impl Answerer {
             return;
         };
         self.stats.calls += 1;
-        // RFC 3261 §12.2.2: 481 within a dialog that does not exist; §14.2: 488 for a session that
+        // RFC 3261 §12.2.2: 481 within a dialog that does not exist. §14.2: 488 for a session that
         // is not acceptable, which here means any session but the first.
         let within = scan.to_tag.map(|_| if self.dialog(scan).is_some() { 488 } else { 481 });
         let mut call = Call {
@@ -226,7 +226,7 @@ impl Answerer {
 
     fn on_ack(&mut self, now: Timestamp, received: &Received, scan: &Scan<'_>) {
         let (talk_max, timing) = (self.config.talk_max, self.config.timing);
-        // RFC 3261 §17.1.1.3: the ACK to a rejection is part of the INVITE's transaction;
+        // RFC 3261 §17.1.1.3: the ACK to a rejection is part of the INVITE's transaction.
         // §13.2.2.4: that to a 2xx belongs to the dialog only. If a proxy without transactions has
         // sent a retransmission of an INVITE elsewhere, the ACK to another server's rejection may
         // come here.

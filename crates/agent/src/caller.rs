@@ -297,7 +297,7 @@ impl Caller {
         }
     }
 
-    /// Handles a request. Only a BYE is expected. A BYE for a call that has ended gets 200 too: it
+    /// Handles a request. Only a BYE is expected. A BYE for a call that has ended gets 200 too. It
     /// is a copy of the BYE that ended the call (RFC 3261 §17.2.2), or it was sent at the same time
     /// as our BYE. No other party knows the tag of our call.
     fn on_request(&mut self, now: Timestamp, received: &Received, scan: &Scan<'_>, method: Method) {

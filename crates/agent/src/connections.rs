@@ -83,7 +83,7 @@ enum Owner {
 /// share one connection, because the layer below opens that one.
 #[derive(Debug)]
 pub(crate) struct Connections {
-    /// The use of connections; `None` if the caller names none.
+    /// The use of connections, or `None` if the caller names none.
     by: Option<ConnectionUse>,
     transport: Transport,
     local: SocketAddr,

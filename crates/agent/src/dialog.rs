@@ -25,7 +25,7 @@ pub(crate) struct Dialog {
 }
 
 impl Dialog {
-    /// Returns the caller's dialog from a 2xx; `None` if the response lacks a necessary part.
+    /// Returns the caller's dialog from a 2xx, or `None` if the response lacks a necessary part.
     pub fn of_caller(answer: &Message<'_>) -> Option<Self> {
         let target = answer.contacts().next()?.ok()?.uri;
         // RFC 3261 §12.1.2: "The route set MUST be set to the list of URIs in the
@@ -115,7 +115,7 @@ impl Dialog {
         NameAddr::parse(self.remote())?.tag()
     }
 
-    /// Returns the next hop; `None` if its address is not numeric, because there is no DNS here.
+    /// Returns the next hop, or `None` if its address is not numeric, because there is no DNS here.
     pub fn hop(&self) -> Option<SocketAddr> {
         self.hop
     }
@@ -144,7 +144,7 @@ pub(crate) fn uri_parameter(transport: Transport) -> &'static str {
     }
 }
 
-/// Returns the address of a URI; `None` if it is not numeric.
+/// Returns the address of a URI, or `None` if it is not numeric.
 fn address(uri: &[u8]) -> Option<SocketAddr> {
     let uri = Uri::parse(uri).ok()?;
     let ip = uri.host.filter(|_| uri.scheme == Scheme::Sip)?.ip()?;

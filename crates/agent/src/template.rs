@@ -64,8 +64,8 @@ impl Template {
     /// permanently.
     ///
     /// # Panics
-    /// If a gap is neither fixed nor one of [`Values`]. The texts are part of this program, so this
-    /// is a bug.
+    /// Panics if a gap is neither fixed nor one of [`Values`]. The texts are part of this program,
+    /// so this is a bug.
     pub fn new(text: &str, fixed: &[(&str, &str)]) -> Self {
         let mut pieces = Vec::new();
         let mut literal = String::new();

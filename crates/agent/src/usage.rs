@@ -15,7 +15,7 @@ pub struct Usage {
     pub socket_drops: u64,
     /// Datagrams that could not be sent.
     pub send_drops: u64,
-    /// The connections; `None` over UDP.
+    /// The connections, or `None` over UDP.
     pub streams: Option<StreamUsage>,
 }
 

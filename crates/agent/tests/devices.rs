@@ -28,7 +28,7 @@ fn devices(count: u32) -> DevicesConfig {
     }
 }
 
-/// Returns a caller whose only device has sent its first REGISTER, at 1,000 ms; its only call comes
+/// Returns a caller whose only device has sent its first REGISTER, at 1,000 ms. Its only call comes
 /// later than any test ends.
 fn registering(devices: DevicesConfig) -> (Script<Caller>, Sent) {
     let profile = "instant:100000".parse().unwrap();

@@ -203,7 +203,7 @@ fn a_damaged_copy_of_an_answer_does_not_end_the_call() {
 
 #[test]
 fn an_undelivered_invite_fails_by_its_cause() {
-    // §17.1.4, §18.4; UDP: the retransmissions go on, because the server may come back.
+    // §17.1.4, §18.4. UDP: the retransmissions go on, because the server may come back.
     let (mut script, _) = calling(config());
     let failure = Failure::new(Flow::udp(uac(), uas()), Cause::Refused, b"");
     let now = script.now();

@@ -96,7 +96,7 @@ fn a_cancelled_call_that_gets_no_final_response_ends_after_64_t1() {
 
 #[test]
 fn a_2xx_that_crosses_the_cancel_is_acknowledged_and_ended() {
-    // §9.1 leaves the call established; §15: BYE ends it.
+    // §9.1 leaves the call established. §15: BYE ends it.
     let (mut script, invite) =
         calling(CallerConfig { patience: Duration::from_secs(2).into(), ..config() });
     script.until(100).tell(uas(), &response(&invite, 180, ";tag=b", "")).until(2000);
@@ -216,7 +216,7 @@ fn the_other_side_may_hang_up() {
 
 #[test]
 fn both_sides_may_hang_up_at_once() {
-    // §15.1.1, §15.1.2: either BYE ends the dialog; a 481 to the other says so.
+    // §15.1.1, §15.1.2: either BYE ends the dialog. A 481 to the other says so.
     let (mut script, invite) = calling(config());
     script.until(0).tell(uas(), &ok(&invite)).until(10_000);
     let ours = script.sent().pop().unwrap();

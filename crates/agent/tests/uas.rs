@@ -275,7 +275,7 @@ fn cancel_does_not_touch_an_answered_call_and_finds_no_unknown_one() {
 
 #[test]
 fn bye_ends_a_call_once() {
-    // §15.1.2; §17.2.2: a copy causes the same response until timer J (64·T1).
+    // §15.1.2. §17.2.2: a copy causes the same response until timer J (64·T1).
     let (mut script, ok) = answered(config());
     script.tell(uac(), &request("ACK", "2", &tag(&ok), 1));
     let bye = request("BYE", "3", &tag(&ok), 2);
@@ -345,7 +345,7 @@ fn a_call_without_bye_is_forgotten_in_the_end() {
 
 #[test]
 fn an_invite_within_a_dialog_is_refused() {
-    // §14.2: 488; §12.2.2: 481 if there is no such dialog. Acknowledged in its transaction, because
+    // §14.2: 488. §12.2.2: 481 if there is no such dialog. Acknowledged in its transaction, because
     // its tag is that of the dialog.
     let (mut script, ok) = answered(config());
     script.tell(uac(), &request("ACK", "2", &tag(&ok), 1));

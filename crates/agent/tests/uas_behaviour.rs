@@ -39,7 +39,8 @@ fn a_called_party_may_hang_up() {
     let (mut script, ok) = hanging_up();
     let bye = script.until(10_000).sent_one();
     assert_eq!((bye.what(), bye.ms), ("BYE", 10_000));
-    // §12.2.1.1: To is the remote URI and tag, From the local; Call-ID as in the dialog.
+    // §12.2.1.1: To is the remote URI and tag, and From is the local URI and tag. The Call-ID is
+    // that of the dialog.
     assert_eq!(bye.header("To"), "<sip:alice@192.0.2.9>;tag=a");
     assert_eq!(bye.header("From"), ok.header("To"));
     assert_eq!(bye.header("Call-ID"), "one@192.0.2.9");
@@ -85,7 +86,7 @@ fn its_bye_goes_where_its_dialog_leads() {
 
 #[test]
 fn its_bye_is_repeated_by_timer_e_until_timer_f() {
-    // §17.1.2.2; §15.1.1: a dialog whose BYE gets no response has ended anyway.
+    // §17.1.2.2. §15.1.1: a dialog whose BYE gets no response has ended anyway.
     let (mut script, _) = hanging_up();
     script.until(50_000);
     let moments: Vec<u64> =

@@ -1,7 +1,7 @@
 //! Balances jobs over worker threads, without SIP.
 //!
 //! Four workers do jobs of 2 ms. One of them takes five times as long, and the balancer is not
-//! told. 1,200 jobs/s arrive; the slow worker can do 100 of them. Round robin gives it 300, and its
+//! told. 1,200 jobs/s arrive. The slow worker can do 100 of them. Round robin gives it 300, and its
 //! queue grows without end. The least open work, or the shorter expected answer of two, gives it
 //! what it can do.
 //!

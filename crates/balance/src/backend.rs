@@ -52,7 +52,7 @@ struct Load {
     refusals: AtomicU64,
     probes: AtomicU64,
     probe_failures: AtomicU64,
-    /// Time of the last answer, rounded; zero if there was none.
+    /// Time of the last answer, rounded, or zero if there was none.
     answered_at: AtomicU64,
     /// Times of the last rejected request, and of the last request rejected because of overload.
     refused_at: AtomicU64,
@@ -63,11 +63,11 @@ struct Load {
     /// that counted.
     silences: AtomicU32,
     silent_at: AtomicU64,
-    /// Time of the last immediate probe; zero if there was none.
+    /// Time of the last immediate probe, or zero if there was none.
     questioned_at: AtomicU64,
     /// Number of deliveries that failed because nothing listened there.
     unreachable: AtomicU64,
-    /// Status of the response to the last failed probe; zero if there was no response.
+    /// Status of the response to the last failed probe, or zero if there was no response.
     probe_status: AtomicU16,
 }
 
@@ -111,8 +111,8 @@ impl Backend {
         }
     }
 
-    /// Returns the address for its new requests; `None` while its host name has no address. A back
-    /// end that is [up](Self::is_up) has an address, and never loses it.
+    /// Returns the address for its new requests, or `None` while its host name has no address. A
+    /// back end that is [up](Self::is_up) has an address, and never loses it.
     pub fn address(&self) -> Option<SocketAddr> {
         self.endpoint.address()
     }
@@ -164,7 +164,7 @@ impl Backend {
         has_moved
     }
 
-    /// Returns the share of the load, relative to the other back ends; at least 1.
+    /// Returns the share of the load, relative to the other back ends, at least 1.
     pub fn weight(&self) -> u32 {
         self.load.weight.load(Relaxed)
     }
@@ -197,7 +197,7 @@ impl Backend {
         self.load.health.set_known_since(now);
     }
 
-    /// Sets the time for which the weight grows after the back end has come back; zero for full
+    /// Sets the time for which the weight grows after the back end has come back. Zero means full
     /// weight at once.
     pub fn set_slow_start(&self, slow_start: Duration) {
         self.load.health.set_slow_start(slow_start);
@@ -234,8 +234,8 @@ impl Backend {
         self.response_times.end()
     }
 
-    /// Returns the cost of starting a call as a multiple (1 to 4) of the cost of ending one; `None`
-    /// until it is learned, or if the policy of the pool does not learn it.
+    /// Returns the cost of starting a call as a multiple (1 to 4) of the cost of ending one, or
+    /// `None` until it is learned, or if the policy of the pool does not learn it.
     pub fn cost_ratio(&self) -> Option<f64> {
         self.response_times.cost_ratio()
     }
@@ -262,8 +262,8 @@ impl Backend {
         self.load.health.takes_calls(now) && self.is_somewhere()
     }
 
-    /// Returns the time at which the back end becomes or became available if nothing else happens;
-    /// `None` if this time is unknown.
+    /// Returns the time at which the back end becomes or became available if nothing else happens,
+    /// or `None` if this time is unknown.
     pub fn returns_at(&self) -> Option<Timestamp> {
         self.load.health.returns_at().filter(|_| self.is_somewhere())
     }
@@ -404,7 +404,7 @@ impl Backend {
         (self.load.probes.load(Relaxed), self.load.probe_failures.load(Relaxed))
     }
 
-    /// Returns the status of the response to the last probe that failed; `None` if there was no
+    /// Returns the status of the response to the last probe that failed, or `None` if there was no
     /// response.
     pub fn failed_probe_status(&self) -> Option<u16> {
         Some(self.load.probe_status.load(Relaxed)).filter(|status| *status > 0)

@@ -45,7 +45,7 @@ pub struct BackendSpec {
     pub endpoint_address: EndpointAddress,
     /// Share of the load, relative to the other back ends.
     pub weight: u32,
-    /// Priority; lower numbers come first.
+    /// The priority. Lower numbers come first.
     pub priority: u32,
     /// Limits on its calls and requests.
     pub limits: Limits,
@@ -344,7 +344,7 @@ mod tests {
         registry.assign(NOW, 1, "a", AdminState::Draining);
         b.on_failed(NOW, Duration::from_secs(5));
         let held = CallLease::new(&c);
-        // `b` has another address now, which makes it another back end; `c` is gone.
+        // `b` has another address now, which makes it another back end. `c` is gone.
         let moved = [pool_spec("app", &[("b", 9, 1), ("a", 1, 7)])];
         let second = registry.enlist(NOW, 2, &moved);
         assert!(Arc::ptr_eq(&second[0].backends()[1], &a));

@@ -71,7 +71,7 @@ impl CostRatio {
         if var_s.min(var_e) < VARIANCE_MIN || cov * cov > CORRELATION_MAX * var_s * var_e {
             return None;
         }
-        // Cramer's rule; the common denominator is positive and cancels in the ratio.
+        // This is Cramer's rule. The common denominator is positive and cancels in the ratio.
         let start = cov_sr * var_e - cov_er * cov;
         let end = cov_er * var_s - cov_sr * cov;
         (start > 0.0 && end > 0.0).then(|| (start / end).clamp(BOUNDS.0, BOUNDS.1))
@@ -109,7 +109,8 @@ mod tests {
     #[test]
     fn signals_without_information_change_nothing() {
         for numbers in [
-            // Alone each time; both always or nearly always together; never an end.
+            // In the first case each kind always comes alone. In the next two, both kinds always or
+            // nearly always come together. In the last, no call ends.
             (|k: u32| (k % 2, 1 - k % 2)) as fn(u32) -> (u32, u32),
             |k| (k % 9, k % 9),
             |k| (k % 9, k % 9 + u32::from(k % 97 == 0)),

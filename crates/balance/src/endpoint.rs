@@ -36,7 +36,7 @@ impl From<SocketAddr> for Endpoint {
 }
 
 impl From<&EndpointAddress> for Endpoint {
-    /// Creates the endpoint; a name has no address yet.
+    /// Creates the endpoint. A name has no address yet.
     fn from(endpoint_address: &EndpointAddress) -> Self {
         match endpoint_address {
             EndpointAddress::Address(address) => Self::Address(*address),
@@ -201,7 +201,7 @@ impl Endpoint {
         }
     }
 
-    /// Returns the current address; `None` for a name that has none yet.
+    /// Returns the current address, or `None` for a name that has none yet.
     pub(crate) fn address(&self) -> Option<SocketAddr> {
         match self {
             Self::Address(address) => Some(*address),

@@ -22,8 +22,8 @@ impl Groups {
         Self { priorities, are_several }
     }
 
-    /// Returns the priority of the first group with a `usable` back end; `None` if there is none.
-    /// With a single group, `usable` is not called.
+    /// Returns the priority of the first group with a `usable` back end, or `None` if there is
+    /// none. With a single group, `usable` is not called.
     pub(crate) fn front(&self, usable: impl Fn(usize) -> bool) -> Option<u32> {
         if !self.are_several {
             return self.priorities.first().copied();

@@ -25,30 +25,31 @@ impl Backend {
         self.allowance().conforms(now, demand)
     }
 
-    /// Returns the number of further calls that the back end may take; `None` if there is no limit.
+    /// Returns the number of further calls that the back end may take, or `None` if there is no
+    /// limit.
     pub fn free_calls(&self, demand: Demand) -> Option<u64> {
         let calls_max = self.allowance().calls_max_of(demand)?;
         Some(calls_max.saturating_sub(self.calls()))
     }
 
-    /// Returns the maximum number of simultaneous calls at the back end, without the reserve;
+    /// Returns the maximum number of simultaneous calls at the back end, without the reserve, or
     /// `None` if there is no limit.
     pub fn calls_max(&self) -> Option<u64> {
         self.allowance().calls_max()
     }
 
-    /// Returns the configured rate limit in requests a second; `None` if there is none.
+    /// Returns the configured rate limit in requests a second, or `None` if there is none.
     pub fn cps_max(&self) -> Option<f64> {
         Some(self.allowance().cps_max()).filter(|rate| rate.is_finite())
     }
 
     /// Returns the rate limit in requests a second, the lower of the configured and the learned
-    /// one; `None` if there is neither.
+    /// one, or `None` if there is neither.
     pub fn rate_max_cps(&self) -> Option<f64> {
         Some(self.allowance().rate_max_cps()).filter(|rate| rate.is_finite())
     }
 
-    /// Returns the learned rate in requests a second; `None` if it is not known.
+    /// Returns the learned rate in requests a second, or `None` if it is not known.
     pub fn learned_cps(&self) -> Option<f64> {
         Some(self.allowance().learned_cps()).filter(|rate| rate.is_finite())
     }
@@ -58,8 +59,8 @@ impl Backend {
         self.is_limited() && self.allowance().learns()
     }
 
-    /// Returns the learned maximum number of requests without a response; `None`
-    /// if there is no limit.
+    /// Returns the learned maximum number of requests without a response, or `None` if there is no
+    /// limit.
     pub fn learned_window(&self) -> Option<f64> {
         Some(self.allowance().window().size()).filter(|size| size.is_finite())
     }

@@ -168,8 +168,8 @@ impl Health {
         self.is_spared.store(is_spared, Relaxed);
     }
 
-    /// Returns the time at which the back end may get new calls if nothing else happens; `None` if
-    /// this time is unknown.
+    /// Returns the time at which the back end may get new calls if nothing else happens, or `None`
+    /// if this time is unknown.
     pub fn returns_at(&self) -> Option<Timestamp> {
         let busy_until = Timestamp::from_nanos(self.busy_until.load(Relaxed));
         let up_at = self.liveness().up_by_itself_at()?;
@@ -315,7 +315,7 @@ impl Health {
         Liveness::unpack(self.liveness.load(Relaxed))
     }
 
-    /// Returns the time since which the back end may get calls; zero if it always could.
+    /// Returns the time since which the back end may get calls, or zero if it always could.
     fn returned_at(&self, now: Timestamp) -> Timestamp {
         let (_, in_service) = self.admin_state();
         let busy_until = Timestamp::from_nanos(self.busy_until.load(Relaxed));

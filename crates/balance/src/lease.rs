@@ -90,7 +90,7 @@ impl TransactionLease {
         }
     }
 
-    /// Returns the time at which the request was sent; `None` after the transaction was
+    /// Returns the time at which the request was sent, or `None` after the transaction was
     /// [answered](Self::on_answered).
     pub fn sent_at(&self) -> Option<Timestamp> {
         self.waiting.as_ref().map(Waiting::since)

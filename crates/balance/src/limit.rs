@@ -52,19 +52,19 @@ pub struct Limits {
 /// The learned limits of a back end.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Learning {
-    /// Parameters for learning a rate from rejections; `None` if no rate is learned.
+    /// Parameters for learning a rate from rejections, or `None` if no rate is learned.
     pub rate: Option<RateLearning>,
-    /// Parameters for learning the maximum number of requests without a response from delay; `None`
-    /// if it is not learned.
+    /// Parameters for learning the maximum number of requests without a response from delay, or
+    /// `None` if it is not learned.
     pub window: Option<WindowLearning>,
 }
 
 /// The limits in force, and how much of the rate is used.
 #[derive(Debug, Default)]
 pub(crate) struct Allowance {
-    /// Maximum number of calls; zero if there is no limit.
+    /// Maximum number of calls, or zero if there is no limit.
     calls_max: AtomicU64,
-    /// The configured rate limit; infinite if there is none.
+    /// The configured rate limit, or infinity if there is none.
     cps_max: AtomicF64,
     /// The lower of the configured and the learned rate.
     gcra: Gcra,
@@ -116,29 +116,30 @@ impl Allowance {
         self.window.set(limits.learning.window);
     }
 
-    /// Returns the maximum number of simultaneous calls, without the reserve; `None` if there is no
-    /// limit.
+    /// Returns the maximum number of simultaneous calls, without the reserve, or `None` if there is
+    /// no limit.
     pub(crate) fn calls_max(&self) -> Option<u64> {
         Some(self.calls_max.load(Relaxed)).filter(|&calls_max| calls_max > 0)
     }
 
-    /// Returns the maximum number of simultaneous calls, including a call with this demand; `None`
-    /// if there is no limit.
+    /// Returns the maximum number of simultaneous calls, including a call with this demand, or
+    /// `None` if there is no limit.
     pub(crate) fn calls_max_of(&self, demand: Demand) -> Option<u64> {
         self.calls_max().map(|calls_max| demand.calls_max(calls_max))
     }
 
-    /// Returns the configured rate limit; infinite if there is none.
+    /// Returns the configured rate limit, or infinity if there is none.
     pub(crate) fn cps_max(&self) -> f64 {
         self.cps_max.get()
     }
 
-    /// Returns the lower of the configured and the learned rate limit; infinite if there is none.
+    /// Returns the lower of the configured and the learned rate limit, or infinity if there is
+    /// none.
     pub(crate) fn rate_max_cps(&self) -> f64 {
         self.gcra.rate()
     }
 
-    /// Returns the learned rate; infinite if it is not known.
+    /// Returns the learned rate, or infinity if it is not known.
     pub(crate) fn learned_cps(&self) -> f64 {
         self.learned.rate()
     }

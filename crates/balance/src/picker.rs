@@ -132,7 +132,7 @@ impl Picker {
     /// demand, and takes the headroom.
     ///
     /// # Errors
-    /// If there is no such back end.
+    /// Returns an error if there is no such back end.
     pub fn assign(
         &mut self,
         now: Timestamp,
@@ -158,7 +158,7 @@ impl Picker {
     /// The request is not counted as assigned again.
     ///
     /// # Errors
-    /// If the back end is not up, or has no headroom.
+    /// Returns an error if the back end is not up, or has no headroom.
     pub fn assign_to(
         &self,
         now: Timestamp,

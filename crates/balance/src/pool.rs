@@ -113,7 +113,7 @@ impl Pool {
         self.backends.iter().any(|backend| backend.is_limited())
     }
 
-    /// Returns the time at which the first back end may get new calls if nothing else happens;
+    /// Returns the time at which the first back end may get new calls if nothing else happens, or
     /// `None` if this time is unknown.
     pub fn returns_at(&self) -> Option<Timestamp> {
         self.backends.iter().filter_map(|backend| backend.returns_at()).min()
@@ -124,8 +124,8 @@ impl Pool {
         self.backends.iter().any(|backend| backend.is_up(now) && backend.has_headroom(now, demand))
     }
 
-    /// Returns the number of further calls that the back ends that are up can take; `None` unless
-    /// all back ends of the pool have limits.
+    /// Returns the number of further calls that the back ends that are up can take, or `None`
+    /// unless all back ends of the pool have limits.
     pub fn free_calls(&self, now: Timestamp) -> Option<u64> {
         let free = |backend: &Arc<Backend>| {
             let free = backend.free_calls(Demand::Call)?;

@@ -33,8 +33,8 @@ impl Recent {
         self.length = (self.length + 1).min(WINDOW);
     }
 
-    /// Returns the weighted mean; zero if there is no value. The newest value has weight 20 even if
-    /// there are fewer than 20 values.
+    /// Returns the weighted mean, or zero if there is no value. The newest value has weight 20 even
+    /// if there are fewer than 20 values.
     pub(crate) fn mean(&self) -> Duration {
         let lightest = WINDOW - self.length + 1;
         let weights = (lightest + WINDOW) * self.length / 2;

@@ -56,14 +56,14 @@ impl Waiting {
 #[derive(Debug)]
 pub(crate) struct ResponseTimes {
     record: Mutex<Record>,
-    /// Weighted mean of the last response times; zero if there is none.
+    /// Weighted mean of the last response times, or zero if there is none.
     start_ns: AtomicU64,
     end_ns: AtomicU64,
     /// Time of the last response to a request that starts a call.
     start_at: AtomicU64,
     peak_ns: AtomicU64,
     peak_at: AtomicU64,
-    /// The ratio of costs in thousandths; zero before it is learned.
+    /// The ratio of costs in thousandths, or zero before it is learned.
     cost_ratio: AtomicU32,
     /// Histogram of the response times to requests that start calls.
     histogram: Histogram,
@@ -98,8 +98,8 @@ impl Default for ResponseTimes {
 }
 
 impl ResponseTimes {
-    /// Returns the weighted mean of the last response times of requests that start calls; zero if
-    /// none.
+    /// Returns the weighted mean of the last response times of requests that start calls, or zero
+    /// if none.
     pub(crate) fn start(&self) -> Duration {
         Duration::from_nanos(self.start_ns.load(Relaxed))
     }
@@ -134,7 +134,7 @@ impl ResponseTimes {
         }
     }
 
-    /// Returns the peak average, decayed until `now`; `None` before the first response.
+    /// Returns the peak average, decayed until `now`, or `None` before the first response.
     pub(crate) fn peak(&self, now: Timestamp, decay: Duration) -> Option<Duration> {
         let average = self.peak_ns.load(Relaxed);
         let at = Timestamp::from_nanos(self.peak_at.load(Relaxed));
@@ -142,8 +142,8 @@ impl ResponseTimes {
             .then(|| Duration::from_nanos((average as f64 * kept(now.since(at), decay)) as u64))
     }
 
-    /// Returns the cost of starting a call as a multiple of the cost of ending one; `None` until it
-    /// is learned.
+    /// Returns the cost of starting a call as a multiple of the cost of ending one, or `None` until
+    /// it is learned.
     pub(crate) fn cost_ratio(&self) -> Option<f64> {
         let thousandths = self.cost_ratio.load(Relaxed);
         (thousandths != 0).then(|| f64::from(thousandths) / 1e3)

@@ -47,7 +47,7 @@ impl Service {
         self.transport
     }
 
-    /// Returns its servers in ascending order of priority; `None` while they are unknown.
+    /// Returns its servers in ascending order of priority, or `None` while they are unknown.
     pub fn servers(&self) -> Option<Arc<[SrvRecord]>> {
         self.lock().clone()
     }

@@ -1,7 +1,7 @@
 //! Protects a worker thread with a gate, without SIP.
 //!
 //! A worker does jobs of 2 ms, 500 a second, and gets 1000 a second. A client waits 100 ms for its
-//! job; later results are useless. Without control the queue soon has seconds of work and every job
+//! job. Later results are useless. Without control the queue soon has seconds of work and every job
 //! is late. With a gate before the queue the worker gets as much as it can do in time, and the rest
 //! is rejected at once.
 //!

@@ -64,7 +64,7 @@ impl ArrivalRate {
         self.over(now.since(first), count).unwrap_or(0.0)
     }
 
-    /// Returns the arrivals a second, computed at the last arrival; 0 until two arrivals came at
+    /// Returns the arrivals a second, computed at the last arrival, or 0 until two arrivals came at
     /// different times.
     pub(crate) fn rate(&self) -> f64 {
         let Some((first, last)) = self.seen else { return 0.0 };

@@ -38,7 +38,8 @@ pub struct Ban {
     pub until: Timestamp,
     /// The reason.
     pub cause: BanCause,
-    /// Messages a second that the source sent; [`MAX`](u32::MAX) for a ban that is never replaced.
+    /// Messages a second that the source sent, or [`MAX`](u32::MAX) for a ban that is never
+    /// replaced.
     pub rate: u32,
     /// True if the source has proved that it receives our packets. Then at least some of its
     /// packets are not forged by another host.

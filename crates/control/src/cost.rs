@@ -19,12 +19,12 @@ pub struct Costs {
 }
 
 impl Costs {
-    /// Returns the mean service time of a class; `None` before its first message.
+    /// Returns the mean service time of a class, or `None` before its first message.
     pub fn of(&self, class: u8) -> Option<Duration> {
         self.served.get(usize::from(class)).copied().flatten().map(Duration::from_secs_f64)
     }
 
-    /// Returns the mean service time over all classes of which messages were served, in seconds;
+    /// Returns the mean service time over all classes of which messages were served, in seconds, or
     /// `None` before the first message.
     pub(crate) fn mean(&self) -> Option<f64> {
         let (count, sum) =
@@ -38,14 +38,14 @@ impl Costs {
         }
     }
 
-    /// Returns the cost of examining and judging a message that is not rejected; `None` before the
-    /// first such message.
+    /// Returns the cost of examining and judging a message that is not rejected, or `None` before
+    /// the first such message.
     pub fn looked(&self) -> Option<Duration> {
         self.looked.map(Duration::from_secs_f64)
     }
 
-    /// Returns the cost of rejecting a message, including the cost of examining it; `None` before
-    /// the first rejection.
+    /// Returns the cost of rejecting a message, including the cost of examining it, or `None`
+    /// before the first rejection.
     pub fn refused(&self) -> Option<Duration> {
         self.refused.map(Duration::from_secs_f64)
     }

@@ -179,7 +179,7 @@ fn a_flood_is_found_out_before_a_tenth_of_a_second_has_passed() {
 
 #[test]
 fn infrequent_sources_are_not_shut_out() {
-    // A thousand sources, each every two seconds; a fifth of all is admitted.
+    // Each of a thousand sources sends once every two seconds on average. A fifth of all requests is admitted.
     let offered = vec![0.5; 1000];
     let run = Run { seconds: 20.0, arrivals: Arrivals::Poisson, ..Run::even(0.2) };
     let passed = run.of(&offered);

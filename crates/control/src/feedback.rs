@@ -24,10 +24,12 @@ mod capacity;
 mod category;
 mod credits;
 mod loss;
+mod peer_view;
 mod rate;
 mod restriction;
 mod sequence;
 mod silence;
+mod told;
 mod upstream;
 mod upstream_settings;
 mod upstreams;
@@ -36,13 +38,13 @@ use std::time::Duration;
 
 pub use algorithm::{Algorithm, Algorithms};
 pub use category::Category;
+pub use peer_view::{PeerView, Standing};
 pub use restriction::{
     EgressLimiter, FeedbackOutcome, Restriction, RestrictionCounts, RestrictionSettings,
     RestrictionStatus, SendReason, SendVerdict,
 };
 pub use sequence::Sequence;
 pub use silence::SilenceSettings;
-pub use upstream::{PeerView, Standing};
 pub use upstream_settings::{Offer, UpstreamFairness, UpstreamSettings};
 pub use upstreams::{Arrival, Upstreams};
 
@@ -57,7 +59,7 @@ pub struct Feedback {
     pub algorithm: Algorithm,
     /// Percent of the requests to hold back, requests a second, or unanswered calls.
     pub value: u32,
-    /// Time for which it holds; zero ends the restriction.
+    /// Time for which it holds. Zero ends the restriction.
     pub validity: Duration,
     /// The position of this value in the order in which the server sends its values.
     pub sequence: Sequence,

@@ -44,7 +44,7 @@ pub struct Gate {
     /// Time of the last reading that showed idle time.
     idle: Option<Timestamp>,
     ticked: Timestamp,
-    /// The time of the next tick; `NEVER` while the law is at rest.
+    /// The time of the next tick, or `NEVER` while the law is at rest.
     due: Timestamp,
     stopping: bool,
 }

@@ -53,13 +53,13 @@
 //! # When it trips
 //!
 //! The ladder reaches the second rung when rejecting took more than half of the budget. It reaches
-//! the third rung in two cases: when rejecting has exceeded the budget by 50 ms in total, where
-//! later unused budget is subtracted; or when there was no room in the buffers for a hundredth of
-//! the arrivals. If buffers still overflow two periods after a change, the measured cost is too
-//! low, or the processor is busy with something else. Then at most nine tenths of the number of
-//! messages that were read may pass. This limit grows slowly at first, and twice as fast with each
-//! second without overflow. So a limit that was set while the process stood still has no effect
-//! after some seconds.
+//! the third rung in two cases. In the first case rejecting has exceeded the budget by 50 ms in
+//! total, where later unused budget is subtracted. In the second case there was no room in the
+//! buffers for a hundredth of the arrivals. If buffers still overflow two periods after a change,
+//! the measured cost is too low, or the processor is busy with something else. Then at most nine
+//! tenths of the number of messages that were read may pass. This limit grows slowly at first, and
+//! twice as fast with each second without overflow. So a limit that was set while the process stood
+//! still has no effect after some seconds.
 //!
 //! # Callers that come late
 //!
@@ -192,13 +192,13 @@ const COST_WEIGHT: f64 = 0.1;
 /// The parameters of a ladder.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct LadderSettings {
-    /// The share of the processor that rejecting may take, between 0 and 1; default 0.08.
+    /// The share of the processor that rejecting may take, between 0 and 1. The default is 0.08.
     pub budget: f64,
-    /// Time between two decisions; default 100 ms.
+    /// Time between two decisions. The default is 100 ms.
     pub period: Duration,
-    /// Whether the ladder may pad its answers ([`Rung::Pad`]); `false` by default.
+    /// Whether the ladder may pad its answers ([`Rung::Pad`]). The default is `false`.
     pub pads: bool,
-    /// Whether the ladder may drop datagrams unread ([`Rung::Thin`]); `true` by default.
+    /// Whether the ladder may drop datagrams unread ([`Rung::Thin`]). The default is `true`.
     pub thins: bool,
 }
 
@@ -244,7 +244,7 @@ pub struct Ladder {
     exempt: Arrivals,
     /// Part of the messages that asked for work to which the share applies.
     subject: f64,
-    /// Seconds that a rejection takes; `None` until it is measured.
+    /// Seconds that a rejection takes, or `None` until it is measured.
     cost: Option<f64>,
     /// Pieces of work that were served. Older ones count less.
     taken: f64,
@@ -258,9 +258,9 @@ pub struct Ladder {
     needed: Timestamp,
     /// Time at which the share was last changed.
     changed: Timestamp,
-    /// The last reading; `None` before the first.
+    /// The last reading, or `None` before the first.
     last: Option<(Timestamp, Tally)>,
-    /// The part of the processor that rejecting takes; `None` before the first period.
+    /// The part of the processor that rejecting takes, or `None` before the first period.
     load: Option<f64>,
     /// Time in seconds by which rejecting has exceeded the budget, less the budget that it has left
     /// unused since.
@@ -271,7 +271,7 @@ impl Ladder {
     /// Creates a ladder on its first rung.
     ///
     /// # Panics
-    /// If the budget is not between 0 and 1, or the period is 0.
+    /// Panics if the budget is not between 0 and 1, or the period is 0.
     pub fn new(settings: LadderSettings) -> Self {
         let LadderSettings { budget, period, .. } = settings;
         assert!(budget > 0.0 && budget < 1.0 && !period.is_zero(), "{settings:?}");
@@ -340,7 +340,7 @@ impl Ladder {
         self.dropped.is_fresh(mark)
     }
 
-    /// Returns the processor time of a rejection; `None` until it is measured.
+    /// Returns the processor time of a rejection, or `None` until it is measured.
     pub fn refusal_cost(&self) -> Option<Duration> {
         self.cost.map(Duration::from_secs_f64)
     }
@@ -350,8 +350,8 @@ impl Ladder {
         self.load.unwrap_or_default()
     }
 
-    /// Returns the time of the next reading; `None` on the first rung. The reading is taken even if
-    /// nothing arrives. Otherwise the ladder would continue to drop long after a flood.
+    /// Returns the time of the next reading, or `None` on the first rung. The reading is taken even
+    /// if nothing arrives. Otherwise the ladder would continue to drop long after a flood.
     pub fn poll_timeout(&self) -> Option<Timestamp> {
         let (since, _) = self.last.filter(|_| self.rung != Rung::Reject)?;
         Some(since + self.settings.period)

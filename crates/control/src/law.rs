@@ -77,7 +77,7 @@ pub trait Law: Debug + Send {
     /// skipped. So the next tick may come late.
     fn on_tick(&mut self, _now: Timestamp, _signals: &Signals, _control: &mut Control) {}
 
-    /// Returns the time between two ticks; `None` if the law needs no ticks.
+    /// Returns the time between two ticks, or `None` if the law needs no ticks.
     fn tick(&self) -> Option<Duration> {
         None
     }

@@ -17,7 +17,7 @@
 //! production, in the simulator, and in servers of other kinds: `examples/guard.rs` puts a gate in
 //! front of a worker thread.
 //!
-//! [`registry`] lists every law with its parameters; configuration and documentation are generated
+//! [`registry`] lists every law with its parameters. Configuration and documentation are generated
 //! from it. [`bound`] computes the maximum goodput that any such law can reach.
 
 mod arrival_rate;

@@ -69,7 +69,7 @@ impl Limits {
     /// Returns the limit at this index.
     ///
     /// # Panics
-    /// If there is none.
+    /// Panics if there is none.
     pub fn get(&self, limit: usize) -> Limit {
         self.limits[limit]
     }
@@ -88,7 +88,7 @@ impl Limits {
     /// source every time.
     ///
     /// # Panics
-    /// If there is no limit at this index.
+    /// Panics if there is no limit at this index.
     pub fn passes(&mut self, now: Timestamp, limit: usize, source: u128) -> bool {
         let Limit { rate, burst, per, .. } = self.limits[limit];
         if per == Per::Limit {

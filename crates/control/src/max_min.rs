@@ -37,8 +37,8 @@ impl MaxMin {
         self.sum
     }
 
-    /// Returns the maximum that a demand of weight 1 gets from `total`; infinite if there is enough
-    /// for all.
+    /// Returns the maximum that a demand of weight 1 gets from `total`, or infinity if there is
+    /// enough for all.
     pub fn level(&self, total: f64) -> f64 {
         if total >= self.sum {
             return f64::INFINITY;

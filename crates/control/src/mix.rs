@@ -24,14 +24,14 @@ struct Counts {
 }
 
 impl Mix {
-    /// Returns the share of a class in the arrivals, 0 to 1; 0 when nothing has arrived.
+    /// Returns the share of a class in the arrivals, 0 to 1, or 0 when nothing has arrived.
     pub fn share(&self, class: u8) -> f64 {
         let counts = self.counts();
         let count = counts.by_class.get(usize::from(class)).copied().unwrap_or(0);
         counts.share(count)
     }
 
-    /// Returns the share of messages that ask for new work, 0 to 1; 0 when nothing has arrived.
+    /// Returns the share of messages that ask for new work, 0 to 1, or 0 when nothing has arrived.
     pub fn share_of_new(&self) -> f64 {
         let counts = self.counts();
         counts.share(counts.new)

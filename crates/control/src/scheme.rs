@@ -1,6 +1,6 @@
 //! Class schemes: the meaning of a law's share for each class of message.
 //!
-//! A law decides how much work is admitted; a scheme decides which messages this affects. The
+//! A law decides how much work is admitted. A scheme decides which messages this affects. The
 //! classes are numbers that the user of this library gives to kinds of message, below
 //! [`CLASSES_MAX`](Work::CLASSES_MAX).
 //!

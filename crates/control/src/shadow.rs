@@ -42,7 +42,7 @@ pub struct Shadow {
     throttles: Vec<Throttle>,
     /// Stream of ranks for work without a fingerprint.
     ranks: Stream,
-    /// The time of the next tick; `NEVER` while the law is at rest.
+    /// The time of the next tick, or `NEVER` while the law is at rest.
     due: Timestamp,
     compared: [Compared; BUCKETS],
 }
@@ -113,7 +113,7 @@ impl Shadow {
         };
     }
 
-    /// Returns the time of the next tick; [`NEVER`](Timestamp::NEVER) if there is none.
+    /// Returns the time of the next tick, or [`NEVER`](Timestamp::NEVER) if there is none.
     pub(crate) fn due(&self) -> Timestamp {
         self.due
     }

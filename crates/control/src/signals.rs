@@ -81,7 +81,7 @@ pub struct Service {
     pub is_new: bool,
     /// Time from its arrival to the start of its service.
     pub sojourn: Duration,
-    /// Duration of its service; zero until it is known.
+    /// Duration of its service, or zero until it is known.
     pub cost: Duration,
 }
 
@@ -95,8 +95,8 @@ pub struct Reading {
 }
 
 impl Reading {
-    /// Returns the occupancy between an earlier reading and this one, 0 to 1; `None` if no time has
-    /// passed.
+    /// Returns the occupancy between an earlier reading and this one, 0 to 1, or `None` if no time
+    /// has passed.
     pub fn occupancy_since(self, earlier: Self) -> Option<f64> {
         let passed = self.at.since(earlier.at);
         let occupied = self.occupied.saturating_sub(earlier.occupied);

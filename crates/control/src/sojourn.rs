@@ -18,7 +18,7 @@ const LONGEST_US: u64 = 60_000_000;
 pub struct SojournWindow {
     /// Number of messages.
     pub count: u64,
-    /// The minimum; zero without messages.
+    /// The minimum, or zero without messages.
     pub min: Duration,
     /// The mean.
     pub mean: Duration,

@@ -27,7 +27,7 @@ pub(crate) struct SourceTable<T> {
 
 #[derive(Debug)]
 struct Entry<T> {
-    /// The source; `None` for a free entry and for the shared entry.
+    /// The source, or `None` for a free entry and for the shared entry.
     source: Option<u128>,
     value: T,
 }
@@ -62,7 +62,7 @@ impl<T: Default> SourceTable<T> {
         self.slots.get(&source).copied()
     }
 
-    /// Returns the slot of a source. Adds the source if there is room; otherwise returns the shared
+    /// Returns the slot of a source. Adds the source if there is room. Otherwise returns the shared
     /// slot.
     pub(crate) fn slot(&mut self, source: u128) -> Slot {
         if let Some(&slot) = self.slots.get(&source) {

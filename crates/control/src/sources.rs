@@ -14,7 +14,7 @@ pub struct SourceSettings {
     pub sources_max: usize,
     /// Limits, each identified by its index.
     pub limits: Vec<Limit>,
-    /// The rate of priority work that is admitted, in pieces a second; 0 for none.
+    /// The rate of priority work that is admitted, in pieces a second, or 0 for none.
     pub priority_cps: f64,
 }
 
@@ -28,7 +28,7 @@ impl Default for SourceSettings {
 /// The sender of new work.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Sender {
-    /// The number of the source; `None` if the source is not distinguished from others.
+    /// The number of the source, or `None` if the source is not distinguished from others.
     pub source: Option<u128>,
     /// The number of sources that this source counts as, for fair shares.
     pub weight: u32,

@@ -73,8 +73,8 @@ enum Pick {
 }
 
 impl Throttle {
-    /// Creates a throttle of this kind. The two buckets let `burst` pieces pass at once, at least
-    /// 1; the random one draws from `stream`.
+    /// Creates a throttle of this kind. The two buckets let `burst` pieces (at least one) pass at
+    /// once. The random one draws from `stream`.
     pub fn new(kind: ThrottleKind, burst: u32, stream: Stream) -> Self {
         let pick = match kind {
             ThrottleKind::Deterministic => Pick::Deterministic(Deterministic::default()),

@@ -8,11 +8,11 @@
 //!
 //! # Signal
 //!
-//! There are three signals: the occupancy ρ of the processor, smoothed over 0.3 s; the rate of new
-//! calls λ; and the processor time of a call, `s₁` with state and `s₀` without ([`cost`]).
-//! Occupancy cannot exceed 1, so work that is not served is added to it: the calls that were
-//! rejected because of the processor, and the calls that wait, as if they had to be served within a
-//! second.
+//! There are three signals. The first is the occupancy ρ of the processor, smoothed over 0.3 s. The
+//! second is the rate of new calls λ. The third is the processor time of a call, `s₁` with state
+//! and `s₀` without ([`cost`]). Occupancy cannot exceed 1, so work that is not served is added to
+//! it: the calls that were rejected because of the processor, and the calls that wait, as if they
+//! had to be served within a second.
 //!
 //! ```text
 //! ρ' = ρ + (rejected a second + waiting / 1 s) · (q·s₁ + (1 − q)·s₀)
@@ -143,9 +143,9 @@ impl Tier {
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct TierSettings {
     /// Occupancy of the processor up to which all calls are served with state. It is above 0 and at
-    /// most 1; default 0.85.
+    /// most 1. The default is 0.85.
     pub occupancy_max: f64,
-    /// The shortest time between changes of the share; default 100 ms.
+    /// The shortest time between changes of the share. The default is 100 ms.
     pub period: Duration,
 }
 
@@ -171,7 +171,7 @@ pub struct Tiers {
     rate: LowPass,
     /// Time of the last fall of the share.
     fell: Timestamp,
-    /// The reading at the start of the current period; `None` before the first.
+    /// The reading at the start of the current period, or `None` before the first.
     since: Option<Reading>,
     /// New calls in the current period.
     begun: u64,
@@ -182,7 +182,7 @@ impl Tiers {
     /// Creates a division in which all calls are served with state.
     ///
     /// # Panics
-    /// If the occupancy is not above 0 and at most 1, or the period is 0.
+    /// Panics if the occupancy is not above 0 and at most 1, or the period is 0.
     pub fn new(settings: TierSettings) -> Self {
         let TierSettings { occupancy_max, period } = settings;
         let is_right = occupancy_max > 0.0 && occupancy_max <= 1.0 && !period.is_zero();
@@ -266,7 +266,7 @@ impl Tiers {
         self.target
     }
 
-    /// Returns the time to serve all messages of a call in a tier; `None` until it is measured.
+    /// Returns the time to serve all messages of a call in a tier, or `None` until it is measured.
     pub fn call_cost(&self, tier: Tier) -> Option<Duration> {
         self.costs.of(tier).map(Duration::from_secs_f64)
     }

@@ -16,12 +16,14 @@ impl<T: Copy> Trail<T> {
         Self { k, taken: VecDeque::with_capacity(k) }
     }
 
-    /// Returns the newest measurement; `None` if there was none since the start or the last clear.
+    /// Returns the newest measurement, or `None` if there was none since the start or the last
+    /// clear.
     pub(crate) fn newest(&self) -> Option<T> {
         self.taken.back().copied()
     }
 
-    /// Adds a measurement. Returns the oldest of the last k measurements; `None` until there are k.
+    /// Adds a measurement. Returns the oldest of the last k measurements, or `None` until there are
+    /// k.
     pub(crate) fn push(&mut self, newest: T) -> Option<T> {
         self.taken.push_back(newest);
         if self.taken.len() < self.k { None } else { self.taken.pop_front() }

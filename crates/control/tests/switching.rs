@@ -46,7 +46,7 @@ impl Server {
         }
     }
 
-    /// Runs `steps` milliseconds in which a new piece arrives at this interval; 0: none.
+    /// Runs `steps` milliseconds in which a new piece arrives at this interval. 0: none.
     fn run(&mut self, steps: u32, every: u32) {
         for step in 0..steps {
             self.now = self.now + MS;

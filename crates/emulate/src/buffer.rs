@@ -9,7 +9,7 @@ use tidegate_world::{Received, Timestamp};
 pub(super) struct Buffer {
     datagrams: VecDeque<(Timestamp, Received)>,
     max: usize,
-    /// Limit on the bytes, counted as Linux charges them; `None` without a limit.
+    /// Limit on the bytes, counted as Linux charges them, or `None` without a limit.
     bytes_max: Option<usize>,
     charged: usize,
     /// Number of datagrams at the front that belong to the queue of the reader. The kernel moves all

@@ -40,11 +40,11 @@
 //!   that nothing waits. With several cores, two services can overlap. Then this time is the cost
 //!   for the whole host, not for one core. The packets of several cores leave in the order of
 //!   completion.
-//! - Timers fire on time, even while the processor is busy, and cost nothing.
-//!   A timer precedes a step at the same time; a completion precedes an arrival.
+//! - Timers fire on time, even while the processor is busy, and cost nothing. A timer precedes a
+//!   step at the same time. A completion precedes an arrival.
 //! - The load in [`Core::on_load`] is the model's: `busy` and `cpu` are the time charged, including
 //!   the elapsed part of the current steps, as a mean over the cores, plus the
-//!   [background](HostSettings::background) load; `socket_fill` is the fill of the fullest buffer.
+//!   [background](HostSettings::background) load. `socket_fill` is the fill of the fullest buffer.
 //!   The core gets a reading before the first input that comes at least [`SAMPLE`] after the last
 //!   reading. It also gets one when the driver reports a reading while the processor is busy. The
 //!   values that the driver reports are not passed on, because they belong to another processor.
@@ -112,9 +112,9 @@ pub struct Host<C> {
     processor: Processor,
     disturbance: Disturbance,
     share: Share,
-    /// The turns of a server that reads in batches; `None` if `share` divides the time.
+    /// The turns of a server that reads in batches, or `None` if `share` divides the time.
     turn: Option<Turn>,
-    /// Time from which the core may have something to serve; `None` if it has nothing.
+    /// Time from which the core may have something to serve, or `None` if it has nothing.
     ready: Option<Timestamp>,
     /// Upper bound on the number of messages in the queues of the core, unless a timer has created
     /// messages.
@@ -133,7 +133,7 @@ impl<C: Core> Host<C> {
     /// Wraps `core` in a host.
     ///
     /// # Panics
-    /// If `settings` has empty buffers, no cores or an impossible quota, or a factor that is
+    /// Panics if `settings` has empty buffers, no cores or an impossible quota, or a factor that is
     /// negative, not finite, or leaves nothing of the processor. The configuration is checked
     /// before.
     pub fn new(core: C, settings: &HostSettings) -> Self {

@@ -24,7 +24,8 @@ pub(super) struct Processor {
 
 impl Processor {
     /// # Panics
-    /// Without cores, if other work takes all of them, or with a quota for several cores.
+    /// Panics if there are no cores, if other work takes all of them, or if a quota has several
+    /// cores.
     pub(super) fn new(
         cores: u16,
         background: f64,
@@ -119,7 +120,8 @@ mod tests {
             assert_eq!(processor.work(at(begins), ns(cost)), at(completion));
             assert_eq!(processor.free_at(), at(free_at));
         }
-        // By 20 they had worked for 20, 10 + 10 and 15; at 60 for 106 in all.
+        // At 20 the cores have worked for 20, 10 + 10 and 15. At 60 they have worked for 106 in
+        // total.
         assert_eq!(processor.busy(at(21)), ns((21 + 21 + 16) / 3));
         assert_eq!(processor.busy(at(60)), ns(106 / 3));
     }

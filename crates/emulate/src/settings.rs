@@ -20,7 +20,7 @@ pub struct Costs {
     pub offer: [Duration; Work::CLASSES_MAX],
     /// Cost of serving a message.
     pub serve: [Duration; Work::CLASSES_MAX],
-    /// Cost of serving without keeping state ([`Work::stateless`]); `None` for the same cost.
+    /// Cost of serving without keeping state ([`Work::stateless`]), or `None` for the same cost.
     pub serve_stateless: Option<[Duration; Work::CLASSES_MAX]>,
     /// Cost of rejecting a message.
     pub refuse: [Duration; Work::CLASSES_MAX],
@@ -44,7 +44,7 @@ impl Costs {
     /// datagram.
     ///
     /// # Panics
-    /// If a class is not below [`Work::CLASSES_MAX`].
+    /// Panics if a class is not below [`Work::CLASSES_MAX`].
     pub fn of(&self, work: Work) -> Duration {
         let Work { offered, served, refused, stateless } = work;
         let serve = self.serve_stateless.as_ref().filter(|_| stateless).unwrap_or(&self.serve);
@@ -104,22 +104,22 @@ pub struct HostSettings {
     /// Costs of the core's work.
     pub costs: Costs,
     /// Whether datagrams that begin with `INVI` have their own buffer, as with the real driver's
-    /// sockets; default true. The other buffer is emptied first, but after 256 datagrams from it,
-    /// up to 64 INVITEs are taken. If false, there is a single FIFO buffer.
+    /// sockets. The default is true. The other buffer is emptied first, but after 256 datagrams
+    /// from it, up to 64 INVITEs are taken. If false, there is a single FIFO buffer.
     pub split: bool,
-    /// Number of datagrams that fit in a buffer; at least 1, default 2048.
+    /// Number of datagrams that fit in a buffer. The value is at least 1, and the default is 2048.
     pub buffer_max: usize,
     /// Bytes that fit in a buffer, as Linux charges them: a datagram of 500 bytes counts for 1,280.
     /// This is the value that `SO_RCVBUF` returns, twice the requested one. With `None`, the
     /// default, only the number is limited.
     pub buffer_bytes: Option<usize>,
-    /// Factor on every cost; default 1. A host with factor 2 has half the speed.
+    /// Factor on every cost. The default is 1. A host with factor 2 has half the speed.
     pub cost_factor: f64,
     /// Number of cores of its processor, at least 1, which is the default. As many steps can run at
     /// once. All cores share the buffers and the queue of the core that is hosted.
     pub cores: u16,
-    /// The part of every core that other processes use, at least 0 and below 1; default 0. This is
-    /// *d* in the model of a server's load
+    /// The part of every core that other processes use, at least 0 and below 1. The default is 0.
+    /// This is *d* in the model of a server's load
     ///
     /// ```text
     /// C(t) = (1 - α(t)) r(t) + α(t) r(t) / β + d(t)
@@ -129,22 +129,22 @@ pub struct HostSettings {
     /// cost / (1 - d). The load that is reported to the core includes d. So it is 1 when nothing of
     /// the processor is left.
     pub background: f64,
-    /// Number of datagrams that the server reads before it serves; `None`, the default, for the
-    /// order that the [module](crate) describes. With a number it works in turns: it reads up to
-    /// this number of datagrams, and then serves until nothing waits, at most for 500 µs or as long
+    /// Number of datagrams that the server reads before it serves, or `None`, the default, for the
+    /// order that the [module](crate) describes. With a number the server works in turns: it reads up
+    /// to this number of datagrams, and then serves until nothing waits, at most for 500 µs or as long
     /// as reading took. A server that handles each datagram before it reads the next one has 1.
     pub batch: Option<usize>,
-    /// Quota of processor time; none by default. Only with one core. `stolen` of the disturbance
-    /// has no effect then.
+    /// Quota of processor time, or `None`, the default. It requires one core. The setting `stolen` of
+    /// the disturbance has no effect with a quota.
     pub quota: Option<Quota>,
-    /// Variation of the costs; none by default.
+    /// Variation of the costs. None by default.
     pub variation: Variation,
-    /// Conditions that overload control does not expect; none by default.
+    /// Conditions that overload control does not expect. None by default.
     pub disturbance: Disturbance,
-    /// Whether the model catches up with a late driver, as a host behind real sockets must; default
-    /// true. If false, time in which the driver did not call the host is lost. This is used to
-    /// stall a host in simulated time, where drivers are never late otherwise. Work in progress is
-    /// not delayed by this.
+    /// Whether the model catches up with a late driver, as a host behind real sockets must. The
+    /// default is true. If false, time in which the driver did not call the host is lost. This is
+    /// used to stall a host in simulated time, where drivers are never late otherwise. Work in
+    /// progress is not delayed by this.
     pub catches_up: bool,
 }
 

@@ -109,7 +109,8 @@ mod tests {
         let drawn = draw(0);
         let mean = drawn.iter().sum::<f64>() / drawn.len() as f64;
         let variance = drawn.iter().map(|x| (x - mean).powi(2)).sum::<f64>() / drawn.len() as f64;
-        // Standard errors of 100 / sqrt(20,000) = 0.7, and twice as much: five of them.
+        // The standard error of the mean is 100 / sqrt(20,000) = 0.7, and that of the deviation is
+        // twice as much. The test allows five standard errors.
         assert!((mean - 100.0).abs() < 3.5, "{mean}");
         assert!((variance.sqrt() - 100.0).abs() < 7.0, "{variance}");
         assert_eq!(draw(0), drawn);

@@ -2,8 +2,8 @@
 //!
 //! It sends itself datagrams on the loopback interface, in turns with reading them, in one thread,
 //! so that the CPU time of either half is known separately. On loopback the sender's half contains
-//! all the kernel's work on a datagram until it lies in a buffer or is dropped, which between
-//! machines the receiver does: the sum of both halves counts.
+//! all the kernel's work on a datagram until it is in a buffer or is dropped. Between two machines
+//! the receiver does this work. So only the sum of both halves is meaningful.
 //!
 //! `cargo run --release --example gate -- [--datagrams N]`
 //!

@@ -1,8 +1,8 @@
 //! The least work of any SIP proxy over UDP: datagrams in, datagrams out.
 //!
-//! It parses nothing and keeps no state but one address, so its cost is the floor for a proxy that
-//! does its work: the same batches and the same policy of pauses as the driver's, and no
-//! timestamps.
+//! It parses nothing and keeps no state except one address. So its cost is the minimum for a proxy
+//! that does this work. It uses the same batches and the same policy of pauses as the driver, and
+//! no timestamps.
 //!
 //! `cargo run --release --example relay -- --listen ADDR --backend ADDR[,ADDR]`
 //!

@@ -50,7 +50,7 @@ impl Stamps {
         self.now
     }
 
-    /// Returns the time at which the kernel stamped a datagram; `stamp` is the time since 1970. The
+    /// Returns the time at which the kernel stamped a datagram. `stamp` is the time since 1970. The
     /// result is at most [`now`](Self::now), and not before the clock's origin. Without a stamp,
     /// the result is the current time.
     #[inline]

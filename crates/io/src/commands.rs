@@ -60,7 +60,7 @@ impl CommandSender {
     /// Sends a command to every shard, or to none.
     ///
     /// # Errors
-    /// When it is too long, or a shard has no room for it.
+    /// Returns an error when it is too long, or a shard has no room for it.
     pub fn give(&self, command: &[u8]) -> Result<(), CommandError> {
         if command.len() > COMMAND_MAX {
             return Err(CommandError::TooLong);

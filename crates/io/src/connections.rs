@@ -66,7 +66,7 @@ impl Connections {
     /// Creates the connections of a shard with these listeners.
     ///
     /// # Errors
-    /// Those of `epoll_create(2)` and `epoll_ctl(2)`.
+    /// Returns the errors of `epoll_create(2)` and `epoll_ctl(2)`.
     pub(crate) fn new(
         listeners: Vec<StreamListener>,
         limits: StreamLimits,
@@ -118,7 +118,7 @@ impl Connections {
     /// Takes the events of the kernel, and closes connections whose time is over.
     ///
     /// # Errors
-    /// Those of `epoll_wait(2)` and `epoll_ctl(2)` that no peer can cause.
+    /// Returns the errors of `epoll_wait(2)` and `epoll_ctl(2)` that no peer can cause.
     pub(crate) fn poll(&mut self, now: Timestamp) -> io::Result<()> {
         if self.is_pausing() && self.accepts_from <= now {
             self.accepts_from = Timestamp::ZERO;

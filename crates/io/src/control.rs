@@ -77,7 +77,7 @@ impl Control {
 pub(crate) struct ControlMessages {
     /// Time at which the kernel received the datagram: CLOCK_REALTIME, since 1970.
     pub(crate) stamp: Option<Duration>,
-    /// Number of datagrams that the socket had dropped up to this datagram, modulo 2^32; `None`
+    /// Number of datagrams that the socket had dropped up to this datagram, modulo 2^32, or `None`
     /// before the first drop.
     pub(crate) drops: Option<u32>,
     /// The local destination address, if the socket is bound to a wildcard.
@@ -112,7 +112,7 @@ impl ControlMessages {
                         notes.drops = Some(ptr::read_unaligned(data.cast::<u32>()));
                     }
                     (libc::IPPROTO_IP, libc::IP_PKTINFO) => {
-                        // `ipi_addr` may be a broadcast address, which cannot be a source; but
+                        // `ipi_addr` may be a broadcast address, which cannot be a source. But
                         // beside ICMP reports it is the only address given.
                         let info = ptr::read_unaligned(data.cast::<in_pktinfo>());
                         let ip = [info.ipi_spec_dst, info.ipi_addr]

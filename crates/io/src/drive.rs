@@ -48,13 +48,14 @@ pub struct Shard {
 
 /// A shard's driver: it passes packets, time and failures to a core, and sends the core's packets.
 ///
-/// A *turn* has these steps, some of which have a limit: a reading of the load, if the last one is
-/// [`SAMPLE`](crate::SAMPLE) old; a command, if there is one; answers to queries; failures of the
-/// last flush and ICMP reports; the sockets for responses and then the ordinary ones, each kind
-/// within its limit; events on connections, within their limit; expired timers; handoffs; the
-/// INVITE sockets, within their limit; a quantum of service; one flush. If no work is left, the
-/// shard sleeps until a datagram, a handoff or the core's next timer. Otherwise it takes the next
-/// turn at once. So no kind of work can take the share of another.
+/// A *turn* has several steps. It first reads the load, if the last reading is
+/// [`SAMPLE`](crate::SAMPLE) old. It then takes a command, if there is one, the answers to queries,
+/// and the failures of the last flush and ICMP reports. It reads the sockets for responses, then
+/// the ordinary sockets, and then the events on connections, each within a limit. It fires expired
+/// timers and takes handoffs. It reads the INVITE sockets within their limit. It ends with a
+/// quantum of service and one flush. If no work is left, the shard sleeps until a datagram, a
+/// handoff or the core's next timer. Otherwise it takes the next turn at once. So no kind of work
+/// can take the share of another.
 pub struct Drive<M = Sockets> {
     machine: M,
     limits: Limits,
@@ -78,7 +79,7 @@ impl Drive {
     /// Creates a driver for the calling thread. Sets the timer slack of the thread to the minimum.
     ///
     /// # Errors
-    /// If a limit is out of bounds, or there are too many listeners.
+    /// Returns an error if a limit is out of bounds, or there are too many listeners.
     pub fn new(shard: Shard) -> io::Result<Self> {
         let Shard { clock, limits, listeners, handoffs, counters, stop, pool } = shard;
         let inlet = Arc::clone(&counters);
@@ -90,7 +91,7 @@ impl Drive {
     /// core opens, with TLS to `tls_peers`. Without listeners there are no connections.
     ///
     /// # Errors
-    /// Those of `epoll_create(2)` and `epoll_ctl(2)`.
+    /// Returns the errors of `epoll_create(2)` and `epoll_ctl(2)`.
     pub fn with_streams(
         mut self,
         listeners: Vec<StreamListener>,
@@ -111,7 +112,7 @@ impl<M: Machine> Drive<M> {
     /// copied into buffers of `pool`.
     ///
     /// # Errors
-    /// If a limit is out of bounds.
+    /// Returns an error if a limit is out of bounds.
     pub fn on(
         machine: M,
         limits: Limits,
@@ -169,7 +170,7 @@ impl<M: Machine> Drive<M> {
     /// Drives `core` until a request to stop, and then until all shards have drained.
     ///
     /// # Errors
-    /// Errors of system calls that no peer can cause, with the call's name.
+    /// Returns errors of system calls that no peer can cause, with the name of the call.
     pub fn run<C: Core>(&mut self, core: &mut C) -> io::Result<Summary> {
         let mut ready = Ready::UNKNOWN;
         loop {

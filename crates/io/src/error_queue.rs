@@ -52,7 +52,7 @@ impl ErrorQueue {
     /// lost datagram. Returns the number of entries. If it is less than `max`, the queue is empty.
     ///
     /// # Errors
-    /// Those of `recvmsg(2)`, other than an empty queue.
+    /// Returns the errors of `recvmsg(2)`, other than an empty queue.
     pub fn drain(
         &mut self,
         socket: &UdpSocket,

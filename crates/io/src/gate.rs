@@ -65,8 +65,8 @@ impl KernelGate {
     /// Sets the shedding for all shards, from now on.
     ///
     /// # Errors
-    /// Those of `SO_ATTACH_REUSEPORT_CBPF`, when the kernel lacks memory or does not allow more;
-    /// the previous setting stays in force.
+    /// Returns the errors of `SO_ATTACH_REUSEPORT_CBPF`, when the kernel lacks memory or does not
+    /// allow more. The previous setting stays in force.
     pub fn set(&self, shedding: &Shedding) -> io::Result<()> {
         self.change(|wishes| wishes.fill(shedding.clone()))
     }
@@ -74,7 +74,7 @@ impl KernelGate {
     /// Stops all dropping.
     ///
     /// # Errors
-    /// Those of [`set`](Self::set).
+    /// Returns the errors of [`set`](Self::set).
     pub fn clear(&self) -> io::Result<()> {
         self.set(&Shedding::NONE)
     }
@@ -85,10 +85,10 @@ impl KernelGate {
     /// [`Shedding::BANNED_MAX`] sources, only the first ones in the order of the shards are banned.
     ///
     /// # Errors
-    /// Those of [`set`](Self::set).
+    /// Returns the errors of [`set`](Self::set).
     ///
     /// # Panics
-    /// If there is no such shard.
+    /// Panics if there is no such shard.
     pub fn set_of(&self, shard: u16, shedding: &Shedding) -> io::Result<()> {
         self.change(|wishes| wishes[usize::from(shard)].clone_from(shedding))
     }

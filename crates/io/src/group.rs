@@ -20,18 +20,18 @@ const SHARDS_MAX: u16 = 256;
 /// The parameters of a listening address.
 #[derive(Clone, Debug)]
 pub struct Listen {
-    /// The address; port 0 lets the kernel pick a free one.
+    /// The address. Port 0 lets the kernel pick a free one.
     pub address: SocketAddr,
-    /// Number of shards that share the address; 1 to 256, default 1.
+    /// Number of shards that share the address. The value is from 1 to 256, and the default is 1.
     pub shards: u16,
-    /// True if new INVITEs and responses each have their own sockets; default true.
+    /// True if new INVITEs and responses each have their own sockets. The default is true.
     pub split: bool,
     /// Receive buffer of each socket, in the bytes that the kernel counts (a datagram of 100 bytes
-    /// counts as 832); default 4 MiB.
+    /// counts as 832). The default is 4 MiB.
     pub receive_buffer: usize,
-    /// True if the kernel stamps the arrival of each datagram; default true. After the first such
-    /// socket of a machine is opened, the kernel needs some milliseconds to begin. Until then a
-    /// datagram is stamped when it is read.
+    /// True if the kernel stamps the arrival of each datagram. The default is true. After the first
+    /// such socket of a machine is opened, the kernel needs some milliseconds to begin. Until then
+    /// a datagram is stamped when it is read.
     pub stamps: bool,
     /// True if other processes of the same user may also listen at the address. They must set this
     /// too. Default false. The kernel then divides the datagrams among all sockets by a hash of
@@ -39,7 +39,7 @@ pub struct Listen {
     /// separate INVITE and response sockets and no gate, even if `split` or `gate` is set.
     pub shared: bool,
     /// True if the kernel can be told to drop some of the datagrams. This needs one more socket per
-    /// shard; default false.
+    /// shard. The default is false.
     pub gate: bool,
 }
 
@@ -84,7 +84,7 @@ impl Group {
         self.receive_buffer
     }
 
-    /// Returns the gate that makes the kernel drop datagrams; `None` unless it was
+    /// Returns the gate that makes the kernel drop datagrams, or `None` unless it was
     /// [requested](Listen::gate).
     pub fn gate(&self) -> Option<&KernelGate> {
         self.gate.as_ref()
@@ -93,7 +93,7 @@ impl Group {
     /// Returns the sockets of one shard.
     ///
     /// # Panics
-    /// If there is no such shard.
+    /// Panics if there is no such shard.
     pub fn listener(&self, shard: u16) -> Listener {
         let first = self.layout.each() * usize::from(shard);
         let own = |kind| self.layout.split.then(|| Arc::clone(&self.sockets[first + kind]));
@@ -151,7 +151,7 @@ impl Listener {
     /// Makes the kernel drop the datagrams that this shard wants shed, if the group has a gate.
     ///
     /// # Errors
-    /// Those of [`KernelGate::set_of`].
+    /// Returns the errors of [`KernelGate::set_of`].
     pub(crate) fn shed(&self, shedding: &Shedding) -> io::Result<()> {
         self.gate.as_ref().map_or(Ok(()), |gate| gate.set_of(self.shard, shedding))
     }
@@ -161,7 +161,7 @@ impl Listener {
     /// before. Returns true if the address is shared.
     ///
     /// # Errors
-    /// That of connect(2).
+    /// Returns the error of connect(2).
     pub(crate) fn leave(&self) -> io::Result<bool> {
         // For a connected socket, the kernel skips datagrams from all but its peer, and here the
         // only peer is the socket itself. Closing the socket would lose its waiting datagrams.
@@ -196,8 +196,8 @@ impl Listener {
 /// the steps determines the socket to which it goes.
 ///
 /// # Errors
-/// The call that failed, with the address. An address in use is an error even if another group uses
-/// it, unless both are [shared](Listen::shared).
+/// Returns the call that failed, with the address. An address in use is an error even if another
+/// group uses it, unless both are [shared](Listen::shared).
 pub fn open(listen: &Listen) -> Result<Group, OpenError> {
     let failed = |call: &'static str| {
         let address = listen.address;
@@ -280,7 +280,7 @@ fn new_socket(listen: &Listen) -> Result<Socket, OpenError> {
         .map_err(failed("socket"))?;
     socket.set_nonblocking(true).map_err(failed("O_NONBLOCK"))?;
     if address.is_ipv6() {
-        // An IPv6 wildcard must not include IPv4; the default of RFC 3493 §5.3 differs.
+        // An IPv6 wildcard must not include IPv4. The default of RFC 3493 §5.3 differs.
         socket.set_only_v6(true).map_err(failed("IPV6_V6ONLY"))?;
     }
     let option = |call: &'static str, level: c_int, name: c_int| {

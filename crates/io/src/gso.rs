@@ -2,7 +2,7 @@
 //! by one (`UDP_SEGMENT`).
 //!
 //! Most of the cost of sending is the path through the kernel to the device. A batch takes this
-//! path only once. All datagrams of a batch have the same source, destination and length; the last
+//! path only once. All datagrams of a batch have the same source, destination and length. The last
 //! may be shorter. A datagram that may be padded is extended to the length of the others.
 
 use std::net::{IpAddr, SocketAddr};
@@ -32,7 +32,7 @@ const _: () = assert!(BATCH <= 64, "a train may be a whole batch");
 pub(crate) struct GsoBatch {
     first: u8,
     count: u8,
-    /// Length of each datagram, after padding; the last one may be shorter.
+    /// Length of each datagram, after padding. The last one may be shorter.
     segment: usize,
     /// Length of the shortest datagram before padding.
     shortest: usize,
@@ -69,8 +69,8 @@ impl GsoBatch {
         usize::from(self.first)..usize::from(self.first) + self.count()
     }
 
-    /// Returns how a datagram can join the batch; `None` if it cannot. At most `pad_max` bytes are
-    /// added to any datagram.
+    /// Returns how a datagram can join the batch, or `None` if it cannot. At most `pad_max` bytes
+    /// are added to any datagram.
     fn fit(&self, datagram: &Segment, pad_max: usize) -> Option<Fit> {
         let Segment { len, batching, .. } = *datagram;
         let segment = self.segment.max(len);
@@ -239,7 +239,7 @@ mod tests {
         Segment { entry: entry as u8, to, source: None, len, may_join: true, batching }
     }
 
-    /// Returns a [`datagram`] of this sequence; it may be padded.
+    /// Returns a [`datagram`] of this sequence. It may be padded.
     fn free(entry: usize, sequence: u32, len: usize) -> Segment {
         Segment { batching: Batching { sequence, pad_at: 1 }, ..datagram(entry, 1, len) }
     }

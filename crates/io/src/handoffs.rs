@@ -33,7 +33,7 @@ impl Handoffs {
     /// it.
     ///
     /// # Errors
-    /// Those of `eventfd(2)`.
+    /// Returns the errors of `eventfd(2)`.
     pub fn mesh(shards: u16, capacity: usize) -> io::Result<Vec<Self>> {
         let mut outgoing = Vec::new();
         let mut incoming = Vec::new();
@@ -55,7 +55,7 @@ impl Handoffs {
     /// Creates the end of a single shard.
     ///
     /// # Errors
-    /// Those of `eventfd(2)`.
+    /// Returns the errors of `eventfd(2)`.
     pub fn alone() -> io::Result<Self> {
         let mut mesh = Self::mesh(1, 1)?;
         Ok(mesh.remove(0))

@@ -29,7 +29,7 @@ pub struct Datagram {
     pub bytes: Buffer,
     /// Time at which the kernel received it, since 1970 (CLOCK_REALTIME), if the socket stamps.
     pub stamp: Option<Duration>,
-    /// Number of datagrams that the socket had dropped up to this datagram, modulo 2^32; `None`
+    /// Number of datagrams that the socket had dropped up to this datagram, modulo 2^32, or `None`
     /// before the first drop.
     pub drops: Option<u32>,
     /// The local address to which it came, if the socket is bound to a wildcard.
@@ -92,15 +92,15 @@ impl Inbox {
     /// Datagrams received before but not taken are discarded. Returns zero if no datagram waits.
     ///
     /// # Errors
-    /// Those of `recvmmsg(2)`, other than an empty queue. A pending ICMP report is no error: it is
-    /// skipped, and stays in the error queue.
+    /// Returns the errors of `recvmmsg(2)`, other than an empty queue. A pending ICMP report is no
+    /// error: it is skipped, and stays in the error queue.
     pub fn receive(&mut self, socket: &UdpSocket, max: usize) -> io::Result<usize> {
         self.held = 0..0;
         self.prepare();
         let mut tries = 0;
         loop {
             // SAFETY: `prepare` made every header point to names, vectors and controls of its own
-            // slot, and every vector to a buffer and a spill of the stated length; all of them are
+            // slot, and every vector to a buffer and a spill of the stated length. All of them are
             // owned by `self`, and no other code reads or writes them during the call. `max`
             // headers exist.
             let result = unsafe {
@@ -138,8 +138,8 @@ impl Inbox {
     pub fn take(&mut self) -> Option<Datagram> {
         loop {
             let slot = self.held.next()?;
-            // SAFETY: the slot was filled by the last call, so its header, name and
-            // control messages are as the kernel left them; no reference to them is kept.
+            // SAFETY: the slot was filled by the last call, so its header, name and control
+            // messages are as the kernel left them. No reference to them is kept.
             let (len, remote, notes, cut) = unsafe {
                 let slots = self.slots.as_ptr();
                 let header = &(*slots).headers[slot];
@@ -166,8 +166,8 @@ impl Inbox {
         let room = bytes.room_mut().len();
         bytes.set_len(len.min(room));
         if len > room {
-            // SAFETY: the kernel wrote `len - room` bytes of the slot's spill, which lies
-            // within the allocation; nothing writes there while the slice lives.
+            // SAFETY: the kernel wrote `len - room` bytes of the slot's spill, which lies within
+            // the allocation. Nothing writes there while the slice lives.
             let spill = unsafe {
                 let spills = (*self.slots.as_ptr()).spills;
                 std::slice::from_raw_parts(spills.add(slot * SPILL).as_ptr(), len - room)
@@ -182,9 +182,9 @@ impl Inbox {
         for slot in 0..self.stale {
             let room = self.buffers[slot].room_mut();
             debug_assert_eq!(room.len(), SMALL, "a pool yields small buffers");
-            // SAFETY: `slot` is less than BATCH. Every place is inside an allocation
-            // owned by `self`; the buffer's bytes stay where they are until `take_bytes`
-            // takes the buffer, after which this slot is prepared again.
+            // SAFETY: `slot` is less than BATCH. Every place is inside an allocation owned by
+            // `self`. The buffer's bytes stay where they are until `take_bytes` takes the buffer,
+            // after which this slot is prepared again.
             unsafe {
                 let slots = self.slots.as_ptr();
                 (*slots).vectors[slot] = [
@@ -210,8 +210,8 @@ impl Inbox {
 
 impl Drop for Inbox {
     fn drop(&mut self) {
-        // SAFETY: both allocations were leaked by `new` and are freed here only; the
-        // spills have the length they were allocated with.
+        // SAFETY: both allocations were leaked by `new` and are freed here only. The spills have
+        // the length they were allocated with.
         unsafe {
             let slots = Box::from_raw(self.slots.as_ptr());
             let spills = ptr::slice_from_raw_parts_mut(slots.spills.as_ptr(), BATCH * SPILL);

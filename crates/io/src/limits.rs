@@ -7,39 +7,43 @@ use std::time::Duration;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Limits {
     /// Maximum number of datagrams in a turn from the sockets for all messages except new INVITEs,
-    /// and the same number from the sockets for responses; 1 to 4096, default 256. They come first,
-    /// because they finish work that has begun.
+    /// and the same number from the sockets for responses. The value is from 1 to 4096, and the
+    /// default is 256. They come first, because they finish work that has begun.
     pub ordinary: usize,
-    /// Maximum number of datagrams in a turn from the INVITE sockets; 1 to 1024, default 64.
-    /// Without a limit, the shard would only receive during a flood, and no other work would be
-    /// done.
+    /// Maximum number of datagrams in a turn from the INVITE sockets. The value is from 1 to 1024,
+    /// and the default is 64. Without a limit, the shard would only receive during a flood, and no
+    /// other work would be done.
     pub invites: usize,
-    /// Maximum number of messages and other events on connections in a turn; 1 to 4096, default
-    /// 256.
+    /// Maximum number of messages and other events on connections in a turn. The value is from 1 to
+    /// 4096, and the default is 256.
     pub streams: usize,
-    /// Maximum number of messages taken over from other shards in a turn; 1 to 1024, default 64.
+    /// Maximum number of messages taken over from other shards in a turn. The value is from 1 to
+    /// 1024, and the default is 64.
     pub handoffs: usize,
-    /// Maximum number of ICMP reports taken from error queues in a turn; 1 to 256, default 32.
+    /// Maximum number of ICMP reports taken from error queues in a turn. The value is from 1 to
+    /// 256, and the default is 32.
     pub reports: usize,
-    /// Minimum quantum of service in a turn with waiting messages; 10 µs to 10 ms, default 500 µs.
-    /// If reception took longer, service lasts as long as reception. So service gets at least half
-    /// of every turn. At least one message is served.
+    /// Minimum quantum of service in a turn with waiting messages. The value is from 10 µs to 10
+    /// ms, and the default is 500 µs. If reception took longer, service lasts as long as reception.
+    /// So service gets at least half of every turn. At least one message is served.
     pub quantum: Duration,
-    /// Maximum pause to coalesce wakes; 0 (off) to 2 ms, default 500 µs. A pause is taken only if
-    /// it is expected to gather several datagrams. It is shorter at higher rates.
+    /// Maximum pause to coalesce wakes. The value is from 0 (off) to 2 ms, and the default is 500
+    /// µs. A pause is taken only if it is expected to gather several datagrams. It is shorter at
+    /// higher rates.
     pub coalesce: Duration,
     /// Maximum time for which a flush waits for room in a full send buffer before it drops the
-    /// rest; 0 to 10 ms, default 1 ms.
+    /// rest. The value is from 0 to 10 ms, and the default is 1 ms.
     pub send_wait: Duration,
-    /// Whether datagrams of one length to one destination leave as one batch (`UDP_SEGMENT`);
-    /// default `true`. Set it to `false` for a socket that represents many peers. Otherwise a
+    /// True if datagrams of one length to one destination leave as one batch (`UDP_SEGMENT`). The
+    /// default is `true`. Set it to `false` for a socket that represents many peers. Otherwise a
     /// receiver on the same machine would get the whole batch at the socket to which the first
     /// datagram is steered.
     pub gso: bool,
     /// Maximum white space in bytes that may be added to a datagram so that it can join a batch, if
-    /// the core allows it; 0 to 64, default 32.
+    /// the core allows it. The value is from 0 to 64, and the default is 32.
     pub padding: usize,
-    /// The time for the core to drain after the first request to stop; 0 to one hour, default 30 s.
+    /// The time for the core to drain after the first request to stop. The value is from 0 to one
+    /// hour, and the default is 30 s.
     pub drain: Duration,
 }
 
@@ -65,7 +69,7 @@ impl Limits {
     /// Checks every limit against its bounds.
     ///
     /// # Errors
-    /// The first limit that is out of bounds.
+    /// Returns the first limit that is out of bounds.
     pub fn check(&self) -> Result<(), OutOfBounds> {
         let micros = |d: Duration| u64::try_from(d.as_micros()).unwrap_or(u64::MAX);
         let hour = 3_600_000_000;

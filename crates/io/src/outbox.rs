@@ -54,7 +54,7 @@ pub struct Flushed {
 /// kept, except for different [sequences](Batching::sequence). Sending allocates nothing.
 ///
 /// Datagrams of one length from one socket to one destination leave as a GSO batch, if the kernel
-/// supports it (Linux 4.18) and the path allows it; datagrams that [may be
+/// supports it (Linux 4.18) and the path allows it. Datagrams that [may be
 /// padded](Batching::pad_at) are padded to one length. A socket stops forming batches when the
 /// kernel has refused one because it was a batch: see [`Forming`].
 pub struct Outbox {
@@ -170,7 +170,7 @@ impl Outbox {
     /// socket is bound to a wildcard.
     ///
     /// # Panics
-    /// If it is full.
+    /// Panics if it is full.
     #[inline]
     pub fn push(&mut self, socket: usize, source: Option<IpAddr>, to: SocketAddr, bytes: Buffer) {
         self.push_with(socket, source, to, bytes, Batching::default());
@@ -180,7 +180,7 @@ impl Outbox {
     /// `batching`.
     ///
     /// # Panics
-    /// If it is full, or `pad_at` is not within the datagram.
+    /// Panics if it is full, or `pad_at` is not within the datagram.
     #[inline]
     pub fn push_with(
         &mut self,
@@ -418,7 +418,7 @@ fn deliver(
     let mut saw_report = false;
     while next < count {
         let code = match send(next) {
-            // A call that neither sends nor fails would return zero; it is treated as an error.
+            // A call that neither sends nor fails would return zero. It is treated as an error.
             Ok(sent @ 1..) => {
                 let _ = (next..next + sent).try_for_each(|k| settle(k, SendOutcome::Sent));
                 next += sent;

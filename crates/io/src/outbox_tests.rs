@@ -44,7 +44,7 @@ fn each_datagram_leaves_by_its_socket_for_its_destination_in_order() {
     assert_eq!(flushed, expected_of);
     assert!(outbox.is_empty());
     for (receiver, expected) in receivers.iter().zip(&expected) {
-        // The order holds among datagrams of one sender; a flow cannot see more.
+        // The order holds among datagrams of one sender. A flow cannot see more.
         let mut got: [Vec<_>; 2] = Default::default();
         for _ in expected {
             let (bytes, from) = received(receiver);
@@ -263,7 +263,7 @@ fn a_train_to_nowhere_is_refused_for_each_of_its_datagrams_and_ends_no_other() {
     assert_eq!(outbox.forming, [Some(Forming::Allowed)]);
 }
 
-/// Runs `deliver` over scripted results, each `Ok(sent)` or an error code; after the script,
+/// Runs `deliver` over scripted results, each `Ok(sent)` or an error code. After the script,
 /// everything is sent.
 fn run(count: usize, script: &[Result<usize, i32>], waits: usize) -> (Vec<SendOutcome>, usize) {
     let mut script = script.iter();

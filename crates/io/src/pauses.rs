@@ -38,7 +38,7 @@ pub struct Pauses {
 }
 
 impl Pauses {
-    /// Creates a policy with pauses of at most `budget`; zero for none.
+    /// Creates a policy with pauses of at most `budget`. A budget of zero means no pauses.
     pub fn new(budget: Duration, now: Timestamp) -> Self {
         Self { budget, rate_per_s: 0.0, since: now, found_some: false }
     }

@@ -112,7 +112,7 @@ impl Reception {
     /// Returns their number. If it equals the limit, more may wait.
     ///
     /// # Errors
-    /// Those of `recvmmsg(2)` that no peer and no shortage of memory can cause.
+    /// Returns the errors of `recvmmsg(2)` that no peer and no shortage of memory can cause.
     pub(crate) fn receive(
         &mut self,
         clock: &Clock,
@@ -160,7 +160,7 @@ impl Reception {
     /// entries, and passes them on. Returns whether more may wait.
     ///
     /// # Errors
-    /// Those of `recvmsg(2)` that no peer and no shortage of memory can cause.
+    /// Returns the errors of `recvmsg(2)` that no peer and no shortage of memory can cause.
     pub(crate) fn reports(
         &mut self,
         ready: Ready,

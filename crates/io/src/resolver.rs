@@ -62,7 +62,7 @@ impl Resolver {
     /// none. Without either, only the `hosts` file is used.
     ///
     /// # Errors
-    /// When the thread cannot be started.
+    /// Returns an error when the thread cannot be started.
     pub fn start(servers: &[SocketAddr]) -> io::Result<Self> {
         let resolver = resolver(servers).map_err(io::Error::other)?;
         let runtime = runtime::Builder::new_current_thread().enable_all().build()?;
@@ -273,7 +273,7 @@ fn naptr(data: &RData) -> Option<NaptrRecord> {
     })
 }
 
-/// Returns a name as text, absolute; `None` if escapes make it too long.
+/// Returns a name as text, absolute, or `None` if escapes make it too long.
 fn name(name: &Name) -> Option<Arc<str>> {
     let mut text = name.to_ascii();
     if !text.ends_with('.') {

@@ -27,7 +27,7 @@ pub(crate) fn attach_filter(fd: BorrowedFd<'_>, program: &[sock_filter]) -> io::
 
 fn attach(fd: BorrowedFd<'_>, name: c_int, program: &[sock_filter]) -> io::Result<()> {
     let len = u16::try_from(program.len()).map_err(|_| io::ErrorKind::InvalidInput)?;
-    // The kernel only reads the instructions; the field is mutable for historical reasons.
+    // The kernel only reads the instructions. The field is mutable for historical reasons.
     let value = sock_fprog { len, filter: program.as_ptr().cast_mut() };
     set_value(fd, libc::SOL_SOCKET, name, &value)
 }

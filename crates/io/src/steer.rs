@@ -308,8 +308,8 @@ impl Program {
         self.jump()
     }
 
-    /// Adds a [jump](Self::jump) that is taken if the source is in a network; `None` if no source of
-    /// this family can be.
+    /// Adds a [jump](Self::jump) that is taken if the source is in a network. Returns `None` if no
+    /// source of this family can be in the network.
     fn jump_if_in(&mut self, family: Family, network: &Network) -> Option<usize> {
         let words = words_of(family, network.address.to_canonical())?;
         let mut bits = u32::from(network.prefix);

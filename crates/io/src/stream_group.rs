@@ -35,7 +35,7 @@ const KEEPALIVE_EVERY: Duration = Duration::from_secs(15);
 pub struct StreamListen {
     /// The transport over the accepted connections.
     pub transport: Transport,
-    /// The address; port 0 lets the kernel pick a free one.
+    /// The address. Port 0 lets the kernel pick a free one.
     pub address: SocketAddr,
     /// Number of shards that share the address. The kernel distributes connections among them by a
     /// hash of both addresses.
@@ -66,8 +66,8 @@ impl StreamGroup {
     /// Opens the sockets of a listening address.
     ///
     /// # Errors
-    /// The call that failed, with the address. An address in use is an error, unless both are
-    /// [shared](StreamListen::shared).
+    /// Returns the call that failed, with the address. An address in use is an error, unless both
+    /// are [shared](StreamListen::shared).
     pub fn open(listen: &StreamListen) -> Result<Self, OpenError> {
         let alone = listen.shards == 1 && !listen.shared;
         // A socket that does not share the address finds out whether another process has it.
@@ -100,7 +100,7 @@ impl StreamGroup {
     /// Returns the socket of one shard.
     ///
     /// # Panics
-    /// If there is no such shard.
+    /// Panics if there is no such shard.
     pub fn listener(&self, shard: u16) -> StreamListener {
         let Self { transport, local, shared, .. } = *self;
         let socket = Arc::clone(&self.sockets[usize::from(shard)]);
@@ -125,7 +125,7 @@ impl StreamListener {
     /// then go to them.
     ///
     /// # Errors
-    /// Those of `shutdown(2)`.
+    /// Returns the errors of `shutdown(2)`.
     pub(crate) fn leave(&self) -> io::Result<()> {
         if self.shared {
             shutdown(self.socket.as_fd(), Shutdown::Read)?;
@@ -145,7 +145,7 @@ fn new_socket(
         .map_err(failed("socket"))?;
     socket.set_nonblocking(true).map_err(failed("O_NONBLOCK"))?;
     if address.is_ipv6() {
-        // An IPv6 wildcard must not include IPv4; the default of RFC 3493 §5.3 differs.
+        // An IPv6 wildcard must not include IPv4. The default of RFC 3493 §5.3 differs.
         socket.set_only_v6(true).map_err(failed("IPV6_V6ONLY"))?;
     }
     // Connections of an earlier process may still be in TIME-WAIT.

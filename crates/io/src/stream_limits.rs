@@ -6,22 +6,23 @@ use std::time::Duration;
 /// idle times.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct StreamLimits {
-    /// Maximum number of connections accepted at each address in one turn; default 32. Further
-    /// connections wait in the kernel's queue. So if very many connections arrive, there is still
-    /// time for other work in each turn.
+    /// Maximum number of connections accepted at each address in one turn. The default is 32.
+    /// Further connections wait in the kernel's queue. So if very many connections arrive, there is
+    /// still time for other work in each turn.
     pub accepts: usize,
-    /// The time for the handshakes of TLS and of a WebSocket with a peer that opened the connection;
-    /// default 10 s.
+    /// The time for the handshakes of TLS and of a WebSocket with a peer that opened the
+    /// connection. The default is 10 s.
     pub handshake: Duration,
-    /// Maximum number of handshakes served in one turn; default 8. A TLS handshake costs as much
-    /// time as several calls, so the others wait.
+    /// Maximum number of handshakes served in one turn. The default is 8. A TLS handshake costs as
+    /// much time as several calls, so the others wait.
     pub handshakes: usize,
-    /// The time for a message to arrive completely once it has begun; default 30 s.
+    /// The time for a message to arrive completely once it has begun. The default is 30 s.
     pub message: Duration,
-    /// The time for a closing connection to send the bytes that were handed out on it; default 5 s.
+    /// The time for a closing connection to send the bytes that were handed out on it. The default
+    /// is 5 s.
     pub linger: Duration,
-    /// Maximum number of bytes of incomplete messages that all connections of the shard may hold;
-    /// default 64 MiB. A connection that needs more is closed.
+    /// Maximum number of bytes of incomplete messages that all connections of the shard may hold.
+    /// The default is 64 MiB. A connection that needs more is closed.
     pub held_max: usize,
 }
 

@@ -99,8 +99,8 @@ impl Tls {
     /// Takes bytes of the socket, and appends the plaintext in them to `held`.
     ///
     /// # Errors
-    /// Errors of the peer: it violates the protocol, or its certificate does not prove the required
-    /// identity. An alert to the peer may be left to send.
+    /// Returns an error if the peer violates the protocol, or if its certificate does not prove the
+    /// required identity. An alert to the peer may be left to send.
     pub(crate) fn open(&mut self, mut bytes: &[u8], held: &mut Vec<u8>) -> Result<(), Error> {
         while !bytes.is_empty() && !self.is_ended {
             let taken = self.session.read_tls(&mut bytes);

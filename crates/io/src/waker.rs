@@ -25,7 +25,7 @@ impl Waker {
     /// Creates a waker for one shard.
     ///
     /// # Errors
-    /// Those of `eventfd(2)`.
+    /// Returns the errors of `eventfd(2)`.
     pub fn new() -> io::Result<Self> {
         let event = eventfd(0, EventfdFlags::NONBLOCK | EventfdFlags::CLOEXEC)?;
         Ok(Self(Arc::new(Bed { event, asleep: AtomicBool::new(false) })))

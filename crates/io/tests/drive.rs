@@ -395,7 +395,7 @@ fn an_order_wakes_a_shard_and_several_keep_their_sequence() {
     let handoffs = Handoffs::alone().unwrap();
     let running = start(core, Clock::start(), Limits::default(), listeners, handoffs);
     let command = |number: u8| Seen::Command(vec![number]);
-    // No command is given before the shard is there; then it sleeps because there is nothing to do.
+    // No command is given before the shard is there. Then it sleeps because there is nothing to do.
     let peer = peer("127.0.0.1");
     peer.send_to(b"x", group.local()).unwrap();
     received(&peer);

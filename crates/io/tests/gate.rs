@@ -159,7 +159,7 @@ fn requested_shedding_drops_and_counts_without_other_arrivals() {
     let handoffs = Handoffs::alone().unwrap();
     let running = start(echo, Clock::start(), Limits::default(), listeners, handoffs);
     let peer = peer("127.0.0.1");
-    // The first turn asks it; that is over when it has answered.
+    // The first turn asks it. That is over when it has answered.
     peer.send_to(b"BYE", groups[0].local()).unwrap();
     cores::received(&peer);
     // Longer than the time after its last datagram for which a shard looks for drops.

@@ -226,7 +226,7 @@ fn a_socket_that_overflows_is_full_and_no_more_than_full() {
 fn turns_that_follow_each_other_closely_share_a_reading() {
     let group = group();
     let peer = peer("127.0.0.1");
-    // A turn for each, of some ten microseconds.
+    // Each datagram takes one turn of some ten microseconds.
     send(&peer, &group, 100);
     let limits = Limits { ordinary: 1, ..Limits::default() };
     let rest = drive(&group, limits, 1, None, |_| {

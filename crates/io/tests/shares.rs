@@ -128,7 +128,7 @@ fn a_message_crosses_to_the_shard_it_belongs_to() {
         assert_eq!(received(&peer), (vec![i], group.local()));
     }
     let counters: Vec<_> = runs.into_iter().map(|(running, _)| running.end().1).collect();
-    // One peer belongs to one shard; the other shard did the work.
+    // One peer belongs to one shard. The other shard did the work.
     let home = counters.iter().position(|c| c.received() == 100).unwrap();
     let away = &counters[1 - home];
     assert_eq!((counters[home].handoffs_out.get(), counters[home].sent.get()), (100, 0));

@@ -69,7 +69,7 @@ fn sources_keep_their_shard(ip: &str, peers: usize) -> [usize; 3] {
 fn one_source_always_finds_the_same_shard_and_many_find_all() {
     for ip in ["127.0.0.1", "::1"] {
         let share = sources_keep_their_shard(ip, 60);
-        // Twenty each are expected; fewer than five in one have a chance below 10^-5.
+        // Twenty each are expected. Fewer than five in one have a chance below 10^-5.
         assert!(share.iter().all(|&n| n >= 5), "{ip}: {share:?}");
     }
 }

@@ -9,7 +9,7 @@
 //!
 //! The number of INVITEs that fit in a listener's receive buffer is measured too ([`room`]).
 //!
-//! There are four kinds of runs: calls; calls that their callers cancel; calls rejected with 503;
+//! There are four kinds of runs: calls, calls that their callers cancel, calls rejected with 503,
 //! and dropped calls. The server's thread runs in slices ([`slices`]). It is never idle, because
 //! more calls of each kind are offered than it can handle ([`saturation`]). At most [`OPEN_MAX`]
 //! calls are open. A packet costs less if more packets are received and sent at once. So these are

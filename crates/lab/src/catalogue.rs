@@ -44,7 +44,7 @@ pub struct Content {
 /// Returns every scenario in `folder` (`*.toml`), by name.
 ///
 /// # Errors
-/// When the folder cannot be read. A file that is not a scenario causes no error.
+/// Returns an error when the folder cannot be read. A file that is not a scenario causes no error.
 pub fn scenarios(folder: &Path) -> io::Result<Vec<Entry>> {
     let mut paths = Vec::new();
     for entry in fs::read_dir(folder)? {

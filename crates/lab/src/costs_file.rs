@@ -23,7 +23,7 @@ static ROOT: Table = Table {
 /// Reads the file of costs at `path`.
 ///
 /// # Errors
-/// When the file cannot be read, or with all its errors.
+/// Returns an error when the file cannot be read, or with all its errors.
 pub fn load(path: &Path) -> Result<Emulate, Diagnostics> {
     parse(path, &read(path)?)
 }
@@ -31,7 +31,7 @@ pub fn load(path: &Path) -> Result<Emulate, Diagnostics> {
 /// Parses `bytes` as the content of the file at `path`. The path is used only in messages.
 ///
 /// # Errors
-/// With all its errors.
+/// Returns all errors of the file.
 pub fn parse(path: &Path, bytes: &[u8]) -> Result<Emulate, Diagnostics> {
     let document = Document::parse(path, bytes)?;
     let mut report = Report::default();

@@ -3,9 +3,9 @@
 //! The calls start at their recorded times, from their recorded sources. Everything else depends on
 //! the law, so it cannot be taken from the recording. Under another law, a call that was rejected
 //! might have been answered, and a call that was answered might have been retransmitted. So the
-//! rest is simulated: callers that retransmit by RFC 3261 and have the patience of the recorded
-//! callers, callees that answer like the recorded callees on average ([`Scene`]), and the proxy of
-//! the recording on an emulated processor.
+//! rest is simulated. Callers retransmit by RFC 3261 and have the patience of the recorded callers.
+//! Callees answer like the recorded callees on average ([`Scene`]). The proxy of the recording runs
+//! on an emulated processor.
 //!
 //! The first row of the answer is the recording. The second row is the recorded law, simulated in
 //! the same way as the others, so it shows the accuracy. All rows are measured in the same way, by
@@ -80,7 +80,7 @@ impl std::error::Error for NoAnswer {}
 /// Answers the question. `observer` has observed the replay of the recording.
 ///
 /// # Errors
-/// [`NoAnswer`].
+/// Returns [`NoAnswer`].
 pub fn answer(
     question: &Question,
     recording: &Recording,

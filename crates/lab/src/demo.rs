@@ -31,7 +31,7 @@ pub struct Options<'a> {
 /// Shows the demonstration on `screen`. Returns `None` if the user stopped it early.
 ///
 /// # Errors
-/// When a server, a socket or the terminal fails.
+/// Returns an error when a server, a socket or the terminal fails.
 pub fn run(options: &Options<'_>, screen: &mut Screen) -> io::Result<Option<Summary>> {
     let mut stages = Vec::new();
     for side in Side::BOTH {

@@ -32,7 +32,7 @@ pub struct Experiment {
     pub failed: Vec<(RunSpec, String)>,
     /// The program that ran them.
     pub program: String,
-    /// The machine that ran them; `None` in simulated time, which is the same on every machine.
+    /// The machine that ran them, or `None` in simulated time, which is the same on every machine.
     pub machine: Option<Machine>,
 }
 
@@ -57,11 +57,11 @@ pub struct Runner<'a> {
 impl Runner<'_> {
     /// Runs the missing runs of `scenario`, and writes the tables and figures of all runs:
     /// `results.csv`, `results.json`, `*.svg`, `*.png`, `report.html`, the scenario's text, the
-    /// costs, and a folder for each run. Returns `None` if it was cancelled; finished runs are
+    /// costs, and a folder for each run. Returns `None` if it was cancelled. Finished runs are
     /// kept.
     ///
     /// # Errors
-    /// When something cannot be written.
+    /// Returns an error when something cannot be written.
     pub fn perform(&self, scenario: &Scenario) -> io::Result<Option<Experiment>> {
         let (folder, kind) = (self.folder, self.world.kind());
         let store = self.store()?;
@@ -103,7 +103,7 @@ impl Runner<'_> {
     /// the reason, or `None` if it was cancelled.
     ///
     /// # Errors
-    /// When something cannot be written.
+    /// Returns an error when something cannot be written.
     pub fn contribute(
         &self,
         scenario: &Scenario,

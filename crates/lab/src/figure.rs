@@ -1,6 +1,6 @@
 //! Figures: curves over a common horizontal axis, in panels, as SVG and PNG.
 //!
-//! [`overload`] builds the figures of an overload experiment; this module draws any curves.
+//! [`overload`] builds the figures of an overload experiment. This module draws any curves.
 //! [`highlight`] decides which curves get a colour.
 
 mod draw;
@@ -34,7 +34,7 @@ pub struct Figure {
 /// One pair of axes and the curves on it.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Panel {
-    /// The difference from the other panels; empty if there is none.
+    /// The difference from the other panels, or empty if there is none.
     pub title: String,
     /// The horizontal axis.
     pub x: Axis,
@@ -129,7 +129,7 @@ impl Axis {
         }
     }
 
-    /// Returns a logarithmic axis between two powers of `base`, with a tick at each power; `text`
+    /// Returns a logarithmic axis between two powers of `base`, with a tick at each power. `text`
     /// names it.
     pub fn powers(
         label: &str,
@@ -200,7 +200,7 @@ impl Figure {
     /// Writes the figure to two files, whose names end in `.svg` and `.png`.
     ///
     /// # Errors
-    /// When a file cannot be written.
+    /// Returns an error when a file cannot be written.
     pub fn save(&self, folder: &Path, name: &str) -> io::Result<()> {
         fs::write(folder.join(format!("{name}.svg")), self.svg())?;
         fs::write(folder.join(format!("{name}.png")), self.png())

@@ -8,7 +8,7 @@ use serde::Serialize;
 /// The machine on which this process runs.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Machine {
-    /// The name that the processor's maker gives it; empty if unknown.
+    /// The name that the processor's maker gives it, or empty if unknown.
     pub processor: String,
     /// Number of cores that this process may use.
     pub cores: usize,

@@ -20,9 +20,9 @@ pub enum Endpoint {
 /// A link in one direction.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 pub struct Way {
-    /// Source of the packets; any if `None`.
+    /// Source of the packets. `None` means any source.
     pub from: Option<Endpoint>,
-    /// Destination of the packets; any if `None`.
+    /// Destination of the packets. `None` means any destination.
     pub to: Option<Endpoint>,
     /// The link.
     pub link: Link,

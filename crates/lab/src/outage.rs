@@ -7,15 +7,15 @@ use serde::{Deserialize, Serialize};
 pub struct Outage {
     /// Time at which the trigger ended, in seconds after the start of the load.
     pub trigger_ended_s: f64,
-    /// Work that waited then, in seconds of the capacity: people who wait for an answer, for the end
-    /// of a call that they gave up, or to call again, and devices whose last REGISTER failed or that
-    /// lost their registration.
+    /// Work that waited then, in seconds of the capacity. It consists of people who wait for an
+    /// answer, for the end of a call that they gave up, or to call again. It also includes devices
+    /// whose last REGISTER failed or that lost their registration.
     pub backlog_s: f64,
     /// Seconds from the end of the trigger until each later 5 s were good: calls set up in time are
     /// at least 95 % of the people who come, or of the capacity. `None` if the end of the run was
     /// not good.
     pub recovered_s: Option<f64>,
-    /// Seconds from the end of the trigger until at least 99 % of the devices stayed registered;
+    /// Seconds from the end of the trigger until at least 99 % of the devices stayed registered, or
     /// `None` without devices, or if that did not happen.
     pub registered_s: Option<f64>,
     /// Calls set up in time per person who came, in the last 30 s of the load.
@@ -29,7 +29,7 @@ pub struct Outage {
 }
 
 impl Outage {
-    /// Returns the part of the emergency calls that were set up in time; 1 if there were none.
+    /// Returns the part of the emergency calls that were set up in time, or 1 if there were none.
     pub fn emergency_part(&self) -> f64 {
         if self.emergency == 0 {
             1.0
@@ -40,7 +40,7 @@ impl Outage {
 
     /// Returns the time in which goodput should return: 1.1 times the backlog. The calls that come
     /// meanwhile take their part of the capacity, so a backlog cannot be served that fast beside
-    /// them; but nobody has to wait for it.
+    /// them. But nobody has to wait for it.
     pub fn limit_s(&self) -> f64 {
         1.1 * self.backlog_s
     }

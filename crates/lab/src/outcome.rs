@@ -24,7 +24,7 @@ pub struct Outcome {
     pub repeated_invites: u64,
     /// Seconds measured.
     pub measured_s: f64,
-    /// Set-up delay of the calls that were answered; `None` if none was.
+    /// Set-up delay of the calls that were answered, or `None` if none was.
     pub set_up_delay: Option<Quantiles>,
     /// Requests that start a transaction: INVITEs, and BYEs first sent in the measured time.
     #[serde(default)]
@@ -32,7 +32,7 @@ pub struct Outcome {
     /// Requests answered with 2xx within the deadline: 003's calls handled.
     #[serde(default)]
     pub requests_handled: u64,
-    /// Delay from the first BYE to its 200; `None` if none was answered.
+    /// Delay from the first BYE to its 200, or `None` if none was answered.
     #[serde(default)]
     pub bye_delay: Option<Quantiles>,
     /// A histogram for balanced servers: how many new transactions met each number of open
@@ -56,7 +56,7 @@ pub struct Outcome {
     /// The part of these people who were answered, at any attempt.
     #[serde(default)]
     pub persons_served: u64,
-    /// The course of an outage; `None` if people do not redial and no device registers.
+    /// The course of an outage, or `None` if people do not redial and no device registers.
     #[serde(default)]
     pub outage: Option<Outage>,
     /// Jain's index of fairness among the sources. It is computed from the fraction of its calls
@@ -75,7 +75,8 @@ pub struct Outcome {
     pub callers: Vec<CallersOutcome>,
     /// Counts of all answerers together, over the whole run.
     pub answerers: Value,
-    /// Messages between callers, nodes and answerers, over the whole run; only in simulated time.
+    /// Messages between callers, nodes and answerers, over the whole run. Only simulated time
+    /// counts them.
     pub flows: Vec<MessageCount>,
 }
 
@@ -155,7 +156,7 @@ pub struct Quantiles {
     pub max_ms: f64,
 }
 
-/// Measurements of the generator, callers and answerers together; nothing in simulated time.
+/// Measurements of the generator, callers and answerers together. Simulated time has none.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Generator {
     /// Use of a core by the busiest thread of callers, 0..1.
@@ -164,7 +165,7 @@ pub struct Generator {
     pub answerer_load: f64,
     /// Datagrams lost at its sockets, and datagrams that it could not send.
     pub drops: u64,
-    /// The reason why the generator could not offer its load; `None` if it could.
+    /// The reason why the generator could not offer its load, or `None` if it could.
     pub too_slow: Option<String>,
 }
 

@@ -41,7 +41,7 @@ pub struct Overhead {
 /// Measures all of it.
 ///
 /// # Errors
-/// When a server does not behave as intended, or there is no thread.
+/// Returns an error when a server does not behave as intended, or there is no thread.
 pub fn measure(parameters: &Parameters) -> Result<Overhead, String> {
     Ok(Overhead {
         machine: Machine::this(),

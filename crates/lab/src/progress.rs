@@ -64,7 +64,7 @@ impl Observer for Bar {
     }
 }
 
-/// Returns the predicted time of a run, in ms; at least 1.
+/// Returns the predicted time of a run, in ms, at least 1.
 fn weight(run: &RunSpec) -> u64 {
     1 + (prediction::seconds(run) * 1e3) as u64
 }

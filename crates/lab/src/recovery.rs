@@ -40,8 +40,8 @@ pub fn overload_ends(load: &Load, capacity_cps: f64) -> Option<Duration> {
     Some(STEP * (last + 1))
 }
 
-/// Returns the time at which the rate of `load` rises above the capacity for the last time; `None`
-/// if it is never above.
+/// Returns the time at which the rate of `load` rises above the capacity for the last time, or
+/// `None` if it is never above.
 pub fn overload_begins(load: &Load, capacity_cps: f64) -> Option<Duration> {
     let is_over = |step: u32| load.rate_at(STEP * step) > capacity_cps;
     let steps = (load.duration.as_secs_f64() / STEP.as_secs_f64()).ceil() as u32;

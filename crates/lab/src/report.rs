@@ -86,7 +86,7 @@ impl Report {
     /// many curves, those in `highlight` are among the highlighted ones.
     ///
     /// # Errors
-    /// When a folder contains no results, or they cannot be read.
+    /// Returns an error when a folder contains no results, or they cannot be read.
     pub fn read<P: AsRef<Path>>(folders: &[P], highlight: &[String]) -> Result<Self, Unreadable> {
         let mut experiments: Vec<Experiment> = Vec::new();
         for folder in folders {

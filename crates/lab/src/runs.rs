@@ -15,7 +15,7 @@ const ATTEMPTS_MAX: u32 = 3;
 
 /// Gets the progress of the runs. Several threads call it.
 pub trait Observer: Sync {
-    /// Reports the start. `missing` are the runs that will be made; `found` other runs already have
+    /// Reports the start. `missing` are the runs that will be made. `found` other runs already have
     /// results.
     fn on_start(&self, missing: &[&RunSpec], found: usize);
 
@@ -120,7 +120,7 @@ mod tests {
     use crate::store::Programs;
     use crate::worlds::Kind;
 
-    /// A world that offers as many calls as the seed; it fails for 3.
+    /// A world that offers as many calls as the seed. It fails for 3.
     #[derive(Default)]
     struct Fake {
         runs: AtomicUsize,

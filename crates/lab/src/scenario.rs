@@ -33,7 +33,7 @@ pub struct Scenario {
     pub conditions: Conditions,
     /// Swept conditions, with their values.
     pub sweep: Vec<(Axis, Vec<f64>)>,
-    /// Compared variants; at least one.
+    /// Compared variants, at least one.
     pub variants: Vec<Variant>,
     /// Times and number of the measurements.
     pub schedule: Schedule,
@@ -77,7 +77,7 @@ pub struct Variant {
 pub struct Expectation {
     /// The variant's name.
     pub variant: String,
-    /// Loads to which the expectation applies; all loads if empty.
+    /// Loads to which the expectation applies. If the list is empty, it applies to all loads.
     pub loads: Vec<f64>,
     /// Minimum goodput of the variant, as a fraction of the bound. The goodput is the median of the
     /// runs.

@@ -37,7 +37,7 @@ impl Programs {
     /// Reads the programs in `files`.
     ///
     /// # Errors
-    /// When one cannot be read.
+    /// Returns an error when one cannot be read.
     pub fn read(files: &[impl AsRef<Path>]) -> io::Result<Self> {
         let mut bytes = Vec::new();
         for file in files {
@@ -49,7 +49,7 @@ impl Programs {
     /// Reads the running program.
     ///
     /// # Errors
-    /// When it cannot be read.
+    /// Returns an error when it cannot be read.
     pub fn running() -> io::Result<Self> {
         Self::read(&[std::env::current_exe()?])
     }
@@ -61,7 +61,7 @@ impl Store {
     /// of their source.
     ///
     /// # Errors
-    /// When the folder cannot be created.
+    /// Returns an error when the folder cannot be created.
     pub fn open(folder: &Path, programs: &Programs) -> io::Result<Self> {
         fs::create_dir_all(folder)?;
         Ok(Self { folder: folder.to_owned(), program: programs.0.clone() })
@@ -82,7 +82,7 @@ impl Store {
     /// Returns a folder for the files of a run in progress. Dropping it removes it.
     ///
     /// # Errors
-    /// When it cannot be created.
+    /// Returns an error when it cannot be created.
     pub fn workshop(&self) -> io::Result<TempDir> {
         tempfile::Builder::new().prefix(".under-way-").tempdir_in(&self.folder)
     }
@@ -90,7 +90,7 @@ impl Store {
     /// Stores the outcome of `run` with the files in `workshop`. If this fails, nothing is stored.
     ///
     /// # Errors
-    /// When it cannot be written.
+    /// Returns an error when it cannot be written.
     pub fn keep(&self, run: &RunSpec, outcome: &Outcome, workshop: TempDir) -> io::Result<()> {
         let kept = Kept { inputs: run.inputs(&self.program), outcome: outcome.clone() };
         fs::write(workshop.path().join(RESULT), serde_json::to_vec_pretty(&kept)?)?;

@@ -23,23 +23,23 @@ pub struct Row {
     pub runs: usize,
     /// Goodput as a part of the capacity.
     pub goodput: Spread,
-    /// Goodput as a part of the bound at the load that was actually offered in the run; `None` if
-    /// the bound is 0.
+    /// Goodput as a part of the bound at the load that was actually offered in the run, or `None`
+    /// if the bound is 0.
     pub of_bound: Option<Spread>,
     /// INVITEs retransmitted per INVITE first sent.
     pub resent: Spread,
     /// The part of the calls that was rejected.
     pub refused: Spread,
-    /// Median set-up delay; `None` if no call was set up in any run.
+    /// Median set-up delay, or `None` if no call was set up in any run.
     pub p50_ms: Option<Spread>,
     /// Set-up delay that 1 % of the calls exceeded.
     pub p99_ms: Option<Spread>,
-    /// Time to recover from an overload that ended; `None` if no overload ended, or if no run
+    /// Time to recover from an overload that ended, or `None` if no overload ended, or if no run
     /// recovered.
     pub recovery_s: Option<Spread>,
-    /// The course of an outage; `None` if no run has one.
+    /// The course of an outage, or `None` if no run has one.
     pub outage: Option<OutageRow>,
-    /// Use of a core by the busiest thread of the generator; the maximum over all runs.
+    /// Use of a core by the busiest thread of the generator, the maximum over all runs.
     pub generator_load: f64,
     /// Datagrams that the generator lost in all runs together.
     pub drops: u64,
@@ -62,9 +62,9 @@ pub struct OutageRow {
     pub recovered: usize,
     /// Goodput at the end.
     pub goodput_end: Spread,
-    /// The share of registered devices at the end; `None` without devices.
+    /// The share of registered devices at the end, or `None` without devices.
     pub registered_end: Option<Spread>,
-    /// The part of the emergency calls that was set up in time; `None` if there were none.
+    /// The part of the emergency calls that was set up in time, or `None` if there were none.
     pub emergency: Option<Spread>,
 }
 

@@ -27,7 +27,7 @@ pub struct ServerReading {
     pub occupied_s: f64,
     /// Share of new sessions that is admitted.
     pub fraction: f64,
-    /// Release rate of new sessions, in calls/s; 0 without pacing.
+    /// Release rate of new sessions, in calls/s, or 0 without pacing.
     pub release_cps: f64,
     /// Datagrams lost at receive buffers.
     pub socket_drops: u64,

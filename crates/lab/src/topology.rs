@@ -18,7 +18,7 @@ pub struct Topology {
 pub struct Node {
     /// Unique name.
     pub name: String,
-    /// Targets of its calls; not empty.
+    /// Targets of its calls. There is at least one.
     pub to: Vec<Next>,
     /// Balancing among the targets, if it differs from that of the variant.
     pub balancing: Option<Balancing>,
@@ -87,7 +87,7 @@ impl Topology {
     /// test.
     ///
     /// # Panics
-    /// If there are none, or one has no speed.
+    /// Panics if there are none, or one has no speed.
     pub fn farm(mode: Mode, speeds: &[f64]) -> Self {
         let like = |name: &str, to: Vec<Next>| {
             let [node] = Self::single(mode).nodes.try_into().expect("a single one");
@@ -107,7 +107,7 @@ impl Topology {
     /// a share of the calls. Shares are scaled so that their sum is 1.
     ///
     /// # Errors
-    /// When it is invalid.
+    /// Returns an error when it is invalid.
     pub fn new(mut nodes: Vec<Node>) -> Result<Self, TopologyError> {
         let total: f64 = nodes.iter().map(|node| node.share).sum();
         nodes.iter_mut().for_each(|node| node.share /= total);

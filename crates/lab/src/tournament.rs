@@ -143,7 +143,7 @@ impl Tournament {
     /// Returns `None` if it was cancelled.
     ///
     /// # Errors
-    /// When a run failed, or its files cannot be written.
+    /// Returns an error when a run failed, or its files cannot be written.
     pub fn run(
         &self,
         world: &dyn World,

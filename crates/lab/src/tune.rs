@@ -134,7 +134,7 @@ pub trait Watcher {
 pub struct Bench<'a> {
     /// World of the runs.
     pub world: &'a dyn World,
-    /// Store of the outcomes; existing ones are not run again.
+    /// Store of the outcomes. Existing ones are not run again.
     pub store: &'a Store,
     /// Number of runs at once.
     pub jobs: usize,
@@ -145,7 +145,7 @@ pub struct Bench<'a> {
 /// Tunes the law.
 ///
 /// # Errors
-/// When a run failed or all were stopped, or parameters contradict each other.
+/// Returns an error when a run failed or all were stopped, or parameters contradict each other.
 pub fn tune(
     parameters: &Parameters,
     bench: &Bench<'_>,

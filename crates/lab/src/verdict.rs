@@ -59,7 +59,7 @@ mod tests {
     use crate::worlds::Kind;
 
     /// Returns one run of 1,000 s at each load, with these goodputs as fractions of the capacity,
-    /// which is 100 calls/s; rejections cost nothing.
+    /// which is 100 calls/s. Rejections cost nothing.
     fn rows(goodput: [f64; 2]) -> Vec<Row> {
         let text = "title = \"t\"\n[emulate]\nserve_us = { default = 2000, invite = 0 }\n\
                     [sweep]\nload = [1, 2]\n[schedule]\nrepetitions = 1\nmeasured_s = 1000\n\

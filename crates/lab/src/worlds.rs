@@ -29,6 +29,6 @@ pub trait World: Sync {
     /// true.
     ///
     /// # Errors
-    /// With a sentence that describes the error.
+    /// Returns a sentence that describes the error.
     fn run(&self, run: &RunSpec, folder: &Path, cancelled: &AtomicBool) -> Result<Outcome, String>;
 }

@@ -1,5 +1,5 @@
 //! Tests that every checker finds the fault made for it: proxies that misbehave in the packets they
-//! send. Faults in the source, of the kind that programmers make, are in `planted/`; `make
+//! send. Faults in the source, of the kind that programmers make, are in `planted/`. `make
 //! show-planted` builds them one by one.
 
 mod meddler;
@@ -14,7 +14,7 @@ use meddler::{Meddler, Meddling};
 use tidegate_lab::swarm::World;
 use tidegate_lab::swarm::run::run_with;
 
-/// Returns two caller groups, a proxy before two servers, every outcome; nothing is lost.
+/// Returns two caller groups, a proxy before two servers, every outcome. Nothing is lost.
 fn world(mode: &str) -> World {
     let text = format!(
         "seed = 1\n[link]\ndelay_us = 1000\njitter_us = 0\n\
@@ -214,7 +214,7 @@ fn a_core_that_panics_is_found() {
     });
 }
 
-/// `make show-planted` builds them; this test checks that they still apply.
+/// `make show-planted` builds them. This test checks that they still apply.
 #[test]
 fn every_patch_fits_the_source_and_names_its_checker() {
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");

@@ -140,7 +140,7 @@ fn a_call_that_is_acknowledged_counts_where_that_is_asked_for() {
     assert_eq!(answered.good, answered.set_up_in_time);
     assert_eq!(answered.set_up_in_time, acknowledged.set_up_in_time, "the same calls");
     let part = acknowledged.good as f64 / answered.good as f64;
-    // Half of the ACKs are lost; some calls are in time by the retransmission of the 200.
+    // Half of the ACKs are lost. Some calls are in time by the retransmission of the 200.
     assert!((0.3..0.9).contains(&part), "{part}");
 }
 

@@ -169,7 +169,7 @@ fn sharing() -> (Box<Bench>, Received) {
     })
 }
 
-/// Makes an INVITE above a limit; it is dropped.
+/// Makes an INVITE above a limit. It is dropped.
 fn limiting() -> (Box<Bench>, Received) {
     flooding(|settings| settings.overload.sources.limits = vec![limit(Excess::Drop)])
 }

@@ -8,7 +8,7 @@
 //!
 //! The time of a pass is the CPU time of the thread: other processes cannot lengthen it, except
 //! through caches and clock frequency. The wall time is printed beside it. Bytes are those freed
-//! when the proxy is dropped; the allocator counts them before the 40 s.
+//! when the proxy is dropped. The allocator counts them before the 40 s.
 #![allow(clippy::disallowed_methods)] // It measures how long a pass takes.
 
 #[path = "../benches/call/mod.rs"]

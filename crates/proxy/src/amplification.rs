@@ -9,11 +9,11 @@
 //! other branches of a fork) are sent only within three times the bytes received, or to a verified
 //! address.
 //!
-//! An address is verified by a message that only a receiver of a response could have sent: the ACK
-//! to a final response, with the To-tag that the responder has chosen, or an ACK or PRACK with the
-//! route token of the response. Until then, requests that a back end or a user sends to this
-//! address within the call, such as a BYE, are retransmitted once. Back ends and users know tag and
-//! token, and are trusted not to verify an address for a forger.
+//! An address is verified by a message that only a receiver of a response could have sent. This is
+//! the ACK to a final response, with the To-tag that the responder has chosen, or an ACK or PRACK
+//! with the route token of the response. Until then, requests that a back end or a user sends to
+//! this address within the call, such as a BYE, are retransmitted once. Back ends and users know
+//! tag and token, and are trusted not to verify an address for a forger.
 //!
 //! Streams have no such limits: a peer with a connection receives the messages sent on it.
 

@@ -1,9 +1,9 @@
 //! Core of one shard of the proxy, as its driver sees it.
 //!
-//! A message enters by [`offer`](tidegate_world::Core::offer), which classifies it, decides whether it is admitted
-//! and queues it. [`serve`](tidegate_world::Core::serve) takes the next one: a [request](crate::request) is
-//! matched, planned, committed and rewritten; a [response](crate::response) is matched and
-//! rewritten.
+//! A message enters by [`offer`](tidegate_world::Core::offer), which classifies it, decides whether
+//! it is admitted and queues it. [`serve`](tidegate_world::Core::serve) takes the next one: a
+//! [request](crate::request) is matched, planned, committed and rewritten. A
+//! [response](crate::response) is matched and rewritten.
 
 mod contract;
 
@@ -99,8 +99,8 @@ impl Proxy {
     /// `pool`.
     ///
     /// # Panics
-    /// If there is no listener or no pool, or if there are more listeners, shards or pools than a
-    /// branch can name. The configuration is checked before.
+    /// Panics if there is no listener or no pool, or if there are more listeners, shards or pools
+    /// than a branch can name. The configuration is checked before.
     pub fn new(settings: Settings, counters: Arc<Counters>, pool: Pool) -> Self {
         let overload = &settings.overload;
         let shard = settings.shard.into();
@@ -185,7 +185,7 @@ impl Proxy {
     /// each.
     ///
     /// # Panics
-    /// If there is no pool, or a rule refers to a missing one.
+    /// Panics if there is no pool, or a rule refers to a missing one.
     pub fn reload(&mut self, now: Timestamp, pools: Vec<PoolSettings>, rules: Vec<Rule>) -> bool {
         assert!(!pools.is_empty(), "a proxy has somewhere to send to");
         self.forget_looks();

@@ -2,7 +2,7 @@
 //!
 //! An unanswered request or an ICMP error may be caused by a stranger: a server drops some requests
 //! silently, and the source of an ICMP error can be forged. Either makes a back end suspect, and an
-//! immediate probe decides (`probes`). If the probe is unanswered, the back end is down; otherwise
+//! immediate probe decides (`probes`). If the probe is unanswered, the back end is down. Otherwise
 //! nothing changes.
 //!
 //! An ICMP error that quotes a datagram of ours proves more. RFC 1122 §3.2.2: "Every ICMP error

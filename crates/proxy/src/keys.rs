@@ -101,8 +101,8 @@ impl Keyed {
     /// Encrypts or decrypts `bytes`. `mac` is the keyed hash of the plaintext and of the other
     /// authenticated values.
     ///
-    /// This is the construction of RFC 5297 (SIV): the bytes are combined with the key stream that
-    /// has the MAC as its initial value, so no random value is needed, the same content gives the
+    /// This is the construction of RFC 5297 (SIV). The bytes are combined with the key stream that
+    /// has the MAC as its initial value. So no random value is needed. The same content gives the
     /// same text, and different contents have unrelated streams. Two of n contents have the same
     /// MAC of 64 bits with a probability of n²/2^65, which reveals only their difference.
     pub(crate) fn veil(&self, mac: u64, bytes: &mut [u8]) {
@@ -114,7 +114,7 @@ impl Keyed {
         }
     }
 
-    /// Returns 64 bits from `parts`; each is preceded by its length, so that no two different lists
+    /// Returns 64 bits from `parts`. Each is preceded by its length, so that no two different lists
     /// of parts give the same input.
     #[inline]
     pub(crate) fn hash(&self, parts: &[&[u8]]) -> u64 {
@@ -158,8 +158,8 @@ impl TableKey {
     }
 }
 
-/// Hashes `parts` in one piece, which costs half of hashing piece by piece; `None` if they are too
-/// long.
+/// Hashes `parts` in one piece, which costs half of hashing piece by piece. Returns `None` if they
+/// are too long.
 #[inline(always)]
 fn in_one_piece(parts: &[&[u8]], hash: impl FnOnce(&[u8]) -> u64) -> Option<u64> {
     let mut whole = ArrayVec::<u8, 256>::new();
@@ -221,7 +221,7 @@ struct TokenMacs {
     current: u8,
     /// Functions of all keys, the current one first.
     macs: Vec<TokenFunctions>,
-    /// Index of the MAC by mark, counted from 1; 0 if there is none. It is looked up for each
+    /// Index of the MAC by mark, counted from 1, or 0 if there is none. It is looked up for each
     /// request that is, or claims to be, within a call.
     places: [u8; 256],
 }
@@ -277,7 +277,7 @@ impl Keys {
         [p0, p1, p2, a, b, c, d]
     }
 
-    /// Returns the connection with this name; `None` if it belongs to another process.
+    /// Returns the connection with this name, or `None` if it belongs to another process.
     pub(crate) fn connection_in(&self, name: &[u8]) -> Option<ConnectionId> {
         let (process, number) = name.split_first_chunk()?;
         let number = u32::from_be_bytes(number.try_into().ok()?);

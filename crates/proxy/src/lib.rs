@@ -1,7 +1,7 @@
 //! The SIP proxy as a sans-IO core.
 //!
 //! A [`Proxy`] is one shard of the element. [`core`] reads from top to bottom as the path of a
-//! message; each folder is a stage, or a part that several stages use:
+//! message. Each folder is a stage, or a part that several stages use:
 //!
 //! | folder | stage |
 //! | --- | --- |
@@ -18,7 +18,7 @@
 //! | [`message`] | requests, branches, tokens and replies |
 //! | [`observe`] | counters, gauges, the sample of rejections |
 //!
-//! A module imports only modules below it; `scripts/structure --check` fails on a cycle.
+//! A module imports only modules below it. `scripts/structure --check` fails on a cycle.
 //!
 //! Values that Tidegate writes into messages and trusts later are authenticated: the branch of a
 //! Via, the To-tag of a reply made without state, the token in a Record-Route.

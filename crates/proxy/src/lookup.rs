@@ -39,7 +39,7 @@ const HELD_MAX: usize = 1024;
 /// parked.
 const OUTSTANDING_MAX: usize = 1024;
 
-/// Maximum number of pending queries; further ones wait.
+/// Maximum number of pending queries. Further ones wait.
 const ASKED_MAX: usize = 128;
 
 /// Maximum number of unknown keys that strangers may use. Below is the maximum of pending queries.
@@ -119,7 +119,7 @@ struct Open {
 #[derive(Default)]
 struct QuestionQueue {
     outstanding: usize,
-    /// Queries to send, the oldest first; some may have been given up or sent.
+    /// Queries to send, the oldest first. Some may have been given up or sent.
     outgoing: VecDeque<u64>,
     /// Number of pending queries.
     asked: usize,
@@ -197,7 +197,7 @@ impl Lookups {
         LookupOutcome::Pending(Ticket(QueryId(id)))
     }
 
-    /// Handles an answer; returns the ticket that may continue. Answers to other queries of the
+    /// Handles an answer. Returns the ticket that may continue. Answers to other queries of the
     /// same core change nothing.
     pub(crate) fn on_answer(
         &mut self,
@@ -224,7 +224,7 @@ impl Lookups {
         Some(Ticket(id))
     }
 
-    /// Gives up overdue queries; returns the tickets that may continue.
+    /// Gives up overdue queries. Returns the tickets that may continue.
     pub(crate) fn handle_timeout(&mut self, now: Timestamp) -> Vec<Ticket> {
         let mut tickets = Vec::new();
         while let Some(first) = self.outstanding.first_entry()

@@ -40,7 +40,7 @@ pub fn network_of(source: u128) -> IpNet {
     }
 }
 
-/// Returns the IPv4 address that an IPv6 socket shows as `::ffff:a.b.c.d`; other addresses
+/// Returns the IPv4 address that an IPv6 socket shows as `::ffff:a.b.c.d`, and other addresses
 /// unchanged.
 pub(crate) fn canonical(address: SocketAddr) -> SocketAddr {
     match address.ip() {

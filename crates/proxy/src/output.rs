@@ -21,7 +21,7 @@ use crate::transport::stun::{Response, answer};
 /// Output of the stages of a shard.
 pub(crate) struct Output {
     transmits: VecDeque<Transmit>,
-    /// Sequence number of the message in service; see [`Batching`].
+    /// Sequence number of the message in service (see [`Batching`]).
     sequence: u32,
     handoffs: VecDeque<Handoff>,
     suspects: VecDeque<Suspect>,

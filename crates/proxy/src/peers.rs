@@ -96,7 +96,7 @@ const PLACES: usize = 1 << 14;
 /// Seconds for which an address stays verified.
 const VERIFIED_S: u32 = 3600;
 
-/// Addresses that have recently shown that they receive messages. The table has a fixed size; newer
+/// Addresses that have recently shown that they receive messages. The table has a fixed size. Newer
 /// entries replace older ones.
 #[derive(Default)]
 struct Verified {

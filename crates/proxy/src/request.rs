@@ -194,7 +194,7 @@ fn process<'a>(
     // TU must take an active role in ensuring reliable delivery on one of the transports MUST be
     // forwarded transaction statefully."
     let bridges = received.flow.transport.is_reliable() && !hop.target.transport.is_reliable();
-    // §16.10: a CANCEL that matches nothing is forwarded statelessly; §13.2.2.4: the ACK to a 2xx
+    // §16.10: a CANCEL that matches nothing is forwarded statelessly. §13.2.2.4: the ACK to a 2xx
     // is a transaction of its own without a response. RFC 5626 §5.3.1: "If the flow no longer
     // exists, the proxy SHOULD send a 430 (Flow Failed) response to the request." Without a
     // transaction the failure would remain unnoticed.
@@ -293,7 +293,7 @@ fn find_targets(
             Located::Unavailable => Err(Unknown::Rejected(Rejection::UNRESOLVED)),
         },
         Need::User(aor) => {
-            // A contact that leads back here is unusable; the user may have another one.
+            // A contact that leads back here is unusable. The user may have another one.
             let local = received.flow.local;
             let may_be = |at| may_be(at) && !addresses.is_own_socket(at, local);
             let (targets, contacts) =
@@ -306,7 +306,7 @@ fn find_targets(
     }
 }
 
-/// Applies a request to the parked request to which it belongs; returns `false` if there is none.
+/// Applies a request to the parked request to which it belongs. Returns `false` if there is none.
 ///
 /// RFC 3261 §9.2 of the CANCEL: "If the transaction for the original request still exists, [...] if
 /// it has not, its behavior depends on the method of the original request. If the original request

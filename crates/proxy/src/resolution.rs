@@ -51,7 +51,7 @@ pub struct ResolutionSettings {
     pub families: Families,
     /// Maximum number of remembered answers, at least [`ANSWERS_MIN`].
     pub answers_max: usize,
-    /// Maximum number of pending queries; a quarter is reserved for known names.
+    /// Maximum number of pending queries. A quarter is reserved for known names.
     pub questions_max: usize,
 }
 
@@ -168,7 +168,7 @@ impl Resolution {
         located
     }
 
-    /// Handles an answer; returns the ticket that may continue.
+    /// Handles an answer. Returns the ticket that may continue.
     ///
     /// Answers to other queries of the same core change nothing.
     pub fn on_answer(
@@ -212,7 +212,7 @@ impl Resolution {
         in_time.then_some(Ticket(id))
     }
 
-    /// Gives up overdue queries; returns the tickets that may continue.
+    /// Gives up overdue queries. Returns the tickets that may continue.
     pub fn handle_timeout(&mut self, now: Timestamp) -> Vec<Ticket> {
         let mut tickets = Vec::new();
         while let Some(due) = self.questions.pop_due(now) {

@@ -254,7 +254,7 @@ fn peer_of(from: &Flow, request: &Request<'_>, plan: &ForwardPlan) -> PeerFlow {
     PeerFlow { listener: ingress, remote, connection, is_translated, is_registered: false }
 }
 
-/// Returns Request-URI and Route if a strict router is before or behind us; otherwise `None`.
+/// Returns Request-URI and Route if a strict router is before or behind us, otherwise `None`.
 fn around_strict_routers(
     request: &Request<'_>,
     plan: &ForwardPlan,
@@ -331,7 +331,7 @@ pub(crate) fn write_response(
     Ok(bytes)
 }
 
-/// Returns whether a Via of a request may have overload control parameters; `top` is the first one.
+/// Returns whether a Via of a request may have overload control parameters. `top` is the first one.
 fn may_have_foreign_overload_control(message: &Message<'_>, top: &Via<'_>) -> bool {
     let mut lines = message.fields_of(HeaderName::Via).map(|line| line.value);
     let is_alone = lines.next().is_none_or(|line| line.len() == top.element.len());

@@ -48,7 +48,7 @@ pub enum Queueing {
 /// Sampling of rejections by each shard.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct TraceSettings {
-    /// Rejections per second and reason; 0 for none.
+    /// Rejections per second and reason, or 0 for none.
     pub per_second: u32,
     /// Number of rejections kept. The latest ones are kept.
     pub kept: usize,
@@ -112,7 +112,7 @@ pub enum Senders {
 pub enum RuleTarget {
     /// The pool at this index.
     Pool(usize),
-    /// The address in the Request-URI; for trusted sources and pool members only.
+    /// The address in the Request-URI, for trusted sources and pool members only.
     RequestUri,
     /// The contacts of the user that the Request-URI names.
     Users,
@@ -123,9 +123,10 @@ pub enum RuleTarget {
 pub struct Rule {
     /// Senders that the rule applies to.
     pub from: Senders,
-    /// Methods that the rule applies to, by name; all if empty.
+    /// Methods that the rule applies to, by name. An empty list means all methods.
     pub methods: Vec<String>,
-    /// Hosts in the Request-URI that the rule applies to; if empty, our own addresses and any name.
+    /// Hosts in the Request-URI that the rule applies to. An empty list means our own addresses and
+    /// any name.
     pub domains: Vec<String>,
     /// Destination of the requests.
     pub to: RuleTarget,
@@ -139,9 +140,9 @@ pub enum Disposal {
     Reject,
     /// Sends no response, so that the sender retransmits the request.
     Drop,
-    /// Uses the cheapest way that keeps rejecting within [`Overload::refusing_max`]: a 503; 503s of
-    /// one length; or these while the kernel drops as many of the new INVITEs as needed. Under a
-    /// law that rejects nothing, a 503.
+    /// Uses the cheapest way that keeps rejecting within [`Overload::refusing_max`]. The first way
+    /// is a 503. The second is 503s of one length. The third is these 503s while the kernel drops
+    /// as many of the new INVITEs as needed. Under a law that rejects nothing, a 503.
     Auto,
     /// Rejects with a 503, while the kernel drops as many of the new INVITEs as needed to keep
     /// rejecting within [`Overload::refusing_max`].
@@ -159,11 +160,11 @@ pub struct Overload {
     pub disposal: Disposal,
     /// Whether overload control also decides on INVITEs within a call.
     pub reinvites: bool,
-    /// Minimum and maximum of Retry-After in seconds, in the 503 to a message that is not admitted;
-    /// `None` for no Retry-After. The first is at most the second.
+    /// Minimum and maximum of Retry-After in seconds, in the 503 to a message that is not admitted,
+    /// or `None` for no Retry-After. The first is at most the second.
     pub retry_after: Option<(u32, u32)>,
     /// Size in bytes to which the 503 to a message that is not admitted is padded, at most
-    /// [`PAD_MAX`](crate::PAD_MAX); `None` for no padding.
+    /// [`PAD_MAX`](crate::PAD_MAX), or `None` for no padding.
     pub pad: Option<usize>,
     /// The fraction of the processor that rejecting may take, between 0 and 1, for
     /// [`Disposal::Auto`] and [`Disposal::Kernel`].
@@ -216,7 +217,7 @@ impl Default for Overload {
 /// The state that is kept for forwarded requests.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Mode {
-    /// No transactions, RFC 3261 §16.11; the selection for each call is remembered.
+    /// No transactions, RFC 3261 §16.11. The selection for each call is remembered.
     Stateless,
     /// A response context for each request, RFC 3261 §16.
     Transaction,
@@ -264,11 +265,11 @@ pub struct PoolSettings {
     pub health: Health,
     /// Index of the backup pool, which takes over when no back end of this pool may get calls.
     pub backup: Option<u16>,
-    /// Index of the listener from which requests go to its back ends; `None` to use the routes of
-    /// this machine. If `transport` is `None`, the transport is that of the listener, or of the
+    /// Index of the listener from which requests go to its back ends, or `None` to use the routes
+    /// of this machine. If `transport` is `None`, the transport is that of the listener, or of the
     /// first one.
     pub listener: Option<usize>,
-    /// Transport of requests to its back ends; `None` for that of `listener`.
+    /// Transport of requests to its back ends, or `None` for that of `listener`.
     pub transport: Option<Transport>,
     /// Networks from which each back end sends, besides its own address and port, in the order of
     /// the back ends.
@@ -352,7 +353,7 @@ pub struct Settings {
     /// Addresses of back ends that were removed from the configuration before the start and may
     /// still have dialogs.
     pub removed: Vec<SocketAddr>,
-    /// Rules for new requests; the first that matches decides.
+    /// Rules for new requests. The first that matches decides.
     pub rules: Vec<Rule>,
     /// Secret of our address.
     pub secret: Secret,
@@ -365,7 +366,7 @@ pub struct Settings {
     /// The restrictions that back ends have asked for, shared with the other shards.
     pub next_hops: NextHops,
     /// Product name in the Server header of responses (RFC 3261 §20.35) and in the User-Agent
-    /// header of probes; if empty, there is no such header field.
+    /// header of probes. If empty, there is no such header field.
     pub name: String,
     /// Seed of all random values.
     pub seed: Seed,
@@ -383,7 +384,7 @@ pub struct Settings {
     /// Sampling of rejections for operators.
     pub trace: TraceSettings,
     /// Maximum ratio of bytes sent to bytes received, for an address that has never shown that it
-    /// receives anything; 0 for no limit.
+    /// receives anything, or 0 for no limit.
     pub amplification_max: u32,
     /// Maximum number of messages that wait in one queue.
     pub queue_max: usize,

@@ -40,7 +40,7 @@ pub(crate) fn is_scarce(used: usize, max: usize) -> bool {
     used > max / 4
 }
 
-/// Returns the part of `max` that new work may fill; the rest is reserved for calls in progress.
+/// Returns the part of `max` that new work may fill. The rest is reserved for calls in progress.
 pub(crate) fn for_new_work(max: usize) -> usize {
     max - max / 8
 }
@@ -87,7 +87,7 @@ impl Amount {
 /// The number of table entries that sources hold, and their bytes.
 #[derive(Default)]
 pub(crate) struct Shares {
-    /// Amounts by bucket; empty until the first entry.
+    /// Amounts by bucket. The list is empty until the first entry.
     held: Vec<Amount>,
 }
 

@@ -9,6 +9,7 @@ use std::time::Duration;
 
 use tidegate_balance::{AdminState, Backend};
 use tidegate_control::Tier;
+use tidegate_control::feedback::Category;
 use tidegate_transaction::Timing;
 use tidegate_world::{Flow, Pool, Seed, Timestamp, Transport};
 
@@ -16,7 +17,7 @@ use crate::keys::Keys;
 use crate::message::branch::{LISTENERS_MAX, SHARDS_MAX};
 use crate::message::flow_token::RegisteredFlow;
 use crate::message::token::{Minutes, PeerFlow, RouteToken};
-use crate::pushback::next_hops::{NextHops, Obedience};
+use crate::pushback::next_hops::{Admission, NextHops, Obedience};
 use crate::pushback::wire::OverloadOffer;
 use crate::rejection::Rejection;
 use crate::settings::{BackendRef, Mode, PoolSettings, Rule, RuleTarget, Senders, Settings};
@@ -24,7 +25,7 @@ use crate::shares::Bucket;
 use crate::target::Target;
 use crate::transport::addresses::{Addresses, Origin, Own};
 
-/// Maximum length of a chain of backup pools. A configuration with a cycle is rejected; this limit
+/// Maximum length of a chain of backup pools. A configuration with a cycle is rejected. This limit
 /// would end the search anyway.
 const BACKUPS_MAX: usize = 256;
 
@@ -33,7 +34,7 @@ pub(crate) struct Snapshot {
     pub(crate) shard: u16,
     pub(crate) shards: u16,
     pub(crate) seed: Seed,
-    /// The product name in Server and User-Agent; empty for none.
+    /// The product name in Server and User-Agent, or empty for none.
     pub(crate) name: Box<str>,
     pub(crate) keys: Keys,
     pub(crate) addresses: Addresses,
@@ -42,9 +43,9 @@ pub(crate) struct Snapshot {
     timing: Timing,
     /// Time for which a failed back end gets no new calls, if it is not probed.
     pub(crate) failure_pause: Duration,
-    /// Maximum ratio of bytes sent to bytes received, for an unverified address; 0 for no limit.
+    /// Maximum ratio of bytes sent to bytes received, for an unverified address, or 0 for no limit.
     pub(crate) amplification_max: u32,
-    /// Pools that calls of strangers can reach, each once; empty if none of them has limits.
+    /// Pools that calls of strangers can reach, each once, or empty if none of them has limits.
     pub(crate) limited_pools: Box<[u16]>,
     /// Unix time at [`Timestamp::ZERO`].
     start: Duration,
@@ -58,7 +59,7 @@ impl Snapshot {
     /// Creates the snapshot of a shard at its start.
     ///
     /// # Panics
-    /// If there is no listener or no pool, or more of something than a branch can name.
+    /// Panics if there is no listener or no pool, or more of something than a branch can name.
     pub(crate) fn new(settings: &Settings, buffers: Pool) -> Self {
         assert!((1..=LISTENERS_MAX).contains(&settings.listeners.len()), "1 to 16 listeners");
         assert!(settings.shard < settings.shards && settings.shards <= SHARDS_MAX);
@@ -104,6 +105,22 @@ impl Snapshot {
         self.next_hops.offer_to(now, self.pool(backend_ref.pool).obedience, address)
     }
 
+    /// Returns the admission of a request to a back end at `address`, and counts the request.
+    ///
+    /// # Errors
+    /// [`Rejection::Restricted`] if the back end has asked to hold it back.
+    pub(crate) fn admit(
+        &self,
+        now: Timestamp,
+        backend_ref: BackendRef,
+        address: SocketAddr,
+        category: Category,
+    ) -> Result<Admission, Rejection> {
+        let obedience = self.pool(backend_ref.pool).obedience;
+        let admission = self.next_hops.admit(now, obedience, address, category);
+        admission.ok_or(Rejection::Restricted)
+    }
+
     /// Rereads the addresses of the back ends.
     pub(crate) fn locate(&mut self) {
         self.addresses.locate(&self.pools);
@@ -130,7 +147,7 @@ impl Snapshot {
     /// Returns the target on the flow of a registration.
     ///
     /// # Errors
-    /// If the listener of the flow no longer exists or has changed.
+    /// Returns an error if the listener of the flow no longer exists or has changed.
     pub(crate) fn target_on(&self, flow: &RegisteredFlow) -> Result<Target, Rejection> {
         let RegisteredFlow { listener, transport, remote, connection } = *flow;
         let is_it = |own: &Own| own.transport == transport;

@@ -1,5 +1,5 @@
-//! Forwarding without transactions, RFC 3261 §16.11; and CANCELs and ACKs of calls that this
-//! process does not know.
+//! Forwarding without transactions (RFC 3261 §16.11), and forwarding of CANCELs and ACKs of calls
+//! that this process does not know.
 
 mod branch;
 pub(crate) mod forward;

@@ -9,7 +9,7 @@ use tidegate_world::{ConnectionId, Flow, Transport};
 pub(crate) struct Target {
     pub(crate) transport: Transport,
     pub(crate) address: SocketAddr,
-    /// Connection that must be used; `None` for any connection to the address.
+    /// Connection that must be used, or `None` for any connection to the address.
     pub(crate) connection: Option<ConnectionId>,
     /// Whether a phone has registered on the flow to this target. Then the target is reached on no
     /// other flow.

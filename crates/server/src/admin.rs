@@ -56,7 +56,7 @@ impl fmt::Debug for Pages {
     }
 }
 
-/// The admin interface; it ends when dropped.
+/// The admin interface. It ends when dropped.
 #[derive(Debug)]
 pub struct Admin {
     address: SocketAddr,
@@ -68,7 +68,7 @@ impl Admin {
     /// Listens at `address` and serves `pages` from a thread of its own.
     ///
     /// # Errors
-    /// When the address cannot be bound or the thread cannot be started.
+    /// Returns an error when the address cannot be bound or the thread cannot be started.
     pub fn start(address: SocketAddr, pages: Pages) -> Result<Self, StartError> {
         let refused = |error: std::io::Error| {
             let remedy = "choose another address: `[admin] address`, or \"off\"";

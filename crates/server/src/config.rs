@@ -91,11 +91,11 @@ pub struct Config {
     pub admin: Admin,
     /// The servers that resolve names of back ends. If empty, those of the machine.
     pub name_servers: Vec<SocketAddr>,
-    /// The addresses where SIP arrives; at least one.
+    /// The addresses where SIP arrives, at least one.
     pub listen: Vec<Listen>,
     /// The limits of connections.
     pub connections: Connections,
-    /// The pools of back ends; at least one.
+    /// The pools of back ends, at least one.
     pub pool: Vec<Pool>,
     /// The routes of requests outside any dialog. There is always at least one: if the file has no
     /// `[[route]]`, one route sends all requests to the only pool.
@@ -147,7 +147,7 @@ impl Config {
     /// Returns the content of the file at `path`, for [`parse`](Self::parse).
     ///
     /// # Errors
-    /// When it cannot be read.
+    /// Returns an error when it cannot be read.
     pub fn source(path: &Path) -> Result<Vec<u8>, Diagnostics> {
         document::read(path)
     }
@@ -155,7 +155,7 @@ impl Config {
     /// Reads `bytes`, the content of the file `path`. The path is used only in messages.
     ///
     /// # Errors
-    /// All errors that it contains.
+    /// Returns all errors that it contains.
     pub fn parse(path: &Path, bytes: &[u8]) -> Result<Self, Diagnostics> {
         let document = Document::parse(path, bytes)?;
         let mut report = Report::default();
@@ -239,7 +239,7 @@ fn read_server(section: &Section<'_, '_>, report: &mut Report) -> Option<Server>
     draft.finish()
 }
 
-/// Returns the parameters of key rotation; `None` if an error was reported.
+/// Returns the parameters of key rotation, or `None` if an error was reported.
 fn rotation(draft: &ServerDraft, report: &mut Report) -> Option<Rotation> {
     let rotate_h = draft.key_rotate_h.as_ref()?;
     let settle = *draft.key_settle_s.as_ref()?.get_ref();

@@ -35,8 +35,8 @@ const BYTES_MAX: u64 = 1024;
 /// none. Processes that start at the same time agree on them.
 ///
 /// # Errors
-/// When the file cannot be read or created, when others than its owner may read it, or when its
-/// content is invalid.
+/// Returns an error when the file cannot be read or created, when others than its owner may read
+/// it, or when its content is invalid.
 pub fn load_or_create(state_dir: &Path) -> Result<KeyRing, StartError> {
     let path = state_dir.join(FILE_NAME);
     match fs::metadata(&path) {

@@ -40,7 +40,7 @@ enum Kind {
 
 impl Family {
     /// Creates a family of numbers that only grow. `name` has neither prefix nor suffix, which are
-    /// added; `help` is a phrase without a full stop.
+    /// added. `help` is a phrase without a full stop.
     pub const fn counter(name: &'static str, help: &'static str) -> Self {
         Self { name, help, unit: None, kind: Kind::Counter }
     }

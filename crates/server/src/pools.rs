@@ -31,7 +31,7 @@ pub(crate) fn pool_specs(config: &Config) -> Vec<PoolSpec> {
     config.pool.iter().map(pool_spec).collect()
 }
 
-/// Returns the address of a back end; `None` for a domain, because its servers become back ends
+/// Returns the address of a back end, or `None` for a domain, because its servers become back ends
 /// instead.
 fn endpoint_address(endpoint: &Endpoint) -> Option<balance::EndpointAddress> {
     match endpoint {

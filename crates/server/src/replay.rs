@@ -38,7 +38,7 @@ pub fn configuration(head: &Head) -> Result<Config, Diagnostics> {
 /// the recorded configuration. `see` gets all events.
 ///
 /// # Errors
-/// When the recording cannot be read, or its head contradicts itself.
+/// Returns an error when the recording cannot be read, or its head contradicts itself.
 pub fn replay(
     recording: &Recording,
     config: &Config,

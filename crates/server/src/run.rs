@@ -409,7 +409,7 @@ struct Thread {
 
 impl Thread {
     fn run(self, done: &Sender<Result<Summary, String>>) {
-        // A panic is a bug in this program; the process must not continue without this shard.
+        // A panic is a bug in this program. The process must not continue without this shard.
         let ended = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| self.drive()));
         let ended = match ended {
             Ok(summary) => summary.map_err(|error| error.to_string()),

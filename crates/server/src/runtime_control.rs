@@ -174,7 +174,7 @@ impl RuntimeControl {
     /// caller can check whether it [was heard](Self::was_heard), and the new state.
     ///
     /// # Errors
-    /// When it is invalid, or cannot be sent.
+    /// Returns an error when it is invalid, or cannot be sent.
     pub fn steer(&self, text: &[u8]) -> Result<(u64, Overload), ControlError> {
         // Held until the command is sent, so that concurrent commands have one order.
         let mut wanted = self.wanted();
@@ -188,8 +188,8 @@ impl RuntimeControl {
     /// `drain` or `disable`. `backend` is its name or address. Returns the number of the command.
     ///
     /// # Errors
-    /// If there is no such back end or word, if several back ends are at the address, or if the command
-    /// cannot be sent.
+    /// Returns an error if there is no such back end or word, if several back ends are at the
+    /// address, or if the command cannot be sent.
     pub fn assign(&self, backend: &str, admin_state: &str) -> Result<u64, ControlError> {
         let mut wanted = self.wanted();
         let found = self.registry.find_all(backend.strip_prefix("sip:").unwrap_or(backend));
@@ -218,9 +218,9 @@ impl RuntimeControl {
     /// replaced if the file changes them. Returns the number of the last command.
     ///
     /// # Errors
-    /// When it is invalid, needs a restart, or a command cannot be sent. Pools and routes are
-    /// unchanged in this case, but the first of the two commands, which changes the laws, may have
-    /// been sent.
+    /// Returns an error when it is invalid, needs a restart, or a command cannot be sent. Pools and
+    /// routes are unchanged in this case, but the first of the two commands, which changes the
+    /// laws, may have been sent.
     pub fn reload(&self) -> Result<u64, ControlError> {
         let _reloading = self.reloading.lock().unwrap_or_else(PoisonError::into_inner);
         let wrong = |wrong: Diagnostics| ControlError::Refused(wrong.into());
@@ -284,7 +284,8 @@ impl RuntimeControl {
     /// changed domain.
     ///
     /// # Errors
-    /// When the command cannot be sent. Unless it is too long, it is sent at the next call.
+    /// Returns an error when the command cannot be sent. Unless it is too long, it is sent at the
+    /// next call.
     pub(crate) fn follow_domains(&self) -> Result<Vec<String>, ControlError> {
         let mut wanted = self.wanted();
         let found = Found::of(&self.registry.services());
@@ -309,7 +310,7 @@ impl RuntimeControl {
     /// After the command [was heard](Self::was_heard), [`calls`](Self::calls) returns the answers.
     ///
     /// # Errors
-    /// When the command cannot be sent.
+    /// Returns an error when the command cannot be sent.
     pub fn look_up(&self, call_id: &str) -> Result<u64, ControlError> {
         let mut wanted = self.wanted();
         self.give(&mut wanted, command::call_text(call_id).as_bytes())?;
@@ -469,7 +470,7 @@ fn by_bucket(of: impl Fn(usize) -> Value) -> Map<String, Value> {
     Bucket::ALL.into_iter().map(|bucket| (bucket.name().to_owned(), of(bucket as usize))).collect()
 }
 
-/// Returns a gauge in a larger unit; `None` while it is zero, which means unknown.
+/// Returns a gauge in a larger unit, or `None` while it is zero, which means unknown.
 fn known(gauge: &Counter, unit: f64) -> Option<f64> {
     (gauge.get() > 0).then(|| gauge.get() as f64 / unit)
 }

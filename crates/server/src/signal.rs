@@ -49,7 +49,7 @@ impl Signals {
     /// terminal, is then a request to stop.
     ///
     /// # Errors
-    /// Those of [`catch`](Self::catch).
+    /// Returns the errors of [`catch`](Self::catch).
     pub fn catch_stops() -> io::Result<Self> {
         Self::catch_all(true)
     }

@@ -15,7 +15,7 @@ use tidegate_world::{Counter, SrvRecord, Timestamp};
 use crate::laws::name_at;
 use crate::metrics::collect::{NewWork, ShardCounters, restriction, sojourns};
 
-/// The members of the JSON object at `/status`; `version` and `phase` are added.
+/// The members of the JSON object at `/status`. `version` and `phase` are added.
 pub type Status = Map<String, Value>;
 
 /// The sources of the status of a process.
@@ -272,7 +272,7 @@ fn lookups(lookups: &balance::Lookups) -> Value {
 }
 
 /// Returns the signals and decisions of overload control. Counts and occupied time are since the
-/// start; sojourns are of the last second.
+/// start. Sojourns are of the last second.
 fn overload(gauges: &Gauges, now_ns: u64) -> Value {
     let flow = |bucket: Bucket| {
         let flow = &gauges.flows[bucket as usize];

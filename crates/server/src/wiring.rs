@@ -36,7 +36,7 @@ impl Group {
         }
     }
 
-    /// Returns the receive buffer of its sockets; `None` for connections.
+    /// Returns the receive buffer of its sockets, or `None` for connections.
     pub(crate) fn receive_buffer(&self) -> Option<usize> {
         match self {
             Self::Datagrams(group) => Some(group.receive_buffer()),

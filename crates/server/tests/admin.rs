@@ -113,7 +113,7 @@ fn an_endless_head_is_cut_off() {
     let (admin, _life) = start();
     let mut stream = connect(admin.address());
     stream.write_all(b"GET /healthz HTTP/1.1\r\nX: ").unwrap();
-    // At most 1 MiB; the peer closes long before, which shows as an error here.
+    // At most 1 MiB. The peer closes long before, which shows as an error here.
     let filler = [b'x'; 4096];
     let sent = (0..256).take_while(|_| stream.write_all(&filler).is_ok()).count();
     let answer = rest(stream);

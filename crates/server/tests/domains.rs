@@ -1,5 +1,6 @@
 //! Tests of pools whose back ends are the servers that the DNS lists for a domain (RFC 3263, RFC
-//! 2782), in simulated time: a resolver that is late or fails, servers that crash, come and go.
+//! 2782), in simulated time. The resolver is late or fails. Servers crash, are added and are
+//! removed.
 
 use std::net::SocketAddr;
 use std::path::Path;

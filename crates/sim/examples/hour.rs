@@ -1,7 +1,7 @@
 //! Runs calls of every outcome through the proxy in simulated time, and prints their results, the
 //! sizes of the proxy's tables, and the speed.
 //!
-//! `cargo run -p tidegate-sim --example hour -- MODE SEED RATE SECONDS` prints one line of JSON;
+//! `cargo run -p tidegate-sim --example hour -- MODE SEED RATE SECONDS` prints one line of JSON.
 //! MODE is `transaction` or `stateless`.
 #![allow(clippy::disallowed_methods)] // It measures how long the simulation takes.
 

@@ -1,7 +1,7 @@
 //! Measures the cost of many calls in progress: memory for each of them, and time for an in-dialog
 //! request.
 //!
-//! `cargo run -p tidegate-sim --example million -- MODE N` prints one line of JSON; MODE is
+//! `cargo run -p tidegate-sim --example million -- MODE N` prints one line of JSON. MODE is
 //! `transaction` or `stateless`. N calls are set up and acknowledged, and their transactions have
 //! ended. Memory is what the allocator has given out since the proxy was empty, including the room
 //! that tables grew, and the growth of the process. Then requests come within calls drawn from all

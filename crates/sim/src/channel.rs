@@ -40,7 +40,7 @@ impl Channel {
     /// the link `all`.
     ///
     /// # Errors
-    /// If the packet is lost.
+    /// Returns an error if the packet is lost.
     pub fn carry(&mut self, all: &Link, now: Timestamp, bytes: usize) -> Result<Carried, Loss> {
         let link = self.impaired.as_deref().or(self.link.as_deref()).unwrap_or(all);
         if self.partitioned || link.cut {

@@ -28,7 +28,7 @@ pub struct Link {
     pub reorder: f64,
     /// Fraction of packets that arrive twice, 0..1. Each copy is delayed independently.
     pub duplicate: f64,
-    /// Rate of the transmitter; `None` for unlimited.
+    /// Rate of the transmitter, or `None` for unlimited.
     pub bandwidth: Option<Bandwidth>,
     /// Whether no packet gets through.
     pub cut: bool,
@@ -38,7 +38,7 @@ pub struct Link {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Bandwidth {
-    /// Bits of packets each second, including the headers of IP and UDP; at least 1.
+    /// Bits of packets each second, including the headers of IP and UDP, at least 1.
     pub bits_per_s: u64,
     /// Maximum number of bytes that wait or are being transmitted. A packet that does not fit is
     /// lost.
@@ -60,7 +60,7 @@ impl Link {
         Self { delay, ..Self::default() }
     }
 
-    /// Draws the trips of a packet and of its copy, if there is one; `None` if it is lost.
+    /// Draws the trips of a packet and of its copy, if there is one. Returns `None` if it is lost.
     pub(crate) fn trips(&self, stream: &mut Stream) -> Option<(Trip, Option<Trip>)> {
         if happens(self.loss, stream) {
             return None;

@@ -56,14 +56,14 @@ use ways::Ways;
 ///
 /// A node [listens](Self::listen) for connections at addresses of its own choice. The network
 /// carries out [`poll_connect`](Core::poll_connect) and [`poll_close`](Core::poll_close) as in the
-/// contract: the core decides which message travels on which connection, and a message sent on a
-/// stream without naming an open connection is lost ([`Loss::Unconnected`]). Bytes arrive in order,
+/// contract. The core decides which message travels on which connection. A message that is sent on
+/// a stream but names no open connection is lost ([`Loss::Unconnected`]). Bytes arrive in order,
 /// and a loss causes only delay. If a receiver does not read, the sender's core has to wait for
 /// [`on_writable`](Core::on_writable). A tap sees messages, not segments. It sees them between the
 /// addresses of listeners, with the port that the system has chosen for an opened connection. A
 /// message on a connection that ended before it was read is lost ([`Loss::Closed`]).
 ///
-/// A packet to a port without a listener causes an ICMP report: the sender gets [`Core::on_failed`]
+/// A packet to a port without a listener causes an ICMP report. The sender gets [`Core::on_failed`]
 /// with [`Cause::Refused`] after the delay of the link back, unless that link loses the report.
 pub struct Network<N, T = ()> {
     nodes: Vec<Node<N>>,
@@ -134,7 +134,7 @@ impl<N: Core, T: Tap> Network<N, T> {
     /// Adds a core at these addresses.
     ///
     /// # Panics
-    /// If another node has one of these addresses, or if there are 65,534 nodes.
+    /// Panics if another node has one of these addresses, or if there are 65,534 nodes.
     pub fn add(&mut self, addresses: &[SocketAddr], core: N) -> NodeId {
         let node = NodeId::new(self.nodes.len());
         for &address in addresses {
@@ -154,7 +154,7 @@ impl<N: Core, T: Tap> Network<N, T> {
     /// Returns the core of a node.
     ///
     /// # Panics
-    /// If it has crashed.
+    /// Panics if it has crashed.
     pub fn core(&self, node: NodeId) -> &N {
         self.nodes[node.index()].core.as_ref().expect("a node that is up")
     }
@@ -216,7 +216,7 @@ impl<N: Core, T: Tap> Network<N, T> {
         self.summary
     }
 
-    /// Returns the tap and the cores of the nodes in their order; `None` for a crashed node.
+    /// Returns the tap and the cores of the nodes in their order, or `None` for a crashed node.
     pub fn into_parts(self) -> (Vec<Option<N>>, T) {
         (self.nodes.into_iter().map(|node| node.core.ok()).collect(), self.tap)
     }

@@ -33,7 +33,7 @@ fn packets_sent_before_a_crash_arrive_and_timers_are_gone() {
     assert_eq!(crashed.unwrap().left, 89);
     let summary = pair.run();
     assert_eq!(pair.got(pair.b), each(0..11, 10));
-    // The last answer was undeliverable; the timer that the node had at 11 s made no difference.
+    // The last answer was undeliverable. The timer that the node had at 11 s made no difference.
     assert_eq!((summary.down, pair.network.now()), (1, at(10, 30)));
     assert_eq!(pair.failed(pair.b), [at(10, 30)]);
 
@@ -127,7 +127,7 @@ fn a_stalled_node_keeps_as_many_packets_as_it_has_room_for() {
 fn a_partition_lets_nothing_through_either_way_and_heals() {
     let mut pair = Pair::plain();
     let (a, b) = (pair.a, pair.b);
-    // A ping that is in flight arrives; the answer to it does not.
+    // A ping that is in flight arrives. The answer to it does not.
     pair.apply(at(10, 5), Fault::Partition { a, b });
     // This does not depend on the link.
     pair.network.connect(a, b, Link::delaying(2 * DELAY));

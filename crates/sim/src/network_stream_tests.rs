@@ -29,7 +29,7 @@ fn b() -> NodeId {
     NodeId::new(1)
 }
 
-/// Two peers; B listens for everything.
+/// Two peers. B listens for everything.
 struct Scene {
     network: Network<Peer, (Trace, Checkers)>,
     heard: [Heard; 2],
@@ -445,7 +445,7 @@ fn run(seed: u64, steps: &[Step]) -> ([Vec<(Duration, What)>; 2], u128) {
     for step in steps {
         match step {
             Step::Wish(of_b, wish) => {
-                // B listens, A does not; and the client pings (RFC 5626 §3.5.1).
+                // B listens, A does not, and the client pings (RFC 5626 §3.5.1).
                 let of_client = matches!(wish, Wish::Connect(_) | Wish::Raw(_));
                 scene.wish(if *of_b && !of_client { b() } else { a() }, wish.clone());
             }
@@ -464,7 +464,7 @@ fn run(seed: u64, steps: &[Step]) -> ([Vec<(Duration, What)>; 2], u128) {
 
 proptest! {
     /// With any faults, a message arrives once and in order or is lost, and every connection ends
-    /// at most once; and one seed gives one run.
+    /// at most once. And one seed gives one run.
     #[test]
     fn streams_keep_their_promises(
         seed in any::<u64>(),
@@ -472,7 +472,7 @@ proptest! {
     ) {
         let (heard, digest) = run(seed, &steps);
         for heard in &heard {
-            // The last number that came on each connection; `None` for one that has ended.
+            // The last number that came on each connection, or `None` for one that has ended.
             let mut lives = BTreeMap::new();
             for (_, what) in heard {
                 match what {

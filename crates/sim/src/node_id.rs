@@ -14,7 +14,7 @@ impl NodeId {
     /// Returns the node that is added after `index` others.
     ///
     /// # Panics
-    /// If `index` is 65,535 or more: a network has no more nodes.
+    /// Panics if `index` is 65,535 or more: a network has no more nodes.
     pub fn new(index: usize) -> Self {
         let id = u16::try_from(index).ok().filter(|&id| id < u16::MAX);
         Self(id.expect("a network has fewer than 65,535 nodes"))

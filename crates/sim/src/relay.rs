@@ -108,7 +108,7 @@ impl Relay {
         &self.counts
     }
 
-    /// Returns the direction of a packet, and its next flow; `None` if it is not relayed.
+    /// Returns the direction of a packet, and its next flow, or `None` if it is not relayed.
     fn route(&mut self, flow: Flow) -> Option<(Direction, Flow)> {
         let RelaySettings { front, backs, target, .. } = &self.settings;
         if flow.local == *front && flow.remote != *target {

@@ -43,7 +43,7 @@ impl Default for StreamSettings {
 }
 
 impl StreamSettings {
-    /// Returns the time before the `tries`th retransmission in a row; `None` to give up.
+    /// Returns the time before the `tries`th retransmission in a row, or `None` to give up.
     pub(crate) fn retry_after(&self, tries: u32) -> Option<Duration> {
         let doublings = tries.saturating_sub(1).min(16);
         (tries <= self.retries_max).then(|| self.retry * (1 << doublings))

@@ -92,7 +92,7 @@ impl Zone {
         self.records.retain(|(name, _), _| *name != host);
     }
 
-    /// Sets the time to live of negative answers; `None` if they have none.
+    /// Sets the time to live of negative answers. `None` means that they have none.
     pub fn set_negative_ttl(&mut self, ttl: Option<Duration>) {
         self.negative_ttl = ttl;
     }
@@ -119,12 +119,12 @@ impl Zone {
         self.usual = resolution;
     }
 
-    /// Replaces the behaviour of the resolver; `None` to return to the normal one.
+    /// Replaces the behaviour of the resolver. `None` restores the normal behaviour.
     pub fn resolve_instead_by(&mut self, resolution: Option<Resolution>) {
         self.instead = resolution;
     }
 
-    /// Answers a query, with a delay; `None` if it is never answered.
+    /// Answers a query, with a delay. Returns `None` if it is never answered.
     pub fn answer(&mut self, question: &Question) -> Option<(Duration, QueryAnswer)> {
         let Resolution { delay, jitter, fails, lost } = self.instead.unwrap_or(self.usual);
         // Each query uses three draws, whatever the outcome is, so that a changed share affects no

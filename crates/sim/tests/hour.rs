@@ -1,5 +1,5 @@
 //! Tests with calls of every outcome and packet loss: each call ends once, and leaves nothing
-//! behind. `make show-hour` shows it for an hour; here it takes seconds.
+//! behind. `make show-hour` shows it for an hour. Here it takes seconds.
 
 mod topology;
 mod traffic;

@@ -16,7 +16,7 @@ const TTL: Duration = Duration::from_secs(20);
 const QUESTIONS_MAX: usize = 64;
 /// 500 requests a second.
 const SPACING: Duration = Duration::from_millis(2);
-/// Existing names; every other request is for one of them.
+/// Existing names. Every other request is for one of them.
 const STRANGERS: u64 = 3000;
 
 /// Requests to a domain in use and to other names, in turn.

@@ -25,17 +25,18 @@ pub struct Essentials<'a> {
 }
 
 impl<'a> Message<'a> {
-    /// Checks the parts of a message that every element needs: the version is SIP/2.0; To, From,
-    /// CSeq and Call-ID occur once, the top Via occurs, and all are well-formed; no other
-    /// single-valued header is repeated; a request's CSeq names its method.
+    /// Checks the parts of a message that every element needs. The version must be SIP/2.0. To,
+    /// From, CSeq and Call-ID must occur once, the top Via must occur, and all of these must be
+    /// well-formed. No other single-valued header may be repeated. The CSeq of a request must name
+    /// its method.
     ///
     /// RFC 3261 §16.3(1): "Any components involved in the remainder of these Request Validation
     /// steps or the Request Forwarding section MUST be well-formed. Any other components, well-formed or not, SHOULD be ignored and
     /// remain unchanged when the message is forwarded."
     ///
     /// # Errors
-    /// The first fault found. For a request, every fault but [`Malformed::Version`] (505) calls for
-    /// a 400.
+    /// Returns the first fault. For a request, every fault except [`Malformed::Version`] (505) is
+    /// answered with 400.
     pub fn check(&self) -> Result<(), Malformed> {
         self.essentials().map(|_| ())
     }
@@ -43,7 +44,7 @@ impl<'a> Message<'a> {
     /// Performs [`check`](Self::check) and returns the values it parsed.
     ///
     /// # Errors
-    /// The errors of [`check`](Self::check).
+    /// Returns the errors of [`check`](Self::check).
     // The result is large, so it is written directly where the caller wants it.
     #[inline(always)]
     pub fn essentials(&self) -> Result<Essentials<'a>, Malformed> {

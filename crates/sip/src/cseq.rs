@@ -15,7 +15,7 @@ pub struct CSeq<'a> {
 }
 
 impl<'a> CSeq<'a> {
-    /// Parses a trimmed header value; returns `None` if it does not follow the grammar.
+    /// Parses a trimmed header value. Returns `None` if it does not follow the grammar.
     #[inline]
     pub(crate) fn parse(value: &'a [u8]) -> Option<Self> {
         // RFC 3261 §8.1.1.5: "a 32-bit unsigned integer and MUST be less than 2**31".

@@ -20,7 +20,7 @@ pub struct Field<'a> {
     pub name: HeaderName,
     /// The name as written.
     pub raw_name: &'a [u8],
-    /// The value, trimmed; folds inside it are kept.
+    /// The value, trimmed. Folds inside it are kept.
     pub value: &'a [u8],
     /// The whole line with its folds and its line end.
     pub line: &'a [u8],
@@ -40,7 +40,7 @@ pub(crate) struct Line {
 }
 
 impl Line {
-    /// Reads the header line that begins at `at`; returns `None` at the empty line.
+    /// Reads the header line that begins at `at`. Returns `None` at the empty line.
     #[inline]
     pub(crate) fn read(bytes: &[u8], at: usize) -> Result<Option<Self>, Malformed> {
         let mut ends = LineEnds::of(&bytes[at..]);
@@ -228,7 +228,7 @@ fn any_name(here: &[u8]) -> Option<(HeaderName, usize, usize)> {
     fits.then(|| (HeaderName::from_bytes(&here[..len]), len, colon))
 }
 
-/// Returns the length of the line end at the beginning of `text`; 0 if there is none. A bare LF
+/// Returns the length of the line end at the beginning of `text`, or 0 if there is none. A bare LF
 /// counts as a line end, because some senders use it, and it is not allowed anywhere else in the
 /// headers.
 #[inline]

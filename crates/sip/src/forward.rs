@@ -24,7 +24,7 @@ pub fn top_of_headers(message: &Message<'_>) -> usize {
 /// Replaces the Request-URI with `uri` (§16.6(2)).
 ///
 /// # Panics
-/// If the message is a response.
+/// Panics if the message is a response.
 pub fn set_request_uri<'a>(splice: &mut Splice<'a>, message: &Message<'a>, uri: &'a [u8]) {
     let old = message.request_uri().expect("only a request has a Request-URI");
     splice.replace(message.span(old), uri);
@@ -97,7 +97,7 @@ pub fn set_max_breadth<'a>(splice: &mut Splice<'a>, message: &Message<'a>, value
 /// Inserts `text`, which begins with a semicolon, after the last parameter of the first Via.
 ///
 /// # Errors
-/// [`Malformed`] if there is no valid first Via; no edit is made.
+/// Returns [`Malformed`] if there is no valid first Via. No edit is made.
 pub fn append_to_top_via<'a>(
     splice: &mut Splice<'a>,
     message: &Message<'a>,

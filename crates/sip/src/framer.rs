@@ -60,7 +60,7 @@ pub struct Broken {
     /// The fault.
     pub fault: FrameFault,
     /// The head of a request to be answered with the [status](FrameFault::status) of the fault
-    /// before the stream is closed; [`Message::parse_head`](crate::Message::parse_head) reads it.
+    /// before the stream is closed. [`Message::parse_head`](crate::Message::parse_head) reads it.
     /// `None` for a response, for an ACK, and if the head itself cannot be determined.
     pub answerable: Option<Range<usize>>,
 }
@@ -181,7 +181,7 @@ impl Framer {
     /// [released](Self::release).
     ///
     /// # Panics
-    /// If bytes that were not released were removed from `held`.
+    /// Panics if bytes that were not released were removed from `held`.
     pub fn next(&mut self, held: &[u8]) -> Next {
         assert!(held.len() >= self.scanned, "bytes were taken off that were not released");
         loop {
@@ -389,7 +389,7 @@ impl Length {
     /// Applies the header line that begins at `line` and ends at the end of `bytes`.
     ///
     /// The line is read as [`Message`](crate::Message) reads it, so that both find the same end of
-    /// the body. [`Message`](crate::Message) handles lines that are not headers; they do not affect
+    /// the body. [`Message`](crate::Message) handles lines that are not headers. They do not affect
     /// the end of the body.
     fn and(self, bytes: &[u8], line: usize) -> Self {
         let Ok(Some(line)) = Line::read(bytes, line) else { return self };

@@ -11,7 +11,7 @@ macro_rules! header_names {
         #[repr(u8)]
         pub enum HeaderName {
             $(#[doc = concat!("`", $text, "`", $(", compact `", $compact, "`")?)] $variant,)*
-            /// Any other name; its text is kept in the message.
+            /// Any other name. Its text is kept in the message.
             Other,
         }
 
@@ -19,7 +19,7 @@ macro_rules! header_names {
             /// The names known here: all but [`Other`](Self::Other).
             pub const KNOWN: &'static [Self] = &[$(Self::$variant),*];
 
-            /// Returns the long form in its usual spelling; empty for [`Other`](Self::Other).
+            /// Returns the long form in its usual spelling, or empty for [`Other`](Self::Other).
             pub const fn text(self) -> &'static str {
                 match self {
                     $(Self::$variant => $text,)*

@@ -18,7 +18,7 @@ pub enum Host<'a> {
 }
 
 impl<'a> Host<'a> {
-    /// Parses `hostname / IPv4address / IPv6reference`; returns `None` for anything else.
+    /// Parses `hostname / IPv4address / IPv6reference`. Returns `None` for anything else.
     ///
     /// Underscores, and labels that begin with a digit, are accepted: the grammar forbids them but
     /// they occur in practice. Text of only digits and dots must be an address.
@@ -58,7 +58,7 @@ impl<'a> Host<'a> {
         }
     }
 
-    /// Parses `host [":" port]`; returns `None` for anything else.
+    /// Parses `host [":" port]`. Returns `None` for anything else.
     pub fn parse_with_port(text: &'a [u8]) -> Option<(Self, Option<u16>)> {
         let (host, port, rest) = Self::split_with_port(text)?;
         rest.is_empty().then_some((host, port))
@@ -84,7 +84,7 @@ impl<'a> Host<'a> {
     }
 }
 
-/// Parses an address; an IPv6 address may have brackets or not: RFC 5118 §4.5 finds both in the
+/// Parses an address. An IPv6 address may have brackets or not: RFC 5118 §4.5 finds both in the
 /// `received` parameter.
 pub(crate) fn address(text: &[u8]) -> Option<IpAddr> {
     match Host::parse(text) {

@@ -216,7 +216,7 @@ pub(crate) fn trim(text: &[u8]) -> &[u8] {
     trim_end(trim_start(text))
 }
 
-/// Returns the token at the beginning of `text` and the text that follows it; `None` if there is
+/// Returns the token at the beginning of `text` and the text that follows it, or `None` if there is
 /// none.
 #[inline]
 pub(crate) fn split_token(text: &[u8]) -> Option<(&[u8], &[u8])> {
@@ -226,8 +226,8 @@ pub(crate) fn split_token(text: &[u8]) -> Option<(&[u8], &[u8])> {
     }
 }
 
-/// Returns the end of the quoted string that `text` begins with, past its closing quote; `None` if
-/// it is never closed.
+/// Returns the end of the quoted string that `text` begins with, past its closing quote, or `None`
+/// if it is never closed.
 pub(crate) fn quoted_end(text: &[u8]) -> Option<usize> {
     debug_assert_eq!(text.first(), Some(&b'"'));
     let mut at = 1;
@@ -240,13 +240,13 @@ pub(crate) fn quoted_end(text: &[u8]) -> Option<usize> {
     }
 }
 
-/// Returns the value of `1*DIGIT`; `None` if `text` is anything else or exceeds `max`.
+/// Returns the value of `1*DIGIT`, or `None` if `text` is anything else or exceeds `max`.
 #[inline]
 pub(crate) fn decimal(text: &[u8], max: u32) -> Option<u32> {
     split_decimal(text, max).and_then(|(value, rest)| rest.is_empty().then_some(value))
 }
 
-/// Returns the value of the `1*DIGIT` at the beginning of `text` and the text that follows it;
+/// Returns the value of the `1*DIGIT` at the beginning of `text` and the text that follows it, or
 /// `None` if there is none or it exceeds `max`.
 #[inline]
 pub(crate) fn split_decimal(text: &[u8], max: u32) -> Option<(u32, &[u8])> {
@@ -267,8 +267,8 @@ pub(crate) fn split_decimal(text: &[u8], max: u32) -> Option<(u32, &[u8])> {
     (rest.len() < text.len()).then_some((value as u32, rest))
 }
 
-/// Returns the value of one to seven digits at the beginning of a `text` of eight bytes or more, and
-/// the text that follows them; `None` if there are more digits or none.
+/// Returns the value of one to seven digits at the beginning of a `text` of eight bytes or more,
+/// and the text that follows them, or `None` if there are more digits or none.
 #[inline(always)]
 fn split_few_digits(text: &[u8]) -> Option<(u32, &[u8])> {
     let digits = u64::from_le_bytes(*text.first_chunk()?) ^ every(b'0');

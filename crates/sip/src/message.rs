@@ -38,8 +38,8 @@ pub struct Message<'a> {
 impl<'a> Message<'a> {
     /// Indexes the message in a datagram and cuts it at the end of its body.
     ///
-    /// RFC 3261 §18.3: bytes beyond Content-Length are discarded; without
-    /// Content-Length the body reaches to the end of the datagram.
+    /// RFC 3261 §18.3: bytes beyond Content-Length are discarded. Without Content-Length the body
+    /// reaches to the end of the datagram.
     ///
     /// Fails only if the input cannot be read as a message. [`check`](Self::check) finds all other
     /// faults, so that a server can answer the request that it rejects.
@@ -57,7 +57,8 @@ impl<'a> Message<'a> {
     /// to answer a request that is rejected.
     ///
     /// # Errors
-    /// Those of [`parse`](Self::parse), except Content-Length, Request-URI and number of lines.
+    /// Returns the errors of [`parse`](Self::parse), except Content-Length, Request-URI and number
+    /// of lines.
     pub fn parse_head(bytes: &'a [u8]) -> Result<Self, Malformed> {
         let begun = Begun::of(bytes, Start::parse_to_answer)?;
         // Each line takes at least two bytes, so the size of a datagram limits their number.
@@ -76,7 +77,7 @@ impl<'a> Message<'a> {
         self.start.line
     }
 
-    /// Returns the protocol version as written; [`check`](Self::check) rejects all but `SIP/2.0`.
+    /// Returns the protocol version as written. [`check`](Self::check) rejects all but `SIP/2.0`.
     pub fn version(&self) -> &'a [u8] {
         self.start.version
     }
@@ -147,18 +148,18 @@ impl<'a> Message<'a> {
     /// Returns the position of `part`, a slice of this message, in [`bytes`](Self::bytes).
     ///
     /// # Panics
-    /// If `part` is not a slice of this message's bytes.
+    /// Panics if `part` is not a slice of this message's bytes.
     #[inline]
     pub fn span(&self, part: &[u8]) -> Range<usize> {
         span(self.bytes, part)
     }
 
-    /// Returns the Vias; the last hop's comes first.
+    /// Returns the Vias. The last hop's comes first.
     pub fn vias(&self) -> impl Iterator<Item = Result<Via<'a>, Malformed>> {
         self.list(HeaderName::Via, Via::parse)
     }
 
-    /// Returns the Vias below the first; a request directly from a user agent has none.
+    /// Returns the Vias below the first. A request directly from a user agent has none.
     pub fn lower_vias(&self) -> impl Iterator<Item = Result<Via<'a>, Malformed>> {
         self.elements(HeaderName::Via).skip(1).map(read_by(HeaderName::Via, Via::parse))
     }
@@ -166,7 +167,7 @@ impl<'a> Message<'a> {
     /// Returns the first Via: the last hop's in a request, ours in a response.
     ///
     /// # Errors
-    /// [`Malformed::MissingHeader`] or [`Malformed::BadHeader`].
+    /// Returns [`Malformed::MissingHeader`] or [`Malformed::BadHeader`].
     #[inline]
     pub fn top_via(&self) -> Result<Via<'a>, Malformed> {
         self.mandatory(HeaderName::Via, Via::first)
@@ -177,7 +178,7 @@ impl<'a> Message<'a> {
         self.list(HeaderName::Route, NameAddr::parse)
     }
 
-    /// Returns the Record-Routes of the proxies that stay on the path; the last proxy comes first.
+    /// Returns the Record-Routes of the proxies that stay on the path. The last proxy comes first.
     pub fn record_routes(&self) -> impl Iterator<Item = Result<NameAddr<'a>, Malformed>> {
         self.list(HeaderName::RecordRoute, NameAddr::parse)
     }
@@ -190,7 +191,7 @@ impl<'a> Message<'a> {
     /// Returns the From header.
     ///
     /// # Errors
-    /// [`Malformed::MissingHeader`] or [`Malformed::BadHeader`].
+    /// Returns [`Malformed::MissingHeader`] or [`Malformed::BadHeader`].
     pub fn from(&self) -> Result<NameAddr<'a>, Malformed> {
         self.mandatory(HeaderName::From, NameAddr::parse)
     }
@@ -198,7 +199,7 @@ impl<'a> Message<'a> {
     /// Returns the To header.
     ///
     /// # Errors
-    /// [`Malformed::MissingHeader`] or [`Malformed::BadHeader`].
+    /// Returns [`Malformed::MissingHeader`] or [`Malformed::BadHeader`].
     pub fn to(&self) -> Result<NameAddr<'a>, Malformed> {
         self.mandatory(HeaderName::To, NameAddr::parse)
     }
@@ -206,7 +207,7 @@ impl<'a> Message<'a> {
     /// Returns the Call-ID.
     ///
     /// # Errors
-    /// [`Malformed::MissingHeader`] or [`Malformed::BadHeader`].
+    /// Returns [`Malformed::MissingHeader`] or [`Malformed::BadHeader`].
     pub fn call_id(&self) -> Result<&'a [u8], Malformed> {
         self.mandatory(HeaderName::CallId, call_id)
     }
@@ -214,7 +215,7 @@ impl<'a> Message<'a> {
     /// Returns the CSeq header.
     ///
     /// # Errors
-    /// [`Malformed::MissingHeader`] or [`Malformed::BadHeader`].
+    /// Returns [`Malformed::MissingHeader`] or [`Malformed::BadHeader`].
     pub fn cseq(&self) -> Result<CSeq<'a>, Malformed> {
         self.mandatory(HeaderName::CSeq, CSeq::parse)
     }
@@ -222,7 +223,7 @@ impl<'a> Message<'a> {
     /// Returns the value of Max-Forwards, 0 to 255 (RFC 3261 §20.22).
     ///
     /// # Errors
-    /// [`Malformed::BadHeader`].
+    /// Returns [`Malformed::BadHeader`].
     pub fn max_forwards(&self) -> Result<Option<u32>, Malformed> {
         self.optional(HeaderName::MaxForwards, |value| decimal(value, 255))
     }
@@ -231,7 +232,7 @@ impl<'a> Message<'a> {
     /// same time (RFC 5393 §5.3.1).
     ///
     /// # Errors
-    /// [`Malformed::BadHeader`].
+    /// Returns [`Malformed::BadHeader`].
     pub fn max_breadth(&self) -> Result<Option<u32>, Malformed> {
         self.optional(HeaderName::MaxBreadth, |value| decimal(value, u32::MAX))
     }
@@ -239,7 +240,7 @@ impl<'a> Message<'a> {
     /// Returns the length of the body in bytes that the Content-Length states (§20.14).
     ///
     /// # Errors
-    /// [`Malformed::BadHeader`].
+    /// Returns [`Malformed::BadHeader`].
     pub fn content_length(&self) -> Result<Option<u32>, Malformed> {
         self.optional(HeaderName::ContentLength, |value| decimal(value, u32::MAX))
     }
@@ -247,16 +248,16 @@ impl<'a> Message<'a> {
     /// Returns the value of the Expires header, in seconds (§20.19).
     ///
     /// # Errors
-    /// [`Malformed::BadHeader`].
+    /// Returns [`Malformed::BadHeader`].
     pub fn expires(&self) -> Result<Option<u32>, Malformed> {
         self.optional(HeaderName::Expires, |value| decimal(value, u32::MAX))
     }
 
-    /// Returns the number of seconds to wait before a retry (§20.33); ignores comment and
+    /// Returns the number of seconds to wait before a retry (§20.33). Ignores comment and
     /// parameters.
     ///
     /// # Errors
-    /// [`Malformed::BadHeader`].
+    /// Returns [`Malformed::BadHeader`].
     pub fn retry_after(&self) -> Result<Option<u32>, Malformed> {
         // RFC 3261 §25.1: delta-seconds [ comment ] *( SEMI retry-param ).
         self.optional(HeaderName::RetryAfter, |value| {
@@ -341,7 +342,7 @@ impl<'a> Message<'a> {
         self.elements(name).map(read_by(name, parse))
     }
 
-    /// Returns the elements of a list, over all its lines; `None` for a broken element.
+    /// Returns the elements of a list, over all its lines, or `None` for a broken element.
     #[inline]
     fn elements(&self, name: HeaderName) -> impl Iterator<Item = Option<&'a [u8]>> {
         self.lines_of(name).flat_map(|line| Elements::of(line.value(self.bytes)))
@@ -463,7 +464,7 @@ fn read_by<'a, T>(
 /// Returns the position of `part` in `whole`.
 ///
 /// # Panics
-/// If `part` is not a slice of `whole`.
+/// Panics if `part` is not a slice of `whole`.
 #[inline]
 pub(crate) fn span(whole: &[u8], part: &[u8]) -> Range<usize> {
     let start = (part.as_ptr() as usize).wrapping_sub(whole.as_ptr() as usize);

@@ -33,7 +33,7 @@ pub enum Method {
     Refer,
     /// RFC 3903.
     Publish,
-    /// Any other method; its name is kept in the message.
+    /// Any other method. Its name is kept in the message.
     Other,
 }
 
@@ -60,7 +60,7 @@ impl Method {
         }
     }
 
-    /// Returns the name on the wire; empty for [`Other`](Self::Other).
+    /// Returns the name on the wire, or empty for [`Other`](Self::Other).
     pub const fn name(self) -> &'static str {
         match self {
             Self::Invite => "INVITE",

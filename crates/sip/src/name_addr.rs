@@ -18,7 +18,7 @@ pub struct NameAddr<'a> {
 }
 
 impl<'a> NameAddr<'a> {
-    /// Parses one trimmed element; returns `None` if it does not follow the grammar.
+    /// Parses one trimmed element. Returns `None` if it does not follow the grammar.
     ///
     /// A display name that is neither quoted nor made of tokens is accepted, because unquoted UTF-8
     /// names occur in practice. But a comma in it (`Bell, Alexander <sip:…>`) is not accepted,
@@ -69,7 +69,7 @@ impl<'a> NameAddr<'a> {
     /// Parses the URI.
     ///
     /// # Errors
-    /// [`Malformed::Uri`].
+    /// Returns [`Malformed::Uri`].
     pub fn parse_uri(&self) -> Result<Uri<'a>, Malformed> {
         Uri::parse(self.uri)
     }

@@ -40,10 +40,10 @@ struct Piece {
 impl<'a> Outline<'a> {
     /// Reads all headers of a request.
     ///
-    /// Returns `None` in these cases: it is a response; [`scan`](crate::scan) or
-    /// [`Message::parse_head`](crate::Message::parse_head) fails, and gives the exact error; the
-    /// first Via contains no reply address; or the lines to copy form more than [`PIECES_MAX`]
-    /// pieces.
+    /// Returns `None` if the message is a response, if the first Via contains no reply address, or
+    /// if the lines to copy form more than [`PIECES_MAX`] pieces. Also returns `None` if
+    /// [`scan`](crate::scan) or [`Message::parse_head`](crate::Message::parse_head) fails. These
+    /// functions return the exact error.
     pub fn of(bytes: &'a [u8]) -> Option<Self> {
         let (start, bytes, mut at, mut ends) = begin(bytes).ok()?;
         if !matches!(start, ScanStart::Request { .. }) {
@@ -96,7 +96,7 @@ impl<'a> Outline<'a> {
     /// Writes a final response to the request.
     ///
     /// # Errors
-    /// Those of `out`.
+    /// Returns the errors of `out`.
     ///
     /// # Panics
     /// In builds with debug assertions, if the response is provisional: a 100 also copies the
@@ -131,7 +131,7 @@ impl<'a> Outline<'a> {
     }
 }
 
-/// Adds a line to the pieces to copy; returns `None` if there is no room for it.
+/// Adds a line to the pieces to copy. Returns `None` if there is no room for it.
 #[inline]
 fn copy(pieces: &mut ArrayVec<Piece, PIECES_MAX>, bytes: &[u8], line: &Line) -> Option<()> {
     let start = line.start() as u16;

@@ -1,8 +1,8 @@
 //! The overload control parameters of a Via: RFC 7339 §4 and §9.
 //!
-//! A client offers algorithms by `;oc;oc-algo="loss,rate"`. A server fills the values into the same Via of
-//! the response: `;oc=20;oc-algo="loss";oc-validity=500;oc-seq=1282321615.782`. A value that breaks the
-//! grammar is ignored; it is never an error of the message.
+//! A client offers algorithms by `;oc;oc-algo="loss,rate"`. A server fills the values into the same
+//! Via of the response: `;oc=20;oc-algo="loss";oc-validity=500;oc-seq=1282321615.782`. A value that
+//! breaks the grammar is ignored. It is never an error of the message.
 //!
 //! `oc-tgload` is our own parameter. A server writes it without a value to ask the client for its
 //! original load: the calls a second that the client would send without overload control. The
@@ -100,7 +100,7 @@ impl<'a> OverloadControl<'a> {
         found
     }
 
-    /// Reads the parameters of one Via element; `None` if there are none, or if the element
+    /// Reads the parameters of one Via element. Returns `None` if there are none, or if the element
     /// violates the grammar.
     #[inline]
     pub fn in_via(element: &'a [u8]) -> Option<Self> {
@@ -121,7 +121,7 @@ impl<'a> OverloadControl<'a> {
     /// algorithm, the validity in milliseconds and the sequence number.
     ///
     /// # Errors
-    /// Those of `out`.
+    /// Returns the errors of `out`.
     pub fn write(
         value: u32,
         algorithm: &str,
@@ -235,7 +235,7 @@ fn has_bracket(via: &[u8]) -> bool {
 /// further downstream."
 ///
 /// # Errors
-/// Those of `out`.
+/// Returns the errors of `out`.
 pub fn write_overload_control(
     message: &[u8],
     kept: usize,

@@ -17,10 +17,10 @@ pub struct Params<'a> {
 /// One parameter.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Param<'a> {
-    /// The name as written; names compare without regard to case.
+    /// The name as written. Names compare without regard to case.
     pub name: &'a [u8],
-    /// The value up to the next semicolon, trimmed; a quoted value without its quotes (escapes are
-    /// kept); `None` for a parameter without `=`.
+    /// The value up to the next semicolon, trimmed, or `None` for a parameter without `=`. A quoted
+    /// value is given without its quotes, and its escapes are kept.
     pub value: Option<&'a [u8]>,
     /// The whole parameter, from its name to the end of its value.
     pub text: &'a [u8],
@@ -42,7 +42,7 @@ impl<'a> Params<'a> {
         Self { text }
     }
 
-    /// Returns the whole list, from the first semicolon on; empty if there is none.
+    /// Returns the whole list, from the first semicolon on, or empty if there is none.
     pub fn text(&self) -> &'a [u8] {
         self.text
     }
@@ -206,10 +206,10 @@ impl<'a> Params<'a> {
         false
     }
 
-    /// Returns true if a quote or an angle bracket stands where the grammar does not allow it: in a
-    /// name, in a plain value, or at the beginning of a quoted string that never ends or is
-    /// followed by other text. In these cases it is unclear where a parameter must be appended or
-    /// replaced.
+    /// Returns true if a quote or an angle bracket is at a place where the grammar does not allow
+    /// it. These places are a name, a plain value, and the beginning of a quoted string that never
+    /// ends or is followed by other text. In these cases it is unclear where a parameter must be
+    /// appended or replaced.
     fn misquotes(&self) -> bool {
         let mut params = self.iter();
         let strays = |text| memchr3(b'"', b'<', b'>', text).is_some();

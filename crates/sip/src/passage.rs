@@ -39,7 +39,7 @@ pub struct Passage<'a> {
     pub has_private: bool,
     /// The branch of the first Via, which is the proxy's own.
     pub branch: Option<&'a [u8]>,
-    /// The second Via, which determines the destination; `None` if there is none.
+    /// The second Via, which determines the destination, or `None` if there is none.
     pub next: Option<Via<'a>>,
     /// The Call-ID.
     pub call_id: &'a [u8],
@@ -64,8 +64,8 @@ impl<'a> Passage<'a> {
     /// Reads a response.
     ///
     /// # Errors
-    /// [`Malformed::StartLine`] for a request, [`Malformed::Version`] for a response of another
-    /// version; otherwise a missing or malformed Via, Call-ID, CSeq or Content-Length.
+    /// Returns [`Malformed::StartLine`] for a request, [`Malformed::Version`] for a response of
+    /// another version; otherwise a missing or malformed Via, Call-ID, CSeq or Content-Length.
     pub fn parse(bytes: &'a [u8]) -> Result<Self, Malformed> {
         let (status, bytes, mut at, mut ends) = match usual_status(bytes) {
             Some(status) if bytes.len() <= BYTES_MAX => {
@@ -210,7 +210,7 @@ impl<'a> Passage<'a> {
     /// Writes the response without its first Via (RFC 3261 §16.7 item 3).
     ///
     /// # Errors
-    /// Those of `out`.
+    /// Returns the errors of `out`.
     pub fn write_to(&self, out: &mut (impl Write + ?Sized)) -> io::Result<()> {
         out.write_all(&self.bytes[..self.top.start])?;
         out.write_all(&self.bytes[self.top.end..])

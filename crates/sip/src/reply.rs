@@ -15,8 +15,8 @@ pub struct Reply<'a> {
     pub reason: &'a str,
     /// A tag for the To, if the To has none. By §8.2.6.2 every response except a 100 needs one.
     pub to_tag: Option<&'a [u8]>,
-    /// The source of the request, to be recorded in the top Via (§18.2.1, RFC 3581 §4); `None` if
-    /// it was recorded when the request arrived.
+    /// The source of the request, to be recorded in the top Via (§18.2.1, RFC 3581 §4), or `None`
+    /// if it was recorded when the request arrived.
     pub source: Option<SocketAddr>,
     /// Further headers, as name and value.
     pub headers: &'a [(&'a str, &'a [u8])],
@@ -35,7 +35,7 @@ impl Reply<'_> {
 /// answered. Headers missing from the request are missing from the response.
 ///
 /// # Errors
-/// Those of `out`.
+/// Returns the errors of `out`.
 pub fn write_reply(
     request: &Message<'_>,
     reply: &Reply<'_>,
@@ -49,7 +49,7 @@ pub fn write_reply(
 /// Writes a response to `request`, whose first Via was parsed as `via`.
 ///
 /// # Errors
-/// Those of `out`.
+/// Returns the errors of `out`.
 pub fn write_reply_by_via(
     request: &Message<'_>,
     via: Option<&Via<'_>>,
@@ -72,7 +72,7 @@ pub fn write_reply_by_via(
 
     write_status_line(reply, out)?;
     for line in request.lines() {
-        // RFC 3261 §8.2.6.2: all Vias in their order, From, Call-ID, CSeq and To; §8.2.6.1: in a
+        // RFC 3261 §8.2.6.2: all Vias in their order, From, Call-ID, CSeq and To. §8.2.6.1: in a
         // 100 also the Timestamp.
         let copied = match line.name {
             HeaderName::Via

@@ -50,7 +50,7 @@ pub enum ScanStart<'a> {
 /// Reads the start line, and nothing else.
 ///
 /// # Errors
-/// [`Malformed`] if there is none; [`scan`] returns the same error.
+/// Returns [`Malformed`] if there is none. [`scan`] returns the same error.
 #[inline]
 pub fn glance(bytes: &[u8]) -> Result<ScanStart<'_>, Malformed> {
     // The line feed at the end of a message also ends its first line, if there is no other.
@@ -70,8 +70,8 @@ pub fn glance(bytes: &[u8]) -> Result<ScanStart<'_>, Malformed> {
 /// protocol version.
 ///
 /// # Errors
-/// [`Malformed`], with [`Malformed::MissingHeader`] for the first of Via, To, Call-ID and CSeq that
-/// is missing.
+/// Returns [`Malformed`], with [`Malformed::MissingHeader`] for the first of Via, To, Call-ID and
+/// CSeq that is missing.
 pub fn scan(bytes: &[u8]) -> Result<Scan<'_>, Malformed> {
     let (start, bytes, mut at, mut ends) = begin(bytes)?;
     let (mut via, mut to, mut id, mut cseq) = (None, None, None, None);

@@ -18,7 +18,7 @@ pub const EDITS_MAX: usize = 16;
 #[derive(Clone, Debug)]
 pub struct Splice<'a> {
     bytes: &'a [u8],
-    /// Sorted by position; at the same position, insertions come before a cut.
+    /// Sorted by position. At the same position, insertions come before a cut.
     edits: ArrayVec<Edit<'a>, EDITS_MAX>,
 }
 
@@ -43,8 +43,8 @@ impl<'a> Splice<'a> {
     /// they were made.
     ///
     /// # Panics
-    /// If `at` lies outside the message or inside a cut, or if there are more than [`EDITS_MAX`]
-    /// edits.
+    /// Panics if `at` lies outside the message or inside a cut, or if there are more than
+    /// [`EDITS_MAX`] edits.
     pub fn insert(&mut self, at: usize, text: &'a [u8]) {
         self.replace(at..at, text);
     }
@@ -52,7 +52,7 @@ impl<'a> Splice<'a> {
     /// Removes `range`.
     ///
     /// # Panics
-    /// If `range` lies outside the message or overlaps an edit, or if there are more than
+    /// Panics if `range` lies outside the message or overlaps an edit, or if there are more than
     /// [`EDITS_MAX`] edits.
     pub fn remove(&mut self, range: Range<usize>) {
         self.replace(range, b"");
@@ -61,7 +61,7 @@ impl<'a> Splice<'a> {
     /// Replaces `range` with `text`.
     ///
     /// # Panics
-    /// If `range` lies outside the message or overlaps an edit, or if there are more than
+    /// Panics if `range` lies outside the message or overlaps an edit, or if there are more than
     /// [`EDITS_MAX`] edits.
     pub fn replace(&mut self, range: Range<usize>, text: &'a [u8]) {
         assert!(range.start <= range.end && range.end <= self.bytes.len(), "outside the message");
@@ -81,7 +81,7 @@ impl<'a> Splice<'a> {
     /// Writes the edited message.
     ///
     /// # Errors
-    /// Those of `out`.
+    /// Returns the errors of `out`.
     pub fn write_to(&self, out: &mut (impl Write + ?Sized)) -> io::Result<()> {
         self.write_part(0..self.bytes.len(), out)
     }
@@ -89,10 +89,10 @@ impl<'a> Splice<'a> {
     /// Writes the edited form of `part`, including insertions at its beginning and at its end.
     ///
     /// # Panics
-    /// If `part` lies outside the message.
+    /// Panics if `part` lies outside the message.
     ///
     /// # Errors
-    /// Those of `out`.
+    /// Returns the errors of `out`.
     pub(crate) fn write_part(
         &self,
         part: Range<usize>,

@@ -79,7 +79,8 @@ impl<'a> Start<'a> {
         Self::usual_request_line(line).or_else(|| Self::any_request_line(line))
     }
 
-    /// Parses a request line with a usual method and version 2.0; `None` for any other line.
+    /// Parses a request line with a usual method and version 2.0. Returns `None` for any other
+    /// line.
     #[inline(always)]
     fn usual_request_line(line: &'a [u8]) -> Option<Self> {
         let (method, length) = match line {
@@ -144,7 +145,7 @@ impl<'a> Start<'a> {
 }
 
 /// Returns the Status-Code of a message that begins with a Status-Line of version 2.0 in the usual
-/// form; `None` for any other message.
+/// form, or `None` for any other message.
 #[inline(always)]
 pub(crate) fn usual_status(bytes: &[u8]) -> Option<u16> {
     let rest = bytes.strip_prefix(b"SIP/2.0 ")?;

@@ -1,7 +1,7 @@
 //! Reason phrases (RFC 3261 §21 and later registrations).
 
 /// Returns the phrase registered for `status`. For an unregistered status, returns the phrase of
-/// its class; outside 100 to 699, an empty string.
+/// its class. Outside 100 to 699, returns an empty string.
 pub const fn reason(status: u16) -> &'static str {
     match status {
         100 => "Trying",

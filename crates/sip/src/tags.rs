@@ -7,7 +7,7 @@ use crate::lexical::find;
 use crate::start::skip_blank;
 use crate::{HeaderName, NameAddr, Params};
 
-/// Returns the tags of the first From and the first To of a message, in this order; an absent tag
+/// Returns the tags of the first From and the first To of a message, in this order. An absent tag
 /// is empty.
 ///
 /// RFC 3261 §12.1.1: "A UAS MUST be prepared to receive a request without a tag in the From
@@ -40,7 +40,7 @@ pub fn dialog_tags(message: &[u8]) -> Option<(&[u8], &[u8])> {
     }
 }
 
-/// Returns the tag in this From or To line; empty if there is none.
+/// Returns the tag in this From or To line, or empty if there is none.
 pub(crate) fn tag_of(line: &[u8]) -> Option<&[u8]> {
     // After the bracket there is only a tag. It contains no quote or bracket, so this bracket
     // closes the URI.

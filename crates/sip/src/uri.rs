@@ -27,7 +27,7 @@ pub struct Uri<'a> {
     pub scheme: Scheme,
     /// The whole URI.
     pub text: &'a [u8],
-    /// The user part; the number of a `tel:` URI.
+    /// The user part, or the number of a `tel:` URI.
     pub user: Option<&'a [u8]>,
     /// The password, which §19.1.1 advises against.
     pub password: Option<&'a [u8]>,
@@ -45,8 +45,8 @@ impl<'a> Uri<'a> {
     /// Parses `text`.
     ///
     /// # Errors
-    /// [`Malformed::Uri`] if it does not follow the grammar of its scheme. For an unknown scheme,
-    /// only the scheme itself is checked.
+    /// Returns [`Malformed::Uri`] if it does not follow the grammar of its scheme. For an unknown
+    /// scheme, only the scheme itself is checked.
     pub fn parse(text: &'a [u8]) -> Result<Self, Malformed> {
         Self::take_apart(text).ok_or(Malformed::Uri)
     }
@@ -159,7 +159,7 @@ impl<'a> Uri<'a> {
 
     fn tel(mut self, rest: &'a [u8]) -> Option<Self> {
         let (number, params) = rest.split_at(find(b';', rest).unwrap_or(rest.len()));
-        // RFC 3966 §3: digits and visual separators; a local number may contain hex digits, `*` and
+        // RFC 3966 §3: digits and visual separators. A local number may contain hex digits, `*` and
         // `#`.
         let digits = number.strip_prefix(b"+").unwrap_or(number);
         let legal =

@@ -108,7 +108,7 @@ pub(crate) struct Parts<'a> {
 }
 
 impl<'a> Parts<'a> {
-    /// Splits one trimmed element; returns `None` if it does not follow the grammar.
+    /// Splits one trimmed element. Returns `None` if it does not follow the grammar.
     pub(crate) fn of(element: &'a [u8]) -> Option<Self> {
         let (transport_name, rest) = split_token(match element.strip_prefix(b"SIP/2.0/") {
             Some(rest) => rest,
@@ -123,7 +123,7 @@ impl<'a> Parts<'a> {
         (!sent_by.is_empty()).then(|| Self { transport_name, sent_by, params: Params::new(params) })
     }
 
-    /// Splits the value of a Via line with one element in the usual form; returns `None` for other
+    /// Splits the value of a Via line with one element in the usual form. Returns `None` for other
     /// values. It reads each byte once. Only the sent-by may violate the grammar.
     #[inline(always)]
     fn usual(value: &'a [u8]) -> Option<(Self, Answering<'a>)> {
@@ -175,7 +175,8 @@ impl<'a> Answering<'a> {
         found
     }
 
-    /// Reads a list that contains only these parameters, in the usual form; `None` for other lists.
+    /// Reads a list that contains only these parameters, in the usual form. Returns `None` for
+    /// other lists.
     #[inline]
     fn usual(params: Params<'a>) -> Option<Self> {
         let mut found = Self::default();
@@ -222,7 +223,7 @@ fn after_slash(text: &[u8]) -> Option<&[u8]> {
 }
 
 impl<'a> Via<'a> {
-    /// Parses one trimmed element; returns `None` if it does not follow the grammar.
+    /// Parses one trimmed element. Returns `None` if it does not follow the grammar.
     #[inline]
     pub(crate) fn parse(element: &'a [u8]) -> Option<Self> {
         let Parts { transport_name, sent_by, params } = Parts::of(element)?;
@@ -248,7 +249,8 @@ impl<'a> Via<'a> {
         Self::usual(value).or_else(|| Self::parse(split_element(value)?.0))
     }
 
-    /// Parses the value of a Via line with one element in the usual form; `None` for other values.
+    /// Parses the value of a Via line with one element in the usual form. Returns `None` for other
+    /// values.
     #[inline(always)]
     fn usual(value: &'a [u8]) -> Option<Self> {
         let (Parts { transport_name, sent_by, params }, answering) = Parts::usual(value)?;
@@ -277,8 +279,8 @@ impl<'a> Via<'a> {
         value_in(self.answering.received)
     }
 
-    /// Returns the source port of the request (RFC 3581); `None` also for a value that is not a
-    /// port.
+    /// Returns the source port of the request (RFC 3581). Returns `None` also for a value that is
+    /// not a port.
     pub fn rport(&self) -> Option<Rport> {
         read_rport(Params::value_in(self.answering.rport?))
     }
@@ -337,8 +339,8 @@ fn other_transport(name: &[u8]) -> ViaTransport {
     known.map_or(ViaTransport::Other, |&(_, transport)| transport)
 }
 
-/// Returns the first Via of a message, and reads no line after it; `None` if the Via violates the
-/// grammar.
+/// Returns the first Via of a message, and reads no line after it, or `None` if the Via violates
+/// the grammar.
 pub fn top_via(message: &[u8]) -> Option<Via<'_>> {
     Via::first(Lines::of(message, HeaderName::Via).next()?)
 }

@@ -10,7 +10,7 @@ use crate::lexical::{find, trim_end};
 /// whose name `goes` returns true. All other bytes are copied unchanged.
 ///
 /// # Errors
-/// Those of `out`.
+/// Returns the errors of `out`.
 pub fn write_without(
     bytes: &[u8],
     goes: impl Fn(HeaderName) -> bool,

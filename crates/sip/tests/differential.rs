@@ -22,7 +22,7 @@ use excuses::{EXCUSES, Seen};
 /// The values found in a message: texts by field, in order.
 pub type Found = BTreeMap<&'static str, Vec<String>>;
 
-/// The fields that are compared. For a field that may occur only once, the first value counts; for
+/// The fields that are compared. For a field that may occur only once, the first value counts. For
 /// the Vias, all values do, flattened.
 pub const FIELDS: [&str; 16] = [
     "method",

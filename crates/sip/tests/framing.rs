@@ -37,7 +37,7 @@ fn piece() -> impl Strategy<Value = (Vec<u8>, Option<Found>)> {
     ]
 }
 
-/// Generates bytes similar to a stream's; most break the stream somewhere.
+/// Generates bytes similar to a stream's. Most break the stream somewhere.
 fn stream_like() -> impl Strategy<Value = Vec<u8>> {
     let pieces = select(
         &[

@@ -1,7 +1,7 @@
 //! The parts that the programs `tidegate` and `tidegate-lab` share.
 //!
-//! Every command of both ends with one of three exit statuses: 0 if it is done and every condition
-//! held, 1 if a condition did not hold, 2 for an error of usage or configuration.
+//! Every command of both programs ends with one of three exit statuses. 0: the command is done and
+//! every condition held. 1: a condition did not hold. 2: the usage or the configuration is wrong.
 
 pub mod json;
 pub mod manual;

@@ -1,7 +1,7 @@
 //! `tidegate`: the proxy, and the commands that configure, observe and control it.
 //!
 //! The commands of the laboratory are in the program `tidegate-lab`, so that the proxy contains no
-//! simulator and no charts; `tidegate lab`, `tidegate load` and `tidegate demo` run it.
+//! simulator and no charts. `tidegate lab`, `tidegate load` and `tidegate demo` run it.
 
 mod check;
 mod config;

@@ -20,7 +20,7 @@ pub struct Args {
 /// Writes the pages and completions of `program`.
 ///
 /// # Errors
-/// If a file cannot be written.
+/// Returns an error if a file cannot be written.
 pub fn run(args: &Args, program: clap::Command) -> Result<ExitCode, Trouble> {
     write(args, program)
         .map_err(|error| Trouble::failure(format!("{}: {error}", args.folder.display())))?;
@@ -28,7 +28,7 @@ pub fn run(args: &Args, program: clap::Command) -> Result<ExitCode, Trouble> {
 }
 
 fn write(args: &Args, program: clap::Command) -> io::Result<()> {
-    // Each command gets a page; `help COMMAND` needs none.
+    // Each command gets a page. `help COMMAND` needs none.
     let mut program = program.disable_help_subcommand(true);
     let [pages, completions] = ["man1", "completions"].map(|name| args.folder.join(name));
     fs::create_dir_all(&pages)?;

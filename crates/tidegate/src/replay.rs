@@ -18,8 +18,8 @@ use dump::Dump;
 
 /// Replay a recording, and compare the packets that the proxy sends with the recorded packets
 ///
-/// Exit status: 0 if every packet is the same, or if the recording is incomplete and cannot be
-/// compared; 1 if a packet differs; 2 if the recording cannot be read.
+/// The exit status is 0 if every packet is the same, or if the recording is incomplete and cannot
+/// be compared. It is 1 if a packet differs, and 2 if the recording cannot be read.
 #[derive(clap::Args)]
 #[group(id = "recording")]
 pub struct Args {
@@ -67,7 +67,7 @@ impl<'a> Source<'a> {
     /// Opens the recording.
     ///
     /// # Errors
-    /// If it cannot be read, or if this version rejects its configuration.
+    /// Returns an error if it cannot be read, or if this version rejects its configuration.
     pub fn open(args: &'a Args) -> Result<Self, Trouble> {
         let recording = Recording::open(&args.file)
             .map_err(|error| Trouble::usage(format!("{}: {error}", args.file.display())))?;
@@ -78,7 +78,7 @@ impl<'a> Source<'a> {
     /// Replays the recording, passing each packet to `see`, and prints the comparison.
     ///
     /// # Errors
-    /// If the recording cannot be read, or the dump cannot be written.
+    /// Returns an error if the recording cannot be read, or the dump cannot be written.
     pub fn replay(&self, mut see: impl FnMut(Passing<'_>)) -> Result<Compared, Trouble> {
         let mut dump = self.args.dump.as_deref().map(Dump::create).transpose()?;
         let replayed = replay::replay(&self.recording, &self.config, |passing| {
@@ -100,7 +100,7 @@ impl<'a> Source<'a> {
     /// Writes the figures, if `--json` asks for them, and returns the exit status.
     ///
     /// # Errors
-    /// If they cannot be written.
+    /// Returns an error if they cannot be written.
     pub fn finish(&self, compared: &Compared) -> Result<ExitCode, Trouble> {
         if let Some(file) = &self.args.json {
             json::write(file, &compared.figures)?;

@@ -141,7 +141,7 @@ fn tell_started(Started { listeners, admin }: &Started) {
         say(&format!("admin on http://{admin}"));
     }
     say("ready");
-    // Under systemd with Type=notify; without a NOTIFY_SOCKET this does nothing.
+    // Under systemd with Type=notify. Without a NOTIFY_SOCKET this does nothing.
     if let Err(error) = sd_notify::notify(&[sd_notify::NotifyState::Ready]) {
         say(&format!("cannot report to systemd that Tidegate is ready: {error}"));
     }

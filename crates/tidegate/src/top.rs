@@ -1,6 +1,6 @@
 //! `tidegate top`: a live view of a running Tidegate.
 
-// A view for people reads the clock; no core does.
+// A view for people reads the clock. No core does.
 #![allow(clippy::disallowed_methods)]
 
 mod sample;

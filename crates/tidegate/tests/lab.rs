@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 
 use assert_cmd::Command;
 
-/// A few calls, which a slow machine can handle too; a whole call costs 6 ms.
+/// A few calls, which a slow machine can handle too. A whole call costs 6 ms.
 const SCENARIO: &str = "title = \"Few calls\"\n\
     [emulate]\nserve_us = 1000\n\
     [sweep]\nload = [0.2, 2]\n\

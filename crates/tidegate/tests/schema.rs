@@ -22,11 +22,12 @@ for path in sys.argv[2:]:
         print(path)
 ";
 
-/// Broken configurations that a schema accepts: not TOML at all; a text that breaks its grammar; keys
-/// or tables that contradict each other; names that are used twice or not defined.
+/// Broken configurations that a schema accepts: a file that is not TOML, a text that breaks its
+/// grammar, keys or tables that contradict each other, and names that are used twice or not
+/// defined.
 #[rustfmt::skip]
 const ACCEPTED: &[&str] = &[
-    // Not TOML; the validator gets nothing.
+    // Not TOML. The validator gets nothing.
     "duplicate-key.toml", "not-utf8.toml", "syntax.toml",
     // The grammar of a text, such as an address, a host name or a method.
     "names.toml", "routes.toml", "wildcard.toml",

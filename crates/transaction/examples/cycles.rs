@@ -5,10 +5,10 @@
 //! cargo run --release -p tidegate-transaction --example cycles
 //! ```
 //!
-//! A cycle is what a proxy does with a request that is answered: it inserts an entry with a timer
-//! for T1, finds it once, arms it for 64·T1 when the timer fires, and removes it when it fires
-//! again. The difference between two runs of different length is divided by the difference in
-//! length, so start-up costs do not count.
+//! A cycle is the work of a proxy for a request that is answered. The proxy inserts an entry with a
+//! timer for T1 and finds it once. When the timer fires, the proxy arms it for 64·T1. When it fires
+//! again, the proxy removes the entry. The difference between two runs of different length is
+//! divided by the difference in length, so start-up costs do not count.
 
 use std::process::{Command, ExitCode};
 use std::time::Duration;

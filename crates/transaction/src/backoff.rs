@@ -20,7 +20,7 @@ pub struct Backoff {
 }
 
 impl Backoff {
-    /// Starts the schedule of a message that is sent now; `None` over a reliable transport.
+    /// Starts the schedule of a message that is sent now. Returns `None` over a reliable transport.
     ///
     /// RFC 3261 §17.1.1.2: "If a reliable transport is being used, the client transaction SHOULD
     /// NOT start timer A (Timer A controls request retransmissions)."

@@ -25,7 +25,7 @@ pub enum InviteClient {
     /// RFC 3261 §17.1.1.2: "The initial state, "calling", MUST be entered when the TU initiates a
     /// new client transaction with an INVITE request."
     Calling {
-        /// Timer A; `None` over a reliable transport.
+        /// Timer A, or `None` over a reliable transport.
         resend: Option<Backoff>,
         /// Timer B.
         give_up: Timestamp,

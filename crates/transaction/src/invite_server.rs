@@ -25,7 +25,7 @@ pub enum InviteServer {
     Proceeding,
     /// A final response other than a 2xx was sent.
     Completed {
-        /// Timer G; `None` over a reliable transport.
+        /// Timer G, or `None` over a reliable transport.
         resend: Option<Backoff>,
         /// Timer H.
         give_up: Timestamp,

@@ -14,7 +14,7 @@ pub const COOKIE: &[u8] = b"z9hG4bK";
 pub struct Key {
     /// The [`identity`] of the request.
     pub identity: u64,
-    /// The method of the request; INVITE for an ACK.
+    /// The method of the request, or INVITE for an ACK.
     pub method: Method,
 }
 
@@ -76,7 +76,7 @@ pub fn identity(
     hash(&[via.element, to_tag, from_tag, call_id, &number, uri, extension(method, name)])
 }
 
-/// Returns the identity of a request by its branch; `None` if the branch is not
+/// Returns the identity of a request by its branch, or `None` if the branch is not
 /// [unique](is_unique). `name` is the name of the method.
 pub fn identity_of_branch(
     branch: &[u8],
@@ -96,7 +96,7 @@ pub fn is_unique(branch: &[u8]) -> bool {
     branch.len() > COOKIE.len() && branch.starts_with(COOKIE)
 }
 
-/// Returns the name of a method that [`Method`] does not list; empty for any other method.
+/// Returns the name of a method that [`Method`] does not list, or empty for any other method.
 fn extension(method: Method, name: &[u8]) -> &[u8] {
     if method == Method::Other { name } else { b"" }
 }

@@ -15,14 +15,14 @@ use crate::{Arrival, Backoff, Firing, Timing};
 pub enum OtherClient {
     /// The request was sent, and no response has come.
     Trying {
-        /// Timer E; `None` over a reliable transport.
+        /// Timer E, or `None` over a reliable transport.
         resend: Option<Backoff>,
         /// Timer F.
         give_up: Timestamp,
     },
     /// A provisional response has come.
     Proceeding {
-        /// Timer E; `None` over a reliable transport.
+        /// Timer E, or `None` over a reliable transport.
         resend: Option<Backoff>,
         /// Timer F.
         give_up: Timestamp,

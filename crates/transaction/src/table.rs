@@ -104,7 +104,7 @@ impl<T> Table<T> {
     /// value is [restored](Self::restore) later.
     ///
     /// # Errors
-    /// If there is no room.
+    /// Returns an error if there is no room.
     pub fn reserve(&mut self, key: Key, deadline: Timestamp) -> Result<Handle, Full> {
         if self.is_full() {
             return Err(Full);

@@ -20,7 +20,7 @@ fn at(ms: u64) -> Timestamp {
     Timestamp::ZERO + Duration::from_millis(ms)
 }
 
-/// An action of the holder; `which` counts through the live entries in the order of their keys.
+/// An action of the holder. `which` counts through the live entries in the order of their keys.
 #[derive(Clone, Debug)]
 enum Step {
     Insert { key: u8, deadline_ms: Option<u64> },
@@ -150,7 +150,7 @@ impl Pair {
         }
     }
 
-    /// Checks that expired timers fire in order and once; some entries are armed again.
+    /// Checks that expired timers fire in order and once. Some entries are armed again.
     fn fire(&mut self, rearm_ms: &[Option<u64>]) {
         let now = self.now;
         let armed = self.model.values().map(|entry| entry.armed);

@@ -1,4 +1,4 @@
-//! RFC 3261 §17.2.3: matching of requests to server transactions; §9.2: the transaction that a
+//! RFC 3261 §17.2.3: matching of requests to server transactions. §9.2: the transaction that a
 //! CANCEL cancels.
 
 use std::hash::{DefaultHasher, Hash, Hasher};
@@ -39,7 +39,7 @@ fn hash(parts: &[&[u8]]) -> u64 {
     hasher.finish()
 }
 
-/// Returns the key of a received request; an ACK is one to an INVITE outside a dialog.
+/// Returns the key of a received request. An ACK is one to an INVITE outside a dialog.
 fn key(request: &Request) -> Key {
     key_of(request, request.method == "ACK")
 }

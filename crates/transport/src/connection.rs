@@ -26,11 +26,11 @@ impl Target {
 /// The state of a connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ConnectionState {
-    /// The connection is being opened; messages wait.
+    /// The connection is being opened. Messages wait.
     Connecting,
     /// The connection accepts messages.
     Open,
-    /// Its window is used up; messages wait.
+    /// Its window is used up. Messages wait.
     BackedUp,
     /// The connection is being closed and accepts no messages.
     Closing,

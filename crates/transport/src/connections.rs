@@ -132,7 +132,7 @@ impl ConnectionTable {
 
     /// Records that a connection has ended ([`Core::on_closed`](tidegate_world::Core::on_closed)).
     /// Returns its flow with the listener's address, so that the owner learns that messages on it
-    /// may be lost; `None` if no message was sent on it.
+    /// may be lost, or `None` if no message was sent on it.
     pub fn on_closed(&mut self, id: ConnectionId, cause: CloseCause) -> Option<Flow> {
         let state = self.connections.get(&id)?.state;
         if state == ConnectionState::Connecting {

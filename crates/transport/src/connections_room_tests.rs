@@ -11,7 +11,7 @@ fn flow(number: usize) -> Flow {
     to(&format!("198.51.100.{number}:5060"))
 }
 
-/// Makes a table that may open `opened_max` connections, with one to each of as many peers; they
+/// Makes a table that may open `opened_max` connections, with one to each of as many peers. They
 /// were used one second apart.
 fn full(opened_max: usize) -> (Scene, Vec<Flow>) {
     let mut scene = Scene::new(ConnectionLimits { opened_max, ..ConnectionLimits::default() });

@@ -209,7 +209,7 @@ fn an_accepted_connection_is_used_for_requests_once_it_is_an_alias() {
     scene.send(to(PEER), "on this").unwrap();
     assert_eq!(scene.sent(), [(2, "on this".into())]);
 
-    // An alias for another port of the peer; the old one is removed.
+    // An alias for another port of the peer. The old one is removed.
     assert!(scene.table.alias(id, LISTENER.parse().unwrap(), 5070));
     scene.send(to("198.51.100.7:5070"), "there").unwrap();
     assert_eq!(scene.sent(), [(2, "there".into())]);

@@ -5,7 +5,7 @@ use std::net::SocketAddr;
 
 use tidegate_world::source_of;
 
-/// Counts of connections per remote address; for IPv6, per /64 network.
+/// Counts of connections per remote address (for IPv6, per /64 network).
 #[derive(Debug)]
 pub(crate) struct Remotes {
     counts: BTreeMap<u128, usize>,

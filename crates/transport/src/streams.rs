@@ -23,7 +23,7 @@ const PONG: &[u8] = b"\r\n";
 /// # The core's view
 ///
 /// The core sends a message on a stream with a flow that has the address of one of its listeners.
-/// If the flow names a connection, the message uses that connection or is not sent; otherwise it
+/// If the flow names a connection, the message uses that connection or is not sent. Otherwise it
 /// uses the connection to the remote end, which is opened if there is none. The flow of a message
 /// offered to the core also has the address of a listener, and the connection on which the message
 /// came.
@@ -156,7 +156,7 @@ impl<C: Core> Streams<C> {
     }
 }
 
-/// Returns the address to which a connection can be opened for a response; `None` for a request.
+/// Returns the address to which a connection can be opened for a response, or `None` for a request.
 fn listener_of_peer(bytes: &[u8]) -> Option<SocketAddr> {
     let response = Message::parse_head(bytes).ok().filter(|message| !message.is_request())?;
     connection_target(&response.top_via().ok()?)

@@ -95,7 +95,7 @@ impl Buffer {
     /// Appends `bytes`.
     ///
     /// # Errors
-    /// When the result would be longer than [`LARGE`]; nothing is appended then.
+    /// Returns an error when the result would be longer than [`LARGE`]. Nothing is appended then.
     #[inline]
     pub fn push(&mut self, bytes: &[u8]) -> io::Result<()> {
         let end = self.len + bytes.len();
@@ -121,7 +121,7 @@ impl Buffer {
     /// Sets the content to the first `len` bytes of the capacity.
     ///
     /// # Panics
-    /// If `len` exceeds the room.
+    /// Panics if `len` exceeds the room.
     pub fn set_len(&mut self, len: usize) {
         assert!(len <= self.data.len(), "content longer than its buffer");
         self.len = len;

@@ -32,8 +32,8 @@ pub struct Handoff {
 ///    drains the *outputs*: [`poll_transmit`](Self::poll_transmit),
 ///    [`poll_handoff`](Self::poll_handoff), [`poll_query`](Self::poll_query),
 ///    [`poll_connect`](Self::poll_connect) and [`poll_close`](Self::poll_close), in this order,
-///    until they yield nothing. A driver may gather the outputs of several inputs into one batch;
-///    their order is kept.
+///    until they yield nothing. A driver may gather the outputs of several inputs into one batch.
+///    Their order is kept.
 /// 3. When it has nothing else to do it sleeps until a packet arrives or until
 ///    [`poll_timeout`](Self::poll_timeout), and then calls `handle_timeout`. Calling it too early
 ///    changes nothing.
@@ -50,7 +50,7 @@ pub struct Handoff {
 ///    `on_connected` as well, if it succeeds.
 /// 2. After `on_connected` each message that arrives on it is an `offer`, cut out of the stream by
 ///    the driver (`sip::Framer`), with the connection in its flow. The core sends on it by a
-///    [`Transmit`] with that flow. A transmit on a stream always names an open connection; the
+///    [`Transmit`] with that flow. A transmit on a stream always names an open connection. The
 ///    driver drops and counts any other.
 /// 3. The driver buffers what the system does not take. The core hands out at most
 ///    [`STREAM_WINDOW`] bytes and one message on a connection, and keeps the rest until
@@ -68,7 +68,7 @@ pub struct Handoff {
 /// ([`Recorder`](crate::Recorder)). A core that wraps another one, or is one of several kinds,
 /// passes them on by [`delegate`](crate::delegate).
 pub trait Core {
-    /// Takes a packet that has arrived. The core classifies and queues, drops or rejects it; the
+    /// Takes a packet that has arrived. The core classifies and queues, drops or rejects it. The
     /// work is bounded and cheap.
     fn offer(&mut self, now: Timestamp, received: Received);
 
@@ -146,7 +146,7 @@ pub trait Core {
         Work::default()
     }
 
-    /// Returns the time at which `handle_timeout` is next needed; `None` if no timer is armed.
+    /// Returns the time at which `handle_timeout` is next needed, or `None` if no timer is armed.
     fn poll_timeout(&self) -> Option<Timestamp>;
 
     /// Returns whether, after `on_drain`, stopping would lose nothing.

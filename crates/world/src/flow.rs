@@ -119,11 +119,11 @@ pub struct Flow {
     /// Transport of both ends.
     pub transport: Transport,
     /// The end on this side. A received message arrived at this address. A message to send leaves
-    /// from it; if it is the wildcard address of a listener, the system chooses the address.
+    /// from it. If it is the wildcard address of a listener, the system chooses the address.
     pub local: SocketAddr,
     /// The peer's end.
     pub remote: SocketAddr,
-    /// The connection; `None` over UDP, and while it is not known.
+    /// The connection, or `None` over UDP, and while it is not known.
     pub connection: Option<ConnectionId>,
 }
 
@@ -151,7 +151,7 @@ pub struct Connect {
     pub id: ConnectionId,
     /// Its transport, which is not UDP.
     pub transport: Transport,
-    /// The listener for which it is opened. The driver uses its address; the system chooses the
+    /// The listener for which it is opened. The driver uses its address. The system chooses the
     /// port.
     pub local: SocketAddr,
     /// The peer.

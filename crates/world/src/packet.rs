@@ -23,7 +23,7 @@ impl Received {
     }
 }
 
-/// A packet to send; over a stream, one whole message.
+/// A packet to send. Over a stream it is one whole message.
 #[derive(Debug)]
 pub struct Transmit {
     /// Source and destination.
@@ -48,11 +48,11 @@ pub struct Batching {
     /// Datagrams with the same number keep their order. Datagrams with different numbers may be
     /// reordered. A datagram with 0 keeps its order with all others.
     pub sequence: u32,
-    /// Offset in the bytes at which meaningless spaces may be inserted; 0 if there is none.
+    /// Offset in the bytes at which meaningless spaces may be inserted, or 0 if there is none.
     pub pad_at: u16,
 }
 
-/// The reason why a packet could not be delivered. For datagrams it may be forged; for streams the
+/// The reason why a packet could not be delivered. For datagrams it may be forged. For streams the
 /// transport itself reports it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Cause {

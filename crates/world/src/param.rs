@@ -66,7 +66,7 @@ impl<K: Kind> Entry<K> {
     /// Returns the defaults, overridden by the `given` values.
     ///
     /// # Errors
-    /// The first value that is [`Wrong`].
+    /// Returns the first value that is [`Wrong`].
     pub fn values(&'static self, given: &[(&str, f64)]) -> Result<Values<K>, Wrong> {
         let mut values = self.defaults();
         for &(name, value) in given {
@@ -124,7 +124,7 @@ impl<K: Kind> Registry<K> {
     /// Asserts that every entry is complete. The tests of a registry call it.
     ///
     /// # Panics
-    /// If an entry is incomplete. The message names it.
+    /// Panics if an entry is incomplete. The message names it.
     pub fn assert_complete(&self) {
         assert!(self.find("nothing").is_none());
         for entry in self.0 {
@@ -163,7 +163,7 @@ impl<K: Kind> Values<K> {
     /// Returns the value of a parameter.
     ///
     /// # Panics
-    /// If it is a parameter of another entry.
+    /// Panics if it is a parameter of another entry.
     pub fn of(&self, param: &Param) -> f64 {
         let index = self.entry.params.iter().position(|known| known.name == param.name);
         self.values[index.expect("an entry asks for its own parameters")]

@@ -45,7 +45,7 @@ pub struct Query {
 pub enum Question {
     /// Records of one type in the DNS.
     Resolve {
-        /// The name, at most [`NAME_MAX`] bytes. A name that ends with a dot is absolute; any other
+        /// The name, at most [`NAME_MAX`] bytes. A name that ends with a dot is absolute. Any other
         /// may be completed by the search list of the machine.
         name: Arc<str>,
         /// The type of the records.

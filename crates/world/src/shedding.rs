@@ -169,8 +169,8 @@ mod tests {
         (0..10_000).map(move |n| format!("INVITE sip:a@b SIP/2.0\r\n{via}{n}\r\n{:300}", ""))
     }
 
-    // RFC 5031 §4.2 registers `urn:service:sos`; RFC 8141 §3.1 and RFC 5031 §3 compare it without regard
-    // to case.
+    // RFC 5031 §4.2 registers `urn:service:sos`. RFC 8141 §3.1 and RFC 5031 §3 compare it without
+    // regard to case.
     #[test]
     fn emergency_calls_are_never_dropped_by_the_share() {
         let invite = |uri: &str| format!("INVITE {uri} SIP/2.0\r\nVia: SIP/2.0/UDP 192.0.2.1\r\n");

@@ -92,7 +92,7 @@ impl<T: Hashed> SlotTable<T> {
     /// Inserts an entry after all others with the same hash, into the slot that became vacant last.
     ///
     /// # Panics
-    /// When 2^32 - 1 entries are held.
+    /// Panics when 2^32 - 1 entries are held.
     pub fn insert(&mut self, entry: T) -> SlotRef {
         self.length += 1;
         if self.length > self.buckets as usize {

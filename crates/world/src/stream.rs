@@ -141,7 +141,7 @@ mod tests {
             thirds[s.below(3) as usize] += 1;
             sum += s.exponential(2.0);
         }
-        // Standard error of the mean is 2 / sqrt(n) = 0.014; five of them.
+        // Standard error of the mean is 2 / sqrt(n) = 0.014. The test allows five times this.
         assert!((sum / f64::from(n) - 2.0).abs() < 0.07);
         // Each third's count has a standard error of sqrt(n * 2 / 9) = 67.
         assert!(thirds.iter().all(|t| t.abs_diff(n / 3) < 5 * 67), "{thirds:?}");

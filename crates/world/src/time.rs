@@ -7,7 +7,7 @@ use std::time::Duration;
 
 /// A point in time, in nanoseconds since the driver's start.
 ///
-/// In `io` it is the monotonic clock, in `sim` the calendar; a core cannot distinguish them. 2^64
+/// In `io` it is the monotonic clock, in `sim` the calendar. A core cannot distinguish them. 2^64
 /// ns are 584 years, so no real run reaches the limit, and arithmetic saturates at it.
 ///
 /// The stored number is one more than the nanoseconds, so that an `Option` of it needs no more

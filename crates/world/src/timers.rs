@@ -36,7 +36,7 @@ const SWEEP: usize = 512;
 /// Minimum capacity that an emptied bucket keeps.
 const ROOM_MIN: usize = 64;
 
-/// Timers in the order in which they fire; those that fire together are in the order in which they
+/// Timers in the order in which they fire. Those that fire together are in the order in which they
 /// were set.
 ///
 /// A timer cannot be removed early. Its owner ignores it when it fires, or [`sweep`](Self::sweep)
@@ -108,7 +108,7 @@ impl<K: Copy> Timers<K> {
         Some(self.near.next().unwrap_or(self.far_first))
     }
 
-    /// Returns the first timer. This may examine all timers of the first bucket;
+    /// Returns the first timer. This may examine all timers of the first bucket.
     /// [`next`](Self::next) does not.
     pub fn peek(&self) -> Option<(Timestamp, K)> {
         self.near.peek().or_else(|| self.far.first_key_value()?.1.peek())
@@ -126,7 +126,7 @@ impl<K: Copy> Timers<K> {
         self.near.pop()
     }
 
-    /// Drops timers for which `counts` is false. It examines all timers; a shard that must not
+    /// Drops timers for which `counts` is false. It examines all timers. A shard that must not
     /// pause uses [`sweep`](Self::sweep).
     pub fn retain(&mut self, counts: impl Fn(Timestamp, K) -> bool) {
         self.near.retain(&counts);

@@ -10,7 +10,7 @@ use crate::dialog::{Dialog, TEXT_MAX};
 use crate::identity::{MARK, Mark};
 use crate::template::{Template, Values};
 
-// RFC 3261 §12.2.1.1: within a dialog the From is our end, as the To of our responses was; the
+// RFC 3261 §12.2.1.1: within a dialog the From is our end, as the To of our responses was. The
 // numbers of our requests are our own.
 const BYE: &str = "BYE {uri} SIP/2.0
 Via: SIP/2.0/{transport} {local};rport;branch={branch}
@@ -26,7 +26,7 @@ Content-Length: 0
 /// A 2xx and the parts of its INVITE that requests in its dialog need.
 #[derive(Debug)]
 pub(crate) struct Answer {
-    /// The response, followed by the URI of the caller's Contact; the URI is empty if there is
+    /// The response, followed by the URI of the caller's Contact. The URI is empty if there is
     /// none.
     bytes: Box<[u8]>,
     response_end: usize,

@@ -65,7 +65,7 @@ pub(crate) struct Call {
     pub flow: Flow,
     /// Arrival of the first INVITE.
     pub came: Timestamp,
-    /// Time for which we talk before we hang up; `None` to wait for the caller.
+    /// Time for which we talk before we hang up, or `None` to wait for the caller.
     pub talk: Option<Duration>,
     /// Time until which a copy of the CANCEL gets the same answer, if there was a CANCEL.
     pub cancelled: Option<Timestamp>,
@@ -218,7 +218,7 @@ impl Call {
                 Some(true)
             }
             Phase::Refused(..) => {
-                // RFC 3261 §17.2.1: the Confirmed state absorbs further ACKs for T4 (timer I);
+                // RFC 3261 §17.2.1: the Confirmed state absorbs further ACKs for T4 (timer I).
                 // §17.2.2: the response to a CANCEL is repeated for 64·T1 (timer J).
                 let until = (now + timing.t4).max(self.cancelled.unwrap_or_default());
                 self.phase = Phase::Over(until, None);

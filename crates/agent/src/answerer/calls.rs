@@ -38,7 +38,7 @@ impl Calls {
     /// Adds a new call.
     ///
     /// # Panics
-    /// If the table is full.
+    /// Panics if the table is full.
     pub fn insert(&mut self, call: Call) -> Id {
         let key = call.key;
         let id = self.table.insert(call.due(), call);

@@ -62,7 +62,7 @@ impl Mix {
     /// Creates a mix. The share of each behaviour is its weight divided by the sum of all weights.
     ///
     /// # Errors
-    /// When a weight is not a number of at least 0, or all are 0.
+    /// Returns an error when a weight is not a number of at least 0, or all are 0.
     pub fn new(weights: &[(Behaviour, f64)]) -> Result<Self, MixError> {
         if let Some(&(_, weight)) = weights.iter().find(|(_, w)| !(w.is_finite() && *w >= 0.0)) {
             return Err(MixError::Weight(weight));

@@ -108,7 +108,7 @@ impl Answerer {
         }
     }
 
-    /// Returns a response to the INVITE of a call; `None` if it cannot be answered.
+    /// Returns a response to the INVITE of a call, or `None` if it cannot be answered.
     fn response(&mut self, id: Id, invite: &Message<'_>, status: u16) -> Option<Transmit> {
         let flow = self.calls.get(id)?.flow;
         let tag = self.tags.of_call(id);

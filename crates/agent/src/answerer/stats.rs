@@ -31,7 +31,7 @@ pub struct AnswererStats {
     pub completed: u64,
     /// Answered calls that we ended with a BYE.
     pub hung_up: u64,
-    /// Answered calls that were never acknowledged; ended with a BYE.
+    /// Answered calls that were never acknowledged and were ended with a BYE.
     pub not_acknowledged: u64,
     /// Acknowledged calls that never ended with a BYE.
     pub forgotten: u64,

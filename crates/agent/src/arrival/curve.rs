@@ -168,7 +168,7 @@ impl Shape {
         }
     }
 
-    /// Returns the number of seconds after which `calls` calls have come; `None` if the rate is
+    /// Returns the number of seconds after which `calls` calls have come, or `None` if the rate is
     /// always zero.
     fn time(self, calls: f64) -> Option<f64> {
         match self {

@@ -71,7 +71,7 @@ proptest! {
         let mut sum = 0.0;
         let mut rate_max = rate_cps;
         for step in 0..24_000 {
-            // The middle of a step; the times of profiles are whole milliseconds.
+            // The middle of a step. The times of profiles are whole milliseconds.
             let t = (f64::from(step) + 0.5) * STEP_S;
             let cps = rate_cps * factor(&profile, rate_cps, t);
             prop_assert!((curve.rate_cps(t) - cps).abs() <= 1e-9 * cps.max(rate_cps), "at {t}");

@@ -40,8 +40,8 @@ impl Mmpp {
     /// Creates the process with these factors and mean sojourns.
     ///
     /// # Errors
-    /// When there are fewer than 2 states or more than 8, a factor is not a number of at least 0,
-    /// all are 0, or a sojourn is shorter than 1 ms.
+    /// Returns an error when there are fewer than 2 states or more than 8, a factor is not a number
+    /// of at least 0, all are 0, or a sojourn is shorter than 1 ms.
     pub fn new(states: &[(f64, Duration)]) -> Result<Self, MmppError> {
         if !(2..=STATES_MAX).contains(&states.len()) {
             return Err(MmppError::States(states.len()));

@@ -67,7 +67,7 @@ pub struct CallerConfig {
     /// Time after the start in which calls are not [measured](crate::Measured). Default 0.
     pub warm_up: Duration,
     /// Maximum time by which the start or the end of a call may be delayed, so that one wake serves
-    /// several calls; up to 1 ms. Default 0.
+    /// several calls, at most 1 ms. Default 0.
     pub slack: Duration,
     /// Base values of the timers.
     pub timing: Timing,

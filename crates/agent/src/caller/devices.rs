@@ -48,7 +48,7 @@ struct Device {
     cseq: u32,
     /// Failures since its last success.
     failures: u32,
-    /// Time at which it lost its registration; `None` while it has one.
+    /// Time at which it lost its registration, or `None` while it has one.
     lost: Option<Timestamp>,
 }
 

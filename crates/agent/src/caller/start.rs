@@ -50,7 +50,7 @@ impl Caller {
         self.held_back.clear();
     }
 
-    /// Returns the time at which the calls that are held back are removed; `None` if there are
+    /// Returns the time at which the calls that are held back are removed, or `None` if there are
     /// none, or if they are never removed.
     pub(super) fn gives_up_at(&self) -> Option<Timestamp> {
         let at = self.last_begin() + Duration::from_nanos(1);

@@ -69,7 +69,7 @@ impl<C: Core> Script<C> {
         Self { agent, local, now: Timestamp::ZERO, pool: Pool::new(), sent: Vec::new() }
     }
 
-    /// Advances the time to `ms` after the start; each timer fires on time.
+    /// Advances the time to `ms` after the start. Each timer fires on time.
     pub fn until(&mut self, ms: u64) -> &mut Self {
         let end = Timestamp::ZERO + Duration::from_millis(ms);
         while let Some(at) = self.agent.poll_timeout().filter(|&at| at <= end) {

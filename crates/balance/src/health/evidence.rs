@@ -181,7 +181,7 @@ impl Evidence {
         let outweighs = now.since(since) >= OBSERVED_TO_PAUSE
             && refused > served
             && sources_refused >= sources_served
-            // The bits of many destinations collide; the number of requests is exact.
+            // The bits of many destinations collide. The number of requests is exact.
             && 2 * seen.refused > seen.given;
         Verdict { teaches, pauses: teaches && outweighs }
     }
@@ -260,7 +260,7 @@ mod tests {
         Timestamp::ZERO + Duration::from_millis(10_000 + ms)
     }
 
-    /// Runs a request each 20 ms for two seconds, by number; rejections are immediate. Returns the
+    /// Runs a request each 20 ms for two seconds, by number. Rejections are immediate. Returns the
     /// last verdict.
     fn run(parties: impl Fn(u64) -> Parties, is_refused: impl Fn(u64) -> bool) -> Verdict {
         let evidence = Evidence::default();
@@ -360,7 +360,7 @@ mod tests {
 
     #[test]
     fn requests_to_one_number_weigh_as_many_as_they_are() {
-        // The numbers of six callers are rejected; others call a number that is served.
+        // The numbers of six callers are rejected. Others call a number that is served.
         for (served, expected) in [(5, PAUSES), (6, TEACHES)] {
             let evidence = Evidence::default();
             evidence.watch(at(0));

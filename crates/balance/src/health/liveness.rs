@@ -24,7 +24,7 @@ const LATEST: u64 = (1 << TIME_BITS) - 1;
 pub(crate) enum Liveness {
     /// The back end answers.
     Up {
-        /// Start of the state, in nanoseconds; zero if the back end was never down.
+        /// Start of the state, in nanoseconds, or zero if the back end was never down.
         since: u64,
         /// Failures since its last answer.
         errors: u32,
@@ -68,7 +68,7 @@ impl Liveness {
         }
     }
 
-    /// Returns the time at which the back end counts as up without an answer; `None` if only an
+    /// Returns the time at which the back end counts as up without an answer, or `None` if only an
     /// answer brings it back.
     pub fn up_by_itself_at(self) -> Option<Timestamp> {
         match self {
@@ -81,7 +81,8 @@ impl Liveness {
         matches!(self, Self::Up { errors: 1.., .. })
     }
 
-    /// Returns the time at which the back end last came up; zero if it was never down, or is down at `now`.
+    /// Returns the time at which the back end last came up, or zero if it was never down, or is
+    /// down at `now`.
     pub fn up_since(self, now: Timestamp) -> Timestamp {
         match self {
             Self::Up { since, .. } => Timestamp::from_nanos(since),

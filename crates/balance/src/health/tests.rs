@@ -23,7 +23,7 @@ fn the_state_machine_goes_by_its_table() {
     let now = at(20);
     let down_for_pause = Down { until: (now + PAUSE).as_nanos(), good: 0 };
     let table: &[(Liveness, Liveness, Liveness)] = &[
-        // An answer resets the count; with probes, it does not bring the back end up.
+        // An answer resets the count. With probes, it does not bring the back end up.
         (old.on_answered(now), Up { since: 7, errors: 0 }, old),
         (pausing.on_answered(now), Up { since: ns(20), errors: 0 }, pausing),
         (pausing.on_answered(at(70)), Up { since: ns(50), errors: 0 }, pausing),

@@ -46,7 +46,7 @@ const PATIENCE: Duration = Duration::from_secs(2);
 /// Parameters for learning the rate of a back end.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct RateLearning {
-    /// Time between steps; longer if fewer than ten requests arrive.
+    /// Time between steps, longer if fewer than ten requests arrive.
     pub interval: Duration,
     /// Growth in a second, as a share of the rate.
     pub increase: f64,
@@ -83,7 +83,7 @@ pub(crate) struct Interval {
 /// A learned rate, and the time of its use without a rejection.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Aimd {
-    /// Rate in requests a second; infinite before the first rejection.
+    /// Rate in requests a second, or infinity before the first rejection.
     pub(crate) rate: f64,
     /// Seconds of use without a rejection.
     clean_s: f64,

@@ -93,7 +93,7 @@ const PATIENCE: Duration = Duration::from_secs(2);
 /// Parameters for learning the window of a back end.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct WindowLearning {
-    /// Time between steps; longer if fewer than ten responses arrive.
+    /// Time between steps, longer if fewer than ten responses arrive.
     pub interval: Duration,
     /// The delay beyond the base at which requests count as waiting.
     pub delay: Duration,
@@ -111,7 +111,7 @@ pub(crate) struct Responses {
     pub(crate) lasted: Duration,
     /// Requests with a response.
     pub(crate) heard: u64,
-    /// The shortest time to the first response; `None` without a response.
+    /// The shortest time to the first response, or `None` without a response.
     pub(crate) least: Option<Duration>,
     /// Requests that had no response within [`FORGOTTEN`](super::window::FORGOTTEN).
     pub(crate) lost: u64,
@@ -122,7 +122,8 @@ pub(crate) struct Responses {
 /// A window, and the properties of the back end without overload.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct DelayWindow {
-    /// The maximum number of requests without a response; infinite until an interval has tripped.
+    /// The maximum number of requests without a response, or infinity until an interval has
+    /// tripped.
     pub(crate) window: f64,
     /// The shortest delay without overload, in seconds.
     base_s: f64,
@@ -132,8 +133,8 @@ pub(crate) struct DelayWindow {
     delayed: Option<(f64, f64)>,
     /// Window and lost share at the last time when requests were lost.
     lossy: Option<(f64, f64)>,
-    /// The time for which requests should wait, as set after the last loss, in seconds; infinite if
-    /// there was no loss.
+    /// The time for which requests should wait, as set after the last loss, in seconds, or infinity
+    /// if there was no loss.
     wait_s: f64,
 }
 

@@ -26,7 +26,7 @@ pub const RESERVE_S: f64 = 1.0;
 /// A rate limit on requests.
 #[derive(Debug)]
 pub(crate) struct Gcra {
-    /// Limit in requests a second; infinite if there is none.
+    /// Limit in requests a second, or infinity if there is none.
     rate: AtomicF64,
     /// Theoretical arrival time of the next request, in nanoseconds.
     next_at: AtomicU64,

@@ -90,7 +90,7 @@ impl Learned {
         self.put(&record, apply);
     }
 
-    /// Returns the rate in requests a second; infinite if nothing is learned.
+    /// Returns the rate in requests a second, or infinity if nothing is learned.
     pub(crate) fn rate(&self) -> f64 {
         self.rate.get()
     }
@@ -103,7 +103,7 @@ impl Learned {
     }
 
     /// Records that the back end gets a request. If that ends an interval, the rate may change, to
-    /// at most `cps_max`; for `apply` see [`set`](Self::set).
+    /// at most `cps_max`. For `apply` see [`set`](Self::set).
     pub(crate) fn on_given(&self, now: Timestamp, cps_max: f64, apply: impl FnOnce(f64)) {
         let before = self.given.fetch_add(1, Relaxed);
         let given_at = Timestamp::from_nanos(self.given_at.swap(now.as_nanos(), Relaxed));
@@ -211,7 +211,7 @@ mod tests {
         rate
     }
 
-    /// Sends one request each 5 ms from `from` on; `is_refused` decides its outcome after 20 ms.
+    /// Sends one request each 5 ms from `from` on. `is_refused` decides its outcome after 20 ms.
     /// Returns the rates that were set meanwhile.
     fn run(
         learned: &Learned,
@@ -290,7 +290,7 @@ mod tests {
 
     #[test]
     fn late_proofs_count_from_the_beginning() {
-        // 40 requests in 200 ms, half of them rejected; at the end it becomes known that this is a
+        // 40 requests in 200 ms, half of them rejected. At the end it becomes known that this is a
         // sign of load.
         let rate = |is_proved: bool| {
             let learned = learning();
@@ -367,7 +367,7 @@ mod tests {
             learned.on_wanted();
             given(&learned, at(ms));
         }
-        // The first ten do not count, so soon after the decrease; the rate then grows for 2 s.
+        // The first ten do not count, so soon after the decrease. The rate then grows for 2 s.
         assert_eq!(learned.rate(), fallen * (1.0 + 0.05 * 2.0));
     }
 }

@@ -107,7 +107,7 @@ impl Window {
         self.window.set(record.law.window);
     }
 
-    /// Returns the window in requests; infinite if there is none.
+    /// Returns the window in requests, or infinity if there is none.
     pub(crate) fn size(&self) -> f64 {
         self.window.get()
     }

@@ -1,4 +1,4 @@
-//! Call-join-shortest-queue: the fewest calls for its weight.
+//! Call-join-shortest-queue: selects the back end with the fewest calls for its weight.
 //!
 //! Signal: the calls that leases count on each back end, from the INVITE to the end of the BYE.
 //! Choice: the fewest, divided by the weight. Ties: in turn. Cold start: all have none, so the ties

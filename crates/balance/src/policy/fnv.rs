@@ -6,7 +6,7 @@
 //! peer that chooses Call-IDs also chooses the back ends. A change of the configuration moves
 //! nearly every call to another back end. If a back end fails, its neighbour gets its whole load.
 //! Slow starts do not apply, because a change of the sum of weights would move every call. The
-//! policy exists for comparison; use `hash`.
+//! policy exists for comparison. Use `hash`.
 //!
 //! Source: 003 §VI.a (FNV Hash).
 

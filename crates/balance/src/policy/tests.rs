@@ -71,7 +71,7 @@ fn the_shares_of_idle_back_ends_follow_the_weights() {
     for policy in Policy::ALL {
         let mut even = picker(&[1, 1, 1], policy);
         let shares_even = shares(&mut even, 30_000);
-        // Binomial: sigma is 82; five of them.
+        // The number is binomial with a sigma of 82. The test allows five times sigma.
         assert!(shares_even.iter().all(|s| s.abs_diff(10_000) < 410), "{policy:?} {shares_even:?}");
         // While nothing is open there is no load to divide by the weight.
         if matches!(policy, Policy::Cjsq | Policy::Tjsq | Policy::Tlwl | Policy::Rwma) {
@@ -97,7 +97,7 @@ fn policies_that_choose_by_a_hash_move_only_the_calls_of_the_one_that_left() {
             assert!(is == was && was != 1 || was == 1 && is != 1, "{policy:?}");
             heirs[is] += u32::from(was == 1);
         }
-        // Under fnv a neighbour bears it all; under hash the others share it.
+        // Under fnv a neighbour bears it all. Under hash the others share it.
         let is_shared = heirs.iter().filter(|&&calls| calls > 0).count() == 3;
         assert_eq!(is_shared, policy != Policy::Fnv, "{policy:?} {heirs:?}");
     }
@@ -198,7 +198,7 @@ fn rwma_takes_the_smallest_mean_for_the_weight_after_it_has_tried_each() {
     assert_eq!(picker.pick(at, 0, None), Some(2), "39 ms / 2");
     answered(&picker, 2, Work::CallStart, 50);
     assert_eq!(picker.pick(at, 0, None), Some(1));
-    // A mean older than `forget_s` is tried again; nothing is fresh by then.
+    // A mean older than `forget_s` is tried again. Nothing is fresh by then.
     let later = NOW + Duration::from_secs(11);
     let picks: Vec<_> = (0..3).map(|c| picker.pick(later, c, None).unwrap()).collect();
     assert_eq!(picks, [2, 0, 1]);
@@ -223,7 +223,8 @@ fn the_fullest_under_two_choices_holds_less_than_under_one() {
         shared.backends().iter().map(|b| b.transactions()).max().unwrap()
     };
     let (one, two) = (fullest(1.0), fullest(2.0));
-    // Ten each on average; ln ln 100 / ln 2 = 2.2 more by two choices, some 8 more by one.
+    // Each gets ten on average. The maximum is ln ln 100 / ln 2 = 2.2 more with two choices, and
+    // some 8 more with one.
     assert!(two <= 13 && one >= 16, "{one} {two}");
 }
 

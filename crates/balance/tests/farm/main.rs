@@ -10,7 +10,7 @@ use std::path::Path;
 use servers::{Farm, Outcome};
 use tidegate_balance::{Policy, Values, registry};
 
-/// 003 §VI: eight servers, each with a capacity of 300 calls/s; the cost of an INVITE there.
+/// 003 §VI: eight servers, each with a capacity of 300 calls/s, and the cost of an INVITE there.
 const EIGHT: Farm<'_> = Farm {
     speeds: &[1.0; 8],
     weights: &[1; 8],

@@ -43,7 +43,7 @@ pub struct Outcome {
 pub struct Choice {
     pub at: Timestamp,
     pub server: usize,
-    /// Known mean response time of each server to INVITEs, ms; 0 if unknown.
+    /// Known mean response time of each server to INVITEs, ms, or 0 if unknown.
     pub means_ms: Vec<f64>,
     /// Open transactions at each server, without this one.
     pub open: Vec<u64>,

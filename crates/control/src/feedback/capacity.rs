@@ -124,9 +124,9 @@ impl Capacity {
     }
 }
 
-/// Returns the calls a second that may come while a long queue becomes shorter; infinite without a
-/// long queue. Messages of calls that have begun count too (002 §3.1, equation 1): they wait in the
-/// same queue if there is only one.
+/// Returns the calls a second that may come while a long queue becomes shorter, or infinity without
+/// a long queue. Messages of calls that have begun count too (002 §3.1, equation 1): they wait in
+/// the same queue if there is only one.
 fn behind_a_queue(gate: &Gate) -> f64 {
     let served_cps = gate.signals().sessions.rate_cps();
     let budget = (served_cps * DELAY.as_secs_f64()).max(WAITING_MIN);

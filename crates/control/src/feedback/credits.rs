@@ -29,7 +29,7 @@ pub(super) struct Credits {
     /// Unanswered calls: those sent in this period, and those sent in the period before.
     unanswered: [u32; 2],
     period: Timestamp,
-    /// The window since the last value expired; `None` once it is open.
+    /// The window since the last value expired, or `None` once it is open.
     afresh: Option<u32>,
 }
 

@@ -36,7 +36,8 @@ impl Default for SilenceSettings {
 pub(super) struct Silence {
     settings: SilenceSettings,
     timeouts: u32,
-    /// The time between probes, and when the next one is due; only while the server is silent.
+    /// The time between probes, and when the next one is due. Tidegate uses it only while the
+    /// server is silent.
     probing: Option<(Duration, Timestamp)>,
     stream: Stream,
 }
@@ -51,7 +52,7 @@ impl Silence {
         self.probing.map(|(_, due)| due)
     }
 
-    /// Returns whether a request may be sent; `None` if the server answers.
+    /// Returns whether a request may be sent, or `None` if the server answers.
     pub(super) fn may_probe(&mut self, now: Timestamp) -> Option<bool> {
         let (wait, due) = self.probing?;
         let is_due = now >= due;

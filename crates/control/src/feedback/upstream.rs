@@ -6,6 +6,8 @@ use std::time::Duration;
 use tidegate_world::Timestamp;
 
 use super::capacity::Capacity;
+use super::peer_view::{PeerView, Standing};
+use super::told::Told;
 use super::upstream_settings::{Offer, TICK, UpstreamFairness, UpstreamSettings};
 use super::{Algorithm, Algorithms, Category, VALIDITY_DEFAULT};
 use crate::Gate;
@@ -28,6 +30,11 @@ const UNUSED: u32 = 10;
 /// everything gets them late.
 const CLAIMED_MIN: f64 = 0.5;
 const SHORTFALL_MAX: Duration = Duration::from_secs(1);
+
+/// The factor by which the load that a peer seems to hold back may grow in a tick, when the loads of
+/// all peers are added. Under `loss` a peer that claims a large load, and then sends its whole grant
+/// instead of the part that it was told, seems to hold back a hundred times as much.
+const COUNTED_GROWTH: f64 = 1.05;
 
 /// Time for which a claim counts. Not every request of a peer contains a claim.
 const CLAIMED: Duration = Duration::from_secs(5);
@@ -52,10 +59,6 @@ const UNRESTRICTED_MAX: f64 = 0.95;
 /// Maximum number of requests that come with a new one: an ACK, and a CANCEL.
 const WITH_NEW_MAX: f64 = 2.0;
 
-/// The factor by which the largest rate that a peer was allowed to send fades in a tick. A rate
-/// that is measured over half a second fades as fast.
-const MOST_KEPT: f64 = 0.82;
-
 /// Time after the start of a restriction in which a peer may send too much.
 const GRACE: Duration = Duration::from_secs(1);
 
@@ -64,56 +67,6 @@ const GRACE: Duration = Duration::from_secs(1);
 // the algorithm SHOULD NOT change the algorithm associated with that client for at least 3600 seconds
 // (1 hour)."
 pub(super) const AGREED: Duration = Duration::from_secs(3600);
-
-/// The behaviour of a peer.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Standing {
-    /// The peer takes no part in overload control.
-    #[default]
-    Apart,
-    /// The peer takes part and obeys.
-    Obeys,
-    /// The peer offered to take part, but sends more than it was told.
-    Disobeys,
-}
-
-impl Standing {
-    /// All standings.
-    pub const ALL: [Self; 3] = [Self::Apart, Self::Obeys, Self::Disobeys];
-
-    /// Returns its name in metrics.
-    pub const fn name(self) -> &'static str {
-        match self {
-            Self::Apart => "apart",
-            Self::Obeys => "obeys",
-            Self::Disobeys => "disobeys",
-        }
-    }
-}
-
-/// The state of a peer, for status and metrics.
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub struct PeerView {
-    /// The key of the peer; `None` for all peers without room in the table.
-    pub key: Option<u128>,
-    /// Whether the peer takes part and obeys.
-    pub standing: Standing,
-    /// The algorithm that the peer was told, if any.
-    pub algorithm: Option<Algorithm>,
-    /// The last value that the peer was told; zero without overload.
-    pub value: u32,
-    /// New requests a second that the peer would send without feedback.
-    pub original_cps: f64,
-    /// New requests a second that the peer claims it would send without feedback; `None` if it
-    /// claims nothing.
-    pub claimed_cps: Option<f64>,
-    /// True if, within the last minute, the peer has claimed more than it would send.
-    pub is_doubted: bool,
-    /// New requests a second that the peer may send; infinite without overload.
-    pub granted_cps: f64,
-    /// Requests of the peer that were rejected because its share was used up.
-    pub rejected: u64,
-}
 
 /// The state of one peer.
 #[derive(Debug)]
@@ -126,6 +79,7 @@ pub(super) struct Upstream {
     lied: Option<Timestamp>,
     is_doubted: bool,
     weight: u32,
+    host: Option<u128>,
     /// The arrival of the last request, and of the last one that began a session.
     heard: Timestamp,
     asked: Option<Timestamp>,
@@ -133,8 +87,8 @@ pub(super) struct Upstream {
     /// too. A request that stands alone, such as a health check, costs little and takes no call's
     /// place.
     original: ArrivalRate,
-    /// Rates of requests: all; those that begin a session; those that come with one of these (ACK);
-    /// all others.
+    /// Rates of requests: of all requests, of those that begin a session, of those that come with
+    /// one of these (ACK), and of all others.
     all: ArrivalRate,
     new: ArrivalRate,
     required: ArrivalRate,
@@ -144,6 +98,10 @@ pub(super) struct Upstream {
     /// New requests a second without feedback, and other requests a second, at the last look. A
     /// rate that is read at an arrival would overestimate that arrival.
     original_cps: f64,
+    /// The same as `original_cps`, whatever the peer claims.
+    measured_cps: f64,
+    /// The part of this load that counts when a share of all loads becomes calls a second.
+    counted_cps: f64,
     required_rps: f64,
     ongoing_rps: f64,
     /// Requests for each new one, including itself.
@@ -166,12 +124,6 @@ pub(super) struct Upstream {
     /// The unused part of the grant while the peer claims to want more, in seconds of this grant.
     /// Requests beyond [`CLAIMED_MIN`] of the grant are subtracted.
     shortfall: f64,
-    /// The lowest rate that the peer was allowed to send since the last look.
-    least: f64,
-    /// The highest rate that the peer was allowed to send. It fades.
-    most: f64,
-    /// The time at which the peer was last told a value.
-    told_at: Timestamp,
     /// True if the peer sent more than its grant in the last tick.
     is_too_much: bool,
     /// Counts ticks with too many requests: each adds [`VIOLATION`], and each other tick subtracts
@@ -182,7 +134,7 @@ pub(super) struct Upstream {
     percent: u32,
     /// The part of a percentage or of a window that was rounded off. It is added to the next value.
     carried: f64,
-    told: u32,
+    told: Told,
     rejected: u64,
 }
 
@@ -194,6 +146,7 @@ impl Default for Upstream {
             lied: None,
             is_doubted: false,
             weight: 1,
+            host: None,
             heard: Timestamp::ZERO,
             asked: None,
             original: ArrivalRate::over_s(1.0),
@@ -203,6 +156,8 @@ impl Default for Upstream {
             acknowledging: ArrivalRate::over_s(1.0),
             ongoing: ArrivalRate::over_s(1.0),
             original_cps: 0.0,
+            measured_cps: 0.0,
+            counted_cps: 0.0,
             required_rps: 0.0,
             ongoing_rps: 0.0,
             with_new: 1.0,
@@ -215,15 +170,12 @@ impl Default for Upstream {
             restricted: None,
             unused: 0,
             shortfall: 0.0,
-            least: 0.0,
-            most: 0.0,
-            told_at: Timestamp::ZERO,
             is_too_much: false,
             violations: 0,
             is_policed: false,
             percent: 0,
             carried: 0.0,
-            told: 0,
+            told: Told::default(),
             rejected: 0,
         }
     }
@@ -240,7 +192,7 @@ impl Upstream {
     pub(super) fn on_offer(&mut self, now: Timestamp, offer: &Offer, settings: &UpstreamSettings) {
         let offered = offer.algorithms.unwrap_or_default();
         let common = offered.common(settings.accepted);
-        self.weight = offer.weight.max(1);
+        (self.weight, self.host) = (offer.weight.max(1), offer.host);
         let claimed = offer.original_cps.filter(|cps| cps.is_finite() && *cps >= 0.0);
         // Only this fairness asks for claims.
         if let Some(cps) = claimed.filter(|_| settings.fairness == UpstreamFairness::User) {
@@ -254,6 +206,13 @@ impl Upstream {
             // RFC 7339 §5.1: "the server MUST choose one algorithm from the list of algorithms in the
             // "oc-algo" parameter."
             self.agreed = choose(common, settings.preferred).map(|algorithm| (algorithm, now));
+            if self.algorithm().is_some_and(|algorithm| self.told.is_of_another(algorithm)) {
+                // Values under another algorithm have another meaning.
+                self.told.forget();
+                self.unused = 0;
+                // The percentage of the last tick with `loss` is too old.
+                (self.carried, self.percent) = (0.0, self.loss_percent() as u32);
+            }
         }
     }
 
@@ -309,8 +268,18 @@ impl Upstream {
         }
     }
 
+    /// Returns the host with which the peer shares, if any.
+    pub(super) fn host(&self) -> Option<u128> {
+        self.host
+    }
+
     pub(super) fn original_cps(&self) -> f64 {
         self.original_cps
+    }
+
+    /// Returns the original load as this server measures it. Claims do not count.
+    pub(super) fn counted_cps(&self) -> f64 {
+        self.counted_cps
     }
 
     /// Returns when the peer last asked for new work, if ever.
@@ -324,7 +293,7 @@ impl Upstream {
         self.ongoing_rps = self.ongoing.rate_at(now);
         self.required_rps = self.acknowledging.rate_at(now);
         if !is_active {
-            self.original_cps = 0.0;
+            (self.original_cps, self.measured_cps, self.counted_cps) = (0.0, 0.0, 0.0);
             return false;
         }
         let sends_cps = self.new.rate_at(now);
@@ -334,32 +303,28 @@ impl Upstream {
         }
         // The requests that count under its algorithm: those that it sends, and those that it may
         // send.
-        let (sends, may) = match self.agreed {
-            Some((Algorithm::Rate, _)) => (self.all.rate_at(now), f64::from(self.told)),
-            _ => (sends_cps, self.granted_cps),
+        let (sends, may) = match self.told.rps() {
+            Some(rps) => (self.all.rate_at(now), rps),
+            None => (sends_cps, self.granted_cps),
         };
         self.unused = if sends + 1.0 < SATURATED * may { self.unused + 1 } else { 0 };
-        // The peer may not have received a smaller value yet, and its rate is measured over some
-        // time.
-        let may_at_most = may.max(self.most * MOST_KEPT);
-        self.most = if may_at_most.is_finite() { may_at_most } else { 0.0 };
+        let (surely_may, may_at_most) = self.told.look(may);
         self.is_too_much = sends > TOLERANCE * may_at_most + TOLERANCE_RPS;
         self.police(now);
-        let measured_cps = match self.agreed {
+        self.measured_cps = match self.agreed {
             Some((Algorithm::Loss, _)) => self.original.rate_at(now),
             // The peer uses its whole grant, so it does not show how much more it would send.
             // A peer that does not obey sends all that it has.
             Some(_) if self.granted_cps.is_finite() && self.unused < UNUSED && !self.is_policed => {
-                self.original_cps.max(sends_cps.min(self.granted_cps))
+                self.measured_cps.max(sends_cps.min(self.granted_cps))
             }
             _ => sends_cps,
         };
+        self.counted_cps = self.measured_cps.min(sends_cps.max(self.counted_cps * COUNTED_GROWTH));
         // The peer says that it would send more than its grant, but does not use the grant.
         self.claimed = self.claimed.filter(|&(_, at)| now.since(at) <= CLAIMED);
         let claimed_cps = self.claimed.map(|(cps, _)| cps);
         let wants_more = claimed_cps.is_some_and(|claimed| claimed > self.granted_cps);
-        // The peer may not have received a larger value yet.
-        let surely_may = std::mem::replace(&mut self.least, may).min(may);
         // A smaller claim now and then must not clear what a larger one has added.
         let short = if wants_more { CLAIMED_MIN - sends / surely_may.max(1.0) } else { -1.0 };
         self.shortfall = (self.shortfall + short * TICK.as_secs_f64()).max(0.0);
@@ -370,7 +335,7 @@ impl Upstream {
         let is_believed = !self.is_doubted && self.standing() == Standing::Obeys;
         // What arrives is a lower bound, whatever the peer claims. A smaller claim would end the overload.
         self.original_cps =
-            claimed_cps.filter(|_| is_believed).map_or(measured_cps, |cps| cps.max(sends_cps));
+            claimed_cps.filter(|_| is_believed).map_or(self.measured_cps, |cps| cps.max(sends_cps));
         true
     }
 
@@ -378,7 +343,7 @@ impl Upstream {
     fn police(&mut self, now: Timestamp) {
         // RFC 7339 §4.3: a value that is not renewed ends. After that the peer may send any number
         // of requests.
-        if now.since(self.told_at) > VALIDITY_DEFAULT {
+        if now.since(self.told.at()) > VALIDITY_DEFAULT {
             self.restricted = self.restricted.map(|_| now);
         }
         let Some(since) = self.restricted.filter(|_| self.agreed.is_some()) else { return };
@@ -467,12 +432,8 @@ impl Upstream {
     }
 
     /// Records the value that the peer is told. Returns whether it differs from the last one.
-    pub(super) fn tell(&mut self, now: Timestamp, value: u32) -> bool {
-        self.told_at = now;
-        if self.algorithm() == Some(Algorithm::Rate) {
-            self.least = self.least.min(f64::from(value));
-        }
-        std::mem::replace(&mut self.told, value) != value
+    pub(super) fn tell(&mut self, now: Timestamp, algorithm: Algorithm, value: u32) -> bool {
+        self.told.tell(now, algorithm, value)
     }
 
     pub(super) fn view(&self, key: Option<u128>) -> PeerView {
@@ -480,7 +441,7 @@ impl Upstream {
             key,
             standing: self.standing(),
             algorithm: self.algorithm(),
-            value: self.told,
+            value: self.told.value(),
             original_cps: self.original_cps,
             claimed_cps: self.claimed.map(|(cps, _)| cps),
             is_doubted: self.is_doubted,

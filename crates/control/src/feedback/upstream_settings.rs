@@ -24,7 +24,8 @@ pub enum UpstreamFairness {
 pub struct UpstreamSettings {
     /// The algorithms that a peer may be told to obey.
     pub accepted: Algorithms,
-    /// The preferred algorithm, chosen if the peer offers it; otherwise `loss`, then `rate`.
+    /// The preferred algorithm, chosen if the peer offers it. Otherwise `loss` is chosen, then
+    /// `rate`.
     pub preferred: Algorithm,
     /// The meaning of fairness among the peers.
     pub fairness: UpstreamFairness,
@@ -59,11 +60,14 @@ impl Default for UpstreamSettings {
 /// The statements of a request about its sender.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Offer {
-    /// The algorithms that the sender supports; `None` if it takes no part.
+    /// The algorithms that the sender supports, or `None` if it takes no part.
     pub algorithms: Option<Algorithms>,
     /// The calls a second that the sender claims it would send without feedback. Only set for peers
     /// whose claims are believed.
     pub original_cps: Option<f64>,
     /// The weight of the sender under [weighted](UpstreamFairness::Weighted) fairness, at least 1.
     pub weight: u32,
+    /// The host of the sender. All peers of a host get one share together. `None` if the sender
+    /// gets a share of its own.
+    pub host: Option<u128>,
 }

@@ -15,11 +15,20 @@
 //! and uses its whole grant, it looks like a peer that really has that load. So the largest share
 //! limits what it gains.
 //!
-//! **Overload** begins when the original load exceeds the capacity, and ends when it has not for
-//! one second. Before and after, every peer is told that there is no restriction.
+//! **Claims decide only the division.** A law may admit a share of the original load. Then the
+//! capacity is this share of the loads that this server measures. So one peer that claims too much
+//! cannot make the capacity larger for all. Under `loss` the measured load of a peer grows by at
+//! most a twentieth in a tick, unless the requests that arrive show more.
 //!
-//! **Policing.** A peer that takes part but sends a third more than it was told for 2 s is treated
-//! as if it took no part, until it has obeyed for ten times as long.
+//! **Overload** begins when the measured load exceeds the capacity, and ends when it has not for one
+//! second. Before and after, every peer is told that there is no restriction.
+//!
+//! **Hosts.** A peer is an address and a port (RFC 7339 §5.4: "The scope of overload control applies
+//! to unique combinations of IP and port values."). A host chooses its ports itself. So the peers of
+//! one [host](Offer::host) can be made to share one share, in proportion to their original loads.
+//!
+//! **Policing.** A peer may take part but send a third more than it was told for 2 s. It is then
+//! treated as if it took no part, until it has obeyed for ten times as long.
 //!
 //! **Cold start.** A peer is told its share from its first tick on. **Known bias.** A peer under
 //! `rate` or a window that uses its whole share does not show how much more it would send, unless
@@ -32,8 +41,9 @@ use std::time::Duration;
 use tidegate_world::{Purpose, Seed, Timestamp};
 
 use super::capacity::Capacity;
+use super::peer_view::PeerView;
 use super::sequence::Sequence;
-use super::upstream::{AGREED, PeerView, Upstream};
+use super::upstream::{AGREED, Upstream};
 use super::upstream_settings::{Offer, TICK, UpstreamFairness, UpstreamSettings};
 use super::{Category, Feedback};
 use crate::source_table::SourceTable;
@@ -49,8 +59,8 @@ const ACTIVE: Duration = Duration::from_secs(1);
 /// Time for which the load must stay below the capacity before an overload is over.
 const CALM: Duration = Duration::from_secs(1);
 
-/// Time after which a peer without an agreed algorithm is forgotten; any peer, if the table is
-/// full.
+/// Time after which a peer without an agreed algorithm is forgotten. If the table is full, any peer
+/// is forgotten after this time.
 const REMEMBERED_STRANGER: Duration = Duration::from_secs(10);
 
 /// The decision on a request that has arrived.
@@ -69,6 +79,15 @@ pub enum Arrival {
     Reject,
 }
 
+/// A peer, or all peers of one host, when the capacity is shared.
+#[derive(Clone, Copy, Debug)]
+struct Demand {
+    /// The host; `None` for a peer that shares with no other.
+    host: Option<u128>,
+    original_cps: f64,
+    weight: f64,
+}
+
 /// The servers that send requests to this one.
 #[derive(Debug)]
 pub struct Upstreams {
@@ -76,8 +95,9 @@ pub struct Upstreams {
     peers: SourceTable<Upstream>,
     capacity: Capacity,
     max_min: MaxMin,
-    /// A buffer, kept to reuse its memory.
-    demands: Vec<(f64, f64)>,
+    /// The senders among which the capacity is shared: the active peers, or their hosts. They are
+    /// in the order of the hosts.
+    demands: Vec<Demand>,
     /// Calls a second that could be served in the time spent on rejecting requests of peers without
     /// feedback.
     rejecting_cps: f64,
@@ -136,8 +156,8 @@ impl Upstreams {
         }
     }
 
-    /// Returns the feedback to write into a response to the peer `key`; `None` if the peer does not
-    /// take part in overload control.
+    /// Returns the feedback to write into a response to the peer `key`, or `None` if the peer does
+    /// not take part in overload control.
     // RFC 7339 §5.2: "Implementations that are capable of updating the "oc" and "oc-validity" parameter
     // values during retransmissions MUST insert the "oc-seq" parameter. The value of this parameter MUST
     // be a set of numbers drawn from an increasing sequence."
@@ -157,7 +177,7 @@ impl Upstreams {
             None => (0, Duration::ZERO),
             Some(_) => (peer.value(&self.capacity, gate), self.settings.validity),
         };
-        if peer.tell(now, value) {
+        if peer.tell(now, algorithm, value) {
             self.advance_sequence(now);
         }
         Some(Feedback { algorithm, value, validity, sequence: self.sequence })
@@ -181,9 +201,11 @@ impl Upstreams {
         self.due =
             if now.since(self.heard) > ACTIVE + CALM { Timestamp::NEVER } else { now + TICK };
         self.advance_sequence(now);
-        let original_cps = self.take_demands(now);
-        self.capacity.update(gate, original_cps);
-        let exceeds = self.capacity.cps() < original_cps && self.capacity.is_used(gate);
+        let counted_cps = self.take_demands(now);
+        // Claims decide only how the capacity is divided. A share of the original load must not become
+        // a larger number of calls because a peer claims to have more of them.
+        self.capacity.update(gate, counted_cps);
+        let exceeds = self.capacity.cps() < counted_cps && self.capacity.is_used(gate);
         let since = self.overloaded.filter(|&since| now.since(since) < CALM);
         self.overloaded = if exceeds { Some(now) } else { since };
         self.share(now);
@@ -195,35 +217,62 @@ impl Upstreams {
     }
 
     /// Collects the demands of the active peers, and forgets peers that have been away for long.
-    /// Returns the sum of the original loads.
+    /// Returns the sum of the original loads without the claims of peers.
     fn take_demands(&mut self, now: Timestamp) -> f64 {
         let is_full = self.peers.len() >= self.settings.peers_max;
         self.demands.clear();
         let (demands, fairness) = (&mut self.demands, self.settings.fairness);
+        let mut counted_cps = 0.0;
         self.peers.sweep(|peer| {
             let rest = now.since(peer.heard());
             if peer.look(now, peer.asked().is_some_and(|at| now.since(at) <= ACTIVE)) {
-                demands.push((peer.original_cps(), peer.weight(fairness)));
+                counted_cps += peer.counted_cps();
+                let (host, weight) = (peer.host(), peer.weight(fairness));
+                demands.push(Demand { host, original_cps: peer.original_cps(), weight });
             }
             let agreed = peer.algorithm().is_some() && !is_full;
             rest <= if agreed { AGREED } else { REMEMBERED_STRANGER }
         });
-        self.demands.iter().map(|(demand, _)| demand).sum()
+        self.join_hosts();
+        counted_cps
+    }
+
+    /// Joins the demands of the peers of one host.
+    fn join_hosts(&mut self) {
+        if self.demands.iter().all(|demand| demand.host.is_none()) {
+            return;
+        }
+        let fairness = self.settings.fairness;
+        self.demands.sort_unstable_by_key(|demand| demand.host);
+        self.demands.dedup_by(|next, demand| {
+            let is_same = demand.host.is_some() && demand.host == next.host;
+            if is_same {
+                demand.original_cps += next.original_cps;
+                demand.weight = match fairness {
+                    UpstreamFairness::User => demand.weight + next.weight,
+                    UpstreamFairness::Provider | UpstreamFairness::Weighted => {
+                        demand.weight.max(next.weight)
+                    }
+                };
+            }
+            is_same
+        });
     }
 
     /// Shares the capacity among the active peers.
     fn share(&mut self, now: Timestamp) {
-        let weights: f64 = self.demands.iter().map(|(_, weight)| weight).sum();
+        let weights: f64 = self.demands.iter().map(|demand| demand.weight).sum();
         let share_max = match self.settings.fairness {
             UpstreamFairness::User if self.demands.len() > 1 => self.settings.share_max,
             _ => 1.0,
         };
-        // The peer's part of all weights is at most the largest share.
+        // The sender's part of all weights is at most the largest share.
         let bounded = |weight: f64| {
             weight.min(share_max / (1.0 - share_max) * (weights - weight)).max(WEIGHT_MIN)
         };
         let bounded = |weight| if share_max < 1.0 { bounded(weight) } else { weight };
-        self.max_min.set(self.demands.iter().map(|&(demand, weight)| (demand, bounded(weight))));
+        let demands = self.demands.iter();
+        self.max_min.set(demands.map(|demand| (demand.original_cps, bounded(demand.weight))));
         let level = match self.overloaded {
             Some(_) => self.max_min.level(self.capacity.cps() + self.rejecting_cps),
             None => f64::INFINITY,
@@ -231,9 +280,19 @@ impl Upstreams {
         let (rejection, fairness) = (self.capacity.rejection(), self.settings.fairness);
         let most = self.capacity.cps();
         let mut rejecting_cps = 0.0;
+        let demands = &self.demands;
+        // The peers of a host get parts of its share, in proportion to their original loads.
+        let weight = |peer: &Upstream| {
+            let host = peer.host()?;
+            let at = demands.binary_search_by_key(&Some(host), |demand| demand.host).ok()?;
+            let Demand { original_cps, weight, .. } = demands[at];
+            let is_active = peer.original_cps() > 0.0;
+            let part = if is_active { peer.original_cps() / original_cps } else { 1.0 };
+            Some(bounded(weight) * part)
+        };
         self.peers.sweep(|peer| {
-            let level = level * bounded(peer.weight(fairness));
-            rejecting_cps += peer.grant(now, level.min(most), rejection);
+            let weight = weight(peer).unwrap_or_else(|| bounded(peer.weight(fairness)));
+            rejecting_cps += peer.grant(now, (level * weight).min(most), rejection);
             true
         });
         self.rejecting_cps = rejecting_cps;

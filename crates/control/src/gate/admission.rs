@@ -246,7 +246,7 @@ impl Gate {
         ticket.bucket != Bucket::Session || fair.may_hold(source, room, queue.waiting)
     }
 
-    /// Returns the reason why new work is not admitted; `None` if it is admitted.
+    /// Returns the reason why new work is not admitted, or `None` if it is admitted.
     fn decide_waiting(&mut self, now: Timestamp, ticket: &Ticket) -> Option<Reason> {
         let Ticket { bucket, class, fingerprint, exempt, source, .. } = *ticket;
         if bucket == Bucket::Priority {

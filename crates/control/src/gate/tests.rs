@@ -20,9 +20,9 @@ const fn param(name: &'static str, default: f64) -> Param {
 
 static SHARE: Param = param("share", 1.0);
 static WAITING_MAX: Param = param("waiting_max", 1e6);
-/// Calls a second; 0: not paced.
+/// Calls a second. 0: not paced.
 static RATE: Param = param("rate", 0.0);
-/// Milliseconds; 0: none.
+/// Milliseconds. 0: none.
 static TICK: Param = param("tick", 0.0);
 static RESTLESS: Param = param("restless", 0.0);
 
@@ -311,7 +311,7 @@ fn a_stopping_gate_admits_nothing_new_and_finishes_the_rest() {
     assert!(gate.may_release());
 }
 
-// Callers prepare for the likely decision; nothing else depends on it.
+// Callers prepare for the likely decision. Nothing else depends on it.
 #[test]
 fn a_likely_rejection_of_new_sessions_is_announced() {
     let mut open = gate(&[("waiting_max", 5.0)]);
@@ -431,7 +431,7 @@ fn the_law_is_shown_the_message_in_service_and_the_room_of_the_queue() {
     assert_eq!(gate.signals().service, next);
 }
 
-// Work judged at arrival counts what waits; work judged when it is taken counts what is behind.
+// Work judged at arrival counts what waits. Work judged when it is taken counts what is behind.
 #[test]
 fn a_window_counts_work_in_progress() {
     for decide in [Decide::Arrival, Decide::Service] {
@@ -522,7 +522,7 @@ fn work_that_waited_too_long_is_rejected_with_its_repetitions() {
     }
 }
 
-// The limit is for callers who hang up; a stopping server owes an answer to all work that it
+// The limit is for callers who hang up. A stopping server owes an answer to all work that it
 // admitted.
 #[test]
 fn only_sessions_grow_stale_and_not_while_stopping() {

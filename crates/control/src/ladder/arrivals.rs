@@ -46,7 +46,7 @@ impl Arrivals {
         self.seconds = self.seconds * kept + part * seconds;
     }
 
-    /// Returns the rate; 0 before the first record.
+    /// Returns the rate, or 0 before the first record.
     pub(super) fn per_second(&self) -> f64 {
         if self.seconds > 0.0 { self.counted / self.seconds } else { 0.0 }
     }

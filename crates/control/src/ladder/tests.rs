@@ -56,8 +56,8 @@ struct Plant {
     chance: Stream,
 }
 
-/// An INVITE that was sent `before` times, and the mark that decides whether it is dropped; above 1 if no
-/// share applies to it.
+/// An INVITE that was sent `before` times, and the mark that decides whether it is dropped, above 1
+/// if no share applies to it.
 struct Packet {
     before: usize,
     mark: f64,
@@ -145,7 +145,7 @@ impl Plant {
         }
     }
 
-    /// Sends a packet; a caller without an answer retransmits.
+    /// Sends a packet. A caller without an answer retransmits.
     fn send(&mut self, Packet { before, mark }: Packet) {
         let share = self.ladder.as_ref().map_or(0.0, Ladder::share);
         let mark = if self.by_chance && mark < EXEMPT { self.chance.unit() } else { mark };
@@ -263,8 +263,8 @@ fn at_twenty_times_the_capacity_nearly_all_of_the_goodput_stays() {
 #[test]
 fn work_is_rejected_within_the_budget() {
     let mut plant = Plant::with_ladder();
-    // Rejecting takes 0.11 of the processor. What is admitted costs nothing to read here, and bears
-    // its part: 0.06 is measured.
+    // Rejecting takes 0.11 of the processor. Here it costs nothing to read admitted packets, but a
+    // part of the cost is attributed to them. So 0.06 is measured.
     let goodput = plant.run(2.0, 20);
     assert_eq!((plant.ladder().rung(), plant.filtered, plant.changes), (Rung::Reject, 0, 0));
     assert!(goodput > 0.85 && plant.ladder().load() > 0.05, "{goodput}");

@@ -3,8 +3,8 @@
 //! Signal: α, the accepted part of all messages over the last `k` measurements, which are taken
 //! every `measure` messages. All kinds of messages count, even those that are never rejected. At
 //! each measurement f ← clamp(f_min, (α_targ/α)·f, 1), without smoothing. Trips whenever α exceeds
-//! the target. Recovers by the same factor, which is larger the more was rejected. Cold start: f =
-//! 1; nothing happens before k measurements.
+//! the target. Recovers by the same factor, which is larger the more was rejected. Cold
+//! start: f = 1, and nothing happens before k measurements.
 //!
 //! Known bias: the law does not see the load. If everything is accepted, α is above the target. So
 //! even without load, f cycles between 1 and about 0.8 with the period of a window, and some 7 %
@@ -107,7 +107,8 @@ pub(super) struct Estimate {
     /// The lower limit of the acceptance. When everything is rejected, a lower value has no
     /// meaning.
     least: f64,
-    /// Sustainable rate of new sessions a second; `None` if the acceptance of messages is measured.
+    /// Sustainable rate of new sessions a second, or `None` if the acceptance of messages is
+    /// measured.
     sustainable_cps: Option<f64>,
     trail: Trail<Counts>,
     k: usize,
@@ -138,8 +139,8 @@ impl Estimate {
         }
     }
 
-    /// Takes a measurement; `arrived` messages have come since the last one. Returns the factor for
-    /// the admitted share; `None` if it is not known.
+    /// Takes a measurement. `arrived` messages have come since the last one. Returns the factor for
+    /// the admitted share, or `None` if it is not known.
     pub(super) fn factor(
         &mut self,
         now: Timestamp,
@@ -300,8 +301,8 @@ mod tests {
         let mut bench = fresh(2000.0);
         assert_near(messages(&mut bench, 100, 0), 1.0);
         let mut bench = fresh(500.0);
-        // At the first measurement the newest message is not yet decided; later in the window
-        // there are as many at each end.
+        // At the first measurement the newest message is not yet decided. Later in the window there
+        // are as many at each end.
         assert_near(messages(&mut bench, 30, 0), 0.4);
         assert_near(messages(&mut bench, 10, 0), 0.16);
         // Nothing is admitted: no load.

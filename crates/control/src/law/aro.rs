@@ -4,8 +4,8 @@
 //! [`acceptance`](super::acceptance), both over the last `k` measurements, which are taken every
 //! `measure` messages. f ← clamp(f_min, min(f_α, f_ρ), 1), where f_ρ = (ρ_targ/ρ̂)·f and f_α =
 //! (α_targ/α)·f. In both formulas, f is the combined share. Trips when ρ̂ or α exceeds its target.
-//! Recovers when both are below their targets, by the smaller of the two factors. Cold start: f =
-//! 1; nothing happens before k measurements.
+//! Recovers when both are below their targets, by the smaller of the two factors. Cold
+//! start: f = 1, and nothing happens before k measurements.
 //!
 //! Known bias of the law as printed: f_α treats complete acceptance as an overload. *Without any
 //! load* α is 1, so f falls by 5 % a measurement until the window of k measurements contains enough
@@ -136,7 +136,7 @@ mod tests {
         // f_ρ = 0.5/0.625, and 10 were rejected.
         let before = 0.5 / 0.55 * 0.8;
         assert_near(messages(&mut bench, 10, 0, 0.25), 0.5 / 0.625 * before);
-        // f_ρ = 2; the last of those ten was rejected within the window.
+        // f_ρ = 2. The last of those ten was rejected within the window.
         assert_near(messages(&mut bench, 10, 0, 0.25), 0.8 / 0.95 * 0.5 / 0.625 * before);
     }
 

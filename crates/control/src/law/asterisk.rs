@@ -1,7 +1,8 @@
 //! Asterisk's taskprocessors: two watermarks on a queue of tasks.
 //!
-//! Signal, trip, recovery and cold start are those of [`ohta`](super::ohta), with a high watermark of
-//! 500 tasks and a low one of 450. Each message of a new call is a task; a taskprocessor has room for 1500.
+//! Signal, trip, recovery and cold start are those of [`ohta`](super::ohta), with a high watermark
+//! of 500 tasks and a low one of 450. Each message of a new call is a task. A taskprocessor has
+//! room for 1500.
 //!
 //! While it is tripped, Asterisk does not answer over UDP, so callers repeat their requests. Over
 //! other transports it rejects with a 503. Here `disposal` selects one of the two.

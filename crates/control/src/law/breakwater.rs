@@ -1,4 +1,4 @@
-//! Breakwater: credits limit the calls in the server; the delay of its queue sets the number of
+//! Breakwater: credits limit the calls in the server. The delay of its queue sets the number of
 //! credits.
 //!
 //! Signal: d, the wait of the last new call taken from the queue. Every T_c: if d ≥ d_t, C ←
@@ -152,7 +152,7 @@ mod tests {
     use super::super::bench::{Bench, assert_near};
     use super::*;
 
-    /// Takes a call from the queue that waited this long; others stay.
+    /// Takes a call from the queue that waited this long. Others stay.
     fn taken(bench: &mut Bench, ms: u64) {
         bench.signals.queue.waiting = 9;
         bench.taken(Duration::from_millis(ms));

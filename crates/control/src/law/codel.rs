@@ -94,7 +94,7 @@ struct Codel {
     newest_first: bool,
     /// The end of the interval.
     until: Timestamp,
-    /// The minimum sojourn in the interval; `None` before the first.
+    /// The minimum sojourn in the interval, or `None` before the first.
     least: Option<Duration>,
     overloaded: bool,
 }

@@ -39,7 +39,7 @@ static INTERVAL: Param = Param {
 pub(crate) static ENTRY: Entry = Entry {
     name: "cpu-threshold",
     summary: "rejects all new work while the processor is busier than a limit",
-    source: "Oracle, CPU Overload Protection; LiveKit, cpu_load_limit",
+    source: "Oracle, CPU Overload Protection, and LiveKit, cpu_load_limit",
     doc: "Every `t_c` the law reads the occupancy of the processor since the last reading. If the \
           occupancy was `limit` or more, all new work is rejected until the next reading.",
     params: &[&LIMIT, &INTERVAL],

@@ -234,7 +234,7 @@ mod tests {
     fn an_average_far_above_the_current_value_is_reset() {
         let mut bench = fresh(&[EXACT, ("limit_start", 100.0)]);
         bench.served(10, 1000, 0);
-        // By its weight alone it would still be 745 ms; it is below 200, and above 150.
+        // By its weight alone it would still be 745 ms. It is below 200, and above 150.
         bench.served(100, 100, 0);
         assert_near(bench.window(), 100.0);
         let window = bench.served(1, 300, 60);

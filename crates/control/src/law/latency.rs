@@ -10,7 +10,7 @@ use crate::{Bucket, Signals};
 const LONGEST_US: u64 = 60_000_000;
 
 /// Returns the latency of the call that was just served, from its arrival to the end of its
-/// service; `None` after any other message.
+/// service, or `None` after any other message.
 pub(super) fn of_call(signals: &Signals) -> Option<Duration> {
     let service = &signals.service;
     service.is_new.then(|| service.sojourn + service.cost)
@@ -43,7 +43,7 @@ impl Latencies {
     }
 
     /// Ends the window. Returns the latency at this quantile in seconds, accurate to 1 % and at
-    /// least 1 µs; `None` without calls.
+    /// least 1 µs, or `None` without calls.
     pub(super) fn take(&mut self, quantile: f64) -> Option<f64> {
         let us = (!self.us.is_empty()).then(|| self.us.value_at_quantile(quantile));
         self.us.reset();

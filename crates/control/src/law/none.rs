@@ -1,6 +1,6 @@
 //! No control.
 //!
-//! Signal: none. Everything is admitted; messages without room in the queue are lost or rejected.
+//! Signal: none. Everything is admitted. Messages without room in the queue are lost or rejected.
 //! Beyond its capacity such a server works on calls that the callers have given up. The longer the
 //! queue, the later each answer, and the more retransmissions are in the queue. It is the baseline
 //! for the others.

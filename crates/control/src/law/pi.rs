@@ -1,15 +1,15 @@
-//! Two PI controllers: one releases the queue of new calls so that each call waits a set time; the
+//! Two PI controllers: one releases the queue of new calls so that each call waits a set time. The
 //! other rejects a share of the calls to keep the processor at a set occupancy.
 //!
 //! Signals: length q of the queue of new calls, rates of the calls that arrive and that enter
 //! the queue, occupancy C.
 //!
 //! *Queue loop*, every T_c: the queue is released at u = K_pq·e_q + K_iq·∫e_q ≥ 0 calls/s, where
-//! e_q = q − q_T and q_T = T̄_q·r̃ is the queue length at which each call waits T̄_q; r̃ is the
-//! rate at which calls enter the queue, through a low-pass filter of 0.4 s. (The paper prints e_q =
-//! q_T − q. As a release rate that is positive feedback; with this sign the loop is s² + 20s + 130
-//! and damped with ζ = 0.88.) If calls are judged on arrival, the rejected share α does not enter
-//! the queue. If calls are judged when they leave the queue, all of them enter it.
+//! e_q = q − q_T and q_T = T̄_q·r̃ is the queue length at which each call waits T̄_q. Here r̃ is
+//! the rate at which calls enter the queue, through a low-pass filter of 0.4 s. (The paper prints
+//! e_q = q_T − q. As a release rate that is positive feedback. With this sign the loop is s² +
+//! 20s + 130, and it is damped with ζ = 0.88.) If calls are judged on arrival, the rejected share α
+//! does not enter the queue. If calls are judged when they leave the queue, all of them enter it.
 //!
 //! *Processor loop*: the share α = K_pc·e_c + K_ic·∫e_c of the calls, within [0, 1], is rejected.
 //! Here e_c = C̃ − C_T, and C̃ is the occupancy, sampled every T_m, through a filter of 0.1 s.

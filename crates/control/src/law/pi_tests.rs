@@ -81,7 +81,7 @@ impl Bench {
 }
 
 /// 001 §3 in continuous time: returns α while the occupancy is `occupancy`, `t` after it rose from
-/// 0 in an unloaded server, as long as nothing is saturated above. C̃ = C·(1 − e^(−t/τ)); the
+/// 0 in an unloaded server, as long as nothing is saturated above. C̃ = C·(1 − e^(−t/τ)). The
 /// integral starts where C̃ crosses the target.
 fn closed_form(occupancy: f64, target: f64, gains: (f64, f64), t: f64) -> f64 {
     let filtered = |t: f64| occupancy * (1.0 - (-t / PROCESSOR_FILTER_S).exp());
@@ -209,7 +209,7 @@ fn the_target_of_the_queue_follows_the_rate_at_which_calls_enter() {
 fn a_short_queue_does_not_wind_the_queue_loop_down() {
     let mut bench = Bench::paper(&[("t_q", 0.05)]);
     bench.rates[1] = 1000.0;
-    // Fifty may wait; none does.
+    // Fifty may wait. None does.
     assert_eq!(bench.run(60_000).release(), 0.0);
     bench.signals.queue.waiting = 60;
     let first = bench.run(20).release();

@@ -1,9 +1,9 @@
 //! rate-abs: the rate at which calls are served, corrected by the delay of the queue.
 //!
-//! Signal: N, the calls that wait, and μ, the rate at which calls are served; the delay of the queue is
-//! d_q = N/μ. Every T_c: λ = μ·(1 − (d_q − D_B)/C). Trips when more calls arrive than λ. Recovers as the
-//! queue empties: without a queue λ is μ·(1 + D_B/C). Cold start: everything is admitted until the first
-//! tick.
+//! Signal: N, the calls that wait, and μ, the rate at which calls are served. The delay of the
+//! queue is d_q = N/μ. Every T_c: λ = μ·(1 − (d_q − D_B)/C). Trips when more calls arrive than λ.
+//! Recovers as the queue empties: without a queue λ is μ·(1 + D_B/C). Cold start: everything is
+//! admitted until the first tick.
 //!
 //! The paper does not say what C is. With C = T_c, the default, the queue reaches the delay budget
 //! within one interval.

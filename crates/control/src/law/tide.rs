@@ -26,11 +26,11 @@
 //! ```
 //!
 //! A new call is admitted while fewer than W wait. Admitted calls are served oldest first. In a
-//! long overload (D at most half of `wait_max`) a call that has waited 3·D when its turn comes, or
-//! two fifths of T1 if that is less, is rejected: its caller is about to repeat it. If a receive
-//! buffer is full, reading faster does not help. Then a call may have waited ℓ longer than two
-//! fifths of T1. When the overload is not long, no call is too old: after a stall, the few calls
-//! that waited are served.
+//! long overload (D at most half of `wait_max`) a call is rejected when its turn comes, if it has
+//! waited for 3·D, or for two fifths of T1 if that is less. Its caller will soon repeat it. If a
+//! receive buffer is full, reading faster does not help. Then a call may have waited ℓ longer than
+//! two fifths of T1. When the overload is not long, no call is too old: after a stall, the few
+//! calls that waited are served.
 //!
 //! # Analysis
 //!
@@ -41,9 +41,9 @@
 //!
 //! *Delay.* A new call waits W/μ = D (Little). D is `wait_min` if the load is so high that the
 //! queue never empties. D is near `wait_max` if the load is near the capacity, where only bursts
-//! are rejected: in a queue of K places at load 1, the share lost is 1/(K+1) for exponential
-//! service times, and half of that for constant ones. The fewer calls fit into `wait_max`, the
-//! higher is the load up to which the queue must be long: at 200 calls/s up to 1.3 times the
+//! are rejected. In a queue of K places at load 1, the lost share is 1/(K+1) for exponential
+//! service times, and half of this for constant service times. The fewer calls fit into `wait_max`,
+//! the higher is the load up to which the queue must be long: at 200 calls/s up to 1.3 times the
 //! capacity, at 5,000 up to 1.02.
 //!
 //! *Stability.* While calls wait, W does not influence μ: the processor takes them at its own rate.
@@ -59,8 +59,8 @@
 //! goodput stays the same, unless W is so small that the queue empties. In that case D rises. Costs
 //! are not used, so errors in them have no effect. If the measured occupancy is too low (CPU time
 //! on a processor that other processes use), D stays at `wait_max` and μ is too large by the same
-//! factor: delays are longer, goodput is the same. If the measured occupancy is too high, D is
-//! `wait_min` in every overload.
+//! factor. Delays are then longer, and the goodput is the same. If the measured occupancy is too
+//! high, D is `wait_min` in every overload.
 //!
 //! # Why the oldest first
 //!
@@ -101,8 +101,8 @@
 //! # Source
 //!
 //! Own work. A window by delay is Breakwater's (OSDI 2020), the empty queue as a sign of room
-//! CoDel's (Nichols and Jacobson, 2012); capacity as completions over busy time is the utilization law of
-//! operational analysis (Denning and Buzen, 1978).
+//! CoDel's (Nichols and Jacobson, 2012). Capacity as completions over busy time is the utilization
+//! law of operational analysis (Denning and Buzen, 1978).
 
 use std::time::Duration;
 

@@ -8,7 +8,7 @@
 //! does not change. Cold start: L = 20.
 //!
 //! A *probe* is made after 15 to 30 windows of calls: the next latency replaces the least latency,
-//! even if it is longer. The library draws this number of windows at random; here it is always the
+//! even if it is longer. The library draws this number of windows at random. Here it is always the
 //! mean.
 //!
 //! Known bias: if the latency of a server is its own processor time, the window has no room for
@@ -184,7 +184,7 @@ mod tests {
     fn a_probe_in_an_overload_takes_the_wait_for_an_empty_server() {
         let mut bench = fresh();
         bench.served(1, 10, 0);
-        // All but one wait. The window does not change while it is unused; the probe is due after
+        // All but one wait. The window does not change while it is unused. The probe is due after
         // 450 calls.
         assert_near(bench.served(448, 100, 0), 20.0);
         assert_near(bench.served(1, 100, 100), 20.0);

@@ -14,8 +14,8 @@
 //! the receive buffer. At three times the capacity callers repeat their INVITEs, and at five times
 //! the server only serves repetitions. With a T_c of 50 ms the goodput stays at the bound.
 //!
-//! Source: 002 §3.3. There each sender has a window of its own; [feedback](crate::feedback) shares this
-//! one among the senders.
+//! Source: 002 §3.3. There each sender has a window of its own. [feedback](crate::feedback) shares
+//! this one among the senders.
 
 use std::time::Duration;
 

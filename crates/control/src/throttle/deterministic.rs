@@ -11,7 +11,7 @@ const ONE: u64 = 1 << 32;
 
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Deterministic {
-    /// Accumulated shares, in units of 2^-32; below one.
+    /// Accumulated shares, in units of 2^-32, below one.
     sum: u64,
 }
 

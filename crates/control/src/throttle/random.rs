@@ -35,7 +35,7 @@ mod tests {
         let counts: Vec<f64> = (0..1000).map(|_| passed()).collect();
         let mean = counts.iter().sum::<f64>() / 1000.0;
         let variance = counts.iter().map(|c| (c - mean).powi(2)).sum::<f64>() / 1000.0;
-        // √(n·f·(1−f)) = 14.5; its square is 210. Five standard errors of each.
+        // √(n·f·(1−f)) = 14.5. Its square is 210. Five standard errors of each.
         assert!((mean - 300.0).abs() < 2.3, "{mean}");
         assert!((variance - 210.0).abs() < 47.0, "{variance}");
     }

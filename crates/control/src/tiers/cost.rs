@@ -67,7 +67,7 @@ impl CallCosts {
         }
     }
 
-    /// Returns the seconds that a call takes in `tier`; `None` before that was measured. A class
+    /// Returns the seconds that a call takes in `tier`, or `None` before that was measured. A class
     /// without messages in this tier is assumed to take as long as in the other tier.
     pub(super) fn of(&self, tier: Tier) -> Option<f64> {
         if self.begun == 0.0 || self.count(tier) < KNOWN {

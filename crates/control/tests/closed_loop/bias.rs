@@ -37,8 +37,8 @@ fn the_queue_of_ohta_swings_between_its_marks() {
     }
 }
 
-// 000 §3.1. By the default window of 25 measurements, which is five seconds long here, it swings;
-// and a long queue would keep the processor occupied long after the law has acted.
+// 000 §3.1. By the default window of 25 measurements, which is five seconds long here, it swings.
+// A long queue would also keep the processor occupied long after the law has acted.
 #[test]
 fn occupancy_settles_near_its_target() {
     for target in [0.8, 0.95] {
@@ -263,8 +263,8 @@ fn kamailio_feedback_takes_minutes() {
     assert!((occupancy - 0.8).abs() < 0.03, "{occupancy}");
 }
 
-// A call may wait for D_B and T_c together. 002 §5: "A larger T_c quickly deteriorates the results". There
-// T_c is 1 s; here each call also waits in the receive buffer.
+// A call may wait for D_B and T_c together. 002 §5: "A larger T_c quickly deteriorates the
+// results". There T_c is 1 s. Here each call also waits in the receive buffer.
 #[test]
 fn win_disc_lets_callers_repeat_if_interval_and_budget_nearly_reach_t1() {
     let of = |params, load| goodput(&constant("win-disc", params, Decide::Arrival, load));

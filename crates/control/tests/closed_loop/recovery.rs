@@ -6,12 +6,13 @@ use tidegate_world::{Purpose, Seed};
 use crate::plant::{Setup, run};
 use crate::{DECIDE, setup};
 
-/// Seconds within which each law serves the offered load again, decided at arrival and at service.
+/// Seconds within which each law serves the offered load again. The first value is for decisions at
+/// arrival, the second for decisions at service.
 ///
-/// If decided at service, a message that finds the buffer full is lost unread. Its caller
-/// retransmits for up to 32 s, and this is most of the longer times: a law that lets the buffer
-/// overflow is not done with an overload when the load is. `none` and `ohta`, whose marks lie
-/// beyond this buffer, show only that.
+/// If the law decides at service, a message that finds the buffer full is lost unread. Its caller
+/// retransmits for up to 32 s. This is the largest part of the longer times. If a law lets the
+/// buffer overflow, the overload lasts longer than the load. `none` and `ohta` show only this
+/// effect, because the watermarks of `ohta` are larger than this buffer.
 const BACK_S: [(&str, [f64; 2]); registry::LAWS.len()] = [
     ("none", [1.0, 40.0]),
     ("tide", [1.0, 2.0]),
@@ -67,8 +68,9 @@ fn each_law_is_back_in_its_time_after_an_overload() {
     }
 }
 
-/// Returns any loads up to five times the capacity for up to 50 s, any queue up to a second; then a
-/// minute at next to nothing or nothing, and ten seconds more; and the start of those.
+/// Returns any loads up to five times the capacity for up to 50 s, and any queue up to a second.
+/// Then follow a minute at next to nothing or nothing, and ten seconds more. Also returns the start
+/// of those.
 fn any_overload(law: &str, decide: Decide, seed: u64) -> (f64, Setup) {
     let mut draw = Seed(seed).stream(Purpose::Arrivals, 1);
     let phases = 1 + draw.below(5);

@@ -1,7 +1,7 @@
 //! Tide: what it keeps of the bound, how soon, and under conditions that no law expects.
 //!
-//! `disturbances.txt` compares it with three other laws under these conditions.
-//! `TIDEGATE_BLESS=1` writes it again; read it before you commit it.
+//! `disturbances.txt` compares it with three other laws under these conditions. `TIDEGATE_BLESS=1`
+//! writes it again. Read it before you commit it.
 
 use std::fmt::Write;
 use std::time::Duration;

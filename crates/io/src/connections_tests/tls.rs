@@ -100,7 +100,7 @@ fn a_turn_serves_a_limited_number_of_handshakes() {
             (session, socket)
         })
         .collect();
-    // Accepts all; in the next turn all have something to read.
+    // Accepts all. In the next turn all have something to read.
     scene.connections.poll(scene.now).unwrap();
     thread::sleep(Duration::from_millis(20));
     for expected in [2, 4, 5] {

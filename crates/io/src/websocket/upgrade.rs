@@ -17,7 +17,7 @@ const REQUEST_MAX: usize = 8192;
 /// The name of the subprotocol for SIP.
 const SIP: &str = "sip";
 
-/// The origins whose pages may connect; `None` if all may.
+/// The origins whose pages may connect, or `None` if all may.
 pub type Origins = Option<Arc<[String]>>;
 
 /// The state of a handshake.

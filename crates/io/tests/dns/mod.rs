@@ -7,7 +7,7 @@ use std::process::{Child, Command, Stdio};
 use std::thread;
 use std::time::{Duration, Instant};
 
-/// The domain whose names the server knows; it denies any other name in it.
+/// The domain whose names the server knows. It denies any other name in it.
 pub const DOMAIN: &str = "test";
 
 /// Time to live of all records, in seconds.

@@ -13,7 +13,7 @@ const SENT: usize = 20_000;
 /// default size. It fills the buffer of a listener and counts the datagrams in it.
 ///
 /// # Errors
-/// When a socket fails.
+/// Returns an error when a socket fails.
 pub(super) fn datagrams(bytes: usize) -> io::Result<usize> {
     let any = (Ipv4Addr::LOCALHOST, 0).into();
     // There is one socket, so that all datagrams wait in the same buffer.

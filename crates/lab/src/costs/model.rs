@@ -47,7 +47,7 @@ impl Model {
 mod tests {
     use super::*;
 
-    // 000 §5.2.1; the paper rounds .436 to .44 and 29,500 to 32,000.
+    // 000 §5.2.1. The paper rounds .436 to .44 and 29,500 to 32,000.
     #[test]
     fn the_papers_example() {
         let fraction = Model::PAPER.fraction_for(0.9);

@@ -51,7 +51,7 @@ pub struct Scene {
 }
 
 impl Scene {
-    /// Returns the scene observed until `end`; `None` if no call started.
+    /// Returns the scene observed until `end`, or `None` if no call started.
     pub fn of(
         observer: &Observer,
         config: &Config,
@@ -253,7 +253,7 @@ mod tests {
         observer
     }
 
-    /// Returns a call that starts at `at`, rings for `ring` and is held for `hold`; all in ms.
+    /// Returns a call that starts at `at`, rings for `ring` and is held for `hold`, all in ms.
     fn call(at: u64, status: u16, ring: u64, hold: u64) -> Vec<(u64, bool, &'static str, String)> {
         let invite = || message("INVITE sip:b@h SIP/2.0", at, "INVITE");
         let response = |status: u16| message(&format!("SIP/2.0 {status} X"), at, "INVITE");
@@ -313,7 +313,7 @@ mod tests {
 
     #[test]
     fn a_caller_that_gives_up_does_not_count_as_rejected() {
-        // Two callees answer after 100 ms; one caller cancelled sooner, two later.
+        // Two callees answer after 100 ms. One caller cancelled sooner, two later.
         let passing = [
             call(0, 200, 100, 10),
             call(1, 200, 100, 10),
@@ -324,7 +324,7 @@ mod tests {
         .concat();
         let scene = scene(&passing, 5000).unwrap();
         assert_eq!(scene.behaviours, [(Behaviour::Answer, 2), (Behaviour::Ring, 2)]);
-        // Four of five wait longer than 50 ms; of the remaining two, one waits longer than 300 ms.
+        // Four of five wait longer than 50 ms. Of the remaining two, one waits longer than 300 ms.
         assert_eq!(scene.patience, Some(Duration::from_millis(300)));
         assert!(scene.to_string().contains("or let it ring: 50.0 %"), "{scene}");
         // Without a CANCEL the callee sent the 487.

@@ -81,7 +81,7 @@ pub struct Phase {
     pub refused: f64,
     /// INVITEs retransmitted per INVITE first sent.
     pub retransmission_ratio: f64,
-    /// Median set-up delay of the calls that were set up, in ms; `None` if no call was set up.
+    /// Median set-up delay of the calls that were set up, in ms, or `None` if no call was set up.
     pub set_up_p50_ms: Option<f64>,
     /// Set-up delay that 1 % of these calls exceed, in ms.
     pub set_up_p99_ms: Option<f64>,
@@ -89,7 +89,7 @@ pub struct Phase {
     pub generator_load: f64,
     /// Number of datagrams lost at the caller's sockets or that it could not send.
     pub generator_drops: u64,
-    /// The reason why the caller could not offer its load; `None` if it could.
+    /// The reason why the caller could not offer its load, or `None` if it could.
     pub too_slow: Option<String>,
 }
 

@@ -37,7 +37,7 @@ impl Screen {
     /// Writes one line a second to standard output.
     ///
     /// # Errors
-    /// When signals cannot be caught.
+    /// Returns an error when signals cannot be caught.
     pub fn lines() -> io::Result<Self> {
         Ok(Self { shown: Shown::Lines { next: Duration::ZERO }, signals: Signals::catch_stops()? })
     }

@@ -32,9 +32,9 @@ pub struct Highlights {
 
 impl Highlights {
     /// Chooses the highlighted curves. If `samples` has at most [`MAX`] curves, all are
-    /// highlighted; otherwise the `asked` ones, the unprotected one, and those with the best mean
-    /// beyond the capacity. A sample is a curve's name, an offered load as a multiple of the
-    /// capacity, and the part of the bound kept there.
+    /// highlighted. Otherwise the `asked` ones, the unprotected one, and those with the best mean
+    /// beyond the capacity are highlighted. A sample is a curve's name, an offered load as a multiple
+    /// of the capacity, and the part of the bound kept there.
     pub fn choose(samples: &[(&str, f64, f64)], asked: &[String]) -> Self {
         let mut names: Vec<&str> = Vec::new();
         for (name, ..) in samples {
@@ -74,13 +74,13 @@ impl Highlights {
         &self.slots
     }
 
-    /// The slot of the curve called `name`: 0 is [`DANGER`], n is the n-th of [`COLOURS`]; `None`
-    /// for a grey curve.
+    /// The slot of the curve called `name`: 0 is [`DANGER`], n is the n-th of [`COLOURS`], or
+    /// `None` for a grey curve.
     pub fn slot(&self, name: &str) -> Option<usize> {
         self.slots.iter().find(|(other, _)| other == name).map(|(_, slot)| *slot)
     }
 
-    /// The colour of the curve called `name`; `None` for a grey curve.
+    /// The colour of the curve called `name`, or `None` for a grey curve.
     pub fn colour(&self, name: &str) -> Option<Colour> {
         palette().nth(self.slot(name)?)
     }

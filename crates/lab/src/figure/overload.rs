@@ -27,7 +27,7 @@ pub struct Series {
 /// The curves of one panel.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Facet {
-    /// The difference from the other panels; empty if there is none.
+    /// The difference from the other panels, or empty if there is none.
     pub title: String,
     /// The curves, in the order in which they get colours.
     pub series: Vec<Series>,

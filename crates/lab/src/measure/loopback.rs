@@ -51,7 +51,7 @@ struct Held {
     commands: Receiver<Command>,
     told: Sender<Told>,
     begun_ns: u64,
-    /// Number of messages that are still to come; `None` once the server has reported that it is
+    /// Number of messages that are still to come, or `None` once the server has reported that it is
     /// done.
     expected: Option<usize>,
 }

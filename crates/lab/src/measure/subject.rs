@@ -36,11 +36,12 @@ pub(crate) struct Law {
 pub(crate) struct State {
     /// Whether it keeps transactions.
     pub mode: Mode,
-    /// The law; `None` for a server without control.
+    /// The law, or `None` for a server without control.
     pub law: Option<Law>,
-    /// Number of messages between two readings of the processor and the sockets; 0 for no readings.
+    /// Number of messages between two readings of the processor and the sockets, or 0 for no
+    /// readings.
     pub reads_every: u32,
-    /// The way to reject messages, if everything is rejected; otherwise `None`.
+    /// The way to reject messages, if everything is rejected, otherwise `None`.
     pub refuses: Option<Disposal>,
 }
 
@@ -81,7 +82,7 @@ impl Subject {
     /// Creates a server between `parties`, on the thread that drives it.
     ///
     /// # Errors
-    /// When there is no socket.
+    /// Returns an error when there is no socket.
     pub fn new(state: &State, parties: &Parties, pool: &Pool) -> std::io::Result<Self> {
         let ends = [parties.server, parties.backend];
         let core = server(ends, state.mode, &state.overload(), Seed(1), pool.clone());

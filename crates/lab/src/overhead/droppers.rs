@@ -89,7 +89,7 @@ struct Seen {
     /// Number of pieces admitted in the current window.
     in_window: u32,
     windows: Vec<u32>,
-    /// Number of rejections since the last admitted piece; `None` before the first.
+    /// Number of rejections since the last admitted piece, or `None` before the first.
     run: Option<u32>,
     /// Lengths of the runs of rejections between two admitted pieces.
     runs: Vec<u32>,

@@ -114,7 +114,7 @@ impl Bench {
 /// Measures every law.
 ///
 /// # Errors
-/// When a server does not pass the calls.
+/// Returns an error when a server does not pass the calls.
 pub fn measure(parameters: &Parameters) -> Result<Vec<Row>, String> {
     let mut rows = Vec::new();
     for reading in Reading::ALL {

@@ -88,7 +88,7 @@ struct Moment {
 /// Runs the thread, and reads its clocks.
 ///
 /// # Errors
-/// When there is no thread.
+/// Returns an error when there is no thread.
 pub fn measure(parameters: &Parameters) -> Result<Readings, String> {
     let parameters = *parameters;
     let thread =
@@ -229,7 +229,7 @@ mod tests {
     fn a_thread_is_occupied_about_as_it_is_to_be() {
         let of = measure(&Parameters { packets: 300, seed: 1 }).unwrap();
         assert_eq!(of.packets, 300);
-        // Other processes can only reduce the occupancy; the random arrivals may increase it.
+        // Other processes can only reduce the occupancy. The random arrivals may increase it.
         assert!(of.occupancy > 0.0 && of.occupancy <= 1.0, "{}", of.occupancy);
         assert!((of.intended - 0.7).abs() < 1e-12);
     }

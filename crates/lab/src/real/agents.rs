@@ -86,11 +86,11 @@ pub struct Callers {
 }
 
 impl Callers {
-    /// Starts to call. `configure` gets the source address; `element` distinguishes these callers
+    /// Starts to call. `configure` gets the source address. `element` distinguishes these callers
     /// from others with the same seed.
     ///
     /// # Errors
-    /// When there is no socket or no thread, or the configuration is invalid.
+    /// Returns an error when there is no socket or no thread, or the configuration is invalid.
     pub fn start(
         configure: impl FnOnce(SocketAddr) -> CallerConfig,
         seed: Seed,
@@ -122,7 +122,7 @@ impl Callers {
     /// Stops the callers immediately, even if calls are open.
     ///
     /// # Errors
-    /// When a socket failed while they were calling.
+    /// Returns an error when a socket failed while they were calling.
     pub fn finish(self) -> io::Result<Done<CallerStats>> {
         self.thread.finish()
     }
@@ -135,7 +135,7 @@ impl Answerers {
     /// Starts `count` answerers. `configure` gets the number of each, from 0, and its address.
     ///
     /// # Errors
-    /// When there is no socket or no thread.
+    /// Returns an error when there is no socket or no thread.
     pub fn start(
         count: usize,
         configure: impl Fn(usize, SocketAddr) -> AnswererConfig,
@@ -161,7 +161,7 @@ impl Answerers {
     /// Stops the answerers immediately.
     ///
     /// # Errors
-    /// When a socket failed while they were answering.
+    /// Returns an error when a socket failed while they were answering.
     pub fn finish(self) -> io::Result<Vec<Done<AnswererStats>>> {
         self.0.into_iter().map(CoreThread::finish).collect()
     }

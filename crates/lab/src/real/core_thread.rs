@@ -104,7 +104,7 @@ impl<S: Send + 'static> CoreThread<S> {
     /// Stops the thread immediately.
     ///
     /// # Errors
-    /// When its socket failed.
+    /// Returns an error when its socket failed.
     pub(crate) fn finish(mut self) -> io::Result<Done<S>> {
         self.stop.request();
         let thread = self.thread.take().expect("it is taken only here");

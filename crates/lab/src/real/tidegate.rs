@@ -50,7 +50,7 @@ struct Reached {
 
 impl Tidegate {
     /// Runs `program` with this configuration, which is written to `file`, and waits until it
-    /// accepts calls. The configuration names one listener and an admin interface; their ports may
+    /// accepts calls. The configuration names one listener and an admin interface. Their ports may
     /// be 0.
     ///
     /// # Errors
@@ -104,7 +104,7 @@ impl Tidegate {
     /// Returns the status that it reports.
     ///
     /// # Errors
-    /// When it does not answer.
+    /// Returns an error when it does not answer.
     pub fn status(&self) -> io::Result<Status> {
         let url = format!("{}/status", self.admin);
         let mut response = self.agent.get(&url).call().map_err(io::Error::other)?;
@@ -117,7 +117,7 @@ impl Tidegate {
     /// exact to the ns.
     ///
     /// # Errors
-    /// When it has ended.
+    /// Returns an error when it has ended.
     pub fn cpu(&self) -> io::Result<Duration> {
         let mut total = Duration::ZERO;
         for thread in fs::read_dir(format!("/proc/{}/task", self.child.id()))? {
@@ -131,7 +131,7 @@ impl Tidegate {
     /// Stops the process, and waits for its end. After 5 s it is killed.
     ///
     /// # Errors
-    /// When it cannot be waited for.
+    /// Returns an error when it cannot be waited for.
     pub fn stop(mut self) -> io::Result<ExitStatus> {
         // The second signal ends the wait for open calls, which do not matter here.
         for _ in 0..2 {
@@ -152,7 +152,7 @@ impl Tidegate {
     /// Kills the process at once.
     ///
     /// # Errors
-    /// When it cannot be waited for.
+    /// Returns an error when it cannot be waited for.
     pub fn kill(mut self) -> io::Result<()> {
         self.child.kill()?;
         self.child.wait().map(|_| ())

@@ -40,8 +40,8 @@ pub struct Compared {
     pub load: f64,
     /// Goodput as a part of the capacity.
     pub goodput: Pair,
-    /// Set-up delay that 1 % of the calls exceeded; `None` if in one of the worlds no call was set
-    /// up.
+    /// Set-up delay that 1 % of the calls exceeded, or `None` if in one of the worlds no call was
+    /// set up.
     pub p99_ms: Option<Pair>,
 }
 
@@ -60,8 +60,8 @@ impl Pair {
         self.sim - self.real
     }
 
-    /// Returns this difference as a fraction of the value on real sockets; `None` if that value is
-    /// 0.
+    /// Returns this difference as a fraction of the value on real sockets, or `None` if that value
+    /// is 0.
     pub fn relative_error(self) -> Option<f64> {
         (self.real != 0.0).then(|| self.error() / self.real)
     }

@@ -20,7 +20,7 @@ pub struct Results {
     /// The folder of the results.
     #[serde(skip)]
     pub folder: PathBuf,
-    /// Content of the scenario's file; empty if the file is missing.
+    /// Content of the scenario's file, or empty if the file is missing.
     #[serde(skip)]
     pub text: String,
     /// The scenario's name.
@@ -41,7 +41,7 @@ pub struct Results {
     /// Set-up delay up to which a call counts as goodput, in ms.
     #[serde(default)]
     pub deadline_ms: Option<f64>,
-    /// The world of rows and runs that do not name their own; real sockets if absent.
+    /// The world of rows and runs that do not name their own, or real sockets if absent.
     pub world: Option<Kind>,
     /// One row for each variant and set of conditions.
     pub rows: Vec<Row>,
@@ -69,7 +69,7 @@ pub type Swept = BTreeMap<String, f64>;
 /// The runs of one variant under one set of conditions.
 #[derive(Clone, Debug, Deserialize, Serialize)]
 pub struct Row {
-    /// The world of the runs; that of the results if absent.
+    /// The world of the runs, or that of the results if absent.
     pub world: Option<Kind>,
     /// The variant's name.
     pub variant: String,
@@ -136,7 +136,7 @@ pub struct Condition {
 /// One run.
 #[derive(Clone, Debug, Deserialize)]
 pub struct Point {
-    /// The world of the run; that of the results if absent.
+    /// The world of the run, or that of the results if absent.
     pub world: Option<Kind>,
     /// The variant's name.
     pub variant: String,
@@ -176,7 +176,7 @@ impl Results {
     /// Reads the results in `folder`.
     ///
     /// # Errors
-    /// When there are no results, or they cannot be read.
+    /// Returns an error when there are no results, or they cannot be read.
     pub fn read(folder: &Path) -> Result<Self, Unreadable> {
         let file = folder.join(RESULTS);
         let unreadable = |why: String| Unreadable { file: file.clone(), why };

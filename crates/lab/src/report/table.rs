@@ -17,7 +17,7 @@ pub(crate) struct Table {
 #[derive(Serialize)]
 pub(crate) struct Column {
     title: String,
-    /// The meaning of the column, in a sentence; may be empty.
+    /// The meaning of the column, in a sentence. It may be empty.
     meaning: &'static str,
     numeric: bool,
 }
@@ -25,7 +25,7 @@ pub(crate) struct Column {
 #[derive(Serialize, Default)]
 pub(crate) struct Cell {
     text: String,
-    /// Text below the value in small letters; may be empty.
+    /// Text below the value in small letters. It may be empty.
     spread: String,
     /// The sort key, if it is not the text.
     order: Option<f64>,

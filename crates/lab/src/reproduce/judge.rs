@@ -138,7 +138,7 @@ pub(super) fn shown(claim: &Claim, values: &BTreeMap<String, Range>) -> Result<S
     text.map_err(|error| format!("{}: `{}`: {error}", claim.id, claim.shows))
 }
 
-/// Returns whether a condition holds. In it, each value is a number, its median; `lowest` and
+/// Returns whether a condition holds. In it, each value is a number, its median. `lowest` and
 /// `highest` contain the minimum and the maximum of all runs.
 fn holds(claim: &Claim, rule: &str, values: &BTreeMap<String, Range>) -> Result<bool, String> {
     let all = |of: fn(&Range) -> f64| -> BTreeMap<String, Value> {

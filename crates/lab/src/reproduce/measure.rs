@@ -49,7 +49,7 @@ impl Default for Part {
 }
 
 impl Part {
-    /// Returns the value of a named argument; `None` if it is not an argument of a part.
+    /// Returns the value of a named argument, or `None` if it is not an argument of a part.
     pub(super) fn value_mut(&mut self, name: &str) -> Option<&mut f64> {
         match name {
             "source" => Some(&mut self.source),
@@ -175,7 +175,7 @@ fn jain(values: &[f64]) -> f64 {
     values.iter().sum::<f64>().powi(2) / (values.len() as f64 * squares)
 }
 
-/// Returns the mean of these delays of all callers; infinite if nothing was answered.
+/// Returns the mean of these delays of all callers, or infinity if nothing was answered.
 fn mean_ms(point: &Point, delays: &str) -> f64 {
     let mut sum_us = 0.0;
     let mut count = 0.0;
@@ -188,7 +188,7 @@ fn mean_ms(point: &Point, delays: &str) -> f64 {
     if count > 0.0 { sum_us / count / 1e3 } else { f64::INFINITY }
 }
 
-/// Returns a value of an outage; NaN if the run has no outage.
+/// Returns a value of an outage, or NaN if the run has no outage.
 fn outage(point: &Point, figure: impl Fn(&Outage) -> f64) -> f64 {
     point.outcome.outage.as_ref().map_or(f64::NAN, figure)
 }
@@ -199,7 +199,7 @@ fn counted(point: &Point, key: &str) -> f64 {
     point.outcome.callers.iter().map(of).sum()
 }
 
-/// Returns `some` divided by `whole`; 1 if `whole` is 0.
+/// Returns `some` divided by `whole`, or 1 if `whole` is 0.
 fn part(some: f64, whole: f64) -> f64 {
     if whole > 0.0 { some / whole } else { 1.0 }
 }

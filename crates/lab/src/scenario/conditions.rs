@@ -42,7 +42,7 @@ pub struct Conditions {
     pub retransmissions: bool,
     /// Maximum number of open calls to one server.
     pub open_max: usize,
-    /// The number of open calls from which on the next call is held back; `None` if there is no
+    /// The number of open calls from which on the next call is held back, or `None` if there is no
     /// such limit.
     pub open_limit: Option<usize>,
     /// Whether callers send a call that one server has rejected to the others.
@@ -51,7 +51,7 @@ pub struct Conditions {
     pub sources: u32,
     /// The fraction of the calls that comes from an additional address, the trunk.
     pub trunk: f64,
-    /// Behaviour of people whose call has failed; `None`: they do not call again.
+    /// Behaviour of people whose call has failed. `None`: they do not call again.
     pub redial: Option<Redial>,
     /// The share of people who call an emergency service.
     pub emergency: f64,
@@ -232,7 +232,7 @@ impl Axis {
         }
     }
 
-    /// Reads the swept values of the condition; `None` when an error was reported.
+    /// Reads the swept values of the condition. Returns `None` when an error was reported.
     pub(super) fn read_list(
         self,
         value: &Spanned<DeValue<'_>>,

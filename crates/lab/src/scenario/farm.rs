@@ -16,7 +16,7 @@ pub struct Farm {
     pub nodes: usize,
     /// Speeds of the servers, each above 0, used in turn. If the list is empty, all speeds are 1.
     pub speeds: Vec<f64>,
-    /// Duration of a pause, in ms; 0 for no pauses.
+    /// Duration of a pause, in ms, or 0 for no pauses.
     pub pause_ms: f64,
     /// Mean time from the end of a pause to the next pause of the same server, in seconds. The
     /// distribution is exponential.
@@ -72,7 +72,7 @@ mod tests {
         for node in 1..=3 {
             let of = |fault: &&Fault| fault.what == Trouble::Stall { node };
             let mine: Vec<&Fault> = pauses.iter().filter(of).collect();
-            // One in 5 s on average; the standard deviation of the sum of 1,000 gaps is 142 s,
+            // One in 5 s on average. The standard deviation of the sum of 1,000 gaps is 142 s,
             // which is 28 gaps. The tolerance is five times that.
             assert!(mine.len().abs_diff(1000) < 142, "{}", mine.len());
             assert!(mine.windows(2).all(|pair| pair[0].end() <= pair[1].at), "one after the other");

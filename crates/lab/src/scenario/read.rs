@@ -56,7 +56,7 @@ pub(super) fn parse(path: &Path, bytes: &[u8]) -> Result<Scenario, Diagnostics> 
     }
 }
 
-/// Reads the scenario, except its name and text; `None` when an error was reported.
+/// Reads the scenario, except its name and text. Returns `None` when an error was reported.
 fn read(document: &Document<'_>, folder: &Path, report: &mut Report) -> Option<Scenario> {
     let root = Section::root(&ROOT, document.table(), report);
     let title = root.value(&TITLE, report).map(Spanned::into_inner);
@@ -189,7 +189,7 @@ fn check_capacity(
     Some(())
 }
 
-/// Returns the load of a trace; `None` if there is no trace.
+/// Returns the load of a trace, or `None` if there is no trace.
 fn trace_load(
     workload: &Workload,
     topology: &Topology,

@@ -87,7 +87,7 @@ pub enum Attack {
     Closed,
     /// INVITEs to a number that never answers.
     Void,
-    /// INVITEs with a Via below their own that violates the grammar; no back end answers them.
+    /// INVITEs with a Via below their own that violates the grammar. No back end answers them.
     Vias,
     /// Errors "ICMP port unreachable" that seem to come from back ends.
     Icmp,

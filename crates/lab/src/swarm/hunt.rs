@@ -19,9 +19,9 @@ const TWICE: u64 = 10;
 pub struct Hunt {
     /// The first seed.
     pub from: u64,
-    /// Number of seeds; `None` for no limit.
+    /// Number of seeds, or `None` for no limit.
     pub seeds: Option<u64>,
-    /// Number of worlds run at once; at least 1.
+    /// Number of worlds run at once, at least 1.
     pub jobs: usize,
     /// Maximum number of runs for making one failing world smaller.
     pub tries_max: u32,

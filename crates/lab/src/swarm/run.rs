@@ -52,7 +52,7 @@ pub struct Finding {
 /// The result of a run.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Ran {
-    /// Violations; empty if there are none.
+    /// Violations, or empty if there are none.
     pub findings: Vec<Finding>,
     /// Number of requests, responses and calls that the checkers had no room to watch.
     pub unwatched: u64,

@@ -22,13 +22,13 @@ pub struct World {
     pub seed: u64,
     /// The link between any two nodes.
     pub link: Link,
-    /// Groups of callers; at least one.
+    /// Groups of callers, at least one.
     #[serde(rename = "caller")]
     pub callers: Vec<Crowd>,
-    /// Proxies; each layer up to the highest has at least one.
+    /// Proxies. Each layer up to the highest has at least one.
     #[serde(rename = "proxy")]
     pub proxies: Vec<Proxy>,
-    /// Answerers; at least one.
+    /// Answerers, at least one.
     #[serde(rename = "answerer")]
     pub answerers: Vec<Server>,
     /// Attackers.
@@ -100,8 +100,8 @@ pub struct Crowd {
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Proxy {
-    /// The proxy's layer, counted from 0. It sends to all proxies of the next layer; in the last
-    /// layer, to all answerers.
+    /// The proxy's layer, counted from 0. It sends to all proxies of the next layer. In the last
+    /// layer it sends to all answerers.
     pub layer: usize,
     /// Keys of `[server]` with their numbers. Limits may be lower than a configuration allows.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]

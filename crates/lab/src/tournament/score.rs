@@ -23,7 +23,7 @@ pub struct Score {
     pub good: u64,
     /// Goodput as a part of the capacity.
     pub goodput: f64,
-    /// Goodput as a part of its bound; `None` where that is 0.
+    /// Goodput as a part of its bound, or `None` where that is 0.
     pub kept: Option<f64>,
     /// Set-up delay that 1 % of the calls that were set up exceeded.
     pub p99_ms: Option<f64>,
@@ -63,7 +63,7 @@ pub struct Cell {
     pub goodput: Spread,
     /// Goodput as a part of its bound.
     pub kept: Option<Spread>,
-    /// Set-up delay that 1 % of the calls exceeded; `None` if no call was set up in any run.
+    /// Set-up delay that 1 % of the calls exceeded, or `None` if no call was set up in any run.
     pub p99_ms: Option<Spread>,
     /// Number of runs that settled, and the seconds until they did.
     pub settled: (usize, Option<Spread>),

@@ -19,7 +19,7 @@ pub struct Settings {
     /// output. With a long delay, the product with the perturbation may have the wrong sign. A
     /// search in three coordinates diverges at 0.5, but not at 0.3.
     pub filter: f64,
-    /// a: ratio of the frequencies of successive coordinates; above 0, below 1.
+    /// a: ratio of the frequencies of successive coordinates, above 0 and below 1.
     pub slowing: f64,
     /// Maximum step of a coordinate, above 0. It limits the effect of a very steep slope.
     pub step_max: f64,

@@ -65,7 +65,7 @@ pub(super) fn outcome(
     }
 }
 
-/// Returns the quantiles; `None` without delays.
+/// Returns the quantiles, or `None` without delays.
 fn quantiles(delays: &Delays) -> Option<Quantiles> {
     let ms = |delay: Duration| delay.as_secs_f64() * 1e3;
     (delays.count() > 0).then(|| Quantiles {

@@ -24,8 +24,8 @@ const REGISTERED: f64 = 0.99;
 /// Time at the end of a run that shows whether it is still collapsed.
 const LAST: Duration = Duration::from_secs(30);
 
-/// Returns the outage of `run`; `None` if neither people redial nor devices register, or nothing is
-/// wrong in it, or the trigger lasts to the end.
+/// Returns the outage of `run`, or `None` if neither people redial nor devices register, or nothing
+/// is wrong in it, or the trigger lasts to the end.
 pub(super) fn outage(run: &RunSpec, timeline: &Timeline, all: &CallerStats) -> Option<Outage> {
     let conditions = &run.conditions;
     if conditions.redial.is_none() && conditions.devices.is_none() {
@@ -80,14 +80,15 @@ fn at(counts: &[(Duration, u64)], time: Duration) -> u64 {
     later.or(counts.last()).map_or(0, |(_, count)| *count)
 }
 
-/// Returns the growth of `some` per growth of `whole` between two times; 1 if `whole` did not grow.
+/// Returns the growth of `some` per growth of `whole` between two times, or 1 if `whole` did not
+/// grow.
 fn part(some: &[(Duration, u64)], whole: &[(Duration, u64)], from: Duration, to: Duration) -> f64 {
     let growth = |counts| at(counts, to).saturating_sub(at(counts, from)) as f64;
     if growth(whole) > 0.0 { growth(some) / growth(whole) } else { 1.0 }
 }
 
-/// Returns the time from which all windows until `end` are good, at the earliest `from`; `None` if the
-/// last one is not, or there is none.
+/// Returns the time from which all windows until `end` are good, at the earliest `from`, or `None`
+/// if the last one is not, or there is none.
 fn good_from(
     came: &[(Duration, u64)],
     good: &[(Duration, u64)],

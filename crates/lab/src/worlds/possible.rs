@@ -56,7 +56,7 @@ mod tests {
             let part = part(&run, from, to, 1.0);
             assert!((part - expected).abs() < 1e-9, "{part} from {from} to {to} s");
         }
-        // Two bursts of 0.2 s at twice the capacity; 0.6 of their calls are in the first block of
+        // Two bursts of 0.2 s at twice the capacity. 0.6 of their calls are in the first block of
         // 0.5 s.
         let bursts = part(&run, 6, 7, 1.0);
         assert!((bursts - 0.7).abs() < 1e-9, "{bursts}");

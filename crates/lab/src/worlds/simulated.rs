@@ -51,7 +51,7 @@ impl Simulated {
 }
 
 impl Speed {
-    /// Returns the number of deliveries in a second of CPU time; 0 if there were none.
+    /// Returns the number of deliveries in a second of CPU time, or 0 if there were none.
     pub fn per_cpu_s(self) -> f64 {
         let cpu_s = self.cpu.as_secs_f64();
         if cpu_s > 0.0 { self.deliveries as f64 / cpu_s } else { 0.0 }

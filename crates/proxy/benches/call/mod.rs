@@ -63,7 +63,7 @@ impl Bench {
         }
     }
 
-    /// Makes a received message of [`KINDS`]; an INVITE starts a new call.
+    /// Makes a received message of [`KINDS`]. An INVITE starts a new call.
     pub fn message(&mut self, kind: usize) -> Received {
         if kind == 0 {
             self.calls += 1;
@@ -80,7 +80,7 @@ impl Bench {
         Received::new(self.now, Flow::udp(PROXY, from), self.pool.copy(text.as_bytes()))
     }
 
-    /// Passes one message to the proxy; returns the last message that the proxy sends. A profiler
+    /// Passes one message to the proxy. Returns the last message that the proxy sends. A profiler
     /// finds the work of the proxy by this function.
     #[inline(never)]
     pub fn pass(&mut self, received: Received) -> Option<Transmit> {

@@ -17,7 +17,7 @@ use crate::rejection::DropReason;
 pub(crate) struct Reading {
     pub(crate) class: Class,
     pub(crate) queue_class: QueueClass,
-    /// Kind of new work that the message requests; `None` if it belongs to existing work.
+    /// Kind of new work that the message requests, or `None` if it belongs to existing work.
     pub(crate) bucket: Option<Bucket>,
     /// Fingerprint that the message shares with its retransmissions, if it is new work.
     pub(crate) fingerprint: Option<u64>,

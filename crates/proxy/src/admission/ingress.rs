@@ -354,7 +354,7 @@ impl Ingress {
         }
     }
 
-    /// Returns the next message to serve; `None` if no message is to be served now.
+    /// Returns the next message to serve, or `None` if no message is to be served now.
     pub(crate) fn next(&mut self, now: Timestamp, view: View<'_>) -> Option<Decided> {
         let may_release = self.gate.may_release();
         let order = self.gate.control().queue.order;

@@ -40,7 +40,7 @@ impl LargeBuffers {
     }
 }
 
-/// Returns the size of the buffer of a message if it is longer than an ordinary message; otherwise
+/// Returns the size of the buffer of a message if it is longer than an ordinary message, otherwise
 /// 0.
 #[inline]
 pub(crate) fn bytes_of(received: &Received) -> usize {

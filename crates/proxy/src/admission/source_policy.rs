@@ -199,7 +199,7 @@ impl SourcePolicy {
         }
     }
 
-    /// Returns the weight of a source; only used if shares are fair.
+    /// Returns the weight of a source. It is used only if shares are fair.
     pub(crate) fn weight_of(&self, source: IpAddr) -> u32 {
         weight_of(&self.sources.weights, source.to_canonical())
     }

@@ -7,7 +7,9 @@
 //! no peer takes part, the only cost is to examine the topmost Via of new work.
 //!
 //! The offer itself is stripped when a request is forwarded, so a response does not contain it. The
-//! address to which a response goes determines the peer.
+//! address to which a response goes determines the peer. On a connection this is the address of the
+//! connection's sender with the port in its Via, so all connections of one server are one peer. The
+//! source ports of connections say nothing about a server.
 
 use std::net::SocketAddr;
 use std::time::Duration;
@@ -18,9 +20,10 @@ use tidegate_control::Gate;
 use tidegate_control::feedback::{
     Algorithms, Arrival, Category, Offer, UpstreamSettings, Upstreams,
 };
-use tidegate_sip::{OverloadControl, reply_target, top_via};
+use tidegate_sip::{OverloadControl, top_via};
 use tidegate_world::{Buffer, Received, Seed, Timestamp, Transmit};
 
+use crate::message::way_back::way_back;
 use crate::network::{canonical, source_of};
 use crate::observe::upstream::UpstreamView;
 use crate::pushback::wire::{self, FEEDBACK_MAX};
@@ -74,7 +77,7 @@ impl UpstreamPeers {
         let (offered, original_cps) =
             if is_peer { self.offered(via.element) } else { (None, None) };
         let key = if is_peer {
-            let address = canonical(reply_target(&via, flow.remote));
+            let address = canonical(way_back(&via, flow));
             let key = key_of(address);
             if offered.is_some() && self.has_room() {
                 self.addresses.insert(key, address);
@@ -86,7 +89,8 @@ impl UpstreamPeers {
         if !self.is_active() {
             return Arrival::Judge;
         }
-        let offer = Offer { algorithms: offered, original_cps, weight };
+        let host = self.settings.shares_by_host.then(|| source_of(flow.remote.ip()));
+        let offer = Offer { algorithms: offered, original_cps, weight, host };
         self.upstreams.on_request(now, key, category, &offer)
     }
 
@@ -141,12 +145,10 @@ impl UpstreamPeers {
         snapshot: &Snapshot,
         transmit: Transmit,
     ) -> Transmit {
-        if !transmit.bytes.starts_with(b"SIP/2.0 ") {
+        if !self.is_active() || !transmit.bytes.starts_with(b"SIP/2.0 ") {
             return transmit;
         }
-        let Some(feedback) = self.feedback_to(now, gate, transmit.flow.remote) else {
-            return transmit;
-        };
+        let Some(feedback) = self.feedback_to(now, gate, &transmit) else { return transmit };
         let mut bytes: Buffer = snapshot.buffers.take();
         match tidegate_sip::write_overload_control(&transmit.bytes, 0, &feedback, &mut bytes) {
             Ok(()) => Transmit { bytes, ..transmit },
@@ -159,9 +161,14 @@ impl UpstreamPeers {
         &mut self,
         now: Timestamp,
         gate: &Gate,
-        remote: SocketAddr,
+        response: &Transmit,
     ) -> Option<ArrayVec<u8, FEEDBACK_MAX>> {
-        let key = key_of(canonical(remote));
+        let flow = &response.flow;
+        let address = match flow.transport.is_reliable() {
+            true => way_back(&top_via(&response.bytes)?, flow),
+            false => flow.remote,
+        };
+        let key = key_of(canonical(address));
         self.addresses.get(&key)?;
         let feedback = self.upstreams.feedback(now, key, gate)?;
         Some(wire::text_of(&feedback, self.upstreams.wants_loads()))

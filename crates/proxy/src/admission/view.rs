@@ -157,7 +157,7 @@ impl View<'_> {
     }
 
     /// Returns whether a response is verified. RFC 3261 §16.11 forwards a response by the Via below
-    /// ours; §18.1.2 accepts only one with our Via on top. The keyed values in its branch prove
+    /// ours. §18.1.2 accepts only one with our Via on top. The keyed values in its branch prove
     /// that we wrote it.
     fn verifies_response(&self, received: &Received) -> bool {
         let Ok(passage) = Passage::parse(&received.bytes) else { return false };

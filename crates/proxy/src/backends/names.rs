@@ -1,7 +1,7 @@
 //! Names of back ends: queries the DNS for them and applies the answers.
 //!
 //! A name with a port resolves to an address. A name without one is a domain, whose SRV records
-//! list its servers; these become back ends at the next reload ([`subject`]).
+//! list its servers. These become back ends at the next reload ([`subject`]).
 //!
 //! One shard queries for all shards, because all send to the same addresses and know the same back
 //! ends. It queries at its start, and again when an answer expires. If that fails, the last answer

@@ -59,7 +59,7 @@ pub(crate) struct Probes {
 struct Probed {
     backend_ref: BackendRef,
     endpoint_address: EndpointAddress,
-    /// Time of its next regular probe; `NEVER` if another shard probes it, or no shard does.
+    /// Time of its next regular probe, or `NEVER` if another shard probes it, or no shard does.
     next: Timestamp,
     armed: Timestamp,
     question: Option<Question>,
@@ -102,7 +102,7 @@ impl Probed {
 }
 
 impl Probes {
-    /// Creates a schedule without targets; random values come from `stream`.
+    /// Creates a schedule without targets. Random values come from `stream`.
     pub(crate) fn new(stream: Stream) -> Self {
         Self { targets: Vec::new(), due: Timers::new(), stream, number: 0 }
     }
@@ -512,7 +512,7 @@ fn write_probe(
     bytes.write_all(b"Content-Length: 0\r\n\r\n")
 }
 
-/// Returns whether this shard probes the back end; true for exactly one shard of a process.
+/// Returns whether this shard probes the back end. Exactly one shard of a process does.
 fn is_ours_to_probe(snapshot: &Snapshot, backend: &Backend) -> bool {
     let endpoint_address = backend.endpoint().to_string();
     let hash = snapshot.keys.identity.hash(&[b"probe", endpoint_address.as_bytes()]);

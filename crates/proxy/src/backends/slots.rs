@@ -114,7 +114,7 @@ fn assign_backend_slots(
     PoolSettings { pool, choice, sources, ..settings }
 }
 
-/// Returns the index of each key; for equal keys, the index of the first.
+/// Returns the index of each key. For equal keys, returns the index of the first.
 fn places_by<K: Eq + Hash>(keys: impl Iterator<Item = K>) -> HashMap<K, usize> {
     let mut places = HashMap::with_capacity(keys.size_hint().0);
     for (place, key) in keys.enumerate() {

@@ -192,8 +192,8 @@ impl Calls {
     /// fingerprint.
     ///
     /// # Errors
-    /// If the table is full of calls that are not over, or if there are already [`SAME_MAX`]
-    /// entries with this fingerprint.
+    /// Returns an error if the table is full of calls that are not over, or if there are already
+    /// [`SAME_MAX`] entries with this fingerprint.
     pub(crate) fn insert(
         &mut self,
         now: Timestamp,
@@ -319,7 +319,7 @@ impl Calls {
         self.get(call)?.begun_at(transaction)
     }
 
-    /// Returns when a transaction of a call that is not established was sent to its back end;
+    /// Returns when a transaction of a call that is not established was sent to its back end, or
     /// `None` if the back end has answered it.
     pub(crate) fn sent_at(&self, call: CallRef, transaction: Transaction) -> Option<Timestamp> {
         self.get(call)?.sent_at(transaction)

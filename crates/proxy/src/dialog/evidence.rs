@@ -127,8 +127,8 @@ impl Calls {
         self.find_where(fingerprint, is_repetition).is_some()
     }
 
-    /// Returns whether a scanned request is within a dialog of a call with this fingerprint; `None`
-    /// if no such call can have dialogs.
+    /// Returns whether a scanned request is within a dialog of a call with this fingerprint, or
+    /// `None` if no such call can have dialogs.
     pub(crate) fn is_within(&self, keys: &Keys, fingerprint: u128, bytes: &[u8]) -> Option<bool> {
         // A request outside any call creates no dialog, so no other request can be in one.
         let may_have_dialogs = |call: &Call| call.phase != Phase::Single;

@@ -48,8 +48,8 @@ pub(crate) fn encode(bytes: &[u8], text: &mut [u8]) -> usize {
     length
 }
 
-/// Reads `text` into the beginning of `bytes` and returns the number of bytes; `None` if the text
-/// is invalid or too long.
+/// Reads `text` into the beginning of `bytes` and returns the number of bytes. Returns `None` if
+/// the text is invalid or too long.
 ///
 /// RFC 4648 §3.5: "When fewer than 24 input bits are available in an input group, bits with value
 /// zero are added (on the right) to form an integral number of 6-bit groups." Other bits would give

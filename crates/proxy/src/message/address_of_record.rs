@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use tidegate_sip::{Host, Scheme, Uri};
 
-/// Returns the key that a store uses for the user of a SIP URI; `None` if the URI names no user.
+/// Returns the key that a store uses for the user of a SIP URI, or `None` if the URI names no user.
 ///
 /// RFC 3261 §16.5: "When accessing the location service constructed by a registrar, the Request-URI
 /// MUST first be canonicalized as described in Section 10.3 before being used as an index." §10.3
@@ -38,7 +38,7 @@ pub fn address_of_record(uri: &Uri<'_>) -> Option<Arc<[u8]>> {
     Some(key.into())
 }
 
-/// Appends `text` with its escapes (`%` and two hexadecimal digits) resolved; text that only looks
+/// Appends `text` with its escapes (`%` and two hexadecimal digits) resolved. Text that only looks
 /// like an escape is kept.
 fn unescape(text: &[u8], out: &mut Vec<u8>) {
     let digit = |byte: &u8| char::from(*byte).to_digit(16).map(|digit| digit as u8);

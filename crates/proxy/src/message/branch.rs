@@ -4,12 +4,12 @@
 //! `z9hG4bK` and 24 characters (18 bytes): version and listener, shard, identity of the request,
 //! MAC. If the listener has a wildcard address, the branch also holds the local address to which
 //! the request was sent. It stands before the MAC and is encrypted, because callers must not learn
-//! it. The branch is a function of the received request alone, as RFC 3261 §16.11 requires of a
-//! proxy without transactions: retransmissions, and the ACK and CANCEL of an INVITE, get the branch
-//! of their INVITE from any process with our key. So nothing in it may come from a table: if the
-//! same INVITE arrived with another branch at a callee that still rings, the callee would reject it
-//! as a merged request (§8.2.2.2). The MAC authenticates the branch: a message that brings it back
-//! is a response to a request that we forwarded.
+//! it. The branch depends only on the received request, as RFC 3261 §16.11 requires of a proxy
+//! without transactions. Retransmissions, and the ACK and CANCEL of an INVITE, get the branch of
+//! their INVITE from any process with our key. So nothing in it may come from a table: if the same
+//! INVITE arrived with another branch at a callee that still rings, the callee would reject it as a
+//! merged request (§8.2.2.2). The MAC authenticates the branch: a message that brings it back is a
+//! response to a request that we forwarded.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 
@@ -72,7 +72,7 @@ impl BranchText {
         Self { text, length }
     }
 
-    /// Returns a copy of a received branch; `None` if it is longer than any of ours.
+    /// Returns a copy of a received branch, or `None` if it is longer than any of ours.
     pub(crate) fn copied(branch: &[u8]) -> Option<Self> {
         let mut text = [0; COOKIE.len() + ENCODED_MAX];
         text.get_mut(..branch.len())?.copy_from_slice(branch);

@@ -60,8 +60,8 @@ impl Class {
         matches!(self, Self::Invite | Self::Register | Self::Other)
     }
 
-    /// Returns the bucket of the new work that the message asks for; `None` if it belongs to work
-    /// in progress.
+    /// Returns the bucket of the new work that the message asks for, or `None` if it belongs to
+    /// work in progress.
     pub(crate) fn bucket(self) -> Option<Bucket> {
         match self {
             Self::Invite => Some(Bucket::Session),

@@ -2,10 +2,10 @@
 //! state.
 //!
 //! Responses must return on that connection (RFC 3261 §18.2.2), and we keep no state that names it.
-//! The connection cannot be part of the branch: an INVITE, its copies and its CANCEL must have the
-//! same branch (§16.11), and a caller that has lost its connection sends the CANCEL on another one.
-//! Other parameters are not compared (§17.2.3). The value has 20 characters (15 bytes): process and
-//! connection, encrypted, and a MAC that covers the branch.
+//! The connection cannot be part of the branch. An INVITE, its copies and its CANCEL must have the
+//! same branch (§16.11). But a caller that has lost its connection sends the CANCEL on another
+//! connection. Other parameters are not compared (§17.2.3). The value has 20 characters (15 bytes):
+//! process and connection, encrypted, and a MAC that covers the branch.
 
 use arrayvec::ArrayVec;
 use tidegate_world::ConnectionId;

@@ -87,8 +87,8 @@ impl RegisteredFlow {
         text
     }
 
-    /// Reads the user part of a URI of ours, and returns the flow as `shard` can use it; `None` if
-    /// it is not a flow token.
+    /// Reads the user part of a URI of ours, and returns the flow as `shard` can use it. Returns
+    /// `None` if it is not a flow token.
     ///
     /// # Errors
     /// RFC 5626 §5.3.1: "If the flow token has been tampered with, the proxy SHOULD send a 403

@@ -17,7 +17,7 @@ pub struct Priority {
     pub emergency: bool,
     /// Resource values that have priority.
     pub values: ResourceValues,
-    /// Priority calls per second; calls beyond this rate are treated as ordinary.
+    /// Priority calls per second. Calls beyond this rate are treated as ordinary.
     pub rate_cps: f64,
 }
 
@@ -58,7 +58,7 @@ impl ResourceValues {
     /// namespace", so no higher value may have less priority.
     ///
     /// # Errors
-    /// If `text` is not a resource value.
+    /// Returns an error if `text` is not a resource value.
     pub fn add(&mut self, text: &str) -> Result<(), NoValue> {
         let value = ResourceValue::parse(text.as_bytes()).ok_or(NoValue::Form)?;
         let (namespace, priority) = text.split_once('.').ok_or(NoValue::Form)?;
@@ -205,7 +205,7 @@ mod tests {
         assert_eq!(claim(&priority, "192.0.2.9", "urn:service:sos", "To: x"), Claim::Ordinary);
     }
 
-    // RFC 4412 §8.1, the order within a namespace; §10, the order of each.
+    // RFC 4412 §8.1 gives the order within a namespace, and §10 the order of each namespace.
     #[test]
     fn rfc4412_10_what_is_above_a_value_that_counts_does_too() {
         let priority = priority(&["dsn.flash", "q735.2", "local.high"]);

@@ -44,7 +44,7 @@ pub(crate) fn is_own_tag(keys: &Keys, to_tag: &[u8], call_id: &[u8], branch: &[u
     to_tag.starts_with(PREFIX) && to_tag == tag(keys, call_id, branch)
 }
 
-/// Returns whether `bytes` are an ACK to a reply of ours; such an ACK is not forwarded.
+/// Returns whether `bytes` are an ACK to a reply of ours. Such an ACK is not forwarded.
 pub(crate) fn is_own_ack(keys: &Keys, bytes: &[u8]) -> bool {
     may_have_own_tag(bytes)
         && scan_ack(bytes).is_some_and(|ack| {

@@ -18,7 +18,7 @@ pub(crate) fn cleaned(uri: &Uri<'_>, is_own_maddr: bool) -> Option<Vec<u8>> {
         name.eq_ignore_ascii_case(b"method") || is_own_maddr && name.eq_ignore_ascii_case(b"maddr")
     };
     // By the same table headers are not allowed either. A received Request-URI with headers is
-    // rejected; one restored from the Route of a strict router loses them.
+    // rejected. One restored from the Route of a strict router loses them.
     if uri.headers.is_none() && !uri.params.iter().any(|param| goes(param.name)) {
         return None;
     }

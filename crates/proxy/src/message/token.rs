@@ -85,7 +85,7 @@ pub(crate) struct RouteToken {
     pub(crate) transport: Transport,
     /// The time when the token was made.
     pub(crate) made: Minutes,
-    /// The other party of the dialog; `None` in a token of an earlier version.
+    /// The other party of the dialog, or `None` in a token of an earlier version.
     pub(crate) peer: Option<PeerFlow>,
     /// True if a look-up found the address: it belongs to a user, not to a back end.
     pub(crate) is_user: bool,

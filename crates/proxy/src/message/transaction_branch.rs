@@ -39,7 +39,7 @@ pub(crate) struct TransactionBranch {
     pub(crate) shard: u8,
     /// The process that made the branch.
     pub(crate) process: ProcessMark,
-    /// Keyed hash of the received branch; it identifies the response context.
+    /// Keyed hash of the received branch. It identifies the response context.
     pub(crate) identity: u64,
     /// The branch within that context.
     pub(crate) tag: TargetTag,
@@ -52,7 +52,7 @@ pub(crate) struct TransactionBranch {
 pub(crate) struct TargetTag([u8; 5]);
 
 impl TargetTag {
-    /// Returns the tag of `target` in the transaction with this identity; `nth` counts its branches
+    /// Returns the tag of `target` in the transaction with this identity. `nth` counts its branches
     /// to the same address.
     ///
     /// It is a keyed hash. It does not reveal the address, and a receiver of one branch of a

@@ -18,8 +18,8 @@ pub struct CallEntry {
     pub age: Duration,
     /// The time until the entry is removed, unless another message of the call arrives.
     pub left: Duration,
-    /// The network of the first request's source: one IPv4 address, or the /64 of an IPv6 address;
-    /// `None` if it is not known.
+    /// The network of the first request's source: one IPv4 address, or the /64 of an IPv6 address,
+    /// or `None` if it is not known.
     pub source: Option<IpNet>,
     /// The tier of service.
     pub tier: Tier,
@@ -51,7 +51,7 @@ pub enum CallState {
     Established,
     /// A BYE was forwarded and has no final response.
     Ending,
-    /// The call is over; the entry is kept for retransmissions.
+    /// The call is over. The entry is kept for retransmissions.
     Ended,
 }
 
@@ -80,8 +80,8 @@ struct Answered {
 }
 
 impl CallAnswer {
-    /// Takes the entries of the call with this Call-ID; `None` if the shard has not answered the
-    /// query.
+    /// Takes the entries of the call with this Call-ID. Returns `None` if the shard has not
+    /// answered the query.
     pub fn take(&self, call_id: &[u8]) -> Option<Vec<CallEntry>> {
         let mut answer = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         answer.take_if(|answer| *answer.call_id == *call_id).map(|answer| answer.entries)

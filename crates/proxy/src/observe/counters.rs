@@ -181,7 +181,7 @@ impl Counters {
         &self.served[tier as usize]
     }
 
-    /// Returns the counter of replies with a status of [`REPLIES`]; any other status counts as 400.
+    /// Returns the counter of replies with a status of [`REPLIES`]. Any other status counts as 400.
     pub fn replied(&self, status: u16) -> &Counter {
         &self.replied[place(status)]
     }
@@ -199,7 +199,7 @@ impl Counters {
     }
 }
 
-/// Returns the index of a status in [`REPLIES`]; the index of 400 if it is not there.
+/// Returns the index of a status in [`REPLIES`], or the index of 400 if it is not there.
 fn place(status: u16) -> usize {
     let known = REPLIES.iter().position(|&known| known == status);
     debug_assert!(known.is_some(), "{status} is to be counted, so it belongs to them");

@@ -27,11 +27,11 @@ pub struct Gauges {
     pub refusing_of_class: [Counter; Class::ALL.len()],
     /// The law's limit on new work, by bucket.
     pub limits: [LimitGauges; Bucket::ALL.len()],
-    /// The maximum number of waiting new calls that the law sets, plus one; zero if it sets no such
-    /// limit.
+    /// The maximum number of waiting new calls that the law sets, plus one, or zero if it sets no
+    /// such limit.
     pub waiting_limit: Counter,
-    /// Rate at which the queue of new calls is released, in thousandths of calls/s; zero if it is
-    /// not paced.
+    /// Rate at which the queue of new calls is released, in thousandths of calls/s, or zero if it
+    /// is not paced.
     pub release: Counter,
     /// 1 while the newest new call is served first, otherwise 0.
     pub newest_first: Counter,
@@ -46,7 +46,7 @@ pub struct Gauges {
     pub sojourn_of_new: SojournGauges,
     /// Sojourn of all other messages in the last second.
     pub sojourn_of_ongoing: SojournGauges,
-    /// Mean service time by class, in ns; zero before the first measurement.
+    /// Mean service time by class, in ns, or zero before the first measurement.
     pub costs: [Counter; Class::ALL.len()],
     /// Estimated rate of served sessions, in thousandths per second.
     pub session_rate: Counter,
@@ -54,22 +54,22 @@ pub struct Gauges {
     pub session_length: Counter,
     /// Estimated number of sessions in the queues, in thousandths.
     pub sessions_waiting: Counter,
-    /// Time to serve all messages of a call, in ns; zero while it is not known.
+    /// Time to serve all messages of a call, in ns, or zero while it is not known.
     pub call_cost: Counter,
-    /// Time to reject a call that is not admitted, in ns; zero while it is not known.
+    /// Time to reject a call that is not admitted, in ns, or zero while it is not known.
     pub refusal_cost: Counter,
-    /// The maximum goodput at the current offered load, in millionths of the capacity; zero while
-    /// it is not known.
+    /// The maximum goodput at the current offered load, in millionths of the capacity, or zero
+    /// while it is not known.
     pub bound: Counter,
     /// Share of new INVITEs that the kernel drops, in millionths.
     pub thinned: Counter,
-    /// Part of the processor time spent on rejections, in millionths; zero unless it is limited.
+    /// Part of the processor time spent on rejections, in millionths, or zero unless it is limited.
     pub refusing_load: Counter,
     /// Share of new calls served without transactions, in millionths, in pools with the mode
     /// `adaptive`.
     pub stateless: Counter,
-    /// Occupancy up to which every call gets transactions, in millionths; zero if no pool has the
-    /// mode `adaptive`.
+    /// Occupancy up to which every call gets transactions, in millionths, or zero if no pool has
+    /// the mode `adaptive`.
     pub stateful_occupancy: Counter,
     /// Time to serve all messages of a call in a tier, in ns, for pools with the mode `adaptive`.
     /// Zero while the time is not known.
@@ -81,7 +81,7 @@ pub struct Gauges {
     /// Number of sources among which new work is divided, by bucket.
     pub sources: [Counter; Bucket::ALL.len()],
     /// The rate up to which the work of each source is admitted, in thousandths of requests per
-    /// second, by bucket; zero while there is no limit.
+    /// second, by bucket, or zero while there is no limit.
     pub source_level: [Counter; Bucket::ALL.len()],
     /// Times that a source was merged with others because there was no room.
     pub sources_overflowed: Counter,
@@ -114,7 +114,7 @@ pub struct FlowCounters {
     pub stale: Counter,
 }
 
-/// A published [`SojournWindow`]; times in ns.
+/// A published [`SojournWindow`]. Times are in ns.
 #[derive(Debug, Default)]
 pub struct SojournGauges {
     /// The number of messages.
@@ -204,7 +204,7 @@ impl LimitGauges {
         self.value.set(millionths(value));
     }
 
-    /// Returns the last published limit; [`Allowance::Open`] before the first.
+    /// Returns the last published limit, or [`Allowance::Open`] before the first.
     pub fn get(&self) -> Allowance {
         let value = self.value.get() as f64 / 1e6;
         match self.kind.get() {

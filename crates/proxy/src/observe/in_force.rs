@@ -18,9 +18,9 @@ pub struct InForce {
     pub commands_rejected: Counter,
     /// The version of the key that signs new route tokens.
     pub key_version: Counter,
-    /// The law: its index in the [registry](registry::LAWS), from 1; 0 before it is known.
+    /// The law: its index in the [registry](registry::LAWS), from 1, or 0 before it is known.
     pub law: Counter,
-    /// The index of the shadow law, in the same way; 0 without a shadow.
+    /// The index of the shadow law, in the same way, or 0 without a shadow.
     pub shadow: Counter,
     /// Share of new work that the shadow law would reject, in millionths, by bucket.
     pub refusing_of_shadow: [Counter; Bucket::ALL.len()],

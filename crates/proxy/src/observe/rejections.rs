@@ -23,18 +23,18 @@ pub(super) const ADDRESS_MAX: usize = 128;
 pub struct Refusal {
     /// The time of the rejection.
     pub at: Timestamp,
-    /// The address of the source; for a request with a transaction, the address to which its
+    /// The address of the source. For a request with a transaction, it is the address to which its
     /// responses go.
     pub source: SocketAddr,
     /// The class, if the request was rejected before it was read in full.
     pub class: Option<Class>,
-    /// The status of the response; `None` if the request was dropped.
+    /// The status of the response, or `None` if the request was dropped.
     pub status: Option<u16>,
     /// The method as it stands in the message, cut to 16 bytes.
     pub method: ArrayVec<u8, METHOD_MAX>,
     /// The Call-ID, cut to 128 bytes.
     pub call_id: ArrayVec<u8, CALL_ID_MAX>,
-    /// The value of From, cut to 128 bytes; empty if the message could not be read.
+    /// The value of From, cut to 128 bytes, or empty if the message could not be read.
     pub from: Box<[u8]>,
     /// The value of To, cut to 128 bytes.
     pub to: Box<[u8]>,
@@ -72,7 +72,7 @@ pub struct LoadThen {
     pub waiting: usize,
 }
 
-/// The latest sampled rejections. The shard writes and any thread reads; a reader never delays the
+/// The latest sampled rejections. The shard writes and any thread reads. A reader never delays the
 /// shard.
 #[derive(Debug, Default)]
 pub struct RejectionLog {

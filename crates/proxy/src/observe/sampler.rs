@@ -98,7 +98,7 @@ impl Sampler {
 pub(crate) struct Trace {
     sampler: Sampler,
     occupancy: RecentOccupancy,
-    /// The status of the responses; `None` if rejected messages are dropped silently.
+    /// The status of the responses, or `None` if rejected messages are dropped silently.
     pub(crate) status: Option<u16>,
 }
 

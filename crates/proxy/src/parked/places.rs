@@ -123,7 +123,7 @@ mod tests {
     }
 
     /// Takes as many places as a source gets for requests of this size, each waiting for the
-    /// question that `question` returns; returns their number.
+    /// question that `question` returns. Returns their number.
     fn fill(
         places: &mut Places,
         source: RequestSource,

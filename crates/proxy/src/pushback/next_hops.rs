@@ -1,7 +1,7 @@
 //! The client role: the restrictions that next hops have asked for, and the requests they may get.
 //!
 //! All shards share them, because a server restricts this proxy as a whole. A response whose value
-//! is read comes from the back end to which the request was sent; the MAC in our branch proves
+//! is read comes from the back end to which the request was sent. The MAC in our branch proves
 //! that. But a back end that does not know RFC 7339 passes on the parameters that a party behind it
 //! has written into our Via (§11: "If the attacker can make the recipient believe that the overload
 //! status was created by its direct downstream neighbor (and not by the attacker further
@@ -25,7 +25,7 @@ use tidegate_world::{Seed, Timestamp};
 use super::wire::{self, OFFER_MAX, OverloadOffer};
 use crate::network::canonical;
 
-/// Maximum number of next hops with a restriction; values of further ones are ignored and counted.
+/// Maximum number of next hops with a restriction. Values of further ones are ignored and counted.
 const NEXT_HOPS_MAX: usize = 16_384;
 
 /// The condition under which a pool obeys the feedback of its back ends.
@@ -38,6 +38,14 @@ pub enum Obedience {
     Always,
     /// Never.
     Never,
+}
+
+/// A request that the restriction of its next hop admits, with the overload control that it offers
+/// there. Both come from one look at the table, because each look takes a lock.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Admission {
+    pub(crate) address: SocketAddr,
+    pub(crate) offer: OverloadOffer,
 }
 
 /// The restrictions of all next hops. Clones share the same table.
@@ -56,6 +64,9 @@ struct Shared {
     /// Values ignored because the table was full.
     overflowed: AtomicU64,
     restrictions: Mutex<HashMap<SocketAddr, Restriction>>,
+    /// The number of times that the lock was taken.
+    #[cfg(test)]
+    locked: AtomicU64,
 }
 
 /// A next hop that gives feedback, for operators.
@@ -84,6 +95,8 @@ impl NextHops {
             is_load_wanted: AtomicBool::new(false),
             overflowed: AtomicU64::new(0),
             restrictions: Mutex::default(),
+            #[cfg(test)]
+            locked: AtomicU64::new(0),
         }))
     }
 
@@ -124,18 +137,15 @@ impl NextHops {
         obedience: Obedience,
         address: SocketAddr,
     ) -> OverloadOffer {
-        let is_sure = obedience == Obedience::Always;
-        let may_know = self.is_any() && (!is_sure || self.0.is_load_wanted.load(Ordering::Relaxed));
-        if obedience == Obedience::Never || !is_sure && !may_know {
-            return OverloadOffer::None;
-        }
-        if !may_know {
-            return OverloadOffer::Algorithms;
-        }
-        match self.lock().get(&canonical(address)) {
-            Some(restriction) => OverloadOffer::with(restriction.announced_cps(now)),
-            None if is_sure => OverloadOffer::Algorithms,
-            None => OverloadOffer::None,
+        let depends = match obedience {
+            Obedience::Never => false,
+            Obedience::Proven => self.is_any(),
+            Obedience::Always => self.is_any() && self.0.is_load_wanted.load(Ordering::Relaxed),
+        };
+        if depends {
+            offer_under(now, obedience, self.lock().get(&canonical(address)))
+        } else {
+            offer_under(now, obedience, None)
         }
     }
 
@@ -145,19 +155,30 @@ impl NextHops {
         offer.text(&self.0.offer)
     }
 
-    /// Returns whether a request may be sent to `address`, and counts it.
+    /// Returns the offer of a request that may be sent to `address`, and counts the request; `None`
+    /// if the next hop has asked to hold it back.
     ///
     /// RFC 7339 §5: "If overload controls are currently active (and the "oc-validity" period has not yet
     /// expired), the client applies the relevant algorithm to determine whether or not to send the SIP
     /// request to the server."
     #[inline]
-    pub(crate) fn admits(&self, now: Timestamp, address: SocketAddr, category: Category) -> bool {
+    pub(crate) fn admit(
+        &self,
+        now: Timestamp,
+        obedience: Obedience,
+        address: SocketAddr,
+        category: Category,
+    ) -> Option<Admission> {
         if !self.is_any() {
-            return true;
+            return Some(Admission { address, offer: offer_under(now, obedience, None) });
         }
         let mut restrictions = self.lock();
-        let restriction = restrictions.get_mut(&canonical(address));
-        restriction.is_none_or(|r| r.on_request(now, category) == SendVerdict::Send)
+        let mut restriction = restrictions.get_mut(&canonical(address));
+        let is_admitted = restriction
+            .as_mut()
+            .is_none_or(|restriction| restriction.on_request(now, category) == SendVerdict::Send);
+        let offer = offer_under(now, obedience, restriction.as_deref());
+        is_admitted.then_some(Admission { address, offer })
     }
 
     /// Returns whether a next hop is known not to be overloaded, so that it may get requests for
@@ -202,7 +223,7 @@ impl NextHops {
     }
 
     /// Reads the parameters in the answer to a probe. They show whether the next hop gives
-    /// feedback; if it gives none, it has no restriction.
+    /// feedback. If it gives none, it has no restriction.
     pub(crate) fn on_probe_answered(
         &self,
         now: Timestamp,
@@ -271,6 +292,25 @@ impl NextHops {
     }
 
     fn lock(&self) -> MutexGuard<'_, HashMap<SocketAddr, Restriction>> {
+        #[cfg(test)]
+        self.0.locked.fetch_add(1, Ordering::Relaxed);
         self.0.restrictions.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
+
+/// Returns the overload control that a request to a next hop with this restriction offers.
+fn offer_under(
+    now: Timestamp,
+    obedience: Obedience,
+    restriction: Option<&Restriction>,
+) -> OverloadOffer {
+    match (obedience, restriction) {
+        (Obedience::Never, _) | (Obedience::Proven, None) => OverloadOffer::None,
+        (Obedience::Always, None) => OverloadOffer::Algorithms,
+        (_, Some(restriction)) => OverloadOffer::with(restriction.announced_cps(now)),
+    }
+}
+
+#[cfg(test)]
+#[path = "next_hops_tests.rs"]
+mod tests;

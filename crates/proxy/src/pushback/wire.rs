@@ -69,8 +69,8 @@ pub(crate) fn offer_of(algorithms: Algorithms) -> Box<str> {
     format!(";oc;oc-algo=\"{}\"", names.join(",")).into()
 }
 
-/// Returns the algorithms that a client offers, as far as they are known here; `None` if it offers
-/// none.
+/// Returns the algorithms that a client offers, as far as they are known here, or `None` if it
+/// offers none.
 ///
 /// RFC 7339 §5.1: "This list MUST include "loss" and MAY include other algorithm names".
 pub(crate) fn offered(via: &OverloadControl<'_>) -> Option<Algorithms> {

@@ -19,7 +19,7 @@ pub enum DropReason {
     RepeatedResponse,
     /// A response that cannot be forwarded: no Via below ours, or one without an address.
     LostResponse,
-    /// An ACK to a reply of ours; it is not forwarded.
+    /// An ACK to a reply of ours. It is not forwarded.
     OwnAck,
     /// An ACK of an unknown call.
     UnknownAck,

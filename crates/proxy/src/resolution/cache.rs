@@ -1,6 +1,6 @@
 //! The cache of DNS answers and of failures.
 //!
-//! An answer is used until it expires. Then it is requested again; if that fails, the expired
+//! An answer is used until it expires. Then it is requested again. If that fails, the expired
 //! answer stays in use for at most a day (RFC 8767).
 //!
 //! After a failure, a name is requested again only after growing pauses, whether an older answer is
@@ -135,7 +135,7 @@ impl Cache {
         entry.is_some_and(|entry| entry.view(now).records.is_some())
     }
 
-    /// Stores an answer for its TTL, within limits; returns the previous one.
+    /// Stores an answer for its TTL, within limits. Returns the previous one.
     pub(super) fn learn(
         &mut self,
         now: Timestamp,
@@ -160,7 +160,7 @@ impl Cache {
     /// Records that a query has failed.
     pub(super) fn fail(&mut self, now: Timestamp, key: &Key) {
         let entry = self.entry(now, key);
-        // RFC 2308 §7 allows caching of failures; here it keeps each request from querying a
+        // RFC 2308 §7 allows caching of failures. Here it keeps each request from querying a
         // failing server.
         entry.paused_until = now + PAUSE_MIN * (1 << entry.failures.min(DOUBLINGS_MAX));
         entry.failures = entry.failures.saturating_add(1);

@@ -46,7 +46,7 @@ pub struct Wanted<'a> {
 }
 
 impl<'a> Wanted<'a> {
-    /// Reads a URI; `None` if it is not a SIP or SIPS URI, or its `maddr` is not a host.
+    /// Reads a URI. Returns `None` if it is not a SIP or SIPS URI, or its `maddr` is not a host.
     pub fn of(uri: &Uri<'a>) -> Option<Self> {
         let secure = match uri.scheme {
             Scheme::Sip => false,
@@ -299,7 +299,7 @@ type Choices = SmallVec<[Choice; 2]>;
 /// A candidate service.
 struct Choice {
     transport: Transport,
-    /// The name of its SRV records; `None` if it would be too long for the DNS.
+    /// The name of its SRV records, or `None` if it would be too long for the DNS.
     service: Option<Name>,
     by_naptr: bool,
 }

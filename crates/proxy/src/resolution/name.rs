@@ -3,7 +3,7 @@
 use arrayvec::ArrayString;
 use tidegate_world::NAME_MAX;
 
-/// The longest name without its final dot. RFC 1035 §2.3.4 allows 255 octets; the lengths of the
+/// The longest name without its final dot. RFC 1035 §2.3.4 allows 255 octets. The lengths of the
 /// labels and the root take two more than the dots.
 const TEXT_MAX: usize = 253;
 
@@ -19,8 +19,9 @@ const LABEL_MAX: usize = 63;
 pub(super) struct Name(ArrayString<NAME_MAX>);
 
 impl Name {
-    /// Reads a name; `None` if it is not valid in the DNS or has characters that SIP does not allow
-    /// in a host name (RFC 3261 §25.1; `_` is allowed, as for services and in practice for hosts).
+    /// Reads a name. Returns `None` if it is not valid in the DNS or has characters that SIP does
+    /// not allow in a host name (RFC 3261 §25.1). `_` is allowed, as for services and in practice
+    /// for hosts.
     pub(super) fn parse(text: &str) -> Option<Self> {
         let bare = text.strip_suffix('.').unwrap_or(text);
         let is_label = |label: &str| {
@@ -38,8 +39,8 @@ impl Name {
         Some(Self(name))
     }
 
-    /// Returns the name of a service in this domain, such as `_sip._udp.example.com.`; `None` if it
-    /// is too long for the DNS.
+    /// Returns the name of a service in this domain, such as `_sip._udp.example.com.`, or `None` if
+    /// it is too long for the DNS.
     pub(super) fn service(&self, prefix: &str) -> Option<Self> {
         let mut name = ArrayString::from(prefix).ok()?;
         name.try_push_str(&self.0).ok()?;

@@ -22,7 +22,7 @@ pub(super) const ANSWERS_WITHIN: Duration = Duration::from_secs(8);
 /// One of this many query slots is reserved for names that have been resolved before.
 const KEPT_PART: usize = 4;
 
-/// The first id of these queries; lower ids are free for other parts of the core.
+/// The first id of these queries. Lower ids are free for other parts of the core.
 const IDS_FROM: u64 = 1 << 63;
 
 /// A bounded set of outstanding queries, with each name at most once.
@@ -95,9 +95,9 @@ impl Questions {
         Some(Open { id: QueryId(id), is_overdue: id < self.overdue_before })
     }
 
-    /// Queues a query for a name without an outstanding query; `None` if there is no room. A part
-    /// of the room is reserved for known names, so that they stay resolvable during a flood of
-    /// queries for other names.
+    /// Queues a query for a name without an outstanding query. Returns `None` if there is no room.
+    /// A part of the room is reserved for known names, so that they stay resolvable during a flood
+    /// of queries for other names.
     pub(super) fn ask(
         &mut self,
         now: Timestamp,
@@ -118,7 +118,7 @@ impl Questions {
         Some(Open { id: QueryId(id), is_overdue: false })
     }
 
-    /// Closes an answered query; `None` if the id is not from this set.
+    /// Closes an answered query. Returns `None` if the id is not from this set.
     pub(super) fn close(&mut self, id: QueryId) -> Option<Closed> {
         if let Some(asked) = self.remove(id.0) {
             return Some(Closed::InTime(asked.key));

@@ -3,11 +3,11 @@
 use arrayvec::ArrayVec;
 use tidegate_world::Transport::{self, Tcp, Tls, Udp, Ws, Wss};
 
-/// Reads the transport parameter of a URI; `None` if its scheme has no such transport.
+/// Reads the transport parameter of a URI. Returns `None` if its scheme has no such transport.
 pub(crate) fn of_param(value: &[u8], secure: bool) -> Option<Transport> {
     // RFC 3261 §19.1.1: "For a SIPS URI, the transport parameter MUST indicate a reliable
-    // transport."; §26.2.2: TLS is then used over it. RFC 7118 §5.5 defines `ws` for both schemes;
-    // some clients write `wss`.
+    // transport."; §26.2.2: TLS is then used over it. RFC 7118 §5.5 defines `ws` for both schemes.
+    // Some clients write `wss`.
     let known = [
         (&b"udp"[..], Some(Udp), None),
         (b"tcp", Some(Tcp), Some(Tls)),
@@ -19,7 +19,7 @@ pub(crate) fn of_param(value: &[u8], secure: bool) -> Option<Transport> {
     if secure { *sips } else { *open }
 }
 
-/// Reads the service field of a NAPTR record; `None` if it is not a known SIP service.
+/// Reads the service field of a NAPTR record. Returns `None` if it is not a known SIP service.
 pub(super) fn of_service(service: &str) -> Option<Transport> {
     // RFC 3263 §9 and RFC 7118 §10.2. "A record with a SIPS+D2U service field SHOULD NOT be
     // placed into the DNS, since it is not possible to use TLS over UDP."
@@ -57,7 +57,7 @@ pub(crate) fn default_port(transport: Transport) -> u16 {
 pub struct Transports(ArrayVec<Transport, 5>);
 
 impl Transports {
-    /// Collects the transports; duplicates are ignored.
+    /// Collects the transports. Duplicates are ignored.
     pub fn new(transports: impl IntoIterator<Item = Transport>) -> Self {
         let mut all = ArrayVec::new();
         for transport in transports {
@@ -84,7 +84,8 @@ impl Transports {
         self.0.iter().copied().filter(move |transport| transport.is_secure() == secure)
     }
 
-    /// Returns the transport for a URI that names none; `None` if the client supports none for it.
+    /// Returns the transport for a URI that names none, or `None` if the client supports none for
+    /// it.
     pub(super) fn default(&self, secure: bool, large: bool) -> Option<Transport> {
         // RFC 3263 §4.1: "the client SHOULD use UDP for a SIP URI, and TCP for a SIPS URI." [...]
         // "However, another transport, such as TCP, MAY be used if the guidelines of SIP mandate

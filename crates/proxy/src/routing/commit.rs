@@ -14,12 +14,13 @@ use crate::dialog::evidence::Known;
 use crate::dialog::{Answer, CallRef, Evidence, Transaction};
 use crate::message::request::Request;
 use crate::network::caller_of;
+use crate::pushback::next_hops::Admission;
 use crate::rejection::reply_reason::{CALL_SHARE_USED, CALL_TABLE_FULL};
 use crate::rejection::{DropReason, Rejection};
 use crate::routing::next_hop::{NextHop, toward};
 use crate::routing::plan::Plan;
 use crate::routing::select::{
-    Selected, admits, check_room, check_transaction_room, demand_of, select,
+    Selected, admit, check_room, check_transaction_room, demand_of, select,
 };
 use crate::routing::target_choice::TargetChoice;
 use crate::routing::tier::{choose_tier, tier};
@@ -61,14 +62,14 @@ pub(crate) fn commit(
             let mut hop = toward(step, backend_ref, call.unwrap_or(CallRef::NONE));
             hop.redirect(target);
             hop.choice = key.map(|key| (backend_ref.pool, key));
-            check_restriction(step, input, &hop)?;
+            hop.admission = check_restriction(step, input, &hop)?;
             hop
         }
         TargetChoice::BeginAt { backend_ref, target } => {
-            let (call, held) = begin_at(step, input, backend_ref)?;
+            let (call, held, admission) = begin_at(step, input, backend_ref)?;
             let mut hop = toward(step, backend_ref, call);
             hop.redirect(target);
-            hop.held = held;
+            (hop.held, hop.admission) = (held, admission);
             hop
         }
         TargetChoice::BeginWithin { backend_ref, key, demand, goes_on } => {
@@ -79,9 +80,7 @@ pub(crate) fn commit(
         TargetChoice::Between(to) => {
             step.pool = Some(to.pool);
             let address = step.snapshot.backend(to).address().ok_or(Rejection::NO_ADDRESS)?;
-            if !admits(step.now, step.snapshot, to, request.category()) {
-                return Err(Rejection::Restricted);
-            }
+            admit(step.now, step.snapshot, to, request.category())?;
             let target = Target::new(step.snapshot.transport(to.pool), address);
             NextHop::to(target, tier(step.snapshot, &step.routing.calls, to.pool, CallRef::NONE))
         }
@@ -115,19 +114,22 @@ fn check_restriction(
     step: &Step<'_>,
     input: CommitInput<'_, '_>,
     hop: &NextHop,
-) -> Result<(), Rejection> {
+) -> Result<Option<Admission>, Rejection> {
     let Request { identity, method, .. } = *input.request;
-    let next_hops = &step.snapshot.next_hops;
     let is_repeated = || step.routing.calls.is_repeated(hop.call, Transaction { identity, method });
-    let is_admitted = !next_hops.is_any()
-        || is_repeated()
-        || next_hops.admits(step.now, hop.target.address, input.request.category());
-    if is_admitted { Ok(()) } else { Err(Rejection::Restricted) }
+    let Some(backend_ref) = hop.backend_ref.filter(|_| step.snapshot.next_hops.is_any()) else {
+        return Ok(None);
+    };
+    if is_repeated() {
+        return Ok(None);
+    }
+    let category = input.request.category();
+    step.snapshot.admit(step.now, backend_ref, hop.target.address, category).map(Some)
 }
 
 /// Returns whether the rate of the call admits an in-dialog request or another copy of its INVITE.
 /// Without this limit, a call could be used to bypass the limits on new work. A retransmission does
-/// not count; with transactions it has been absorbed before.
+/// not count. With transactions it has been absorbed before.
 fn take_rate(step: &mut Step<'_>, request: &Request<'_>, known: &Known) -> bool {
     let calls = &mut step.routing.calls;
     // A source that knows only the Call-ID must not use up the rate of the call.
@@ -152,17 +154,15 @@ fn begin_within(
     check_room(step, room, backend_ref.pool, known.call)?;
     let picker = step.routing.picker(backend_ref.pool);
     let admitted = match picker.assign_to(step.now, backend_ref.backend.into(), demand) {
-        Ok(assigned) if admits(step.now, step.snapshot, backend_ref, request.category()) => {
-            Ok(assigned)
-        }
-        Ok(_) => Err(Rejection::Restricted),
+        Ok(assigned) => admit(step.now, step.snapshot, backend_ref, request.category())
+            .map(|admission| (assigned, admission)),
         Err(why) => Err(unassigned(step.now, step.snapshot, backend_ref.pool, why)),
     };
     match admitted {
-        Ok(Assignment { call: held, .. }) => {
+        Ok((Assignment { call: held, .. }, admission)) => {
             let choice = (!goes_on).then_some((backend_ref.pool, key));
             let call = known.call.unwrap_or(CallRef::NONE);
-            Ok(NextHop { choice, held, ..toward(step, backend_ref, call) })
+            Ok(NextHop { choice, held, admission, ..toward(step, backend_ref, call) })
         }
         Err(rejection) if goes_on => Err(rejection),
         Err(_) => move_elsewhere(step, input, backend_ref.pool, demand),
@@ -184,7 +184,7 @@ fn begin_at_any(
         check_room_for_call(step, &received.flow)?;
     }
     let selected = select(step, room, pool, call, request, fingerprint, demand)?;
-    let Selected { backend_ref, key, call: held } = selected;
+    let Selected { backend_ref, key, call: held, admission } = selected;
     let entry = hold(step, call, fingerprint, request.identity, backend_ref)?;
     if call.is_none() {
         let caller = caller_of(received.flow.remote.ip());
@@ -196,17 +196,17 @@ fn begin_at_any(
     }
     let mut hop = toward(step, backend_ref, entry);
     hop.choice = is_new.then_some((backend_ref.pool, key));
-    hop.held = held;
+    (hop.held, hop.admission) = (held, admission);
     Ok(hop)
 }
 
 /// Starts a call at the back end that its Route names, without failover. Returns the call entry and
-/// the lease of the call.
+/// the lease of the call, and the admission of the request.
 fn begin_at(
     step: &mut Step<'_>,
     input: CommitInput<'_, '_>,
     backend_ref: BackendRef,
-) -> Result<(CallRef, Option<CallLease>), Rejection> {
+) -> Result<(CallRef, Option<CallLease>, Option<Admission>), Rejection> {
     let CommitInput { room, request, known, .. } = input;
     let Known { call, fingerprint, .. } = *known;
     if call.is_none() && !step.routing.calls.has_room() {
@@ -218,9 +218,7 @@ fn begin_at(
     let assigned = picker.assign_to(step.now, backend_ref.backend.into(), demand);
     let held =
         assigned.map_err(|why| unassigned(step.now, step.snapshot, backend_ref.pool, why))?.call;
-    if !admits(step.now, step.snapshot, backend_ref, request.category()) {
-        return Err(Rejection::Restricted);
-    }
+    let admission = admit(step.now, step.snapshot, backend_ref, request.category())?;
     let entry = call.and_then(|call| step.routing.calls.get(call));
     let call = match call.filter(|_| entry.is_some_and(|entry| entry.phase.goes_on())) {
         Some(call) => call,
@@ -232,7 +230,7 @@ fn begin_at(
             entry
         }
     };
-    Ok((call, held))
+    Ok((call, held, admission))
 }
 
 /// Selects another back end of a pool for an existing call.
@@ -247,10 +245,10 @@ fn move_elsewhere(
     let entry = call.unwrap_or(CallRef::NONE);
     let Request { identity, method, .. } = *request;
     match select(step, room, pool, call, request, fingerprint, Some(demand)) {
-        Ok(Selected { backend_ref, key, call: held }) => {
+        Ok(Selected { backend_ref, key, call: held, admission }) => {
             move_call(step, entry, identity, backend_ref);
             let choice = Some((backend_ref.pool, key));
-            Ok(NextHop { choice, held, ..toward(step, backend_ref, entry) })
+            Ok(NextHop { choice, held, admission, ..toward(step, backend_ref, entry) })
         }
         Err(rejection) => {
             // A request that gets our reply is over, wherever it was sent before.

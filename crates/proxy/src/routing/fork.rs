@@ -33,8 +33,8 @@ pub(crate) fn breadth(request: &Request<'_>) -> Result<u32, Rejection> {
     }
 }
 
-/// Returns the back ends to which a request forks, in groups that are tried one after the other; no
-/// groups if it goes to one target.
+/// Returns the back ends to which a request forks, in groups that are tried one after the other, or
+/// no groups if it goes to one target.
 ///
 /// RFC 3261 §16.6: "Targets are processed from highest qvalue to lowest. Targets with equal
 /// qvalues may be processed in parallel."
@@ -53,8 +53,8 @@ pub(crate) fn fork_groups(
     if widest as u64 > u64::from(breadth) { Err(EXCEEDED) } else { Ok(groups) }
 }
 
-/// Returns the back ends of a pool that are up, grouped by q; no groups if each request goes to one
-/// back end.
+/// Returns the back ends of a pool that are up, grouped by q, or no groups if each request goes to
+/// one back end.
 pub(crate) fn groups(now: Timestamp, snapshot: &Snapshot, pool: u16) -> VecDeque<Vec<u16>> {
     let mut groups = VecDeque::<Vec<u16>>::new();
     let Choice::All(qs) = &snapshot.pool(pool).choice else { return groups };

@@ -21,8 +21,8 @@ use crate::snapshot::Snapshot;
 use crate::state::RoutingState;
 use crate::target::Target;
 
-/// Plans a request whose dialog or call is known; `None` if neither is known. A request that
-/// `is_new` belongs to no dialog.
+/// Plans a request whose dialog or call is known. Returns `None` if neither is known. A request
+/// that `is_new` belongs to no dialog.
 ///
 /// An ongoing call stays at its back end, even if that has no headroom: then a new request with its
 /// Call-ID is rejected. The call moves only if its back end is down and has not answered.
@@ -82,7 +82,7 @@ fn by_token(
     let Known { call, evidence, is_new, is_invented, .. } = *known;
     // Only back ends that are configured now, or were recently, are accepted.
     if let Some(owner) = snapshot.addresses.backend_ref(token.backend) {
-        // After a reload another back end may have that address; the call stays counted where it
+        // After a reload another back end may have that address. The call stays counted where it
         // began.
         let is_there = |entry: &&Call| {
             snapshot.backend(entry.backend_ref).address_at(entry.address_generation)
@@ -138,7 +138,7 @@ fn by_user_token(snapshot: &Snapshot, flow: &Flow, token: RouteToken) -> Option<
 /// that back end, so that it needs headroom.
 ///
 /// It is not new if it is recorded in the entry of its `call`. Nor is another copy of the INVITE
-/// for which the call is counted at that back end (RFC 3261 §8.2.2.2); nothing more is counted for
+/// for which the call is counted at that back end (RFC 3261 §8.2.2.2). Nothing more is counted for
 /// it. Any other INVITE would count as one more call. Its call is over, not known, or not counted
 /// because it leads from one back end to another.
 ///

@@ -7,6 +7,7 @@ use tidegate_control::Tier;
 use tidegate_world::Timestamp;
 
 use crate::dialog::{CallRef, Evidence};
+use crate::pushback::next_hops::Admission;
 use crate::pushback::wire::OverloadOffer;
 use crate::rejection::Rejection;
 use crate::rewrite::{Edits, ForwardPlan};
@@ -29,7 +30,7 @@ pub(crate) struct NextHop {
     pub(crate) is_user: bool,
     /// True if a user sends the request to the caller.
     pub(crate) to_caller: bool,
-    /// The number of leading Route values that name us; they are removed.
+    /// The number of leading Route values that name us. They are removed.
     pub(crate) own_routes: usize,
     /// True if the target is a strict router.
     pub(crate) is_strict: bool,
@@ -41,6 +42,8 @@ pub(crate) struct NextHop {
     pub(crate) others: Vec<Target>,
     /// The lease of the call at that back end.
     pub(crate) held: Option<CallLease>,
+    /// The admission by the restriction of the back end, if the request needed one.
+    pub(crate) admission: Option<Admission>,
     /// The listener that our Record-Route names for the other side of the dialog.
     pub(crate) egress: Option<u8>,
     /// Evidence in the request that it belongs to the call.
@@ -66,6 +69,7 @@ impl NextHop {
             choice: None,
             others: Vec::new(),
             held: None,
+            admission: None,
             egress: None,
             evidence: Evidence::default(),
             origin: Origin::Stranger,
@@ -82,10 +86,13 @@ impl NextHop {
     /// Returns the overload control that the request offers. It offers some only to a back end that
     /// may ask for it.
     pub(crate) fn offer(&self, now: Timestamp, snapshot: &Snapshot) -> OverloadOffer {
-        let to = self.backend_ref.filter(|_| self.toward_backend);
-        to.map_or_else(OverloadOffer::default, |backend_ref| {
-            snapshot.offer_to(now, backend_ref, self.target.address)
-        })
+        let Some(backend_ref) = self.backend_ref.filter(|_| self.toward_backend) else {
+            return OverloadOffer::None;
+        };
+        match self.admission {
+            Some(Admission { address, offer }) if address == self.target.address => offer,
+            _ => snapshot.offer_to(now, backend_ref, self.target.address),
+        }
     }
 
     /// Makes the plan for writing a request that came in at the listener `ingress`.

@@ -1,12 +1,12 @@
 //! Plans a request: the target, the sender's permission to reach it, and the call or dialog that
 //! the request belongs to.
 //!
-//! A plan changes nothing. It is made from the request, the snapshot and a view of the call table;
+//! A plan changes nothing. It is made from the request, the snapshot and a view of the call table.
 //! [`commit`](super::commit) selects the back end, takes leases and enters the call.
 //!
 //! Strangers may reach pools only. Pool members and trusted sources may also reach Route sets and
 //! addresses. A request belongs to a dialog if its route token verifies or the call table knows the
-//! dialog by its tags; a To-tag alone proves nothing.
+//! dialog by its tags. A To-tag alone proves nothing.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -37,7 +37,7 @@ use crate::transport::addresses::Origin;
 pub(crate) struct Plan {
     pub(crate) target_choice: TargetChoice,
     pub(crate) known: Known,
-    /// The number of leading Route values that name us; they are removed.
+    /// The number of leading Route values that name us. They are removed.
     pub(crate) own_routes: usize,
     /// The listener that our Record-Route names for the other side of the dialog.
     pub(crate) egress: Option<u8>,
@@ -197,7 +197,7 @@ fn destination_of<'a>(
             Destination::Target(snapshot.target_of(&peer), false)
         }
         (Next::None, _) => destination(snapshot, origin, received, request, is_ours)?,
-        // RFC 3261 §16.12 lets a client preload a Route; we do not relay for strangers.
+        // RFC 3261 §16.12 lets a client preload a Route. We do not relay for strangers.
         (_, Origin::Stranger) => return Err(Rejection::RELAYING),
         (Next::Target(target, is_strict), _) => Destination::Target(*target, *is_strict),
         (Next::Name(uri, is_strict), _) => Destination::Name(*uri, *is_strict),
@@ -252,7 +252,8 @@ fn lead_to<'a>(
                 TargetChoice::Outside { target, is_strict, from, is_named, to_caller }
             }
             (Destination::Name(..), _) => return Err(Rejection::NO_HOST),
-            // An in-dialog request names a contact; only a request that starts something names a user.
+            // An in-dialog request names a contact. Only a request that starts something names a
+            // user.
             (Destination::User, _) if !known.is_new => {
                 return Err(unknown(snapshot, received, request.method));
             }
@@ -337,8 +338,8 @@ fn forks_anew(
         })
 }
 
-/// Returns the flow to the other party of a dialog when a back end sends a request in it; `None` if
-/// the token does not show that the dialog belongs to that back end.
+/// Returns the flow to the other party of a dialog when a back end sends a request in it, or `None`
+/// if the token does not show that the dialog belongs to that back end.
 fn peer_of_sender(input: &PlanInput<'_, '_>) -> Option<PeerFlow> {
     let &PlanInput { snapshot, received, request, ref routes, origin, is_removed, .. } = input;
     request.essentials.to_tag?;
@@ -421,7 +422,7 @@ fn may_hand_off(flow: &Flow) -> bool {
 }
 
 /// Returns the pool to which rules lead the INVITE of a CANCEL or ACK, and the number of its Routes
-/// that name us; `None` if they lead elsewhere.
+/// that name us, or `None` if they lead elsewhere.
 pub(crate) fn pool_by_rules(
     snapshot: &Snapshot,
     received: &Received,

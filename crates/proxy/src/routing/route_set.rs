@@ -32,14 +32,14 @@ pub(crate) struct RouteSet<'a> {
 pub(crate) enum Next<'a> {
     /// No further Route.
     None,
-    /// A Route to a target; `true` if the target is a strict router.
+    /// A Route to a target. The flag is `true` if the target is a strict router.
     Target(Target, bool),
-    /// A Route to a name; `true` if the name belongs to a strict router.
+    /// A Route to a name. The flag is `true` if the name belongs to a strict router.
     Name(Uri<'a>, bool),
 }
 
 impl<'a> RouteSet<'a> {
-    /// Reads the Route header fields of a request that came on `flow`; the last `restored` values
+    /// Reads the Route header fields of a request that came on `flow`. The last `restored` values
     /// stand in the Request-URI.
     ///
     /// RFC 3261 §16.4: "If the first value in the Route header field indicates this proxy, the

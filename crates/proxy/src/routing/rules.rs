@@ -14,9 +14,9 @@ use crate::transport::addresses::{Origin, is_host};
 pub(crate) enum Destination<'a> {
     /// A back end of this pool.
     Pool(u16),
-    /// A target; `true` if it is a strict router.
+    /// A target. The flag is `true` if it is a strict router.
     Target(Target, bool),
-    /// The host that this URI names; `true` if it is a strict router.
+    /// The host that this URI names. The flag is `true` if it is a strict router.
     Name(Uri<'a>, bool),
     /// The contacts of the user that the Request-URI names.
     User,

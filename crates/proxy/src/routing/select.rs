@@ -11,6 +11,7 @@ use crate::backends::health::spare;
 use crate::backends::unavailable::{unassigned, unavailable};
 use crate::dialog::CallRef;
 use crate::message::request::Request;
+use crate::pushback::next_hops::Admission;
 use crate::rejection::Rejection;
 use crate::routing::callee::callee;
 use crate::routing::fork::groups;
@@ -27,6 +28,8 @@ pub(crate) struct Selected {
     pub(crate) key: u64,
     /// The call's lease at the back end.
     pub(crate) call: Option<CallLease>,
+    /// The admission by the restriction of the back end, once it is known.
+    pub(crate) admission: Option<Admission>,
 }
 
 /// Returns the key by which the policy of a pool selects, for a request whose Call-ID has this
@@ -101,22 +104,23 @@ fn try_select(
         let key = choice_key(snapshot, step.routing, pool, request, fingerprint);
         if let Some(group) = groups(now, snapshot, pool).front() {
             let backend_ref = BackendRef { pool, backend: group[0] };
-            return Ok(Selected { backend_ref, key, call: None });
+            return Ok(Selected { backend_ref, key, call: None, admission: None });
         }
         let may_have =
             |_, backend: &Backend| !is_restricted || is_known_free(now, snapshot, backend);
-        match select_in(step, pool, key, demand, may_have) {
-            Ok(selected) if admits(now, snapshot, selected.backend_ref, category) => {
-                return Ok(selected);
-            }
+        let admitted = |selected: Selected| {
+            let admission = admit(now, snapshot, selected.backend_ref, category).ok()?;
+            Some(Selected { admission, ..selected })
+        };
+        match select_in(step, pool, key, demand, may_have).map(admitted) {
+            Ok(Some(selected)) => return Ok(selected),
             // RFC 7339 §5.10: "The client can accomplish this task by sending some of the requests that
             // would have gone to the overloaded element to a different destination."
-            Ok(_) => {
+            Ok(None) => {
                 is_restricted = true;
                 let is_free = |_, backend: &Backend| is_known_free(now, snapshot, backend);
-                if let Ok(selected) = select_in(step, pool, key, demand, is_free)
-                    && admits(now, snapshot, selected.backend_ref, category)
-                {
+                let other = select_in(step, pool, key, demand, is_free);
+                if let Some(selected) = other.ok().and_then(admitted) {
                     return Ok(selected);
                 }
             }
@@ -132,15 +136,19 @@ fn try_select(
     Err(unassigned(now, snapshot, pool, why))
 }
 
-/// Returns whether the restriction of a back end admits a request, and counts it.
-pub(crate) fn admits(
+/// Returns the admission of a request by the restriction of a back end, and counts the request. A
+/// back end without an address restricts nothing.
+///
+/// # Errors
+/// [`Rejection::Restricted`] if the back end has asked to hold it back.
+pub(crate) fn admit(
     now: Timestamp,
     snapshot: &Snapshot,
     backend_ref: BackendRef,
     category: Category,
-) -> bool {
+) -> Result<Option<Admission>, Rejection> {
     let address = snapshot.backend(backend_ref).address();
-    address.is_none_or(|address| snapshot.next_hops.admits(now, address, category))
+    address.map(|address| snapshot.admit(now, backend_ref, address, category)).transpose()
 }
 
 /// Returns whether a back end is known not to be overloaded.
@@ -194,7 +202,8 @@ pub(crate) fn select_in(
         }
         None => (picker.pick_where(step.now, key, may_have).ok_or(NoBackend::Down)?, None),
     };
-    Ok(Selected { backend_ref: BackendRef { pool, backend: index as u16 }, key, call })
+    let backend_ref = BackendRef { pool, backend: index as u16 };
+    Ok(Selected { backend_ref, key, call, admission: None })
 }
 
 /// Selects a back end for a request that another back end sends to a pool or to one of its backups.

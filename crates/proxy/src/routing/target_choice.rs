@@ -21,8 +21,7 @@ pub(crate) enum TargetChoice {
     },
     /// Start a call at the back end that its route token names.
     BeginAt { backend_ref: BackendRef, target: Option<SocketAddr> },
-    /// Start more work at the back end of the call; at another one if no call is ongoing
-    /// there.
+    /// Start more work at the back end of the call, or at another one if no call is ongoing there.
     BeginWithin { backend_ref: BackendRef, key: u64, demand: Demand, goes_on: bool },
     /// Move the call to another back end of the pool.
     Move { pool: u16, demand: Demand },
@@ -30,7 +29,7 @@ pub(crate) enum TargetChoice {
     Removed(Target),
     /// Forward the request from one back end to another.
     Between(BackendRef),
-    /// Select a back end of a pool; a request with a demand is new and needs headroom.
+    /// Select a back end of a pool. A request with a demand is new and needs headroom.
     Select { pool: u16, demand: Option<Demand> },
     /// Forward the request to a target outside the pools.
     Outside {

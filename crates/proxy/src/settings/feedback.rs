@@ -6,8 +6,10 @@ use tidegate_control::feedback::UpstreamSettings;
 /// The feedback that this proxy gives.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct FeedbackSettings {
-    /// The algorithms and the fairness; without algorithms no peer takes part.
+    /// The algorithms and the fairness. Without algorithms no peer takes part.
     pub upstream: UpstreamSettings,
     /// Networks of peers, besides back ends and trusted sources.
     pub peers: Vec<IpNet>,
+    /// True if all peers of one host get one share together.
+    pub shares_by_host: bool,
 }

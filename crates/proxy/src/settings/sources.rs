@@ -12,9 +12,9 @@ use crate::message::priority::Priority;
 pub struct Sources {
     /// Calls that take precedence over others.
     pub priority: Option<Priority>,
-    /// Limits; the first one that matches a source applies.
+    /// Limits. The first one that matches a source applies.
     pub limits: Vec<SourceLimit>,
-    /// Weights of sources; the first one that matches a source applies.
+    /// Weights of sources. The first one that matches a source applies.
     pub weights: Vec<SourceWeight>,
     /// The definition of a flood, and the ban of its source. If `None`, floods do not cause bans.
     pub flood: Option<Flood>,
@@ -84,8 +84,8 @@ pub enum Excess {
 /// The definition of a flood, and its ban.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Flood {
-    /// Messages per second that ask for new work, are malformed, or falsely claim to be in-dialog;
-    /// a higher rate is a flood.
+    /// Messages per second that ask for new work, are malformed, or falsely claim to be in-dialog.
+    /// A higher rate is a flood.
     pub above_cps: u32,
     /// Consecutive seconds above this rate before the ban.
     pub after_s: u32,

@@ -12,7 +12,8 @@ pub(crate) struct Tiering {
     settings: TierSettings,
     /// Present if any pool has the mode `adaptive`.
     tiers: Option<Tiers>,
-    /// The tier of the message in service, or the last one served; `None` if it was not forwarded.
+    /// The tier of the message in service, or the last one served, or `None` if it was not
+    /// forwarded.
     served: Option<Tier>,
 }
 

@@ -115,7 +115,7 @@ struct LostTargets {
     /// The back ends, each with the branch of the request that it received.
     targets: Targets,
     pool: u16,
-    /// The number of leading Route values that name us; they are removed.
+    /// The number of leading Route values that name us. They are removed.
     own_routes: u8,
 }
 
@@ -191,8 +191,8 @@ pub(crate) fn lost_branch(
         .flatten()
 }
 
-/// Returns the targets of a request for which no state is known; `None` if no target can recognize
-/// it.
+/// Returns the targets of a request for which no state is known, or `None` if no target can
+/// recognize it.
 fn lost_targets(
     step: &mut Step<'_>,
     lost: &Lost,
@@ -234,7 +234,7 @@ fn lost_targets(
     (!targets.is_empty()).then_some(LostTargets { targets, pool, own_routes })
 }
 
-/// Returns the back ends of a pool that may have the INVITE of a CANCEL; `None` if there are too
+/// Returns the back ends of a pool that may have the INVITE of a CANCEL, or `None` if there are too
 /// many, or if this process would know the INVITE.
 fn lost_backend_refs(
     step: &mut Step<'_>,
@@ -296,7 +296,7 @@ impl Lost {
         self.heard.get(now, identity).map_or(&[], |heard| heard)
     }
 
-    /// Records the back ends to which a CANCEL was sent; fails if there is no room.
+    /// Records the back ends to which a CANCEL was sent. Fails if there is no room.
     fn ask(
         &mut self,
         now: Timestamp,

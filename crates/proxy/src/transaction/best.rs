@@ -8,7 +8,7 @@ const CHALLENGES_MAX: usize = 8192;
 /// The best final response so far among those that are not forwarded at once.
 pub(crate) struct Best {
     pub(crate) status: u16,
-    /// The response to send upstream; empty for a reply of our own, which is written when it is
+    /// The response to send upstream, or empty for a reply of our own, which is written when it is
     /// sent.
     pub(crate) bytes: Box<[u8]>,
     /// The challenges of other responses to add to this one, as whole lines.
@@ -26,7 +26,7 @@ impl Best {
         Self { status, bytes: bytes.into(), challenges: Vec::new() }
     }
 
-    /// Returns the better of two responses; if they are equal, the first.
+    /// Returns the better of two responses, or the first if they are equal.
     pub(crate) fn or(self, other: Self) -> Self {
         let (mut best, rest) =
             if rank(other.status) < rank(self.status) { (other, self) } else { (self, other) };

@@ -17,7 +17,7 @@ use crate::rewrite::restore::restore;
 use crate::rewrite::{ForwardPlan, write_request};
 use crate::routing::commit::record_request;
 use crate::routing::next_hop::{NextHop, toward};
-use crate::routing::select::admits;
+use crate::routing::select::admit;
 use crate::settings::{BackendRef, Choice};
 use crate::snapshot::Snapshot;
 use crate::step::Step;
@@ -192,7 +192,7 @@ pub(super) fn send_again(
 /// Sends the request to a whole group at once.
 ///
 /// # Errors
-/// If the request could not be sent to any target of the group.
+/// Returns an error if the request could not be sent to any target of the group.
 pub(super) fn start_group(
     step: &mut Step<'_>,
     context: &mut Context,
@@ -212,11 +212,15 @@ pub(super) fn start_group(
         if !step.snapshot.backend(backend_ref).is_up(step.now) {
             continue;
         }
-        if !admits(step.now, step.snapshot, backend_ref, request.category()) {
-            outcome = outcome.or(Err(Rejection::Restricted));
-            continue;
-        }
-        let mut hop = NextHop { choice: None, ..toward(step, backend_ref, context.call) };
+        let admission = match admit(step.now, step.snapshot, backend_ref, request.category()) {
+            Ok(admission) => admission,
+            Err(rejection) => {
+                outcome = outcome.or(Err(rejection));
+                continue;
+            }
+        };
+        let hop = toward(step, backend_ref, context.call);
+        let mut hop = NextHop { choice: None, admission, ..hop };
         // RFC 5393 §5.3.3: "A proxy SHOULD NOT use a smaller amount of Max-Breadth than was present
         // in the original request unless the Incoming Max-Breadth exceeded the proxy's maximum
         // acceptable value."
@@ -229,7 +233,7 @@ pub(super) fn start_group(
     outcome
 }
 
-/// Sends the request of a context to the next group of its fork; returns `false` if it could not be
+/// Sends the request of a context to the next group of its fork. Returns `false` if it could not be
 /// sent to any target of the group.
 pub(super) fn start_next_group(
     step: &mut Step<'_>,
@@ -317,7 +321,7 @@ pub(crate) fn read_again<'a>(
     Some(request)
 }
 
-/// Returns the text of the branch at `index` of a context; `listener` received its request.
+/// Returns the text of the branch at `index` of a context. `listener` received its request.
 pub(crate) fn branch_of(
     snapshot: &Snapshot,
     context: &Context,

@@ -10,7 +10,7 @@ use tidegate_world::Transport;
 use crate::message::request::category_of_new;
 use crate::routing::commit::move_call;
 use crate::routing::next_hop::{NextHop, toward};
-use crate::routing::select::{Selected, admits, choice_key, demand_of, select_in};
+use crate::routing::select::{Selected, admit, choice_key, demand_of, select_in};
 use crate::settings::{BackendRef, Choice, Mode};
 use crate::snapshot::Snapshot;
 use crate::step::Step;
@@ -19,9 +19,9 @@ use crate::transaction::branches::{read_again, send_again, start_again};
 use crate::transaction::context::{Context, Live};
 
 /// A back end that has sent a 503 within this time gets no request that another back end has
-/// rejected: a rejected call must not go from one saturated server to the next. If the other back
-/// end left the request unanswered, only a 503 because of overload counts, not a 503 for a single
-/// callee.
+/// rejected. The reason is that a rejected call must not go from one saturated server to the next.
+/// If the other back end left the request unanswered, only a 503 because of overload counts, not a
+/// 503 for a single callee.
 const SATURATED: Duration = Duration::from_secs(1);
 
 /// Calls [`try_next`] after a target has sent a 503. The callee may be the cause, not the target.
@@ -179,14 +179,13 @@ fn try_in_pool(step: &mut Step<'_>, context: &mut Context, live: &mut Live, pool
     });
     let Some(Selected { backend_ref, call: held, .. }) = other else { return false };
     let category = category_of_new(context.method, live.has_priority);
-    if !admits(now, step.snapshot, backend_ref, category) {
-        return false;
-    }
+    let Ok(admission) = admit(now, step.snapshot, backend_ref, category) else { return false };
     // A copy of the call's INVITE does not move the call.
     if !step.routing.calls.is_counted_for_another(context.call, context.identity) {
         move_call(step, context.call, context.identity, backend_ref);
     }
-    let mut hop = NextHop { choice: live.choice, held, ..toward(step, backend_ref, context.call) };
+    let hop = toward(step, backend_ref, context.call);
+    let mut hop = NextHop { choice: live.choice, held, admission, ..hop };
     start_again(step, context, live, &mut hop)
 }
 

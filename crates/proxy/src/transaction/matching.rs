@@ -15,7 +15,7 @@ use crate::transaction::cancel::cancel_request;
 use crate::transaction::context::Context;
 use crate::transaction::respond::{send_last, send_trying};
 
-/// Applies a request to the transaction that it matches; returns `false` if it matches none, or is
+/// Applies a request to the transaction that it matches. Returns `false` if it matches none, or is
 /// an ACK to forward.
 pub(crate) fn try_match(
     step: &mut Step<'_>,
@@ -43,7 +43,7 @@ pub(crate) fn try_match(
     }
 }
 
-/// Applies an ACK to its transaction; returns `true` if it must not be forwarded.
+/// Applies an ACK to its transaction. Returns `true` if it must not be forwarded.
 fn acknowledge(
     step: &mut Step<'_>,
     table: &mut Transactions,
@@ -121,7 +121,7 @@ pub(crate) fn identity(step: &Step<'_>, table: &Transactions, request: &Request<
     if request.method != Method::Ack || is_unique(essentials.via.branch().unwrap_or_default()) {
         return of(to_tag);
     }
-    // RFC 3261 §17.2.3, without the magic cookie: the ACK has the To-tag of the response; its
+    // RFC 3261 §17.2.3, without the magic cookie: the ACK has the To-tag of the response. Its
     // INVITE has one only if it was within a dialog.
     let within = of(to_tag);
     let fingerprint = keys.call.fingerprint(essentials.call_id);

@@ -10,7 +10,7 @@ const COPIED_MAX: usize = 512;
 
 /// The reason for cancelling branches.
 pub(crate) enum Reason {
-    /// The Reason lines of a received CANCEL; empty if it has none.
+    /// The Reason lines of a received CANCEL, or empty if it has none.
     Copied(Box<[u8]>),
     /// The status of another branch's final response.
     Answered(u16),

@@ -37,7 +37,7 @@ impl Live {
     }
 }
 
-/// Returns whether a response of `length` bytes may be sent to the caller; if so, counts it as
+/// Returns whether a response of `length` bytes may be sent to the caller. If so, counts it as
 /// sent.
 fn may_respond(step: &Step<'_>, context: &mut Context, status: u16, length: usize) -> bool {
     let Context { budget, back, .. } = context;
@@ -273,7 +273,7 @@ pub(crate) fn record_answer(step: &mut Step<'_>, context: &Context, answer: Answ
     step.routing.calls.on_response(step.now, call, Transaction { identity, method }, answer);
 }
 
-/// Sends a 100 to the caller; `via` is the first Via of the request.
+/// Sends a 100 to the caller. `via` is the first Via of the request.
 ///
 /// RFC 3261 §17.2.1: "The 100 (Trying) response is constructed according to the procedures in
 /// Section 8.2.6, except that the insertion of tags in the To header field of the response (when

@@ -153,7 +153,7 @@ impl Transactions {
         self.table.arm(handle, now);
     }
 
-    /// Takes a context to work on; it must be [settled](Self::settle) afterwards.
+    /// Takes a context to work on. It must be [settled](Self::settle) afterwards.
     pub(crate) fn lend(&mut self, handle: Handle) -> Option<Box<Context>> {
         self.table.lend(handle)
     }
@@ -224,7 +224,7 @@ impl Transactions {
         self.table.poll_timeout()
     }
 
-    /// Returns a context with an expired timer; the caller must lend and settle it.
+    /// Returns a context with an expired timer. The caller must lend and settle it.
     pub(crate) fn next_due(&mut self, now: Timestamp) -> Option<Handle> {
         self.table.next_due(now)
     }

@@ -17,7 +17,7 @@ use crate::snapshot::Snapshot;
 use crate::step::Step;
 
 /// Returns whether the target of a branch has sent a response that came from `remote`. Another
-/// party that has seen our Via, such as a phone behind the target, may respond too; such a response
+/// party that has seen our Via, such as a phone behind the target, may respond too. Such a response
 /// says nothing about the target.
 pub(crate) fn has_sent(snapshot: &Snapshot, branch: &Branch, remote: SocketAddr) -> bool {
     branch.target.address == canonical(remote)
@@ -54,7 +54,7 @@ pub(super) fn record_refused(
 }
 
 /// Records that the target of a branch has been silent since the request was sent. This is called
-/// at the end of `failover_after_ms`, and again at Timer B if there was no other target; but each
+/// at the end of `failover_after_ms`, and again at Timer B if there was no other target. But each
 /// request counts once.
 pub(super) fn record_silent(
     step: &mut Step<'_>,
@@ -94,7 +94,7 @@ pub(super) fn parties_of(snapshot: &Snapshot, context: &Context, live: &Live) ->
     ))
 }
 
-/// Returns the back end to which a branch goes; `None` if the request comes from a back end and
+/// Returns the back end to which a branch goes, or `None` if the request comes from a back end and
 /// goes elsewhere.
 fn target_of(snapshot: &Snapshot, branch: &Branch) -> Option<BackendRef> {
     branch.backend_ref.filter(|&backend_ref| {

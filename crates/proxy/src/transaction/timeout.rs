@@ -43,7 +43,7 @@ pub(crate) fn fire_expired(step: &mut Step<'_>, table: &mut Transactions) {
             None => {
                 for branch in &mut context.branches {
                     let timing = step.snapshot.timing(branch.target.transport);
-                    // The context only absorbs retransmissions; nothing needs to be sent again.
+                    // The context only absorbs retransmissions. Nothing needs to be sent again.
                     (branch.client, _) = branch.client.on_timer(step.now, &timing);
                 }
             }

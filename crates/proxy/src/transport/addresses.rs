@@ -112,7 +112,7 @@ impl Own {
             // the server location procedures of [4] are applied to it, so that subsequent requests
             // reach the same SIP element."
             record_route: format!("@{advertised}{parameter};lr>\r\n").into(),
-            // RFC 5630 §3.1.4 deprecates `transport=tls`; a SIPS URI needs none.
+            // RFC 5630 §3.1.4 deprecates `transport=tls`. A SIPS URI needs none.
             record_route_sips: match transport {
                 Transport::Tls => format!("@{advertised};lr>\r\n").into(),
                 _ => format!("@{advertised};transport=ws;lr>\r\n").into(),
@@ -181,7 +181,7 @@ impl Addresses {
 
     /// Learns the addresses of the back ends in these pools. If several back ends have the same
     /// address, a current address takes precedence over a former one, and a configured back end
-    /// over a removed one; otherwise the first is used. A removed back end stays known while it has
+    /// over a removed one. Otherwise the first is used. A removed back end stays known while it has
     /// leases.
     pub(crate) fn locate(&mut self, pools: &[PoolSettings]) {
         let before = std::mem::take(&mut self.backend_refs);
@@ -380,7 +380,7 @@ impl Addresses {
         exact.or_else(|| self.listeners.iter().position(covers)).unwrap_or(0)
     }
 
-    /// Returns the transport of the listener at `index`; that of the first listener if there is
+    /// Returns the transport of the listener at `index`, or that of the first listener if there is
     /// none.
     pub(crate) fn transport(&self, index: usize) -> Transport {
         self.listeners.get(index).unwrap_or(&self.listeners[0]).transport

@@ -3,7 +3,7 @@
 //! A phone behind address translation sends these requests over UDP to keep its binding open. The
 //! response contains the address from which the request came, so the phone notices when the binding
 //! has changed. The response needs no state. It is at most two and a half times as long as the
-//! request; any SIP response offers as much to a forger of sources.
+//! request. Any SIP response offers as much to a forger of sources.
 
 use std::net::{IpAddr, SocketAddr};
 
@@ -46,8 +46,8 @@ pub(crate) fn is_stun(bytes: &[u8]) -> bool {
         && bytes[4..8] == COOKIE.to_be_bytes()
 }
 
-/// Returns the response to a binding request from `remote`; `None` if the message is not a binding
-/// request.
+/// Returns the response to a binding request from `remote`, or `None` if the message is not a
+/// binding request.
 ///
 /// RFC 5626 §8: "The UAS, proxy, or registrar responds to a valid Binding Request with a Binding Response
 /// that MUST include the XOR-MAPPED-ADDRESS attribute."
@@ -81,7 +81,7 @@ pub(crate) fn answer(request: &[u8], remote: SocketAddr) -> Option<Response> {
 }
 
 /// Returns the attributes of a request that must be understood but are not known here, padded to an
-/// even number; `None` if the attributes are malformed.
+/// even number, or `None` if the attributes are malformed.
 fn unknown_in(mut attributes: &[u8]) -> Option<ArrayVec<u16, UNKNOWN_MAX>> {
     let mut unknown = ArrayVec::new();
     while let Some((&[a, b, c, d], rest)) = attributes.split_first_chunk() {

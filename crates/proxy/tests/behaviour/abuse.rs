@@ -57,7 +57,7 @@ fn a_token_and_an_entry_that_disagree_do_no_harm() {
     assert_eq!(info.to, address("10.0.0.1:5070"), "the token decides");
 }
 
-/// One request is answered; then INVITEs claim to be part of its call.
+/// One request is answered. Then INVITEs claim to be part of its call.
 #[test]
 fn an_answered_request_makes_no_invite_old() {
     let mut script = Script::with(Policy::Rr, |settings| settings.queue_max = 1);

@@ -70,7 +70,7 @@ fn a_fork_of_eight_rings_once_to_who_never_acknowledges() {
     assert!(s.counters.responses_withheld.get() > 20);
 }
 
-/// RFC 3261 §21.1: 180, 181, 182 and 183 say different things; a phone gets each once.
+/// RFC 3261 §21.1: 180, 181, 182 and 183 say different things. A phone gets each once.
 #[test]
 fn each_kind_of_provisional_response_passes_once_however_long_it_is() {
     let mut s = Script::stateful();
@@ -162,7 +162,7 @@ fn long_responses_to_a_short_invite_pass() {
             let sent = s.one(BACKEND_A, &long(status));
             assert_eq!((sent.to.to_string().as_str(), sent.text.len() > 1500), (CALLER, true));
         }
-        // RFC 3261 §13.2.2.4: each 2xx gets its ACK; after that there is no limit.
+        // RFC 3261 §13.2.2.4: each 2xx gets its ACK. After that there is no limit.
         assert_eq!(s.send(BACKEND_A, &long("200 OK")).len(), 0);
         let ok = request.header("Record-Route").to_owned();
         let route = format!("Route: {ok}\r\nTotag\r\n");

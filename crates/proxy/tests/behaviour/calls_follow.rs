@@ -46,7 +46,7 @@ fn a_call_counts_on_its_back_end_while_it_lasts() {
         held.push((call, sent.to));
     }
     assert_eq!(counts(&script), [(2, 0), (1, 0)]);
-    // a and c are at one back end; both end, so it has the fewest.
+    // a and c are at one back end. Both end, so it has the fewest.
     for (call, to) in [held[0], held[2]] {
         let bye = script.one(CALLER, &bare("BYE", call, 2));
         assert_eq!(bye.to, to);
@@ -151,7 +151,8 @@ fn a_full_table_refuses_new_calls_only() {
     assert_eq!(script.status(CALLER, &invite("c")), 503);
     let bye = script.one(CALLER, &bare("BYE", "a", 2));
     script.one(&bye.to.to_string(), &bye.answer("200 OK"));
-    // From another source: the first one has used its half of so small a table.
+    // This INVITE comes from another source, because the first source has used its half of this
+    // small table.
     script.one("198.51.100.8:5060", &invite("d"));
     assert_eq!(script.counters.calls_evicted.get(), 1);
     assert_eq!(script.counters.calls_refused.get(), 1, "c");
@@ -171,7 +172,7 @@ fn a_call_that_nobody_answers_is_forgotten_when_its_timer_fires() {
 }
 
 // A new start with an old Call-ID is not tied to a back end that is down. RFC 3261 §10.2: all
-// REGISTERs of a client share one Call-ID; §22.2: so do an INVITE and its second attempt with
+// REGISTERs of a client share one Call-ID. §22.2: so do an INVITE and its second attempt with
 // credentials.
 #[test]
 fn a_new_beginning_under_an_old_call_id_leaves_a_back_end_that_is_down() {
@@ -246,7 +247,7 @@ fn a_call_that_goes_elsewhere_at_timer_b_counts_there() {
     assert_eq!(counts(&script), [(0, 0), (1, 0)]);
 }
 
-// Swarm seed 82: the retransmission is rejected because no back end is left; so the call is over.
+// Swarm seed 82: the retransmission is rejected because no back end is left. So the call is over.
 #[test]
 fn a_call_that_is_refused_at_its_repetition_counts_no_more() {
     let mut script = Script::new();

@@ -89,7 +89,7 @@ fn other_shed_classes_are_disposed_of_like_new_work() {
     assert_eq!(script.counters.shed(Class::Bye).get(), 1);
 }
 
-// 000 §2.3.2: REGISTER can be shed alone; so can purely informational messages.
+// 000 §2.3.2: REGISTER can be shed alone. So can purely informational messages.
 #[test]
 fn only_the_classes_in_order_are_shed() {
     for scheme in SCHEMES {

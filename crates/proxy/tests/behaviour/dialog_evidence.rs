@@ -11,14 +11,14 @@ use tidegate_proxy::{Class, DropReason, Mode};
 const MODES: [Mode; 2] = [Mode::Transaction, Mode::Stateless];
 const STRANGER: &str = "198.51.100.66:5060";
 
-/// Makes a proxy with one back end with these limits; the other one is out of service.
+/// Makes a proxy with one back end with these limits. The other one is out of service.
 fn alone(mode: Mode, limits: Limits) -> Script {
     let s = limited(mode, [limits, Limits::default()]);
     s.backends.backends()[1].set_admin_state(s.now, AdminState::Draining);
     s
 }
 
-/// Makes a proxy with room for five calls and the call `name`, which leaves four free; returns the
+/// Makes a proxy with room for five calls and the call `name`, which leaves four free. Returns the
 /// forwarded INVITE too.
 fn with_call(mode: Mode, name: &str) -> (Script, Sent) {
     let mut s = alone(mode, calls(5));

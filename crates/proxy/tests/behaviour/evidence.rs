@@ -24,7 +24,7 @@ fn stateful() -> Script {
     Script::with(Policy::Rr, |settings| settings.pools[0].mode = Mode::Transaction)
 }
 
-/// Makes a call from `from` to this number; each back end that gets it sends the response that
+/// Makes a call from `from` to this number. Each back end that gets it sends the response that
 /// `answers` returns. Returns the number of back ends that got it.
 fn call(s: &mut Script, from: &str, number: &str, answers: impl Fn(&Sent) -> String) -> usize {
     let name = format!("{number}-{}", s.now.as_nanos());

@@ -18,12 +18,12 @@ const fn param(name: &'static str, default: f64) -> Param {
 static AFTER: Param = param("after", 0.0);
 /// The share of new work that is admitted from then on.
 static SHARE: Param = param("share", 1.0);
-/// Calls released per second; 0: not paced.
+/// Calls released per second. 0: not paced.
 static RATE: Param = param("rate", 0.0);
 
 /// 1: the newest call is served first.
 static LIFO: Param = param("lifo", 0.0);
-/// The wait in ms after which a call is rejected at its turn; 0: no limit.
+/// The wait in ms after which a call is rejected at its turn. 0: no limit.
 static WAIT_MAX: Param = param("wait_max", 0.0);
 /// The rank below which calls are rejected.
 static FLOOR: Param = param("floor", 0.0);

@@ -41,7 +41,7 @@ fn a_proxy_without_a_name_does_not_tell_it_to_back_ends() {
     }
 }
 
-/// Passes time in small steps and lets each back end answer its probes with `answer`; returns the
+/// Passes time in small steps and lets each back end answer its probes with `answer`. Returns the
 /// probes sent.
 fn pass(s: &mut Script, by: Duration, answer: impl Fn(&str) -> Option<&'static str>) -> Vec<Sent> {
     let end = s.now + by;
@@ -172,7 +172,7 @@ fn a_probed_back_end_does_not_come_back_by_itself() {
     while s.backends.backends()[0].probes() == (0, 0) {
         pass(&mut s, ms(10), |_| Some("200 OK"));
     }
-    // The next probe is in one minute; the pause would be five seconds.
+    // The next probe is in one minute. The pause would be five seconds.
     s.refused(BACKEND_A);
     s.pass(ms(6_000));
     assert_eq!(state(&s, 0), State::Down);
@@ -327,7 +327,7 @@ fn a_drained_back_end_finishes_its_calls_and_gets_no_new_ones() {
     }
 }
 
-/// Makes a proxy with two pools; the second, with one back end, is the backup of the first.
+/// Makes a proxy with two pools. The second, with one back end, is the backup of the first.
 fn with_backup(mode: Mode) -> Script {
     Script::with(Policy::Rr, |settings| {
         let first = PoolSettings { backup: Some(1), mode, ..settings.pools[0].clone() };
@@ -381,7 +381,7 @@ fn a_backup_pool_selects_by_its_own_key() {
         let backup = PoolSettings::new(Pool::new("backup", &backends), Policy::HashTo);
         settings.pools = vec![first, backup];
     });
-    // The first pool selects by Call-ID; all these calls are for one callee.
+    // The first pool selects by Call-ID. All these calls are for one callee.
     let mut place = |call: &str| {
         let mut sent = s.send(CALLER, &invite(call));
         loop {

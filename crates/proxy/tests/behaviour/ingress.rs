@@ -8,7 +8,7 @@ use tidegate_balance::Policy;
 use tidegate_proxy::{Class, DropReason, Mode, Settings};
 use tidegate_world::Core;
 
-// Messages that finish work in progress are served before new work; the kinds of new work take
+// Messages that finish work in progress are served before new work. The kinds of new work take
 // turns, and an INVITE was served last.
 #[test]
 fn messages_that_finish_work_are_served_first() {
@@ -31,8 +31,8 @@ fn messages_that_finish_work_are_served_first() {
     assert_eq!(order, ["SIP/2.0", "INFO si", "CANCEL", "REGISTE", "MESSAGE", "INVITE"]);
 }
 
-// Messages of one call keep their order: a UAC takes a 180 after the 200 for an error, and a BYE
-// before the ACK ends a call that was never confirmed.
+// Messages of one call keep their order. If a 180 comes after the 200, a UAC treats it as an error.
+// A BYE before the ACK ends a call that was never confirmed.
 #[test]
 fn messages_of_one_call_keep_their_order() {
     let mut script = Script::new();
@@ -86,7 +86,7 @@ fn a_full_queue_refuses_new_work_and_drops_the_rest() {
     assert_eq!(script.serve().len(), 4, "two INVITEs, two 481");
 }
 
-// RFC 3261 §17.1.1.3: the ACK to a non-2xx has the branch of its INVITE; it is not forwarded.
+// RFC 3261 §17.1.1.3: the ACK to a non-2xx has the branch of its INVITE. It is not forwarded.
 #[test]
 fn the_ack_to_a_reply_of_ours_ends_at_the_door() {
     let mut script = Script::with(Policy::Rr, |settings| settings.queue_max = 0);
@@ -353,7 +353,7 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(2000))]
 
     /// For any input at most one packet is sent, no longer than the input plus our additions, to a
-    /// back end or to the sender; and every input is counted.
+    /// back end or to the sender. And every input is counted.
     #[test]
     fn any_bytes_are_forwarded_answered_or_dropped(
         bytes in prop_oneof![mutated(), prop::collection::vec(any::<u8>(), 0..400)],

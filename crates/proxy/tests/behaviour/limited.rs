@@ -44,7 +44,7 @@ pub fn forwarded(sent: Vec<Sent>) -> Option<Sent> {
     sent.into_iter().find(|sent| sent.to != address(CALLER))
 }
 
-/// Sends an INVITE and lets the selected back end answer the call. Returns the forwarded INVITE;
+/// Sends an INVITE and lets the selected back end answer the call. Returns the forwarded INVITE, or
 /// `None` if the proxy rejected it.
 pub fn call(s: &mut Script, name: &str) -> Option<Sent> {
     let there = forwarded(s.send(CALLER, &invite(name)))?;

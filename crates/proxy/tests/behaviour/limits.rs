@@ -24,7 +24,7 @@ fn a_full_pool_refuses_at_once_and_keeps_nothing_of_it() {
         assert_eq!((sent[0].header("Warning"), sent[0].all("Retry-After").len()), (warning, 0));
         assert_eq!((s.counters.calls.get(), s.live()), before, "{mode:?}");
         assert_eq!((refused(&s), s.held()), (1, vec![2, 1]));
-        // Its retransmission gets the same response, whatever has ended meanwhile; another call
+        // Its retransmission gets the same response, whatever has ended meanwhile. Another call
         // does not.
         end(&mut s, "1");
         assert_eq!(s.held(), [1, 1]);
@@ -252,7 +252,7 @@ fn work_rejected_at_service_counts_as_rejected() {
     assert_eq!((work, refused(&s)), ([(true, false), (false, true)], 1));
 }
 
-/// Two shards compete for the last lease; between the two checks of each only the other one acts.
+/// Two shards compete for the last lease. Between the two checks of each only the other one acts.
 #[test]
 fn a_call_goes_to_the_backup_if_another_shard_takes_the_last_place() {
     let pool = |name, at, limits: Limits| {

@@ -17,7 +17,7 @@ fn invite_to(number: u64, call: &str) -> String {
     request("INVITE", &format!("sip:{number}@192.0.2.1"), call, 1, "")
 }
 
-/// Sends 200 calls per second for this time; each back end rejects its calls above 50 per second.
+/// Sends 200 calls per second for this time. Each back end rejects its calls above 50 per second.
 /// Returns the numbers in the last second: rejected here, rejected by the back ends, accepted.
 fn overloaded(s: &mut Script, seconds: u64) -> [u64; 3] {
     let mut room = [0.0_f64; 2];
@@ -97,7 +97,7 @@ fn the_silence_of_many_calls_teaches_and_of_one_it_does_not() {
             // Longer than the second after which silence counts.
             s.pass(ms(100));
         }
-        // For `failover_after_ms`, and to the end of Timer B; then the back end is up again.
+        // For `failover_after_ms`, and to the end of Timer B. Then the back end is up again.
         s.pass(ms(60_000));
         s.sent();
         assert!(forwarded(s.send(CALLER, &invite("next"))).is_some());

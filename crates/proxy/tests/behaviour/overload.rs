@@ -188,7 +188,7 @@ fn a_repetition_of_a_refused_call_gets_the_same_answer() {
 #[test]
 fn a_repetition_of_a_waiting_call_is_absorbed() {
     for scheme in SCHEMES {
-        // An unread message in the single queue is not known yet; with pacing it is.
+        // An unread message in the single queue is not known yet. With pacing it is.
         let mut script = under(scheme, &[("rate", 1.0)]);
         for _ in 0..3 {
             assert!(script.send(CALLER, &invite("a")).is_empty(), "{scheme:?}");
@@ -314,7 +314,7 @@ fn load(busy: Duration) -> Load {
 #[test]
 fn signals_and_decisions_of_the_gate_are_published() {
     let mut script = closed_after(SCHEMES[0], 4);
-    // Three calls wait 40 ms; the first is served in 3 ms, the others at once.
+    // Three calls wait 40 ms. The first is served in 3 ms, the others at once.
     for call in ["a", "b", "c"] {
         script.offer(CALLER, invite(call).as_bytes());
     }
@@ -388,7 +388,7 @@ fn the_rate_of_a_paced_release_and_what_was_forgotten_are_published() {
 
 const MS: Duration = Duration::from_millis(1);
 
-/// Offers a message and serves all ready messages; each step takes the given time.
+/// Offers a message and serves all ready messages. Each step takes the given time.
 fn charged(script: &mut Script, text: &str, look: Duration, serve: Duration) -> Vec<Sent> {
     script.offer(CALLER, text.as_bytes());
     script.now = script.now + look;
@@ -437,7 +437,7 @@ fn costs_of_calls_and_rejections_are_measured_and_published() {
             script.now = script.now + MS * 24 / 5;
         }
         script.proxy.on_load(script.now, load(Duration::ZERO));
-        // A fifth of a millisecond for the rejection and a tenth to classify the ACK; 200 per
+        // A fifth of a millisecond for the rejection and a tenth to classify the ACK. 200 per
         // second are offered, 167 can be served.
         near(&gauges.refusal_cost, 0.3e6);
         near(&gauges.bound, tidegate_control::bound::goodput(1.2, 0.05) * 1e6);

@@ -22,7 +22,7 @@ fn response_ms(script: &Script, index: usize) -> (u128, u128) {
     (backend.start_response_time().as_millis(), backend.end_response_time().as_millis())
 }
 
-/// Makes a call to the callee named by `to`; returns its back end.
+/// Makes a call to the callee named by `to`. Returns its back end.
 fn placed(script: &mut Script, call: &str, to: &str) -> String {
     let text = invite(call).replace("<sip:bob@example.com>", to);
     forwarded_request(&script.send(CALLER, &text)).to.to_string()

@@ -201,7 +201,7 @@ fn calls_wait_in_the_one_queue_only_if_they_can_move_on() {
     for call in ["b", "c"] {
         script.offer(CALLER, invite(call).as_bytes());
     }
-    // One is held back and one waits behind it; the remaining room is for others.
+    // One is held back and one waits behind it. The remaining room is for others.
     assert_eq!(script.sent()[0].header("Call-ID"), "c");
     script.offer(CALLER, own("REGISTER", "r", 1, "").as_bytes());
     assert_eq!(script.serve().len(), 1);

@@ -56,13 +56,13 @@ impl Reloaded {
         assert!(self.s.proxy.reload(self.s.now, pools, rule(to)));
     }
 
-    /// Sends the INVITE of a call; returns it as forwarded.
+    /// Sends the INVITE of a call. Returns it as forwarded.
     fn invite(&mut self, call: &str) -> Sent {
         let sent = self.s.send(CALLER, &invite(call));
         sent.into_iter().find(|sent| sent.start().starts_with("INVITE")).unwrap()
     }
 
-    /// Sets up a call; returns its back end.
+    /// Sets up a call. Returns its back end.
     fn set_up(&mut self, call: &str) -> String {
         let invite = self.invite(call);
         let at = invite.to.to_string();

@@ -105,7 +105,7 @@ fn a_cancel_asks_those_that_may_have_it() {
         let sent = after.send(CALLER, &cancel("c1"));
         assert_eq!(sent.len(), 3);
         assert!(is_of(&sent[0], &out));
-        // A back end that does not know the INVITE says so; that response is not forwarded.
+        // A back end that does not know the INVITE says so. That response is not forwarded.
         assert!(after.send(BACKEND_B, &sent[1].answer("481 No Such Call")).is_empty());
         assert!(after.send(BACKEND_B, &sent[1].answer("481 No Such Call")).is_empty());
         let ok = after.one(BACKEND_A, &sent[0].answer("200 OK"));
@@ -193,7 +193,7 @@ fn a_response_of_before_says_where_the_call_is() {
 }
 
 /// §17.1.1.3, §16.11: the ACK to a rejection has the branch of its INVITE. It goes only to a target
-/// that sent a rejection; by §17.1.1.3 a misrouted ACK gets no response.
+/// that sent a rejection. By §17.1.1.3 a misrouted ACK gets no response.
 #[test]
 fn the_ack_to_a_refusal_goes_where_that_came_from() {
     let [mut before, mut after] = with_pool(&[BACKEND_A, BACKEND_B], Policy::Rr, Mode::Transaction);
@@ -312,7 +312,7 @@ fn cancels_that_are_asked_about_are_bounded() {
     assert_eq!(after.send(CALLER, &cancel("more")).len(), 2);
 }
 
-/// With several shards the others are tried first; then the CANCEL returns to its first shard,
+/// With several shards the others are tried first. Then the CANCEL returns to its first shard,
 /// whose number is in the branch.
 #[test]
 fn a_cancel_comes_home_to_the_shard_where_its_invite_was() {

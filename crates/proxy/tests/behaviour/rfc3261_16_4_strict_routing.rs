@@ -10,7 +10,7 @@ fn trusting() -> Script {
     })
 }
 
-/// Sets up a call; returns its Record-Route URI.
+/// Sets up a call. Returns its Record-Route URI.
 fn record_route(s: &mut Script) -> String {
     let out = s.send(CALLER, &invite("c1")).remove(1);
     let ok = s.one(BACKEND_A, &out.answer("200 OK"));

@@ -8,7 +8,7 @@ use crate::script::{
 
 const THREE: [(&str, u16); 3] = [(BACKEND_A, 1000), (BACKEND_B, 1000), (BACKEND_C, 1000)];
 
-/// Starts a call that forks to all back ends; returns the INVITE of each.
+/// Starts a call that forks to all back ends. Returns the INVITE of each.
 fn forked(s: &mut Script) -> [Sent; 3] {
     let mut sent = s.send(CALLER, &invite("c1"));
     assert_eq!(starts(&sent)[0], (CALLER, "SIP/2.0 100 Trying"));

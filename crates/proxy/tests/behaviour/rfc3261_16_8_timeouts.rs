@@ -11,7 +11,7 @@ fn only_one() -> Script {
     Script::forking(&[(BACKEND_A, 1000)])
 }
 
-/// §17.1.1.2: Timer A doubles, Timer B ends it after 64·T1; §16.7 item 6: with no response at all
+/// §17.1.1.2: Timer A doubles, Timer B ends it after 64·T1. §16.7 item 6: with no response at all
 /// the proxy answers 408.
 ///
 /// RFC 3261 §16.7: "If there are no final responses in the context, the proxy MUST send a 408

@@ -1,4 +1,4 @@
-//! RFC 3261 §16: the changes to a request and to a response; all else is unchanged.
+//! RFC 3261 §16: the changes to a request and to a response. All else is unchanged.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -106,7 +106,7 @@ fn a_request_of_many_header_lines_is_forwarded_and_one_of_too_many_answered_513(
         let reply = script.one(CALLER, &with("c2", FIELDS_MAX - own + 1));
         assert_eq!(reply.start(), "SIP/2.0 513 Message Too Large");
         assert_eq!((reply.all("Odd").len(), reply.all("Via").len()), (0, 1));
-        // As many as a datagram holds; an ACK gets no response.
+        // As many as a datagram holds. An ACK gets no response.
         assert_eq!(script.status(CALLER, &with("c3", 8000)), 513);
         assert!(script.send(CALLER, &with("c4", 2000).replace("INVITE", "ACK")).is_empty());
     }
@@ -353,7 +353,7 @@ fn a_response_that_is_not_ours_goes_nowhere() {
     assert_eq!(script.send(BACKEND_A, &sent.answer("200 OK")).len(), 1, "the true one passes");
 }
 
-// §16.6 item 4: a request that starts a dialog gets a Record-Route above any other; its URI has lr.
+// §16.6 item 4: a request that starts a dialog gets a Record-Route above any other. Its URI has lr.
 // RFC 3261 §16.6: "If this proxy wishes to remain on the path of future requests in a dialog
 // created by this request (assuming the request creates a dialog), it MUST insert a Record-Route
 // header field value into the copy before any existing Record-Route header field values, even if a
@@ -414,7 +414,7 @@ fn between_two_listeners_each_side_gets_its_own_address() {
     let ok = script.serve().remove(0);
     assert_eq!((ok.from, ok.to), (address(PROXY), address(CALLER)));
 
-    // §12.1.2: the caller's route set is the reverse; both values are removed.
+    // §12.1.2: the caller's route set is the reverse. Both values are removed.
     let route = format!("Totag\r\nRoute: {}, {}\r\n", routes[1], routes[0]);
     let bye = script.one(CALLER, &request("BYE", "sip:bob@[fd00::2]:5070", "c1", 2, &route));
     assert_eq!(bye.to, address(INNER_BACKEND));

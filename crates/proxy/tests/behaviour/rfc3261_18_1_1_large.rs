@@ -85,7 +85,7 @@ impl Scene {
         self.offer(Flow::udp(address(PROXY), address(CALLER)), &invite(call, length))
     }
 
-    /// Opens the connection that the proxy wants; returns the messages that waited for it.
+    /// Opens the connection that the proxy wants. Returns the messages that waited for it.
     fn open(&mut self) -> (Flow, Vec<(Flow, Sent)>) {
         let Connect { id, transport, local, remote } = self.streams.poll_connect().expect("one");
         let local = SocketAddr::new(local.ip(), 50_000);

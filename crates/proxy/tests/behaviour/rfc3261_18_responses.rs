@@ -53,7 +53,7 @@ fn our_sent_by_may_be_written_in_another_way() {
     assert!(s.send(BACKEND_A, &bound).is_empty(), "that is not what we insert");
 }
 
-/// Each listener has its own; a response may arrive at any of them.
+/// Each listener has its own. A response may arrive at any of them.
 #[test]
 fn the_sent_by_of_any_listener_is_ours() {
     let mut s = Script::with(Policy::Rr, |settings| {
@@ -66,7 +66,7 @@ fn the_sent_by_of_any_listener_is_ours() {
 
 /// §18.2.2: "if the Via header field value contains a "maddr" parameter, the response MUST be
 /// forwarded to the address listed there". It is for clients that have sent to a multicast group
-/// (§18.1.1), where Tidegate does not listen; in a unicast request it would let strangers direct
+/// (§18.1.1), where Tidegate does not listen. In a unicast request it would let strangers direct
 /// our responses at others. So it is not obeyed for any source.
 #[test]
 fn an_maddr_in_a_via_sends_no_response_elsewhere() {

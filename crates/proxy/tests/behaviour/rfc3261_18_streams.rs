@@ -24,7 +24,7 @@ struct Scene {
     pool: Pool,
 }
 
-/// A packet, and the number of its connection; 0 for a datagram.
+/// A packet, and the number of its connection, or 0 for a datagram.
 type Carried = (u32, Sent);
 
 impl Scene {
@@ -78,7 +78,7 @@ impl Scene {
         flow
     }
 
-    /// Opens the connection that the proxy wants; returns the messages that waited for it.
+    /// Opens the connection that the proxy wants. Returns the messages that waited for it.
     fn open(&mut self) -> (Flow, Vec<Carried>) {
         let Connect { id, transport, local, remote } = self.streams.poll_connect().expect("one");
         let local = SocketAddr::new(local.ip(), 50_000);

@@ -99,7 +99,7 @@ fn a_target_that_fails_is_followed_by_the_next() {
     let servers = [(20, "two.example.org", 5072), (10, "one.example.org", 5071)];
     let hosts = [("one.example.org", [203, 0, 113, 1]), ("two.example.org", [203, 0, 113, 2])];
     let first = forwarded(answer(&mut s, &servers, &hosts));
-    // The second server's address is queried meanwhile; another request finds both.
+    // The second server's address is queried meanwhile. Another request finds both.
     s.pass(Duration::from_millis(1));
     let again = call("INVITE", "sip:carol@example.org").replace("Call-ID: c", "Call-ID: d");
     let again = again.replace("z9hG4bK-c", "z9hG4bK-d");

@@ -81,7 +81,7 @@ fn identities_asserted_by_a_trusted_source_are_kept() {
     let mut s = believing();
     let sent = call(&mut s, &format!("{ASSERTED}{PRIVACY}"));
     assert_eq!(sent.all("P-Asserted-Identity"), ASSERTIONS);
-    // The identity is sent to it too; it may still not send to any address.
+    // The identity is sent to it too. It may still not send to any address.
     let answer = with(&sent.answer("200 OK"), &format!("{ASSERTED}{PRIVACY}"));
     assert_eq!(s.one(BACKEND_A, &answer).all("P-Asserted-Identity"), ASSERTIONS);
     let relayed = request("INVITE", "sip:bob@203.0.113.9", "c2", 1, "");

@@ -39,7 +39,7 @@ fn calls(script: &mut Script, name: &str, count: usize) -> Vec<Option<Sent>> {
     sent.collect()
 }
 
-/// Returns the last probe of each back end; those before it may be repeated ones.
+/// Returns the last probe of each back end. Those before it may be repeated ones.
 fn last_two(mut probes: Vec<Sent>) -> Vec<Sent> {
     probes.reverse();
     let to = |to| probes.iter().find(|probe| probe.to == address(to)).cloned();

@@ -7,8 +7,8 @@ use crate::script::*;
 use tidegate_balance::Policy;
 use tidegate_control::feedback::{Algorithm, Algorithms, UpstreamFairness};
 use tidegate_control::{Bucket, Reason};
-use tidegate_proxy::{Mode, Settings};
-use tidegate_world::Core;
+use tidegate_proxy::{Listener, Mode, Settings};
+use tidegate_world::{ConnectionId, Core, Flow, Received, Transport};
 
 const PEER: &str = CALLER;
 const STRANGER: &str = "203.0.113.66:5060";
@@ -174,7 +174,8 @@ fn a_stranger_gets_nothing_and_learns_nothing() {
     assert!(script.counters.upstream.get().iter().all(|view| view.address == address(PEER)));
 }
 
-/// A peer in a configured network takes part as a trusted source does; without algorithms nobody does.
+/// A peer in a configured network takes part as a trusted source does. Without algorithms nobody
+/// does.
 #[test]
 fn peers_are_configured() {
     let told = |adjust: fn(&mut Settings)| {
@@ -290,6 +291,81 @@ fn user_centric_fairness_alone_asks_peers_for_their_load_and_believes_it() {
     }
 }
 
+/// RFC 7339 §5.8: "One way to accomplish this involves the server saving the time of the last algorithm
+/// change in a lookup table, indexed by the client's network identifiers." The source port of a
+/// connection identifies no client. The port in its Via does, as in RFC 3261 §18.2.2: "the server SHOULD
+/// open a connection to the IP address in the "received" parameter, if present, using the port in the
+/// "sent-by" value".
+#[test]
+fn all_connections_of_a_server_are_one_peer() {
+    for rport in ["", ";rport"] {
+        let mut script = Script::with(Policy::Rr, |settings| {
+            let streams = Listener { transport: Transport::Tcp, ..settings.listeners[0].clone() };
+            settings.listeners.push(streams);
+            settings.pools[0].listener = Some(0);
+            settings.pools[0].mode = Mode::Transaction;
+            trusting(settings);
+            settings.listeners[1].trust = settings.listeners[0].trust.clone();
+        });
+        for (number, port) in [(2, 40_000), (4, 40_002), (6, 40_004)] {
+            let id = ConnectionId::new(number).unwrap();
+            let remote = address(&format!("198.51.100.7:{port}"));
+            let flow = Flow::connected(Transport::Tcp, address(PROXY), remote, id);
+            let text = offering(&invite(&format!("c{number}")));
+            let text =
+                text.replace("SIP/2.0/UDP 198.51.100.7:5060", "SIP/2.0/TCP 198.51.100.7:5060");
+            let text = text.replacen(";oc", &format!("{rport};oc"), 1);
+            let received = Received::new(script.now, flow, script.pool.copy(text.as_bytes()));
+            script.proxy.offer(script.now, received);
+            let (replies, forwarded): (Vec<_>, Vec<_>) =
+                script.serve().into_iter().partition(|sent| sent.start().starts_with("SIP/2.0"));
+            let at = forwarded[0].to.to_string();
+            let ringing = script.send(&at, &forwarded[0].answer("180 Ringing"));
+            for answer in replies.iter().chain(&ringing) {
+                assert!(params(answer).starts_with(NONE), "{rport} {}", answer.text);
+            }
+            assert_eq!((replies.len(), ringing.len()), (1, 1));
+            script.pass(Duration::from_millis(200));
+        }
+        let peers = script.counters.upstream.get();
+        let addresses: Vec<_> = peers.iter().map(|view| view.address).collect();
+        assert_eq!(addresses, [address("198.51.100.7:5060")]);
+    }
+}
+
+/// Sends 50 calls a second each from three ports of a host and from one port of another. Returns
+/// what each port was granted.
+fn granted(shares_by_host: bool) -> Vec<f64> {
+    let mut script = Script::with(Policy::Rr, |settings| {
+        settings.overload.gate.law = law(&[("share", 0.4)]);
+        settings.overload.feedback.shares_by_host = shares_by_host;
+        trusting(settings);
+    });
+    for call in 0..200 {
+        script.pass(Duration::from_millis(20));
+        for from in
+            ["198.51.100.7:5060", "198.51.100.7:5061", "198.51.100.7:5062", "198.51.100.8:5060"]
+        {
+            let text = offering(&invite(&format!("{from}-{call}")));
+            script.send(from, &text.replace("198.51.100.7:5060", from));
+        }
+    }
+    script.pass(Duration::from_millis(100));
+    script.counters.upstream.get().iter().map(|view| view.peer.granted_cps).collect()
+}
+
+/// RFC 7339 §5.4: "The scope of overload control applies to unique combinations of IP and port values."
+/// The rule for the division of the capacity is ours.
+#[test]
+fn the_ports_of_a_host_have_a_share_each_or_one_together() {
+    let by_port = granted(false);
+    assert_eq!(by_port.len(), 4);
+    assert!(by_port.iter().all(|cps| (cps / by_port[3] - 1.0).abs() < 0.1), "{by_port:?}");
+    let by_host = granted(true);
+    let host: f64 = by_host[..3].iter().sum();
+    assert!((host / by_host[3] - 1.0).abs() < 0.1, "{by_host:?}");
+}
+
 /// A stranger's load counts for nothing.
 #[test]
 fn a_stranger_is_not_believed_and_not_asked() {
@@ -319,7 +395,7 @@ fn an_early_rejection_has_the_value() {
     assert_eq!(reply.all("Via").len(), 1);
 }
 
-/// The value of the back end is for this proxy; the client gets the proxy's own.
+/// The value of the back end is for this proxy. The client gets the proxy's own.
 #[test]
 fn the_feedback_of_a_back_end_does_not_go_upstream() {
     let mut script = admitting(1.0);

@@ -101,7 +101,7 @@ pub struct Script {
     carried: Vec<Sent>,
     /// The last packet sent to each address.
     last: BTreeMap<String, String>,
-    /// Probes ahead of schedule; they appear among the sent packets only if pools are probed.
+    /// Probes ahead of schedule. They appear among the sent packets only if pools are probed.
     pub questions: Vec<Sent>,
     hides_probes: bool,
 }
@@ -297,7 +297,7 @@ impl Script {
     }
 }
 
-/// Returns a request from the caller; `more` are further header lines, each with its CRLF.
+/// Returns a request from the caller. `more` are further header lines, each with its CRLF.
 pub fn request(method: &str, uri: &str, call: &str, cseq: u32, more: &str) -> String {
     let tag = if more.contains("Totag") { ";tag=callee" } else { "" };
     let more = more.replace("Totag\r\n", "");

@@ -42,7 +42,7 @@ impl Balancer {
         backends.fold((0, 0), |(calls, work), b| (calls + b.calls(), work + b.work()))
     }
 
-    /// Sends a request of the caller; returns it as forwarded to a back end.
+    /// Sends a request of the caller. Returns it as forwarded to a back end.
     fn request(&mut self, text: &str) -> Sent {
         let sent = self.0.send(CALLER, text);
         sent.into_iter().find(|sent| sent.to != address(CALLER)).expect("it is forwarded")

@@ -107,7 +107,7 @@ fn the_cancel_of_a_call_with_priority_comes_behind_it() {
     assert_eq!(order, [("INVITE", "a"), ("CANCEL", "a"), ("INVITE", "b")]);
 }
 
-// RFC 4412 §4.6.2, for a source whose priority is trusted; from others the header has no effect.
+// RFC 4412 §4.6.2, for a source whose priority is trusted. From others the header has no effect.
 #[test]
 fn an_unknown_mandatory_feature_gets_a_417() {
     for scheme in SCHEMES {
@@ -160,7 +160,7 @@ fn a_limit_refuses_or_drops_what_is_beyond() {
             assert_eq!(script.counters.refused(Reason::SourceLimit).get(), 1);
             assert_eq!(script.one(OTHER, &invite("d")).to, address(BACKEND_A));
             script.pass(Duration::from_secs(1));
-            // A rejected request is rejected again; a dropped one is not remembered.
+            // A rejected request is rejected again. A dropped one is not remembered.
             let again = script.one(CALLER, &invite("c"));
             assert_eq!(again.start().contains(" 503 "), then == Excess::Refuse);
         }

@@ -32,7 +32,7 @@ fn claim(kind: &str, number: u32) -> String {
     }
 }
 
-/// Makes a proxy with a call between caller and back end; returns the forwarded INVITE too.
+/// Makes a proxy with a call between caller and back end. Returns the forwarded INVITE too.
 fn in_call(adjust: impl FnOnce(&mut Settings)) -> (Script, Sent) {
     let mut script = Script::with(Policy::Rr, adjust);
     let invited = script.one(CALLER, &invite("a"));

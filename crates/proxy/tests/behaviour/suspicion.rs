@@ -27,7 +27,7 @@ fn falls(s: &Script) -> u64 {
     s.backends.backends().iter().map(|b: &std::sync::Arc<Backend>| b.transitions().0).sum()
 }
 
-/// Passes time and lets each back end answer probes ahead of schedule with this status; returns
+/// Passes time and lets each back end answer probes ahead of schedule with this status. Returns
 /// their number.
 fn alive(s: &mut Script, by: Duration, status: &str) -> usize {
     let end = s.now + by;

@@ -46,7 +46,7 @@ struct Call {
 }
 
 impl Call {
-    /// Advances the call by one step; each step sends one packet.
+    /// Advances the call by one step. Each step sends one packet.
     fn go_on(&mut self, script: &mut Script) {
         let expect_at = |sent: Vec<Sent>, to: &str, start: &str| {
             let mut sent = sent.into_iter().filter(|sent| !sent.start().contains(" 100 "));

@@ -124,7 +124,7 @@ fn a_token_is_good_for_its_own_call_its_own_key_and_configured_back_ends() {
     assert_eq!(gone.status(CALLER, &request("BYE", "sip:bob@10.0.0.1", "a", 2, &more)), 481);
 }
 
-// RFC 3261 §12.2.1.1: the callee's requests carry the same Route; they lead outward.
+// RFC 3261 §12.2.1.1: the callee's requests carry the same Route. They lead outward.
 #[test]
 fn the_callees_requests_reach_the_caller() {
     let mut script = Script::new();
@@ -366,7 +366,7 @@ fn the_address_a_packet_came_to_is_ours_in_a_route_too() {
     }
 }
 
-// With several shards the token names the shard that counts the call; without a token the others
+// With several shards the token names the shard that counts the call. Without a token the others
 // are tried in turn.
 #[test]
 fn messages_of_another_shard_are_handed_off() {

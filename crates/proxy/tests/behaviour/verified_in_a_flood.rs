@@ -41,7 +41,7 @@ fn a_back_end_cancels_its_call_during_a_flood() {
     assert!(sent.iter().any(|sent| sent.start().starts_with("CANCEL")), "{sent:#?}");
 }
 
-/// Swarm seed 893. A fork may set up more dialogs than a call entry keeps; by RFC 3261 §13.2.2.4
+/// Swarm seed 893. A fork may set up more dialogs than a call entry keeps. By RFC 3261 §13.2.2.4
 /// the caller acknowledges and ends each of them.
 #[test]
 fn a_further_dialog_of_a_fork_ends_during_a_flood() {

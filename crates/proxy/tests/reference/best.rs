@@ -7,7 +7,7 @@ use super::message::Message;
 /// is chosen."
 const PREFERRED: [u16; 5] = [401, 407, 415, 420, 484];
 
-/// Returns the best of the received responses, given in their order; `None` if there are none.
+/// Returns the best of the received responses, given in their order, or `None` if there are none.
 pub fn best(responses: &[Message]) -> Option<Message> {
     let rank = |response: &&Message| {
         let status = response.status().expect("a response has a status");

@@ -147,7 +147,7 @@ impl Client {
         (self.state, self.repeat, self.end) = (State::Terminated, None, None);
     }
 
-    /// Stops retransmissions; the transaction only waits for late responses.
+    /// Stops retransmissions. The transaction only waits for late responses.
     pub fn stop_repeating(&mut self) {
         self.repeat = None;
     }

@@ -44,7 +44,7 @@ struct Plain {
 /// Matches the packets that both have sent, in any order.
 ///
 /// # Errors
-/// A description of the difference.
+/// Returns a description of the difference.
 pub fn compare(
     names: &mut Names,
     core: Vec<Packet>,

@@ -265,7 +265,7 @@ impl Context {
         if chosen.status() == Some(503) {
             chosen = self.own("500 Server Internal Error");
         }
-        // Only abandoned attempts are pending; they are cancelled when they respond.
+        // Only abandoned attempts are pending. They are cancelled when they respond.
         self.respond(around, &chosen);
     }
 
@@ -293,7 +293,7 @@ impl Context {
         }
     }
 
-    /// Tries another back end instead of a branch; returns whether there is one.
+    /// Tries another back end instead of a branch. Returns whether there is one.
     pub fn try_next(&mut self, around: &mut Surroundings, index: usize) -> bool {
         // A request from a back end to a pool stays at one back end of the pool.
         let Way::Pool { pool, fork: false, sender: None } = self.way else { return false };

@@ -67,7 +67,7 @@ impl Driver {
     }
 
     /// # Errors
-    /// The first difference, with the packets that both have sent.
+    /// Returns the first difference, with the packets that both have sent.
     pub fn play(&mut self, steps: &[Step]) -> Result<(), String> {
         for &step in steps {
             self.history.push(format!("{step:?}"));
@@ -185,7 +185,7 @@ impl Driver {
                 })
             }
             Step::Loop { request, spiral, turns } => {
-                // Only a back end may send to any address; an in-dialog request has a Route.
+                // Only a back end may send to any address. An in-dialog request has a Route.
                 let may = |pair: &&Pair| {
                     let message = &pair.core.message;
                     let to_backend = self.reference.around.backend(pair.core.to).is_some();

@@ -31,7 +31,7 @@ impl Flow {
         self.proxy.take_sent()
     }
 
-    /// Passes this time; returns the packets sent, with their times in ms.
+    /// Passes this time. Returns the packets sent, with their times in ms.
     fn pass(&mut self, seconds: u64) -> Vec<(u64, String)> {
         let end = self.now + Duration::from_secs(seconds);
         let mut sent = Vec::new();
@@ -141,7 +141,7 @@ fn a_provisional_response_slows_a_request_other_than_invite() {
     assert_eq!(statuses(&flow.send(ALICE, &request("OPTIONS"))), [200], "§17.2.2: Completed");
 }
 
-// §17.1.1.3, its example; §17.2.1: the response is repeated until the ACK comes.
+// §17.1.1.3, its example. §17.2.1: the response is repeated until the ACK comes.
 #[test]
 fn a_refusal_is_acknowledged_hop_by_hop() {
     let mut flow = Flow::new(1);
@@ -226,7 +226,7 @@ fn a_503_does_not_go_upstream() {
     assert_eq!(statuses(&sent), [500]);
 }
 
-// §16.7 items 5 and 10: each 2xx is forwarded at once, also a second one; the others are cancelled.
+// §16.7 items 5 and 10: each 2xx is forwarded at once, also a second one. The others are cancelled.
 #[test]
 fn the_first_to_answer_gets_the_call() {
     let mut flow = Flow::new(3);

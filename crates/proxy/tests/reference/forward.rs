@@ -32,7 +32,7 @@ impl Way {
             Some(backend) if backend != source => return Some(Self::Inward(backend)),
             _ => {}
         }
-        // Back ends reach only the first pool; every other target must be an address.
+        // Back ends reach only the first pool. Every other target must be an address.
         if from_backend && host != around.pools[0].domain {
             return Some(Self::Outward { from: source, to: socket_address(host)? });
         }
@@ -70,7 +70,7 @@ impl Way {
         matches!(self, Self::Pool { sender: Some(_), .. })
     }
 
-    /// Returns the back end of the future dialog; `None` between two back ends.
+    /// Returns the back end of the future dialog. `None` between two back ends.
     fn dialog_with(&self, target: SocketAddr) -> Option<SocketAddr> {
         match *self {
             Self::Outward { from, .. } => Some(from),

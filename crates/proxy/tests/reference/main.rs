@@ -4,12 +4,12 @@
 //! code, independently of the core. In points that the RFCs leave open (when another back end is
 //! tried, and which is down) it follows the core. Random scripts run on both. After each step, and
 //! whenever a timer of either fires, both must have sent the same packets and have the same number
-//! of transactions; at the end no state may be left.
+//! of transactions. At the end no state may be left.
 //!
-//! Two choices are taken from the core if they are among the allowed ones: the back end of a pool
-//! for a request, and the target of a request without token in a call that only the call table
-//! knows. The names that each makes (branches, tags, tokens) are mapped to each other: one name of
-//! the core always stands for the same name of the reference.
+//! The model takes two choices from the core if they are among the allowed ones. The first is the
+//! back end of a pool for a request. The second is the target of a request without a token, in a
+//! call that only the call table knows. The names that each makes (branches, tags, tokens) are
+//! mapped to each other: one name of the core always stands for the same name of the reference.
 //!
 //! `REFERENCE_SEED` and `REFERENCE_CASES` choose other scripts.
 //!

@@ -24,7 +24,7 @@ pub struct Packet {
 
 impl Message {
     /// # Panics
-    /// If the text is not SIP: the scripts send nothing else.
+    /// Panics if the text is not SIP: the scripts send nothing else.
     pub fn parse(text: &str) -> Self {
         let (head, body) = text.split_once("\r\n\r\n").expect("an empty line ends the head");
         let mut lines = head.split("\r\n");
@@ -36,7 +36,7 @@ impl Message {
         Self { start, headers: headers.collect(), body: body.to_owned() }
     }
 
-    /// Returns the status of a response; `None` for a request.
+    /// Returns the status of a response, or `None` for a request.
     pub fn status(&self) -> Option<u16> {
         self.start.strip_prefix("SIP/2.0 ").map(|rest| rest[..3].parse().expect("a status"))
     }
@@ -129,7 +129,8 @@ impl fmt::Display for Message {
     }
 }
 
-/// Returns a parameter of a header value, after its address; empty if the parameter has no value.
+/// Returns a parameter of a header value, after its address, or empty if the parameter has no
+/// value.
 pub fn parameter<'a>(value: &'a str, name: &str) -> Option<&'a str> {
     let outside = value.rsplit_once('>').map_or(value, |(_, outside)| outside);
     let (_, parameters) = outside.split_once(';')?;

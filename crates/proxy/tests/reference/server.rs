@@ -99,7 +99,7 @@ impl Server {
         }
     }
 
-    /// Takes a response from the transaction user; returns whether to send it.
+    /// Takes a response from the transaction user. Returns whether to send it.
     pub fn send(&mut self, now: Timestamp, response: &Message) -> bool {
         let status = response.status().expect("a response has a status");
         match (self.state, status) {

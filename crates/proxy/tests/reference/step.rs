@@ -68,7 +68,7 @@ pub enum Step {
     CallOut { backend: u8, method: Method },
     /// The sender of a request retransmits it.
     Repeat { request: u8 },
-    /// The sender of a request cancels it; `stray`: with another branch.
+    /// The sender of a request cancels it. `stray`: the CANCEL has another branch.
     Cancel { request: u8, stray: bool },
     /// The receiver of a final response to an INVITE acknowledges it.
     Acknowledge { response: u8, ack: Ack },

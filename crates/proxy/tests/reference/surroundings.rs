@@ -64,7 +64,7 @@ impl Pool {
 }
 
 impl Pool {
-    /// Lets requests mark no more than half of the back ends as down; beyond that, those that
+    /// Lets requests mark no more than half of the back ends as down. Beyond that, those that
     /// failed first are used.
     fn spare(&mut self, now: Timestamp) {
         let is_up = |backend: &Backend| backend.down_until <= now;
@@ -174,7 +174,7 @@ impl Surroundings {
 
     /// Returns the back ends that may be tried next: up, untried and, for a request that another
     /// has rejected, without a recent 503. The core also skips back ends that reject several
-    /// callees; this is not modelled because there is only one callee.
+    /// callees. This is not modelled because there is only one callee.
     pub fn alternatives(
         &self,
         pool: usize,

@@ -28,7 +28,7 @@ impl fmt::Display for HostPort {
     }
 }
 
-/// Reads an address to listen at: `127.0.0.1:5060`, `[::]:5060`; port 0 means any free port.
+/// Reads an address to listen at: `127.0.0.1:5060`, `[::]:5060`. Port 0 means any free port.
 pub(super) fn listening(text: &str) -> Result<SocketAddr, Wrong> {
     let address = socket(text)?;
     if is_group(address.ip()) {
@@ -42,7 +42,7 @@ pub(super) fn listening_or_off(text: &str) -> Result<Option<SocketAddr>, Wrong> 
     if text == "off" { Ok(None) } else { listening(text).map(Some) }
 }
 
-/// Reads the address of a DNS server; the default port is 53.
+/// Reads the address of a DNS server. The default port is 53.
 pub(super) fn name_server(text: &str) -> Result<SocketAddr, Wrong> {
     let address = match unbracketed(text).parse::<IpAddr>() {
         Ok(ip) => SocketAddr::new(ip, DNS_PORT),
@@ -108,12 +108,12 @@ pub(super) fn in_uri(ip: IpAddr) -> String {
     }
 }
 
-/// Returns `[::1]` without its brackets; any other text unchanged.
+/// Returns `[::1]` without its brackets, and any other text unchanged.
 pub(super) fn unbracketed(text: &str) -> &str {
     text.strip_prefix('[').and_then(|rest| rest.strip_suffix(']')).unwrap_or(text)
 }
 
-/// Reads an address to which a packet can be sent; the default port is 5060.
+/// Reads an address to which a packet can be sent. The default port is 5060.
 pub(super) fn sip_address(text: &str) -> Result<SocketAddr, Wrong> {
     let address = match unbracketed(text).parse::<IpAddr>() {
         Ok(IpAddr::V6(_)) if !text.starts_with('[') => {

@@ -1,9 +1,9 @@
 //! Commands: changes that an operator makes to a running process, in the syntax of the
 //! configuration.
 //!
-//! There are five kinds, distinguished by their tables: a whole configuration, of which only pools
-//! and routes are applied; the `[duty]` of a back end; a query for a `[call]`; the servers `found`
-//! for domains; and laws.
+//! There are five kinds, distinguished by their tables. These are a whole configuration, of which
+//! only pools and routes are applied, the `[duty]` of a back end, a query for a `[call]`, the
+//! servers `found` for domains, and laws.
 //!
 //! A command about laws is the text of the table `[overload]`. It can change `law` with
 //! `[overload.params]`, and `[overload.shadow]`, while calls are served. Keys that do not change
@@ -134,7 +134,7 @@ impl From<Diagnostics> for Refused {
 /// [`Found::text`], or the text of a configuration.
 ///
 /// # Errors
-/// When the command is invalid. This happens only if another version wrote it.
+/// Returns an error when the command is invalid. This happens only if another version wrote it.
 pub fn given(text: &[u8]) -> Result<Command, Diagnostics> {
     let path = Path::new("order");
     let document = Document::parse(path, text)?;

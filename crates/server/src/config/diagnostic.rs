@@ -12,7 +12,7 @@ const KEPT_MAX: usize = 50;
 
 /// All errors of one configuration, in the order of its text.
 ///
-/// `Display` writes plain text; [`render`](Self::render) can use colours.
+/// `Display` writes plain text. [`render`](Self::render) can use colours.
 #[derive(Debug)]
 pub struct Diagnostics {
     path: String,

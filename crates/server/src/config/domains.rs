@@ -79,7 +79,7 @@ impl Found {
         Self { domains: services.iter().filter_map(domain).collect() }
     }
 
-    /// Reads the text of a command; `None` if the command is of another kind.
+    /// Reads the text of a command. Returns `None` if the command is of another kind.
     pub(crate) fn given(text: &str) -> Option<Self> {
         toml::from_str(text).ok()
     }

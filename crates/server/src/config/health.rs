@@ -18,7 +18,7 @@ pub(super) struct Of {
     pub learns: bool,
 }
 
-/// Reads the table; `None` when an error was reported.
+/// Reads the table. Returns `None` when an error was reported.
 pub(super) fn read(section: &Section<'_, '_>, of: Of, report: &mut Report) -> Option<Health> {
     let mut table = HealthTable::default();
     if of.learns {

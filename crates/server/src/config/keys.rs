@@ -34,10 +34,11 @@ pub trait Entry<T>: Documented {
         report: &mut Report,
     );
 
-    /// Returns the value as TOML; `None` if there is none or it has no effect.
+    /// Returns the value as TOML, or `None` if there is none or it has no effect.
     fn write(&self, target: &T) -> Option<String>;
 
-    /// Returns the default in the same form as [`write`](Self::write); `None` if the key has none.
+    /// Returns the default in the same form as [`write`](Self::write), or `None` if the key has
+    /// none.
     fn default(&self) -> Option<String>;
 }
 
@@ -357,7 +358,7 @@ macro_rules! config_table {
                 draft
             }
 
-            /// Returns the table; `None` if a required key is missing.
+            /// Returns the table, or `None` if a required key is missing.
             $vis fn finish(self) -> Option<$Struct> {
                 Some($Struct {
                     $($field: $crate::config_table!(@take self.$field $(, $none)?),)*

@@ -23,7 +23,7 @@ pub struct Knob<S> {
 }
 
 impl<S: Shape> Knob<S> {
-    /// Returns the value of an absent key; `None` if it has no default.
+    /// Returns the value of an absent key, or `None` if it has no default.
     pub fn default(&self) -> Option<S::Value> {
         let Absent::Default(text) = self.absent else { return None };
         let value = DeValue::parse(text).expect("a default is TOML: tested for every key");
@@ -138,7 +138,7 @@ pub trait Documented: Sync {
     fn doc(&self) -> &'static str;
     /// Returns the JSON schema of valid values.
     fn schema(&self) -> Value;
-    /// Returns when a running process applies a changed value; `None` if a running process never
+    /// Returns when a running process applies a changed value, or `None` if a running process never
     /// applies it.
     fn reload(&self) -> Option<Reload> {
         None

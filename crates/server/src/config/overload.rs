@@ -10,7 +10,7 @@ use super::sources;
 use super::tables::feedback::FEEDBACK;
 use super::tables::overload::{PARAMS, SESSIONS, SHADOW, SHADOW_PARAMS};
 
-/// Reads the table; `None` when an error was reported.
+/// Reads the table. Returns `None` when an error was reported.
 pub fn read(section: &Section<'_, '_>, report: &mut Report) -> Option<Overload> {
     let mut overload = Overload::default();
     let wrong = section.fill(&mut overload, report);
@@ -40,7 +40,7 @@ pub fn read_compared(section: &Section<'_, '_>, report: &mut Report) -> Option<O
     Some(Overload { disposal, ..overload })
 }
 
-/// Reads the shadow law, if there is one; `None` when an error was reported.
+/// Reads the shadow law, if there is one. Returns `None` when an error was reported.
 fn read_shadow(section: &Section<'_, '_>, report: &mut Report) -> Option<Option<Values>> {
     let mut shadow: Option<Values> = None;
     if !section.fill(&mut shadow, report).is_empty() {

@@ -8,7 +8,8 @@ use super::knob::Shape;
 use super::section::Section;
 use super::shape::Real;
 
-/// Returns the parameters of `entry` with the values in `section`; `None` if an error was reported.
+/// Returns the parameters of `entry` with the values in `section`, or `None` if an error was
+/// reported.
 pub(super) fn read<K: Kind>(
     entry: &'static Entry<K>,
     section: &Section<'_, '_>,

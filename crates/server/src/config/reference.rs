@@ -121,7 +121,7 @@ fn capital(text: &str) -> String {
 fn describe_knob(knob: &dyn Documented, out: &mut String) {
     let _ = writeln!(out, "- **`{}`**: {}.", knob.name(), knob.describe());
     let _ = match knob.absent() {
-        Absent::Required => writeln!(out, "  Required."),
+        Absent::Required => writeln!(out, "  This key is required."),
         absent => writeln!(out, "  If absent: {absent}."),
     };
     let _ = writeln!(out, "  {}", knob.doc());
@@ -129,7 +129,7 @@ fn describe_knob(knob: &dyn Documented, out: &mut String) {
 
 fn count(table: &Table) -> String {
     match (table.count.start(), table.count.end()) {
-        (0, 1) => "May be left out.".to_owned(),
-        (least, most) => format!("{least} to {most} of them."),
+        (0, 1) => "You can leave out this table.".to_owned(),
+        (least, most) => format!("There can be {least} to {most} of these tables."),
     }
 }

@@ -81,12 +81,12 @@ impl RouteDraft {
         is_to_users && self.domains().is_none_or(is_for)
     }
 
-    /// Returns the methods; empty means every method. `None` if they were unreadable.
+    /// Returns the methods. Empty means every method. `None` if they were unreadable.
     fn methods(&self) -> Option<&[String]> {
         self.list("method", self.method.as_ref())
     }
 
-    /// Returns the domains; empty means every name. `None` if they were unreadable.
+    /// Returns the domains. Empty means every name. `None` if they were unreadable.
     fn domains(&self) -> Option<&[String]> {
         self.list("domain", self.domain.as_ref())
     }

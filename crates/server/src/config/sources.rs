@@ -10,7 +10,7 @@ use super::keys::Keys;
 use super::section::Section;
 use super::tables::sources::{LIMIT, PRIORITY, SOURCE_WEIGHT, SOURCES, SourcesTable};
 
-/// Reads the four tables in `[overload]`; `None` if an error was reported.
+/// Reads the four tables in `[overload]`. Returns `None` if an error was reported.
 pub(super) fn read(
     section: &Section<'_, '_>,
     overload: &mut Overload,
@@ -38,7 +38,7 @@ pub(super) fn read(
     Some(())
 }
 
-/// Returns `table` with the values in `section`; `None` if an error was reported.
+/// Returns `table` with the values in `section`, or `None` if an error was reported.
 fn filled<T: Keys>(mut table: T, section: &Section<'_, '_>, report: &mut Report) -> Option<T> {
     section.fill(&mut table, report).is_empty().then_some(table)
 }

@@ -35,7 +35,7 @@ pub const SYSTEM_AUTHORITIES: &str = "/etc/ssl/certs/ca-certificates.crt";
 /// The TLS settings of a configuration, with the content of its files.
 #[derive(Debug)]
 pub struct TlsFiles {
-    /// The settings of each listener; `None` without TLS.
+    /// The settings of each listener, or `None` without TLS.
     pub listeners: Vec<Option<Arc<ServerConfig>>>,
     /// The settings of each pool that is reached over TLS, by the name of the pool.
     pub pools: BTreeMap<String, PoolClient>,
@@ -85,7 +85,7 @@ impl TlsFiles {
     /// Reads the files that `config`, which was read from `source`, names.
     ///
     /// # Errors
-    /// Every file that cannot be used.
+    /// Returns every file that cannot be used.
     pub fn read(config: &Config, source: &[u8]) -> Result<Self, Diagnostics> {
         let document = Document::parse(&config.path, source)?;
         // Read again to get the places of the keys. There were no errors.

@@ -18,13 +18,13 @@ use super::tables::user::{UserDraft, UserTable};
 /// A user.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct User {
-    /// The address of record, as look-ups use it; no other user has the same.
+    /// The address of record, as look-ups use it. No other user has the same.
     pub aor: Arc<[u8]>,
     /// The URIs of its contacts, in the order in which they are tried.
     pub contacts: Vec<String>,
 }
 
-/// Returns the user; `None` when something is missing.
+/// Returns the user, or `None` when something is missing.
 pub(super) fn finish(draft: UserDraft) -> Option<User> {
     let UserTable { aor, contact } = draft.finish()?;
     Some(User { aor: aor.key, contacts: contact.into_iter().map(Spanned::into_inner).collect() })

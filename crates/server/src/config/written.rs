@@ -230,6 +230,7 @@ mod tests {
                       [emulate]\nserve_us = 9\nserve_stateless_us = { default = 3, bye = 0.5 }\n";
         let feedback = "[overload.feedback]\nalgorithms = [\"rate\", \"loss\"]\n\
                         peers = [\"192.0.2.20\", \"10.0.0.0/8\"]\nfairness = \"user\"\nshare_max = 0.5\n\
+                        share_by = \"host\"\n\
                         [emulate]\n";
         let silent = "[overload.feedback]\nalgorithms = []\nfairness = \"weighted\"\n[emulate]\n";
         let texts =

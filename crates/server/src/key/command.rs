@@ -22,7 +22,7 @@ pub fn is_about_keys(command: &[u8]) -> bool {
     command.starts_with(HEADER)
 }
 
-/// Returns the keys of a command; `None` if another version has written it in an unknown form.
+/// Returns the keys of a command, or `None` if another version has written it in an unknown form.
 pub fn given(command: &[u8]) -> Option<TokenKeys> {
     let lines = command.strip_prefix(HEADER)?.strip_suffix(b"\n")?.split(|byte| *byte == b'\n');
     let key = |line: &[u8]| {

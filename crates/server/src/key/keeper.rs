@@ -125,8 +125,8 @@ impl Keeper {
     /// Makes the next key.
     ///
     /// # Errors
-    /// When the last key is not in use yet, when an old key may still be needed, when the file
-    /// cannot be changed, or when another process is changing it.
+    /// Returns an error when the last key is not in use yet, when an old key may still be needed,
+    /// when the file cannot be changed, or when another process is changing it.
     pub fn rotate(&self, now: UnixTime) -> Result<(), NotKept> {
         let mut state = self.state();
         self.rotate_in(&mut state, now)?;

@@ -67,7 +67,7 @@ pub enum Role {
 pub struct Shown {
     /// Version.
     pub version: u32,
-    /// Time at which it was made; zero if unknown.
+    /// Time at which it was made, or zero if unknown.
     pub made: UnixTime,
     /// Use.
     pub role: Role,
@@ -140,8 +140,8 @@ impl KeyRing {
     /// key counts as made now, so it does not delay others.
     ///
     /// # Errors
-    /// When the clock is impossible, the last rotation is not over, or the oldest key may still be
-    /// needed.
+    /// Returns an error when the clock is impossible, the last rotation is not over, or the oldest
+    /// key may still be needed.
     pub fn rotated(&self, now: UnixTime, settle: Duration, key: Key) -> Result<Self, NotRotated> {
         if now < CLOCK_MIN {
             return Err(NotRotated::Clock(now));

@@ -98,7 +98,7 @@ pub(super) fn put_sent(out: &mut Vec<u8>, now: Timestamp, Transmit { flow, bytes
     put_bytes(out, bytes);
 }
 
-/// Takes the next input from the front of `rest`; `None` if it is invalid.
+/// Takes the next input from the front of `rest`. Returns `None` if it is invalid.
 pub(super) fn take<'b>(rest: &mut &'b [u8]) -> Option<Entry<&'b [u8]>> {
     let kind = take_u8(rest)?;
     let now = take_time(rest)?;

@@ -19,7 +19,8 @@ pub(super) struct Layout {
 }
 
 impl Layout {
-    /// Creates slots of `slot` bytes after a head of `head` bytes; `None` if this is impossible.
+    /// Creates slots of `slot` bytes after a head of `head` bytes. Returns `None` if this is
+    /// impossible.
     pub fn of(head: usize, slot: u64) -> Option<Self> {
         const PAGE: u64 = 4096;
         let fits = (SIZE_MIN / SLOTS..1 << 40).contains(&slot);

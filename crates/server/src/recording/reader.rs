@@ -33,7 +33,7 @@ impl Recording {
     /// Opens the recording at `path`, and checks it from beginning to end.
     ///
     /// # Errors
-    /// When it cannot be read, is not a recording, or has been changed.
+    /// Returns an error when it cannot be read, is not a recording, or has been changed.
     pub fn open(path: &Path) -> Result<Self, Unreadable> {
         let file = File::open(path)?;
         if !file.metadata()?.is_file() {

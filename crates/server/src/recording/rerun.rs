@@ -100,7 +100,7 @@ impl Recording {
     /// buffers from `pool`. `see` gets all events.
     ///
     /// # Errors
-    /// When a block cannot be read, or has invalid inputs.
+    /// Returns an error when a block cannot be read, or has invalid inputs.
     pub fn replay(
         &self,
         core: &mut impl Core,

@@ -39,7 +39,7 @@ impl Recorder {
     /// thread. The recording ends when the journal is dropped.
     ///
     /// # Errors
-    /// When the file or the thread cannot be created.
+    /// Returns an error when the file or the thread cannot be created.
     pub fn start(path: &Path, head: &Head, size: u64) -> io::Result<(Self, Journal)> {
         let ring = Ring::create(path, head, size)?;
         let (full, to_write) = bounded(WAITING_MAX);

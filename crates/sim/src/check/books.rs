@@ -117,7 +117,7 @@ pub struct ProxyBook {
     pub open: u64,
     /// Number of messages that wait for service, and the maximum number.
     pub queued: Fill,
-    /// Number of pieces of new work that were admitted; `None` if this is not known at every
+    /// Number of pieces of new work that were admitted, or `None` if this is not known at every
     /// moment.
     pub admitted: Option<u64>,
     /// Number of remembered decisions, and the maximum number.

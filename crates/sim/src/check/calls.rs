@@ -1,9 +1,9 @@
 //! `calls`: every call ends in exactly one way, and both ends' books agree with the wire.
 //!
-//! The callers count goodput, the most important number of this project. So their books are
-//! checked: the ending of each call is derived again from the packets that leave and reach a group
-//! of callers, by the rules of RFC 3261 §13.2.2, §9.1 and §15.1.1 ([`ending`]), and compared with
-//! the book. The checker asserts
+//! The callers count goodput, the most important number of this project. So the checker checks
+//! their books, which are their own records. It derives the ending of each call again from the
+//! packets that leave and reach a group of callers, by the rules of RFC 3261 §13.2.2, §9.1 and
+//! §15.1.1 ([`ending`]). It compares the ending with the book. The checker asserts
 //!
 //! - for callers: every offered call was started, or there was no room for it. Every started call
 //!   ended in exactly one way, and for each way, the book has the number that the wire shows.

@@ -1,6 +1,6 @@
 //! `counts`: at the end, every count has returned to zero.
 //!
-//! If a count is incremented and never decremented, the damage is slow: a back end that seems to
+//! If a count is incremented and never decremented, the damage is slow. A back end that seems to
 //! have calls forever gets fewer and fewer calls, or a table fills with entries that are never used
 //! again. So when no event is left, there must be no calls, no transactions and no waiting messages
 //! anywhere, and no back end may count as having work. The checker also asserts that this state is

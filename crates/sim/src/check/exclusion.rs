@@ -2,10 +2,10 @@
 //!
 //! Attackers can cause rejections at a back end (a 503 with a Retry-After of an hour, silence) and
 //! forge packets in its name (ICMP, responses). This checker sees on the wire how the back end
-//! treats callers and probes. A proxy has *evidence* against a back end if a caller's request or a
-//! probe that it has sent there gets a 503, or no response for some time, or if a packet between
-//! the two is lost. For a back end that has just answered callers' requests or probes, and against
-//! which there is no evidence, these rules apply:
+//! treats callers and probes. A proxy has *evidence* against a back end in two cases. In the
+//! first case a caller's request or a probe that it has sent there gets a 503, or no response for
+//! some time. In the second case a packet between the two is lost. For a back end that has just answered callers' requests or probes, and
+//! against which there is no evidence, these rules apply:
 //!
 //! - It must not be down or paused for longer than [`OUT_MAX`] in total. Shorter exclusions are
 //!   allowed: if half of a pool may be excluded, forgeries in the name of all back ends exclude

@@ -6,7 +6,7 @@
 //!
 //! - RFC 3261 §17.2.1, §17.2.2: a retransmitted final response is the same, byte for byte. A copy
 //!   of a 503 without a transaction (§8.2.7) has the same To-tag, but may name another cause.
-//! - §16.7 item 5: after a final response only a 2xx to an INVITE may follow; forks may bring
+//! - §16.7 item 5: after a final response only a 2xx to an INVITE may follow. Forks may bring
 //!   several of these (§13.2.2.4), from different To-tags.
 //! - §17.2.1: a provisional response belongs to the Proceeding state, before any final one.
 //!
@@ -17,10 +17,10 @@
 //! A proxy without transactions forwards all responses (§16.11), so nothing is asserted about it
 //! here. [`provenance`](super::provenance) watches it. If rejections are not remembered, 503s are
 //! left out, because the gate decides again on a retransmission of the request. After a crash, the
-//! rules hold for requests that first came in the new life: a restarted proxy forwards answers to
-//! requests of its predecessor, and may have started the same request again. So one BYE may reach
-//! an answerer in two transactions, and the second may exist longer than the call. Therefore BYEs
-//! at answerers are left out.
+//! rules apply to requests that first came after the restart. The reason is that a restarted proxy
+//! forwards answers to requests of the earlier process, and may have started the same request
+//! again. So one BYE may reach an answerer in two transactions, and the second may exist longer
+//! than the call. Therefore BYEs at answerers are left out.
 //!
 //! A 481 to a CANCEL is left out at proxies: our proxy answers a CANCEL as long as it knows the
 //! INVITE, and forwards a copy that comes later (§16.10). The response to a copy of a CANCEL from
@@ -181,7 +181,7 @@ impl Answered {
         self.last.is_some_and(is_last) || self.successes.contains(&success)
     }
 
-    /// Records a response that goes `to` an address; returns the violation, if any.
+    /// Records a response that goes `to` an address. Returns the violation, if any.
     fn take(&mut self, seen: &Seen, status: u16, to: SocketAddr) -> Option<String> {
         let before = self.last.map(|last| last.status);
         let before = before.or((!self.successes.is_empty()).then_some(200));

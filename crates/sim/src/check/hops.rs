@@ -5,10 +5,10 @@
 //!
 //! - RFC 3261 §17.1.1.3: the ACK to a final response other than 2xx has the branch of its INVITE
 //!   and the To-tag of that response, which has arrived before. A process that has been restarted
-//!   forwards the rejections of all branches of a fork, and the ACK to one of them to every branch
-//!   that was rejected: a client repeats its first ACK for any further rejection (§17.1.1.2), and
-//!   an INVITE is found by the branch alone (§17.2.3). In that case the To-tag is that of a
-//!   rejection of any branch.
+//!   forwards the rejections of all branches of a fork. It forwards the ACK to one of them to every
+//!   branch that was rejected. The reason is that a client repeats its first ACK for any further
+//!   rejection (§17.1.1.2), and an INVITE is found by the branch alone (§17.2.3). In that case the
+//!   To-tag is that of a rejection of any branch.
 //! - §9.1: "If no provisional response has been received, the CANCEL request MUST NOT be sent"; it
 //!   has the branch and the Request-URI of its INVITE.
 //! - §17.1.1.2: Timer A doubles from T1 until Timer B fires at 64·T1. So an INVITE is sent at most
@@ -16,11 +16,12 @@
 //!   at T2. If a proxy forwards a request without a transaction, the copies that it received are
 //!   allowed in addition. A copy that is served after the transaction has ended, 64·T1 after its
 //!   first packet, starts another one, which is counted again with its CANCEL. The BYE of a caller
-//!   is left out: every copy of a 2xx whose dialog the call does not keep causes one (§13.2.2.4).
+//!   is not checked, because every copy of a 2xx whose dialog the call does not keep causes one
+//!   (§13.2.2.4).
 //! - §9.1, §16.11: a proxy without transactions gives a CANCEL the branch that the INVITE got.
 //!   Otherwise the CANCEL would match no transaction at the next element. This is asserted if no
-//!   back end was replaced, and for a CANCEL that comes from the source of its INVITE: a sender
-//!   that has only read the Via of another sender cannot cancel anything.
+//!   back end was replaced, and for a CANCEL that comes from the source of its INVITE. A sender
+//!   that has only read the Via of another sender cannot cancel a request.
 //!
 //! A restarted proxy does not know the requests of its predecessor, so it can neither acknowledge
 //! nor cancel them. Therefore the rules also apply after a crash.

@@ -11,11 +11,12 @@
 //!
 //! This is asserted for balancers that are [declared](super::Checkers::balances): those that handle
 //! each packet at once, so that all received packets are counted. It is not asserted for a balancer
-//! that was stalled in this life, because its timers are late, nor after it has evicted ended calls
-//! because there was no room, because the model evicts none. It is not asserted either while a call
-//! has more transactions or dialogs than a balancer distinguishes, for example when a fork has set
-//! up several back ends, each of which gets or sends a BYE. After a crash, both start again.
-//! [`counts`](super::counts) asserts for all balancers that nothing is left at the end.
+//! that was stalled since its last start, because its timers are late. It is also not asserted
+//! after the balancer has evicted ended calls because there was no room. The reason is that the
+//! model evicts no calls. It is not asserted either while a call has more transactions or dialogs
+//! than a balancer distinguishes. An example is a fork that has set up several back ends, each of
+//! which gets or sends a BYE. After a crash, both start again. [`counts`](super::counts) asserts
+//! for all balancers that nothing is left at the end.
 
 mod model;
 

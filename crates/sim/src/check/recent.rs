@@ -32,7 +32,8 @@ impl<K: Ord + Copy, V> Recent<K, V> {
         self.young.get_mut(&key)
     }
 
-    /// Returns the value of a key, created if it is not known; `None` if there is no room for it.
+    /// Returns the value of a key, created if it is not known, or `None` if there is no room for
+    /// it.
     pub(super) fn entry(&mut self, now: Timestamp, key: K) -> Option<&mut V>
     where
         V: Default,

@@ -33,7 +33,7 @@ pub(super) struct Seen {
     pub node: NodeId,
     pub role: Role,
     pub kind: Kind,
-    /// Method of the request; for a response, the method in its CSeq.
+    /// Method of the request. For a response, it is the method in its CSeq.
     pub method: Method,
     pub cseq: u32,
     pub call: u64,
@@ -54,7 +54,7 @@ pub(super) struct Seen {
 pub(super) type Transaction = (NodeId, u64, u32);
 
 impl Seen {
-    /// Reads a packet; `None` if it is not SIP, or lacks a part that every message has.
+    /// Reads a packet. Returns `None` if it is not SIP, or lacks a part that every message has.
     pub(super) fn read(now: Timestamp, node: NodeId, role: Role, bytes: &[u8]) -> Option<Self> {
         let message = Message::parse(bytes).ok()?;
         let cseq = message.cseq().ok()?;

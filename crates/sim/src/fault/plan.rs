@@ -179,7 +179,7 @@ impl Episode {
         Some((self.begins + self.lasts, fault))
     }
 
-    /// Returns the one or two nodes concerned; none if the fault concerns all nodes.
+    /// Returns the one or two nodes concerned, or none if the fault concerns all nodes.
     fn nodes(&self) -> Option<(NodeId, NodeId)> {
         Some(match self.trouble {
             Trouble::Crash { node, .. }
@@ -199,7 +199,7 @@ impl Episode {
 const ELEMENT: u32 = u32::MAX;
 const ELEMENT_OF_STREAMS: u32 = u32::MAX - 100;
 
-/// Draws a fault; `None` if no node is available for it.
+/// Draws a fault. Returns `None` if no node is available for it.
 type Drawn = fn(&mut Stream, &Shape) -> Option<Trouble>;
 
 /// Returns whether two episodes concern the same nodes and overlap.
@@ -208,7 +208,7 @@ fn clash(a: &Episode, b: &Episode) -> bool {
     overlap && a.nodes() == b.nodes()
 }
 
-/// Draws an episode; `None` if no node or no time is available for it.
+/// Draws an episode. Returns `None` if no node or no time is available for it.
 fn draw(stream: &mut Stream, shape: &Shape, trouble: Drawn) -> Option<Episode> {
     let whole_ms = |time: Duration| u64::try_from(time.as_millis()).unwrap_or(u64::MAX);
     let room = whole_ms(shape.ends.since(shape.begins));

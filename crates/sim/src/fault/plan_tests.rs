@@ -109,7 +109,7 @@ fn over_many_seeds_everything_happens_to_streams() {
     ];
     assert!(counts.iter().all(|&count| count > 50), "{counts:?}");
     assert_eq!(troubles().count(), counts.iter().sum::<usize>(), "and nothing else");
-    // A slow reader reads at once again; a connection that broke stays broken.
+    // A slow reader reads at once again. A connection that broke stays broken.
     let steps: usize = plans.iter().map(|plan| plan.steps().len()).sum();
     assert_eq!(steps, troubles().count() + counts[2]);
 }

@@ -13,7 +13,7 @@ impl<N: Core, T: Tap> Network<N, T> {
     /// Takes the core out of a node: its state, its timers and its waiting messages are lost.
     ///
     /// # Panics
-    /// If it has crashed already.
+    /// Panics if it has crashed already.
     pub fn crash(&mut self, node: NodeId, silence: Silence) -> N {
         // Connections end now, so that a new core gets none of them.
         self.break_all(node, silence);
@@ -25,7 +25,7 @@ impl<N: Core, T: Tap> Network<N, T> {
     /// Puts a core into a crashed node, at the same addresses.
     ///
     /// # Panics
-    /// If the node is up.
+    /// Panics if the node is up.
     pub fn restart(&mut self, node: NodeId, core: N) {
         let place = &mut self.nodes[node.index()].core;
         assert!(place.is_err(), "{node:?} is up");
@@ -42,7 +42,7 @@ impl<N: Core, T: Tap> Network<N, T> {
     /// `HostSettings::catches_up` must be false.
     ///
     /// # Panics
-    /// If the node has crashed.
+    /// Panics if the node has crashed.
     pub fn stall(&mut self, node: NodeId, until: Timestamp) {
         let stalled = &mut self.nodes[node.index()];
         assert!(stalled.core.is_ok(), "{node:?} is up");
@@ -52,13 +52,13 @@ impl<N: Core, T: Tap> Network<N, T> {
         }
     }
 
-    /// Gives a node a [command](Core::on_command). A stalled node gets it when it is resumed; a
+    /// Gives a node a [command](Core::on_command). A stalled node gets it when it is resumed. A
     /// crashed node never gets it.
     pub fn command(&mut self, node: NodeId, command: &[u8]) {
         self.give(node, Input::Command(command.into()));
     }
 
-    /// Drains a node. A stalled node is told when it is resumed; a crashed node is never told.
+    /// Drains a node. A stalled node is told when it is resumed. A crashed node is never told.
     pub fn drain(&mut self, node: NodeId) {
         self.give(node, Input::Drain);
     }
@@ -100,7 +100,8 @@ impl<N: Core, T: Tap> Network<N, T> {
         self.streams.severed.insert((from, to));
     }
 
-    /// Limits the bytes a second that a node's driver reads from each stream; `None` for no limit.
+    /// Limits the bytes a second that a node's driver reads from each stream. `None` means no
+    /// limit.
     pub fn read_slowly(&mut self, node: NodeId, bytes_per_s: Option<u64>) {
         match bytes_per_s {
             Some(rate) => self.streams.slow_readers.insert(node, rate),

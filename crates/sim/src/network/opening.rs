@@ -16,7 +16,7 @@ impl<N: Core, T: Tap> Network<N, T> {
     /// Makes a node accept connections over `transport` at `address`.
     ///
     /// # Panics
-    /// If another node already accepts connections there.
+    /// Panics if another node already accepts connections there.
     pub fn listen(&mut self, node: NodeId, transport: Transport, address: SocketAddr) {
         let before = self.streams.listeners.insert((transport, address), node);
         assert!(before.is_none_or(|before| before == node), "{address} is taken");

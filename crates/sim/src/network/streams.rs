@@ -45,7 +45,7 @@ pub(super) enum EndState {
 
 #[derive(Debug)]
 pub(super) struct End {
-    /// The node; `None` for the acceptor until there is one.
+    /// The node, or `None` for the acceptor until there is one.
     pub node: Option<NodeId>,
     /// The flow as this end sees it.
     pub flow: Flow,
@@ -129,7 +129,7 @@ impl Streams {
     /// Adds a connection that `node` opens.
     ///
     /// # Panics
-    /// If its core uses that name for another one.
+    /// Panics if its core uses that name for another one.
     pub fn open(&mut self, node: NodeId, id: ConnectionId, flow: Flow) -> Key {
         let key = self.next_key;
         self.next_key += 1;

@@ -238,7 +238,7 @@ impl<N: Core, T: Tap> Network<N, T> {
             return self.enter(at, key, OnStream::Broken(from, CloseCause::TimedOut));
         }
         // RFC 9293 §3.10.7.1: a segment for a connection that does not exist is answered by a
-        // reset; without an answer it is sent again.
+        // reset. Without an answer it is sent again.
         let way = self.ways.between(Some(receiver), Some(sender));
         match self.ways.carry(way, self.now, header(flow)) {
             Ok(carried) => {

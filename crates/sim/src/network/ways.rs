@@ -23,7 +23,7 @@ pub(super) struct Ways {
     of_pairs: HashMap<u32, u32>,
 }
 
-/// A node; `None` for the sender at an address without a node.
+/// A node, or `None` for the sender at an address without a node.
 type Peer = Option<NodeId>;
 
 /// One direction between two nodes.
@@ -68,7 +68,7 @@ impl Ways {
     /// Carries a packet of `bytes` on a channel.
     ///
     /// # Errors
-    /// If it is lost.
+    /// Returns an error if it is lost.
     pub fn carry(&mut self, number: u32, now: Timestamp, bytes: usize) -> Result<Carried, Loss> {
         self.ways[number as usize].channel.carry(&self.default, now, bytes)
     }

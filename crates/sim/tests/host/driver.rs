@@ -13,7 +13,7 @@ pub struct Run<'a> {
     pub timers: Vec<Timestamp>,
     /// Arrivals, the earliest first.
     pub datagrams: &'a [(Timestamp, String)],
-    /// Period of the driver's wakes; 1 ns is promptly.
+    /// Period of the driver's wakes. 1 ns means at once.
     pub period: Duration,
     /// End of the run.
     pub end: Timestamp,

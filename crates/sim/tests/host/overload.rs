@@ -46,7 +46,7 @@ fn at_half_its_capacity_everything_is_complete_after_its_cost() {
 
 #[test]
 fn a_flood_of_rejected_work_leaves_half_for_service() {
-    // The work for twenty seconds waits from the start; rejecting the flood would take two and a
+    // The work for twenty seconds waits from the start. Rejecting the flood would take two and a
     // half times the capacity.
     let mut datagrams: Vec<_> = (0..2_000).map(|_| (at(0), "BYE 0".to_string())).collect();
     datagrams.extend(steady("NO 0", 400));

@@ -65,7 +65,7 @@ fn time_taken_by_other_programs_is_measured_and_has_effect() {
         Seen::Load(Load { busy, cpu, .. }) if busy == cpu => Some((now, busy)),
         _ => None,
     });
-    // Of the first 8 ms other processes took 6; then it worked for 4 ms, and nothing was left.
+    // Of the first 8 ms other processes took 6. Then it worked for 4 ms, and nothing was left.
     let expected = [(8_000, 6_000), (12_000, 10_000), (20_000, 16_000)];
     assert_eq!(busy.take(3).collect::<Vec<_>>(), expected.map(|(now, busy)| (at(now), span(busy))));
 }

@@ -11,7 +11,7 @@ pub struct Excuse {
     pub covers: fn(&Seen<'_>) -> bool,
 }
 
-/// A value on which the readers differ; `message` for the message as a whole.
+/// A value on which the readers differ, or `message` for the message as a whole.
 pub struct Seen<'a> {
     pub case: &'a Case,
     pub field: &'a str,
@@ -200,7 +200,7 @@ pub const EXCUSES: &[Excuse] = &[
             seen.field.ends_with(" tag") && seen.some_value(is_other)
         },
     },
-    // RFC 3261 §7.3.1 allows only lists to occur more than once; we take the first.
+    // RFC 3261 §7.3.1 allows only lists to occur more than once. We take the first.
     Excuse {
         name: "tshark takes any of two headers of which one may be there",
         covers: |seen| {
@@ -229,7 +229,7 @@ pub const EXCUSES: &[Excuse] = &[
                 })
         },
     },
-    // RFC 3261 §7: lines end in CRLF; §25.1 has no CR by itself. We read it as white space.
+    // RFC 3261 §7: lines end in CRLF. §25.1 has no CR by itself. We read it as white space.
     Excuse {
         name: "tshark takes a CR by itself for the end of a line",
         covers: |seen| {

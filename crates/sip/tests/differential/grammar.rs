@@ -148,7 +148,7 @@ fn is_param(text: &str) -> bool {
     }
 }
 
-/// Returns the parts between separators outside quotes; `None` if a quote stays open.
+/// Returns the parts between separators outside quotes, or `None` if a quote stays open.
 fn split(text: &str, separator: char) -> Option<Vec<&str>> {
     let (mut parts, mut begin, mut quoted, mut escaped) = (Vec::new(), 0, false, false);
     for (at, c) in text.char_indices() {

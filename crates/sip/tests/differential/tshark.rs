@@ -30,10 +30,10 @@ const LINES: [(&str, &str); 3] = [
     ("route lines", "sip.Route"),
     ("record-route lines", "sip.Record-Route"),
 ];
-/// The fields of which all values count; for the others only the first does.
+/// The fields of which all values count. For the others only the first does.
 const LISTS: [&str; 3] = ["via branches", "via hosts", "via ports"];
 
-/// Runs tshark on the messages; returns one set of findings for each message.
+/// Runs tshark on the messages. Returns one set of findings for each message.
 pub fn dissect(cases: &[Case]) -> Vec<Found> {
     let folder = Path::new(env!("CARGO_TARGET_TMPDIR"));
     let file = folder.join(format!("differential-{}.pcap", std::process::id()));

@@ -214,7 +214,7 @@ fn message(request: BoxedStrategy<bool>) -> impl Strategy<Value = Planted> {
                 Ok((method, uri)) => format!("{method} {uri} SIP/2.0\r\n"),
                 Err((status, reason)) => format!("SIP/2.0 {status} {reason}\r\n"),
             };
-            // Headers of the same name keep their order; those of different names do not.
+            // Headers of the same name keep their order. Those of different names do not.
             let mut left: Vec<_> = lines.into_iter().map(Vec::into_iter).collect();
             for kind in slots {
                 head.push_str(&left[kind].next().expect("as many slots as lines"));

@@ -13,7 +13,7 @@ use crate::trouble::Trouble;
 pub struct Dump {
     path: PathBuf,
     out: BufWriter<File>,
-    /// First failed write; nothing is written after it.
+    /// First failed write. Nothing is written after it.
     failed: io::Result<()>,
 }
 
@@ -24,7 +24,7 @@ impl Dump {
         Ok(Self { path: path.to_owned(), out: BufWriter::new(file), failed: Ok(()) })
     }
 
-    /// Writes a received or sent packet; ignores other inputs.
+    /// Writes a received or sent packet. Ignores other inputs.
     pub fn write(&mut self, passing: &Passing<'_>) {
         let (at, from, to, bytes) = match passing {
             Passing::In(entry) => match &entry.input {

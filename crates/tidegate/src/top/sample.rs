@@ -134,12 +134,12 @@ pub(super) struct Rates {
     pub socket_drops: f64,
     /// New calls per back end, in the order of [`Sample::backends`].
     pub backends: Vec<f64>,
-    /// Rejections by reason; reasons without rejections are omitted.
+    /// Rejections by reason. Reasons without rejections are omitted.
     pub reasons: Vec<(String, f64)>,
 }
 
 impl Rates {
-    /// Returns the rates from `before` to `after`; all zero if the process was restarted in
+    /// Returns the rates from `before` to `after`, or all zero if the process was restarted in
     /// between.
     fn between(before: &Sample, after: &Sample) -> Self {
         let seconds = after.now_s - before.now_s;

@@ -11,7 +11,7 @@ use ratatui::widgets::{
 
 use super::sample::{Backend, History, Rates, Sample};
 
-/// Minimum width; a narrower terminal gets only a line of figures.
+/// Minimum width. A narrower terminal gets only a line of figures.
 const WIDTH_MIN: u16 = 72;
 const HEIGHT_MIN: u16 = 16;
 
@@ -99,7 +99,7 @@ fn figure_lines(sample: &Sample, rates: &Rates) -> Vec<Line<'static>> {
 fn draw_chart(history: &History, frame: &mut Frame<'_>, area: Rect) {
     let arrived = history.points(|rates| rates.arrived);
     let admitted = history.points(|rates| rates.admitted);
-    // The chart of an idle server has an axis of ten calls/s; the chart of a new one has an axis of
+    // The chart of an idle server has an axis of ten calls/s. The chart of a new one has an axis of
     // a minute.
     let most = arrived.iter().chain(&admitted).map(|point| point.1).fold(10.0, f64::max);
     let step = 10_f64.powf(most.log10().floor()) / 2.0;

@@ -35,7 +35,8 @@ fn rr_gives_each_half_of_the_calls() {
 
 #[test]
 fn hash_gives_each_about_half_of_the_calls() {
-    // Binomial with a standard deviation of 16; six standard deviations.
+    // The number is binomial with a standard deviation of 16. The test allows six standard
+    // deviations.
     assert!(share_of_the_first("hash").abs_diff(CALLS / 2) < 100);
 }
 

@@ -84,7 +84,7 @@ fn without_an_address_a_back_end_gets_no_calls_and_with_one_it_does() {
     callee.send(from, &callee.response(&received, "200 OK"));
     assert_eq!(caller.receive().status(), 200);
 
-    // The TTL of the answer was zero; it makes no difference that the DNS no longer answers.
+    // The TTL of the answer was zero. It makes no difference that the DNS no longer answers.
     server.silence("app.example");
     tidegate
         .wait_for("its address is old", |metrics| metrics.backend("backend_stale", "named") == 1);
@@ -120,7 +120,7 @@ fn a_call_stays_where_it_is_when_its_name_leads_elsewhere() {
         callee.send(from, &callee.response(&bye, "200 OK"));
         assert_eq!(caller.receive().status(), 200);
     }
-    // Back ends may send to any address; so may removed ones.
+    // Back ends may send to any address. So may removed ones.
     let outward = first.request("OPTIONS", &format!("sip:caller@{}", caller.address()), 3, 1);
     first.send(tidegate.address(), &outward);
     assert!(caller.receive().start().starts_with("OPTIONS "));

@@ -27,7 +27,7 @@ struct Busy {
     tidegate: Tidegate,
     caller: Peer,
     backend: Peer,
-    /// Number of the waiting call; one more is rejected.
+    /// Number of the waiting call. One more is rejected.
     waits: u32,
 }
 
@@ -49,7 +49,7 @@ impl Busy {
         busy
     }
 
-    /// Returns whether the last call was forwarded to the back end; otherwise it waits. The law
+    /// Returns whether the last call was forwarded to the back end. Otherwise it waits. The law
     /// inspects the queue every 20 ms, and the metrics show no waiting call before that.
     fn is_released(&self) -> bool {
         eventually("a call is released or waits", || {
@@ -208,7 +208,7 @@ fn flood_of_sipp_calls(more: &str) {
     metrics.assert_nothing_held();
 }
 
-/// The first message takes an hour of service; the second waits.
+/// The first message takes an hour of service. The second waits.
 #[test]
 fn overflow_of_an_emulated_receive_buffer_is_counted() {
     let stage = Stage::new();

@@ -49,7 +49,7 @@ impl Recorded {
         let (target, bind) = (self.tidegate.address().to_string(), self.stage.ip().to_string());
         let (rate, calls) = (rate_cps.to_string(), calls.to_string());
         let load = ["load", "uac", &target, "--bind", &bind, "--rate", &rate, "--calls", &calls];
-        // The outcome depends on the machine; the replay reproduces it regardless.
+        // The outcome depends on the machine. The replay reproduces it regardless.
         self.stage.start("caller", Command::new(TIDEGATE).args(load))
     }
 

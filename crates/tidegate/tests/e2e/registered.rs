@@ -230,7 +230,7 @@ impl Scene {
         self.caller.request("INVITE", &format!("sip:{user}@{}", self.registrar), number, 1)
     }
 
-    /// Makes a call from the registrar to a phone; one of them hangs up.
+    /// Makes a call from the registrar to a phone. One of them hangs up.
     #[track_caller]
     fn call(&self, phone: &mut dyn Phone, user: &str, number: u32, caller_hangs_up: bool) {
         let answers = Peer::new(self.stage.ip());
@@ -316,7 +316,7 @@ fn the_registrar_is_told_that_a_flow_has_ended() {
             scene.invite(user, number).0.replace("INVITE ", "ACK ").replace(" INVITE", " ACK");
         scene.caller.send(scene.registrar, &Message(ack).with("To", answer.field("To")));
     };
-    // Two phones leave; the others stay until the process ends.
+    // Two phones leave. The others stay until the process ends.
     let stay = phones.split_off(2);
     let left: Vec<_> = phones.iter().map(|(user, _)| *user).collect();
     drop(phones);

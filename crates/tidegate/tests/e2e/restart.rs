@@ -160,9 +160,9 @@ fn a_response_to_an_invite_of_before_touches_no_new_call() {
     assert_eq!(metrics.backend("backend_calls", backend.address()), 1);
 }
 
-/// Calls ring, the process is killed, and the callers hang up: each CANCEL reaches its call at the
-/// back end that the hash selects, and the ACK to each 487 reaches that back end too (RFC 3261
-/// §16.10, §16.11).
+/// Calls ring, the process is killed, and the callers hang up. Each CANCEL reaches its call at the
+/// back end that the hash selects. The ACK to each 487 reaches that back end too (RFC 3261 §16.10,
+/// §16.11).
 #[test]
 fn ringing_calls_can_be_cancelled_after_sigkill() {
     let stage = Stage::new();

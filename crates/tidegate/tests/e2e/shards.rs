@@ -15,7 +15,7 @@ fn calls_of_several_callers_cross_between_shards() {
     let tidegate = Tidegate::start(&stage, &configuration);
 
     // The source port determines the shard. One caller uses a port for each call, so that its calls
-    // are at both shards; the responses to some of them are then handed to the other shard.
+    // are at both shards. The responses to some of them are then handed to the other shard.
     let loads = [("uac-routes", true), ("uac-routes", false), ("uac", false)].map(
         |(scenario, socket_each)| Load {
             scenario,

@@ -37,7 +37,7 @@ const PATIENCE: Duration = Duration::from_secs(40);
 /// Polls `condition` until it returns a value.
 ///
 /// # Panics
-/// If it returns none within [`PATIENCE`].
+/// Panics if it returns none within [`PATIENCE`].
 pub fn eventually<T>(what: &str, mut condition: impl FnMut() -> Option<T>) -> T {
     let deadline = Instant::now() + PATIENCE;
     loop {

@@ -176,7 +176,7 @@ impl Client {
         bytes
     }
 
-    /// Returns the status of the next final response; 0 if the connection ends before.
+    /// Returns the status of the next final response, or 0 if the connection ends before.
     fn final_status(&mut self) -> u16 {
         let mut text = String::new();
         loop {
@@ -267,8 +267,8 @@ fn a_source_has_a_limited_number_of_connections() {
     tidegate.wait_for("none is left", |metrics| metrics.sum("connections", &[]) == 0);
 }
 
-/// A call that is being set up when the process is asked to stop gets its answer on its connection;
-/// a new one is rejected on its own.
+/// A call that is being set up when the process is asked to stop gets its answer on its connection.
+/// A new one is rejected on its own.
 #[test]
 fn a_stopping_process_finishes_calls_on_connections() {
     let (stage, home) = (Stage::new(), Stage::new());

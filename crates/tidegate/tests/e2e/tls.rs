@@ -295,7 +295,7 @@ fn unusable_certificates_are_reported_before_the_start() {
     }
 }
 
-/// Garbage, half a handshake and silence cost their senders their connections; calls beside them
+/// The proxy closes connections whose peers send garbage, half a handshake, or nothing. Other calls
 /// complete.
 #[test]
 fn clients_that_misuse_tls_lose_their_own_connections() {

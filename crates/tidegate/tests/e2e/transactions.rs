@@ -113,7 +113,7 @@ fn a_busy_callee_is_acknowledged_on_each_hop() {
     tidegate.metrics().assert_nothing_held();
 }
 
-/// RFC 3261 §17.1.1.3: the client transaction sends the ACK; §16.7 item 9 and §17.2.1: the caller's
+/// RFC 3261 §17.1.1.3: the client transaction sends the ACK. §16.7 item 9 and §17.2.1: the caller's
 /// own ACK ends at the server transaction.
 #[test]
 fn the_ack_of_a_486_is_made_here_and_the_callers_ends_here() {

@@ -208,8 +208,8 @@ fn a_browser_that_does_not_trust_the_certificate_is_counted() {
     assert_eq!(handshakes(&scene.tidegate.metrics(), "closed"), 0);
 }
 
-/// Garbage, half a handshake, silence and broken frames cost their senders their connections; calls beside
-/// them complete.
+/// The proxy closes connections whose peers send garbage, half a handshake, nothing, or broken
+/// frames. Other calls complete.
 #[test]
 fn clients_that_misuse_websockets_lose_their_own_connections() {
     let stage = Stage::new();

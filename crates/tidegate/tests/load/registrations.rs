@@ -6,7 +6,7 @@ use serde_json::Value;
 
 use crate::stage::{TIDEGATE, answerer, caller, json, sipp_start};
 
-/// Registers users; returns the output and the figures.
+/// Registers users. Returns the output and the figures.
 fn register(target: &str, args: &[&str]) -> (Output, Value) {
     let folder = tempfile::tempdir().unwrap();
     let file = folder.path().join("register.json");

@@ -10,7 +10,8 @@ fn sipp_answers_calls_by_a_profile() {
     let (uas, address) = sipp(&["-sn", "uas", "-m", "300"]);
     let folder = tempfile::tempdir().unwrap();
     let file = folder.path().join("uac.json");
-    // Half a second of each: 50, 200 and none; the last one continues until all calls are made.
+    // The rates are 50, 200 and 0 for half a second each. The last rate continues until all calls
+    // are made.
     let load = ["--rate", "100", "--calls", "300", "--arrivals", "uniform"];
     let profile = ["--profile", "steps:0=1,0.5=4,1=0,1.5=2", "--json", file.to_str().unwrap()];
     let done = caller(&address, &[&load[..], &profile].concat());

@@ -1,4 +1,4 @@
-//! Callers and callees, ours and SIPp; each process ends with its test.
+//! Callers and callees, ours and SIPp. Each process ends with its test.
 
 use std::fs;
 use std::io::{BufRead, BufReader, Read};
@@ -31,7 +31,7 @@ impl Running {
         kill_process(pid, Signal::TERM).unwrap();
     }
 
-    /// Waits until the process ends; returns its exit status and its output.
+    /// Waits until the process ends. Returns its exit status and its output.
     pub fn end(mut self) -> (Option<i32>, String) {
         let deadline = Instant::now() + PATIENCE;
         let status = loop {
@@ -55,7 +55,7 @@ impl Drop for Running {
     }
 }
 
-/// Starts our answerer; returns it and its address.
+/// Starts our answerer. Returns it and its address.
 pub fn answerer(args: &[&str]) -> (Running, String) {
     let mut command = Command::new(TIDEGATE);
     command.args(["load", "uas", "--bind", "127.0.0.1"]).args(args);

@@ -7,7 +7,7 @@ use serde_json::Value;
 
 use crate::stage::{answerer, caller, json, sipp_over_tcp, sipp_start};
 
-/// Runs our caller against our callee; returns their figures.
+/// Runs our caller against our callee. Returns their figures.
 fn between_ours(calls: &str, outside: &[&str], inside: &[&str]) -> (Value, Value) {
     let folder = tempfile::tempdir().unwrap();
     let (theirs, ours) = (folder.path().join("uas.json"), folder.path().join("uac.json"));

@@ -174,7 +174,7 @@ impl Machine {
         }
     }
 
-    /// Delivers an event; an event for the other side has no effect.
+    /// Delivers an event. An event for the other side has no effect.
     pub fn on_event(&mut self, now: Timestamp, timing: &Timing, event: Event) -> Vec<Effect> {
         let before = self.state();
         let mut effects = match (*self, event) {

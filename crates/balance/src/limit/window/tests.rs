@@ -29,7 +29,7 @@ struct World {
     costs_us: (f64, f64),
     /// Each request is responded to after this time more, µs.
     path_us: u64,
-    /// Jobs that the server's queue holds; more are lost.
+    /// Jobs that the server's queue holds. Further jobs are lost.
     room: usize,
     now: u64,
     busy_until: u64,

@@ -47,7 +47,7 @@ fn the_bound_follows_from_what_calls_and_refusals_cost() {
     assert_eq!((gate.refusal_cost(), gate.bound()), (None, None));
     gate.on_looked(10, 0, MS);
     gate.on_looked(10, 10, MS * 9);
-    // 0.9 ms and the ACK; a call takes 10 ms, and 200 a second are offered.
+    // A rejection takes 0.9 ms and the ACK. A call takes 10 ms, and 200 calls a second are offered.
     let refusal = gate.refusal_cost().unwrap();
     assert!(refusal.abs_diff(MS) < MS / 100, "{refusal:?}");
     let bound = gate.bound().unwrap();

@@ -132,7 +132,7 @@ impl Outcome {
     }
 
     /// Returns the delay that one in a hundred of the served calls that started in this time
-    /// exceeded; 0 if none was served.
+    /// exceeded, or 0 if none was served.
     pub fn delay_p99_s(&self, from_s: f64, to_s: f64) -> f64 {
         let began_then =
             |&&(began, _): &&(Timestamp, Timestamp)| (from_s..to_s).contains(&began.as_secs_f64());

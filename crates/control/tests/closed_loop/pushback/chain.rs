@@ -3,12 +3,12 @@
 //! The receiver has one FIFO, of 500 messages in the paper, and serves 500 messages/s, or 3000
 //! rejections/s. A call brings it seven messages: INVITE, 100, 180, 200, ACK, BYE, 200. Senders,
 //! callers and callees take no time, and neither do links. Calls begin as Poisson processes and
-//! last 30 s on average; a callee answers at once. INVITE and BYE are repeated until the first
+//! last 30 s on average. A callee answers at once. INVITE and BYE are repeated until the first
 //! response, a 200 until its ACK (RFC 3261 §17.1.1.2, §17.1.2.2, §13.3.1.4). A call counts if
 //! INVITE, 180, 200 and ACK all arrive within 10 s.
 //!
-//! The gate judges an INVITE as it arrives; a rejection, and a repetition, take their time in the FIFO.
-//! Every response carries the feedback of that moment.
+//! The gate judges an INVITE as it arrives. A rejection, and a repetition, take their time in the
+//! FIFO. Every response carries the feedback of that moment.
 
 use std::cmp::Reverse;
 use std::collections::{BinaryHeap, VecDeque};
@@ -44,7 +44,7 @@ pub struct Source {
     pub offers: Option<Algorithms>,
     pub obeys: bool,
     /// The calls a second that it states if the receiver asks for them, in multiples of its
-    /// measured calls; `None` if it states nothing.
+    /// measured calls, or `None` if it states nothing.
     pub claims: Option<f64>,
 }
 
@@ -56,7 +56,7 @@ pub struct Setup {
     pub upstreams: UpstreamSettings,
     /// Messages for which the FIFO has room.
     pub room: usize,
-    /// Share of the feedbacks that are lost, and the longest delay; the delay of each is random, so
+    /// Share of the feedbacks that are lost, and the longest delay. The delay of each is random, so
     /// they come in any order.
     pub lost: f64,
     pub delay_max: Duration,
@@ -293,7 +293,7 @@ impl<'a> Chain<'a> {
         let Source { offers, claims, .. } = self.setup.sources[n];
         let announced_cps = self.restrictions[n].announced_cps(self.now);
         let original_cps = claims.zip(announced_cps).map(|(times, cps)| times * cps);
-        let offer = Offer { algorithms: offers, original_cps, weight: 1 };
+        let offer = Offer { algorithms: offers, original_cps, weight: 1, host: None };
         self.upstreams.on_request(self.now, n as u128, category, &offer)
     }
 

@@ -8,8 +8,8 @@ pub(in crate::scenario) static DISTURBANCE: Table = Table {
     header: "[disturbance]",
     name: "disturbance",
     count: 0..=1,
-    doc: "Conditions of the servers under test that no overload control expects. Only in \
-          simulated time. The capacity and the load are computed without them.",
+    doc: "Conditions of the servers under test that no overload control expects. They exist only \
+          in simulated time. The capacity and the load are computed without them.",
     knobs: || vec![&COSTS, &DEARER, &DEARER_AT_S, &STOLEN_MS, &STOLEN_EVERY_MS, &MISREAD],
     tables: &[],
     has_free_keys: false,
@@ -29,8 +29,8 @@ pub(in crate::scenario) static COSTS: Knob<Choice<Spread>> = Knob {
     absent: Absent::Default("\"constant\""),
     doc: "The distribution of the cost of each message around its mean. `hyperexponential`: the \
           variance is ten times the square of the mean, and one message in twenty takes ten times \
-          the mean. `pareto`: α is 1.5, so the dearest hundredth of the messages takes a fifth of \
-          the time; none takes more than a hundred times the mean.",
+          the mean. `pareto`: α is 1.5, so the most expensive hundredth of the messages takes a \
+          fifth of the time. No message takes more than a hundred times the mean.",
 };
 
 pub(in crate::scenario) static DEARER: Knob<Real> = Knob {

@@ -27,7 +27,7 @@ pub(in crate::scenario) static SPEEDS: Knob<List<Real>> = Knob {
     name: "speeds",
     shape: List { of: Real(0.01..=100.0), count_max: 63 },
     absent: Absent::Means("all have the speed 1"),
-    doc: "Speeds of the servers. The first value applies to the first server, and so on; a list \
+    doc: "Speeds of the servers. The first value applies to the first server, and so on. A list \
           that is too short is repeated. At 0.5 all costs double. The balancer does not know the \
           speeds.",
 };

@@ -9,8 +9,8 @@ pub(in crate::scenario) static LINK: Table = Table {
     name: "link",
     count: 0..=256,
     doc: "Properties of the network between two nodes. If several links apply, the last one \
-          counts. Without a link, packets arrive at once. Only in simulated time: on real sockets \
-          there is only the network of the machine.",
+          counts. Without a link, packets arrive at once. Links exist only in simulated time. On \
+          real sockets there is only the network of the machine.",
     knobs: || {
         vec![
             &FROM,
@@ -152,11 +152,11 @@ pub(in crate::scenario) static KIND: Knob<Choice<Kind>> = Knob {
         reserved: &[],
     },
     absent: Absent::Required,
-    doc: "`crash`: `node` loses its state and starts again. `stall`: `node` gets no processor; if \
+    doc: "`crash`: `node` loses its state and starts again. `stall`: `node` gets no processor. If \
           its costs are emulated, it does the missed work as soon as it can. `partition`: no \
           packets between `from` and `to`, in both directions. `link`: the other keys apply to \
           packets from `from` to `to`. `resolver`: a host name is resolved after `delay_ms` and a \
-          random time of up to `jitter_ms`; of the questions, the share `loss` is never answered, \
+          random time of up to `jitter_ms`. The share `loss` of the questions is never answered, \
           and the share `fails` fails. In a scenario with a `resolver` fault, servers know their \
           next hops by host names. Each answer is valid for 10 s, and comes at once while there \
           is no such fault.",

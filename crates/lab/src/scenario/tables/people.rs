@@ -18,9 +18,9 @@ pub(in crate::scenario) static REDIAL: Table = Table {
     name: "redial",
     count: 0..=1,
     doc: "People call again after their call was rejected, timed out or was not answered in time. \
-          `load` is then the rate of people, that is, of first attempts. Redials come on top, and \
-          results count them as offered calls. Nobody calls again after the end of the load. \
-          Without this table nobody calls again.",
+          `load` is then the rate of people, that is, of first attempts. Redials are additional \
+          calls, and results count them as offered calls. Nobody calls again after the end of the \
+          load. Without this table nobody calls again.",
     knobs: || vec![&ATTEMPTS_MAX, &PROBABILITY, &WAIT_S, &WAIT, &WAITING_MAX],
     tables: &[],
     has_free_keys: false,
@@ -71,7 +71,7 @@ pub(in crate::scenario) static DEVICES: Table = Table {
     name: "devices",
     count: 0..=1,
     doc: "Devices keep a registration through the servers: they refresh it, and register again \
-          after a failure or a loss. Their REGISTERs come on top of `load`, and the answerers \
+          after a failure or a loss. Their REGISTERs are additional to `load`, and the answerers \
           answer them with 200. At the start all devices are registered.",
     knobs: || {
         vec![

@@ -40,7 +40,8 @@ pub(in crate::scenario) static QUEUE_MAX: Knob<Whole> = Knob {
     name: "queue_max",
     shape: Whole(256..=1_000_000),
     absent: Absent::Default("1000"),
-    doc: "Maximum number of waiting messages: of each class, or of all in one queue.",
+    doc: "Maximum number of waiting messages. It applies to each class, or to all messages if \
+          there is one queue.",
 };
 
 pub(in crate::scenario) static INVITE_TO_BYE: Knob<Real> = Knob {
@@ -58,9 +59,9 @@ pub(in crate::scenario) static NODE: Table = Table {
     count: 0..=64,
     doc: "One of several servers. Nodes under test have the overload control of the variants and \
           the costs in `[emulate]`, and the capacity is that of these nodes. Other nodes have \
-          their own tables `overload` and `emulate`, as in [the configuration](configuration.md); \
-          without these tables they admit everything and are as fast as possible. `pool` says how \
-          a node selects among the nodes in `to`; it replaces the `pool` of the variant.",
+          their own tables `overload` and `emulate`, as in [the configuration](configuration.md). \
+          Without these tables they admit everything and are as fast as possible. `pool` says how \
+          a node selects among the nodes in `to`. It replaces the `pool` of the variant.",
     knobs: || {
         vec![&NAME, &TO, &SHARE, &NODE_MODE, &UNDER_TEST, &SPEED, &NODE_PROFILE, &OBEYS_FEEDBACK]
     },
@@ -97,8 +98,8 @@ pub(in crate::scenario) static SHARE: Knob<Real> = Knob {
     name: "share",
     shape: Real(0.001..=1000.0),
     absent: Absent::Means(
-        "0; if no node has a share, callers send equal parts to the nodes that no other node sends \
-         to",
+        "0. If no node has a share, callers send equal parts to the nodes that no other node \
+         sends to",
     ),
     doc: "Share of the offered calls that callers send to this node, in proportion to the shares \
           of the other nodes.",

@@ -75,11 +75,12 @@ pub(in crate::scenario) static ARRIVALS: Knob<Text<Arrivals>> = Knob {
         arrivals,
     ),
     absent: Absent::Default("\"poisson\""),
-    doc: "`poisson`: independent calls. `uniform`: equal gaps. `mmpp`: bursts; each of 2 to 8 \
-          states has a factor F on the rate and a mean duration of S seconds; the mean rate is \
-          that of `load`. `trace`: calls at the moments in a file, which has one moment a line, \
-          in seconds and in order. A relative path starts at the directory of the scenario. A \
-          trace determines the load itself, and needs exactly one server that callers send to.",
+    doc: "`poisson`: independent calls. `uniform`: equal gaps. `mmpp`: bursts. Each of 2 to 8 \
+          states has a factor F on the rate and a mean duration of S seconds. The mean rate is \
+          that of `load`. `trace`: calls at the times in a file. The file has one time on each \
+          line, in seconds and in ascending order. A relative path starts at the directory of the \
+          scenario. A trace determines the load itself, and needs exactly one server that callers \
+          send to.",
 };
 
 pub(super) const PROFILES: Text<Profile> = Text::new(
@@ -112,7 +113,7 @@ pub(in crate::scenario) static HOLD: Knob<Text<Hold>> = Knob {
     shape: Text::new("`\"fixed\"`, `\"exp\"` or `\"lognormal:SIGMA\"`", Hold::parse),
     absent: Absent::Default("\"fixed\""),
     doc: "The distribution of the duration, which has the mean `hold_s`. `fixed`: every call \
-          lasts `hold_s`. `exp`: exponential. `lognormal`: log-normal; SIGMA, from 0 to 5, is the \
+          lasts `hold_s`. `exp`: exponential. `lognormal`: log-normal. SIGMA, from 0 to 5, is the \
           standard deviation of the natural logarithm.",
 };
 
@@ -160,16 +161,16 @@ pub(in crate::scenario) static SOURCES: Knob<Whole> = Knob {
     shape: Whole(1..=1000),
     absent: Absent::Default("1"),
     doc: "Number of addresses from which the calls to one server come, in equal parts. The calls \
-          of the trunk do not count here. Only in simulated time: on real sockets there is one \
-          address.",
+          of the trunk do not count here. This key works only in simulated time. On real sockets \
+          there is one address.",
 };
 
 pub(in crate::scenario) static TRUNK: Knob<Real> = Knob {
     name: "trunk",
     shape: Real(0.0..=0.99),
     absent: Absent::Default("0"),
-    doc: "The share of the calls that come from one more address, the trunk. Only in simulated \
-          time.",
+    doc: "The share of the calls that come from one more address, the trunk. This key works only \
+          in simulated time.",
 };
 
 pub(in crate::scenario) static T1_MS: Knob<Real> = Knob {
@@ -190,7 +191,7 @@ pub(in crate::scenario) static TRYING: Knob<Flag> = Knob {
     name: "trying",
     shape: Flag,
     absent: Absent::Default("false"),
-    doc: "Whether answerers send a 100 first: one more message in each call.",
+    doc: "Whether answerers send a 100 first. Each call then has one more message.",
 };
 
 pub(in crate::scenario) static DEADLINE_MS: Knob<Real> = Knob {
@@ -208,8 +209,8 @@ pub(in crate::scenario) static GOODPUT: Knob<Choice<Goodput>> = Knob {
     },
     absent: Absent::Default("\"answered\""),
     doc: "The event at which a call counts as set up. `answered`: its 200 has reached the caller. \
-          `acknowledged`: its ACK has also reached the answerer; only simulated time can see \
-          this.",
+          `acknowledged`: its ACK has also reached the answerer. This value works only in \
+          simulated time.",
 };
 
 fn arrivals(text: &str) -> Result<Arrivals, Wrong> {

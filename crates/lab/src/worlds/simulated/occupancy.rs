@@ -17,7 +17,7 @@ const OCCUPANCY_MAX: usize = 1000;
 pub(super) struct Occupancy {
     /// The time in which new transactions count.
     measured: Range<Timestamp>,
-    /// Open transactions of each party; `None` for a party whose transactions do not count.
+    /// Open transactions of each party, or `None` for a party whose transactions do not count.
     open: Vec<Option<HashSet<Transaction>>>,
     counts: Vec<u64>,
 }
@@ -102,7 +102,7 @@ mod tests {
         send(13, 1, 2, "ACK sip:b SIP/2.0", "a", "ACK");
         send(14, 1, 2, "INVITE sip:b SIP/2.0", "b", "INVITE");
         send(20, 1, 2, "INVITE sip:b SIP/2.0", "late", "INVITE");
-        // The first and the last transaction met the early one; the BYE met its own INVITE as well.
+        // The first and the last transaction met the early one. The BYE met its own INVITE as well.
         assert_eq!(occupancy.counts(), [0, 2, 1]);
     }
 }

@@ -51,7 +51,7 @@ struct ServerNode {
     config: Config,
     pool: Pool,
     disturbance: Option<Disturbance>,
-    /// Instruments of the current process; `None` while there is none.
+    /// Instruments of the current process, or `None` while there is none.
     instruments: Option<Instruments>,
     /// Counts of the earlier processes.
     past: NodeOutcome,

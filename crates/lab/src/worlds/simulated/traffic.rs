@@ -25,7 +25,7 @@ pub(super) struct Traffic {
 /// A kind of message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 struct Kind {
-    /// The status of a response; 0 for a request.
+    /// The status of a response, or 0 for a request.
     status: u16,
     method: &'static str,
 }
@@ -41,7 +41,7 @@ pub(super) struct SetUp {
     callers: usize,
     answerers: usize,
     limits: Limits,
-    /// The calls whose INVITE may still be retransmitted; `order` has them in the order of their
+    /// The calls whose INVITE may still be retransmitted. `order` has them in the order of their
     /// start.
     calls: HashMap<Box<[u8]>, Begun>,
     order: VecDeque<(Timestamp, Box<[u8]>)>,
@@ -96,7 +96,7 @@ impl SetUp {
 }
 
 impl Traffic {
-    /// Creates the counts between parties of these names; each address belongs to one.
+    /// Creates the counts between parties of these names. Each address belongs to one.
     pub fn new(endpoints: Vec<String>, set_up: Option<SetUp>, occupancy: Occupancy) -> Self {
         Self { endpoints, addresses: BTreeMap::new(), flows: BTreeMap::new(), set_up, occupancy }
     }
@@ -106,8 +106,8 @@ impl Traffic {
         self.addresses.insert(address, endpoint);
     }
 
-    /// Returns the number of calls that were set up in time, to their last message; `None` if that
-    /// was not requested.
+    /// Returns the number of calls that were set up in time, to their last message, or `None` if
+    /// that was not requested.
     pub fn good(&self) -> Option<u64> {
         self.set_up.as_ref().map(|set_up| set_up.good)
     }

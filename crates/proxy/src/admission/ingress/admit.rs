@@ -254,8 +254,8 @@ impl Ingress {
     }
 }
 
-/// Returns the category of a request of this class that belongs to work in progress; `None` for a
-/// response.
+/// Returns the category of a request of this class that belongs to work in progress, or `None` for
+/// a response.
 fn category_of_ongoing(class: Class) -> Option<Category> {
     match class {
         Class::Final | Class::Provisional => None,

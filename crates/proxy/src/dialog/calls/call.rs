@@ -24,7 +24,7 @@ use crate::transport::budget::Budget;
 pub(super) const TIMER_C: Duration = Duration::from_secs(190);
 
 /// Time for which a ringing call is kept without any message. A transaction-stateful element behind
-/// us waits for Timer C as well; then it answers with 408 and, by RFC 3261 §17.2.1, retransmits
+/// us waits for Timer C as well. Then it answers with 408 and, by RFC 3261 §17.2.1, retransmits
 /// that for 64·T1. The call limits how many of these retransmissions go to an unverified caller.
 pub(super) const TRYING_MAX: Duration =
     Duration::from_secs(TIMER_C.as_secs() + TRANSACTION_MAX.as_secs());
@@ -95,12 +95,14 @@ pub(crate) struct Call {
     pub(crate) caller: u64,
     /// Bytes received and sent back in a call without transactions.
     pub(crate) budget: Budget,
-    /// The source whose share of the table includes the call; `None` if the call was not counted.
+    /// The source whose share of the table includes the call, or `None` if the call was not
+    /// counted.
     pub(super) share: Option<Bucket>,
     /// Second in which the entry was created.
     pub(super) began_s: u32,
     pub(super) deadline: Timestamp,
-    /// Time at which the session expires unless it is refreshed; `NEVER` without a session timer.
+    /// Time at which the session expires unless it is refreshed, or `NEVER` without a session
+    /// timer.
     expires: Timestamp,
     /// Dialogs of the call, which identify in-dialog requests.
     dialogs: Dialogs,
@@ -112,7 +114,7 @@ pub(crate) struct Call {
     is_acknowledged: bool,
     /// The [marks](Transaction::mark) of the last finished transactions.
     closed: ArrayVec<u64, CLOSED_MAX>,
-    /// Deadline of the ACK to the 2xx that established the call; `NEVER` if none is awaited.
+    /// Deadline of the ACK to the 2xx that established the call, or `NEVER` if none is awaited.
     ack_due: Timestamp,
     /// Lease kept while the call counts, with the identity of the INVITE that it is counted for.
     counted: Option<(u64, CallLease)>,
@@ -229,7 +231,7 @@ impl Call {
     /// an ongoing transaction, but the request does not match that transaction [...]. The same
     /// request has arrived at the UAS more than once, following different paths, most likely due to
     /// forking." The UAS answers the copy with 482 if it knows the first one, which is at the same
-    /// back end. RFC 6026 §7.1 keeps the transaction of an answered INVITE for 64·T1; a later copy
+    /// back end. RFC 6026 §7.1 keeps the transaction of an answered INVITE for 64·T1. A later copy
     /// is not another call either, since that would have another From-tag (RFC 3261 §19.3). The
     /// number of copies is limited to the number of transactions that a call distinguishes.
     pub(crate) fn is_copied_by(&self, copy: u32) -> bool {
@@ -474,9 +476,9 @@ impl Call {
             // An overloaded server does not process the BYE. The call ends by its timer, as without
             // a response.
             501..=599 => {}
-            // A BYE that the other end rejects does not end its dialog: a challenged BYE is sent
-            // again with credentials, and one whose CSeq is too low (§12.2.2) or that requires an
-            // unknown extension changes nothing there.
+            // A BYE that the other end rejects does not end its dialog. A challenged BYE is sent
+            // again with credentials. A BYE whose CSeq is too low (§12.2.2), or that requires an
+            // unknown extension, changes nothing there.
             _ => {
                 self.dialogs.on_bye_failed();
                 if self.is_acknowledged {

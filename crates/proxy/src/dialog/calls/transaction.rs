@@ -46,14 +46,14 @@ pub(crate) struct Answer {
     pub(crate) from_backend: bool,
     /// Session interval that the response sets.
     pub(crate) session: Option<Duration>,
-    /// Keyed hash of the dialog that the response creates; 0 if it was not computed.
+    /// Keyed hash of the dialog that the response creates, or 0 if it was not computed.
     pub(crate) dialog: u32,
 }
 
 /// Evidence in a request that it belongs to a call.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Evidence {
-    /// Keyed hash of the dialog; 0 if the call has no such dialog.
+    /// Keyed hash of the dialog, or 0 if the call has no such dialog.
     pub(crate) dialog: u32,
     /// Keyed hash that an INVITE outside a dialog shares with its copies. RFC 3261 §8.2.2.2
     /// identifies copies by From-tag, Call-ID and CSeq. They must also have the same Request-URI.

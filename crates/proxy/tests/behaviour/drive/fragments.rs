@@ -124,7 +124,7 @@ impl<'a> Input<'a> {
         usize::from(self.byte()) % n
     }
 
-    /// Returns `true` for one of `n` byte values; never after the last byte of the input.
+    /// Returns `true` for one of `n` byte values, but never after the last byte of the input.
     pub fn one_in(&mut self, n: u8) -> bool {
         self.byte() % n == n - 1
     }
@@ -133,7 +133,7 @@ impl<'a> Input<'a> {
         f64::from(self.byte()) / 255.0
     }
 
-    /// Returns an element of a list; byte 0 selects the last one.
+    /// Returns an element of a list. Byte 0 selects the last one.
     pub fn pick<'b, T>(&mut self, list: &'b [T]) -> Option<&'b T> {
         let back = self.byte();
         (!list.is_empty()).then(|| &list[list.len() - 1 - usize::from(back) % list.len()])

@@ -21,7 +21,7 @@ pub enum Step {
 }
 
 /// The most packets that one message may cause. With three back ends a request causes a 100 and
-/// three copies; a 6xx causes an ACK, two CANCELs and its forwarding.
+/// three copies. A 6xx causes an ACK, two CANCELs and its forwarding.
 const PACKETS_MAX: usize = 8;
 
 /// The most back ends of all pools.
@@ -43,7 +43,7 @@ struct Asked {
     answered_at: Timestamp,
 }
 
-/// The record; see the module.
+/// The record (see the module).
 pub struct Ledger {
     /// True if each request has a transaction.
     has_transactions: bool,
@@ -168,7 +168,8 @@ fn is_backend(address: SocketAddr) -> bool {
     BACKENDS.iter().any(|backend| super::address(backend) == address)
 }
 
-/// Returns the key of a request, or of the request of a response; `None` without a unique branch.
+/// Returns the key of a request, or of the request of a response, or `None` without a unique
+/// branch.
 fn key(message: &Message<'_>) -> Option<Key> {
     let (via, cseq) = (message.top_via().ok()?, message.cseq().ok()?);
     let branch = via.branch().filter(|_| via.has_magic_cookie())?;

@@ -1,11 +1,11 @@
 //! Runs a proxy on inputs decoded from bytes, and checks invariants that hold for every input.
 //!
 //! The first byte is the setup of the proxy. Each further operation is one byte for the kind of
-//! event, followed by the bytes that it needs. Events are a datagram from one of a few sources,
-//! made from fragments or raw; a repetition; a packet of the proxy, answered or sent back to it;
-//! time; a failed delivery; a drain. Missing bytes count as zero, so that any input can be cut or
-//! joined. `fuzz/` calls it from a fuzzer, `torture_endpoint.rs` from proptest. With `NARRATE` in
-//! the environment it prints the packets received and sent.
+//! event, followed by the bytes that it needs. Events are a datagram from one of a few sources
+//! (made from fragments or raw), a repetition, a packet of the proxy (answered or sent back to it),
+//! time, a failed delivery, and a drain. Missing bytes count as zero, so that any input can be cut
+//! or joined. `fuzz/` calls it from a fuzzer, `torture_endpoint.rs` from proptest. With `NARRATE`
+//! in the environment it prints the packets received and sent.
 
 mod fragments;
 mod ledger;
@@ -33,7 +33,7 @@ pub const TRUSTED: &str = "198.51.100.8:5060";
 /// All other sources.
 pub const STRANGERS: [&str; 3] = ["198.51.100.7:5060", "198.51.100.9:40000", "[2001:db8::7]:5060"];
 
-/// The number of sources; a byte of the input selects one.
+/// The number of sources. A byte of the input selects one.
 pub const SOURCES: usize = STRANGERS.len() + BACKENDS.len() + 1;
 
 /// The most operations of one run.
@@ -51,7 +51,7 @@ const SILENCE: Duration = Duration::from_secs(2 * 190 + 2 * 32 + 5 + 60 + 64);
 /// Runs one input.
 ///
 /// # Panics
-/// If an invariant is violated.
+/// Panics if an invariant is violated.
 pub fn run(bytes: &[u8]) {
     let mut input = Input::new(bytes);
     let mut world = World::new(Setup(input.byte()));
@@ -168,7 +168,7 @@ impl World {
                 let text = request(input);
                 self.offer(from, input.mutated(text));
             }
-            // The receiver's response; sometimes from another source.
+            // The receiver's response, sometimes from another source.
             6..=9 => {
                 let Some((to, text)) = input.pick(&self.sent).cloned() else { return };
                 let from = if input.one_in(16) { self.source(input) } else { to };

@@ -17,7 +17,7 @@ use crate::config::written::{self, Written, WrittenKey};
 /// it begins with a brace.
 ///
 /// # Errors
-/// When `text` is invalid, or changes something that needs a restart.
+/// Returns an error when `text` is invalid, or changes something that needs a restart.
 pub fn asked(text: &[u8], running: &Overload) -> Result<Overload, Refused> {
     let path = Path::new("request");
     let from_json = match text.trim_ascii_start().first() {

@@ -95,7 +95,7 @@ table! {
     advertise: HostPort | None = Text::new(
         "a host and port, such as `\"sip.example.com:5060\"`",
         address::advertised,
-    ), Means("`address`; required when that is a wildcard");
+    ), Means("`address`. The key is required if `address` is a wildcard");
     /// The other instances of Tidegate that listen at this address. `hosts`: instances on other
     /// machines, among which the network chooses (anycast, ECMP). `processes`: other processes of
     /// this user on this machine. All of these processes must have the same value. In both cases
@@ -112,10 +112,10 @@ table! {
     /// certificate for the host name that the client asks for (SNI). If no certificate has this
     /// name, the client gets the first one. A reload reads the files again. Existing connections
     /// stay open.
-    certificates("certificate"): Vec<PathBuf> | None = PEM_FILES, Means("none; required with `tls` and `wss`"),
+    certificates("certificate"): Vec<PathBuf> | None = PEM_FILES, Means("none. The key is required with `tls` and `wss`"),
         only(&FOR_TLS), reload(Reload::Live);
     /// PEM files with the private keys, in the same order as the certificates.
-    private_keys("private_key"): Vec<PathBuf> | None = PEM_FILES, Means("none; required with `tls` and `wss`"),
+    private_keys("private_key"): Vec<PathBuf> | None = PEM_FILES, Means("none. The key is required with `tls` and `wss`"),
         only(&FOR_TLS), reload(Reload::Live);
     /// A PEM file with the certificates of the authorities that sign the certificates of clients.
     /// With this key, clients have to present a certificate (mutual TLS).

@@ -127,7 +127,7 @@ table! {
     /// The transport to the back ends of the pool. The file must have a `[[listen]]` with this
     /// transport. Back ends see the address of that listener and send their own requests to it.
     /// Tidegate reaches no back end over a WebSocket.
-    transport: Transport | None = Choice { words: TRANSPORTS, reserved: WEBSOCKETS }, Means("that of its `listener`; else `udp` if a `[[listen]]` has it, else that of the first one without WebSockets");
+    transport: Transport | None = Choice { words: TRANSPORTS, reserved: WEBSOCKETS }, Means("that of its `listener`. Without `listener` it is `udp` if a `[[listen]]` has `udp`, and otherwise that of the first `[[listen]]` without WebSockets");
     /// The listener from which Tidegate sends requests and probes to the back ends of the pool. Its
     /// address is in the Record-Route that the back ends receive. Without this key, Tidegate uses
     /// the listener whose address the kernel would choose as source. If no listener has that

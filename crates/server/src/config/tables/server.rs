@@ -119,9 +119,9 @@ table! {
 
 table! {
     /// The HTTP interface for operators: `/healthz`, `/readyz`, `/metrics` (OpenMetrics text), and
-    /// as JSON `/status`, `/backends`, `/overload` (the law and limits in force; PUT changes them),
-    /// `/laws`, `/policies`, `/rejections`, `/calls`, `/bans` and `/keys`. POST to `/reload`
-    /// reloads the configuration. The interface has no password.
+    /// as JSON `/status`, `/backends`, `/overload` (the law and limits in force, which PUT
+    /// changes), `/laws`, `/policies`, `/rejections`, `/calls`, `/bans` and `/keys`. POST to
+    /// `/reload` reloads the configuration. The interface has no password.
     pub static ADMIN: "[admin]" 0..=1, Restart, [] => Admin, AdminDraft;
 
     /// The address to listen on. Port 0 takes a free port.

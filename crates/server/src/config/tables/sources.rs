@@ -114,7 +114,7 @@ keys! {
     key "weight" (weight) = Whole(1..=100_000), Required;
 }
 
-/// The word `ban`; `ban_s` sets the time.
+/// The word `ban`. `ban_s` sets the time.
 const BAN: Excess = Excess::Ban(Duration::ZERO);
 
 static BANS: Only<SourceLimit> = Only {

@@ -92,11 +92,11 @@ static OFFERED: Family = Family::gauge(
 );
 static GRANTED: Family = Family::gauge(
     "feedback_granted_cps",
-    "Calls a second that the upstream peer may send; missing without overload",
+    "Calls a second that the upstream peer may send (missing without overload)",
 );
 static CLAIMED: Family = Family::gauge(
     "feedback_claimed_cps",
-    "Calls a second that the upstream peer says it would send without feedback; missing if it says nothing",
+    "Calls a second that the upstream peer says it would send without feedback (missing if it says nothing)",
 );
 static DOUBTED: Family = Family::gauge(
     "feedback_doubted",

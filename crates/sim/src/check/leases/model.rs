@@ -59,7 +59,7 @@ enum Phase {
 #[derive(Clone, Copy, Debug)]
 struct Open {
     until: Timestamp,
-    /// The back end that has to answer; `None` if the request goes to no back end.
+    /// The back end that has to answer, or `None` if the request goes to no back end.
     at: Option<usize>,
     /// Whether the balancer itself waits for the answer.
     is_stateful: bool,

@@ -122,7 +122,7 @@ pub fn run(args: &Args) -> Result<ExitCode, Trouble> {
 /// Checks that each of the `asked` curves is one of `labels`.
 ///
 /// # Errors
-/// When one is not.
+/// Returns an error when one is not.
 pub fn check_highlight(asked: &[String], labels: &[&str]) -> Result<(), Trouble> {
     match asked.iter().find(|name| !labels.contains(&name.as_str())) {
         None => Ok(()),
@@ -149,7 +149,7 @@ impl Worlds {
     /// Prepares `world`.
     ///
     /// # Errors
-    /// When a program is missing or cannot be read.
+    /// Returns an error when a program is missing or cannot be read.
     pub fn new(world: World) -> Result<Self, Trouble> {
         let lab = std::env::current_exe().map_err(Trouble::usage)?;
         let read = |programs: &[PathBuf]| Programs::read(programs).map_err(Trouble::usage);

@@ -10,7 +10,7 @@ use tidegate_server::signal::Signals;
 /// Returns a flag that SIGINT or SIGTERM sets.
 ///
 /// # Errors
-/// If the signal handlers cannot be installed.
+/// Returns an error if the signal handlers cannot be installed.
 pub fn cancelled_by_signal() -> Result<Arc<AtomicBool>, Trouble> {
     let uncaught = |error| Trouble::failure(format!("signals cannot be caught: {error}"));
     let signals = Signals::catch_stops().map_err(uncaught)?;

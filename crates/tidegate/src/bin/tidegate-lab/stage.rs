@@ -58,7 +58,7 @@ pub struct Run {
 }
 
 impl Stage {
-    /// Binds `addresses`, at least one; port 0 means any free port. Received datagrams may be
+    /// Binds `addresses`, at least one. Port 0 means any free port. Received datagrams may be
     /// handled up to `slack` late, so that one wake-up serves several.
     pub fn open(addresses: &[SocketAddr], slack: Duration) -> Result<Self, Trouble> {
         let bind = |&address| open(&Listen { split: false, ..Listen::new(address) });
@@ -135,7 +135,7 @@ impl Stage {
         Ok((run, streams.into_core()))
     }
 
-    /// Drives `agent` until it stops itself or a signal arrives; another thread calls `progress`
+    /// Drives `agent` until it stops itself or a signal arrives. Another thread calls `progress`
     /// once a second.
     pub fn run(
         self,
@@ -240,13 +240,14 @@ fn process_cpu() -> Duration {
 /// Returns the local address from which packets to `remote` leave, with any free port.
 pub fn towards(remote: SocketAddr) -> std::io::Result<SocketAddr> {
     let any = if remote.is_ipv4() { "0.0.0.0:0" } else { "[::]:0" };
-    // Connecting a datagram socket sends nothing; it only queries the routing table.
+    // Connecting a datagram socket sends nothing. It only queries the routing table.
     let socket = UdpSocket::bind(any)?;
     socket.connect(remote)?;
     Ok(SocketAddr::new(socket.local_addr()?.ip(), 0))
 }
 
-/// Parses `ADDRESS` or `ADDRESS:PORT`; without a port, any free one.
+/// Parses `ADDRESS` or `ADDRESS:PORT`. Without a port, the port is 0, which means any
+/// free port.
 pub fn parse_address(text: &str) -> Result<SocketAddr, String> {
     let address = text
         .parse()

@@ -1,6 +1,6 @@
 //! `tidegate-lab swarm`: random worlds from seeds, checked by the checkers.
 
-// This command reports its own duration; no world reads the clock.
+// This command reports its own duration. No world reads the clock.
 #![allow(clippy::disallowed_methods)]
 
 use std::fs;

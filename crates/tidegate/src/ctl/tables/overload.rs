@@ -79,7 +79,7 @@ fn limits(shard: &Value, bucket: &str) -> String {
     if limits.is_empty() { "none".to_owned() } else { limits.join(", ") }
 }
 
-/// Formats the limit of a law in its own unit; `None` if there is none.
+/// Formats the limit of a law in its own unit. Returns `None` if there is none.
 pub(super) fn limit(limit: &Value) -> Option<String> {
     let value = &limit["value"];
     match limit["kind"].as_str()? {

@@ -7,7 +7,7 @@ impl Metrics {
     /// Returns the sum of all samples of `name` (without its prefix) that have these labels.
     ///
     /// # Panics
-    /// If there is none: the absence of a metric does not prove that it is zero.
+    /// Panics if there is none: the absence of a metric does not prove that it is zero.
     #[track_caller]
     pub fn sum(&self, name: &str, labels: &[(&str, &str)]) -> u64 {
         let wanted: Vec<String> =
@@ -42,7 +42,7 @@ impl Metrics {
     /// Checks that nothing was dropped.
     ///
     /// # Panics
-    /// If anything was dropped, at the sockets or behind them.
+    /// Panics if anything was dropped, at the sockets or behind them.
     #[track_caller]
     pub fn assert_nothing_lost(&self) {
         for name in [
@@ -58,7 +58,7 @@ impl Metrics {
     /// Checks that nothing is held.
     ///
     /// # Panics
-    /// If a back end holds a call or work, or a transaction is open.
+    /// Panics if a back end holds a call or work, or a transaction is open.
     #[track_caller]
     pub fn assert_nothing_held(&self) {
         for name in ["backend_calls", "backend_work", "transactions_open", "messages_queued"] {

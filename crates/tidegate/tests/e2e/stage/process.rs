@@ -25,7 +25,7 @@ impl Process {
     /// Starts a program. Appends its output to `log` with the extension `.log`.
     ///
     /// # Panics
-    /// If it cannot be started; the message has the remedy if it is not installed.
+    /// Panics if it cannot be started. The message has the remedy if it is not installed.
     pub fn start(name: &str, command: &mut Command, log: PathBuf) -> Self {
         let log = log.with_extension("log");
         let sink = File::options().create(true).append(true).open(&log).expect("a log file");
@@ -73,7 +73,7 @@ impl Process {
     /// Waits until `sign` shows that the program is ready.
     ///
     /// # Panics
-    /// If it ends instead.
+    /// Panics if it ends instead.
     pub fn wait_for<T>(&mut self, what: &str, mut sign: impl FnMut(&Self) -> Option<T>) -> T {
         eventually(what, || {
             let found = sign(self);

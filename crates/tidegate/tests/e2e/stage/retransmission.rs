@@ -51,8 +51,8 @@ impl Socket {
         &self.0.udp
     }
 
-    /// Records a sent message. A request is retransmitted from now on, in place of an earlier one;
-    /// an ACK is not, because nothing answers it.
+    /// Records a sent message. A request is retransmitted from now on, in place of an earlier one.
+    /// An ACK is not, because nothing answers it.
     pub fn has_sent(&self, to: SocketAddr, message: &Message) {
         if message.status() == 0 && !message.start().starts_with("ACK ") {
             let now = Instant::now();

@@ -147,7 +147,7 @@ impl Sipp {
         self.process.kill();
     }
 
-    /// Returns the counts; complete once SIPp has ended.
+    /// Returns the counts. They are complete once SIPp has ended.
     fn calls(&self) -> Calls {
         let text = fs::read_to_string(&self.statistics).unwrap_or_default();
         let mut lines = text.lines();

@@ -15,7 +15,7 @@ impl<S: Read + Write> TextStream<S> {
         Self { stream, held: String::new() }
     }
 
-    /// Sends bytes; the server may have closed the connection.
+    /// Sends bytes. The server may have closed the connection.
     pub fn send_bytes(&mut self, bytes: &[u8]) {
         let _ = self.stream.write_all(bytes).and_then(|()| self.stream.flush());
     }
@@ -23,7 +23,7 @@ impl<S: Read + Write> TextStream<S> {
     /// Returns the next message.
     ///
     /// # Errors
-    /// If the connection ends before.
+    /// Returns an error if the connection ends before.
     pub fn next(&mut self) -> io::Result<Message> {
         loop {
             if let Some(end) = self.held.find("\r\n\r\n") {

@@ -15,7 +15,7 @@ use super::{Metrics, Process, Stage, eventually};
 /// The program under test.
 const TIDEGATE: &str = env!("CARGO_BIN_EXE_tidegate");
 
-/// Configuration of Tidegate; everything is in the scratch directory and on the stage's address.
+/// Configuration of Tidegate. Everything is in the scratch directory and on the stage's address.
 #[derive(Clone)]
 pub struct Configuration {
     /// Listening addresses. Port 0 means a free port.
@@ -215,7 +215,7 @@ impl Tidegate {
         eventually(what, || Some(self.metrics()).filter(&condition))
     }
 
-    /// Returns status and body of a page of the admin interface; `None` if nothing answers.
+    /// Returns status and body of a page of the admin interface, or `None` if nothing answers.
     pub fn get(&self, page: &str) -> Option<(u16, String)> {
         let mut stream = TcpStream::connect(self.admin).ok()?;
         stream.set_read_timeout(Some(Duration::from_secs(10))).ok()?;

@@ -48,7 +48,7 @@ impl Client {
         self.send_bytes(message.0.as_bytes());
     }
 
-    /// Sends bytes; the server may have closed the connection.
+    /// Sends bytes. The server may have closed the connection.
     pub fn send_bytes(&mut self, bytes: &[u8]) {
         self.stream.send_bytes(bytes);
     }

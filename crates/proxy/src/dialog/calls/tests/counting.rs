@@ -71,7 +71,7 @@ fn every_ending_gives_back_what_was_counted() {
     t.response(call, Method::Invite, 2, 200);
     assert_eq!(t.counts(), (1, 0, 0));
 
-    // A BYE that is challenged does not end the call; one that fails otherwise does.
+    // A BYE that is challenged does not end the call. A BYE that fails for another reason does.
     t.request(call, Method::Bye, 3);
     t.response(call, Method::Bye, 3, 401);
     assert_eq!(t.counts(), (1, 0, 0));
@@ -217,7 +217,7 @@ fn a_request_to_another_back_end_is_no_part_of_the_call() {
     assert_eq!(t.counts(), (1, 0, 0));
 }
 
-// RFC 3261 §13.2.2.4: several back ends of a fork answer one INVITE; the caller keeps one dialog
+// RFC 3261 §13.2.2.4: several back ends of a fork answer one INVITE. The caller keeps one dialog
 // and sends the others a BYE.
 #[test]
 fn a_bye_to_another_back_end_does_not_end_the_call() {

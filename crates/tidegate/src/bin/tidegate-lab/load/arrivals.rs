@@ -8,7 +8,7 @@ use tidegate_agent::{Process, Trace};
 /// Maximum size of a trace in bytes: ten million lines of 26.
 const FILE_MAX: u64 = 1 << 28;
 
-/// Parses `poisson`, `uniform`, `mmpp:F=S,F=S,…` or `trace:FILE`; reads the trace file.
+/// Parses `poisson`, `uniform`, `mmpp:F=S,F=S,…` or `trace:FILE`. Reads the trace file.
 pub fn parse_arrivals(text: &str) -> Result<Process, String> {
     match text.split_once(':') {
         None if text == "poisson" => Ok(Process::Poisson),

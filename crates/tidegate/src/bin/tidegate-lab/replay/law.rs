@@ -27,7 +27,7 @@ impl FromStr for Setting {
 /// Returns the laws of these names, with their parameters.
 ///
 /// # Errors
-/// If a name or value is invalid; the error lists the valid ones.
+/// Returns an error if a name or value is invalid. The error lists the valid ones.
 pub fn choose(names: &[String], settings: &[Setting]) -> Result<Vec<Values>, String> {
     if let Some(stray) = settings.iter().find(|setting| !names.contains(&setting.law)) {
         return Err(format!("--param {0}.{1}: there is no `--law {0}`", stray.law, stray.param));

@@ -1,0 +1,53 @@
+//! A server that sends requests to this one, as status and metrics show it.
+
+use super::Algorithm;
+
+/// The behaviour of a peer.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Standing {
+    /// The peer takes no part in overload control.
+    #[default]
+    Apart,
+    /// The peer takes part and obeys.
+    Obeys,
+    /// The peer offered to take part, but sends more than it was told.
+    Disobeys,
+}
+
+impl Standing {
+    /// All standings.
+    pub const ALL: [Self; 3] = [Self::Apart, Self::Obeys, Self::Disobeys];
+
+    /// Returns its name in metrics.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Apart => "apart",
+            Self::Obeys => "obeys",
+            Self::Disobeys => "disobeys",
+        }
+    }
+}
+
+/// The state of a peer, for status and metrics.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct PeerView {
+    /// The key of the peer; `None` for all peers without room in the table.
+    pub key: Option<u128>,
+    /// Whether the peer takes part and obeys.
+    pub standing: Standing,
+    /// The algorithm that the peer was told, if any.
+    pub algorithm: Option<Algorithm>,
+    /// The last value that the peer was told; zero without overload.
+    pub value: u32,
+    /// New requests a second that the peer would send without feedback.
+    pub original_cps: f64,
+    /// New requests a second that the peer claims it would send without feedback; `None` if it
+    /// claims nothing.
+    pub claimed_cps: Option<f64>,
+    /// True if, within the last minute, the peer has claimed more than it would send.
+    pub is_doubted: bool,
+    /// New requests a second that the peer may send; infinite without overload.
+    pub granted_cps: f64,
+    /// Requests of the peer that were rejected because its share was used up.
+    pub rejected: u64,
+}

@@ -1,0 +1,107 @@
+//! The last value that a peer was told, and the rates that it may send because of the last values.
+
+use tidegate_world::Timestamp;
+
+use super::Algorithm;
+
+/// The factor by which the largest rate that a peer was allowed to send fades in a tick. A rate
+/// that is measured over half a second fades as fast.
+const MOST_KEPT: f64 = 0.82;
+
+/// The values that a peer was told under one algorithm.
+#[derive(Debug)]
+pub(super) struct Told {
+    /// The last value, and its meaning.
+    last: Option<(Algorithm, u32)>,
+    /// The time of the last value.
+    at: Timestamp,
+    /// The lowest rate that the peer was allowed to send since the last look.
+    least: f64,
+    /// The highest rate that the peer was allowed to send. It fades.
+    most: f64,
+}
+
+impl Default for Told {
+    fn default() -> Self {
+        Self { last: None, at: Timestamp::ZERO, least: f64::INFINITY, most: 0.0 }
+    }
+}
+
+impl Told {
+    /// Records a value. Returns whether it differs from the last one.
+    pub(super) fn tell(&mut self, now: Timestamp, algorithm: Algorithm, value: u32) -> bool {
+        self.at = now;
+        let before = self.last.replace((algorithm, value));
+        if let Some(rps) = self.rps() {
+            self.least = self.least.min(rps);
+        }
+        before != self.last
+    }
+
+    /// Forgets the values. The time of the last one stays, because the peer may still obey it.
+    pub(super) fn forget(&mut self) {
+        *self = Self { at: self.at, ..Self::default() };
+    }
+
+    /// Returns the requests a second that the peer may send, if it was told a rate. A rate of zero
+    /// means that there is no overload.
+    pub(super) fn rps(&self) -> Option<f64> {
+        match self.last {
+            Some((Algorithm::Rate, 0 | u32::MAX)) => None,
+            Some((Algorithm::Rate, value)) => Some(f64::from(value)),
+            _ => None,
+        }
+    }
+
+    /// Returns the lowest and the highest rate that the peer can think it may send. `may` is what
+    /// it may send now. The last value may not have reached the peer yet, and the rate of the peer
+    /// is measured over some time.
+    pub(super) fn look(&mut self, may: f64) -> (f64, f64) {
+        let at_least = std::mem::replace(&mut self.least, may).min(may);
+        let at_most = may.max(self.most * MOST_KEPT);
+        self.most = if at_most.is_finite() { at_most } else { 0.0 };
+        (at_least, at_most)
+    }
+
+    /// Returns whether the last value belongs to another algorithm than this.
+    pub(super) fn is_of_another(&self, algorithm: Algorithm) -> bool {
+        self.last.is_some_and(|(told, _)| told != algorithm)
+    }
+
+    /// Returns the last value; 0 if there is none.
+    pub(super) fn value(&self) -> u32 {
+        self.last.map_or(0, |(_, value)| value)
+    }
+
+    /// Returns the time of the last value.
+    pub(super) fn at(&self) -> Timestamp {
+        self.at
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_value_under_another_algorithm_is_another_value() {
+        let mut told = Told::default();
+        assert!(told.tell(Timestamp::ZERO, Algorithm::Loss, 90));
+        assert!(!told.tell(Timestamp::ZERO, Algorithm::Loss, 90));
+        assert_eq!(told.rps(), None);
+        assert!(told.is_of_another(Algorithm::Rate) && !told.is_of_another(Algorithm::Loss));
+        assert!(told.tell(Timestamp::ZERO, Algorithm::Rate, 90));
+        assert_eq!((told.rps(), told.value()), (Some(90.0), 90));
+    }
+
+    #[test]
+    fn a_rate_without_limit_does_not_allow_everything_for_seconds() {
+        let mut told = Told::default();
+        told.tell(Timestamp::ZERO, Algorithm::Rate, u32::MAX);
+        assert_eq!((told.rps(), told.look(f64::INFINITY).1), (None, f64::INFINITY));
+        told.tell(Timestamp::ZERO, Algorithm::Rate, 100);
+        assert_eq!(told.look(100.0), (100.0, 100.0));
+        told.tell(Timestamp::ZERO, Algorithm::Rate, 50);
+        assert_eq!(told.look(50.0), (50.0, 100.0 * MOST_KEPT));
+    }
+}
