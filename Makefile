@@ -85,7 +85,7 @@ release: build
 	@$(CARGO) build --release --package tidegate-io --examples
 
 # These measure CPU times.
-show-refusal show-predict show-kernel show-disposal show-tiers show-costs \
+show-refusal show-predict show-quota show-kernel show-disposal show-tiers show-costs \
 	show-fairness show-counters show-farm show-dispatch show-default show-registrations show-idle: release
 show-speed show-million: simulations
 show-growth: growth

@@ -104,7 +104,7 @@ def offer(
     stage: Stage,
     element: Process,
     target: str,
-    callee: Callee,
+    callee: Callee | None,
     load: Load,
     profile: str = "debug",
     host: str = LOCALHOST,
@@ -112,7 +112,7 @@ def offer(
 ) -> Outcome:
     """Offers the load to the element at `target` and cuts it off after the last deadline.
 
-    The caller is at the address `host`, and given these `options` too.
+    The caller is at the address `host`, and given these `options` too. Without a callee, someone else gets the calls.
     """
     file = stage.directory / "uac.json"
     file.unlink(missing_ok=True)
@@ -124,7 +124,7 @@ def offer(
     # An element that does not record its route would otherwise see no ACK and no BYE.
     command += ["--no-record-route", *options]
 
-    caller, usage = run(lambda: stage.start("uac", command), element, callee.process, load, cut)
+    caller, usage = run(lambda: stage.start("uac", command), element, callee and callee.process, load, cut)
     try:
         report = json.loads(file.read_text())
     except (OSError, ValueError):

@@ -1,17 +1,47 @@
 """A share of one core for a process: a quota of the kernel's cgroups, versions 1 and 2."""
 
 import contextlib
+import gzip
 import itertools
 import os
+import re
 import sys
 import time
 from pathlib import Path
+from subprocess import PIPE, Popen
 
 _ROOT = Path("/sys/fs/cgroup")
 _VERSION_1 = _ROOT / "cpu"
 _numbers = itertools.count()
+# Prints the times in ms for which it ran, and those for which it waited. Shorter interruptions are those of others.
+_SPIN = """
+import sys, time
+end, began, last, runs, waits = time.monotonic() + float(sys.argv[1]), None, time.monotonic(), [], []
+while last < end:
+    now = time.monotonic()
+    if now - last > 0.0015:
+        waits.append(now - last)
+        if began is not None:
+            runs.append(last - began)
+        began = now
+    last = now
+for times in (runs, waits):
+    print(*(f"{1000 * time:.2f}" for time in times))
+"""
 # What demonstrations give a server that nothing emulates: 1 ms of every 5.
 SHARE = 0.2
+PERIOD_MS = 5
+
+
+def tick_ms() -> float:
+    """Time between two ticks of the kernel's clock."""
+    try:
+        shown = gzip.decompress(Path("/proc/config.gz").read_bytes()).decode()
+    except OSError:
+        shown = Path(f"/boot/config-{os.uname().release}").read_text()
+    found = re.search(r"^CONFIG_HZ=(\d+)$", shown, re.MULTILINE)
+    assert found, "a configuration of Linux states CONFIG_HZ"
+    return 1000 / int(found[1])
 
 
 class Quota:
@@ -21,7 +51,7 @@ class Quota:
     children. The group is removed at the end of the `with` block, when they must be gone.
     """
 
-    def __init__(self, share: float = SHARE, period_us: int = 5000) -> None:
+    def __init__(self, share: float = SHARE, period_us: int = 1000 * PERIOD_MS) -> None:
         self.share = share
         name = f"tidegate-{os.getpid()}-{next(_numbers)}"
         quota_us = round(share * period_us)
@@ -54,6 +84,15 @@ class Quota:
     def join(self) -> None:
         """Puts the calling process into the group."""
         (self._group / "cgroup.procs").write_text("0")
+
+    def stretches_ms(self, seconds: float = 1.0) -> tuple[float, float]:
+        """How long a thread that never sleeps runs in this group, and how long it then waits: the medians."""
+        spin = [sys.executable, "-c", _SPIN, str(seconds)]
+        # It calls only the kernel.
+        with Popen(spin, stdout=PIPE, text=True, preexec_fn=self.join) as busy:  # noqa: PLW1509
+            shown, _ = busy.communicate(timeout=60 + seconds / self.share)
+        runs, waits = (sorted(map(float, line.split())) for line in shown.splitlines())
+        return runs[len(runs) // 2], waits[len(waits) // 2]
 
     def throttled_s(self) -> float:
         """Time for which it was kept from running so far."""

@@ -1,7 +1,9 @@
 """The sockets of this machine: free ports, bound ports, dropped datagrams."""
 
 import os
+import re
 import socket
+import subprocess
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import NamedTuple
@@ -56,6 +58,15 @@ def drops(pids: Iterable[int]) -> int:
     """Datagrams dropped so far by the UDP sockets that these processes hold."""
     held = {inode for pid in pids for inode in _inodes(pid)}
     return sum(entry.drops for entry in _sockets() if entry.inode in held)
+
+
+def buffer_bytes(port: int) -> int:
+    """The size of the receive buffer of the UDP socket at `port`, as the kernel counts it."""
+    command = ["ss", "-uamnH", f"sport = :{port}"]
+    shown = subprocess.run(command, capture_output=True, text=True, check=True).stdout
+    found = re.search(r"skmem:\(r\d+,rb(\d+)", shown)
+    assert found, f"ss shows the socket: {shown}"
+    return int(found[1])
 
 
 def _sockets() -> Iterator[_Socket]:

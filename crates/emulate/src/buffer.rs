@@ -12,22 +12,29 @@ pub(super) struct Buffer {
     /// Limit on the bytes, counted as Linux charges them, or `None` without a limit.
     bytes_max: Option<usize>,
     charged: usize,
+    /// Number of datagrams at the front that belong to the queue of the reader. The kernel moves all
+    /// waiting datagrams to this queue when it is empty.
+    moved: usize,
+    /// Bytes of datagrams that were taken but are still charged.
+    unreleased: usize,
 }
 
 impl Buffer {
     pub(super) fn new(max: usize, bytes_max: Option<usize>) -> Self {
         assert!(max > 0, "a buffer for nothing");
-        Self { datagrams: VecDeque::new(), max, bytes_max, charged: 0 }
+        let datagrams = VecDeque::new();
+        Self { datagrams, max, bytes_max, charged: 0, moved: 0, unreleased: 0 }
     }
 
     /// Keeps a datagram that arrived at `at`, if there is room.
     pub(super) fn push(&mut self, at: Timestamp, received: Received) -> bool {
-        // The kernel drops a datagram if the earlier ones fill the buffer. The last may exceed the
-        // limit.
-        let room = self.bytes_max.is_none_or(|max| self.charged <= max);
+        // The kernel drops a datagram that would exceed the limit, unless the buffer is empty. Older
+        // kernels than 6.18 let the last datagram exceed the limit.
+        let charged = self.charged + charge(received.bytes.len());
+        let room = self.charged == 0 || self.bytes_max.is_none_or(|max| charged <= max);
         let fits = room && self.datagrams.len() < self.max;
         if fits {
-            self.charged += charge(received.bytes.len());
+            self.charged = charged;
             self.datagrams.push_back((at, received));
         }
         fits
@@ -45,8 +52,18 @@ impl Buffer {
 
     /// Takes the first datagram.
     pub(super) fn pop(&mut self) -> Option<Received> {
+        if self.moved == 0 {
+            self.moved = self.datagrams.len();
+        }
         let (_, received) = self.datagrams.pop_front()?;
-        self.charged -= charge(received.bytes.len());
+        self.moved -= 1;
+        self.unreleased += charge(received.bytes.len());
+        // The kernel releases the bytes of what was read all at once: when they are a quarter of the
+        // buffer, or when the queue of the reader is empty (`udp_rmem_release`).
+        let quarter = self.bytes_max.map_or(0, |max| max / 4);
+        if self.moved == 0 || self.unreleased >= quarter {
+            self.charged -= std::mem::take(&mut self.unreleased);
+        }
         Some(received)
     }
 
@@ -119,17 +136,40 @@ mod tests {
     }
 
     #[test]
-    fn a_limit_in_bytes_is_overstepped_by_the_last_datagram_and_by_no_other() {
+    fn a_buffer_takes_and_releases_bytes_as_linux_was_seen_to() {
+        let mut buffer = Buffer::new(1000, Some(131_072));
+        let push = |buffer: &mut Buffer| buffer.push(Timestamp::ZERO, datagram(500));
+        let held = |buffer: &Buffer| buffer.charged / 1280;
+        assert_eq!((0..300).filter(|_| push(&mut buffer)).count(), 102);
+        let seen = [(25, 102), (26, 76), (51, 76), (52, 50), (77, 50), (78, 24), (101, 24), (102, 0)];
+        let mut taken = 0;
+        for (until, expected) in seen {
+            (taken..until).for_each(|_| assert!(buffer.pop().is_some()));
+            taken = until;
+            assert_eq!(held(&buffer), expected, "after {until}");
+        }
+        // What arrives later is not in the queue of the reader, which is empty after the first two.
+        (0..2).for_each(|_| assert!(push(&mut buffer)));
+        buffer.pop();
+        (0..2).for_each(|_| assert!(push(&mut buffer)));
+        assert_eq!(held(&buffer), 4);
+        buffer.pop();
+        assert_eq!(held(&buffer), 2);
+    }
+
+    #[test]
+    fn a_datagram_that_exceeds_the_limit_in_bytes_fits_only_into_an_empty_buffer() {
         let mut buffer = Buffer::new(100, Some(2 * 1280));
-        let mut push = |bytes| buffer.push(Timestamp::ZERO, datagram(bytes));
-        assert_eq!([500, 500, 3000, 0].map(&mut push), [true, true, true, false]);
+        let push = |buffer: &mut Buffer, bytes| buffer.push(Timestamp::ZERO, datagram(bytes));
+        assert!(push(&mut buffer, 3000), "4,352 bytes");
+        assert!(!push(&mut buffer, 0));
         assert_eq!(buffer.fill(), 1.0);
-        assert_eq!(buffer.pop().unwrap().bytes.len(), 500);
-        assert!(!buffer.push(Timestamp::ZERO, datagram(0)), "4,352 and 1,280 are left");
-        buffer.pop();
-        buffer.pop();
+        assert_eq!(buffer.pop().unwrap().bytes.len(), 3000);
         assert_eq!((buffer.fill(), buffer.is_empty()), (0.0, true));
-        buffer.push(Timestamp::ZERO, datagram(500));
+        assert_eq!([500, 0, 500, 100].map(|bytes| push(&mut buffer, bytes)), [true, true, false, false]);
+        buffer.pop();
+        buffer.pop();
+        push(&mut buffer, 500);
         assert_eq!(buffer.fill(), 0.5, "one in a hundred, but half of the bytes");
     }
 }

@@ -57,20 +57,24 @@
 //! [shed](Core::poll_shedding), at no cost. It asks the core at each reading of the load. Offers
 //! come before services, so that the core can reject in time. But service gets half of the
 //! processor if it needs it: while both wait, up to 64 offers come first, and then service gets as
-//! much time. A driver of sockets alternates in about the same way.
+//! much time. A driver of sockets alternates in about the same way. With a
+//! [batch](HostSettings::batch), the host takes the turns of such a driver.
 //!
 //! # Known bias
 //!
 //! The costs are constant, or [drawn](Variation) independently. So unlike on a real machine,
-//! batches are not cheaper, and caches have no effect. A [`Disturbance`] changes the costs, or
-//! interrupts work. If the real machine is slower than the emulated one, the real times apply.
+//! caches have no effect. A batch is cheaper only because the processor [wakes](Costs::wake) once
+//! for it. A [`Disturbance`] changes the costs, or interrupts work, as a [`Quota`] does. If the
+//! real machine is slower than the emulated one, the real times apply.
 
 mod buffer;
 mod buffers;
 mod held;
 mod processor;
+mod quota;
 mod settings;
 mod share;
+mod turn;
 mod variation;
 
 use std::sync::Arc;
@@ -84,8 +88,10 @@ use tidegate_world::{
 use buffers::Buffers;
 use held::Held;
 use processor::Processor;
+pub use quota::Quota;
 pub use settings::{Costs, Disturbance, HostSettings};
 use share::Share;
+use turn::Turn;
 pub use variation::Variation;
 use variation::Varying;
 
@@ -106,6 +112,8 @@ pub struct Host<C> {
     processor: Processor,
     disturbance: Disturbance,
     share: Share,
+    /// The turns of a server that reads in batches, or `None` if `share` divides the time.
+    turn: Option<Turn>,
     /// Time from which the core may have something to serve, or `None` if it has nothing.
     ready: Option<Timestamp>,
     /// Upper bound on the number of messages in the queues of the core, unless a timer has created
@@ -125,8 +133,9 @@ impl<C: Core> Host<C> {
     /// Wraps `core` in a host.
     ///
     /// # Panics
-    /// Panics if `settings` has empty buffers or no cores, or a factor that is negative, not
-    /// finite, or leaves nothing of the processor. The configuration is checked before.
+    /// Panics if `settings` has empty buffers, no cores or an impossible quota, or a factor that is
+    /// negative, not finite, or leaves nothing of the processor. The configuration is checked
+    /// before.
     pub fn new(core: C, settings: &HostSettings) -> Self {
         Self {
             core,
@@ -137,9 +146,15 @@ impl<C: Core> Host<C> {
             overflow: Arc::default(),
             shedding: Shedding::NONE,
             filtered: Arc::default(),
-            processor: Processor::new(settings.cores, settings.background, settings.disturbance),
+            processor: Processor::new(
+                settings.cores,
+                settings.background,
+                settings.disturbance,
+                settings.quota,
+            ),
             disturbance: settings.disturbance,
             share: Share::default(),
+            turn: settings.batch.map(Turn::new),
             ready: None,
             kept: 0,
             told: Timestamp::ZERO,
@@ -225,10 +240,15 @@ impl<C: Core> Host<C> {
         let now = self.enter(at);
         let offer = self.buffers.waits(at);
         let serve = self.ready.is_some_and(|ready| ready <= at);
-        if offer && !(serve && self.share.is_service_due()) {
+        let reads = match &mut self.turn {
+            Some(turn) => turn.reads(at, offer, serve),
+            None => offer && !(serve && self.share.is_service_due()),
+        };
+        if reads {
+            let wake = if at > self.processor.free_at() { self.costs.wake } else { Duration::ZERO };
             let received = self.buffers.take(at).expect("one waits");
             self.core.offer(now, received);
-            let (cost, completion) = self.charge(at, self.costs.receive);
+            let (cost, completion) = self.charge(at, wake.saturating_add(self.costs.receive));
             self.kept += usize::from(self.core.last_work().refused.is_none());
             self.ready = earlier(self.ready, Some(completion));
             if serve {

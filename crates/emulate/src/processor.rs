@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use tidegate_world::Timestamp;
 
+use super::quota::{Account, Quota};
 use super::settings::Disturbance;
 
 /// The cores of the processor and their times.
@@ -18,16 +19,25 @@ pub(super) struct Processor {
     /// The part of every core that other work takes.
     background: f64,
     disturbance: Disturbance,
+    quota: Option<Account>,
 }
 
 impl Processor {
     /// # Panics
-    /// Panics if there are no cores, or if other work takes all of them.
-    pub(super) fn new(cores: u16, background: f64, disturbance: Disturbance) -> Self {
+    /// Panics if there are no cores, if other work takes all of them, or if a quota has several
+    /// cores.
+    pub(super) fn new(
+        cores: u16,
+        background: f64,
+        disturbance: Disturbance,
+        quota: Option<Quota>,
+    ) -> Self {
         assert!(cores > 0, "a processor without cores");
+        assert!(cores == 1 || quota.is_none(), "a quota for {cores} cores");
         assert!((0.0..1.0).contains(&background), "a background load of {background}");
         let cores = vec![Timestamp::ZERO; usize::from(cores)];
-        Self { cores, first: 0, charged: Duration::ZERO, background, disturbance }
+        let quota = quota.map(Account::new);
+        Self { cores, first: 0, charged: Duration::ZERO, background, disturbance, quota }
     }
 
     /// Returns the time at which a core is free.
@@ -39,7 +49,10 @@ impl Processor {
     pub(super) fn work(&mut self, at: Timestamp, cost: Duration) -> Timestamp {
         debug_assert!(at >= self.free_at(), "a core does one thing at a time");
         let stretched = self.stretched(cost);
-        let completion = self.disturbance.completion(at, stretched);
+        let completion = match &mut self.quota {
+            Some(quota) => quota.completion(at, stretched),
+            None => self.disturbance.completion(at, stretched),
+        };
         self.cores[self.first] = completion;
         let interrupted = completion.since(at).saturating_sub(stretched);
         self.charged = self.charged.saturating_add(cost + interrupted);
@@ -89,7 +102,7 @@ mod tests {
 
     #[test]
     fn of_the_work_under_way_the_part_that_has_passed_is_busy_time() {
-        let mut processor = Processor::new(1, 0.0, Disturbance::NONE);
+        let mut processor = Processor::new(1, 0.0, Disturbance::NONE, None);
         assert_eq!(processor.work(at(100), ns(10)), at(110));
         assert_eq!(processor.work(at(200), ns(50)), at(250));
         for (now, busy) in [(200, 10), (201, 11), (249, 59), (250, 60), (1000, 60)] {
@@ -100,7 +113,7 @@ mod tests {
 
     #[test]
     fn work_goes_to_the_core_that_is_free_first() {
-        let mut processor = Processor::new(3, 0.0, Disturbance::NONE);
+        let mut processor = Processor::new(3, 0.0, Disturbance::NONE, None);
         for (begins, cost, completion, free_at) in
             [(0, 30, 30, 0), (0, 10, 10, 0), (5, 15, 20, 10), (10, 50, 60, 20), (20, 1, 21, 21)]
         {
@@ -115,7 +128,7 @@ mod tests {
 
     #[test]
     fn time_taken_by_other_programs_slows_work_and_is_busy_time() {
-        let mut processor = Processor::new(2, 0.75, Disturbance::NONE);
+        let mut processor = Processor::new(2, 0.75, Disturbance::NONE, None);
         assert_eq!(processor.busy(at(1000)), ns(750));
         assert_eq!(processor.work(at(1000), ns(100)), at(1400));
         assert_eq!(processor.work(at(1000), ns(100)), at(1400));
@@ -129,18 +142,26 @@ mod tests {
     fn time_that_others_take_from_a_step_is_busy_and_may_be_misread() {
         let stolen = Some((ns(100), ns(80)));
         let disturbance = Disturbance { stolen, ..Disturbance::NONE };
-        let mut processor = Processor::new(1, 0.0, disturbance);
+        let mut processor = Processor::new(1, 0.0, disturbance, None);
         assert_eq!(processor.work(at(0), ns(30)), at(110));
         assert_eq!([50, 110, 200].map(|now| processor.busy(at(now))), [50, 110, 110].map(ns));
         let mut processor =
-            Processor::new(1, 0.0, Disturbance { misread: 3.0, ..Disturbance::NONE });
+            Processor::new(1, 0.0, Disturbance { misread: 3.0, ..Disturbance::NONE }, None);
         processor.work(at(0), ns(30));
         assert_eq!(processor.busy(at(40)), ns(90));
     }
 
     #[test]
+    fn time_for_which_a_quota_keeps_work_waiting_is_busy_time() {
+        let quota = Quota { period: ns(100), runtime: ns(20), tick: Duration::ZERO };
+        let mut processor = Processor::new(1, 0.0, Disturbance::NONE, Some(quota));
+        assert_eq!(processor.work(at(10), ns(30)), at(110));
+        assert_eq!([50, 110, 150].map(|now| processor.busy(at(now))), [40, 100, 100].map(ns));
+    }
+
+    #[test]
     #[should_panic(expected = "a background load of 1")]
     fn a_processor_of_which_nothing_is_left_is_a_bug() {
-        Processor::new(1, 1.0, Disturbance::NONE);
+        Processor::new(1, 1.0, Disturbance::NONE, None);
     }
 }

@@ -4,12 +4,16 @@ use std::time::Duration;
 
 use tidegate_world::{Timestamp, Work};
 
+use super::quota::Quota;
 use super::variation::Variation;
 
 /// Processor time of work, by the class that the core gives it ([`Work`]). All costs are 0 by
 /// default.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Costs {
+    /// Additional cost of taking a datagram that reaches an idle processor: to wake the process and
+    /// to put it to sleep again.
+    pub wake: Duration,
     /// Cost of taking a datagram from its buffer. Every datagram has this cost.
     pub receive: Duration,
     /// Cost of examining a message and deciding on it.
@@ -23,12 +27,12 @@ pub struct Costs {
 }
 
 impl Costs {
-    /// Returns the same costs for all classes, without a cost for reception.
+    /// Returns the same costs for all classes, without a cost for reception or for waking.
     pub fn uniform(offer: Duration, serve: Duration, refuse: Duration) -> Self {
         let all = |cost| [cost; Work::CLASSES_MAX];
-        let receive = Duration::ZERO;
         Self {
-            receive,
+            wake: Duration::ZERO,
+            receive: Duration::ZERO,
             offer: all(offer),
             serve: all(serve),
             serve_stateless: None,
@@ -36,7 +40,8 @@ impl Costs {
         }
     }
 
-    /// Returns the cost of one input with this `work`, without the reception of a datagram.
+    /// Returns the cost of one input with this `work`, without waking and without the reception of a
+    /// datagram.
     ///
     /// # Panics
     /// Panics if a class is not below [`Work::CLASSES_MAX`].
@@ -124,6 +129,14 @@ pub struct HostSettings {
     /// cost / (1 - d). The load that is reported to the core includes d. So it is 1 when nothing of
     /// the processor is left.
     pub background: f64,
+    /// Number of datagrams that the server reads before it serves, or `None`, the default, for the
+    /// order that the [module](crate) describes. With a number the server works in turns: it reads up
+    /// to this number of datagrams, and then serves until nothing waits, at most for 500 µs or as long
+    /// as reading took. A server that handles each datagram before it reads the next one has 1.
+    pub batch: Option<usize>,
+    /// Quota of processor time, or `None`, the default. It requires one core. The setting `stolen` of
+    /// the disturbance has no effect with a quota.
+    pub quota: Option<Quota>,
     /// Variation of the costs. None by default.
     pub variation: Variation,
     /// Conditions that overload control does not expect. None by default.
@@ -146,6 +159,8 @@ impl HostSettings {
             cost_factor: 1.0,
             cores: 1,
             background: 0.0,
+            batch: None,
+            quota: None,
             variation: Variation::Constant,
             disturbance: Disturbance::NONE,
             catches_up: true,
@@ -160,6 +175,7 @@ impl HostSettings {
             Duration::try_from_secs_f64(cost.as_secs_f64() * factor).unwrap_or(Duration::MAX)
         };
         Costs {
+            wake: charged(self.costs.wake),
             receive: charged(self.costs.receive),
             offer: self.costs.offer.map(charged),
             serve: self.costs.serve.map(charged),
@@ -220,9 +236,9 @@ mod tests {
         let odd = Costs::uniform(Duration::from_nanos(1), Duration::from_nanos(1_234_567_891), US);
         let odd = Costs { receive: Duration::from_nanos(7), ..odd };
         assert_eq!(HostSettings::new(odd.clone()).charged(), odd);
-        let received = Costs { receive: 2 * US, ..costs() };
+        let received = Costs { receive: 2 * US, wake: 4 * US, ..costs() };
         let slow = HostSettings { cost_factor: 2.5, ..HostSettings::new(received) }.charged();
-        assert_eq!(slow.receive, 5 * US);
+        assert_eq!((slow.receive, slow.wake), (5 * US, 10 * US));
         assert_eq!((slow.offer[0], slow.serve[1], slow.refuse[2]), (US * 5 / 2, 25 * US, 250 * US));
         assert_eq!(slow.serve[3], 2500 * US);
     }

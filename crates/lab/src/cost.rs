@@ -82,7 +82,8 @@ impl Capacity {
             let messages = topology.messages(place, trying);
             let node = &topology.nodes()[place];
             let call = call(&charged(costs, node.mode), &messages);
-            let cps = node.speed / (call.as_secs_f64() * flows[place]);
+            let core = node.speed * costs.quota.unwrap_or(1.0);
+            let cps = core / (call.as_secs_f64() * flows[place]);
             Self { cps, call, messages: messages.len() }
         };
         let tested = nodes.filter(|(_, node)| node.under_test).map(|(place, _)| one(place));
@@ -112,9 +113,8 @@ mod tests {
             receive: Duration::from_micros(10),
             offer: us(90),
             serve: us(700),
-            serve_stateless: None,
             refuse: us(50),
-            socket_max: 2048,
+            ..Emulate::default()
         };
         costs.offer[Class::Invite as usize] = Duration::from_micros(140);
         costs
@@ -150,6 +150,14 @@ mod tests {
         let farm = Topology::farm(Mode::Stateless, &[1.0, 0.5]);
         let capacity = Capacity::of(&farm, &costs(), false);
         assert!((capacity.cps - 1.5e6 / 4850.0).abs() < 1e-9, "{capacity:?}");
+    }
+
+    #[test]
+    fn a_quota_leaves_its_part_of_the_capacity_and_costs_stay_the_same() {
+        let limited = Emulate { quota: Some(0.2), ..costs() };
+        let [whole, part] = [costs(), limited].map(|c| Capacity::of(&single(), &c, false));
+        assert!((part.cps * 5.0 - whole.cps).abs() < 1e-9, "{part:?}");
+        assert_eq!(part.call, whole.call);
     }
 
     #[test]

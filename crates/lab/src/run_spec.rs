@@ -316,12 +316,13 @@ fn node(node: &Node) -> Value {
 pub(crate) fn at_speed(costs: &Emulate, speed: f64) -> Emulate {
     let each = |costs: [Duration; Work::CLASSES_MAX]| costs.map(|cost| cost.div_f64(speed));
     Emulate {
+        wake: costs.wake.div_f64(speed),
         receive: costs.receive.div_f64(speed),
         offer: each(costs.offer),
         serve: each(costs.serve),
         serve_stateless: costs.serve_stateless.map(each),
         refuse: each(costs.refuse),
-        socket_max: costs.socket_max,
+        ..costs.clone()
     }
 }
 

@@ -9,7 +9,7 @@ use std::sync::Arc;
 use tidegate_balance as balance;
 use tidegate_balance::BackendRegistry;
 use tidegate_control::BanList;
-use tidegate_emulate::{Costs, Host, HostSettings};
+use tidegate_emulate::{Costs, Host, HostSettings, Quota};
 use tidegate_io::CommandSender;
 use tidegate_proxy as proxy;
 use tidegate_proxy::{Proxy, Secret};
@@ -323,13 +323,29 @@ fn overload(config: &Config, shards: usize) -> proxy::Overload {
 
 /// Returns the emulated processor of each shard, if the configuration has one.
 fn host(config: &Config) -> Option<HostSettings> {
-    let Emulate { receive, offer, serve, serve_stateless, refuse, socket_max } =
-        config.emulate.clone()?;
+    let Emulate {
+        receive,
+        offer,
+        serve,
+        serve_stateless,
+        refuse,
+        socket_max,
+        socket_bytes,
+        wake,
+        batch,
+        quota,
+        period,
+        tick,
+    } = config.emulate.clone()?;
+    let quota = quota.map(|share| Quota { period, runtime: period.mul_f64(share), tick });
     Some(HostSettings {
         // As with real sockets, INVITEs have their own buffer, unless all messages wait in one
         // queue.
         split: config.overload.queueing == proxy::Queueing::Class,
         buffer_max: socket_max,
-        ..HostSettings::new(Costs { receive, offer, serve, serve_stateless, refuse })
+        buffer_bytes: socket_bytes,
+        batch,
+        quota,
+        ..HostSettings::new(Costs { wake, receive, offer, serve, serve_stateless, refuse })
     })
 }

@@ -134,7 +134,7 @@ impl Prices {
         // A rejected message was examined first, and that time is counted already.
         let refuse = std::array::from_fn(|class| dispose[class].saturating_sub(offer[class]));
         let serve = all(&self.serve_us);
-        Emulate { receive, offer, serve, serve_stateless: None, refuse, socket_max }
+        Emulate { receive, offer, serve, refuse, socket_max, ..Emulate::default() }
     }
 }
 

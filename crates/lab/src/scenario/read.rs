@@ -104,6 +104,11 @@ fn read(document: &Document<'_>, folder: &Path, report: &mut Report) -> Option<S
 
     let emulate = emulate?;
     check_capacity(&topology, &emulate, report)?;
+    if emulate.get_ref().quota.is_some() && disturbance.is_some_and(|d| d.stolen.is_some()) {
+        let help = "remove `quota` from `[emulate]`, or `stolen_ms` from `[disturbance]`";
+        report.error(emulate.span(), "a quota and stolen time", "has a quota", help);
+        return None;
+    }
     let workload = workload?;
     let trace_load = trace_load(&workload, &topology, &emulate, &sweep, report);
     let mut conditions = Conditions {

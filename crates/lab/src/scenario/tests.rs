@@ -48,6 +48,18 @@ fn refusal(text: &str) -> String {
 }
 
 #[test]
+fn a_quota_and_stolen_time_exclude_each_other() {
+    let quota = RIGHT.replace("[emulate]\n", "[emulate]\nquota = 0.2\nperiod_ms = 5\n");
+    let emulate = parse(&quota).unwrap_or_else(|wrong| panic!("{wrong}")).conditions.emulate;
+    assert_eq!((emulate.quota, emulate.period), (Some(0.2), Duration::from_millis(5)));
+    let stolen = "[disturbance]\nstolen_ms = 4\nstolen_every_ms = 5\n";
+    assert!(refusal(&(quota + stolen)).contains("a quota and stolen time"));
+    assert!(parse(&(RIGHT.to_owned() + stolen)).is_ok());
+    let idle = RIGHT.replace("[emulate]\n", "[emulate]\ntick_ms = 4\n");
+    assert!(refusal(&idle).contains("without a quota there are no periods"));
+}
+
+#[test]
 fn a_right_scenario_is_read_with_its_defaults() {
     let scenario = parse(RIGHT).unwrap_or_else(|wrong| panic!("{wrong}"));
     assert_eq!(scenario.name, "collapse");

@@ -204,6 +204,8 @@ mod tests {
                      throttle = \"random\"\ndisposal = \"drop\"\noccupancy = \"cpu\"\n\
                      sticky = false\nmemory_max = 5000\nparams = { c_t = 0.85, k_ic = 3 }\n\
                      [emulate]\nreceive_us = 2.25\noffer_us = 100.5\nsocket_max = 7\n\
+                     socket_bytes = 9000\nwake_us = 1.5\nbatch = 3\nquota = 0.25\n\
+                     period_ms = 5\ntick_ms = 4\n\
                      serve_us = { default = 700, invite = 0.125 }\n";
         let parse = |text: &str| {
             let text = PLACES.to_owned() + text;
@@ -247,7 +249,15 @@ mod tests {
                 let stateless = |emulate: &Emulate| emulate.serve_stateless.map(|us| us[class]);
                 assert_eq!(stateless(&again), stateless(&emulate));
             }
-            assert_eq!((again.receive, again.socket_max), (emulate.receive, emulate.socket_max));
+            let rest = |emulate: Emulate| {
+                let none = Emulate::default();
+                let (offer, serve, refuse) = (none.offer, none.serve, none.refuse);
+                Emulate { offer, serve, serve_stateless: None, refuse, ..emulate }
+            };
+            assert_eq!(rest(again), rest(emulate.clone()));
+            if text == "[emulate]\n" {
+                assert_eq!(emulate, Emulate::default());
+            }
         }
     }
 }

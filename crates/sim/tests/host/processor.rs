@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use tidegate_emulate::{HostSettings, Variation};
+use tidegate_emulate::{Costs, HostSettings, Quota, Variation};
 use tidegate_world::{Load, Purpose, Seed, Timestamp};
 
 use crate::driver::Run;
@@ -72,12 +72,48 @@ fn time_taken_by_other_programs_is_measured_and_has_effect() {
 
 #[test]
 fn a_limit_in_bytes_is_the_kernels() {
-    // Each is charged 832 bytes. The third exceeds the limit, the fourth is lost.
+    // Each is charged 832 bytes. While the first is served, two fit and two are lost.
     let settings = HostSettings { buffer_bytes: Some(2 * 832), ..fifo(0, 10, 0) };
     let burst = datagrams(&[(1, "A 0"), (2, "B 0"), (3, "C 0"), (4, "D 0"), (5, "E 0")]);
     let outcome = Run::new(settings, &burst).go();
+    assert_eq!(outcome.overflow, 2);
+    assert_eq!(outcome.sent.len(), 3);
+}
+
+#[test]
+fn only_a_datagram_that_finds_the_processor_idle_wakes_it() {
+    let base = fifo(0, 10, 0);
+    let costs = Costs { wake: span(5), ..base.costs.clone() };
+    let three = datagrams(&[(1, "A 0"), (2, "B 0"), (100, "C 0")]);
+    let outcome = Run::new(HostSettings { costs, ..base }, &three).go();
+    assert_eq!(outcome.sent, datagrams(&[(16, "A 0"), (26, "B 0"), (115, "C 0")]));
+}
+
+#[test]
+fn a_server_that_reads_one_by_one_leaves_the_others_in_the_buffer() {
+    let burst = datagrams(&[(1, "A 0"), (2, "B 0"), (3, "C 0"), (12, "D 0"), (13, "E 0")]);
+    let overflow = |batch| {
+        let settings = HostSettings { batch, buffer_max: 2, ..fifo(0, 10, 0) };
+        Run::new(settings, &burst).go().overflow
+    };
+    // At 11 it reads B, and C stays in the buffer, in which only D has room. Otherwise it reads both.
+    assert_eq!((overflow(Some(1)), overflow(None)), (1, 0));
+    let settings = |batch| HostSettings { batch, ..fifo(4, 10, 0) };
+    let left = |batch| Run::new(settings(batch), &burst).go().sent;
+    assert_eq!(left(Some(1))[..2], datagrams(&[(15, "A 0"), (29, "B 0")]));
+    assert_eq!(left(Some(3))[..2], datagrams(&[(23, "A 0"), (33, "B 0")]));
+}
+
+#[test]
+fn datagrams_wait_while_a_quota_keeps_the_processor_from_running() {
+    let quota = Some(Quota { period: span(1000), runtime: span(20), tick: span(0) });
+    let settings = HostSettings { quota, batch: Some(1), buffer_max: 3, ..fifo(0, 10, 0) };
+    let list = [1, 2, 3, 4, 500, 501, 502].map(|us| (us, "A 0"));
+    let outcome = Run::new(settings, &datagrams(&list)).go();
+    // From 21 on the third is being served, and the last does not fit.
+    let times: Vec<_> = outcome.sent.iter().map(|(left, _)| *left).collect();
+    assert_eq!(times, [11, 21, 1010, 1020, 2010, 2020].map(at));
     assert_eq!(outcome.overflow, 1);
-    assert_eq!(outcome.sent.len(), 4);
 }
 
 /// Returns the mean time from arrival to departure, in µs, of 100,000 datagrams of a Poisson

@@ -5,8 +5,36 @@ use std::time::Duration;
 use tidegate_world::Work;
 
 use crate::config::by_class::ByClass;
-use crate::config::keys::table;
+use crate::config::keys::{Only, table};
 use crate::config::shape::{As, Real, Whole};
+
+/// A processor on which nothing costs anything.
+impl Default for Emulate {
+    fn default() -> Self {
+        let none = [Duration::ZERO; Work::CLASSES_MAX];
+        Self {
+            receive: Duration::ZERO,
+            offer: none,
+            serve: none,
+            serve_stateless: None,
+            refuse: none,
+            socket_max: 2048,
+            socket_bytes: None,
+            wake: Duration::ZERO,
+            batch: None,
+            quota: None,
+            period: Duration::from_millis(100),
+            tick: Duration::ZERO,
+        }
+    }
+}
+
+static FOR_QUOTA: Only<EmulateDraft> = Only {
+    by: "quota",
+    when: |emulate| emulate.quota.is_some(),
+    why: "without a quota there are no periods",
+    instead: "write `quota`, such as `quota = 0.2`",
+};
 
 table! {
     /// Emulates a server that is slower than this machine, for experiments. Each shard has an
@@ -33,4 +61,36 @@ table! {
     refuse("refuse_us"): [Duration; Work::CLASSES_MAX] = ByClass, Default("0");
     /// The number of datagrams that an emulated receive buffer can hold.
     socket_max: usize = Whole(1..=1_000_000), Default("2048");
+    /// The size of an emulated receive buffer in bytes, as Linux counts them: a datagram of 500
+    /// bytes counts for 1,280. `ss -uam` shows this size as `rb`. It is twice the size that a
+    /// program requests.
+    socket_bytes: usize | None = Whole(1..=1 << 31), Means("only `socket_max` limits the buffer");
+    /// The additional cost of a message that finds the server idle: to wake it, and to put it to
+    /// sleep again.
+    wake("wake_us"): Duration = As {
+        of: Real(0.0..=3_600_000_000.0),
+        read: |us| Duration::from_secs_f64(us / 1e6),
+        write: |time| time.as_nanos() as f64 / 1e3,
+    }, Default("0");
+    /// The number of messages that the server reads before it serves. With this key the server
+    /// works in turns: it reads up to this number of messages, and then serves for 500 µs or for as
+    /// long as reading took. A server that handles each message before it reads the next one has 1.
+    batch: usize | None = Whole(1..=4096), Means("up to 64, then service gets as much processor time as reading");
+    /// The part of a core that the server may use in each period, as with `cpu.max` of a control
+    /// group. If it has used more, it waits until later periods have paid for it. The other costs
+    /// are those of a whole core.
+    quota: f64 | None = Real(0.001..=1.0), Means("no quota");
+    /// The length of a period of the quota.
+    period("period_ms"): Duration = As {
+        of: Real(0.01..=60_000.0),
+        read: |ms| Duration::from_secs_f64(ms / 1e3),
+        write: |time| time.as_nanos() as f64 / 1e6,
+    }, Default("100"), only(&FOR_QUOTA);
+    /// The time between two ticks of the kernel's clock, 1000 / `CONFIG_HZ`. Linux notices at a
+    /// tick that a busy server has used up its quota. 0: it notices at once.
+    tick("tick_ms"): Duration = As {
+        of: Real(0.0..=100.0),
+        read: |ms| Duration::from_secs_f64(ms / 1e3),
+        write: |time| time.as_nanos() as f64 / 1e6,
+    }, Default("0"), only(&FOR_QUOTA);
 }

@@ -1,0 +1,222 @@
+"""Kamailio with a quota and without overload control: predicted from loads below 0.7, then overloaded
+
+Kamailio has one worker and a quota of the kernel. It is offered loads below 0.7 of its capacity, with bursts and
+without, and with calls that nobody answers. Three costs follow from its CPU time, by least squares: those of an
+INVITE, of another message, and of a wake. The size of its receive buffer is read from its socket, and the tick from
+the configuration of the kernel. With these values scenarios/predict-quota.toml predicts loads up to three times the
+capacity. The same loads are then offered to the real Kamailio. The table shows the error of the goodput in parts of
+the capacity, and the p99 of the set-up delay.
+"""
+
+import argparse
+import contextlib
+import socket
+import threading
+from collections import defaultdict
+from dataclasses import dataclass
+from typing import Any
+
+from tidegate_bench import kamailio, program, table, tidegate
+from tidegate_bench.demonstration import Demonstration, Results
+from tidegate_bench.kamailio import DEFAULT_BUFFER_BYTES
+from tidegate_bench.load import Load, Outcome, offer
+from tidegate_bench.process import Stage
+from tidegate_bench.quota import SHARE, Quota, tick_ms
+from tidegate_bench.record import Spread
+from tidegate_bench.sockets import LOCALHOST, buffer_bytes
+from tidegate_bench.table import Column
+
+SCENARIO = "scenarios/predict-quota.toml"
+WARM_UP_S = 3.0
+MEASURED_S = 4.0
+# Messages of a call besides its INVITE: 180, 200, ACK, BYE and 200.
+OTHERS = 5
+# Calls of one INVITE without an answer that take the place of an answered call in the calibration.
+UNANSWERED = 4.0
+# Loads of the calibration, as parts of the capacity that the first of them shows.
+CALIBRATED = (0.25, 0.45, 0.65)
+# Calls/s of the first run, a load far below the capacity.
+PILOT_CPS = 200.0
+# Arrivals of the calibration. In a burst of 1 or 3 ms calls come at 20 times the rate. Then several messages wait at
+# once, and one wake serves them. The mean rate is the same.
+ARRIVALS = ("poisson", "mmpp:0.05=0.02,20=0.001", "mmpp:0.05=0.06,20=0.003")
+ERROR_MAX = 0.05
+RATIO_MAX = 1.3
+# Set-up delays shorter than this are not compared: they are those of the generator.
+DELAY_MIN_MS = 2.0
+
+
+@dataclass(frozen=True)
+class Sample:
+    """A run of the calibration. Rates are those of a second."""
+
+    load: float
+    arrivals: str
+    answered: bool
+    cpu: float
+    """In cores."""
+    invites: float
+    others: float
+    wakes: float
+    in_time: float
+
+
+def costs_us(samples: list[Sample]) -> list[float]:
+    """The costs of an INVITE, of another message and of a wake, with the least squares of the relative errors."""
+    rows = [[s.invites / s.cpu, s.others / s.cpu, s.wakes / s.cpu] for s in samples]
+    # Normal equations of rows · costs = 1, solved by elimination.
+    size = range(3)
+    matrix = [[sum(r[i] * r[j] for r in rows) for j in size] + [sum(r[i] for r in rows)] for i in size]
+    for i in size:
+        for k in size:
+            if k != i:
+                factor = matrix[k][i] / matrix[i][i]
+                matrix[k] = [x - factor * y for x, y in zip(matrix[k], matrix[i], strict=True)]
+    return [1e6 * matrix[i][3] / matrix[i][i] for i in size]
+
+
+class Silent:
+    """A back end that receives everything and sends nothing."""
+
+    def __enter__(self) -> "Silent":
+        self._socket = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
+        self._socket.bind((LOCALHOST, 0))
+        self._socket.settimeout(0.1)
+        self.port: int = self._socket.getsockname()[1]
+        self._over = threading.Event()
+        self._thread = threading.Thread(target=self._receive, daemon=True)
+        self._thread.start()
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self._over.set()
+        self._thread.join()
+        self._socket.close()
+
+    def _receive(self) -> None:
+        while not self._over.is_set():
+            with contextlib.suppress(TimeoutError):
+                self._socket.recv(65536)
+
+
+class Show(Demonstration):
+    PROFILE = "release"
+
+    @classmethod
+    def arguments(cls, parser: argparse.ArgumentParser) -> None:
+        parser.add_argument("--period", type=float, default=100, help="of the quota, in ms (%(default)s)")
+        parser.add_argument("--share", type=float, default=SHARE, help="of a core (%(default)s)")
+        parser.add_argument("--tick", type=float, help="in ms, instead of that of the kernel")
+
+    def trial(self, load: Load, *, answered: bool = True) -> tuple[Outcome, int]:
+        """Offers a load to a fresh Kamailio. Returns the outcome and the size of its receive buffer.
+
+        If the calls are not `answered`, its back end receives them and is silent.
+        """
+        period_us = round(1000 * self.options.period)
+        with Quota(self.options.share, period_us) as quota, Stage() as stage, Silent() as silent:
+            callee = tidegate.callee(stage, "uas", self.profile) if answered else None
+            port = callee.port if callee else silent.port
+            server = kamailio.run(stage, port, buffer_bytes=DEFAULT_BUFFER_BYTES, quota=quota)
+            room = buffer_bytes(server.port)
+            # So each unanswered call is one message.
+            options = [] if answered else ["--no-retransmissions"]
+            outcome = offer(stage, server.process, server.address, callee, load, self.profile, options=options)
+            stage.kill()
+        return outcome, room
+
+    def calibrate(self) -> tuple[str, list[Sample]]:
+        """Measures the costs of messages at low loads. Returns the file of costs."""
+        samples: list[Sample] = []
+
+        def sample(load: float, cps: float, arrivals: str, *, answered: bool = True) -> int:
+            outcome, room = self.trial(Load(cps, 1.0, 2.5, seed=1, arrivals=arrivals), answered=answered)
+            usage = outcome.usage
+            cpu = usage.steady_cpu_s / usage.steady_s
+            invites, others = outcome.offered_cps, OTHERS * outcome.offered_cps if answered else 0.0
+            samples.append(Sample(load, arrivals, answered, cpu, invites, others, usage.wakes_per_s, outcome.in_time))
+            return room
+
+        room = sample(0.0, PILOT_CPS, ARRIVALS[-1])
+        capacity = self.options.share * PILOT_CPS / samples[0].cpu
+        for load in CALIBRATED:
+            for arrivals in ARRIVALS:
+                sample(load, load * capacity, arrivals)
+                sample(load, load * capacity * UNANSWERED, arrivals, answered=False)
+        invite_us, other_us, wake_us = costs_us(samples)
+        tick = tick_ms() if self.options.tick is None else self.options.tick
+        lines = [
+            f"serve_us = {{ default = {other_us:.3f}, invite = {invite_us:.3f} }}",
+            f"wake_us = {max(wake_us, 0):.3f}",
+            "batch = 1",
+            "socket_max = 1_000_000",
+            f"socket_bytes = {room}",
+            f"quota = {self.options.share}",
+            f"period_ms = {self.options.period}",
+            f"tick_ms = {tick}",
+        ]
+        head = f"# Kamailio, measured at loads of at most {max(CALIBRATED)}.\n[emulate]\n"
+        return head + "\n".join(lines) + "\n", samples
+
+    def run(self) -> Results:
+        with Quota(self.options.share, round(1000 * self.options.period)) as quota:
+            runs_ms, waits_ms = quota.stretches_ms()
+        print(f"under this quota a busy thread runs for {runs_ms:.1f} ms and then waits for {waits_ms:.1f} ms")
+        text, samples = self.calibrate()
+        self.rows("calibration", [vars(sample) for sample in samples])
+        for sample in samples:
+            print(f"calibration: {vars(sample)}")
+        print(text, flush=True)
+        costs = self.directory / "costs.toml"
+        costs.write_text(text)
+        out = self.directory / "sim"
+        prediction = program.scenario(SCENARIO, out, "--world", "sim", "--costs", costs, profile=self.profile)
+        capacity = prediction["capacity_cps"]
+        print(f"predicted capacity: {capacity:.0f} calls/s", flush=True)
+        outcomes: dict[float, list[Outcome]] = defaultdict(list)
+        for round_ in self.rounds:
+            for row in prediction["rows"]:
+                load = Load(row["load"] * capacity, WARM_UP_S, MEASURED_S, seed=round_)
+                outcomes[row["load"]].append(self.trial(load)[0])
+            print(f"round {round_} of {len(self.rounds)} done", flush=True)
+        rows = self.rows("results", [compare(row, outcomes[row["load"]], capacity) for row in prediction["rows"]])
+        table.show(rows, COLUMNS, line=lambda row: f"{row['load']:4.1f}")
+        worst = max(abs(row["error"]) for row in rows)
+        self.expect(worst <= ERROR_MAX, f"the goodput is predicted to {worst:.3f} of the capacity at the worst")
+        compared = [row for row in rows if row["real_p99_ms_median"] >= DELAY_MIN_MS]
+        ratios = [row["sim_p99_ms"] / row["real_p99_ms_median"] for row in compared]
+        furthest = max((max(ratio, 1 / ratio) for ratio in ratios), default=1.0)
+        self.expect(furthest <= RATIO_MAX, f"the p99 is predicted to a factor of {furthest:.2f} at the worst")
+        slow = sum(row["too_slow"] for row in rows)
+        self.expect(slow == 0, f"the generator was too slow in {slow} runs")
+        return {"capacity_cps": capacity, "rows": rows}
+
+
+def compare(row: dict[str, Any], runs: list[Outcome], capacity: float) -> dict[str, Any]:
+    """What was predicted of one load beside what came."""
+    goodput = Spread.of([run.goodput_cps / capacity for run in runs])
+    p99 = Spread.of([run.p99_ms for run in runs])
+    return {
+        "load": row["load"],
+        "sim_goodput": round(row["goodput"]["median"], 4),
+        **{f"real_goodput_{name}": round(value, 4) for name, value in goodput._asdict().items()},
+        "error": round(row["goodput"]["median"] - goodput.median, 4),
+        "sim_p99_ms": round(row["p99_ms"]["median"] if row["p99_ms"] else float("nan"), 2),
+        **{f"real_p99_ms_{name}": value for name, value in p99._asdict().items()},
+        "real_cpu": round(Spread.of([run.usage.steady_cpu_s / run.usage.steady_s for run in runs]).median, 4),
+        "element_drops": sum(run.usage.element_drops for run in runs),
+        "generator_drops": sum(run.usage.drops for run in runs),
+        "too_slow": sum(run.too_slow for run in runs),
+    }
+
+
+COLUMNS = [
+    Column("goodput/C: sim", "sim_goodput", 3),
+    *(Column(name, f"real_goodput_{name}", 3) for name in Spread._fields),
+    Column("error", "error", 3),
+    Column("p99 ms: sim", "sim_p99_ms", 1),
+    *(Column(name, f"real_p99_ms_{name}", 1) for name in Spread._fields),
+    Column("cpu", "real_cpu", 3),
+    Column("drops: element", "element_drops"),
+    Column("generator", "generator_drops"),
+]

@@ -1,0 +1,95 @@
+//! The turns of a server that reads a batch of datagrams, and then serves.
+
+use std::time::Duration;
+
+use tidegate_world::Timestamp;
+
+/// Minimum time of service in a turn with waiting messages. It is that of the real driver.
+const QUANTUM: Duration = Duration::from_micros(500);
+
+/// A turn: the server reads up to a number of datagrams. Then it serves until no message waits, but
+/// at most for [`QUANTUM`], or for as long as reading took if that was longer. These times are
+/// those of the clock. So a server that is interrupted while it reads serves for longer.
+#[derive(Debug)]
+pub(super) struct Turn {
+    /// Maximum number of datagrams in a turn.
+    batch: usize,
+    /// Number of datagrams read in this turn.
+    read: usize,
+    /// Start of this turn.
+    began: Timestamp,
+    /// Time at which service ends; `None` while the server reads.
+    serves_until: Option<Timestamp>,
+}
+
+impl Turn {
+    pub(super) fn new(batch: usize) -> Self {
+        Self { batch, read: 0, began: Timestamp::ZERO, serves_until: None }
+    }
+
+    /// Returns whether the step at `at` reads a datagram. `offers` and `serves` say whether a
+    /// datagram and a message wait.
+    pub(super) fn reads(&mut self, at: Timestamp, offers: bool, serves: bool) -> bool {
+        if let Some(until) = self.serves_until {
+            if serves && at < until {
+                return false;
+            }
+            *self = Self::new(self.batch);
+        }
+        if self.read == 0 {
+            self.began = at;
+        }
+        let is_full = self.read == self.batch;
+        if offers && !is_full {
+            self.read += 1;
+            return true;
+        }
+        if serves {
+            self.serves_until = Some(at + QUANTUM.max(at.since(self.began)));
+            return false;
+        }
+        // Nothing was left to serve, so another turn begins.
+        *self = Self { read: usize::from(offers), began: at, ..Self::new(self.batch) };
+        offers
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn at(us: u64) -> Timestamp {
+        Timestamp::ZERO + Duration::from_micros(us)
+    }
+
+    /// Returns the steps at these times in µs while both wait: `r` for reading, `s` for service.
+    fn steps(batch: usize, times: &[u64]) -> String {
+        let mut turn = Turn::new(batch);
+        times.iter().map(|&us| if turn.reads(at(us), true, true) { 'r' } else { 's' }).collect()
+    }
+
+    #[test]
+    fn a_turn_reads_a_batch_and_serves_for_a_quantum() {
+        assert_eq!(steps(1, &[0, 10, 200, 509, 510, 520]), "rsssrs");
+        assert_eq!(steps(3, &[0, 10, 20, 30, 529, 530]), "rrrssr");
+    }
+
+    #[test]
+    fn service_lasts_as_long_as_reading_by_the_clock() {
+        // Reading was interrupted for 4 ms.
+        assert_eq!(steps(2, &[0, 4_010, 4_020, 8_039, 8_040, 8_050, 8_060]), "rrssrrs");
+        // Service was interrupted, and that is not made up for.
+        assert_eq!(steps(2, &[0, 10, 20, 4_520, 4_530, 4_540]), "rrsrrs");
+    }
+
+    #[test]
+    fn a_server_without_messages_reads_and_one_without_datagrams_serves() {
+        let mut turn = Turn::new(2);
+        let reads = |turn: &mut Turn, us, offers, serves| turn.reads(at(us), offers, serves);
+        assert!((0..9).all(|us| reads(&mut turn, us, true, false)));
+        assert!((10..19).all(|us| !reads(&mut turn, us, false, true)));
+        // The quantum is not over, but nothing waits any more.
+        assert!(reads(&mut turn, 20, true, false));
+        assert!(!reads(&mut turn, 21, false, false));
+    }
+}
