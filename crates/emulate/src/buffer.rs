@@ -141,7 +141,8 @@ mod tests {
         let push = |buffer: &mut Buffer| buffer.push(Timestamp::ZERO, datagram(500));
         let held = |buffer: &Buffer| buffer.charged / 1280;
         assert_eq!((0..300).filter(|_| push(&mut buffer)).count(), 102);
-        let seen = [(25, 102), (26, 76), (51, 76), (52, 50), (77, 50), (78, 24), (101, 24), (102, 0)];
+        let seen =
+            [(25, 102), (26, 76), (51, 76), (52, 50), (77, 50), (78, 24), (101, 24), (102, 0)];
         let mut taken = 0;
         for (until, expected) in seen {
             (taken..until).for_each(|_| assert!(buffer.pop().is_some()));
@@ -166,7 +167,10 @@ mod tests {
         assert_eq!(buffer.fill(), 1.0);
         assert_eq!(buffer.pop().unwrap().bytes.len(), 3000);
         assert_eq!((buffer.fill(), buffer.is_empty()), (0.0, true));
-        assert_eq!([500, 0, 500, 100].map(|bytes| push(&mut buffer, bytes)), [true, true, false, false]);
+        assert_eq!(
+            [500, 0, 500, 100].map(|bytes| push(&mut buffer, bytes)),
+            [true, true, false, false]
+        );
         buffer.pop();
         buffer.pop();
         push(&mut buffer, 500);

@@ -175,7 +175,7 @@ impl Connections {
     }
 }
 
-/// Whether connections may still wait in the kernel's queue.
+/// The state of the kernel's queue of connections after a turn.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Queue {
     Empty,
