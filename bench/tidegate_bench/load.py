@@ -124,7 +124,8 @@ def offer(
     # An element that does not record its route would otherwise see no ACK and no BYE.
     command += ["--no-record-route", *options]
 
-    caller, usage = run(lambda: stage.start("uac", command), element, callee and callee.process, load, cut)
+    answerer = callee.process if callee else None
+    caller, usage = run(lambda: stage.start("uac", command), element, answerer, load, cut)
     try:
         report = json.loads(file.read_text())
     except (OSError, ValueError):
