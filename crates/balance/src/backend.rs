@@ -44,7 +44,8 @@ struct Load {
     work: AtomicU64,
     weight: AtomicU32,
     priority: AtomicU16,
-    /// True if the allowance, which is stored elsewhere, contains a limit.
+    /// True if the back end has a configured or a learned limit. If not, a selection need not read
+    /// the [`Allowance`], which is on other cache lines.
     is_limited: AtomicBool,
     health: Health,
     assigned: AtomicU64,

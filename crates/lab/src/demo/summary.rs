@@ -12,7 +12,7 @@ use crate::figure::{Figure, Point};
 
 /// The load at which the claim is checked, as a multiple of the capacity.
 pub const PROMISED_AT: f64 = 2.0;
-/// Minimum fraction of the bound that the protected server must keep at [`PROMISED_AT`].
+/// Minimum goodput of the protected server at [`PROMISED_AT`], as a fraction of the bound.
 pub const PROMISED: f64 = 0.8;
 
 /// The outcomes of every load on both sides.
@@ -43,8 +43,8 @@ impl Summary {
         }
     }
 
-    /// Returns the fraction of the bound that the protected server kept at the checked load, if
-    /// that was reached.
+    /// Returns the goodput of the protected server at [`PROMISED_AT`], as a fraction of the bound,
+    /// or `None` if this load was never offered.
     pub fn kept(&self) -> Option<f64> {
         let phase = self.protected.iter().find(|phase| phase.multiple == PROMISED_AT)?;
         Some(phase.goodput_of_bound())

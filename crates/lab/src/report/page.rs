@@ -294,7 +294,8 @@ impl Drawn {
     }
 }
 
-/// Returns the runs that have a timeline, while there is `room` for values.
+/// Returns the runs that have a timeline. `room` is the number of values for which the page still
+/// has room. A run with more values is counted in `left_out` instead.
 fn runs(source: &Source, room: &mut usize, left_out: &mut usize) -> Vec<Run> {
     let mut runs = Vec::new();
     for (point, folder) in source.runs() {

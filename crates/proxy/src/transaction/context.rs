@@ -38,7 +38,8 @@ pub(crate) struct Context {
     pub(crate) to_caller: bool,
     /// The bytes received from the caller and sent back to it.
     pub(crate) budget: Budget,
-    /// The loop hash that its branches contain.
+    /// The hash that detects loops (RFC 5393 §4.2). It is in our branch parameters of the forwarded
+    /// requests.
     pub(crate) loop_hash: u32,
     /// The final response that was sent, while it may have to be sent again.
     pub(crate) last: Option<Box<[u8]>>,

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-/// The book of a node.
+/// The book of a node: the counts that it reports about itself.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Book {
     /// A group of callers.
@@ -42,7 +42,7 @@ impl Endings {
     }
 }
 
-/// A caller's book.
+/// The counts that a caller reports about itself.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct CallerBook {
     /// Calls that were offered.
@@ -66,7 +66,7 @@ pub struct CallerBook {
     pub ended: Endings,
 }
 
-/// An answerer's book.
+/// The counts that an answerer reports about itself.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct AnswererBook {
     /// New calls.
@@ -87,7 +87,7 @@ pub struct AnswererBook {
     pub held_max: u64,
 }
 
-/// A proxy's book.
+/// The counts that a proxy reports about itself.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct ProxyBook {
     /// Messages read.

@@ -36,7 +36,8 @@ const TRANSACTIONS_MAX: usize = 4;
 /// a request within one of them goes to the back end in its route token, and is not counted.
 const DIALOGS_MAX: usize = 2;
 
-/// Weight of an INVITE, in hundredths of a BYE: 003 §IV, TLWL-1.75.
+/// Weight of an INVITE, in hundredths of the weight of a BYE. The policy TLWL-1.75 of paper 003
+/// (§IV; `docs/papers.md`) has this weight.
 const INVITE_WORK: u64 = 175;
 const OTHER_WORK: u64 = 100;
 
