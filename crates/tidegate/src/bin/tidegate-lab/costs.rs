@@ -1,4 +1,4 @@
-//! `tidegate-lab costs`: what a message of each kind costs, admitted and refused.
+//! `tidegate-lab costs`: the cost of a message of each kind, admitted and rejected.
 
 use std::fs;
 use std::io::Write;
