@@ -12,8 +12,8 @@ pub struct Outage {
     /// whose last REGISTER failed or that lost their registration.
     pub backlog_s: f64,
     /// Seconds from the end of the trigger until goodput is back. From then on, in every period of
-    /// 5 s, the calls set up in time are at least 95 % of the first attempts or of the capacity.
-    /// `None` if goodput is not back at the end of the run.
+    /// 5 s, the calls set up in time are at least 95 % of the first attempts or of the capacity,
+    /// whichever is smaller. `None` if goodput is not back at the end of the run.
     pub recovered_s: Option<f64>,
     /// Seconds from the end of the trigger until at least 99 % of the devices stayed registered, or
     /// `None` without devices, or if that did not happen.
@@ -38,9 +38,9 @@ impl Outage {
         }
     }
 
-    /// Returns the time in which goodput should return: 1.1 times the backlog. The calls that come
-    /// meanwhile take their part of the capacity, so a backlog cannot be served that fast beside
-    /// them. But nobody has to wait for it.
+    /// Returns the time in which goodput should return: 1.1 times the backlog. The servers also
+    /// have to serve the calls that arrive meanwhile, so they cannot serve the whole backlog in
+    /// this time. But goodput can return while a part of the backlog still waits.
     pub fn limit_s(&self) -> f64 {
         1.1 * self.backlog_s
     }

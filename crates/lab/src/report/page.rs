@@ -1,4 +1,4 @@
-//! Writes the page: a template, its tables, and the data of its charts.
+//! Writes a report as an HTML page: a template, its tables, and the data of its charts.
 
 use minijinja::value::Serde;
 use minijinja::{AutoEscape, Environment, Value};
@@ -237,7 +237,8 @@ struct DrawnSource {
     runs: Vec<Run>,
 }
 
-/// The bound in one panel under one set of conditions, as the corners of a line.
+/// The greatest possible goodput in one panel under one set of conditions, as the corners of a
+/// line.
 #[derive(Serialize)]
 struct Bound {
     panel: String,

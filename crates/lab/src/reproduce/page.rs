@@ -28,12 +28,12 @@ struct Recorded {
     finding: Finding,
 }
 
-/// The files of the page.
+/// The page that lists the claims with their verdicts, and the record of findings.
 #[derive(Clone, Debug)]
 pub struct Page {
-    /// The page.
+    /// File of the page.
     pub page: PathBuf,
-    /// The record of findings.
+    /// File of the record.
     pub record: PathBuf,
 }
 
@@ -107,7 +107,7 @@ impl Page {
         serde_json::from_str(&read(&self.record)?).map_err(wrong)
     }
 
-    /// Returns the page with its tables.
+    /// Returns the text of the page with new tables.
     fn rendered(&self, claims: &Claims, record: &Record) -> Result<String, String> {
         let text = read(&self.page)?;
         let [begin, end] = MARKS;

@@ -192,7 +192,7 @@ impl<'p> Stage<'p> {
         Ok(Outcome { good, nodes, flows, occupancy, fairness, ..outcome })
     }
 
-    /// Returns the nodes of a party. A party with an index that does not exist has none.
+    /// Returns the nodes at an end of a link. An end with an index that does not exist has none.
     fn nodes_of(&self, endpoint: Endpoint) -> Vec<NodeId> {
         match endpoint {
             Endpoint::Callers => self.callers.iter().map(|&(_, node)| node).collect(),
