@@ -33,7 +33,7 @@ pub struct Endings {
 }
 
 impl Endings {
-    /// Returns the sum.
+    /// Returns the number of all ended calls.
     pub fn total(&self) -> u64 {
         let Self { left, hung_up, abandoned, unanswered, refused, bye_unanswered, bye_refused } =
             self;
@@ -129,7 +129,7 @@ pub struct ProxyBook {
 /// The fill of a table.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Fill {
-    /// Entries.
+    /// Number of entries.
     pub used: u64,
     /// Maximum number of entries.
     pub max: u64,
@@ -138,7 +138,7 @@ pub struct Fill {
 /// Work of a back end, as its proxy counts it.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Held {
-    /// Its name.
+    /// Name of the back end.
     pub name: String,
     /// Open calls.
     pub calls: u64,
