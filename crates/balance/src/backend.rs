@@ -58,7 +58,7 @@ struct Load {
     /// Times of the last rejected request, and of the last request rejected because of overload.
     refused_at: AtomicU64,
     overloaded_at: AtomicU64,
-    /// Requests assigned while the back end was spared.
+    /// Requests assigned while the back end was [spared](crate::Pool::spare).
     spared: AtomicU64,
     /// Consecutive unanswered requests. A request counts only if it was sent after the last one
     /// that counted.
@@ -429,8 +429,8 @@ impl Backend {
         self.evidence.is_watched(now)
     }
 
-    /// Records that the back end gets a new request with these parties. Called while the back end
-    /// is [watched](Self::is_watched).
+    /// Records that the back end gets a new request with this source and this destination. Called
+    /// while the back end is [watched](Self::is_watched).
     pub fn on_given(&self, now: Timestamp, parties: Parties) {
         self.evidence.on_given(now, parties);
     }
@@ -440,9 +440,10 @@ impl Backend {
         self.evidence.watch(now)
     }
 
-    /// Records that the back end did not serve a new request with these parties. `of` are the
-    /// sources that [`watch`](crate::Pool::watch) returned for its pool. Returns whether the recent
-    /// requests and rejections show that the cause is load.
+    /// Records that the back end did not serve a new request. `parties` are the source and the
+    /// destination of the request, if they are known. `of` are the sources that
+    /// [`watch`](crate::Pool::watch) returned for its pool. Returns whether the recent requests and
+    /// rejections show that the cause is load.
     pub fn on_unserved(&self, now: Timestamp, parties: Option<Parties>, of: Sources) -> bool {
         self.evidence.on_refused(now, parties, of).teaches
     }
