@@ -8,7 +8,8 @@
 //! To pass a share f of R, the gap is therefore (1/f − 1)/R. This holds for Poisson arrivals. If
 //! calls are evenly spaced, a gap can only pass every second call, every third call and so on.
 //!
-//! Source: RFC 7415 §3.5.3, 'classic gapping': a leaky bucket with TAU = 0; 002 §2.4 names it.
+//! Source: RFC 7415 §3.5.3, 'classic gapping': a leaky bucket with TAU = 0; paper 002 §2.4 names
+//! it.
 
 use tidegate_world::Timestamp;
 
