@@ -395,7 +395,8 @@ impl Backend {
     }
 
     /// Records that the back end is no longer probed. If failed probes took it down, it may get new
-    /// calls at once. If requests took it down, it may get new calls `pause` after they did.
+    /// calls at once. If requests took it down, it may get new calls when `pause` has passed since
+    /// then.
     pub fn on_unprobed(&self, now: Timestamp, pause: Duration) {
         self.load.health.on_unprobed(now, pause);
     }
@@ -495,7 +496,7 @@ impl Backend {
     }
 
     /// Returns the number of requests that were assigned although the back end was busy or down,
-    /// because too many back ends of its pool were.
+    /// because too many back ends of its pool were busy or down.
     pub fn spared(&self) -> u64 {
         self.load.spared.load(Relaxed)
     }

@@ -71,7 +71,7 @@ pub struct Outcome {
     pub attempts: u32,
     /// The servers, over the whole run.
     pub nodes: Vec<NodeOutcome>,
-    /// The callers before each server, over the whole run.
+    /// The callers of each server, over the whole run.
     pub callers: Vec<CallersOutcome>,
     /// Counts of all answerers together, over the whole run.
     pub answerers: Value,

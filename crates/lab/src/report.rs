@@ -152,7 +152,7 @@ impl Source {
         self.results.rows_in(self.world)
     }
 
-    /// Returns the folders of its runs, in the order in which they are shown while there is room.
+    /// Returns all runs with their folders, in the order in which the report shows them.
     fn runs(&self) -> Vec<(&results::Point, PathBuf)> {
         let folder = |point: &results::Point| self.results.folder.join(&point.folder);
         let mut runs: Vec<_> =

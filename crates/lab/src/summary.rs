@@ -56,7 +56,7 @@ pub struct OutageRow {
     pub redials: Spread,
     /// Work that waits at the end of the trigger, in seconds of the capacity.
     pub backlog_s: Spread,
-    /// Time until goodput is good, in the runs that recovered.
+    /// Time until the goodput is back, in the runs that recovered.
     pub recovered_s: Option<Spread>,
     /// Number of runs that recovered.
     pub recovered: usize,

@@ -106,7 +106,7 @@ pub struct Timeline {
     callers: Vec<Track<CallersReading>>,
 }
 
-/// All readings of one server, or of the callers before it.
+/// All readings of one server, or of its callers.
 #[derive(Clone, Debug)]
 struct Track<R> {
     name: String,

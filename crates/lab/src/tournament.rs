@@ -32,9 +32,9 @@ const OWN_PATHS: &str = "own-paths.toml";
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Route {
-    /// As the scenario says.
+    /// The law does this as the scenario says.
     Same,
-    /// As the law's source does.
+    /// The law does this as its source does.
     Own,
 }
 

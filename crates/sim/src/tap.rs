@@ -13,7 +13,7 @@ use crate::node_id::NodeId;
 pub enum Loss {
     /// The link lost it.
     Link,
-    /// The queue before the link was full.
+    /// The queue of the link was full.
     Queue,
     /// The link was cut, or the two nodes were partitioned.
     Partition,

@@ -270,7 +270,7 @@ impl Upstream {
         }
     }
 
-    /// Returns the host with which the peer shares, if any.
+    /// Returns the host whose peers share one grant, if this peer is one of them.
     pub(super) fn host(&self) -> Option<u128> {
         self.host
     }

@@ -20,7 +20,7 @@ pub(super) struct Gapping {
 }
 
 impl Gapping {
-    /// Returns whether a call passes, when at most `rate` a second may.
+    /// Returns whether a call passes, when at most `rate` calls a second may pass.
     pub(super) fn passes(&mut self, now: Timestamp, rate: f64) -> bool {
         let gap_s = 1.0 / rate;
         let passes = self.passed.is_none_or(|last| now.since(last).as_secs_f64() >= gap_s);

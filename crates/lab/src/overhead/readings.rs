@@ -15,8 +15,8 @@ use tidegate_world::{Purpose, Seed};
 
 use crate::measure::thread_ns;
 
-/// CPU time of a packet. With the mean interval between packets below, the occupancy is 0.7, at
-/// 3,333 packets/s. If a jiffy of 10 ms is counted within one such interval, it reads as 3,333 %.
+/// CPU time of a packet. With the mean [`INTERVAL`] between packets, the occupancy is 0.7, at 3,333
+/// packets/s. If a jiffy of 10 ms is counted within one interval, the occupancy reads as 3,333 %.
 const PACKET: Duration = Duration::from_micros(210);
 const INTERVAL: Duration = Duration::from_micros(300);
 

@@ -1,4 +1,4 @@
-//! A farm: a balancer before equal servers (paper 003).
+//! A farm: a balancer in front of several servers (paper 003).
 
 use std::time::Duration;
 

@@ -319,8 +319,8 @@ impl World {
         }
     }
 
-    /// Returns whether this back end may be out of service for that time, which may be at most a
-    /// day.
+    /// Returns whether the back end of `absence` exists, and the absence starts within a day and
+    /// lasts at most a day.
     pub(super) fn can_lack(&self, absence: &OutOfService) -> bool {
         let OutOfService { proxy, behind, begins_ms, lasts_ms, .. } = *absence;
         let is_there = proxy < self.proxies.len() && behind < self.behind(proxy).len();
@@ -373,7 +373,7 @@ impl World {
                 "an attacker has an impossible rate, or names a node that does not exist"
             }
             _ if !self.absences.iter().all(|absence| self.can_lack(absence)) => {
-                "a back end is taken out of service that does not exist, or for too long"
+                "a back end is out of service that does not exist, or too late, or for too long"
             }
             _ => return Ok(()),
         };

@@ -6,7 +6,7 @@ use tidegate_world::{Core, delegate};
 
 /// A core in a simulated network.
 pub(super) enum Actor {
-    /// Callers before one server.
+    /// Callers of one server.
     Caller(Box<Caller>),
     /// A server.
     Server(Server),

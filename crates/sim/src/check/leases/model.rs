@@ -346,7 +346,7 @@ impl Model {
     }
 }
 
-/// Returns the tags of both ends, the same in either direction.
+/// Returns the tags of both ends. The result is the same for both directions of a dialog.
 fn dialog(seen: &Seen) -> Dialog {
     let mut tags = [seen.from_tag, seen.to_tag];
     tags.sort_unstable();
