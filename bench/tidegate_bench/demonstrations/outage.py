@@ -2,8 +2,8 @@
 
 scenarios/outage-t-mobile-2020.toml with 50 s after the trigger instead of 130 s, in simulated time and on
 real sockets: three emulated servers behind a balancer, one of which is gone for 30 s, people who call
-again and devices that register again. Without control at most half of the people who come are answered in
-time in the last 30 s. With the default nine tenths are. A run on real sockets takes two minutes, and
+again and devices that register again. Without control, the calls set up in time in the last 30 s are at
+most half of the first attempts. With the default, they are at least nine tenths. A run on real sockets takes two minutes, and
 `--rounds` gives the number of runs of each variant.
 """
 
@@ -15,7 +15,7 @@ from tidegate_bench.record import Spread
 
 SCENARIO = "outage-t-mobile-2020"
 LABELS = ("no control", "default")
-# The goodput in the last 30 s, as a part of the people who come: collapsed, and back.
+# The goodput in the last 30 s, as a part of the first attempts: collapsed, and back.
 COLLAPSED_MAX = 0.5
 BACK_MIN = 0.9
 # The emergency calls that the default serves in time.

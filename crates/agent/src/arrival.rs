@@ -96,7 +96,7 @@ impl Default for Load {
 }
 
 impl Load {
-    /// Returns an error if such a load is impossible.
+    /// Returns an error if this load is impossible.
     pub(crate) fn check(&self) -> Result<(), LoadError> {
         if !(self.rate_cps.is_finite() && self.rate_cps > 0.0) {
             return Err(LoadError::Rate(self.rate_cps));
@@ -155,7 +155,7 @@ pub(crate) struct Arrivals {
     offset: Duration,
 }
 
-/// The position of the next call on the curve.
+/// The position of the next call on the [`Curve`].
 #[derive(Clone, Debug)]
 enum Source {
     /// Number of calls expected until the last call.

@@ -82,7 +82,7 @@ pub struct Registrant {
     next_arrival: Option<Timestamp>,
     registrations: Table<Registration>,
     connections: Connections,
-    /// `None` after the run was stopped.
+    /// The keep-alives, or `None` if none are configured or the run was stopped.
     keep_alives: Option<KeepAlives>,
     stats: RegistrantStats,
     /// The last failed delivery.

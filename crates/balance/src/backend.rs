@@ -44,7 +44,8 @@ struct Load {
     work: AtomicU64,
     weight: AtomicU32,
     priority: AtomicU16,
-    /// True if the allowance, which is stored elsewhere, contains a limit.
+    /// True if the back end has a configured or a learned limit. If not, a selection need not read
+    /// the [`Allowance`], which is on other cache lines.
     is_limited: AtomicBool,
     health: Health,
     assigned: AtomicU64,
@@ -57,7 +58,7 @@ struct Load {
     /// Times of the last rejected request, and of the last request rejected because of overload.
     refused_at: AtomicU64,
     overloaded_at: AtomicU64,
-    /// Requests assigned while the back end was spared.
+    /// Requests assigned while the back end was [spared](crate::Pool::spare).
     spared: AtomicU64,
     /// Consecutive unanswered requests. A request counts only if it was sent after the last one
     /// that counted.
@@ -394,7 +395,8 @@ impl Backend {
     }
 
     /// Records that the back end is no longer probed. If failed probes took it down, it may get new
-    /// calls at once. If requests took it down, it may get new calls `pause` after they did.
+    /// calls at once. If requests took it down, it may get new calls when `pause` has passed since
+    /// then.
     pub fn on_unprobed(&self, now: Timestamp, pause: Duration) {
         self.load.health.on_unprobed(now, pause);
     }
@@ -428,8 +430,8 @@ impl Backend {
         self.evidence.is_watched(now)
     }
 
-    /// Records that the back end gets a new request with these parties. Called while the back end
-    /// is [watched](Self::is_watched).
+    /// Records that the back end gets a new request with this source and this destination. Called
+    /// while the back end is [watched](Self::is_watched).
     pub fn on_given(&self, now: Timestamp, parties: Parties) {
         self.evidence.on_given(now, parties);
     }
@@ -439,9 +441,10 @@ impl Backend {
         self.evidence.watch(now)
     }
 
-    /// Records that the back end did not serve a new request with these parties. `of` are the
-    /// sources that [`watch`](crate::Pool::watch) returned for its pool. Returns whether the recent
-    /// requests and rejections show that the cause is load.
+    /// Records that the back end did not serve a new request. `parties` are the source and the
+    /// destination of the request, if they are known. `of` are the sources that
+    /// [`watch`](crate::Pool::watch) returned for its pool. Returns whether the recent requests and
+    /// rejections show that the cause is load.
     pub fn on_unserved(&self, now: Timestamp, parties: Option<Parties>, of: Sources) -> bool {
         self.evidence.on_refused(now, parties, of).teaches
     }
@@ -493,7 +496,7 @@ impl Backend {
     }
 
     /// Returns the number of requests that were assigned although the back end was busy or down,
-    /// because too many back ends of its pool were.
+    /// because too many back ends of its pool were busy or down.
     pub fn spared(&self) -> u64 {
         self.load.spared.load(Relaxed)
     }

@@ -10,7 +10,7 @@ use crate::policy::{
     Policies, cjsq, fnv, hash, hash_to, p2c, peak_ewma, rendezvous, rr, rwma, tjsq, tlwl,
 };
 
-/// All policies: those of 003 and of the paper that it refers to, and then those of current
+/// All policies: those of paper 003 and of the paper that it refers to, and then those of current
 /// products.
 pub static POLICIES: Registry<Policies> = Registry::new(&[
     &rr::ENTRY,

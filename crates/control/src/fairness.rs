@@ -22,7 +22,7 @@
 //!   the number of free places (Choudhury and Hahne, Dynamic Queue Length Thresholds, 1998). A
 //!   source that already holds a place never takes the last one. So a flooding source leaves a
 //!   ninth of the places for all others. A source that needs fewer places than the threshold is not
-//!   affected. A single source may hold all places.
+//!   affected. If only one source is known, it may hold all places.
 //!
 //! A source with a weight counts as that many sources: it gets that many times the level and the
 //! places.
@@ -59,7 +59,7 @@ const FORGOTTEN: f64 = 0.05;
 /// One, with a tolerance: in floating point, ten times a tenth of a token is less than one.
 const ONE: f64 = 1.0 - 1e-9;
 
-/// Maximum number of places that a source may hold, as a multiple of the free places.
+/// Maximum number of places in the queue that a source may hold, as a multiple of the free places.
 const TIMES_FREE: usize = 8;
 
 /// A reference to a source that has offered a piece. It is valid until the piece has been judged,
@@ -227,7 +227,8 @@ impl Fairness {
         pass
     }
 
-    /// Returns whether a source may hold one more of `room` places, of which `held` are occupied.
+    /// Returns whether a source may hold one more of the `room` places in the queue, of which
+    /// `held` are occupied.
     pub fn may_hold(&self, source: Source, room: usize, held: usize) -> bool {
         let free = room.saturating_sub(held);
         let Account { held: own, weight, .. } = *self.sources.get(source.0);
@@ -238,12 +239,12 @@ impl Fairness {
         own < times_free.saturating_mul(free.saturating_sub(1))
     }
 
-    /// Records that a piece of a source's work occupies a place.
+    /// Records that a piece of a source's work occupies a place in the queue.
     pub fn hold(&mut self, source: Source) {
         self.sources.get_mut(source.0).held += 1;
     }
 
-    /// Records that a piece of a source's work no longer occupies a place.
+    /// Records that a piece of a source's work no longer occupies a place in the queue.
     pub fn release(&mut self, source: Source) {
         let held = &mut self.sources.get_mut(source.0).held;
         debug_assert!(*held > 0, "what leaves was held");

@@ -15,7 +15,7 @@
 //!
 //! Three algorithms carry a value. `loss` (RFC 7339 §7) is the percentage of requests to hold back,
 //! `rate` (RFC 7415) the requests a second to send at most. `tgwindow` is our own, for the windows
-//! of 002: the maximum number of unanswered calls. Only the sender counts its calls in flight, so
+//! of paper 002: the maximum number of unanswered calls. Only the sender counts its calls in flight, so
 //! no restart or lost message can make two counts differ, and a call in flight is never granted
 //! twice.
 

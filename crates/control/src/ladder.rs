@@ -130,8 +130,8 @@ const AIM: f64 = 0.4;
 /// oscillates around its target rejects more than the average for some tenths of a second.
 const EXCESS_MAX_S: f64 = 0.05;
 
-/// Padding begins when rejecting takes more than the first part of the budget. It ends when
-/// rejecting takes less than the second part.
+/// Two parts of the budget. Padding begins when rejecting takes more than the first, and ends when
+/// rejecting takes less than the second.
 const PAD: [f64; 2] = [0.5, 0.25];
 
 /// Time for which a rung must be unnecessary before the ladder steps down from it.
@@ -177,7 +177,7 @@ const STEP_MAX_S: f64 = 0.2;
 /// part of the capacity.
 const DISCOVERY: f64 = 0.5;
 
-/// Maximum part of a period that counts as idle for this growth.
+/// Maximum part of a period that counts as idle for the growth of the capacity.
 const IDLE_MAX: f64 = 0.9;
 
 /// If more than this part of a period is idle, the server has room for more work.

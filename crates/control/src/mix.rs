@@ -1,4 +1,4 @@
-//! Arrivals by class.
+//! Counts arrivals by class.
 
 use std::time::Duration;
 

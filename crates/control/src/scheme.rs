@@ -4,8 +4,8 @@
 //! classes are numbers that the user of this library gives to kinds of message, below
 //! [`CLASSES_MAX`](Work::CLASSES_MAX).
 //!
-//! Sources: 000 §2.3 (multi class), §3.4 (one throttle for each class), §6.6 (single class), §6.8
-//! (simplified multi class).
+//! Sources: paper 000 §2.3 (multi class), §3.4 (one throttle for each class), §6.6 (single class),
+//! §6.8 (simplified multi class).
 
 use tidegate_world::Work;
 
@@ -17,9 +17,10 @@ use crate::{Allowance, Bucket, Costs, Mix};
 pub enum Scheme {
     /// Sheds only new work, by [`Bucket`]. Admitted work can finish.
     Simplified {
-        /// True if the law's share applies to all messages together, as in 000 §6.8. Then the whole
-        /// amount that the share sheds is taken from new work: f' = max(0, 1 − (1−f)/p), where p is
-        /// the part of new work in the arrivals. False if the share applies to new work only.
+        /// True if the law's share applies to all messages together, as in paper 000 §6.8. Then the
+        /// whole amount that the share sheds is taken from new work: f' = max(0, 1 − (1−f)/p),
+        /// where p is the part of new work in the arrivals. False if the share applies to new work
+        /// only.
         scaled: bool,
     },
     /// Sheds messages of all classes by the same throttle. Calls that were admitted can fail. This

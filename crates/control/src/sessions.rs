@@ -22,7 +22,7 @@
 //! (INVITE, 100, 180, 200, ACK, BYE, 200). L is at least 2, and μ has a minimum. Otherwise a window
 //! of 0 calls could never grow again.
 //!
-//! Source: 002 §3.1, equation 1.
+//! Source: paper 002 §3.1, equation 1.
 
 use std::time::Duration;
 
@@ -56,7 +56,7 @@ pub enum SessionCheck {
     Full,
 }
 
-/// Number of messages in a session before anything is measured: a call in 002 §3.1.
+/// Number of messages in a session before anything is measured: a call in paper 002 §3.1.
 const LENGTH: f64 = 7.0;
 const LENGTH_MIN: f64 = 2.0;
 /// Maximum number of intervals that messages are kept until a session is counted.

@@ -5,9 +5,9 @@ use crate::{Estimation, Scheme, SourceSettings, ThrottleKind, Values};
 /// The moment at which new work is judged.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Decide {
-    /// Before it is queued.
+    /// New work is judged before it is queued.
     Arrival,
-    /// When the processor takes it from the queue.
+    /// New work is judged when the processor takes it from the queue.
     Service,
 }
 

@@ -24,13 +24,13 @@ use crate::{Allowance, Bucket, Control, Law, Signals, Throttle, Values};
 /// shadow.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Compared {
-    /// Both laws admit it.
+    /// Both laws admit the work.
     pub both: u64,
     /// The law in force admitted the work, and the shadow would have rejected it.
     pub only_real: u64,
     /// The law in force rejected the work, and the shadow would have admitted it.
     pub only_shadow: u64,
-    /// Neither law admits it.
+    /// Neither law admits the work.
     pub neither: u64,
 }
 

@@ -64,7 +64,7 @@ pub struct Flow {
 pub struct Queue {
     /// Number of waiting sessions. If all messages share one queue, number of all waiting messages.
     pub waiting: usize,
-    /// The number of places.
+    /// The number of places in the queue.
     pub room: usize,
     /// Number of sessions that could have been released but were not, if the release has a rate. A
     /// number above 1 means that the processor is slower than the release.
@@ -118,7 +118,7 @@ pub struct Signals {
     /// New work, by bucket.
     pub(crate) flows: [Flow; BUCKETS],
     pub(crate) in_progress: [u64; BUCKETS],
-    /// The processor.
+    /// The last reading of the processor.
     pub processor: Reading,
     /// Fill of the fullest receive buffer, 0 to 1.
     pub socket_fill: f64,

@@ -27,9 +27,9 @@ pub(crate) use token_bucket::TokenBucket;
 /// A throttle's way of selecting work.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ThrottleKind {
-    /// A share, evenly spread (000 §3.4).
+    /// A share, evenly spread (paper 000 §3.4).
     Deterministic,
-    /// A share, with a draw for each piece (002 §2.4).
+    /// A share, with a draw for each piece (paper 002 §2.4).
     Random,
     /// A rate, with bursts (RFC 7415 §3.5.1).
     LeakyBucket,
@@ -96,7 +96,7 @@ impl Throttle {
         self
     }
 
-    /// Returns the pieces of work a second that arrive, as of the last.
+    /// Returns the rate at which pieces of work arrive, a second, computed at the last arrival.
     pub fn arrival_rate(&self) -> f64 {
         self.arrivals.rate()
     }

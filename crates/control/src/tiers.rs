@@ -65,9 +65,9 @@
 //!
 //! # Source
 //!
-//! 000, chapter of related work: SERvartuka "dynamically changes the fraction of calls handled
-//! statefully and statelessly"; a combined approach "would have three tiers, where calls could
-//! either be handled statefully, handled statelessly, or dropped". The rule is ours.
+//! Paper 000, chapter of related work: SERvartuka "dynamically changes the fraction of calls
+//! handled statefully and statelessly"; a combined approach "would have three tiers, where calls
+//! could either be handled statefully, handled statelessly, or dropped". The rule is ours.
 
 mod cost;
 

@@ -4,8 +4,8 @@ use tidegate_world::{Received, Timestamp};
 
 use super::buffer::Buffer;
 
-/// Number of ordinary datagrams that are taken before INVITEs while both wait. Below is the number
-/// of INVITEs that follow. Both are the default limits of a turn of the real driver.
+/// Number of ordinary datagrams that are taken before INVITEs while both wait. The next constant is
+/// the number of INVITEs that follow. Both are the default limits of a turn of the real driver.
 const ORDINARY: usize = 256;
 const INVITES: usize = 64;
 

@@ -115,8 +115,8 @@ pub struct HostSettings {
     pub buffer_bytes: Option<usize>,
     /// Factor on every cost. The default is 1. A host with factor 2 has half the speed.
     pub cost_factor: f64,
-    /// Number of cores of its processor, at least 1, which is the default. As many steps can run at
-    /// once. All cores share the buffers and the queue of the core that is hosted.
+    /// Number of cores of its processor, at least 1, which is the default. This number of steps can
+    /// run at the same time. All cores share the buffers and the queue of the core that is hosted.
     pub cores: u16,
     /// The part of every core that other processes use, at least 0 and below 1. The default is 0.
     /// This is *d* in the model of a server's load

@@ -253,7 +253,7 @@ impl std::fmt::Display for Calibration {
         let text = |spread: &Spread| {
             format!("{:.2} / {:.2} / {:.2}", spread.min, spread.median, spread.max)
         };
-        writeln!(f, "What messages cost on {}.", self.machine.processor)?;
+        writeln!(f, "The cost of messages on {}.", self.machine.processor)?;
         writeln!(f, "Offered {:.0} calls/s; min / median / max of the rounds:", self.rate_cps)?;
         writeln!(
             f,
@@ -288,7 +288,7 @@ impl std::fmt::Display for Calibration {
             let times = 1.0 / self.share;
             write!(
                 f,
-                "\nThe costs below are those of {:.2} of a core: {times:.2} times as much.",
+                "\nThe costs below are for {:.2} of a core: {times:.2} times the costs above.",
                 self.share
             )?;
         }

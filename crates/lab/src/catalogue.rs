@@ -26,7 +26,7 @@ pub struct Entry {
 /// A summary of a scenario.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Content {
-    /// Its name.
+    /// Name of the scenario.
     pub name: String,
     /// Title, in one line.
     pub title: String,

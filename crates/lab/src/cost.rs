@@ -1,5 +1,5 @@
 //! Computes from the emulated costs of messages: the cost of a call and of its rejection, the
-//! capacity, and the bound of the goodput.
+//! capacity, and the greatest possible goodput.
 
 use std::time::Duration;
 
@@ -9,8 +9,8 @@ use tidegate_server::config::Emulate;
 
 use crate::topology::Topology;
 
-/// The messages of a call that a server without transactions handles before answerers: INVITE, 180,
-/// 200, ACK, BYE, 200.
+/// The messages of a call at a server without transactions that sends its calls to answerers:
+/// INVITE, 180, 200, ACK, BYE, 200.
 pub const CALL: [Class; 6] =
     [Class::Invite, Class::Provisional, Class::Final, Class::Ack, Class::Bye, Class::Final];
 
@@ -30,7 +30,8 @@ pub fn call(costs: &Emulate, messages: &[Class]) -> Duration {
 
 /// Returns r, the cost of shedding a call: of its INVITE and, if it gets a 503, of the ACK. A
 /// caller that gets no 503 retransmits the INVITE. These retransmissions are not counted, so that
-/// the bound remains an upper bound. Drops by the kernel cost nothing in the model.
+/// no goodput can exceed the [`bound`](Capacity::bound). Drops by the kernel cost nothing in the
+/// model.
 pub fn refusal(costs: &Emulate, disposal: Disposal) -> Duration {
     let (invite, ack) = (Class::Invite as usize, Class::Ack as usize);
     let invite = costs.receive + costs.offer[invite] + costs.refuse[invite];
@@ -90,7 +91,7 @@ impl Capacity {
         tested.min_by(|a, b| a.cps.total_cmp(&b.cps)).expect("a server is under test")
     }
 
-    /// Returns r/s.
+    /// Returns r/s: the cost of shedding a call divided by the cost of a whole call.
     pub fn ratio(&self, costs: &Emulate, disposal: Disposal) -> f64 {
         refusal(costs, disposal).as_secs_f64() / self.call.as_secs_f64()
     }

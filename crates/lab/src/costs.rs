@@ -1,5 +1,5 @@
 //! Measures the cost of a message of each kind when it is admitted and when it is rejected, with
-//! and without a measurement of the law. This repeats 000 §6.1 on this machine.
+//! and without a measurement of the law. This repeats paper 000 §6.1 on this machine.
 //!
 //! Each cost is measured in two ways. The *whole cycle* is the CPU time of a server's thread on
 //! loopback sockets, from the receive buffer to the last packet sent. *Processing* is the core
@@ -111,8 +111,8 @@ pub struct Cost {
 pub struct Row {
     /// Kind of the messages.
     pub kind: Kind,
-    /// True if the messages go to a served destination or belong to a known call. The server
-    /// answers other messages with 403 or 481, or drops them.
+    /// True if the messages go to a destination that the server's rules select, or belong to a
+    /// known call. The server answers other messages with 403 or 481, or drops them.
     pub good: bool,
     /// Overload control of the server.
     pub control: Control,

@@ -63,14 +63,14 @@ impl fmt::Display for NoAnswer {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Costs => f.write_str(
-                "the recorded server had no [emulate], so it is not known what its messages cost: \
-                 measure it with `tidegate lab calibrate`, and name the file by --costs",
+                "the recorded server had no [emulate], so the cost of its messages is not known: \
+                 measure it with `tidegate lab calibrate`, and give the file with --costs",
             ),
             Self::Names => f.write_str(
-                "the recorded server knew back ends by host names; what other laws would have done \
-                 is simulated for back ends with addresses only",
+                "the recorded server knew back ends by host names; other laws can be simulated \
+                 only for back ends with addresses",
             ),
-            Self::NoCalls => f.write_str("no call began in this recording"),
+            Self::NoCalls => f.write_str("no call starts in this recording"),
         }
     }
 }

@@ -44,7 +44,7 @@ pub fn run(options: &Options<'_>, screen: &mut Screen) -> io::Result<Option<Summ
     Ok(summary)
 }
 
-/// The servers, and what was observed of them.
+/// The two servers, and the observations of each.
 struct Show {
     story: Story,
     stages: Vec<Stage>,

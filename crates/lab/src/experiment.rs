@@ -30,9 +30,10 @@ pub struct Experiment {
     pub done: Vec<(RunSpec, Outcome)>,
     /// The runs that failed, with the reason.
     pub failed: Vec<(RunSpec, String)>,
-    /// The program that ran them.
+    /// The program that made the runs.
     pub program: String,
-    /// The machine that ran them, or `None` in simulated time, which is the same on every machine.
+    /// The machine on which the runs were made. `None` in simulated time, which is the same on
+    /// every machine.
     pub machine: Option<Machine>,
 }
 
@@ -40,13 +41,13 @@ pub struct Experiment {
 pub struct Runner<'a> {
     /// Folder of results. The runs are in its folder `points`.
     pub folder: &'a Path,
-    /// The programs that run.
+    /// The programs that make the runs.
     pub programs: &'a Programs,
-    /// World of the runs.
+    /// World of the runs: simulated time or real sockets.
     pub world: &'a dyn World,
     /// Number of runs at once.
     pub jobs: usize,
-    /// Gets the progress.
+    /// The observer that gets the progress.
     pub observer: &'a dyn Observer,
     /// Curves to highlight in the figures and the report, if there are too many to highlight all.
     pub highlight: &'a [String],

@@ -23,7 +23,7 @@ use highlight::Highlights;
 pub struct Figure {
     /// The subject: a phrase, which is broken into lines when it is drawn.
     pub title: String,
-    /// The explanation, broken in the same way.
+    /// The explanation, which is broken into lines in the same way.
     pub note: String,
     /// The panels, from left to right in rows of up to three.
     pub panels: Vec<Panel>,

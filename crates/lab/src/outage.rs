@@ -11,14 +11,14 @@ pub struct Outage {
     /// answer, for the end of a call that they gave up, or to call again. It also includes devices
     /// whose last REGISTER failed or that lost their registration.
     pub backlog_s: f64,
-    /// Seconds from the end of the trigger until each later 5 s were good: calls set up in time are
-    /// at least 95 % of the people who come, or of the capacity. `None` if the end of the run was
-    /// not good.
+    /// Seconds from the end of the trigger until goodput is back. From then on, in every period of
+    /// 5 s, the calls set up in time are at least 95 % of the first attempts or of the capacity,
+    /// whichever is smaller. `None` if goodput is not back at the end of the run.
     pub recovered_s: Option<f64>,
     /// Seconds from the end of the trigger until at least 99 % of the devices stayed registered, or
     /// `None` without devices, or if that did not happen.
     pub registered_s: Option<f64>,
-    /// Calls set up in time per person who came, in the last 30 s of the load.
+    /// Calls set up in time per first attempt, in the last 30 s of the load.
     pub goodput_end: f64,
     /// The share of devices that are registered at the end.
     pub registered_end: Option<f64>,
@@ -38,9 +38,9 @@ impl Outage {
         }
     }
 
-    /// Returns the time in which goodput should return: 1.1 times the backlog. The calls that come
-    /// meanwhile take their part of the capacity, so a backlog cannot be served that fast beside
-    /// them. But nobody has to wait for it.
+    /// Returns the time in which goodput should return: 1.1 times the backlog. The servers also
+    /// have to serve the calls that arrive meanwhile, so they cannot serve the whole backlog in
+    /// this time. But goodput can return while a part of the backlog still waits.
     pub fn limit_s(&self) -> f64 {
         1.1 * self.backlog_s
     }

@@ -29,7 +29,7 @@ pub struct Outcome {
     /// Requests that start a transaction: INVITEs, and BYEs first sent in the measured time.
     #[serde(default)]
     pub requests: u64,
-    /// Requests answered with 2xx within the deadline: 003's calls handled.
+    /// Requests answered with 2xx within the deadline: the "calls handled" of paper 003.
     #[serde(default)]
     pub requests_handled: u64,
     /// Delay from the first BYE to its 200, or `None` if none was answered.
@@ -41,12 +41,12 @@ pub struct Outcome {
     #[serde(default)]
     pub occupancy: Vec<u64>,
     /// Seconds from the end of the overload until the goodput reached 90 % of the offered load or
-    /// of the capacity, and stayed there for 5 s. `None` if the overload did not end or the goodput
-    /// did not recover.
+    /// of the capacity, whichever is smaller, and stayed there for 5 s. `None` if the overload did
+    /// not end or the goodput did not recover.
     pub recovery_s: Option<f64>,
     /// Seconds from the last rise of the load above the capacity until the goodput reached 90 % of
-    /// its bound, and stayed there for 2 s. `None` if the load did not rise or the goodput did not
-    /// reach this level.
+    /// the greatest possible goodput, and stayed there for 2 s. `None` if the load did not rise or
+    /// the goodput did not reach this level.
     #[serde(default)]
     pub settled_s: Option<f64>,
     /// Number of people whose first call was in the measured time. All other offered calls are
@@ -71,19 +71,19 @@ pub struct Outcome {
     pub attempts: u32,
     /// The servers, over the whole run.
     pub nodes: Vec<NodeOutcome>,
-    /// The callers before each server, over the whole run.
+    /// The callers of each server, over the whole run.
     pub callers: Vec<CallersOutcome>,
     /// Counts of all answerers together, over the whole run.
     pub answerers: Value,
-    /// Messages between callers, nodes and answerers, over the whole run. Only simulated time
-    /// counts them.
+    /// Messages between callers, nodes and answerers, over the whole run. They are counted only in
+    /// simulated time.
     pub flows: Vec<MessageCount>,
 }
 
 /// The outcomes of messages at one server.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct NodeOutcome {
-    /// Its name.
+    /// Name of the server.
     pub node: String,
     /// Number of starts.
     pub starts: u32,
@@ -122,9 +122,9 @@ pub struct NodeOutcome {
 /// The counts of the callers of one server.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct CallersOutcome {
-    /// The server.
+    /// Name of the server.
     pub to: String,
-    /// Their counts.
+    /// Counts of these callers.
     pub stats: Value,
 }
 
@@ -137,9 +137,9 @@ pub struct MessageCount {
     pub to: String,
     /// A method, or a status with the method that it answers: `180 INVITE`.
     pub message: String,
-    /// Number sent.
+    /// Number of messages sent.
     pub sent: u64,
-    /// Number lost in the network, copies included.
+    /// Number of messages lost in the network, copies included.
     pub lost: u64,
 }
 

@@ -1,9 +1,10 @@
-//! Measures the cost and the accuracy of a law's measurements: 000 §6.2, §4.1.1 and §3.4 on this
-//! machine.
+//! Measures the cost and the accuracy of a law's measurements: paper 000 §6.2, §4.1.1 and §3.4 on
+//! this machine.
 //!
 //! [`packets`] measures the CPU time of a message for each interval of measurements. [`readings`]
 //! measures the error of the occupancy that a law sees, for each window and each resolution of the
-//! clock. [`droppers`] measures the deviation of two throttles from their share.
+//! clock. [`droppers`] measures how far two throttles deviate from the share that they should
+//! admit.
 
 pub mod droppers;
 pub mod packets;
@@ -38,7 +39,7 @@ pub struct Overhead {
     pub droppers: Vec<droppers::Row>,
 }
 
-/// Measures all of it.
+/// Makes all three measurements.
 ///
 /// # Errors
 /// Returns an error when a server does not behave as intended, or there is no thread.

@@ -21,7 +21,7 @@ use crate::figure::highlight::Highlights;
 use crate::worlds::Kind;
 
 /// Maximum number of values over time in one report: about four megabytes. Further runs are left
-/// out, and the page says how many.
+/// out, and the report says how many.
 const VALUES_MAX: usize = 500_000;
 
 /// The results of one or several scenarios.
@@ -35,7 +35,7 @@ pub struct Report {
 pub(crate) struct Overview {
     /// The name, shown above the title.
     pub name: String,
-    /// The subject.
+    /// The title: the subject of the results.
     pub title: String,
     /// Facts about the runs.
     pub facts: Vec<(&'static str, String)>,
@@ -120,7 +120,7 @@ impl Report {
         labels
     }
 
-    /// Returns the page.
+    /// Returns the report as an HTML page.
     pub fn html(&self) -> String {
         page::html(self)
     }
@@ -152,7 +152,7 @@ impl Source {
         self.results.rows_in(self.world)
     }
 
-    /// Returns the folders of its runs, in the order in which they are shown while there is room.
+    /// Returns all runs with their folders, in the order in which the report shows them.
     fn runs(&self) -> Vec<(&results::Point, PathBuf)> {
         let folder = |point: &results::Point| self.results.folder.join(&point.folder);
         let mut runs: Vec<_> =

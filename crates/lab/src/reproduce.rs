@@ -33,16 +33,16 @@ pub struct Reproduction<'a> {
     pub scenarios: &'a Path,
     /// Folder of results, with a folder for each set-up.
     pub folder: &'a Path,
-    /// The programs that run.
+    /// The programs that make the runs.
     pub programs: &'a Programs,
-    /// World of the runs.
+    /// World of the runs: simulated time or real sockets.
     pub world: &'a dyn World,
     /// Number of runs at once.
     pub jobs: usize,
     /// True if each set-up is run in its short form: with its `quick` values, and one run of each
     /// parameter set.
     pub quick: bool,
-    /// Gets the progress.
+    /// The observer that gets the progress.
     pub observer: &'a dyn Observer,
     /// Set to true to stop.
     pub cancelled: &'a AtomicBool,
@@ -101,8 +101,8 @@ impl Reproduction<'_> {
 }
 
 /// Checks every claim without running anything. The rule of the claim must accept the numbers of
-/// the paper, and must not accept the planted ones. Its scenarios, in the folder `scenarios`, must
-/// contain the runs that its expressions name.
+/// the paper, and must not accept the wrong numbers in `planted`. Its scenarios, in the folder
+/// `scenarios`, must contain the runs that its expressions name.
 ///
 /// # Errors
 /// Returns a sentence that names the claim.

@@ -32,7 +32,7 @@ const SAMPLES_MAX: u32 = 10_000;
 pub struct RunSpec {
     /// World of the run.
     pub world: Kind,
-    /// Treatment of overload.
+    /// The variant: treatment of overload and balancing.
     pub variant: Variant,
     /// Conditions of the run.
     pub conditions: Conditions,
@@ -88,7 +88,7 @@ pub struct Shard {
 }
 
 impl Shard {
-    /// Returns its part of `runs`.
+    /// Returns the part of `runs` that belongs to this shard.
     pub fn of(self, runs: Vec<RunSpec>) -> Vec<RunSpec> {
         runs.into_iter().skip(self.number - 1).step_by(self.of).collect()
     }
@@ -121,7 +121,7 @@ fn combinations(sweep: &[(Axis, Vec<f64>)]) -> Vec<Vec<(Axis, f64)>> {
 }
 
 impl RunSpec {
-    /// Returns its capacity in calls/s.
+    /// Returns the capacity of the servers under test in calls/s.
     pub fn capacity_cps(&self) -> f64 {
         Capacity::under(&self.conditions).cps
     }
@@ -131,7 +131,7 @@ impl RunSpec {
         self.conditions.load * self.capacity_cps()
     }
 
-    /// Returns the bound of the goodput at `load`, as a part of the capacity.
+    /// Returns the greatest possible goodput at `load`, as a part of the capacity.
     pub fn bound(&self, load: f64) -> f64 {
         let capacity = Capacity::under(&self.conditions);
         capacity.bound(&self.conditions.emulate, self.variant.overload.disposal, load)
@@ -144,7 +144,8 @@ impl RunSpec {
         format!("{}run {}", swept.collect::<String>(), self.repetition + 1)
     }
 
-    /// Returns everything that its outcome may depend on. `program` names the code that runs.
+    /// Returns everything that the outcome of the run may depend on. `program` names the code that
+    /// runs.
     pub fn inputs(&self, program: &str) -> Value {
         let Conditions {
             load,
@@ -218,12 +219,12 @@ impl RunSpec {
         })
     }
 
-    /// Returns a name made from its inputs: 32 hexadecimal digits.
+    /// Returns a name of the run, made from its inputs: 32 hexadecimal digits.
     pub fn id(&self, program: &str) -> String {
         fingerprint(self.inputs(program).to_string().as_bytes())
     }
 
-    /// Returns its faults: those of the scenario, and the pauses of a farm.
+    /// Returns the faults of the run: those of the scenario, and the pauses of a farm.
     pub fn faults(&self) -> Vec<Fault> {
         let mut faults = self.conditions.faults.to_vec();
         if let Some(farm) = &self.conditions.farm {

@@ -79,10 +79,10 @@ pub struct Expectation {
     pub variant: String,
     /// Loads to which the expectation applies. If the list is empty, it applies to all loads.
     pub loads: Vec<f64>,
-    /// Minimum goodput of the variant, as a fraction of the bound. The goodput is the median of the
-    /// runs.
+    /// Minimum goodput of the variant, as a fraction of the greatest possible goodput. The goodput
+    /// is the median of the runs.
     pub goodput_of_bound_min: Option<f64>,
-    /// Maximum goodput of the variant, as a fraction of the bound.
+    /// Maximum goodput of the variant, as a fraction of the greatest possible goodput.
     pub goodput_of_bound_max: Option<f64>,
 }
 

@@ -1,4 +1,4 @@
-//! Draws the shares of the sources of a scenario over time: 002, figures 13 to 16.
+//! Draws the shares of the sources of a scenario over time: paper 002, figures 13 to 16.
 
 use std::path::Path;
 

@@ -19,12 +19,12 @@ pub struct Row {
     pub load: f64,
     /// Greatest possible goodput at that load, as a part of the capacity.
     pub bound: f64,
-    /// Runs.
+    /// Number of runs.
     pub runs: usize,
     /// Goodput as a part of the capacity.
     pub goodput: Spread,
-    /// Goodput as a part of the bound at the load that was actually offered in the run, or `None`
-    /// if the bound is 0.
+    /// Goodput as a part of the greatest possible goodput at the load that was actually offered in
+    /// the run. `None` if nothing is possible at this load.
     pub of_bound: Option<Spread>,
     /// INVITEs retransmitted per INVITE first sent.
     pub resent: Spread,
@@ -56,7 +56,7 @@ pub struct OutageRow {
     pub redials: Spread,
     /// Work that waits at the end of the trigger, in seconds of the capacity.
     pub backlog_s: Spread,
-    /// Time until goodput is good, in the runs that recovered.
+    /// Time until the goodput is back, in the runs that recovered.
     pub recovered_s: Option<Spread>,
     /// Number of runs that recovered.
     pub recovered: usize,

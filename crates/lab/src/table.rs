@@ -86,7 +86,8 @@ fn cells(row: &Row, first: bool, recovers: bool, outages: bool) -> Vec<String> {
     cells
 }
 
-/// Returns the cells of an outage: medians, and the number of runs that recovered if not all did.
+/// Returns the cells of an outage: medians. If not all runs recovered, also the number of runs that
+/// did.
 fn outage(row: &Row) -> [String; 7] {
     let none = || "–".to_owned();
     let Some(outage) = &row.outage else { return std::array::from_fn(|_| none()) };

@@ -17,7 +17,7 @@ pub struct ServerReading {
     pub offered: u64,
     /// Sessions admitted.
     pub admitted: u64,
-    /// Rejections.
+    /// Sessions rejected.
     pub refused: u64,
     /// Retransmissions of decided or waiting requests.
     pub repeated: u64,
@@ -106,7 +106,7 @@ pub struct Timeline {
     callers: Vec<Track<CallersReading>>,
 }
 
-/// All readings of one server, or of the callers before it.
+/// All readings of one server, or of its callers.
 #[derive(Clone, Debug)]
 struct Track<R> {
     name: String,
@@ -167,7 +167,7 @@ impl Timeline {
         self.sum(|reading| reading.in_time)
     }
 
-    /// Returns the numbers of offered calls.
+    /// Returns the number of calls of all callers that were offered, up to each sample.
     pub fn offered(&self) -> Vec<(Duration, u64)> {
         self.sum(|reading| reading.offered)
     }
@@ -182,9 +182,9 @@ impl Timeline {
         first.readings.iter().enumerate().map(sum).collect()
     }
 
-    /// Formats the timeline as CSV, with a row for each time, party and quantity. Rates are means
-    /// since the previous time. For a server that was restarted meanwhile, they are means since its
-    /// start.
+    /// Formats the timeline as CSV, with a row for each time, each server or group of callers, and
+    /// each quantity. Rates are means since the previous time. For a server that was restarted
+    /// meanwhile, they are means since its start.
     ///
     /// # Errors
     /// Returns only errors of the vector that is written, which do not occur.
@@ -288,7 +288,7 @@ impl Table {
     }
 }
 
-/// Formats to a thousandth.
+/// Formats a value, rounded to a thousandth.
 fn shown(value: f64) -> String {
     ((value * 1e3).round() / 1e3).to_string()
 }

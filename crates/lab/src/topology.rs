@@ -25,7 +25,7 @@ pub struct Node {
     /// Fraction of the offered calls that callers send directly to it, 0 to 1. The sum of all these
     /// fractions is 1.
     pub share: f64,
-    /// Mode.
+    /// Whether the server keeps transactions.
     pub mode: Mode,
     /// Whether the server is under test. Then it has the variant's overload control and the
     /// scenario's costs.

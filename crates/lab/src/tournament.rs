@@ -28,13 +28,13 @@ pub use score::{Cell, Place, Score};
 /// Name of the file that describes the laws' own paths.
 const OWN_PATHS: &str = "own-paths.toml";
 
-/// The way in which an entrant decides, queues and rejects.
+/// The way in which a law decides, queues and rejects in a run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Route {
-    /// As the scenario says.
+    /// The law does this as the scenario says.
     Same,
-    /// As the law's source does.
+    /// The law does this as its source does.
     Own,
 }
 
@@ -84,7 +84,7 @@ pub struct Bout {
     pub name: String,
     /// The subject, in one line.
     pub title: String,
-    /// Results of each entrant.
+    /// Results of each entrant: a law on one path.
     pub cells: Vec<Cell>,
 }
 
@@ -93,7 +93,7 @@ pub struct Bout {
 pub struct Results {
     /// The bouts in the order in which they were run.
     pub bouts: Vec<Bout>,
-    /// The laws that took part.
+    /// The laws that were compared.
     pub laws: Vec<&'static str>,
     /// Number of runs of each law in each bout.
     pub seeds: u32,
@@ -218,14 +218,14 @@ impl Tournament {
     }
 }
 
-/// The runs of a bout that will be run.
+/// A bout that will be run, with its runs.
 struct Planned {
     name: String,
     title: String,
     runs: Vec<Entry>,
 }
 
-/// A run of an entrant.
+/// A run of a law on one path.
 #[derive(Clone)]
 struct Entry {
     law: &'static str,

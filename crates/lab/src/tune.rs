@@ -33,7 +33,7 @@ const HOPELESS: f64 = 10.0;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Objective {
-    /// Goodput as a part of the bound, averaged over the loads. More is better.
+    /// Goodput as a part of the greatest possible goodput, averaged over the loads. More is better.
     Goodput,
     /// Set-up delay that 1 % of the calls exceed, in deadlines, averaged over the loads. Less is
     /// better.
@@ -83,7 +83,7 @@ pub struct Parameters {
     pub start: Values,
     /// The parameters to tune. Each is above 0 at the start.
     pub sought: Vec<&'static Param>,
-    /// Objective.
+    /// The objective of the search.
     pub objective: Objective,
     /// Number of steps of the search.
     pub steps: u32,
@@ -124,7 +124,7 @@ pub struct Tuned {
     pub after: Spread,
 }
 
-/// Gets the steps.
+/// A receiver of the steps of a search.
 pub trait Watcher {
     /// Reports a step.
     fn step(&self, number: u32, step: &Step);

@@ -14,8 +14,8 @@ pub struct Verdict {
     pub held: bool,
 }
 
-/// Compares `rows` with the expectations. An expectation is not met if its runs are missing, or
-/// have no bound to compare with.
+/// Compares `rows` with the expectations. An expectation is not met if its runs are missing, or if
+/// no goodput is possible in them.
 pub fn judge(expectations: &[Expectation], rows: &[Row]) -> Vec<Verdict> {
     let mut verdicts = Vec::new();
     for expected in expectations {

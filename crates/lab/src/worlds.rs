@@ -22,7 +22,7 @@ pub use simulated::{Simulated, Speed};
 
 /// A world for runs.
 pub trait World: Sync {
-    /// Returns its kind.
+    /// Returns the kind of the world.
     fn kind(&self) -> Kind;
 
     /// Runs `run` and leaves files of interest in `folder`. Stops soon after `cancelled` becomes

@@ -225,7 +225,7 @@ fn the_page_shows_findings_and_differs_once_a_rule_or_the_page_is_changed() {
     let row = "| §1: pi keeps more than none | reproduced | 0.50 more | \
                `more > 0.2 and lowest.least > 0.1` | 3 of `x-better`, abc |";
     assert!(text.lines().any(|line| line == row), "{text}");
-    assert!(text.contains("Of 2 claims with an experiment 1 are reproduced, 0 partly, 1 not"));
+    assert!(text.contains("experiments for 2 claims: 1 are reproduced, 0 partly, and 1 not"));
 
     // Other findings of one row leave the others.
     let found = desk.perform(&Reckoned::keeping(0.7), "x-better", false).unwrap();

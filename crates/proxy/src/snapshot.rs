@@ -25,8 +25,8 @@ use crate::shares::Bucket;
 use crate::target::Target;
 use crate::transport::addresses::{Addresses, Origin, Own};
 
-/// Maximum length of a chain of backup pools. A configuration with a cycle is rejected. This limit
-/// would end the search anyway.
+/// Maximum length of a chain of backup pools. The configuration rejects a loop of backup pools. So
+/// this limit is only a safeguard against an endless search.
 const BACKUPS_MAX: usize = 256;
 
 /// The immutable view of a shard's configuration.

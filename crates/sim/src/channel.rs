@@ -7,8 +7,8 @@ use tidegate_world::{Flow, Stream, Timestamp};
 use crate::link::{Bandwidth, Link, Trip};
 use crate::tap::Loss;
 
-/// One direction between two parties. The outcome of a packet depends only on the seed and on
-/// earlier packets in that direction.
+/// One direction between two nodes. The outcome of a packet depends only on the seed and on earlier
+/// packets in that direction.
 ///
 /// A channel is small, because a hundred nodes have ten thousand channels, and every packet uses
 /// one.

@@ -1,10 +1,10 @@
 //! Checkers: invariants of every run, with any seed, load and faults.
 //!
 //! [`Checkers`] taps a [`Network`](crate::Network), reads every packet once and passes it to each
-//! checker. At the end it compares the packets with the reports of the nodes about themselves
-//! ([`books`]). Checkers only use the [`Role`] of a node and the RFC. Each file begins with the
-//! assertions of its checker, the reason for them, and the assertions that still apply after a
-//! crash of a proxy.
+//! checker. At the end it compares the packets with the counts that the nodes report about
+//! themselves, their *books* ([`books`]). Checkers only use the [`Role`] of a node and the RFC.
+//! Each file begins with the assertions of its checker, the reason for them, and the assertions
+//! that still apply after a crash of a proxy.
 //!
 //! | checker | asserts |
 //! | --- | --- |
@@ -103,7 +103,7 @@ pub struct Violation {
     pub at: Timestamp,
     /// The node concerned, if any.
     pub node: Option<NodeId>,
-    /// Description.
+    /// Description of the violation.
     pub what: String,
 }
 
@@ -183,7 +183,7 @@ impl Checkers {
         self.fronts.insert(node, front);
     }
 
-    /// Declares the address of a party that is not an attacker.
+    /// Declares the address of a node that is not an attacker.
     pub fn knows(&mut self, address: SocketAddr) {
         self.parties.insert(address);
     }

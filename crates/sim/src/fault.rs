@@ -59,7 +59,7 @@ pub enum Fault {
     Impair {
         /// Sender of the affected packets.
         from: NodeId,
-        /// Their receiver.
+        /// Receiver of the affected packets.
         to: NodeId,
         /// The worse link.
         link: Link,
@@ -68,7 +68,7 @@ pub enum Fault {
     Restore {
         /// Sender of the affected packets.
         from: NodeId,
-        /// Their receiver.
+        /// Receiver of the affected packets.
         to: NodeId,
     },
     /// The connections between two nodes are reset.
@@ -82,14 +82,14 @@ pub enum Fault {
     Sever {
         /// Sender of the message.
         from: NodeId,
-        /// Its receiver.
+        /// Receiver of the message.
         to: NodeId,
     },
     /// A node reads slowly from each stream.
     ReadSlowly {
         /// The node.
         node: NodeId,
-        /// Bytes a second.
+        /// Number of bytes that the node reads from each stream in a second.
         bytes_per_s: u64,
     },
     /// A node reads from its streams at full speed again.
@@ -99,7 +99,7 @@ pub enum Fault {
     },
     /// Name resolution has faults: answers are late, are errors, or do not come.
     Resolver {
-        /// The behaviour.
+        /// The behaviour of name resolution during the fault.
         resolution: Resolution,
     },
     /// Name resolution is normal again.

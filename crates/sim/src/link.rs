@@ -48,9 +48,9 @@ pub struct Bandwidth {
 /// The travel of one packet over a link.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Trip {
-    /// Its delay.
+    /// Delay of the packet.
     pub after: Duration,
-    /// Whether it overtakes earlier packets.
+    /// Whether the packet overtakes earlier packets.
     pub overtakes: bool,
 }
 

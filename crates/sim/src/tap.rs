@@ -13,7 +13,7 @@ use crate::node_id::NodeId;
 pub enum Loss {
     /// The link lost it.
     Link,
-    /// The queue before the link was full.
+    /// The queue of the link was full.
     Queue,
     /// The link was cut, or the two nodes were partitioned.
     Partition,
@@ -33,15 +33,15 @@ pub enum Loss {
 
 /// Sees every packet of a network. The tap `()` sees nothing and costs nothing.
 pub trait Tap {
-    /// Records that `from` has sent a packet. `flow` is as the sender sees it.
+    /// Records that `from` has sent a packet. The flow is given as the sender sees it.
     fn sent(&mut self, _now: Timestamp, _from: NodeId, _path: Flow, _bytes: &[u8]) {}
 
-    /// Records that a packet has arrived at `to`, which may be stalled. `flow` is as the receiver
-    /// sees it.
+    /// Records that a packet has arrived at `to`, which may be stalled. The flow is given as the
+    /// receiver sees it.
     fn delivered(&mut self, _now: Timestamp, _to: NodeId, _path: Flow, _bytes: &[u8]) {}
 
     /// Records that a packet or a copy is lost, either when it is sent or when it would have
-    /// arrived. `flow` is as the sender sees it.
+    /// arrived. The flow is given as the sender sees it.
     fn lost(&mut self, _now: Timestamp, _why: Loss, _path: Flow, _bytes: &[u8]) {}
 }
 

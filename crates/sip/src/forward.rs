@@ -16,7 +16,8 @@ use crate::{HeaderName, Malformed, Message, Splice, Via};
 
 /// Returns the position of the first header line, where a new Via or Record-Route line is inserted.
 ///
-/// §16.6(8) and (4): both are inserted before any other header of their name.
+/// §16.6(8) and (4): the Via and the Record-Route are each inserted before any other header of
+/// their name.
 pub fn top_of_headers(message: &Message<'_>) -> usize {
     message.headers_start()
 }

@@ -18,8 +18,8 @@ use crate::{BYTES_MAX, HeaderName, Method, StartLine};
 
 /// Limits on the messages of a peer on a stream.
 ///
-/// Independently of these, a message is no longer than [`BYTES_MAX`] from its start line to the end
-/// of its body.
+/// Independently of these limits, a message is no longer than [`BYTES_MAX`] from its start line to
+/// the end of its body.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct FrameLimits {
     /// Maximum size of start line and headers in bytes, with the empty line behind them.
@@ -57,7 +57,7 @@ pub enum Next {
 /// The reason why no further message can be found on a stream.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Broken {
-    /// The fault.
+    /// The reason.
     pub fault: FrameFault,
     /// The head of a request to be answered with the [status](FrameFault::status) of the fault
     /// before the stream is closed. [`Message::parse_head`](crate::Message::parse_head) reads it.

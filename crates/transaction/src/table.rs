@@ -42,7 +42,7 @@ struct Entry<T> {
     /// The time of the entry's timer. Other times of this entry in `timers` are stale.
     armed: Timestamp,
     key: Key,
-    /// `None` while its holder works on it.
+    /// The value, or `None` while it is lent to the holder.
     value: Option<T>,
 }
 

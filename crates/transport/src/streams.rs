@@ -1,4 +1,4 @@
-//! A core wrapped with the connections of its stream flows.
+//! A wrapper of a core that carries the stream flows of the core on connections.
 
 use std::collections::VecDeque;
 use std::net::SocketAddr;
@@ -45,12 +45,13 @@ pub struct Streams<C> {
 }
 
 impl<C: Core> Streams<C> {
-    /// Wraps a core with connections. Pongs are written into buffers of `pool`.
+    /// Wraps `core`, and carries its stream flows on connections. Writes its answers to pings into
+    /// buffers of `pool`.
     pub fn new(core: C, limits: ConnectionLimits, pool: Pool) -> Self {
         Self::counting(core, limits, pool, Arc::default())
     }
 
-    /// Wraps a core with connections that are counted in `counters`.
+    /// Wraps `core` as [`new`](Self::new) does, and counts its connections in `counters`.
     pub fn counting(
         core: C,
         limits: ConnectionLimits,
@@ -140,8 +141,8 @@ impl<C: Core> Streams<C> {
     /// Handles data from a connection. Returns the message to offer to the core, if there is one.
     ///
     /// RFC 5626 §5.4: "When a server receives a double CRLF sequence between SIP messages on a
-    /// connection-oriented transport such as TCP or SCTP, it MUST immediately respond with a single CRLF
-    /// over the same connection."
+    /// connection-oriented transport such as TCP or SCTP, it MUST immediately respond with a single
+    /// CRLF over the same connection."
     fn receive(&mut self, now: Timestamp, mut received: Received) -> Option<Received> {
         let id = received.flow.connection?;
         if &received.bytes[..] == PING {

@@ -45,17 +45,17 @@ pub struct Handoff {
 /// Messages over a stream travel on a connection. Connections opened by the core and connections
 /// accepted by the driver have the same life:
 ///
-/// 1. It begins with [`poll_connect`](Self::poll_connect), by which the core names it, or with
-///    [`on_connected`](Self::on_connected), by which the driver does. The first is followed by
-///    `on_connected` as well, if it succeeds.
+/// 1. A connection that the core opens begins with [`poll_connect`](Self::poll_connect), by which
+///    the core names it. If it can be opened, [`on_connected`](Self::on_connected) follows. A
+///    connection that the driver accepts begins with `on_connected`, by which the driver names it.
 /// 2. After `on_connected` each message that arrives on it is an `offer`, cut out of the stream by
 ///    the driver (`sip::Framer`), with the connection in its flow. The core sends on it by a
 ///    [`Transmit`] with that flow. A transmit on a stream always names an open connection. The
-///    driver drops and counts any other.
+///    driver drops and counts any other transmit on a stream.
 /// 3. The driver buffers what the system does not take. The core hands out at most
 ///    [`STREAM_WINDOW`] bytes and one message on a connection, and keeps the rest until
-///    [`on_writable`](Self::on_writable). The driver calls that when the system has taken
-///    everything for the connection, and there was at least half a `STREAM_WINDOW` of it since the
+///    [`on_writable`](Self::on_writable). The driver calls this function when the system has taken
+///    everything for the connection, and this was at least half a `STREAM_WINDOW` since the
 ///    connection opened or since the last call.
 /// 4. It ends with exactly one [`on_closed`](Self::on_closed), also after
 ///    [`poll_close`](Self::poll_close). Only then is its name free.

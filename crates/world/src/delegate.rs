@@ -17,7 +17,7 @@ use crate::Core;
 /// A new function of [`Core`] has to be added here once. Then every delegation without `only`
 /// passes it on. If a function with a default were missing here, the default would answer, and the
 /// inner core would never get the call. In that case clippy rejects the pointers below. A core that
-/// must take part in every input, such as a recorder, uses `only` and denies
+/// must handle every input, such as a recorder, uses `only` and denies
 /// `clippy::missing_trait_methods`: a new function is an error there until it is handled.
 ///
 /// ```

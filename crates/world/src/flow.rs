@@ -37,8 +37,8 @@ impl Transport {
         matches!(self, Self::Tls | Self::Wss)
     }
 
-    /// Returns whether each message is one of a WebSocket. Only the peer can open such a connection: a
-    /// browser accepts none.
+    /// Returns whether each message travels as one WebSocket message. Only the peer can open such a
+    /// connection: a browser accepts none.
     pub const fn is_websocket(self) -> bool {
         matches!(self, Self::Ws | Self::Wss)
     }
@@ -85,7 +85,7 @@ impl ConnectionId {
         }
     }
 
-    /// Returns its number.
+    /// Returns the number of the connection.
     pub const fn get(self) -> u32 {
         self.0.get()
     }

@@ -34,8 +34,8 @@ pub struct AnswererConfig {
     pub provisionals: Vec<u16>,
     /// True if the answerer sends a 100 before all other responses, for every call that gets a
     /// response and for which there is room. A stateful server in front of others sends a 100, and
-    /// so does the callee of 002 §4.2, whose calls have seven messages. If false, a call gets a 100
-    /// only if it gets no other response within 200 ms (RFC 3261 §17.2.1). Default false.
+    /// so does the callee of paper 002 §4.2, whose calls have seven messages. If false, a call gets
+    /// a 100 only if it gets no other response within 200 ms (RFC 3261 §17.2.1). Default false.
     pub trying: bool,
     /// Delay of the final response. Default 0.
     pub ring: Span,

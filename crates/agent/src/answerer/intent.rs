@@ -14,7 +14,7 @@ pub(crate) struct Intent {
     pub behaviour: Behaviour,
     /// Ringing time.
     pub ring: Duration,
-    /// Time for which the party talks before it hangs up, or `None` to wait for the caller.
+    /// Time for which the called party talks before it hangs up, or `None` to wait for the caller.
     pub talk: Option<Duration>,
 }
 

@@ -41,9 +41,9 @@ pub(crate) struct Ringing {
 pub(crate) enum ProvisionalSent {
     /// No response was sent, because the final response comes soon.
     Nothing,
-    /// A 100.
+    /// A 100 was sent.
     Trying,
-    /// The configured response with this number.
+    /// The configured response with this number was sent.
     Progress(usize),
 }
 

@@ -38,9 +38,9 @@ pub struct AnswererStats {
     /// Calls whose 200 was acknowledged.
     pub acknowledged: u64,
     /// Calls whose ACK came within [`deadline`](crate::AnswererConfig::deadline) of the arrival of
-    /// their first INVITE. 002 §4.2 counts as goodput the calls whose five messages from INVITE to
-    /// ACK are all delivered within 10 s. Only the callee sees the ACK arrive, and only the caller
-    /// knows when the INVITE was first sent. The caller's
+    /// their first INVITE. Paper 002 §4.2 counts as goodput the calls whose five messages from
+    /// INVITE to ACK are all delivered within 10 s. Only the callee sees the ACK arrive, and only
+    /// the caller knows when the INVITE was first sent. The caller's
     /// [`set_up_in_time`](crate::CallerStats::set_up_in_time) includes the time for which the
     /// INVITE travels, but not that of the ACK. For this count, it is the reverse. So both counts
     /// are at least as large as that goodput.

@@ -22,8 +22,8 @@ pub enum Profile {
     #[default]
     Constant,
     /// A straight rise from 0 to 1, a time at 1, and a straight fall to 0, with no calls after
-    /// that. Each of the three may be zero. The gradual overload of 000 §6.4.1 has 50 s, 30 s and
-    /// 50 s at 5,000 calls/s.
+    /// that. Each of the three may be zero. The gradual overload of paper 000 §6.4.1 has 50 s, 30 s
+    /// and 50 s at 5,000 calls/s.
     Gradual {
         /// Duration of the rise.
         up: Duration,
@@ -32,7 +32,7 @@ pub enum Profile {
         /// Duration of the fall.
         down: Duration,
     },
-    /// The factor is 0 before a time and 1 after it: the instant overload of 000 §6.4.2.
+    /// The factor is 0 before a time and 1 after it: the instant overload of paper 000 §6.4.2.
     Instant {
         /// The time at which the factor becomes 1.
         at: Duration,

@@ -59,9 +59,9 @@ enum Phase {
 /// An outgoing call that has not ended.
 #[derive(Debug)]
 pub(crate) struct Call {
-    /// Intended start.
+    /// Intended start of the call.
     pub intended: Timestamp,
-    /// Start.
+    /// Actual start of the call.
     pub begun: Timestamp,
     /// The person who calls.
     pub person: Person,
@@ -235,7 +235,7 @@ impl Call {
         }
     }
 
-    /// Handles a BYE of the party with this tag.
+    /// Handles a BYE from the end whose tag is `tag`.
     pub fn on_bye(&self, tag: Option<&[u8]>) -> Action {
         // RFC 3261 §12: both tags identify a dialog. Another branch of a fork may have answered
         // with a dialog that the call does not keep.

@@ -43,7 +43,7 @@ pub struct BackOff {
 /// An event at which devices lose their registrations and register again: an avalanche.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct RegistrationLoss {
-    /// Time after the start.
+    /// Time of the event, after the start.
     pub at: Duration,
     /// The share of devices that lose their registration, 0..1.
     pub share: f64,
@@ -81,7 +81,7 @@ impl BackOff {
 /// numbers in `rejected`.
 #[derive(Clone, Debug, Default, Serialize)]
 pub struct DeviceStats {
-    /// Devices.
+    /// Number of devices.
     pub devices: u64,
     /// Devices whose last attempt succeeded and that have not lost their registration since. After
     /// a failed refresh, the registrar keeps the binding for nearly the length of another refresh

@@ -45,7 +45,7 @@ pub(super) struct Redialers {
 }
 
 impl Redialers {
-    /// Creates an empty set.
+    /// Creates the state without any waiting people.
     pub fn new(config: Redial, seed: Seed, element: u32) -> Self {
         Self { config, waiting: Timers::new(), stream: seed.stream(Purpose::Redial, element) }
     }

@@ -33,7 +33,7 @@ pub struct CallerReport {
     pub deadline_s: f64,
     /// Seed of the run.
     pub seed: u64,
-    /// Counts.
+    /// Counts of the caller.
     pub stats: CallerStats,
     /// Resources used.
     pub usage: Usage,

@@ -226,7 +226,7 @@ pub struct CallerStats {
     pub measured: Measured,
     /// The people who call.
     pub persons: Persons,
-    /// Their emergency calls.
+    /// The emergency calls of these people.
     pub emergency: Emergency,
     /// The devices that register.
     pub devices: DeviceStats,

@@ -12,7 +12,8 @@ pub(super) const PING: &[u8] = b"\r\n\r\n";
 #[derive(Debug)]
 pub(super) struct KeepAlives {
     interval: Duration,
-    /// In the order of the times, because the interval is always the same.
+    /// The connections with the times of their pings. They are in the order of the times, because
+    /// the interval is always the same.
     due: VecDeque<(Timestamp, ConnectionId)>,
 }
 

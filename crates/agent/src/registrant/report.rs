@@ -32,7 +32,7 @@ pub struct RegistrantReport {
     pub warm_up_s: f64,
     /// Seed of the run.
     pub seed: u64,
-    /// Counts.
+    /// Counts of the registrant.
     pub stats: RegistrantStats,
     /// Resources used.
     pub usage: Usage,

@@ -51,8 +51,8 @@ pub struct Parties {
 }
 
 impl Parties {
-    /// Returns the parties with these hashes. The hashes must be keyed, because peers choose the
-    /// hashed values.
+    /// Returns the bits of a source and a destination with these hashes. The hashes must be keyed,
+    /// because peers choose the hashed values.
     pub fn of(source: u64, destination: u64) -> Self {
         let bit = |hash: u64| (hash % 64) as u8;
         Self { source: bit(source), destination: bit(destination) }
@@ -115,13 +115,13 @@ struct Seen {
 }
 
 impl Evidence {
-    /// Returns whether the parties of requests are recorded, because a request was rejected
-    /// recently.
+    /// Returns whether the sources and destinations of requests are recorded, because a request was
+    /// rejected recently.
     pub(crate) fn is_watched(&self, now: Timestamp) -> bool {
         self.watched_until.load(Relaxed) > now.as_nanos()
     }
 
-    /// Records that the back end gets a request of these parties.
+    /// Records that the back end gets a request with this source and this destination.
     pub(crate) fn on_given(&self, now: Timestamp, parties: Parties) {
         let (source, destination) = parties.maps();
         let generation = self.generation(now);
@@ -130,7 +130,8 @@ impl Evidence {
         set(&generation.destinations_given, destination);
     }
 
-    /// Records the parties of each request from now on. Returns the sources of recent requests.
+    /// Records the source and the destination of each request from now on. Returns the sources of
+    /// recent requests.
     pub(crate) fn watch(&self, now: Timestamp) -> Sources {
         let until = self.watched_until.load(Relaxed);
         if until <= now.as_nanos() {
@@ -143,8 +144,8 @@ impl Evidence {
         Sources(seen.sources_given | seen.sources_refused)
     }
 
-    /// Records that the back end rejected a request of these parties, if they are known. `of`
-    /// contains the sources of the recent requests to its pool.
+    /// Records that the back end rejected a request. `parties` are its source and its destination,
+    /// if they are known. `of` contains the sources of the recent requests to its pool.
     pub(crate) fn on_refused(
         &self,
         now: Timestamp,

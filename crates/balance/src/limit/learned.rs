@@ -1,8 +1,7 @@
 //! A rate of a back end that all shards learn together: shared counts, and a step that one shard
 //! takes at the end of each interval.
 //!
-//! The law itself is [`Aimd`]. A shard that finds the record in use leaves the step to the other
-//! one.
+//! The law itself is [`Aimd`]. If another shard already uses the record, a shard skips the step.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 use std::sync::{Mutex, MutexGuard, PoisonError};

@@ -8,7 +8,7 @@
 //! as many calls as the others. With long calls that is a flood, which a slow start reduces. A back
 //! end that fails fast looks idle and attracts calls.
 //!
-//! Source: 003 §IV.A.1.
+//! Source: paper 003 §IV.A.1.
 
 use tidegate_world::Stream;
 
@@ -19,7 +19,7 @@ use crate::{Key, Policy};
 pub(crate) static ENTRY: Entry = Entry {
     name: "cjsq",
     summary: "the fewest calls for its weight",
-    source: "003 §IV.A.1",
+    source: "paper 003 §IV.A.1",
     doc: "A call counts from its INVITE to the end of its BYE. This policy counts calls, not the \
           work that waits in a back end. A back end that has just come up has no calls, so it gets \
           all new calls.",

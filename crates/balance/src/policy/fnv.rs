@@ -1,4 +1,4 @@
-//! Selection by the remainder of the FNV-1a hash of the Call-ID, as in 003.
+//! Selection by the remainder of the FNV-1a hash of the Call-ID, as in paper 003.
 //!
 //! Signal: none. Choice: the hash modulo the sum of the configured weights. Weights: each back end
 //! has as many remainders as its weight. Ties: none. Cold start: none. If a back end is down, the
@@ -8,7 +8,7 @@
 //! Slow starts do not apply, because a change of the sum of weights would move every call. The
 //! policy exists for comparison. Use `hash`.
 //!
-//! Source: 003 §VI.a (FNV Hash).
+//! Source: paper 003 §VI.a (FNV Hash).
 
 use tidegate_world::Stream;
 
@@ -18,7 +18,7 @@ use crate::{Key, Policy};
 pub(crate) static ENTRY: Entry = Entry {
     name: "fnv",
     summary: "by the FNV-1a hash of the Call-ID, modulo the number of back ends",
-    source: "003 §VI.a",
+    source: "paper 003 §VI.a",
     doc: "The hash has no key, so a caller that chooses its Call-IDs chooses its back end. If a \
           back end is down, its calls go to the next one. Use this policy only for comparisons. \
           Otherwise use `hash`.",

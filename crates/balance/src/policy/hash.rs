@@ -1,12 +1,12 @@
 //! Selection by the Call-ID: weighted rendezvous hashing.
 //!
 //! Signal: none. Choice: the highest score of a keyed hash of the Call-ID (`score`). With `hash %
-//! n` as in 003, most calls move when a back end is removed. Here only the calls of the removed
-//! back end move. Every balancer with the same secret and the same back ends makes the same choice.
-//! Weights: each back end wins in proportion to its weight. Ties: none. Cold start: none. Known
-//! bias: it ignores the load. With few calls the shares are uneven by chance.
+//! n` as in paper 003, most calls move when a back end is removed. Here only the calls of the
+//! removed back end move. Every balancer with the same secret and the same back ends makes the same
+//! choice. Weights: each back end wins in proportion to its weight. Ties: none. Cold start: none.
+//! Known bias: it ignores the load. With few calls the shares are uneven by chance.
 //!
-//! Source: 003 §VI.a (Hash), with rendezvous in place of the remainder.
+//! Source: paper 003 §VI.a (Hash), with rendezvous in place of the remainder.
 
 use std::sync::Arc;
 
@@ -19,7 +19,7 @@ use crate::{Backend, Key, Policy};
 pub(crate) static ENTRY: Entry = Entry {
     name: "hash",
     summary: "by the Call-ID: every balancer makes the same choice",
-    source: "003 §VI.a, with weighted rendezvous hashing",
+    source: "paper 003 §VI.a, with weighted rendezvous hashing",
     doc: "When a back end is removed, only its own calls move. The hash is keyed with the secret \
           in `state_dir`, so no caller can aim calls at one back end.",
     params: &[],

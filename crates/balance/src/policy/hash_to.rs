@@ -3,12 +3,12 @@
 //! Signal: none. Choice: the highest score (`score`) of a keyed hash of the user and host in To.
 //! The hash uses To instead of the Request-URI, because a REGISTER names its user only in To. So
 //! the bindings of a user and the calls to this user are on the same back end. Weights: each back
-//! end wins in proportion to its weight. Ties: none. Cold start: none. Known bias: 003 §II: "it is
-//! difficult to come up with an assignment of receivers to servers that result in even load
+//! end wins in proportion to its weight. Ties: none. Cold start: none. Known bias: paper 003 §II:
+//! "it is difficult to come up with an assignment of receivers to servers that result in even load
 //! balancing", and it "does not adapt itself well to changing distributions of calls to receivers":
 //! the calls to a frequently called number all go to one back end.
 //!
-//! Source: 003 §II.
+//! Source: paper 003 §II.
 
 use tidegate_world::Stream;
 
@@ -19,7 +19,7 @@ use crate::{Key, Policy};
 pub(crate) static ENTRY: Entry = Entry {
     name: "hash-to",
     summary: "by the callee: all calls to one user go to one back end",
-    source: "003 §II, with weighted rendezvous hashing",
+    source: "paper 003 §II, with weighted rendezvous hashing",
     doc: "The key is the user and host in To, so a user's registrations and calls reach the same \
           server. When a back end is removed, only its own users move. A single number with very \
           many calls can overload its back end.",

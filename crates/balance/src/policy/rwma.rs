@@ -17,7 +17,7 @@
 //!
 //! Source: Jiang, Iyengar, Nahum, Segmuller, Tantawi, Wright: Design, Implementation, and
 //! Performance of a Load Balancer for SIP Server Clusters, IEEE/ACM Transactions on Networking
-//! 20(4), 2012 (003's reference 1), §III. Forgetting a mean is our addition.
+//! 20(4), 2012 (paper 003's reference 1), §III. Forgetting a mean is our addition.
 
 use std::time::Duration;
 
@@ -40,7 +40,7 @@ static FORGET: Param = Param {
 pub(crate) static ENTRY: Entry = Entry {
     name: "rwma",
     summary: "the smallest weighted mean of the last 20 response times to INVITEs",
-    source: "Jiang et al. 2012 (003's reference 1)",
+    source: "Jiang et al. 2012 (reference 1 of paper 003)",
     doc: "The newest response time has weight 20, and the oldest has weight 1. The mean is divided \
           by the back end's weight. The response time of an INVITE is the time to the first \
           response other than 100. A 5xx does not count.",

@@ -7,7 +7,7 @@
 //! that rings for a long time counts although no server works on it. A back end that fails fast
 //! looks idle and attracts calls.
 //!
-//! Source: 003 §IV.A.2.
+//! Source: paper 003 §IV.A.2.
 
 use tidegate_world::Stream;
 
@@ -18,7 +18,7 @@ use crate::{Key, Policy};
 pub(crate) static ENTRY: Entry = Entry {
     name: "tjsq",
     summary: "the fewest open transactions for its weight",
-    source: "003 §IV.A.2",
+    source: "paper 003 §IV.A.2",
     doc: "A transaction counts from its request to the final response. So the policy notices at \
           once when a back end responds slowly.",
     params: &[],

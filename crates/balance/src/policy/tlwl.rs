@@ -3,14 +3,14 @@
 //! Signal: the transactions that leases hold on each back end, each with the weight of its method.
 //! Choice: the least sum, divided by the weight of the back end. Ties: in turn. Cold start: all
 //! have none, so the ties decide. Recovery: not needed, because a lease subtracts its weight when
-//! it is dropped. Weights: 003 found that an INVITE counts best as 1.75 BYEs on its servers, and
-//! also tried 2; "TLWL can be adapted to workloads with other transaction types by using different
-//! weights based on the overheads of the transaction types", so each method has a weight. With
-//! `learned`, the weight of an INVITE is learned for each back end from its response times
+//! it is dropped. Weights: paper 003 found that an INVITE counts best as 1.75 BYEs on its servers,
+//! and also tried 2; "TLWL can be adapted to workloads with other transaction types by using
+//! different weights based on the overheads of the transaction types", so each method has a weight.
+//! With `learned`, the weight of an INVITE is learned for each back end from its response times
 //! (`cost_ratio`). Known bias: an INVITE that rings for a long time counts although no server works
 //! on it. A back end that fails fast looks idle and attracts calls.
 //!
-//! Source: 003 §IV.A.3.
+//! Source: paper 003 §IV.A.3.
 
 use tidegate_world::{Param, Stream};
 
@@ -63,7 +63,7 @@ static LEARNED: Param = Param {
 pub(crate) static ENTRY: Entry = Entry {
     name: "tlwl",
     summary: "the least work in open transactions for its weight",
-    source: "003 §IV.A.3",
+    source: "paper 003 §IV.A.3",
     doc: "Each transaction counts from its request to its final response. It counts with the \
           weight of its method.",
     params: &[

@@ -7,7 +7,7 @@ pub enum Algorithm {
     Loss,
     /// The requests a second to send at most (RFC 7415).
     Rate,
-    /// The maximum number of unanswered calls (002 §3.3 to §3.5).
+    /// The maximum number of unanswered calls (paper 002 §3.3 to §3.5).
     Window,
 }
 
@@ -38,7 +38,7 @@ pub struct Algorithms(u8);
 impl Algorithms {
     /// No algorithm.
     pub const NONE: Self = Self(0);
-    /// The algorithm that every participant supports.
+    /// The algorithm that every participant in overload control supports.
     // RFC 7339 §5.1: "This list MUST include "loss" and MAY include other algorithm names".
     pub const LOSS: Self = Self::NONE.with(Algorithm::Loss);
     /// The algorithms that an RFC defines.

@@ -21,10 +21,10 @@ use crate::{Allowance, Bucket, Gate};
 /// τ: the time in which the window is filled to one half.
 const FILL: Duration = Duration::from_millis(500);
 
-/// Factor by which μ grows from one look to the next while hardly any calls wait.
+/// Factor by which μ grows from one measurement to the next while hardly any calls wait.
 const GROWTH: f64 = 1.03;
 
-/// Delay for which a window is computed if the law sets none: 002's budget D_B.
+/// Delay for which a window is computed if the law sets none: the budget D_B of paper 002.
 const DELAY: Duration = Duration::from_millis(200);
 
 /// Number of calls that may always wait if the law does not see its queue, however few are served.
@@ -40,7 +40,7 @@ const REJECTION_MAX: f64 = 0.9;
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Capacity {
     cps: f64,
-    /// μ.
+    /// μ: the calls a second that can be served.
     served_cps: f64,
     rejection: f64,
 }
@@ -125,8 +125,8 @@ impl Capacity {
 }
 
 /// Returns the calls a second that may come while a long queue becomes shorter, or infinity without
-/// a long queue. Messages of calls that have begun count too (002 §3.1, equation 1): they wait in
-/// the same queue if there is only one.
+/// a long queue. Messages of calls that have begun count too (paper 002 §3.1, equation 1): they
+/// wait in the same queue if there is only one.
 fn behind_a_queue(gate: &Gate) -> f64 {
     let served_cps = gate.signals().sessions.rate_cps();
     let budget = (served_cps * DELAY.as_secs_f64()).max(WAITING_MIN);

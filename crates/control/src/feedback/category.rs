@@ -30,7 +30,8 @@ impl Category {
         matches!(self, Self::Session | Self::Single)
     }
 
-    /// Returns whether the request begins a session: a receiver shares sessions among its peers.
+    /// Returns whether the request begins a session. A receiving server shares the sessions among
+    /// its peers.
     pub const fn begins_session(self) -> bool {
         matches!(self, Self::Session | Self::Priority)
     }

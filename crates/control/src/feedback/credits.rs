@@ -1,4 +1,4 @@
-//! Applies a window: the maximum number of unanswered calls (002 §2.4).
+//! Applies a window: the maximum number of unanswered calls (paper 002 §2.4).
 //!
 //! A call takes a credit when it is sent, and gives it back with the first response, or when its
 //! transaction ends without one. A credit that is not given back is forgotten after 64·T1 to

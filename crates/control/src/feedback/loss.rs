@@ -7,8 +7,8 @@
 //! The reference algorithm measures this part every 5 to 10 s. Here each request counts by a weight
 //! that fades with its age, as in the receiver's estimate. The mix changes within a second when an
 //! overload begins: before it, a call is one INVITE of three requests, and under eight times the
-//! capacity it is eight of ten. With the old part, a sender that has to hold back 85 % would send
-//! no call at all for seconds.
+//! capacity it is eight of ten. If a sender that has to hold back 85 % used the part from before
+//! the overload, it would send no call at all for seconds.
 //!
 //! The reference algorithm draws a number for each request. Here the requests that pass are evenly
 //! spread, and each client starts at a random position. This sends the same number of requests with

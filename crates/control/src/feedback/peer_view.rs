@@ -8,7 +8,7 @@ pub enum Standing {
     /// The peer takes no part in overload control.
     #[default]
     Apart,
-    /// The peer takes part and obeys.
+    /// The peer takes part in overload control, and obeys.
     Obeys,
     /// The peer offered to take part, but sends more than it was told.
     Disobeys,
@@ -33,7 +33,7 @@ impl Standing {
 pub struct PeerView {
     /// The key of the peer; `None` for all peers without room in the table.
     pub key: Option<u128>,
-    /// Whether the peer takes part and obeys.
+    /// Whether the peer takes part in overload control, and whether it obeys.
     pub standing: Standing,
     /// The algorithm that the peer was told, if any.
     pub algorithm: Option<Algorithm>,

@@ -1,6 +1,6 @@
 //! The restriction of requests to one server, as the feedback of that server demands.
 //!
-//! Source: RFC 7339 §5.4 to §5.10 and §7.2, RFC 7415 §3.5; windows: 002 §2.4.
+//! Source: RFC 7339 §5.4 to §5.10 and §7.2, RFC 7415 §3.5; windows: paper 002 §2.4.
 
 use std::time::Duration;
 
@@ -174,7 +174,8 @@ impl Restriction {
         }
     }
 
-    /// Records whether the server asks for the original load (002 §6.1: "a new feedforward loop").
+    /// Records whether the server asks for the original load (paper 002 §6.1: "a new feedforward
+    /// loop").
     pub fn on_load_wanted(&mut self, is_wanted: bool) {
         self.is_load_wanted = is_wanted;
     }

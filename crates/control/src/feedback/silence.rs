@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use tidegate_world::{Stream, Timestamp};
 
-/// The parameters.
+/// The parameters for a server that does not answer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct SilenceSettings {
     /// Consecutive timeouts after which only probes are sent.

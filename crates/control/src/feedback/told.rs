@@ -15,7 +15,7 @@ pub(super) struct Told {
     last: Option<(Algorithm, u32)>,
     /// The time of the last value.
     at: Timestamp,
-    /// The lowest rate that the peer was allowed to send since the last look.
+    /// The lowest rate that the peer was allowed to send since the last tick.
     least: f64,
     /// The highest rate that the peer was allowed to send. It fades.
     most: f64,
@@ -63,7 +63,7 @@ impl Told {
         (at_least, at_most)
     }
 
-    /// Returns whether the last value belongs to another algorithm than this.
+    /// Returns whether the last value belongs to another algorithm than `algorithm`.
     pub(super) fn is_of_another(&self, algorithm: Algorithm) -> bool {
         self.last.is_some_and(|(told, _)| told != algorithm)
     }

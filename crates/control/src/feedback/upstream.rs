@@ -1,5 +1,5 @@
-//! One server that sends requests to this one: the agreement with it, what it sends, and what it
-//! may send.
+//! One server that sends requests to this one: the algorithm agreed with it, the requests that it
+//! sends, and the requests that it may send.
 
 use std::time::Duration;
 
@@ -14,8 +14,8 @@ use crate::Gate;
 use crate::arrival_rate::ArrivalRate;
 use crate::throttle::Deterministic;
 
-/// The smallest share that a peer is assumed to send: each of its requests counts as at most 1 /
-/// this.
+/// The smallest share that a peer is assumed to send. So each of its requests counts as at most
+/// 1/`SHARE_MIN` requests.
 const SHARE_MIN: f64 = 0.01;
 
 /// The part of its grant below which a peer is not limited by the grant, and the number of
@@ -83,9 +83,9 @@ pub(super) struct Upstream {
     /// The arrival of the last request, and of the last one that began a session.
     heard: Timestamp,
     asked: Option<Timestamp>,
-    /// Requests that begin a session. Under `loss` each counts for those that were held back for it
-    /// too. A request that stands alone, such as a health check, costs little and takes no call's
-    /// place.
+    /// Requests that begin a session. Under `loss` each of them also counts for the requests that
+    /// the peer held back. A request that stands alone, such as a health check, costs little and
+    /// takes no call's place.
     original: ArrivalRate,
     /// Rates of requests: of all requests, of those that begin a session, of those that come with
     /// one of these (ACK), and of all others.
@@ -95,12 +95,13 @@ pub(super) struct Upstream {
     /// The same as `required`, with the time constant of `original` and `ongoing`.
     acknowledging: ArrivalRate,
     ongoing: ArrivalRate,
-    /// New requests a second without feedback, and other requests a second, at the last look. A
+    /// New requests a second without feedback, and other requests a second, at the last tick. A
     /// rate that is read at an arrival would overestimate that arrival.
     original_cps: f64,
     /// The same as `original_cps`, whatever the peer claims.
     measured_cps: f64,
-    /// The part of this load that counts when a share of all loads becomes calls a second.
+    /// The part of `measured_cps` that counts when the law's share of all loads is converted to
+    /// calls a second.
     counted_cps: f64,
     required_rps: f64,
     ongoing_rps: f64,
@@ -111,7 +112,8 @@ pub(super) struct Upstream {
     granted_cps: f64,
     /// The share of its original load that the peer is told to send, 0 to 1.
     told_share: f64,
-    /// The original load for that share. While the peer disobeys, the largest load seen.
+    /// The original load to which that share applies. While the peer disobeys, the largest load
+    /// seen.
     restrained_cps: f64,
     /// The share of arriving requests that passes if the peer has to be restricted here.
     passed: f64,
@@ -268,7 +270,7 @@ impl Upstream {
         }
     }
 
-    /// Returns the host with which the peer shares, if any.
+    /// Returns the host whose peers share one grant, if this peer is one of them.
     pub(super) fn host(&self) -> Option<u128> {
         self.host
     }

@@ -4,16 +4,16 @@ use std::time::Duration;
 
 use super::{Algorithm, Algorithms, VALIDITY_DEFAULT};
 
-/// Time between two looks at the peers.
+/// Time between two measurements of the peers: a tick.
 pub(super) const TICK: Duration = Duration::from_millis(100);
 
 /// The meaning of fairness among the peers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum UpstreamFairness {
-    /// The same capacity for each peer (002 §6.1, provider-centric).
+    /// The same capacity for each peer (paper 002 §6.1, provider-centric).
     Provider,
-    /// Capacity in proportion to the original load, so that each caller has the same chance (002
-    /// §6.1, user-centric).
+    /// Capacity in proportion to the original load, so that each caller has the same chance (paper
+    /// 002 §6.1, user-centric).
     User,
     /// Capacity in proportion to a configured weight.
     Weighted,
@@ -60,7 +60,7 @@ impl Default for UpstreamSettings {
 /// The statements of a request about its sender.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Offer {
-    /// The algorithms that the sender supports, or `None` if it takes no part.
+    /// The algorithms that the sender supports, or `None` if it takes no part in overload control.
     pub algorithms: Option<Algorithms>,
     /// The calls a second that the sender claims it would send without feedback. Only set for peers
     /// whose claims are believed.

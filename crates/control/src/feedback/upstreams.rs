@@ -1,10 +1,11 @@
 //! The servers that send requests to this one, and how much each may send.
 //!
 //! Every 100 ms the law's allowance becomes a number of calls a second ([`Capacity`]), which is
-//! shared among the peers that sent new requests within the last second (002 §3.2). Each gets what
-//! it offers, but at most a [level](crate::MaxMin), times a weight that depends on the fairness
-//! (002 §6.1). A peer that takes part is told its share. A peer that takes no part gets the same
-//! share of the processor. Its rejections are charged to this share.
+//! shared among the peers that sent new requests within the last second (paper 002 §3.2). Each gets
+//! what it offers, but at most a [level](crate::MaxMin), times a weight that depends on the
+//! fairness (paper 002 §6.1). A peer that takes part in overload control is told its share. A peer
+//! that does not take part gets the same share of the processor. Its rejections are charged to this
+//! share.
 //!
 //! **Original load.** This is what a peer would send without feedback. Under `loss` each new
 //! request also counts for those that the peer has to hold back. Under the other algorithms the
@@ -20,21 +21,23 @@
 //! cannot make the capacity larger for all. Under `loss` the measured load of a peer grows by at
 //! most a twentieth in a tick, unless the requests that arrive show more.
 //!
-//! **Overload** begins when the measured load exceeds the capacity, and ends when it has not for one
-//! second. Before and after, every peer is told that there is no restriction.
+//! **Overload** begins when the measured load exceeds the capacity. It ends when the load has not
+//! exceeded the capacity for one second. Before and after, every peer is told that there is no
+//! restriction.
 //!
 //! **Hosts.** A peer is an address and a port (RFC 7339 §5.4: "The scope of overload control applies
 //! to unique combinations of IP and port values."). A host chooses its ports itself. So the peers of
 //! one [host](Offer::host) can be made to share one share, in proportion to their original loads.
 //!
-//! **Policing.** A peer may take part but send a third more than it was told for 2 s. It is then
-//! treated as if it took no part, until it has obeyed for ten times as long.
+//! **Policing.** A peer may take part in overload control, but send a third more than it was told
+//! for 2 s. It is then treated as if it did not take part, until it has obeyed for ten times as
+//! long.
 //!
 //! **Cold start.** A peer is told its share from its first tick on. **Known bias.** A peer under
 //! `rate` or a window that uses its whole share does not show how much more it would send, unless
 //! it says so. Its share is then the level, which is right. But under user-centric fairness its
 //! weight is what it sent before the overload. All peers for which the table has no room count as
-//! one that takes no part.
+//! one peer that does not take part.
 
 use std::time::Duration;
 
@@ -71,8 +74,8 @@ pub enum Arrival {
     /// The sender has its share left: the gate judges the request as
     /// [restricted](crate::Sender::restricted).
     Pass,
-    /// The request is rejected: its sender takes no part or does not obey, and has used up its
-    /// share.
+    /// The request is rejected: its sender takes no part in overload control or does not obey, and
+    /// has used up its share.
     // RFC 7339 §5.10.2: "A SIP server that is in overload and has started to throttle incoming traffic
     // MUST reject some requests from non-participating clients with a 503 (Service Unavailable)
     // response without the Retry-After header."

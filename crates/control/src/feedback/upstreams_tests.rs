@@ -1,4 +1,4 @@
-//! Tests of the receiving side, by section of RFC 7339 and 002.
+//! Tests of the receiving side, by section of RFC 7339 and of paper 002.
 
 use std::collections::VecDeque;
 

@@ -24,7 +24,7 @@
 //! An interval without messages is not a measurement. After a whole window of such intervals, f is
 //! 1 again.
 //!
-//! Source: 000 §3.2, equation 4; as a law of its own: §3.2, "acceptance rate algorithm".
+//! Source: paper 000 §3.2, equation 4; as a law of its own: §3.2, "acceptance rate algorithm".
 
 use tidegate_world::Timestamp;
 
@@ -55,7 +55,7 @@ pub(super) static SUSTAINABLE: Param = Param {
 pub(crate) static ENTRY: Entry = Entry {
     name: "acceptance",
     summary: "multiplies the admitted share by target/acceptance every few messages",
-    source: "000 §3.2",
+    source: "paper 000 §3.2",
     doc: "Every `measure` messages the law measures α, the accepted share of the messages in the \
           last `k` measurements. The admitted share f then becomes clamp(`f_min`, \
           (`alpha_targ`/α)·f, 1). The law rejects some calls even without load.",

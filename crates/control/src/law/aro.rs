@@ -13,13 +13,13 @@
 //! window. So f cycles between about 0.8 and 1, and some 7 % of the calls are rejected although the
 //! server has time for them. Under load f_ρ is smaller from the start, and the law acts like
 //! [`occupancy`](super::occupancy), except that f_α delays each recovery. It serves the fewest
-//! calls a second of the paper's three laws (000 §6.5: "very aggressive").
+//! calls a second of the paper's three laws (paper 000 §6.5: "very aggressive").
 //!
 //! If `sustainable` is set, α is the rate of admitted calls divided by this sustainable rate. Then
 //! α does what the paper intends: it shows by how much the server is overloaded, which ρ cannot
 //! show above 1, and it has no effect without load.
 //!
-//! Source: 000 §3.2, equations 4 and 5.
+//! Source: paper 000 §3.2, equations 4 and 5.
 
 use tidegate_world::Timestamp;
 
@@ -30,7 +30,7 @@ use crate::{Allowance, Control, Entry, Signals, Values};
 pub(crate) static ENTRY: Entry = Entry {
     name: "aro",
     summary: "the stricter of acceptance and occupancy",
-    source: "000 §3.2",
+    source: "paper 000 §3.2",
     doc: "Every `measure` messages the admitted share f becomes clamp(`f_min`, min(`alpha_targ`/α, \
           `rho_targ`/ρ)·f, 1). α is the acceptance and ρ the occupancy over the last `k` \
           measurements. ρ is smoothed with weight `w`. As printed in the paper, the law rejects \

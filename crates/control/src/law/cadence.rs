@@ -1,7 +1,7 @@
 //! The time of the next measurement, for laws that count messages.
 //!
-//! 000 §6.3: measuring takes time, but if the law measures too rarely, the queue overflows before
-//! the law notices the overload. A law declares overload when its smoothed signal exceeds a
+//! Paper 000 §6.3: measuring takes time, but if the law measures too rarely, the queue overflows
+//! before the law notices the overload. A law declares overload when its smoothed signal exceeds a
 //! threshold `min`: the fill Q_min for SiRED, the occupancy ρ_targ, the acceptance α_targ. An
 //! average with weight w lags by 1/w measurements, and these must take place while the signal rises
 //! from `min` to 1. To act before a queue of Q messages overflows, the law must measure at least
@@ -43,8 +43,8 @@ pub(crate) static NOTICE: Param = Param {
 
 pub(crate) static ACCEPT: Param = Param {
     name: "accept_measured",
-    doc: "1: the message at which the law measures is always admitted, as in 000 §6.3. 0: this \
-          message is treated like any other.",
+    doc: "1: the message at which the law measures is always admitted, as in paper 000 §6.3. 0: \
+          this message is treated like any other.",
     unit: "0 or 1",
     default: 0.0,
     min: 0.0,
@@ -56,7 +56,7 @@ pub(crate) const PATIENCE: Duration = Duration::from_secs(1);
 
 /// A law that measures only when its [`Cadence`] says so, and decides by these measurements.
 pub(crate) trait Measuring: std::fmt::Debug + Send {
-    /// Returns its cadence.
+    /// Returns the cadence of the law.
     fn cadence(&mut self) -> &mut Cadence;
 
     /// Handles an arrival or a tick. Measures if a measurement is due.

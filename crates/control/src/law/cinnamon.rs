@@ -128,7 +128,7 @@ impl Seen {
     }
 }
 
-/// The number of places in flight.
+/// The tuner of the number of places in flight.
 #[derive(Debug)]
 struct Tuner {
     limit: f64,

@@ -128,7 +128,7 @@ struct Clearwater {
     rate: f64,
     latency: Ewma,
     calls: u64,
-    /// The last change: time, and number of admitted calls.
+    /// Time of the last change of the rate, and the number of calls admitted until then.
     changed: (Timestamp, u64),
     /// Messages that had asked for a session by the last tick.
     arrived: u64,

@@ -14,8 +14,8 @@
 //! interval. So while the law is tripped, only an empty queue counts as short.
 //!
 //! Known bias: each rejection comes late, after the call has waited and has occupied a place in the
-//! queue. The target must be longer than a turn of the server. Otherwise a server that works in
-//! batches always counts as overloaded.
+//! queue. The target must be longer than the time in which the server reads and serves a batch.
+//! Otherwise a server that works in batches always counts as overloaded.
 //!
 //! Source: folly, `folly/executors/Codel.cpp` (interval, target, the timeout of twice the target);
 //! after Nichols and Jacobson, "Controlling Queue Delay", 2012. Newest first: Maurer, "Fail at

@@ -2,17 +2,17 @@
 //!
 //! Signal: none. Everything is admitted. Messages without room in the queue are lost or rejected.
 //! Beyond its capacity such a server works on calls that the callers have given up. The longer the
-//! queue, the later each answer, and the more retransmissions are in the queue. It is the baseline
-//! for the others.
+//! queue, the later each answer, and the more retransmissions are in the queue. This law is the
+//! baseline for all other laws.
 //!
-//! Source: 000 §2 ("basic"), 001 §4.2, 002 §2.1 (simple drop).
+//! Source: paper 000 §2 ("basic"), paper 001 §4.2, paper 002 §2.1 (simple drop).
 
 use crate::{Entry, Law, Values};
 
 pub(crate) static ENTRY: Entry = Entry {
     name: "none",
     summary: "admits everything",
-    source: "000 §2 (basic), 001 §4.2, 002 §2.1",
+    source: "paper 000 §2 (basic), paper 001 §4.2, paper 002 §2.1",
     doc: "If the queue is full, further work is rejected or lost. This law is the baseline for all \
           other laws.",
     params: &[],

@@ -7,12 +7,12 @@
 //!
 //! Known bias: ρ cannot exceed 1. So with a target of 0.9 f falls by at most 10 % a second,
 //! whatever the size of the overload is. At 1.57 times the capacity the processor is fully occupied
-//! for the first 25 s (001, figure 6 b). In this time the queue fills and callers retransmit. A
-//! lower target makes the law faster, but leaves more of the processor unused. The law does not see
-//! the queue that has built up meanwhile.
+//! for the first 25 s (paper 001, figure 6 b). In this time the queue fills and callers retransmit.
+//! A lower target makes the law faster, but leaves more of the processor unused. The law does not
+//! see the queue that has built up meanwhile.
 //!
-//! Source: 001 §4.2, after Hilt and Widjaja 2008. With one f for all senders it is 002's
-//! [rate-occ](super::rate_occ) (§3.7).
+//! Source: paper 001 §4.2, after Hilt and Widjaja 2008. With one f for all senders it is paper
+//! 002's [rate-occ](super::rate_occ) (§3.7).
 
 use std::time::Duration;
 
@@ -69,7 +69,7 @@ static TARGET: Param = Param {
 pub(crate) static ENTRY: Entry = Entry {
     name: "occ",
     summary: "multiplies the admitted share by target/occupancy every second",
-    source: "001 §4.2, after Hilt and Widjaja 2008",
+    source: "paper 001 §4.2, after Hilt and Widjaja 2008",
     doc: "Every `t_c` the admitted share f becomes clamp(`f_min`, φ·f, 1), where φ = \
           min(`rho_targ`/ρ, `phi_max`). ρ is the mean of the occupancy, which the law reads every \
           `t_m`.",

@@ -15,7 +15,7 @@
 //! taken each second. Otherwise the share that an overload required would still apply after a long
 //! pause.
 //!
-//! Source: 000 §3.1, equations 1-3.
+//! Source: paper 000 §3.1, equations 1-3.
 
 use tidegate_world::Timestamp;
 
@@ -64,7 +64,7 @@ pub(super) static WEIGHT: Param = Param {
 pub(crate) static ENTRY: Entry = Entry {
     name: "occupancy",
     summary: "multiplies the admitted share by target/occupancy every few messages",
-    source: "000 §3.1",
+    source: "paper 000 §3.1",
     doc: "Every `measure` messages the law measures ρ, the occupancy over the last `k` \
           measurements, smoothed with weight `w`. The admitted share f then becomes clamp(`f_min`, \
           (`rho_targ`/ρ)·f, 1).",

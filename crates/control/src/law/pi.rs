@@ -40,7 +40,7 @@
 //! If rejections alone fill the processor (load times r/s above 1, see [`bound`](crate::bound)), C
 //! stays above C_T whatever is rejected. Then α goes to 1 and no call completes.
 //!
-//! Source: 001 §3, §4.2.
+//! Source: paper 001 §3, §4.2.
 
 use std::time::Duration;
 
@@ -101,7 +101,7 @@ const fn gain(name: &'static str, doc: &'static str, unit: &'static str, default
 pub(crate) static ENTRY: Entry = Entry {
     name: "pi",
     summary: "two PI controllers: time in the queue, and occupancy of the processor",
-    source: "001 §3",
+    source: "paper 001 §3",
     doc: "The first controller releases new calls from the queue so that each call waits for \
           `t_q`. The second controller rejects new work so that the occupancy of the processor \
           stays at `c_t`.",

@@ -80,8 +80,8 @@ impl Bench {
     }
 }
 
-/// 001 §3 in continuous time: returns α while the occupancy is `occupancy`, `t` after it rose from
-/// 0 in an unloaded server, as long as nothing is saturated above. C̃ = C·(1 − e^(−t/τ)). The
+/// Paper 001 §3 in continuous time: returns α while the occupancy is `occupancy`, `t` after it rose
+/// from 0 in an unloaded server, as long as nothing is saturated above. C̃ = C·(1 − e^(−t/τ)). The
 /// integral starts where C̃ crosses the target.
 fn closed_form(occupancy: f64, target: f64, gains: (f64, f64), t: f64) -> f64 {
     let filtered = |t: f64| occupancy * (1.0 - (-t / PROCESSOR_FILTER_S).exp());

@@ -12,7 +12,7 @@
 //! and a load that grows faster than this multiple in an interval is cut. λ cannot fall below one
 //! call a second, because that is the smallest estimate of μ.
 //!
-//! Source: 002 §3.6, after Hosein, US patent 6,442,139.
+//! Source: paper 002 §3.6, after Hosein, US patent 6,442,139.
 
 use std::time::Duration;
 
@@ -33,7 +33,7 @@ static CORRECTION: Param = Param {
 pub(crate) static ENTRY: Entry = Entry {
     name: "rate-abs",
     summary: "admits the rate of calls served, corrected by the delay of the queue",
-    source: "002 §3.6, after Hosein 2002",
+    source: "paper 002 §3.6, after Hosein 2002",
     doc: "Every `t_c` the admitted rate becomes μ·(1 − (N/μ − `d_b`)/`c`). μ is the measured rate \
           of calls served, and N is the number of calls that wait.",
     params: &[&INTERVAL, &BUDGET, &CORRECTION],

@@ -1,4 +1,4 @@
-//! rate-occ: [OCC](super::occ) as 002 runs it, with one share for all senders.
+//! rate-occ: [OCC](super::occ) as in paper 002, with one share for all senders.
 //!
 //! Signal, trip, recovery and cold start are those of OCC. It decides every 0.2 s, or every 14 ms (T_c =
 //! T_m), and aims at an occupancy of 0.85.
@@ -7,14 +7,14 @@
 //! sometimes reaches 1, and then calls wait and are repeated. With a lower target, some capacity
 //! remains unused.
 //!
-//! Source: 002 §3.7, table 2, after Cyr, Kaufman and Lee, US patent 4,974,256.
+//! Source: paper 002 §3.7, table 2, after Cyr, Kaufman and Lee, US patent 4,974,256.
 
 use super::occ::{FACTOR_MAX, FLOOR, Occ, READ};
 use crate::{Entry, Param, Values};
 
 static CONTROL: Param = Param {
     name: "t_c",
-    doc: "Control interval T_c. 002 also uses 0.014.",
+    doc: "Control interval T_c. Paper 002 also uses 0.014.",
     unit: "s",
     default: 0.2,
     min: 0.001,
@@ -33,7 +33,7 @@ static TARGET: Param = Param {
 pub(crate) static ENTRY: Entry = Entry {
     name: "rate-occ",
     summary: "multiplies the admitted share by target/occupancy five times a second",
-    source: "002 §3.7",
+    source: "paper 002 §3.7",
     doc: "Every `t_c` the admitted share f becomes clamp(`f_min`, φ·f, 1), where φ = \
           min(`rho_b`/ρ, `phi_max`). ρ is the mean of the occupancy, which the law reads every \
           `t_m`.",

@@ -14,7 +14,7 @@
 //! The paper prints the average twice, in equation 6 with swapped indices. We treat both as the
 //! same average. A measurement is also taken each second, so that q̂ fades while nothing arrives.
 //!
-//! Source: 000 §3.3, equations 6-8, after Random Early Detection.
+//! Source: paper 000 §3.3, equations 6-8, after Random Early Detection.
 
 use tidegate_world::Timestamp;
 
@@ -53,7 +53,7 @@ static WEIGHT: Param = Param {
 pub(crate) static ENTRY: Entry = Entry {
     name: "sired",
     summary: "admits a smaller share the fuller the queue is",
-    source: "000 §3.3",
+    source: "paper 000 §3.3",
     doc: "Every `measure` messages the law reads q, the fraction of the queue of new calls or of \
           the receive buffer that is filled. It uses the fuller of the two, smoothed with weight \
           `w`. The admitted share becomes clamp(`f_min`, (`q_max` − q)/(`q_max` − `q_min`), 1). \

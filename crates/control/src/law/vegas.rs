@@ -1,4 +1,4 @@
-//! Vegas: the number of calls that wait for other calls sets a window.
+//! Vegas: the number of calls that wait in the queue sets a window.
 //!
 //! Signal: the latency of each new call, from its arrival to the end of its service, and the least
 //! of these latencies, which counts as the latency of an empty server. From these follows q = ⌈L·(1
@@ -53,7 +53,7 @@ static PROBE: Param = Param {
 
 pub(crate) static ENTRY: Entry = Entry {
     name: "vegas",
-    summary: "a window of calls that shrinks while too many of them wait for other calls",
+    summary: "a window of calls, which shrinks while too many of them wait in the queue",
     source: "Netflix concurrency-limits, VegasLimit.java",
     doc: "For every call served, the law estimates how many calls of a window of L calls wait: \
           L·(1 − (lowest latency)/(latency of this call)). If lg L or fewer wait, the window grows \

@@ -15,7 +15,7 @@
 //! messages become ten, and goodput settles at seven tenths. The window does not see those
 //! repetitions.
 //!
-//! Source: 002 §3.5, §5.
+//! Source: paper 002 §3.5, §5.
 
 use std::time::Duration;
 
@@ -55,7 +55,7 @@ static DELAY: Param = Param {
 pub(crate) static ENTRY: Entry = Entry {
     name: "win-auto",
     summary: "admits calls into a window that each repetition makes smaller",
-    source: "002 §3.5",
+    source: "paper 002 §3.5",
     doc: "At most `w_0` calls wait. Each repetition of a new call makes the window smaller by one. \
           Each call that has waited longer than `delay_max` also makes the window smaller by one. \
           The window grows back by `leak` calls a second.",

@@ -12,9 +12,9 @@
 //! Known bias: μ is the rate of admitted calls. So at a small load the budget is small, and bursts
 //! are rejected although the processor has room for them.
 //!
-//! Source: 002 §3.4. [Feedback](crate::feedback) divides the window among the senders, by *weighted
-//! fair processing* (§6.2): with the weights of user-centric fairness, and so that the fraction
-//! that is rounded off one value is added to the next.
+//! Source: paper 002 §3.4. [Feedback](crate::feedback) divides the window among the senders, by
+//! *weighted fair processing* (§6.2): with the weights of user-centric fairness, and so that the
+//! fraction that is rounded off one value is added to the next.
 
 use std::time::Duration;
 
@@ -54,7 +54,7 @@ static CHECK: Param = Param {
 pub(crate) static ENTRY: Entry = Entry {
     name: "win-cont",
     summary: "after each message, admits as many further calls as the delay budget allows",
-    source: "002 §3.4",
+    source: "paper 002 §3.4",
     doc: "After each message the law computes μ·`d_b` − N. μ is the measured rate of calls served, \
           and N is the number of calls that wait. If the result is at least `w_ovth`, the law \
           admits this number of further calls. Otherwise it admits none.",

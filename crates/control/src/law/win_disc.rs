@@ -14,8 +14,8 @@
 //! the receive buffer. At three times the capacity callers repeat their INVITEs, and at five times
 //! the server only serves repetitions. With a T_c of 50 ms the goodput stays at the bound.
 //!
-//! Source: 002 §3.3. There each sender has a window of its own. [feedback](crate::feedback) shares
-//! this one among the senders.
+//! Source: paper 002 §3.3. There each sender has a window of its own. [feedback](crate::feedback)
+//! shares this one among the senders.
 
 use std::time::Duration;
 
@@ -28,7 +28,7 @@ pub(crate) static ENTRY: Entry = Entry {
     name: "win-disc",
     summary: "admits in each interval the calls that can be served in it or may wait within the \
               delay budget",
-    source: "002 §3.3",
+    source: "paper 002 §3.3",
     doc: "Every `t_c` the number of calls to admit in the next interval becomes μ·`t_c` + μ·`d_b` \
           − N. μ is the measured rate of calls served, and N is the number of calls that wait.",
     params: &[&INTERVAL, &BUDGET],

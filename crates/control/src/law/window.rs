@@ -1,4 +1,5 @@
-//! A window that counts only further calls. Also the parameters that several laws of 002 share.
+//! A window that counts only further calls. Also the parameters that several laws of paper 002
+//! share.
 
 use crate::{Allowance, Bucket, Control, Param, Signals};
 

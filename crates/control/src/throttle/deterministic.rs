@@ -4,7 +4,7 @@
 //! and one is subtracted. Of any n consecutive pieces, n·f pass, plus or minus one. The pieces that
 //! pass are spread as evenly as possible.
 //!
-//! Source: 000 §3.4.
+//! Source: paper 000 §3.4.
 
 /// One in fixed point. In floating point, ten times 0.1 is less than 1.
 const ONE: u64 = 1 << 32;

@@ -8,7 +8,8 @@
 //! To pass a share f of R, the gap is therefore (1/f − 1)/R. This holds for Poisson arrivals. If
 //! calls are evenly spaced, a gap can only pass every second call, every third call and so on.
 //!
-//! Source: RFC 7415 §3.5.3, 'classic gapping': a leaky bucket with TAU = 0; 002 §2.4 names it.
+//! Source: RFC 7415 §3.5.3, 'classic gapping': a leaky bucket with TAU = 0; paper 002 §2.4 names
+//! it.
 
 use tidegate_world::Timestamp;
 
@@ -19,7 +20,7 @@ pub(super) struct Gapping {
 }
 
 impl Gapping {
-    /// Returns whether a call passes, when at most `rate` a second may.
+    /// Returns whether a call passes, when at most `rate` calls a second may pass.
     pub(super) fn passes(&mut self, now: Timestamp, rate: f64) -> bool {
         let gap_s = 1.0 / rate;
         let passes = self.passed.is_none_or(|last| now.since(last).as_secs_f64() >= gap_s);

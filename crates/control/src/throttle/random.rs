@@ -4,7 +4,7 @@
 //! deviation of √(n·f·(1−f)), and long runs occur. But the throttle has no pattern with which
 //! arrivals could align.
 //!
-//! Source: 002 §2.4, the percentage throttle.
+//! Source: paper 002 §2.4, the percentage throttle.
 
 use tidegate_world::Stream;
 

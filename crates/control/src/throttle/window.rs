@@ -3,7 +3,7 @@
 //! A piece passes while fewer pieces than the window are in progress. The window does not depend on
 //! a rate. So it also works if the server becomes slower.
 //!
-//! Source: 002 §2.4.
+//! Source: paper 002 §2.4.
 
 /// Returns whether one more piece may be in progress.
 pub(super) fn passes(size: f64, in_progress: u64) -> bool {

@@ -149,7 +149,7 @@ pub(super) fn file(head: &str, emulate: &Emulate) -> String {
     for (class, alike) in ALIKE {
         let _ = writeln!(
             text,
-            "# {} was not measured: it is given what {} costs.",
+            "# {} was not measured: the cost of {} is used.",
             class.name(),
             alike.name()
         );

@@ -1,5 +1,5 @@
-//! Measures the number of datagrams that can wait at a listener. The kernel counts more than their
-//! bytes.
+//! Measures the number of datagrams that can wait at a listener. The kernel counts more bytes for a
+//! datagram than it contains.
 
 use std::io;
 use std::net::{Ipv4Addr, UdpSocket};

@@ -15,8 +15,8 @@ const LIGHT_CPS: f64 = 500.0;
 /// try next.
 const OFFERED: (f64, f64) = (2.0, 3.0);
 
-/// The maximum rate in calls/s. One thread of callers can offer more than that if hardly any of the
-/// calls get started.
+/// The maximum rate in calls/s. One thread of callers can offer calls at a higher rate only if it
+/// starts hardly any of them.
 const MAX_CPS: f64 = 60_000.0;
 
 /// Maximum number of estimates.

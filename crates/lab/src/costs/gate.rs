@@ -26,9 +26,9 @@ const BATCHES: u32 = 4;
 /// The cost of a datagram, in µs, divided into sending and reading.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
 pub struct Halves {
-    /// Sending a datagram, and all the kernel's work on its arrival.
+    /// Cost of sending a datagram, including all the kernel's work on its arrival.
     pub sender: Cost,
-    /// Reading a datagram.
+    /// Cost of reading a datagram.
     pub reader: Cost,
 }
 

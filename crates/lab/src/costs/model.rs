@@ -1,5 +1,5 @@
-//! The model of 000 §5: the performance of a server that admits a share f of the arrivals, if
-//! processing a message costs t_a and shedding one costs t_d.
+//! The model of paper 000, §5: the performance of a server that admits a share f of the arrivals,
+//! if processing a message costs t_a and shedding one costs t_d.
 
 use serde::Serialize;
 
@@ -13,7 +13,7 @@ pub struct Model {
 }
 
 impl Model {
-    /// The example in 000 §5.2.1.
+    /// The example in paper 000, §5.2.1.
     pub const PAPER: Self = Self { accepted_us: 70.0, dropped_us: 6.0 };
 
     /// Returns PP_r: the number of messages that are processed or shed in a second (equation 9).

@@ -10,7 +10,7 @@ use tidegate_world::Timestamp;
 
 use super::observer::Observer;
 
-/// The outcomes of the calls that are counted: those that started at least a deadline before the
+/// The outcomes of the calls that are counted: those that started at least the deadline before the
 /// end.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Figures {
@@ -59,7 +59,7 @@ impl Figures {
 pub struct Row {
     /// The law.
     pub law: String,
-    /// `recorded` or `simulated`.
+    /// Origin of the figures: `recorded` or `simulated`.
     pub how: &'static str,
     /// Outcomes of the calls.
     pub figures: Figures,

@@ -12,7 +12,7 @@ use tidegate_world::{Entry, Flow, Input, Log, Timestamp, Transmit};
 pub struct Call {
     /// Arrival of its first INVITE.
     pub arrived: Timestamp,
-    /// Its caller.
+    /// Address of its caller.
     pub caller: SocketAddr,
     /// The proxy's address at which it arrived.
     pub local: SocketAddr,
@@ -64,7 +64,7 @@ impl Observer {
         self.uris.get(&caller).map(String::as_str)
     }
 
-    /// Records an input.
+    /// Records an input of the proxy.
     pub fn see<B: AsRef<[u8]>>(&mut self, entry: &Entry<B>) {
         let Input::Offer(arrived, flow, bytes, _) = &entry.input else { return };
         let Ok(scanned) = scan(bytes.as_ref()) else { return };

@@ -19,8 +19,8 @@ pub const BACKENDS: usize = 2;
 /// The shortest duration of a demonstration that still shows a difference, in seconds.
 pub const SECONDS_MIN: u64 = 12;
 
-/// Emulated time to examine a message, in µs. Below are the times to serve it and to reject it.
-/// Each call has six messages.
+/// Emulated time to examine a message, in µs. The next two constants are the times to serve it and
+/// to reject it. Each call has six messages.
 const OFFER_US: f64 = 100.0;
 const SERVE_US: f64 = 733.0;
 const REFUSE_US: f64 = 200.0;

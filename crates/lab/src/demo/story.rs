@@ -11,7 +11,7 @@ use crate::real::Gauges;
 /// Time over which rates are computed.
 const WINDOW: Duration = Duration::from_secs(1);
 
-/// All observations.
+/// All observations of a demonstration.
 #[derive(Clone, Debug)]
 pub struct Story {
     /// Schedule of the demonstration.
@@ -100,7 +100,7 @@ impl Phase {
         bound(self.offered_cps / CAPACITY_CPS)
     }
 
-    /// Returns the goodput as a part of the bound.
+    /// Returns the goodput as a part of the greatest possible goodput.
     pub fn goodput_of_bound(&self) -> f64 {
         self.goodput_cps / CAPACITY_CPS / self.bound()
     }

@@ -12,7 +12,8 @@ use crate::figure::{Figure, Point};
 
 /// The load at which the claim is checked, as a multiple of the capacity.
 pub const PROMISED_AT: f64 = 2.0;
-/// Minimum fraction of the bound that the protected server must keep at [`PROMISED_AT`].
+/// Minimum goodput of the protected server at [`PROMISED_AT`], as a fraction of the greatest
+/// possible goodput.
 pub const PROMISED: f64 = 0.8;
 
 /// The outcomes of every load on both sides.
@@ -43,8 +44,8 @@ impl Summary {
         }
     }
 
-    /// Returns the fraction of the bound that the protected server kept at the checked load, if
-    /// that was reached.
+    /// Returns the goodput of the protected server at [`PROMISED_AT`], as a fraction of the
+    /// greatest possible goodput, or `None` if this load was never offered.
     pub fn kept(&self) -> Option<f64> {
         let phase = self.protected.iter().find(|phase| phase.multiple == PROMISED_AT)?;
         Some(phase.goodput_of_bound())
@@ -82,7 +83,7 @@ impl Summary {
         doubts
     }
 
-    /// Draws the goodput over the offered load, and the bound.
+    /// Draws the goodput over the offered load, and the greatest possible goodput.
     pub fn figure(&self) -> Figure {
         let series = |name: &str, phases: &[Phase]| Series {
             name: name.to_owned(),
@@ -115,7 +116,7 @@ impl Summary {
 const BAR: usize = 24;
 
 /// Returns a bar for a goodput of `part` of the capacity, in eighths of a column. A mark shows the
-/// bound.
+/// greatest possible goodput, `bound`.
 fn bar(part: f64, bound: f64) -> String {
     const EIGHTHS: [char; 8] = [' ', '▏', '▎', '▍', '▌', '▋', '▊', '▉'];
     let eighths = (part.clamp(0.0, 1.2) * BAR as f64 * 8.0).round() as usize;

@@ -178,7 +178,7 @@ fn draw_chart(story: &Story, side: Side, frame: &mut Frame<'_>, area: Rect) {
     }
 }
 
-/// Returns a line for the bound during each load, from its start to its end.
+/// Returns a line for the greatest possible goodput during each load, from its start to its end.
 fn bounds(story: &Story) -> Vec<[(f64, f64); 2]> {
     let phases = 0..=story.phase();
     let begin = |phase| story.plan.start_of(phase).as_secs_f64();

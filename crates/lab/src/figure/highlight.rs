@@ -33,8 +33,9 @@ pub struct Highlights {
 impl Highlights {
     /// Chooses the highlighted curves. If `samples` has at most [`MAX`] curves, all are
     /// highlighted. Otherwise the `asked` ones, the unprotected one, and those with the best mean
-    /// beyond the capacity are highlighted. A sample is a curve's name, an offered load as a multiple
-    /// of the capacity, and the part of the bound kept there.
+    /// beyond the capacity are highlighted. A sample is a curve's name, an offered load as a
+    /// multiple of the capacity, and the goodput at this load as a part of the greatest possible
+    /// goodput.
     pub fn choose(samples: &[(&str, f64, f64)], asked: &[String]) -> Self {
         let mut names: Vec<&str> = Vec::new();
         for (name, ..) in samples {
@@ -74,19 +75,19 @@ impl Highlights {
         &self.slots
     }
 
-    /// The slot of the curve called `name`: 0 is [`DANGER`], n is the n-th of [`COLOURS`], or
-    /// `None` for a grey curve.
+    /// Returns the slot of the curve called `name`: 0 is [`DANGER`], n is the n-th of [`COLOURS`].
+    /// Returns `None` for a grey curve.
     pub fn slot(&self, name: &str) -> Option<usize> {
         self.slots.iter().find(|(other, _)| other == name).map(|(_, slot)| *slot)
     }
 
-    /// The colour of the curve called `name`, or `None` for a grey curve.
+    /// Returns the colour of the curve called `name`, or `None` for a grey curve.
     pub fn colour(&self, name: &str) -> Option<Colour> {
         palette().nth(self.slot(name)?)
     }
 }
 
-/// All colours by slot.
+/// Returns all colours by slot.
 pub fn palette() -> impl Iterator<Item = Colour> {
     std::iter::once(DANGER).chain(COLOURS)
 }

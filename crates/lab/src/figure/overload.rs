@@ -33,8 +33,8 @@ pub struct Facet {
     pub series: Vec<Series>,
 }
 
-/// Returns the figure of goodput as a fraction of the capacity. The figure also shows the bound:
-/// `bound` returns it for the index of a facet and a multiple of the capacity.
+/// Returns the figure of goodput as a fraction of the capacity. The figure also shows the greatest
+/// possible goodput: `bound` returns it for the index of a facet and a multiple of the capacity.
 pub fn goodput(heading: Heading, facets: &[Facet], bound: impl Fn(usize, f64) -> f64) -> Figure {
     let loads = loads(facets);
     let top = highest(facets).max(1.0) * 1.03;

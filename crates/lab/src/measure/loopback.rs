@@ -178,7 +178,9 @@ impl Loopback {
         self.caller.send(self.parties.server, HOLD).map_err(|error| error.to_string())?;
         match self.hear()? {
             Told::Held { ns, refused } => Ok((ns, refused)),
-            Told::Done => Err("the server was done with nothing".to_owned()),
+            Told::Done => {
+                Err("the server reported the end of a batch that it did not get".to_owned())
+            }
         }
     }
 

@@ -91,7 +91,8 @@ pub(crate) trait Way {
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Timed {
     pub kind: Kind,
-    /// Whether the messages go to a served destination or belong to a known call.
+    /// Whether the messages go to a destination that the server's rules select, or belong to a
+    /// known call.
     pub good: bool,
     pub messages: usize,
     pub refused: u64,

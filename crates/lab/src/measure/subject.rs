@@ -79,7 +79,7 @@ pub(crate) struct Subject {
 }
 
 impl Subject {
-    /// Creates a server between `parties`, on the thread that drives it.
+    /// Creates a server with the addresses in `parties`, on the thread that drives it.
     ///
     /// # Errors
     /// Returns an error when there is no socket.

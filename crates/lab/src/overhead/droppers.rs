@@ -1,7 +1,9 @@
-//! Measures how far the deterministic and the random throttle deviate from their share, and how
-//! long runs of rejections are. The exact values are shown beside them.
+//! Measures how far the deterministic and the random throttle deviate from the share that they
+//! should admit, and how long runs of rejections are. The exact values are shown beside the
+//! measured ones.
 //!
-//! The throttles are those of the gate (000 §3.4, 002 §2.4). For n consecutive pieces at a share f:
+//! The throttles are those of the gate (paper 000 §3.4, paper 002 §2.4). For n consecutive pieces
+//! of work at a share f:
 //!
 //! - The deterministic throttle admits ⌊n·f⌋ or ⌈n·f⌉, depending on its state. The standard
 //!   deviation is √(φ(1−φ)), where φ is the fractional part of n·f. The distance between two
@@ -42,7 +44,7 @@ pub struct Row {
     pub deviation: Pair,
     /// Mean length of a run of rejections between two admitted pieces.
     pub run_mean: Pair,
-    /// Length of the longest such run.
+    /// Length of the longest run of rejections between two admitted pieces.
     pub run_longest: Pair,
 }
 

@@ -18,7 +18,7 @@ use crate::measure::script::Script;
 use crate::measure::subject::{Law, State};
 use crate::spread::Spread;
 
-/// Numbers of messages between measurements, as in 000 §6.2.
+/// Numbers of messages between measurements, as in paper 000 §6.2.
 pub const EVERY: [u32; 8] = [1, 10, 100, 125, 250, 375, 500, 1000];
 
 /// Number of messages between two readings when the driver reads: 2 ms at 50,000 messages/s.
@@ -50,7 +50,7 @@ pub enum Reading {
 }
 
 impl Reading {
-    /// Both kinds.
+    /// Both kinds of reading.
     pub const ALL: [Self; 2] = [Self::AtMeasurement, Self::ByDriver];
 
     /// Returns the title for reports.
@@ -104,7 +104,7 @@ impl Bench {
         self.script.calls(&mut self.server)?;
         let timed = self.script.take_timed();
         if timed.iter().any(|batch| batch.refused > 0) {
-            return Err("a law refused what it was to admit".to_owned());
+            return Err("a law rejected a message that it should admit".to_owned());
         }
         let messages: usize = timed.iter().map(|batch| batch.messages).sum();
         Ok(timed.iter().map(|batch| batch.ns).sum::<f64>() / messages as f64)

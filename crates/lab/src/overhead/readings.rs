@@ -5,7 +5,7 @@
 //! packet the wall clock and the thread's CPU clock are read, to the ns. The readings of a coarse
 //! clock are derived from these. Such a clock counts CPU time in whole jiffies, like
 //! /proc/PID/stat, which the server of paper 000 used. A law's window is (k − 1) · measure packets
-//! (000 §4.1.1).
+//! (paper 000 §4.1.1).
 
 use std::thread;
 use std::time::{Duration, Instant};
@@ -15,8 +15,8 @@ use tidegate_world::{Purpose, Seed};
 
 use crate::measure::thread_ns;
 
-/// CPU time of a packet. With the mean interval between packets below, the occupancy is 0.7, at
-/// 3,333 packets/s. If a jiffy of 10 ms is counted within one such interval, it reads as 3,333 %.
+/// CPU time of a packet. With the mean [`INTERVAL`] between packets, the occupancy is 0.7, at 3,333
+/// packets/s. If a jiffy of 10 ms is counted within one interval, the occupancy reads as 3,333 %.
 const PACKET: Duration = Duration::from_micros(210);
 const INTERVAL: Duration = Duration::from_micros(300);
 
@@ -137,7 +137,7 @@ fn of(moments: &[Moment]) -> Readings {
     }
 }
 
-/// Returns the occupancy by 000 §3.1, equation 1, at each measurement.
+/// Returns the occupancy by paper 000 §3.1, equation 1, at each measurement.
 fn readings(moments: &[Moment], grain: u64, k: usize, measure: usize) -> Vec<f64> {
     let window = (k - 1) * measure;
     let ends = (window..moments.len()).step_by(measure);

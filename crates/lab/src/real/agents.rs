@@ -153,7 +153,7 @@ impl Answerers {
         (0..count).map(start).collect::<io::Result<_>>().map(Self)
     }
 
-    /// Returns their addresses.
+    /// Returns the addresses of the answerers.
     pub fn addresses(&self) -> impl Iterator<Item = SocketAddr> {
         self.0.iter().map(CoreThread::local)
     }

@@ -1,4 +1,4 @@
-//! Writes the page: a template, its tables, and the data of its charts.
+//! Writes a report as an HTML page: a template, its tables, and the data of its charts.
 
 use minijinja::value::Serde;
 use minijinja::{AutoEscape, Environment, Value};
@@ -237,7 +237,8 @@ struct DrawnSource {
     runs: Vec<Run>,
 }
 
-/// The bound in one panel under one set of conditions, as the corners of a line.
+/// The greatest possible goodput in one panel under one set of conditions, as the corners of a
+/// line.
 #[derive(Serialize)]
 struct Bound {
     panel: String,
@@ -294,7 +295,8 @@ impl Drawn {
     }
 }
 
-/// Returns the runs that have a timeline, while there is `room` for values.
+/// Returns the runs that have a timeline. `room` is the number of values for which the page still
+/// has room. A run with more values is counted in `left_out` instead.
 fn runs(source: &Source, room: &mut usize, left_out: &mut usize) -> Vec<Run> {
     let mut runs = Vec::new();
     for (point, folder) in source.runs() {

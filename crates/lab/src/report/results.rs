@@ -87,7 +87,7 @@ pub struct Row {
     pub runs: usize,
     /// Goodput as a part of the capacity.
     pub goodput: Spread,
-    /// Goodput as a part of the bound.
+    /// Goodput as a part of the greatest possible goodput.
     pub goodput_of_bound: Option<Spread>,
     /// Number of INVITEs retransmitted per INVITE first sent.
     pub retransmission_ratio: Spread,
@@ -210,8 +210,8 @@ impl Results {
     }
 }
 
-/// Returns the bound of the goodput as a line over the load, by its corners from load 0 to `last`.
-/// Up to the capacity, the bound is the whole load. Beyond the capacity it is less, because the
+/// Returns the greatest possible goodput as a line over the load, by its corners from load 0 to
+/// `last`. Up to the capacity, it is the whole load. Beyond the capacity it is less, because the
 /// other calls have to be rejected. All `rows` must belong to one panel.
 pub fn bound<'a>(rows: impl IntoIterator<Item = &'a Row>, last: f64) -> Vec<(f64, f64)> {
     // The bound beyond the capacity is (1 - load·ρ) / (1 - ρ), so any row with such a load

@@ -6,7 +6,7 @@ use std::path::Path;
 
 use serde::Deserialize;
 
-/// Name of the file.
+/// Name of the file with the values over time.
 const TIMELINE: &str = "timeline.csv";
 
 /// Maximum number of lines that are read of a file: more than a run writes.

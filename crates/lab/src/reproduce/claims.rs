@@ -189,7 +189,7 @@ impl Claims {
 }
 
 impl Grade {
-    /// Returns the word for the page.
+    /// Returns the word for this verdict in the table of claims.
     pub fn word(self) -> &'static str {
         match self {
             Self::Not => "not",
@@ -200,7 +200,7 @@ impl Grade {
 }
 
 impl Label {
-    /// Returns the words for the page.
+    /// Returns the words for this label in the table of claims.
     pub fn words(self) -> &'static str {
         match self {
             Self::Fitted => "fitted",

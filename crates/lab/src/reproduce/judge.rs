@@ -19,7 +19,7 @@ pub struct Finding {
     pub verdict: Grade,
     /// Number of seeds.
     pub seeds: usize,
-    /// Its values.
+    /// The values of the claim, by name.
     pub values: BTreeMap<String, Range>,
 }
 
@@ -101,7 +101,8 @@ pub(super) fn grade(claim: &Claim, values: &BTreeMap<String, Range>) -> Result<G
     })
 }
 
-/// Checks that the rule of `claim` accepts the values of the paper, and not the planted ones.
+/// Checks that the rule of `claim` accepts the values of the paper, and does not accept the wrong
+/// values in `planted`.
 ///
 /// # Errors
 /// Returns a sentence that says what the rule does instead.

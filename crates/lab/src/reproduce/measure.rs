@@ -6,8 +6,8 @@ use super::points::Point;
 use crate::outage::Outage;
 use crate::timeline::series;
 
-/// The share of the requests that must be handled up to the peak. 003 §VI.b: "while successfully
-/// handling more than 99.99% of all requests".
+/// The share of the requests that must be handled up to the peak. Paper 003 §VI.b: "while
+/// successfully handling more than 99.99% of all requests".
 const HANDLED: f64 = 0.9999;
 
 /// Samples of a timeline count only after this many seconds.
@@ -15,19 +15,19 @@ const SETTLED_S: f64 = 20.0;
 
 /// A measure of a run, or of the runs under all loads.
 pub(super) struct Measure {
-    /// Its name in expressions.
+    /// Name of the measure in expressions.
     pub name: &'static str,
-    /// Its calculation from outcomes.
+    /// The function that calculates the measure from outcomes.
     pub of: Of,
 }
 
 /// The runs that a measure takes.
 pub(super) enum Of {
-    /// One run.
+    /// The measure takes one run.
     One(fn(&Point) -> f64),
-    /// The runs under all loads.
+    /// The measure takes the runs under all loads.
     All(fn(&[&Point]) -> f64),
-    /// A part of one run.
+    /// The measure takes a part of one run.
     Part(fn(&Point, &Part) -> f64),
 }
 
@@ -149,7 +149,7 @@ const fn part_of(name: &'static str, of: fn(&Point, &Part) -> f64) -> Measure {
     Measure { name, of: Of::Part(of) }
 }
 
-/// Returns the mean of a quantity of the callers of each entry.
+/// Returns the mean of a quantity over time, one value for the callers of each entry.
 fn of_sources(point: &Point, part: &Part, quantity: &str) -> Vec<f64> {
     let topology = &point.run.conditions.topology;
     let name = |(place, _): (usize, f64)| format!("callers-{}", topology.nodes()[place].name);
@@ -162,20 +162,21 @@ fn of_sources(point: &Point, part: &Part, quantity: &str) -> Vec<f64> {
     means.collect()
 }
 
-/// Returns the offered calls and those set up in time, a second, of each source that calls.
+/// Returns two rates for each entry that gets calls: the calls offered a second, and the calls set
+/// up in time a second.
 fn pairs(point: &Point, part: &Part) -> impl Iterator<Item = (f64, f64)> {
     let offered = of_sources(point, part, "offered_cps").into_iter();
     let pairs = offered.zip(of_sources(point, part, "in_time_cps"));
     pairs.filter(|(offered, _)| *offered > 0.0)
 }
 
-/// Returns Jain's index: 1 if all are equal, 1/n if one of n has everything.
+/// Returns Jain's index of fairness: 1 if all values are equal, 1/n if only one of n is above 0.
 fn jain(values: &[f64]) -> f64 {
     let squares: f64 = values.iter().map(|value| value * value).sum();
     values.iter().sum::<f64>().powi(2) / (values.len() as f64 * squares)
 }
 
-/// Returns the mean of these delays of all callers, or infinity if nothing was answered.
+/// Returns the mean of one kind of delay over all callers, or infinity if there is no such delay.
 fn mean_ms(point: &Point, delays: &str) -> f64 {
     let mut sum_us = 0.0;
     let mut count = 0.0;
@@ -193,7 +194,7 @@ fn outage(point: &Point, figure: impl Fn(&Outage) -> f64) -> f64 {
     point.outcome.outage.as_ref().map_or(f64::NAN, figure)
 }
 
-/// Returns this count of all callers.
+/// Returns the sum of the count `key` of all callers.
 fn counted(point: &Point, key: &str) -> f64 {
     let of = |callers: &crate::outcome::CallersOutcome| callers.stats[key].as_f64().unwrap_or(0.0);
     point.outcome.callers.iter().map(of).sum()
@@ -209,7 +210,7 @@ fn reached(point: &Point) -> f64 {
     part(calls, counted(point, "offered"))
 }
 
-/// Returns the share of these responses that was lost at the servers under test.
+/// Returns the share of one kind of response that was lost at the servers under test.
 fn lost(point: &Point, message: &str) -> f64 {
     let nodes = point.run.conditions.topology.nodes();
     let is_tested = |name: &str| nodes.iter().any(|node| node.under_test && node.name == name);

@@ -28,12 +28,12 @@ struct Recorded {
     finding: Finding,
 }
 
-/// The files of the page.
+/// The page that lists the claims with their verdicts, and the record of findings.
 #[derive(Clone, Debug)]
 pub struct Page {
-    /// The page.
+    /// File of the page.
     pub page: PathBuf,
-    /// The record of findings.
+    /// File of the record.
     pub record: PathBuf,
 }
 
@@ -107,7 +107,7 @@ impl Page {
         serde_json::from_str(&read(&self.record)?).map_err(wrong)
     }
 
-    /// Returns the page with its tables.
+    /// Returns the text of the page with new tables.
     fn rendered(&self, claims: &Claims, record: &Record) -> Result<String, String> {
         let text = read(&self.page)?;
         let [begin, end] = MARKS;
@@ -133,7 +133,7 @@ fn write(path: &Path, text: &str) -> Result<(), String> {
     fs::write(path, text).map_err(|error| format!("{}: {error}", path.display()))
 }
 
-/// Returns the table that counts the verdicts.
+/// Returns the paragraph that counts the verdicts.
 fn summary(claims: &Claims, record: &Record) -> String {
     let verdicts =
         claims.all().filter_map(|claim| record.0.get(&claim.id).map(|r| r.finding.verdict));
@@ -143,8 +143,9 @@ fn summary(claims: &Claims, record: &Record) -> String {
     let labelled = claims.all().filter(|claim| claim.label.is_some()).count();
     let missing: usize = claims.papers.iter().map(|paper| paper.missing.len()).sum();
     format!(
-        "\nOf {} claims with an experiment {} are reproduced, {} partly, {} not; {labelled} of them \
-         by construction or by a fitted condition. For {missing} claims there is no experiment.\n",
+        "\nThere are experiments for {} claims: {} are reproduced, {} partly, and {} not. {labelled} \
+         of these verdicts are labelled *by construction* or *fitted*. There are no experiments \
+         for {missing} claims.\n",
         all.len(),
         count(Grade::Reproduced),
         count(Grade::Partly),

@@ -11,7 +11,7 @@ use crate::run_spec::RunSpec;
 #[derive(Debug, Default)]
 pub(super) struct Points(BTreeMap<String, Vec<Point>>);
 
-/// One run.
+/// A run, with its outcome and its files.
 #[derive(Debug)]
 pub(super) struct Point {
     /// Specification of the run.

@@ -30,7 +30,7 @@ pub struct Conditions {
     pub profile: Profile,
     /// Holding time of a call, in seconds.
     pub hold_s: f64,
-    /// Its distribution.
+    /// Distribution of the holding time.
     pub hold: Hold,
     /// Time after which a caller without an answer hangs up, in seconds.
     pub patience_s: f64,
@@ -42,8 +42,8 @@ pub struct Conditions {
     pub retransmissions: bool,
     /// Maximum number of open calls to one server.
     pub open_max: usize,
-    /// The number of open calls from which on the next call is held back, or `None` if there is no
-    /// such limit.
+    /// Maximum number of open calls in a closed loop: while this number is open, the next call
+    /// waits. `None` means an open loop.
     pub open_limit: Option<usize>,
     /// Whether callers send a call that one server has rejected to the others.
     pub failover: bool,
@@ -55,7 +55,7 @@ pub struct Conditions {
     pub redial: Option<Redial>,
     /// The share of people who call an emergency service.
     pub emergency: f64,
-    /// The devices before all servers together.
+    /// The devices that register, of all servers together.
     pub devices: Option<DevicesConfig>,
     /// T1 of RFC 3261, in ms.
     pub t1_ms: f64,
@@ -182,12 +182,12 @@ impl Axis {
         AXES.iter().map(Self)
     }
 
-    /// Returns its key in a scenario.
+    /// Returns the key of the condition in a scenario.
     pub fn name(self) -> &'static str {
         self.documented().name()
     }
 
-    /// Returns its title with its unit, as in the head of a table.
+    /// Returns the title of the condition with its unit, as in the head of a table.
     pub fn title(self) -> &'static str {
         self.0.title
     }

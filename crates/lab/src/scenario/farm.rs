@@ -1,4 +1,4 @@
-//! A farm: a balancer before equal servers (003).
+//! A farm: a balancer in front of several servers (paper 003).
 
 use std::time::Duration;
 
@@ -27,7 +27,7 @@ pub struct Farm {
 }
 
 impl Farm {
-    /// Returns its servers.
+    /// Returns the topology of the farm: its balancer and its servers.
     pub fn topology(&self) -> Topology {
         let speeds: Vec<f64> = match &*self.speeds {
             [] => vec![1.0; self.nodes],

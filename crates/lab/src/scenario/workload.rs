@@ -12,11 +12,11 @@ use tidegate_server::config::schema::Wrong;
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Hold {
-    /// All calls last equally long.
+    /// All durations are equal.
     Fixed,
-    /// Exponential.
+    /// The durations have an exponential distribution.
     Exponential,
-    /// Log-normal, with this standard deviation of the logarithm.
+    /// The durations have a log-normal distribution, with this standard deviation of the logarithm.
     Lognormal(f64),
 }
 
@@ -61,7 +61,7 @@ impl fmt::Display for Hold {
 pub enum Goodput {
     /// The call is set up when its 200 has reached the caller.
     Answered,
-    /// The call is set up when its ACK has reached the answerer (002 §4.2: "successful delivery of
-    /// all five call setup messages from INVITE to ACK").
+    /// The call is set up when its ACK has reached the answerer (paper 002 §4.2: "successful
+    /// delivery of all five call setup messages from INVITE to ACK").
     Acknowledged,
 }

@@ -39,7 +39,7 @@ const REACTIONS_MAX: usize = 64;
 pub struct Attacker {
     /// The proxy of the outer layer to which it sends.
     pub to: usize,
-    /// Its attack.
+    /// The attack that it makes.
     pub attack: Attack,
     /// Packets a second.
     pub rate_pps: f64,
@@ -87,7 +87,7 @@ pub enum Attack {
     Closed,
     /// INVITEs to a number that never answers.
     Void,
-    /// INVITEs with a Via below their own that violates the grammar. No back end answers them.
+    /// INVITEs with a second Via that violates the grammar. No back end answers them.
     Vias,
     /// Errors "ICMP port unreachable" that seem to come from back ends.
     Icmp,

@@ -94,7 +94,8 @@ pub(super) fn text_without(world: &World, proxy: usize, absent: &[usize]) -> Str
     text
 }
 
-/// Returns the name of a place for proxies, as the host and port of a URI and as a name.
+/// Returns the address of a node as the configuration of a proxy writes it: with a host name if the
+/// world has names.
 pub(super) fn name_of(world: &World, place: Place) -> String {
     let at = address(place);
     match world.names {

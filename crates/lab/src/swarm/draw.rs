@@ -187,7 +187,8 @@ fn look_after(dice: &mut Dice, world: &mut World) {
     }
 }
 
-/// Makes proxies know their back ends by name, some of them with resolution faults for a while.
+/// Makes proxies know their back ends by name. In half of these worlds, name resolution has faults
+/// for a while.
 fn resolve(dice: &mut Dice, world: &mut World) {
     let millis = |most: f64, dice: &mut Dice| Duration::from_millis(dice.scale([1.0, most]) as u64);
     let resolution = |dice: &mut Dice, delay_max_ms: f64, share_max: f64| Resolution {

@@ -1,4 +1,5 @@
-//! Creates the nodes of a world: the cores, and the books that record their state for the checkers.
+//! Creates the nodes of a world: their cores, and the counts that they report to the checkers
+//! ([`Book`]).
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -42,7 +43,7 @@ const TALK_MAX: Duration = Duration::from_secs(900);
 /// Number of queues of a proxy's ingress.
 const LANES: usize = 7;
 
-/// A core, with the instruments from which its book is read.
+/// A core, with the instruments from which its [`Book`] is read.
 pub(super) enum Node {
     Caller(Box<Streams<Caller>>, Transport),
     Answerer(Box<Streams<Exchange>>, usize),
@@ -154,7 +155,7 @@ impl Node {
         }
     }
 
-    /// Returns the book of a node. An attacker has none.
+    /// Returns the counts that a node reports about itself. An attacker has none.
     pub(super) fn book(&self, now: Timestamp) -> Option<Book> {
         Some(match self {
             Self::Caller(caller, outside) => {

@@ -6,7 +6,7 @@ use serde::{Deserialize, Serialize};
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct OutOfService {
-    /// The proxy.
+    /// Index of the proxy.
     pub proxy: usize,
     /// Index of the back end.
     pub behind: usize,

@@ -36,7 +36,7 @@ pub const SAME: &str = "same";
 pub const GOODPUT: &str = "goodput";
 
 /// The part of the calls that may be lost because of noise, and a number of calls that may be lost
-/// in addition. The margin is needed because in an overloaded proxy a single additional packet
+/// in addition. The two are needed because in an overloaded proxy a single additional packet
 /// changes many later decisions.
 const LOST_MAX: (f64, u64) = (0.3, 10);
 

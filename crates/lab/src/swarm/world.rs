@@ -319,8 +319,8 @@ impl World {
         }
     }
 
-    /// Returns whether this back end may be out of service for that time, which may be at most a
-    /// day.
+    /// Returns whether the back end of `absence` exists, and the absence starts within a day and
+    /// lasts at most a day.
     pub(super) fn can_lack(&self, absence: &OutOfService) -> bool {
         let OutOfService { proxy, behind, begins_ms, lasts_ms, .. } = *absence;
         let is_there = proxy < self.proxies.len() && behind < self.behind(proxy).len();
@@ -354,22 +354,26 @@ impl World {
     fn check(&self) -> Result<(), String> {
         let layers = self.proxies.iter().map(|proxy| proxy.layer).max().map_or(0, |top| top + 1);
         let wrong = match self {
-            _ if self.callers.is_empty() || self.answerers.is_empty() => "nobody calls, or answers",
+            _ if self.callers.is_empty() || self.answerers.is_empty() => {
+                "there are no callers, or no answerers"
+            }
             _ if layers == 0 => "there is no proxy",
             _ if (0..layers).any(|layer| self.layer(layer).is_empty()) => "a layer is empty",
             _ if self.nodes() > NODES_MAX => "there are more than 100 nodes",
             _ if self.callers.iter().any(|crowd| crowd.to >= self.layer(0).len()) => {
-                "a crowd calls through a proxy that is none of the outer layer"
+                "a group of callers calls a proxy that is not in the outer layer"
             }
-            _ if !self.callers.iter().all(Crowd::is_possible) => "a crowd's rate is impossible",
+            _ if !self.callers.iter().all(Crowd::is_possible) => {
+                "the rate of a group of callers is impossible"
+            }
             _ if self.faults.iter().any(|episode| !self.can_have(&episode.trouble)) => {
-                "a fault concerns a node that there is not, or crashes a crowd"
+                "a fault names a node that does not exist, or crashes a group of callers"
             }
             _ if !self.strangers.iter().all(|stranger| self.can_have_stranger(stranger)) => {
-                "a stranger's rate is impossible, or somebody it concerns is not there"
+                "an attacker has an impossible rate, or names a node that does not exist"
             }
             _ if !self.absences.iter().all(|absence| self.can_lack(absence)) => {
-                "somebody is taken out of service who is not there"
+                "a back end is out of service that does not exist, or too late, or for too long"
             }
             _ => return Ok(()),
         };

@@ -9,7 +9,7 @@ use crate::spread::Spread;
 /// The law that is always drawn in colour.
 const OURS: &str = "tide";
 
-/// Returns the page.
+/// Returns the page of the tournament.
 pub(super) fn page(results: &Results) -> String {
     let mut sections = Vec::new();
     for route in Route::ALL {

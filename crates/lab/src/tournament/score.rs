@@ -1,4 +1,4 @@
-//! Computes the score of a run, and the scores of an entrant in a bout.
+//! Computes the score of a run, and the scores of an entrant (a law on one path) in a bout.
 
 use serde::Serialize;
 
@@ -23,7 +23,7 @@ pub struct Score {
     pub good: u64,
     /// Goodput as a part of the capacity.
     pub goodput: f64,
-    /// Goodput as a part of its bound, or `None` where that is 0.
+    /// Goodput as a part of the greatest possible goodput, or `None` if nothing is possible.
     pub kept: Option<f64>,
     /// Set-up delay that 1 % of the calls that were set up exceeded.
     pub p99_ms: Option<f64>,
@@ -61,7 +61,7 @@ pub struct Cell {
     pub route: Route,
     /// Goodput as a part of the capacity.
     pub goodput: Spread,
-    /// Goodput as a part of its bound.
+    /// Goodput as a part of the greatest possible goodput.
     pub kept: Option<Spread>,
     /// Set-up delay that 1 % of the calls exceeded, or `None` if no call was set up in any run.
     pub p99_ms: Option<Spread>,
@@ -71,7 +71,7 @@ pub struct Cell {
     pub early: Spread,
     /// Jain's index of the fairness among the sources.
     pub fairness: Option<Spread>,
-    /// The entrant's place among those on its path.
+    /// The rank of the entrant among all entrants on the same path.
     pub place: Place,
     /// The score of each run, in the order of the seeds.
     #[serde(skip)]

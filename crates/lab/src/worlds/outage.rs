@@ -15,7 +15,7 @@ use crate::timeline::{CallersReading, Timeline};
 /// Time over which goodput is averaged.
 const WINDOW: Duration = Duration::from_secs(5);
 
-/// The goodput that counts as recovered, as a part of the people who come, or of the capacity.
+/// The goodput that counts as recovered, as a part of the first attempts or of the capacity.
 const ENOUGH: f64 = 0.95;
 
 /// The share of devices that must be registered again.
@@ -24,8 +24,8 @@ const REGISTERED: f64 = 0.99;
 /// Time at the end of a run that shows whether it is still collapsed.
 const LAST: Duration = Duration::from_secs(30);
 
-/// Returns the outage of `run`, or `None` if neither people redial nor devices register, or nothing
-/// is wrong in it, or the trigger lasts to the end.
+/// Returns the outage of `run`. Returns `None` if neither people redial nor devices register, or if
+/// the run has no trigger, or if the trigger lasts to the end.
 pub(super) fn outage(run: &RunSpec, timeline: &Timeline, all: &CallerStats) -> Option<Outage> {
     let conditions = &run.conditions;
     if conditions.redial.is_none() && conditions.devices.is_none() {
@@ -58,9 +58,9 @@ pub(super) fn outage(run: &RunSpec, timeline: &Timeline, all: &CallerStats) -> O
     })
 }
 
-/// Returns the time at which everything is as it should be: the last of the end of the overload, of
-/// the faults, and of the first REGISTERs after a loss. `None` if that never happens, or nothing is
-/// wrong.
+/// Returns the time at which the last trigger ends: an overload, a fault, or the first REGISTERs of
+/// devices that lost their registrations. Returns `None` if there is no trigger, or if one lasts to
+/// the end of the load.
 fn trigger_ended(run: &RunSpec) -> Option<Duration> {
     let load = agents::load(run, 1.0);
     let capacity_cps = run.capacity_cps();
@@ -87,8 +87,8 @@ fn part(some: &[(Duration, u64)], whole: &[(Duration, u64)], from: Duration, to:
     if growth(whole) > 0.0 { growth(some) / growth(whole) } else { 1.0 }
 }
 
-/// Returns the time from which all windows until `end` are good, at the earliest `from`, or `None`
-/// if the last one is not, or there is none.
+/// Returns the earliest time, not before `from`, after which all windows until `end` are good.
+/// Returns `None` if the last window is not good, or if there is no window.
 fn good_from(
     came: &[(Duration, u64)],
     good: &[(Duration, u64)],

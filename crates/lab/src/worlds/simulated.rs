@@ -18,7 +18,7 @@ use crate::outcome::Outcome;
 use crate::run_spec::RunSpec;
 use stage::Stage;
 
-/// Simulated time.
+/// The world of simulated time.
 ///
 /// The outcome of a run depends on its inputs only. Its speed is in [`speed`](Self::speed), and in
 /// no result.

@@ -43,7 +43,7 @@ pub(crate) struct TransactionBranch {
     pub(crate) identity: u64,
     /// The branch within that context.
     pub(crate) tag: TargetTag,
-    /// The loop hash of RFC 5393 §4.2: equal each time the same request arrives.
+    /// The hash that detects loops (RFC 5393 §4.2). It is equal each time the same request arrives.
     pub(crate) loop_hash: u32,
 }
 

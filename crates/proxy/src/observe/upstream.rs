@@ -6,7 +6,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use tidegate_control::feedback::PeerView;
 
-/// A peer that takes part.
+/// An upstream peer that takes part in feedback.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct UpstreamView {
     /// The address of the peer.

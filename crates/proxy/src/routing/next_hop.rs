@@ -28,7 +28,7 @@ pub(crate) struct NextHop {
     pub(crate) toward_backend: bool,
     /// True if the target is a contact of a user, and the sender is not a back end.
     pub(crate) is_user: bool,
-    /// True if a user sends the request to the caller.
+    /// True if a user's phone, which was called, sends this request to the caller.
     pub(crate) to_caller: bool,
     /// The number of leading Route values that name us. They are removed.
     pub(crate) own_routes: usize,

@@ -40,7 +40,7 @@ pub(crate) enum TargetChoice {
         from: Option<BackendRef>,
         /// True if the target was found by a name, which may have further targets.
         is_named: bool,
-        /// True if a user sends the request to the caller.
+        /// True if a user's phone, which was called, sends this request to the caller.
         to_caller: bool,
     },
     /// Forward the request to a user's contact at this address. The contact replaces the

@@ -34,16 +34,18 @@ pub(crate) struct Context {
     pub(crate) branches: SmallVec<[Branch; 1]>,
     /// True if the request goes to a back end, false if it comes from one.
     pub(crate) toward_backend: bool,
-    /// True if a user sends the request to the caller.
+    /// True if a user's phone, which was called, sends this request to the caller.
     pub(crate) to_caller: bool,
     /// The bytes received from the caller and sent back to it.
     pub(crate) budget: Budget,
-    /// The loop hash that its branches contain.
+    /// The hash that detects loops (RFC 5393 §4.2). It is in our branch parameters of the forwarded
+    /// requests.
     pub(crate) loop_hash: u32,
     /// The final response that was sent, while it may have to be sent again.
     pub(crate) last: Option<Box<[u8]>>,
     pub(crate) live: Option<Box<Live>>,
-    /// The share of the table in which the context counts, if shares applied when it was made.
+    /// The bucket in which the context counts against the source's share of the table, or `None` if
+    /// shares did not apply when the context was made.
     pub(crate) share: Option<Bucket>,
     /// The contribution of this context to the metrics.
     pub(crate) counted: Counted,
@@ -112,7 +114,7 @@ pub(crate) struct Live {
     /// The best final response so far.
     pub(crate) best: Option<Box<Best>>,
     /// True if the caller has cancelled the request, or a final response has made the other
-    /// branches needless.
+    /// branches unnecessary.
     pub(crate) is_cancelled: bool,
     /// The Reason in our CANCELs. It is that of the first cancellation.
     pub(crate) reason: Option<Reason>,
@@ -147,7 +149,7 @@ pub(crate) struct Pending {
     pub(crate) check: Option<Timestamp>,
     /// True if the branch was abandoned: its responses no longer count.
     pub(crate) is_abandoned: bool,
-    /// True if the request started something and its target has not yet shown whether it takes the
+    /// True if the request is new work, and its target has not yet shown whether it takes the
     /// request.
     pub(crate) may_teach: bool,
 }

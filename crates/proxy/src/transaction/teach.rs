@@ -84,7 +84,8 @@ pub(super) fn record_silent(
     }
 }
 
-/// Returns the parties of the request of a context.
+/// Returns the caller and the callee of the request of a context, or `None` if the request cannot
+/// be read again.
 pub(super) fn parties_of(snapshot: &Snapshot, context: &Context, live: &Live) -> Option<Parties> {
     let message = Message::parse(&live.request).ok()?;
     Some(parties(

@@ -95,7 +95,8 @@ impl Draft {
         }
     }
 
-    /// Returns the transport to the back ends, if the file has these listeners.
+    /// Returns the transport to the back ends. If the pool does not say it, the transport follows
+    /// from the listeners of the file.
     pub(super) fn reached_by(&self, listeners: &[ListenDraft]) -> Transport {
         let of = |listener: &ListenDraft| Some(*listener.transport.as_ref()?.get_ref());
         let named = || {

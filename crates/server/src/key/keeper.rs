@@ -126,7 +126,8 @@ impl Keeper {
     ///
     /// # Errors
     /// Returns an error when the last key is not in use yet, when an old key may still be needed,
-    /// when the file cannot be changed, or when another process is changing it.
+    /// when the file cannot be changed, when another process is changing it, or when the system
+    /// gives no random bytes.
     pub fn rotate(&self, now: UnixTime) -> Result<(), NotKept> {
         let mut state = self.state();
         self.rotate_in(&mut state, now)?;

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-/// The book of a node.
+/// The book of a node: the counts that it reports about itself.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Book {
     /// A group of callers.
@@ -33,7 +33,7 @@ pub struct Endings {
 }
 
 impl Endings {
-    /// Returns the sum.
+    /// Returns the number of all ended calls.
     pub fn total(&self) -> u64 {
         let Self { left, hung_up, abandoned, unanswered, refused, bye_unanswered, bye_refused } =
             self;
@@ -42,7 +42,7 @@ impl Endings {
     }
 }
 
-/// A caller's book.
+/// The counts that a caller reports about itself.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct CallerBook {
     /// Calls that were offered.
@@ -66,7 +66,7 @@ pub struct CallerBook {
     pub ended: Endings,
 }
 
-/// An answerer's book.
+/// The counts that an answerer reports about itself.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct AnswererBook {
     /// New calls.
@@ -87,7 +87,7 @@ pub struct AnswererBook {
     pub held_max: u64,
 }
 
-/// A proxy's book.
+/// The counts that a proxy reports about itself.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct ProxyBook {
     /// Messages read.
@@ -129,7 +129,7 @@ pub struct ProxyBook {
 /// The fill of a table.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Fill {
-    /// Entries.
+    /// Number of entries.
     pub used: u64,
     /// Maximum number of entries.
     pub max: u64,
@@ -138,7 +138,7 @@ pub struct Fill {
 /// Work of a back end, as its proxy counts it.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Held {
-    /// Its name.
+    /// Name of the back end.
     pub name: String,
     /// Open calls.
     pub calls: u64,

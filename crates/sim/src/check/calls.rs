@@ -73,7 +73,7 @@ pub(super) struct Calls {
     crowds: BTreeMap<NodeId, Crowd>,
     /// Call-IDs, and the To-tags of their answers.
     answered: Recent<(u64, u64), ()>,
-    /// The same, for each answerer.
+    /// Answered calls of each answerer, by Call-ID and To-tag.
     taken: Recent<(NodeId, u64, u64), Answered>,
     /// Time at which the first INVITE with a Call-ID came to an answerer.
     invited: Recent<(NodeId, u64), Timestamp>,

@@ -64,13 +64,14 @@ struct Witness {
     answers: VecDeque<Timestamp>,
     /// Start of an exclusion that began right after the back end proved that it works.
     out_since: Option<Timestamp>,
-    /// Total time of earlier exclusions of that kind, since the last evidence.
+    /// Total time of earlier exclusions that began right after the back end proved that it works,
+    /// since the last evidence.
     out_for: Duration,
     /// Requests of callers and probes without an answer: branch, method, start.
     waits: VecDeque<(u64, u32, Timestamp)>,
     /// Times of the last final responses to INVITEs of callers.
     served: VecDeque<Timestamp>,
-    /// The highest rate of these since the last evidence.
+    /// The highest rate of these final responses since the last evidence.
     served_cps: f64,
     is_reported: bool,
 }

@@ -6,9 +6,9 @@ use std::time::Duration;
 /// A proxy in front of back ends: the parts of its configuration that limit attackers.
 #[derive(Clone, Debug)]
 pub struct Front {
-    /// Its own address.
+    /// The proxy's own address.
     pub address: SocketAddr,
-    /// Its back ends, in the order of its book.
+    /// Its back ends, in the order in which it reports them.
     pub backends: Vec<SocketAddr>,
     /// Limit on the calls of each back end. It is also `None` if the calls cannot be observed. This
     /// is so if a cancelled call may be answered, or if a back end may be removed and added again.

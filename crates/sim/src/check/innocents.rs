@@ -42,7 +42,7 @@ pub(super) struct Innocents {
     calls: Recent<u64, ()>,
     /// Calls of these callers that were answered at a proxy, with the To-tag.
     verified: Recent<(NodeId, u64, u64), ()>,
-    /// The same calls, at any proxy.
+    /// Calls that were answered at any proxy, with the To-tag.
     answered: Recent<(u64, u64), ()>,
     byes: Recent<Transaction, Bye>,
 }

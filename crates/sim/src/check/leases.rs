@@ -39,7 +39,7 @@ pub const NAME: &str = "leases";
 /// A balancer: the parts of its configuration that determine what it counts.
 #[derive(Clone, Debug)]
 pub struct Balancer {
-    /// Its back ends, in the order of its book.
+    /// Its back ends, in the order in which it reports them.
     pub backends: Vec<SocketAddr>,
     /// Whether a request goes to all back ends.
     pub forks: bool,

@@ -52,7 +52,7 @@ pub enum Trouble {
     Impair {
         /// Sender of the affected packets.
         from: NodeId,
-        /// Their receiver.
+        /// Receiver of the affected packets.
         to: NodeId,
         /// The worse link.
         link: Link,
@@ -69,20 +69,20 @@ pub enum Trouble {
     Sever {
         /// Sender of the message.
         from: NodeId,
-        /// Its receiver.
+        /// Receiver of the message.
         to: NodeId,
     },
     /// A node reads slowly from each stream. This is drawn only if there are streams.
     ReadSlowly {
         /// The node.
         node: NodeId,
-        /// Bytes a second.
+        /// Number of bytes that the node reads from each stream in a second.
         bytes_per_s: u64,
     },
     /// Name resolution fails. This is never drawn, because it has an effect only if there are
     /// names.
     Resolver {
-        /// The behaviour.
+        /// The behaviour of name resolution during the fault.
         resolution: Resolution,
     },
 }
@@ -122,7 +122,7 @@ impl Plan {
         Self::drawn(seed.stream(Purpose::Fault, ELEMENT), shape, trouble)
     }
 
-    /// Draws faults of streams: up to `episodes_max` episodes, in the same way.
+    /// Draws faults of streams, like [`random`](Self::random): up to `episodes_max` episodes.
     pub fn of_streams(seed: Seed, shape: &Shape) -> Self {
         Self::drawn(seed.stream(Purpose::Fault, ELEMENT_OF_STREAMS), shape, trouble_of_streams)
     }
@@ -194,8 +194,8 @@ impl Episode {
     }
 }
 
-/// The element number for plans. No node or agent has this number, because each draws its own
-/// faults.
+/// The element numbers for plans. No node or agent has these numbers, so plans draw from streams of
+/// their own.
 const ELEMENT: u32 = u32::MAX;
 const ELEMENT_OF_STREAMS: u32 = u32::MAX - 100;
 

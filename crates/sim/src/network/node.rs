@@ -23,7 +23,7 @@ pub(super) struct Node<N> {
     pub stalled_until: Timestamp,
     /// Inputs that wait while the node is stalled.
     pub waiting: VecDeque<Input>,
-    /// Number of datagrams among them.
+    /// Number of datagrams in `waiting`.
     pub datagrams: usize,
 }
 

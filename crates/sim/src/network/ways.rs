@@ -80,8 +80,8 @@ impl Ways {
     }
 }
 
-/// Returns a number for two parties. Nodes are numbered from 1, and an unknown peer is 0. So no
-/// pair has the number 0 or 1, which the channels of a [`Relay`](crate::Relay) use.
+/// Returns a number for a sender and a receiver. Nodes are numbered from 1, and an unknown peer is
+/// 0. So no pair has the number 0 or 1, which the channels of a [`Relay`](crate::Relay) use.
 fn pair(from: Peer, to: Peer) -> u32 {
     let number = |peer: Peer| peer.map_or(0, |node| node.index() as u32 + 1);
     number(from) << 16 | number(to)

@@ -1,4 +1,4 @@
-//! `[disturbance]`.
+//! Reads `[disturbance]`.
 
 use std::time::Duration;
 

@@ -1,4 +1,4 @@
-//! `[farm]`.
+//! Reads `[farm]`.
 
 use tidegate_proxy::Mode;
 use tidegate_server::config::schema::{Report, Section};

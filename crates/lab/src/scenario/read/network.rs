@@ -1,4 +1,4 @@
-//! `[[link]]` and `[[fault]]`.
+//! Reads `[[link]]` and `[[fault]]`.
 
 use std::time::Duration;
 

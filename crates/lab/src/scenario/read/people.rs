@@ -1,4 +1,4 @@
-//! `[workload.redial]` and `[workload.devices]`.
+//! Reads `[workload.redial]` and `[workload.devices]`.
 
 use std::time::Duration;
 

@@ -1,4 +1,4 @@
-//! `pool`: the balancing of a server.
+//! Reads `pool`: the balancing of a server.
 
 use tidegate_server::config::schema::{Report, Section, of_pool};
 use toml::Spanned;

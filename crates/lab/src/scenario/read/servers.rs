@@ -1,4 +1,4 @@
-//! `[[node]]`: servers and their targets.
+//! Reads `[[node]]`: servers and their targets.
 
 use std::ops::Range;
 

@@ -1,4 +1,4 @@
-//! `[workload]`.
+//! Reads `[workload]`.
 
 use std::path::Path;
 

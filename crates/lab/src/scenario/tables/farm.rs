@@ -1,4 +1,4 @@
-//! `[farm]`: a balancer before equal servers.
+//! `[farm]`: a balancer in front of several servers.
 
 use tidegate_server::config::schema::{Absent, Knob, List, Real, Table, Whole};
 

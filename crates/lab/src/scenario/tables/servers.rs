@@ -57,11 +57,12 @@ pub(in crate::scenario) static NODE: Table = Table {
     header: "[[node]]",
     name: "node",
     count: 0..=64,
-    doc: "One of several servers. Nodes under test have the overload control of the variants and \
-          the costs in `[emulate]`, and the capacity is that of these nodes. Other nodes have \
-          their own tables `overload` and `emulate`, as in [the configuration](configuration.md). \
-          Without these tables they admit everything and are as fast as possible. `pool` says how \
-          a node selects among the nodes in `to`. It replaces the `pool` of the variant.",
+    doc: "One of the servers between callers and answerers. Nodes under test have the overload \
+          control of the variants and the costs in `[emulate]`. `load` is a multiple of the \
+          capacity of these nodes. Other nodes have their own tables `overload` and `emulate`, as \
+          in [the configuration](configuration.md). Without these tables they admit everything \
+          and are as fast as possible. `pool` says how a node selects among the nodes in `to`. It \
+          replaces the `pool` of the variant.",
     knobs: || {
         vec![&NAME, &TO, &SHARE, &NODE_MODE, &UNDER_TEST, &SPEED, &NODE_PROFILE, &OBEYS_FEEDBACK]
     },
@@ -83,7 +84,7 @@ pub(in crate::scenario) static TO: Knob<List<Placed<Text<String>>>> = Knob {
         count_max: 64,
     },
     absent: Absent::Required,
-    doc: "The next hops of calls at this node: names of nodes, or `answerers`.",
+    doc: "The next hops of the calls that arrive at this node.",
 };
 
 pub(in crate::scenario) static SPEED: Knob<Real> = Knob {
@@ -123,17 +124,19 @@ pub(in crate::scenario) static NODE_PROFILE: Knob<Text<Profile>> = Knob {
     name: "profile",
     shape: PROFILES,
     absent: Absent::Means("`profile` of `[workload]`"),
-    doc: "The rate over time of the calls that callers send to this node. The times in results that depend \
-          on the load, such as the recovery time, follow `profile` of `[workload]`.",
+    doc: "The rate over time of the calls that callers send to this node. Some results, such as \
+          the recovery time, depend on when the overload begins or ends. They use `profile` of \
+          `[workload]` for this.",
 };
 
 pub(in crate::scenario) static OBEYS_FEEDBACK: Knob<Flag> = Knob {
     name: "obeys_feedback",
     shape: Flag,
     absent: Absent::Default("false"),
-    doc: "Whether the node obeys the feedback of the nodes that it sends to: `obey_feedback = \"always\"` of its \
-          pool. These nodes give feedback if `overload.feedback` names the sender among its `peers`: \
-          `[\"10.0.0.0/8\"]` in simulated time, `[\"127.0.0.0/8\"]` on real sockets.",
+    doc: "Whether the node obeys the feedback of the nodes that it sends to (`obey_feedback = \
+          \"always\"` in its pool). These nodes give feedback to the senders in `peers` of their \
+          table `overload.feedback`. All nodes are in `[\"10.0.0.0/8\"]` in simulated time, and in \
+          `[\"127.0.0.0/8\"]` on real sockets.",
 };
 
 fn name(text: &str) -> Result<String, Wrong> {

@@ -37,9 +37,9 @@ struct ServerProcess {
 /// An action on a server.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Step {
-    /// Kills it immediately.
+    /// Kills the process immediately.
     Kill(usize),
-    /// Starts it again at the same address.
+    /// Starts the process again at the same address.
     Start(usize),
     /// Stops the process temporarily.
     Stop(usize),

@@ -1,12 +1,12 @@
-//! The actors of a simulated network.
+//! The cores in a simulated network.
 
 use tidegate_agent::{Answerer, Caller};
 use tidegate_server::assembly::Server;
 use tidegate_world::{Core, delegate};
 
-/// An actor.
+/// A core in a simulated network.
 pub(super) enum Actor {
-    /// Callers before one server.
+    /// Callers of one server.
     Caller(Box<Caller>),
     /// A server.
     Server(Server),

@@ -7,7 +7,7 @@ use tidegate_sim::{Fault, NodeId};
 use crate::network;
 use crate::network::{Endpoint, Trouble, Way};
 
-/// An action.
+/// An action at a planned time.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) enum Action {
     /// Takes a sample.
@@ -17,8 +17,8 @@ pub(super) enum Action {
 }
 
 /// Returns the actions until `end` with their times, in order. At the same time, ends of faults
-/// come first, then starts of faults, then the sample. `who` returns the nodes that belong to an
-/// end of a link.
+/// come first, then starts of faults, then the sample. `nodes_of` returns the nodes at an end of a
+/// link.
 pub(super) fn agenda(
     faults: &[network::Fault],
     every: Duration,

@@ -1,8 +1,8 @@
 //! Counts the open transactions that each new transaction meets at its server.
 //!
-//! 003 §VI: "The occupancy for a transaction assigned to a server is the number of transactions
-//! already being handled by" it when it is assigned. INVITEs and BYEs count, from the time they are
-//! first sent to the server until their final response comes back.
+//! Paper 003 §VI: "The occupancy for a transaction assigned to a server is the number of
+//! transactions already being handled by" it when it is assigned. INVITEs and BYEs count, from the
+//! time they are first sent to the server until their final response comes back.
 
 use std::collections::HashSet;
 use std::ops::Range;
@@ -17,7 +17,8 @@ const OCCUPANCY_MAX: usize = 1000;
 pub(super) struct Occupancy {
     /// The time in which new transactions count.
     measured: Range<Timestamp>,
-    /// Open transactions of each party, or `None` for a party whose transactions do not count.
+    /// Open transactions of each party (the callers, each server, the answerers), or `None` for a
+    /// party whose transactions do not count.
     open: Vec<Option<HashSet<Transaction>>>,
     counts: Vec<u64>,
 }

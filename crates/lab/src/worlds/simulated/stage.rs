@@ -192,7 +192,7 @@ impl<'p> Stage<'p> {
         Ok(Outcome { good, nodes, flows, occupancy, fairness, ..outcome })
     }
 
-    /// Returns the nodes of a party. A party with an index that does not exist has none.
+    /// Returns the nodes at an end of a link. An end with an index that does not exist has none.
     fn nodes_of(&self, endpoint: Endpoint) -> Vec<NodeId> {
         match endpoint {
             Endpoint::Callers => self.callers.iter().map(|&(_, node)| node).collect(),
@@ -292,7 +292,7 @@ fn addresses(kind: u8) -> impl Iterator<Item = SocketAddr> {
     (1..=254).map(move |index| (Ipv4Addr::new(10, 0, kind, index), SIP_PORT).into())
 }
 
-/// Returns the address of a source before the entry at `index`.
+/// Returns the address of a source of calls to the entry at `index`.
 fn caller_address(index: usize, source: usize) -> SocketAddr {
     match source {
         0 => addresses(CALLERS).nth(index).expect("there are not so many entries"),

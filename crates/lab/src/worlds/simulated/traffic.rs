@@ -14,7 +14,7 @@ use crate::outcome::MessageCount;
 
 /// Counts of all messages.
 pub(super) struct Traffic {
-    /// Names of parties.
+    /// Names of the parties: all callers together, each server, and all answerers together.
     endpoints: Vec<String>,
     addresses: BTreeMap<SocketAddr, usize>,
     flows: BTreeMap<(usize, usize, Kind), Counted>,
@@ -51,11 +51,11 @@ pub(super) struct SetUp {
 /// Limits that say which calls count.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Limits {
-    /// Earliest start.
+    /// Earliest start of a call that counts.
     pub from: Timestamp,
-    /// Latest start.
+    /// Latest start of a call that counts.
     pub to: Timestamp,
-    /// Longest set-up delay.
+    /// Longest set-up delay of a call that counts.
     pub deadline: Duration,
     /// Time after its first INVITE in which a call may retransmit it.
     pub repeats: Duration,
@@ -68,7 +68,7 @@ struct Begun {
 }
 
 impl SetUp {
-    /// Counts calls between these parties.
+    /// Creates the counter of calls from the party `callers` to the party `answerers`.
     pub fn new(callers: usize, answerers: usize, limits: Limits) -> Self {
         let (calls, order) = Default::default();
         Self { callers, answerers, limits, calls, order, good: 0 }
@@ -96,12 +96,12 @@ impl SetUp {
 }
 
 impl Traffic {
-    /// Creates the counts between parties of these names. Each address belongs to one.
+    /// Creates the counts of messages between parties with these names.
     pub fn new(endpoints: Vec<String>, set_up: Option<SetUp>, occupancy: Occupancy) -> Self {
         Self { endpoints, addresses: BTreeMap::new(), flows: BTreeMap::new(), set_up, occupancy }
     }
 
-    /// Says that `address` belongs to the party at this index.
+    /// Records that `address` belongs to the party at this index.
     pub fn name(&mut self, address: SocketAddr, endpoint: usize) {
         self.addresses.insert(address, endpoint);
     }
@@ -117,7 +117,7 @@ impl Traffic {
         self.occupancy.counts()
     }
 
-    /// Returns all counts.
+    /// Returns the counts of messages, by kind, sender and receiver.
     pub fn flows(&self) -> Vec<MessageCount> {
         let flow = |(&(from, to, kind), counted): (&(usize, usize, Kind), &Counted)| MessageCount {
             from: self.endpoints[from].clone(),

@@ -81,9 +81,10 @@ table! {
         "1 to 64 letters, digits and `_-.:`, such as `\"inside\"`",
         word::name,
     ), Means("none");
-    /// The transport protocol. By RFC 3261 §18, every address should have one listener for `udp`
-    /// and one for `tcp`. `tls` is usually at port 5061. `wss` and `ws` are WebSockets with and
-    /// without TLS, for browsers (RFC 7118). All transports except `udp` need `[server] shards = 1`.
+    /// The transport protocol. RFC 3261 §18.2.1 requires a listener for `tcp` at each address and
+    /// port that has one for `udp`. `tls` is usually at port 5061. `wss` and `ws` are WebSockets
+    /// with and without TLS, for browsers (RFC 7118). All transports except `udp` need `[server]
+    /// shards = 1`.
     transport: Transport = Choice { words: TRANSPORTS, reserved: &[] }, Required;
     /// The address at which Tidegate listens. `0.0.0.0` or `[::]` means every address of the
     /// machine and needs `advertise`. Port 0 means any free port.
@@ -131,9 +132,9 @@ table! {
         ],
         reserved: &[],
     }, Default("\"required\""), only(&FOR_TLS), reload(Reload::Live);
-    /// The web sites whose pages may open a WebSocket, as browsers name them in `Origin`: scheme and
-    /// host, and the port unless it is the default one. This protects the users of browsers from
-    /// pages of others. A client that sends no `Origin` is no browser and is served.
+    /// The web sites whose pages may open a WebSocket, as browsers name them in `Origin`: scheme
+    /// and host, and the port unless it is the default one. This protects the users of browsers
+    /// from pages of others. A client that sends no `Origin` is no browser and is served.
     origins: Vec<String> | None = OneOrMore(List {
         of: Text::new("an origin, such as `\"https://phone.example.com\"`", word::origin),
         count_max: 64,

@@ -36,7 +36,8 @@ const TRANSACTIONS_MAX: usize = 4;
 /// a request within one of them goes to the back end in its route token, and is not counted.
 const DIALOGS_MAX: usize = 2;
 
-/// Weight of an INVITE, in hundredths of a BYE: 003 §IV, TLWL-1.75.
+/// Weight of an INVITE, in hundredths of the weight of a BYE. The policy TLWL-1.75 of paper 003
+/// (§IV; `docs/papers.md`) has this weight.
 const INVITE_WORK: u64 = 175;
 const OTHER_WORK: u64 = 100;
 
@@ -345,7 +346,7 @@ impl Model {
     }
 }
 
-/// Returns the tags of both ends, the same in either direction.
+/// Returns the tags of both ends. The result is the same for both directions of a dialog.
 fn dialog(seen: &Seen) -> Dialog {
     let mut tags = [seen.from_tag, seen.to_tag];
     tags.sort_unstable();

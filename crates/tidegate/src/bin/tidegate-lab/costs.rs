@@ -1,4 +1,4 @@
-//! `tidegate-lab costs`: what a message of each kind costs, admitted and refused.
+//! `tidegate-lab costs`: the cost of a message of each kind, admitted and rejected.
 
 use std::fs;
 use std::io::Write;
@@ -134,9 +134,9 @@ fn conclusions(cycle: &Derived, processing: &Derived) -> String {
     line("s, a call of six messages", &|d| d.call_us, 2, None);
     line("r, a call rejected by 503, with its ACK", &|d| d.refusal_us, 2, None);
     line("r/s", &|d| d.refusal_us / d.call_us, 3, None);
-    line("an INVITE dropped", &|d| d.drop_us, 2, None);
+    line("a dropped INVITE", &|d| d.drop_us, 2, None);
     line("t_a, a message of a call", &|d| d.dropping.accepted_us, 2, Some(paper.accepted_us));
-    line("t_d, such a message dropped", &|d| d.dropping.dropped_us, 2, Some(paper.dropped_us));
+    line("t_d, a dropped message of a call", &|d| d.dropping.dropped_us, 2, Some(paper.dropped_us));
     line("t_d/t_a", &|d| d.dropping.ratio(), 3, Some(paper.ratio()));
     line("f for 90 % of the accepted rate", &|d| at(&d.dropping), 3, Some(at(&paper)));
     line(
@@ -146,7 +146,7 @@ fn conclusions(cycle: &Derived, processing: &Derived) -> String {
         Some(paper.processed(at(&paper))),
     );
     line(
-        "wait in a full queue is shorter by factor",
+        "factor of shorter wait in a full queue",
         &|d| d.dropping.delay_ratio(at(&d.dropping)),
         2,
         Some(paper.delay_ratio(at(&paper))),

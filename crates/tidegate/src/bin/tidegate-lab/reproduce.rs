@@ -45,11 +45,11 @@ pub struct Args {
     #[arg(long, value_name = "DIR", default_value = "scenarios")]
     dir: PathBuf,
 
-    /// Directory of the page
+    /// Directory of reproduction.md and reproduction.json
     #[arg(long, value_name = "DIR", default_value = "docs")]
     docs: PathBuf,
 
-    /// Directory of the results
+    /// Directory for the results of the runs
     #[arg(long, value_name = "DIR", default_value = "out/reproduce")]
     out: PathBuf,
 

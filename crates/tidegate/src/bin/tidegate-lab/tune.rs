@@ -185,7 +185,7 @@ fn print(parameters: &Parameters, tuned: &Tuned, out: &Path) {
         let (min, median, max) = (spread.min, spread.median, spread.max);
         text += &format!("  {name}  {min:.4} / {median:.4} / {max:.4}\n");
     }
-    text += &format!("path and figure: {}\n", out.display());
+    text += &format!("steps of the search, and figure: {}\n", out.display());
     let _ = write!(anstream::stdout(), "{text}");
 }
 
