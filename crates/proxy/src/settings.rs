@@ -172,7 +172,8 @@ pub struct Overload {
     /// The occupancy up to which all calls have transactions, above 0 and at most 1, for
     /// [`Mode::Adaptive`].
     pub stateful_max: f64,
-    /// Distinction of sources. The gate takes limits and priorities from here.
+    /// The settings by which sources are distinguished, limited and banned. The gate takes limits
+    /// and priorities from here.
     pub sources: Sources,
     /// Feedback to upstream peers.
     pub feedback: FeedbackSettings,

@@ -108,7 +108,8 @@ impl Snapshot {
     /// Returns the admission of a request to a back end at `address`, and counts the request.
     ///
     /// # Errors
-    /// [`Rejection::Restricted`] if the back end has asked to hold it back.
+    /// [`Rejection::Restricted`] if the back end has asked for fewer requests and does not admit
+    /// this one.
     pub(crate) fn admit(
         &self,
         now: Timestamp,
@@ -136,8 +137,8 @@ impl Snapshot {
         self.addresses.transport_of_pool(self.pool(pool))
     }
 
-    /// Returns the target for requests to a party. If the party has a connection, it is on that
-    /// connection.
+    /// Returns the target for requests to this party of a dialog. If the party has a connection,
+    /// the requests use that connection.
     pub(crate) fn target_of(&self, peer: &PeerFlow) -> Target {
         let transport = self.addresses.transport(peer.listener.into());
         let PeerFlow { remote, connection, is_registered, .. } = *peer;

@@ -122,7 +122,7 @@ pub struct Counters {
     pub resolution: Arc<ResolutionCounters>,
     /// Look-ups of users, by outcome.
     pub lookups: Arc<LookupCounters>,
-    /// The upstream peers that take part in feedback.
+    /// The upstream peers that take part in overload feedback.
     pub upstream: UpstreamViews,
 }
 

@@ -2,11 +2,11 @@
 //!
 //! All shards share them, because a server restricts this proxy as a whole. A response whose value
 //! is read comes from the back end to which the request was sent. The MAC in our branch proves
-//! that. But a back end that does not know RFC 7339 passes on the parameters that a party behind it
-//! has written into our Via (§11: "If the attacker can make the recipient believe that the overload
-//! status was created by its direct downstream neighbor (and not by the attacker further
+//! that. But a back end that does not know RFC 7339 passes on the parameters that a server behind
+//! it has written into our Via (§11: "If the attacker can make the recipient believe that the
+//! overload status was created by its direct downstream neighbor (and not by the attacker further
 //! downstream), the recipient stops sending traffic to the victim."). So by default a pool obeys
-//! only back ends whose answer to a probe contained a value, because no other party takes part in a
+//! only back ends whose answer to a probe contained a value, because no other element receives a
 //! probe.
 
 use std::net::SocketAddr;
@@ -40,8 +40,9 @@ pub enum Obedience {
     Never,
 }
 
-/// A request that the restriction of its next hop admits, with the overload control that it offers
-/// there. Both come from one look at the table, because each look takes a lock.
+/// The admission of a request by the restriction of its next hop, with the overload control that
+/// the request offers to this next hop. One look-up in the table finds both, because each look-up
+/// takes a lock.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Admission {
     pub(crate) address: SocketAddr,
@@ -59,7 +60,8 @@ struct Shared {
     offer: Box<str>,
     /// Whether there is any restriction. Without one, requests need not take the lock.
     is_any: AtomicBool,
-    /// True once a next hop has asked for our load. Before that, no lock is needed to offer.
+    /// True once a next hop has asked for our load. Before that, an offer can be made without the
+    /// lock.
     is_load_wanted: AtomicBool,
     /// Values ignored because the table was full.
     overflowed: AtomicU64,
@@ -83,9 +85,10 @@ pub struct NextHopView {
 impl NextHops {
     /// Creates an empty table. Requests offer these algorithms.
     ///
-    /// RFC 7339 §5.9: "In the event of repeated timeouts or fatal transport errors, the SIP client MUST
-    /// stop sending requests to this server." "The SIP client SHOULD periodically probe if the downstream
-    /// server is alive using any mechanism at its disposal." The health of the back end does both.
+    /// RFC 7339 §5.9: "In the event of repeated timeouts or fatal transport errors, the SIP client
+    /// MUST stop sending requests to this server." "The SIP client SHOULD periodically probe if the
+    /// downstream server is alive using any mechanism at its disposal." The health checks of the
+    /// back end do both.
     pub fn new(offered: Algorithms, seed: Seed) -> Self {
         Self(Arc::new(Shared {
             settings: RestrictionSettings { offered, ..RestrictionSettings::default() },

@@ -108,8 +108,8 @@ pub(crate) fn commit(
     Ok(hop)
 }
 
-/// Checks that the restriction of the back end of a call admits a request. A repetition has been
-/// admitted.
+/// Checks that the restriction of the back end of a call admits a request. A retransmission passes
+/// without this check, because the original was admitted.
 fn check_restriction(
     step: &Step<'_>,
     input: CommitInput<'_, '_>,
@@ -140,8 +140,9 @@ fn take_rate(step: &mut Step<'_>, request: &Request<'_>, known: &Known) -> bool 
     is_repeated || calls.take_rate(step.now, call, known.fingerprint)
 }
 
-/// Starts more work of a call at its back end. Unless the call `goes_on`, another back end of the
-/// pool may replace it, selected by `key`.
+/// Starts more work of a call at its back end. If the back end does not take the work and the call
+/// does not continue there (`goes_on`), another back end of the pool takes it. `key` selects the
+/// back end for a later failover.
 fn begin_within(
     step: &mut Step<'_>,
     input: CommitInput<'_, '_>,
@@ -279,8 +280,8 @@ fn send_to_user(
     Ok(NextHop { backend_ref: from, call, others, is_user, toward_backend: is_user, ..hop })
 }
 
-/// Returns the entry of a request that leaves for a target outside the pools. The dialog of a call
-/// that a back end makes is recorded like that of a call that it receives, for callees that ignore
+/// Returns the call entry of a request that leaves for a target outside the pools. A call that a
+/// back end makes gets an entry, so that its dialog is known even if the callee ignores
 /// Record-Route.
 fn enter_outward_call(
     step: &mut Step<'_>,

@@ -38,7 +38,7 @@ pub(crate) struct NextHop {
     pub(crate) tier: Tier,
     /// The pool in which another target may replace this one, and the key for its policy.
     pub(crate) choice: Option<(u16, u64)>,
-    /// Further targets of the name that led here, in the order of attempts.
+    /// Further targets of the name by which the target was found, in the order of attempts.
     pub(crate) others: Vec<Target>,
     /// The lease of the call at that back end.
     pub(crate) held: Option<CallLease>,

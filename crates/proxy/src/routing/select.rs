@@ -140,7 +140,8 @@ fn try_select(
 /// back end without an address restricts nothing.
 ///
 /// # Errors
-/// [`Rejection::Restricted`] if the back end has asked to hold it back.
+/// [`Rejection::Restricted`] if the back end has asked for fewer requests and does not admit this
+/// one.
 pub(crate) fn admit(
     now: Timestamp,
     snapshot: &Snapshot,

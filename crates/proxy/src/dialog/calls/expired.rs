@@ -1,9 +1,9 @@
 //! The expired table: finished calls that are kept for their retransmissions, the oldest first.
 //!
-//! In 003 fig. 4 line 27, the 200 to a BYE makes a proxy "move entry to expired table", which is
-//! separate from the active one. Here an entry stays in its slot, so that late messages of its call
-//! find it by the same look-up. While only retransmissions are expected, it is linked into this
-//! list. When there is no room for a new call, the first entry of the list is evicted.
+//! In paper 003, fig. 4, line 27, the 200 to a BYE makes a proxy "move entry to expired table",
+//! which is separate from the active one. Here an entry stays in its slot, so that late messages of
+//! its call find it by the same look-up. While only retransmissions are expected, it is linked into
+//! this list. When there is no room for a new call, the first entry of the list is evicted.
 
 use tidegate_world::SlotTable;
 
