@@ -70,7 +70,7 @@ pub struct Drive<M = Sockets> {
     /// The time up to which the time of the shard has been counted as busy or idle.
     accounted: Timestamp,
     drop_counters_due: Timestamp,
-    /// Whether the kernel may drop datagrams without a later arrival that shows it.
+    /// Whether the kernel may drop datagrams without a later datagram that reports the drops.
     sheds: bool,
     draining: Option<Draining>,
 }

@@ -14,9 +14,9 @@ use crate::outbox::cause;
 /// A report of the network about a datagram that did not arrive.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Report<'a> {
-    /// Its destination.
+    /// The destination of the datagram.
     pub remote: SocketAddr,
-    /// The reason.
+    /// The reason why the datagram did not arrive.
     pub cause: Cause,
     /// The local address to which the report came, if the socket is bound to a wildcard.
     pub to: Option<IpAddr>,

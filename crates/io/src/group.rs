@@ -34,8 +34,8 @@ pub struct Listen {
     /// a datagram is stamped when it is read.
     pub stamps: bool,
     /// True if other processes of the same user may also listen at the address. They must set this
-    /// too. Default false. The kernel then divides the datagrams among all sockets by a hash of
-    /// both addresses. No program can steer among sockets that come and go. So there are no
+    /// too. The default is false. The kernel then divides the datagrams among all sockets by a hash
+    /// of both addresses. No program can steer among sockets that come and go. So there are no
     /// separate INVITE and response sockets and no gate, even if `split` or `gate` is set.
     pub shared: bool,
     /// True if the kernel can be told to drop some of the datagrams. This needs one more socket per

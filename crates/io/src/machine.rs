@@ -28,7 +28,7 @@ pub trait Machine {
     /// time at which it was read. Returns their number. If it equals the limit, more may wait.
     ///
     /// # Errors
-    /// Only errors that neither a peer nor a shortage of memory can cause.
+    /// Returns only errors that neither a peer nor a shortage of memory can cause.
     fn receive(
         &mut self,
         kind: Kind,
@@ -41,7 +41,7 @@ pub trait Machine {
     /// more may wait.
     ///
     /// # Errors
-    /// Only errors that neither a peer nor a shortage of memory can cause.
+    /// Returns only errors that neither a peer nor a shortage of memory can cause.
     fn reports(
         &mut self,
         ready: Ready,
@@ -53,7 +53,7 @@ pub trait Machine {
     /// limit, more may wait. A machine without connections has no events.
     ///
     /// # Errors
-    /// Only errors that neither a peer nor a shortage of memory can cause.
+    /// Returns only errors that neither a peer nor a shortage of memory can cause.
     fn stream_events(
         &mut self,
         _ready: Ready,
