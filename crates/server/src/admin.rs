@@ -34,7 +34,7 @@ use crate::phase::{Life, Phase};
 pub use crate::status::Status;
 pub use controls::Controls;
 
-/// The content of the pages.
+/// The content of the pages of the admin interface.
 pub struct Pages {
     /// For `/readyz`.
     pub life: Arc<Life>,

@@ -103,7 +103,7 @@ impl<'a> Assembly<'a> {
         &self.counters
     }
 
-    /// Returns the instruments of the process.
+    /// Returns the sources of `/status` for the process.
     pub fn instruments(&self) -> Instruments {
         let law = self.config.overload.gate.law.entry().name;
         let (registry, next_hops) = (self.registry.clone(), self.next_hops.clone());
@@ -122,7 +122,7 @@ impl<'a> Assembly<'a> {
         )
     }
 
-    /// Returns the recorded rejections of its cores.
+    /// Returns the rejections that the cores have recorded.
     pub fn refusals(&self) -> Rejections {
         Rejections::new(self.counters.clone())
     }
@@ -218,7 +218,7 @@ impl Part {
         Self { host: Some(host), ..self }
     }
 
-    /// Returns its emulated processor, if any.
+    /// Returns the emulated processor of the shard, if any.
     pub fn host(&self) -> Option<&HostSettings> {
         self.host.as_ref()
     }
@@ -261,7 +261,7 @@ pub enum Server {
 }
 
 impl Server {
-    /// Returns its proxy.
+    /// Returns the proxy in this core.
     pub fn proxy(&self) -> &Proxy {
         match self {
             Self::Plain(reconfigurable) => reconfigurable.proxy(),

@@ -89,7 +89,8 @@ pub struct Config {
     pub server: Server,
     /// The admin interface.
     pub admin: Admin,
-    /// The servers that resolve names of back ends. If empty, those of the machine.
+    /// The servers that resolve names of back ends. If empty, the name servers of the machine are
+    /// used.
     pub name_servers: Vec<SocketAddr>,
     /// The addresses where SIP arrives, at least one.
     pub listen: Vec<Listen>,
@@ -166,8 +167,8 @@ impl Config {
     }
 }
 
-/// Returns the transport to back ends for which no transport is configured, if the file has these
-/// listeners.
+/// Returns the transport to back ends for which no transport is configured, given the transports of
+/// all listeners in the file.
 fn usual_transport(listeners: impl Iterator<Item = Transport>) -> Transport {
     let mut listeners = listeners.filter(|transport| !transport.is_websocket());
     let first = listeners.next().unwrap_or(Transport::Udp);

@@ -130,7 +130,7 @@ struct Sample {
 }
 
 impl Samples {
-    /// Adds a value of the metrics `family`. Each value of a family must have different `labels`.
+    /// Adds a value of the metric `family`. No two values of a family may have the same `labels`.
     pub fn push(
         &mut self,
         family: &'static Family,
@@ -152,7 +152,7 @@ impl Samples {
         }
     }
 
-    /// Adds each of these numbers of `of`.
+    /// Adds each of these numbers, read from `of`.
     pub fn push_each<T>(
         &mut self,
         numbers: &'static [Number<T>],

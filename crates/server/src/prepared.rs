@@ -28,8 +28,8 @@ struct Entry {
     reading: Arc<Reading>,
 }
 
-/// A parsed configuration and the servers of its domains, with the text of the command that brings
-/// one of the two.
+/// A parsed configuration and the servers of its domains, with the text of the command that
+/// contains the configuration or the servers.
 #[derive(Debug)]
 pub(crate) struct Reading {
     text: Box<[u8]>,
@@ -37,7 +37,7 @@ pub(crate) struct Reading {
     pub(crate) found: Arc<Found>,
     /// The configuration, in which the servers are included as back ends.
     pub(crate) expanded: Config,
-    /// Its back ends.
+    /// The back ends in `expanded`.
     pub(crate) pool_specs: Vec<PoolSpec>,
 }
 

@@ -17,8 +17,8 @@ use crate::key::Keeper;
 use crate::rejections::Rejections;
 use crate::runtime_control::{ControlError, RuntimeControl};
 
-/// Maximum time for which an answer waits until the shards have applied a command. Below is the
-/// interval of the checks.
+/// Maximum time for which an answer waits until the shards have applied a command. [`LOOK`] is the
+/// interval at which this is checked.
 const APPLY_WAIT: Duration = Duration::from_secs(2);
 const LOOK: Duration = Duration::from_millis(1);
 

@@ -63,7 +63,7 @@ impl fmt::Display for Diagnostics {
 
 impl std::error::Error for Diagnostics {}
 
-/// An error.
+/// An error in a configuration, with its remedy.
 #[derive(Debug)]
 struct Diagnostic {
     /// The title: one line, without a full stop.

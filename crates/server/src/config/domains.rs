@@ -19,7 +19,7 @@ use super::{Backend, Config, Endpoint, HostPort, Pool};
 /// it.
 const WEIGHT_MAX: u32 = 1000;
 
-/// The servers of domains.
+/// The servers that the DNS lists for the domains in a configuration.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Found {

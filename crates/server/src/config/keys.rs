@@ -272,7 +272,7 @@ macro_rules! config_name {
     };
 }
 
-/// The place of a key, from the syntax of [`config_keys`].
+/// The way to get and set the value of a key, from the syntax of [`config_keys`].
 #[macro_export]
 macro_rules! config_place {
     ($Struct:ty, (? $($path:ident).+)) => {
@@ -298,8 +298,8 @@ macro_rules! config_place {
     };
 }
 
-/// Defines a table, the struct that is read from it, and a draft with the place of each value.
-/// Fields after `+` are not keys: the reader sets them before it calls `finish`.
+/// Defines a table, the struct that is read from it, and a draft with the position of each value in
+/// the file. Fields after `+` are not keys: the reader sets them before it calls `finish`.
 ///
 /// ```text
 /// table! {

@@ -67,7 +67,7 @@ impl RouteDraft {
             && self.to.as_ref().is_some_and(|to| *to.get_ref() == Destination::RequestUri)
     }
 
-    /// Returns the place of the destination if the destination is `users`.
+    /// Returns the position of the destination in the file, if the destination is `users`.
     pub(super) fn to_users(&self) -> Option<Range<usize>> {
         let to = self.to.as_ref().filter(|to| *to.get_ref() == Destination::Users);
         to.map(Spanned::span)

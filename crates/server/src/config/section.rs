@@ -12,7 +12,7 @@ use super::knob::{Knob, Shape, Table};
 pub struct Section<'a, 'i> {
     table: &'static Table,
     content: &'a DeTable<'i>,
-    /// The place of its header.
+    /// The position of its header in the file.
     span: Range<usize>,
 }
 
@@ -35,7 +35,7 @@ impl<'a, 'i> Section<'a, 'i> {
         section
     }
 
-    /// Returns the place of the header.
+    /// Returns the position of the header in the file.
     pub fn span(&self) -> Range<usize> {
         self.span.clone()
     }
@@ -58,7 +58,7 @@ impl<'a, 'i> Section<'a, 'i> {
         self.content.contains_key(knob.name)
     }
 
-    /// Returns the place of the value of this key, if it is given.
+    /// Returns the position of the value of this key in the file, if the key is given.
     pub fn place(&self, key: &str) -> Option<Range<usize>> {
         self.content.get(key).map(Spanned::span)
     }
@@ -72,8 +72,8 @@ impl<'a, 'i> Section<'a, 'i> {
         }
     }
 
-    /// Returns the value of `knob`, or its default with the place of the header. Reports an invalid
-    /// or missing value and returns `None`.
+    /// Returns the value of `knob`, or its default with the position of the header. Reports an
+    /// invalid or missing value and returns `None`.
     pub fn value<S: Shape>(
         &self,
         knob: &Knob<S>,

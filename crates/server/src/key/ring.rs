@@ -34,7 +34,7 @@ const MARKS: u32 = 256;
 /// The keys of an address.
 #[derive(Clone, PartialEq, Eq)]
 pub struct KeyRing {
-    /// See [`Secret::base`].
+    /// The key that does not rotate ([`Secret::base`]).
     pub base: Key,
     /// Keys of tokens, the newest first: 1 to [`KEYS_MAX`].
     keys: Vec<Made>,
@@ -67,9 +67,9 @@ pub enum Role {
 pub struct Shown {
     /// Version.
     pub version: u32,
-    /// Time at which it was made, or zero if unknown.
+    /// Time at which the key was made, or zero if unknown.
     pub made: UnixTime,
-    /// Use.
+    /// The role of the key.
     pub role: Role,
 }
 
@@ -305,7 +305,7 @@ pub(crate) fn to_hex(key: &Key) -> String {
 }
 
 impl Role {
-    /// Returns its name.
+    /// Returns the name of the role.
     pub fn name(self) -> &'static str {
         match self {
             Self::Next => "next",

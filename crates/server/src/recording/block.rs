@@ -11,8 +11,8 @@ pub(super) const HEADER: usize = 64;
 /// Maximum number of inputs in a block. It is also the maximum distance between checkpoints.
 pub(super) const INPUTS_MAX: u32 = 1000;
 
-/// Number of bytes at which a block is full. The last input, and the packets sent for it, may
-/// exceed it.
+/// Number of bytes at which a block is full. With the last input, and the packets sent for it, a
+/// block may be longer.
 pub(super) const FULL: usize = 192 * 1024;
 
 /// Maximum number of bytes of the inputs in a block. The last one may be a command.
