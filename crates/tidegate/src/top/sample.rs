@@ -39,9 +39,9 @@ pub(super) struct Sample {
 pub(super) struct Calls {
     /// All INVITEs that could begin a call.
     pub arrived: u64,
-    /// Retransmissions among them.
+    /// Retransmissions among the arrived INVITEs.
     pub repeated: u64,
-    /// INVITEs among them that the kernel dropped unread.
+    /// INVITEs among the arrived ones that the kernel dropped unread.
     pub in_kernel: u64,
     /// The other arrivals: calls, each counted once.
     pub offered: u64,
@@ -58,7 +58,7 @@ pub(super) struct Backend {
     /// True if the back end takes new calls.
     pub is_up: bool,
     pub calls: u64,
-    /// Calls assigned to it since the start.
+    /// Calls assigned to the back end since the start.
     pub assigned: u64,
     /// Rate limit in force, in calls/s.
     pub limit_cps: Option<f64>,

@@ -146,7 +146,7 @@ fn conclusions(cycle: &Derived, processing: &Derived) -> String {
         Some(paper.processed(at(&paper))),
     );
     line(
-        "factor of shorter wait in a full queue",
+        "full queue: wait shorter by a factor of",
         &|d| d.dropping.delay_ratio(at(&d.dropping)),
         2,
         Some(paper.delay_ratio(at(&paper))),
@@ -156,7 +156,7 @@ fn conclusions(cycle: &Derived, processing: &Derived) -> String {
     text
 }
 
-/// Returns the place where dropping an unwanted datagram costs least.
+/// Returns the table of the costs of an unwanted datagram, if the process or the kernel drops it.
 fn dropped(gate: &Gate) -> String {
     let mut text = format!(
         "a datagram of 500 bytes, µs (median)      {:>11} {:>11} {:>9}\n",
