@@ -43,7 +43,7 @@ impl Default for ErrorQueue {
 }
 
 impl ErrorQueue {
-    /// Creates a reader.
+    /// Creates a reader of error queues.
     pub fn new() -> Self {
         Self { name: Address::empty(), control: Control::empty(), quote: [0; QUOTE_MAX] }
     }

@@ -322,7 +322,7 @@ fn set_receive_buffer(socket: BorrowedFd<'_>, bytes: usize) -> io::Result<()> {
 /// A listening address that could not be opened.
 #[derive(Debug)]
 pub struct OpenError {
-    /// The requested address.
+    /// The address that was requested.
     pub address: SocketAddr,
     /// The system call or option that failed.
     pub call: &'static str,

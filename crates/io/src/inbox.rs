@@ -25,7 +25,7 @@ const RETRIES: usize = 4;
 pub struct Datagram {
     /// Address of the sender.
     pub remote: SocketAddr,
-    /// Its bytes.
+    /// The bytes of the datagram.
     pub bytes: Buffer,
     /// Time at which the kernel received it, since 1970 (CLOCK_REALTIME), if the socket stamps.
     pub stamp: Option<Duration>,

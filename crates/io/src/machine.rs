@@ -77,7 +77,7 @@ pub trait Machine {
     /// Returns the number of send failures not yet reported to the core.
     fn failures(&self) -> usize;
 
-    /// Takes the oldest failure.
+    /// Takes the oldest send failure that waits for the core.
     fn take_failure(&mut self) -> Option<Failure>;
 
     /// Counts the drops at full buffers. Returns the fill of the fullest buffer, 0 to 1.

@@ -33,7 +33,7 @@ const _: () = assert!(BATCH == u64::BITS as usize, "a flush keeps one bit an ent
 pub struct Flushed {
     /// Datagrams sent.
     pub sent: u64,
-    /// Their bytes.
+    /// Bytes of the datagrams sent.
     pub bytes: u64,
     /// GSO batches sent: several datagrams to one destination in one message to the kernel.
     pub gso_batches: u64,

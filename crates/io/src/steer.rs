@@ -138,8 +138,8 @@ const SINK: u8 = 3;
 const SHARD: u32 = 4;
 const HASH: u32 = 5;
 
-/// Returns an address as words of a header of this family. If it has fewer words than the header,
-/// they are the last ones. Returns no words if the address does not fit the family.
+/// Returns an address as four words, of which a header of this family has the last one (IPv4) or
+/// all (IPv6). Returns `None` if the address does not fit the family.
 fn words_of(family: Family, ip: IpAddr) -> Option<[u32; 4]> {
     match (family, ip) {
         (Family::V4, IpAddr::V4(ip)) => Some([0, 0, 0, ip.to_bits()]),

@@ -158,8 +158,8 @@ impl TableKey {
     }
 }
 
-/// Hashes `parts` in one piece, which costs half of hashing piece by piece. Returns `None` if they
-/// are too long.
+/// Hashes `parts` in one piece, which costs half of hashing piece by piece. Returns `None` if the
+/// parts are too long for this.
 #[inline(always)]
 fn in_one_piece(parts: &[&[u8]], hash: impl FnOnce(&[u8]) -> u64) -> Option<u64> {
     let mut whole = ArrayVec::<u8, 256>::new();

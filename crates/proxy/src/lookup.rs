@@ -42,8 +42,8 @@ const OUTSTANDING_MAX: usize = 1024;
 /// Maximum number of pending queries. Further ones wait.
 const ASKED_MAX: usize = 128;
 
-/// Maximum number of unknown keys that requests of strangers may query. The next constant is the
-/// maximum number of their pending queries.
+/// Maximum number of unknown keys that requests of strangers may query. [`STRANGERS_ASKED_MAX`] is
+/// the maximum number of their pending queries.
 const STRANGERS_OUTSTANDING_MAX: usize = OUTSTANDING_MAX / 2;
 const STRANGERS_ASKED_MAX: usize = ASKED_MAX / 2;
 
@@ -102,7 +102,7 @@ type Subject = (LookupKind, Arc<[u8]>);
 enum Entry {
     /// Queried under this id.
     Open(u64),
-    /// Answered.
+    /// The answer, which is held for a short time.
     Held(LookupOutcome),
 }
 

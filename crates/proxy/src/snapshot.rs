@@ -59,7 +59,8 @@ impl Snapshot {
     /// Creates the snapshot of a shard at its start.
     ///
     /// # Panics
-    /// Panics if there is no listener or no pool, or more of something than a branch can name.
+    /// Panics if there is no listener or no pool, or if there are more listeners, shards or pools
+    /// than a branch can name.
     pub(crate) fn new(settings: &Settings, buffers: Pool) -> Self {
         assert!((1..=LISTENERS_MAX).contains(&settings.listeners.len()), "1 to 16 listeners");
         assert!(settings.shard < settings.shards && settings.shards <= SHARDS_MAX);
@@ -165,7 +166,7 @@ impl Snapshot {
         pool.and_then(|pool| Some(self.pools.get(usize::from(pool))?.pool.name()))
     }
 
-    /// Returns a back end.
+    /// Returns the back end to which the reference refers.
     pub(crate) fn backend(&self, backend_ref: BackendRef) -> &Backend {
         &self.pool(backend_ref.pool).pool.backends()[usize::from(backend_ref.backend)]
     }

@@ -36,9 +36,9 @@ pub use controls::Controls;
 
 /// The content of the pages of the admin interface.
 pub struct Pages {
-    /// For `/readyz`.
+    /// The phase of the process, for `/readyz`.
     pub life: Arc<Life>,
-    /// For `/metrics`.
+    /// The metrics, for `/metrics`.
     pub metrics: Metrics,
     /// For `/status`: all other information for operators. It is computed for each request, on the
     /// admin thread.

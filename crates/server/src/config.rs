@@ -87,7 +87,7 @@ pub struct Config {
     pub path: PathBuf,
     /// Settings of the whole process.
     pub server: Server,
-    /// The admin interface.
+    /// The settings of the admin interface.
     pub admin: Admin,
     /// The servers that resolve names of back ends. If empty, the name servers of the machine are
     /// used.
@@ -103,7 +103,7 @@ pub struct Config {
     pub route: Vec<Rule>,
     /// Users, and the contacts where they are reached.
     pub user: Vec<User>,
-    /// Overload control.
+    /// The settings of overload control.
     pub overload: Overload,
     /// The slower server to emulate, if any.
     pub emulate: Option<Emulate>,

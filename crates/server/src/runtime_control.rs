@@ -45,7 +45,7 @@ struct Wanted {
     config: Arc<Config>,
     /// The servers of its domains that were sent to the shards.
     found: Arc<Found>,
-    /// Servers that were not sent because their command would be too long.
+    /// Servers that were not sent to the shards, because the command with them would be too long.
     too_long: Option<Found>,
     overload: Overload,
     /// Number of commands sent.

@@ -45,9 +45,9 @@ const UNSENT_MAX: usize = 256;
 /// `Display` formats it as a line.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Observation {
-    /// Time.
+    /// Time of the observation.
     pub at: SystemTime,
-    /// Text.
+    /// Text of the observation.
     pub what: String,
 }
 

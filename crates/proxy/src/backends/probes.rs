@@ -72,7 +72,7 @@ struct Question {
     /// Time since which the back end is suspect. A later response of the back end clears the
     /// suspicion.
     since: Timestamp,
-    /// Time of the probe.
+    /// Time at which the probe is due.
     due: Timestamp,
 }
 

@@ -315,7 +315,7 @@ impl Calls {
         self.get(call).is_some_and(|entry| entry.has_ended(transaction))
     }
 
-    /// Returns when a transaction that waits for its final response began. Not for INVITE.
+    /// Returns when a transaction other than an INVITE began, if it waits for its final response.
     pub(crate) fn begun_at(&self, call: CallRef, transaction: Transaction) -> Option<Timestamp> {
         self.get(call)?.begun_at(transaction)
     }

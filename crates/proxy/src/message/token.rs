@@ -23,7 +23,7 @@ use crate::keys::text64::{decode, encode, text_len};
 use crate::keys::{CONNECTION_NAME, Keys};
 
 const VERSION: u8 = 4;
-/// Version of tokens that lack the flow of the other party.
+/// Version of tokens without the flow of the party that is not a back end.
 const VERSION_WITHOUT_PEER: u8 = 3;
 /// Version of tokens that are not encrypted and have no time.
 const VERSION_WITHOUT_AGE: u8 = 2;
@@ -86,7 +86,7 @@ pub(crate) struct RouteToken {
     pub(crate) transport: Transport,
     /// The time when the token was made.
     pub(crate) made: Minutes,
-    /// The other party of the dialog, or `None` in a token of an earlier version.
+    /// The flow of the party that is not a back end, or `None` in a token of an earlier version.
     pub(crate) peer: Option<PeerFlow>,
     /// True if a look-up found the address: it belongs to a user, not to a back end.
     pub(crate) is_user: bool,
@@ -204,8 +204,8 @@ impl RouteToken {
         }
     }
 
-    /// Returns the flow of the other party as `shard` can use it. Only the shard that the token
-    /// names has the connection.
+    /// Returns the flow of the party that is not a back end, as `shard` can use it. Only the shard
+    /// that the token names has the connection.
     pub(crate) fn peer_at(&self, shard: u16) -> Option<PeerFlow> {
         let peer = self.peer?;
         let is_here = u16::from(self.shard) == shard;

@@ -91,7 +91,7 @@ pub struct Gauges {
 #[derive(Debug, Default)]
 pub struct LimitGauges {
     kind: Counter,
-    /// The value in millionths.
+    /// The value of the allowance, in millionths.
     value: Counter,
 }
 

@@ -36,7 +36,7 @@ pub enum Obedience {
     Proven,
     /// From the first response on. Requests always offer overload control.
     Always,
-    /// Never.
+    /// At no time: feedback is ignored.
     Never,
 }
 
@@ -76,7 +76,7 @@ struct Shared {
 pub struct NextHopView {
     /// The address of the next hop.
     pub address: SocketAddr,
-    /// The restriction in force.
+    /// The restriction that the next hop has set and that is in force.
     pub status: RestrictionStatus,
     /// Counts since the first feedback of the next hop.
     pub counts: RestrictionCounts,

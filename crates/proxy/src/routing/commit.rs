@@ -39,7 +39,8 @@ struct CommitInput<'s, 'a> {
     known: &'s Known,
 }
 
-/// Commits a plan.
+/// Commits a plan: selects the back end, takes leases, records the call and chooses its tier.
+/// Returns the next hop.
 pub(crate) fn commit(
     step: &mut Step<'_>,
     room: Room,
@@ -201,8 +202,8 @@ fn begin_at_any(
     Ok(hop)
 }
 
-/// Starts a call at the back end that its Route names, without failover. Returns the call entry and
-/// the lease of the call, and the admission of the request.
+/// Starts a call at the back end that the Route of its INVITE names, without failover. Returns the
+/// call entry and the lease of the call, and the admission of the request.
 fn begin_at(
     step: &mut Step<'_>,
     input: CommitInput<'_, '_>,

@@ -138,7 +138,7 @@ pub(crate) struct Pending {
     pub(crate) since: Timestamp,
     /// When to fail over to another target.
     pub(crate) failover: Option<Timestamp>,
-    /// Timer C.
+    /// Time at which Timer C fires.
     pub(crate) timer_c: Option<Timestamp>,
     pub(crate) cancel: Cancel,
     /// The branch's share of the Max-Breadth.
@@ -217,7 +217,7 @@ impl Pending {
 }
 
 impl Live {
-    /// Returns the source of the request. Its responses go `back`.
+    /// Returns the source of the request. `back` is the flow of its responses.
     pub(crate) fn source(&self, back: &Flow) -> SocketAddr {
         self.source.as_deref().copied().unwrap_or(back.remote)
     }

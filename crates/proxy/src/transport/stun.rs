@@ -31,7 +31,7 @@ const OPTIONAL: u16 = 0x8000;
 /// needed.
 const UNKNOWN_MAX: usize = 4;
 
-/// A response.
+/// A STUN response.
 pub(crate) type Response = ArrayVec<u8, RESPONSE_MAX>;
 
 /// Returns whether a datagram is a STUN message rather than SIP: its first byte is 0 or 1, and the magic

@@ -26,9 +26,9 @@ const LOOK: Duration = Duration::from_millis(1);
 pub struct Controls {
     /// For `/overload`, `/backends`, `/calls` and `/reload`.
     pub runtime_control: Arc<RuntimeControl>,
-    /// For `/rejections` and `/calls`.
+    /// The recorded rejections, for `/rejections` and `/calls`.
     pub refusals: Rejections,
-    /// For `/bans`.
+    /// The bans, for `/bans`.
     pub bans: BanList,
     /// For `/keys`, if there is a key file.
     pub keeper: Option<Arc<Keeper>>,

@@ -71,7 +71,7 @@ struct Diagnostic {
     /// The wrong text first, then any text that contradicts it. Empty if something is missing from
     /// the file.
     spots: Vec<(Range<usize>, String)>,
-    /// The remedy.
+    /// The remedy for the error.
     help: String,
 }
 

@@ -67,7 +67,7 @@ impl<'i> Document<'i> {
         }
     }
 
-    /// Returns the content.
+    /// Returns the content of the file.
     pub fn table(&self) -> &DeTable<'i> {
         self.table.get_ref()
     }

@@ -105,8 +105,8 @@ impl Found {
         })
     }
 
-    /// Returns the configuration with additional back ends. After each domain, there is one back
-    /// end for each of its servers.
+    /// Returns the configuration with additional back ends. Each domain is followed by one back end
+    /// for each of its servers.
     pub(crate) fn expand(&self, config: &Config) -> Config {
         let mut config = config.clone();
         if self.domains.is_empty() {

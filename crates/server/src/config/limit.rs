@@ -1,4 +1,4 @@
-//! Reads `[pool.limit]`.
+//! Reads `[pool.limit]`: the limits of back ends that are learned.
 
 use tidegate_balance::Learning;
 use toml::Spanned;

@@ -197,7 +197,7 @@ impl BackendDraft {
 }
 
 /// Reads how the back ends for a new request are selected: one by `policy` with the given
-/// parameters, or all of them. Reports an error and returns `None` if there is one.
+/// parameters, or all of them. Returns `None` if an error was reported.
 pub fn selection(
     policy: Option<&'static Entry>,
     section: &Section<'_, '_>,

@@ -63,8 +63,8 @@ impl<'a, 'i> Section<'a, 'i> {
         self.content.get(key).map(Spanned::span)
     }
 
-    /// Reports each of these keys that the file contains, because it has no effect. `why` is the
-    /// reason, and `instead` is a remedy other than removing the key.
+    /// Reports each of these keys that the table contains, because the key has no effect. `why` is
+    /// the reason, and `instead` is a remedy other than removing the key.
     pub fn report_idle(&self, keys: &[&str], why: &str, instead: &str, report: &mut Report) {
         for (key, _) in self.content.iter().filter(|(key, _)| keys.contains(&&**key.get_ref())) {
             let title = format!("`{}` has no effect", key.get_ref());

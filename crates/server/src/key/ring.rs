@@ -65,7 +65,7 @@ pub enum Role {
 /// A key as shown to operators.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Shown {
-    /// Version.
+    /// The version of the key.
     pub version: u32,
     /// Time at which the key was made, or zero if unknown.
     pub made: UnixTime,
@@ -88,7 +88,7 @@ pub enum NotRotated {
 /// An error in the text of a ring.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct Wrong {
-    /// Line, from 1.
+    /// The number of the line, from 1.
     pub(super) line: usize,
     pub(super) what: String,
 }
@@ -185,8 +185,8 @@ impl KeyRing {
     }
 
     /// Formats the ring. The first line is `base` and its key. Then there is a line for each key of
-    /// tokens, the newest first. It has the version, the second in which the key was made, and the
-    /// key.
+    /// tokens, the newest first. This line has the version, the second in which the key was made,
+    /// and the key.
     pub(super) fn text(&self) -> String {
         let mut text = format!("base {}\n", to_hex(&self.base));
         for Made { version, at, key } in &self.keys {

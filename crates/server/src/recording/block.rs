@@ -29,17 +29,17 @@ pub(super) const MARK: [u8; 4] = *b"tgB\n";
 /// The header of a block.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Header {
-    /// Bytes of its inputs.
+    /// Length of the inputs in the block, in bytes.
     pub len: u32,
-    /// Its number, from 0.
+    /// Number of the block, from 0.
     pub number: u64,
     /// Inputs lost since the previous block.
     pub lost: u64,
     /// Number of inputs.
     pub inputs: u32,
-    /// Number of packets that the core sent for them.
+    /// Number of packets that the core sent because of the inputs.
     pub sent: u32,
-    /// Fingerprint of those packets.
+    /// Fingerprint of the packets.
     pub output: u128,
     /// Checksum of the inputs.
     pub check: u64,

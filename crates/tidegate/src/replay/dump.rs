@@ -18,7 +18,7 @@ pub struct Dump {
 }
 
 impl Dump {
-    /// Creates the file.
+    /// Creates the file of packets.
     pub fn create(path: &Path) -> Result<Self, Trouble> {
         let file = File::create(path).map_err(|error| trouble(path, &error))?;
         Ok(Self { path: path.to_owned(), out: BufWriter::new(file), failed: Ok(()) })

@@ -7,7 +7,7 @@ use serde_json::Value;
 /// Number of readings that the chart shows.
 const KEPT: usize = 240;
 
-/// One reading.
+/// One reading of the admin interface.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(super) struct Sample {
     /// Clock of the process, in seconds since its start.
@@ -43,7 +43,8 @@ pub(super) struct Calls {
     pub repeated: u64,
     /// INVITEs among the arrived ones that the kernel dropped unread.
     pub in_kernel: u64,
-    /// The other arrivals: calls, each counted once.
+    /// The arrivals that are neither retransmissions nor dropped by the kernel: calls, each counted
+    /// once.
     pub offered: u64,
     pub admitted: u64,
     pub rejected: u64,

@@ -158,7 +158,7 @@ impl Call {
         Timestamp::ZERO + Duration::from_secs(self.began_s.into())
     }
 
-    /// Returns whether its Call-ID has this fingerprint.
+    /// Returns whether the Call-ID of the call has this fingerprint.
     pub(super) fn has_fingerprint(&self, fingerprint: u128) -> bool {
         self.fingerprint == halves(fingerprint)
     }
@@ -294,13 +294,13 @@ impl Call {
         true
     }
 
-    /// Returns when a transaction that waits for its final response began.
+    /// Returns when a transaction other than an INVITE began, if it waits for its final response.
     pub(super) fn begun_at(&self, transaction: Transaction) -> Option<Timestamp> {
         self.open.iter().find(|open| open.transaction == transaction).map(Open::begun_at)
     }
 
-    /// Returns when a transaction was sent to its back end, unless the call is established or the
-    /// transaction answered.
+    /// Returns when a transaction was sent to the back end. Returns `None` if the call is
+    /// established or the transaction has been answered.
     pub(super) fn sent_at(&self, transaction: Transaction) -> Option<Timestamp> {
         let mut open = self.open.iter().filter(|_| self.phase != Phase::Established);
         open.find(|open| open.transaction == transaction)?.lease.as_ref()?.sent_at()
@@ -345,7 +345,7 @@ impl Call {
         self.touch(now, transaction, evidence, idle_max);
     }
 
-    /// Records a request from its back end.
+    /// Records a request that the back end of the call has sent.
     pub(super) fn on_request_from_backend(
         &mut self,
         now: Timestamp,
