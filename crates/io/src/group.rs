@@ -60,8 +60,8 @@ impl Listen {
 
 /// The sockets of one listening address: an `SO_REUSEPORT` group in fixed order.
 ///
-/// Keep it until every shard has ended: closing one socket renumbers the others, and the kernel
-/// would steer their datagrams to the wrong shard.
+/// Keep the group until every shard has ended: closing one socket renumbers the others, and the
+/// kernel would steer their datagrams to the wrong shard.
 #[derive(Debug)]
 pub struct Group {
     local: SocketAddr,

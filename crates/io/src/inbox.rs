@@ -27,7 +27,8 @@ pub struct Datagram {
     pub remote: SocketAddr,
     /// The bytes of the datagram.
     pub bytes: Buffer,
-    /// Time at which the kernel received it, since 1970 (CLOCK_REALTIME), if the socket stamps.
+    /// Time at which the kernel received the datagram, since 1970 (CLOCK_REALTIME), if the socket
+    /// stamps.
     pub stamp: Option<Duration>,
     /// Number of datagrams that the socket had dropped up to this datagram, modulo 2^32, or `None`
     /// before the first drop.

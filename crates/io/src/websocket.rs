@@ -72,8 +72,8 @@ impl WebSocket {
         upgrade
     }
 
-    /// Returns the number of bytes of fragments that it keeps, less the bytes of `held` that it no
-    /// longer needs.
+    /// Returns the number of bytes of fragments that the WebSocket keeps, less the bytes of `held`
+    /// that it no longer needs.
     pub(crate) fn held(&self, held: usize) -> usize {
         held + self.fragments - self.taken
     }

@@ -287,7 +287,7 @@ impl Lookups {
         if is_strangers { &mut self.strangers } else { &mut self.others }
     }
 
-    /// Marks a query as requested by others than strangers.
+    /// Marks a query as requested by a sender that is not a stranger.
     fn promote(&mut self, id: u64) {
         let Some(open) = self.outstanding.get_mut(&id).filter(|open| open.is_strangers) else {
             return;

@@ -131,7 +131,7 @@ impl Parked {
     }
 
     /// Cancels the request of a transaction, so that it does not continue. The request is
-    /// remembered for a while. Returns it, even if it was cancelled before.
+    /// remembered for a while. Returns the request, even if it was cancelled before.
     pub(crate) fn cancel(&mut self, now: Timestamp, key: Key) -> Option<&Waiting> {
         let number = *self.by_key.get(&key)?;
         let waiting = self.waiting.get_mut(&number)?;

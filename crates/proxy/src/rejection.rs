@@ -103,7 +103,7 @@ pub(crate) struct Hints {
 }
 
 impl Hints {
-    /// Returns the header fields.
+    /// Returns the header fields to add to the rejection.
     pub(crate) fn headers<'a>(
         &self,
         digits: &'a mut itoa::Buffer,

@@ -232,8 +232,8 @@ fn count_flow(
     Ok(())
 }
 
-/// Plans the route of a request with the known names and users. If a required one is not known, the
-/// request is to be parked.
+/// Plans the route of a request with the known names and users. If the plan needs a name or a user
+/// that is not known yet, the request is to be parked.
 fn plan_resolved(
     step: &mut Step<'_>,
     stages: &mut Stages<'_>,

@@ -127,7 +127,7 @@ impl<'a> Assembly<'a> {
         Rejections::new(self.counters.clone())
     }
 
-    /// Returns the part that builds the core of a shard.
+    /// Returns the parts from which the core of a shard is built.
     pub fn part(&self, shard: u16) -> Part {
         Part {
             settings: self.settings(shard),
@@ -140,7 +140,7 @@ impl<'a> Assembly<'a> {
     }
 
     /// Returns the settings of one shard. Limits in the configuration apply to the whole process,
-    /// so each shard gets a part.
+    /// so each shard gets a part of each limit.
     fn settings(&self, shard: u16) -> proxy::Settings {
         let Self { config, keys, pools, .. } = self;
         let shards = usize::from(config.server.shards);

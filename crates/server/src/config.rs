@@ -148,7 +148,7 @@ impl Config {
     /// Returns the content of the file at `path`, for [`parse`](Self::parse).
     ///
     /// # Errors
-    /// Returns an error when it cannot be read.
+    /// Returns an error if the file cannot be read.
     pub fn source(path: &Path) -> Result<Vec<u8>, Diagnostics> {
         document::read(path)
     }
@@ -156,7 +156,7 @@ impl Config {
     /// Reads `bytes`, the content of the file `path`. The path is used only in messages.
     ///
     /// # Errors
-    /// Returns all errors that it contains.
+    /// Returns all errors in the file.
     pub fn parse(path: &Path, bytes: &[u8]) -> Result<Self, Diagnostics> {
         let document = Document::parse(path, bytes)?;
         let mut report = Report::default();

@@ -180,7 +180,7 @@ const EOF: &str = "# EOF\n";
 static BUILD_INFO: Family = Family::gauge("build_info", "Always 1; the version is in the label");
 
 impl Metrics {
-    /// Creates the set with one source, the version.
+    /// Creates a set with one source: the version of Tidegate.
     pub fn new() -> Self {
         let mut metrics = Self { sources: Vec::new(), process: Vec::new() };
         metrics.add(|samples| {

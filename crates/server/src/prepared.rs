@@ -42,7 +42,8 @@ pub(crate) struct Reading {
 }
 
 impl Reading {
-    /// Creates the reading of the command with this text.
+    /// Creates the reading of a command: the parsed configuration and servers, and the text of the
+    /// command.
     pub(crate) fn new(text: &[u8], config: Arc<Config>, found: Arc<Found>) -> Self {
         let expanded = found.expand(&config);
         Self { text: text.into(), pool_specs: pool_specs(&expanded), expanded, config, found }

@@ -1,9 +1,9 @@
 //! Call table: the back end of each call, and the load for which the call is counted there.
 //!
 //! A call is found by the fingerprint of its Call-ID. If several calls share a Call-ID, their
-//! dialogs and transactions distinguish them. It keeps its back end for at least 64·T1 after the
-//! last message, so that retransmissions, CANCEL and ACK go to the same back end. The entry also
-//! has leases, by which the back end's load includes the call. Each lease belongs to one
+//! dialogs and transactions distinguish them. A call keeps its back end for at least 64·T1 after
+//! the last message, so that retransmissions, CANCEL and ACK go to the same back end. The entry
+//! also has leases, by which the back end's load includes the call. Each lease belongs to one
 //! transaction, so that a retransmission is not counted again, and every end is counted.
 //!
 //! [`handle_timeout`](Calls::handle_timeout) is the trigger of paper 003, §V, which "updates

@@ -30,7 +30,7 @@ pub(crate) struct Rejected<'a> {
 pub(crate) struct Sampler {
     settings: TraceSettings,
     counters: Arc<Counters>,
-    /// For each reason, the current second and the number kept in it.
+    /// For each reason, the current second and the number of rejections kept in it.
     kept: [(u64, u32); ReplyReason::ALL.len()],
 }
 

@@ -158,8 +158,8 @@ impl NextHops {
         offer.text(&self.0.offer)
     }
 
-    /// Returns the offer of a request that may be sent to `address`, and counts the request; `None`
-    /// if the next hop has asked to hold it back.
+    /// Returns the offer of a request that may be sent to `address`, and counts the request.
+    /// Returns `None` if the restriction of the next hop does not admit the request.
     ///
     /// RFC 7339 §5: "If overload controls are currently active (and the "oc-validity" period has not yet
     /// expired), the client applies the relevant algorithm to determine whether or not to send the SIP
@@ -185,7 +185,7 @@ impl NextHops {
     }
 
     /// Returns whether a next hop is known not to be overloaded, so that it may get requests for
-    /// which another one has no room.
+    /// which another next hop has no room.
     ///
     /// RFC 7339 §5.10: "It needs to ensure, however, that this destination is not in overload and is
     /// capable of processing the extra load."

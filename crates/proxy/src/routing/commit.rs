@@ -130,7 +130,7 @@ fn check_restriction(
 
 /// Returns whether the rate of the call admits an in-dialog request or another copy of its INVITE.
 /// Without this limit, a call could be used to bypass the limits on new work. A retransmission does
-/// not count. With transactions it has been absorbed before.
+/// not count. If the call is served with transactions, retransmissions do not come here.
 fn take_rate(step: &mut Step<'_>, request: &Request<'_>, known: &Known) -> bool {
     let calls = &mut step.routing.calls;
     // A source that knows only the Call-ID must not use up the rate of the call.

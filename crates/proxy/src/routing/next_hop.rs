@@ -83,8 +83,8 @@ impl NextHop {
         }
     }
 
-    /// Returns the overload control that the request offers. It offers some only to a back end that
-    /// may ask for it.
+    /// Returns the overload control that the request offers. Only a request to a back end offers
+    /// any.
     pub(crate) fn offer(&self, now: Timestamp, snapshot: &Snapshot) -> OverloadOffer {
         let Some(backend_ref) = self.backend_ref.filter(|_| self.toward_backend) else {
             return OverloadOffer::None;

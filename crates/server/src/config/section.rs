@@ -107,7 +107,8 @@ impl<'a, 'i> Section<'a, 'i> {
         Some(Spanned::new(value.span(), read))
     }
 
-    /// Reads the tables `table` in this one, in the order of the file.
+    /// Reads the tables with the definition `table` that are inside this table, in the order of the
+    /// file.
     pub fn read_all<T>(
         &self,
         table: &'static Table,
@@ -118,8 +119,8 @@ impl<'a, 'i> Section<'a, 'i> {
         sections.iter().map(|section| read(section, report)).collect()
     }
 
-    /// Returns the only table `table` in this one. The result is empty if the file does not contain
-    /// it.
+    /// Returns the only table with the definition `table` inside this table. The result is empty if
+    /// the file does not contain it.
     pub fn read_one<T>(
         &self,
         table: &'static Table,

@@ -15,7 +15,7 @@ pub(super) const INPUTS_MAX: u32 = 1000;
 /// block may be longer.
 pub(super) const FULL: usize = 192 * 1024;
 
-/// Maximum number of bytes of the inputs in a block. The last one may be a command.
+/// Maximum number of bytes of the inputs in a block. The last input may be a command.
 pub(super) const PAYLOAD_MAX: usize = FULL + COMMAND_MAX + 32 * 1024;
 
 /// Maximum length of a command in a block, in bytes. It is enough for a configuration of about

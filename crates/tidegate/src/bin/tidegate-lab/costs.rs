@@ -16,8 +16,8 @@ use crate::calibrate::Kept;
 use tidegate::json;
 use tidegate::trouble::Trouble;
 
-/// The model is evaluated at this fraction of the greatest accepted rate, as in 000, the thesis on
-/// single-class and simplified multi-class overload control (`docs/papers.md`).
+/// The model is evaluated at this fraction of the greatest accepted rate, as in paper 000, the
+/// thesis on single-class and simplified multi-class overload control (`docs/papers.md`).
 const PART: f64 = 0.9;
 
 /// Measure the cost of each kind of message, accepted and dropped, with and without a law's

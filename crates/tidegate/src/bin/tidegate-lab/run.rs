@@ -146,7 +146,7 @@ enum Stage {
 }
 
 impl Worlds {
-    /// Prepares `world`.
+    /// Finds the programs that runs in `world` need.
     ///
     /// # Errors
     /// Returns an error when a program is missing or cannot be read.
