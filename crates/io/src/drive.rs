@@ -202,7 +202,7 @@ impl<M: Machine> Drive<M> {
         summary
     }
 
-    /// Returns the machine, at the end.
+    /// Returns the machine, after the last run.
     pub fn into_machine(self) -> M {
         self.machine
     }

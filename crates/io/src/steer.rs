@@ -77,7 +77,7 @@ impl Layout {
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Share {
     pub(crate) key: u32,
-    /// For each shard, the number of hash values that are shed, starting at 0.
+    /// For each shard, a threshold: INVITEs with a lower hash are shed.
     pub(crate) thresholds: Vec<u64>,
 }
 

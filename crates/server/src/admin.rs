@@ -43,8 +43,8 @@ pub struct Pages {
     /// For `/status`: all other information for operators. It is computed for each request, on the
     /// admin thread.
     pub status: Box<dyn Fn() -> Status + Send + Sync>,
-    /// For `/backends`, `/reload`, `/overload`, `/laws`, `/rejections`, `/calls`, `/bans` and
-    /// `/keys`, if there are shards to control.
+    /// The controls, for `/backends`, `/reload`, `/overload`, `/laws`, `/rejections`, `/calls`,
+    /// `/bans` and `/keys`. `None` if there are no shards to control.
     pub controls: Option<Controls>,
     /// Host names, in lower case, that the interface accepts besides `localhost` and addresses.
     pub hosts: Vec<String>,

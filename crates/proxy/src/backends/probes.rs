@@ -51,7 +51,7 @@ pub(crate) struct Probes {
     /// Possible due times of the targets. Entries that do not match [`Probed::armed`] are stale.
     due: Timers<u32>,
     stream: Stream,
-    /// Number of the last probe.
+    /// Number of the last probe of any target.
     number: u32,
 }
 

@@ -24,13 +24,13 @@ const LOOK: Duration = Duration::from_millis(1);
 
 /// The parts of a running process that operators see and change.
 pub struct Controls {
-    /// For `/overload`, `/backends`, `/calls` and `/reload`.
+    /// The control of the shards, for `/overload`, `/backends`, `/calls` and `/reload`.
     pub runtime_control: Arc<RuntimeControl>,
     /// The recorded rejections, for `/rejections` and `/calls`.
     pub refusals: Rejections,
     /// The bans, for `/bans`.
     pub bans: BanList,
-    /// For `/keys`, if there is a key file.
+    /// The keeper of the keys, for `/keys`. `None` if there is no key file.
     pub keeper: Option<Arc<Keeper>>,
     /// Log of the changes and their requesters.
     pub audit_log: AuditLog,

@@ -61,7 +61,7 @@ pub(crate) struct Journal {
     draft: Draft,
     began: Timestamp,
     full: Sender<Draft>,
-    /// Drafts for reuse.
+    /// Empty drafts for reuse.
     empty: Receiver<Draft>,
     tally: Arc<Tally>,
 }

@@ -9,7 +9,7 @@ use tidegate_world::{Input, Timestamp};
 
 use crate::trouble::Trouble;
 
-/// File of packets.
+/// A text file to which packets are written.
 pub struct Dump {
     path: PathBuf,
     out: BufWriter<File>,

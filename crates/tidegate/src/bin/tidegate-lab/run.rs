@@ -68,7 +68,7 @@ pub struct Args {
     shard: Option<Shard>,
 }
 
-/// Where a scenario is run.
+/// The world in which a scenario is run.
 #[derive(Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
 pub enum World {
     /// In simulated time
