@@ -41,7 +41,7 @@ pub enum CommandError {
 impl fmt::Display for CommandError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::TooLong => write!(f, "a command of more than {COMMAND_MAX} bytes"),
+            Self::TooLong => write!(f, "the command is longer than {COMMAND_MAX} bytes"),
             Self::Busy => {
                 f.write_str("a shard is not running, or has not read earlier commands yet")
             }
@@ -60,7 +60,7 @@ impl CommandSender {
     /// Sends a command to every shard, or to none.
     ///
     /// # Errors
-    /// Returns an error when it is too long, or a shard has no room for it.
+    /// Returns an error if the command is too long, or if a shard has no room for it.
     pub fn give(&self, command: &[u8]) -> Result<(), CommandError> {
         if command.len() > COMMAND_MAX {
             return Err(CommandError::TooLong);

@@ -23,7 +23,7 @@ impl Control {
     /// The size of this memory, in bytes.
     pub(crate) const ROOM: usize = ROOM;
 
-    /// Creates a room without control messages.
+    /// Creates memory without control messages.
     pub(crate) const fn empty() -> Self {
         Self([0; ROOM])
     }

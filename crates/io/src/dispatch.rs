@@ -117,7 +117,7 @@ impl Dispatch {
         self.failures.len()
     }
 
-    /// Takes the oldest failure.
+    /// Takes the oldest failure that waits for the core.
     pub(crate) fn take_failure(&mut self) -> Option<Failure> {
         self.failures.pop_front()
     }

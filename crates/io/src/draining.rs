@@ -40,7 +40,7 @@ pub(crate) struct Draining {
     until: Timestamp,
     /// Time at which the core is told to drain, if it has not been told yet.
     tell: Option<Timestamp>,
-    /// Whether the addresses that were left may still have datagrams.
+    /// Whether datagrams may still wait at the addresses that this shard has left.
     may_hold: bool,
 }
 
@@ -63,13 +63,13 @@ impl Draining {
         }
     }
 
-    /// Returns whether the core has to be told at `now`. Returns true only once.
+    /// Returns whether the core has to be told to drain at `now`. Returns true only once.
     pub(crate) fn tells(&mut self, now: Timestamp) -> bool {
         let more = if self.may_hold { LEAVING_MORE } else { Duration::ZERO };
         self.tell.take_if(|at| *at + more <= now).is_some()
     }
 
-    /// Returns whether the core has not been told yet.
+    /// Returns whether the core has not been told to drain yet.
     pub(crate) fn is_leaving(&self) -> bool {
         self.tell.is_some()
     }

@@ -70,7 +70,7 @@ pub struct Drive<M = Sockets> {
     /// The time up to which the time of the shard has been counted as busy or idle.
     accounted: Timestamp,
     drop_counters_due: Timestamp,
-    /// Whether the kernel may drop datagrams without a later arrival that shows it.
+    /// Whether the kernel may drop datagrams without a later datagram that reports the drops.
     sheds: bool,
     draining: Option<Draining>,
 }
@@ -202,7 +202,7 @@ impl<M: Machine> Drive<M> {
         summary
     }
 
-    /// Returns the machine, at the end.
+    /// Returns the machine, after the last run.
     pub fn into_machine(self) -> M {
         self.machine
     }

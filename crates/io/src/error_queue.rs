@@ -14,9 +14,9 @@ use crate::outbox::cause;
 /// A report of the network about a datagram that did not arrive.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Report<'a> {
-    /// Its destination.
+    /// The destination of the datagram.
     pub remote: SocketAddr,
-    /// The reason.
+    /// The reason why the datagram did not arrive.
     pub cause: Cause,
     /// The local address to which the report came, if the socket is bound to a wildcard.
     pub to: Option<IpAddr>,
@@ -43,7 +43,7 @@ impl Default for ErrorQueue {
 }
 
 impl ErrorQueue {
-    /// Creates a reader.
+    /// Creates a reader of error queues.
     pub fn new() -> Self {
         Self { name: Address::empty(), control: Control::empty(), quote: [0; QUOTE_MAX] }
     }

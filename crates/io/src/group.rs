@@ -34,8 +34,8 @@ pub struct Listen {
     /// a datagram is stamped when it is read.
     pub stamps: bool,
     /// True if other processes of the same user may also listen at the address. They must set this
-    /// too. Default false. The kernel then divides the datagrams among all sockets by a hash of
-    /// both addresses. No program can steer among sockets that come and go. So there are no
+    /// too. The default is false. The kernel then divides the datagrams among all sockets by a hash
+    /// of both addresses. No program can steer among sockets that come and go. So there are no
     /// separate INVITE and response sockets and no gate, even if `split` or `gate` is set.
     pub shared: bool,
     /// True if the kernel can be told to drop some of the datagrams. This needs one more socket per
@@ -60,8 +60,8 @@ impl Listen {
 
 /// The sockets of one listening address: an `SO_REUSEPORT` group in fixed order.
 ///
-/// Keep it until every shard has ended: closing one socket renumbers the others, and the kernel
-/// would steer their datagrams to the wrong shard.
+/// Keep the group until every shard has ended: closing one socket renumbers the others, and the
+/// kernel would steer their datagrams to the wrong shard.
 #[derive(Debug)]
 pub struct Group {
     local: SocketAddr,
@@ -322,7 +322,7 @@ fn set_receive_buffer(socket: BorrowedFd<'_>, bytes: usize) -> io::Result<()> {
 /// A listening address that could not be opened.
 #[derive(Debug)]
 pub struct OpenError {
-    /// The requested address.
+    /// The address that was requested.
     pub address: SocketAddr,
     /// The system call or option that failed.
     pub call: &'static str,

@@ -23,16 +23,17 @@ const RETRIES: usize = 4;
 /// A received datagram, with the kernel's control data.
 #[derive(Debug)]
 pub struct Datagram {
-    /// Sender.
+    /// Address of the sender.
     pub remote: SocketAddr,
-    /// Its bytes.
+    /// The bytes of the datagram.
     pub bytes: Buffer,
-    /// Time at which the kernel received it, since 1970 (CLOCK_REALTIME), if the socket stamps.
+    /// Time at which the kernel received the datagram, since 1970 (CLOCK_REALTIME), if the socket
+    /// stamps.
     pub stamp: Option<Duration>,
     /// Number of datagrams that the socket had dropped up to this datagram, modulo 2^32, or `None`
     /// before the first drop.
     pub drops: Option<u32>,
-    /// The local address to which it came, if the socket is bound to a wildcard.
+    /// The local address to which the datagram came, if the socket is bound to a wildcard.
     pub to: Option<IpAddr>,
     /// True if the datagram is longer than any buffer. Then `bytes` is only its beginning.
     pub cut: bool,

@@ -98,7 +98,7 @@ impl Limits {
 pub struct OutOfBounds {
     /// Name of the limit, with its unit.
     pub name: &'static str,
-    /// Its value.
+    /// The value that is out of bounds.
     pub value: u64,
     /// Minimum allowed value.
     pub least: u64,

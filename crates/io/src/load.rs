@@ -7,8 +7,8 @@ use tidegate_world::{Counter, Load, Timestamp};
 use crate::Counters;
 use crate::machine::Machine;
 
-/// The minimum time between two readings. They must be more frequent than the decisions of the
-/// fastest law (10 ms). Each costs a call for the CPU clock and one per socket.
+/// The minimum time between two readings. Readings must be more frequent than the decisions of the
+/// fastest law (10 ms). Each reading costs a system call for the CPU clock and one for each socket.
 pub const SAMPLE: Duration = Duration::from_millis(2);
 
 /// The time of the next reading, and the CPU time at the start.

@@ -28,7 +28,7 @@ pub trait Machine {
     /// time at which it was read. Returns their number. If it equals the limit, more may wait.
     ///
     /// # Errors
-    /// Only errors that neither a peer nor a shortage of memory can cause.
+    /// Returns only errors that neither a peer nor a shortage of memory can cause.
     fn receive(
         &mut self,
         kind: Kind,
@@ -41,7 +41,7 @@ pub trait Machine {
     /// more may wait.
     ///
     /// # Errors
-    /// Only errors that neither a peer nor a shortage of memory can cause.
+    /// Returns only errors that neither a peer nor a shortage of memory can cause.
     fn reports(
         &mut self,
         ready: Ready,
@@ -53,7 +53,7 @@ pub trait Machine {
     /// limit, more may wait. A machine without connections has no events.
     ///
     /// # Errors
-    /// Only errors that neither a peer nor a shortage of memory can cause.
+    /// Returns only errors that neither a peer nor a shortage of memory can cause.
     fn stream_events(
         &mut self,
         _ready: Ready,
@@ -77,7 +77,7 @@ pub trait Machine {
     /// Returns the number of send failures not yet reported to the core.
     fn failures(&self) -> usize;
 
-    /// Takes the oldest failure.
+    /// Takes the oldest send failure that waits for the core.
     fn take_failure(&mut self) -> Option<Failure>;
 
     /// Counts the drops at full buffers. Returns the fill of the fullest buffer, 0 to 1.

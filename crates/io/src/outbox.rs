@@ -33,7 +33,7 @@ const _: () = assert!(BATCH == u64::BITS as usize, "a flush keeps one bit an ent
 pub struct Flushed {
     /// Datagrams sent.
     pub sent: u64,
-    /// Their bytes.
+    /// Bytes of the datagrams sent.
     pub bytes: u64,
     /// GSO batches sent: several datagrams to one destination in one message to the kernel.
     pub gso_batches: u64,
@@ -45,8 +45,9 @@ pub struct Flushed {
     pub full: u64,
     /// Datagrams that the kernel refused. Each is reported separately.
     pub refused: u64,
-    /// Whether an ICMP report may have been returned. If so, the error queue of a socket has
-    /// entries. If a call ends early because of a report, it does not return the report.
+    /// Whether a send call may have returned an ICMP report. If so, the error queue of a socket has
+    /// entries. A call that ends early because of a report does not return the report, so it counts
+    /// too.
     pub saw_report: bool,
 }
 
@@ -94,7 +95,7 @@ impl Forming {
 struct Outgoing {
     socket: usize,
     to: SocketAddr,
-    /// The local address from which it leaves, if the socket is bound to a wildcard.
+    /// The local address from which the datagram leaves, if the socket is bound to a wildcard.
     source: Option<IpAddr>,
     bytes: Buffer,
     batching: Batching,
@@ -273,7 +274,7 @@ impl Outbox {
 }
 
 /// Returns whether the socket with this number may form batches. The kernel is asked once. A kernel
-/// without support would send the bytes of all datagrams as one.
+/// without support would send the bytes of all datagrams as one datagram.
 fn may_form(forming: &mut Vec<Option<Forming>>, number: usize, socket: &UdpSocket) -> bool {
     if forming.len() <= number {
         forming.resize(number + 1, None);

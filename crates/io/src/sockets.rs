@@ -56,7 +56,7 @@ impl Sockets {
         Ok(Self { clock, reception, dispatch, listeners, counters, shedding })
     }
 
-    /// Adds connections.
+    /// Adds the connections of the shard.
     pub(crate) fn set_connections(&mut self, connections: Connections) {
         self.dispatch.connections = Some(Box::new(connections));
     }

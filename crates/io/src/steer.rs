@@ -77,7 +77,7 @@ impl Layout {
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Share {
     pub(crate) key: u32,
-    /// For each shard, the number of hash values that are shed, starting at 0.
+    /// For each shard, a threshold: INVITEs with a lower hash are shed.
     pub(crate) thresholds: Vec<u64>,
 }
 
@@ -131,15 +131,15 @@ const STORE: u32 = libc::BPF_ST;
 const RECALL: u32 = libc::BPF_LD | libc::BPF_MEM;
 const LENGTH: u32 = libc::BPF_LD | libc::BPF_W | libc::BPF_LEN;
 
-/// Number of instructions that end in a sink.
+/// Number of instructions that end the program with a sink.
 const SINK: u8 = 3;
 
 /// Memory words for the shard and the hash. The words of the source address are stored before them.
 const SHARD: u32 = 4;
 const HASH: u32 = 5;
 
-/// Returns an address as words of a header of this family. If it has fewer words than the header,
-/// they are the last ones. Returns no words if the address does not fit the family.
+/// Returns an address as four words, of which a header of this family has the last one (IPv4) or
+/// all (IPv6). Returns `None` if the address does not fit the family.
 fn words_of(family: Family, ip: IpAddr) -> Option<[u32; 4]> {
     match (family, ip) {
         (Family::V4, IpAddr::V4(ip)) => Some([0, 0, 0, ip.to_bits()]),
@@ -159,7 +159,8 @@ impl Program {
         self.branch(code, k, 0, 0);
     }
 
-    /// Continues after `yes` or `no` further instructions.
+    /// Adds a conditional jump: over `yes` instructions if the condition holds, otherwise over
+    /// `no`.
     fn branch(&mut self, code: u32, k: u32, yes: u8, no: u8) {
         self.0.push(sock_filter { code: code as u16, jt: yes, jf: no, k });
     }
@@ -192,7 +193,8 @@ impl Program {
         self.step(XOR_X, 0);
     }
 
-    /// Mixes every bit into the low bits, from which the remainder is computed.
+    /// Adds instructions that mix every bit into the low bits, from which the remainder is
+    /// computed.
     fn finish_hash(&mut self) {
         for (shift, multiplier) in [(16, MIX[1]), (13, MIX[0])] {
             self.xor_shifted(shift);
@@ -208,8 +210,8 @@ impl Program {
         self.step(XOR_X, 0);
     }
 
-    /// Stores the source address. The kernel translates a load from the datagram into some ten
-    /// instructions, and a load from memory into one.
+    /// Adds instructions that store the source address. The kernel translates a load from the
+    /// datagram into some ten instructions, and a load from memory into one.
     fn store_source(&mut self, family: Family) {
         let (words, at) = match family {
             // RFC 791 §3.1.
@@ -223,8 +225,8 @@ impl Program {
         }
     }
 
-    /// Ends with the sink of shard `A` if the datagram is an INVITE of a `banned` source. Otherwise
-    /// `A` is unchanged.
+    /// Adds instructions that end the program with the sink of shard `A` if the datagram is an
+    /// INVITE of a `banned` source. Otherwise they leave `A` unchanged.
     fn shed_banned(&mut self, family: Family, banned: &[IpAddr], first_sink: u32) {
         let words: Vec<[u32; 4]> = banned.iter().filter_map(|&ip| words_of(family, ip)).collect();
         if words.is_empty() {
@@ -255,7 +257,8 @@ impl Program {
         self.jump()
     }
 
-    /// Ends with the sink of shard `A` if the shard sheds the INVITE. Otherwise `A` is unchanged.
+    /// Adds instructions that end the program with the sink of shard `A` if the shard sheds the
+    /// INVITE. Otherwise they leave `A` unchanged.
     fn shed_share(&mut self, family: Family, share: &Share, spared: &[Network], first_sink: u32) {
         let Share { key, ref thresholds } = *share;
         if thresholds.iter().all(|&threshold| threshold == 0) {
@@ -332,7 +335,8 @@ impl Program {
         Some(self.jump())
     }
 
-    /// Ends with the shard's sink if `A` is below the threshold.
+    /// Adds instructions that end the program with the sink of the shard if `A` is below the
+    /// threshold.
     fn shed_below(&mut self, threshold: u64, first_sink: u32) {
         if let Ok(threshold) = u32::try_from(threshold) {
             self.branch(IF_AT_LEAST, threshold, SINK, 0);
@@ -340,7 +344,7 @@ impl Program {
         self.end_in_sink(first_sink);
     }
 
-    /// Adds `A` = the hash of the datagram, which has at least one word.
+    /// Adds instructions that set `A` to the hash of the datagram, which has at least one word.
     fn hash_beginning(&mut self, key: u32) {
         let mut hashed = Vec::new();
         for len in Shedding::HASHED {
@@ -371,14 +375,14 @@ impl Program {
         self.0[jump].k = (self.0.len() - jump - 1) as u32;
     }
 
-    /// Ends with the shard's sink, in [`SINK`] instructions.
+    /// Adds [`SINK`] instructions that end the program with the sink of the shard.
     fn end_in_sink(&mut self, first_sink: u32) {
         self.step(RECALL, SHARD);
         self.step(ADD, first_sink);
         self.step(RETURN, 0);
     }
 
-    /// Adds to `A` the kind of an INVITE or a response, and ends there.
+    /// Adds instructions that add the kind of an INVITE or a response to `A` and end the program.
     fn add_kind(&mut self) {
         self.step(TO_X, 0);
         // A load beyond the end of the datagram would end the program with index 0, whichever shard

@@ -30,8 +30,8 @@ impl Stop {
         Self::default()
     }
 
-    /// Makes a further request. It takes a lock, so it may be called by threads, but not by signal
-    /// handlers.
+    /// Requests a stop, for the first or a further time. Takes a lock, so threads may call it, but
+    /// not signal handlers.
     pub fn request(&self) {
         // The count saturates, because a third request means the same as the second.
         let _ = self.0.requests.fetch_update(SeqCst, SeqCst, |n| n.checked_add(1));

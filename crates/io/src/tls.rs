@@ -1,5 +1,5 @@
-//! TLS on a connection (RFC 5246, RFC 8446): bytes of the socket in and plaintext out, and the other
-//! way. It does no I/O of its own.
+//! TLS on a connection (RFC 5246, RFC 8446): decrypts the bytes of the socket and encrypts
+//! messages. It does no I/O of its own.
 
 use std::collections::VecDeque;
 use std::fmt;
@@ -48,7 +48,7 @@ impl fmt::Debug for TlsServer {
 /// The TLS settings toward a peer.
 #[derive(Clone, Debug)]
 pub struct TlsPeer {
-    /// The settings.
+    /// The TLS settings.
     pub config: Arc<ClientConfig>,
     /// The name that the certificate of the peer must have.
     pub name: ServerName<'static>,

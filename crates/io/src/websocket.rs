@@ -1,5 +1,5 @@
-//! A WebSocket on a connection (RFC 6455, RFC 7118): bytes of the stream in and SIP messages out, and
-//! the other way. It does no I/O of its own.
+//! A WebSocket on a connection (RFC 6455, RFC 7118): finds the SIP messages in the bytes of the
+//! stream and frames messages to send. It does no I/O of its own.
 //!
 //! `tungstenite` decodes the frames, one at a time. Its state between two frames exists only while
 //! a message has arrived in part, so that an idle connection holds no buffer.
@@ -42,7 +42,7 @@ pub(crate) struct WebSocket {
 /// The next item of the stream.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum Next {
-    /// A message.
+    /// A SIP message.
     Message(Bytes),
     /// A fragment of a message, or an empty message.
     Nothing,
@@ -72,14 +72,14 @@ impl WebSocket {
         upgrade
     }
 
-    /// Returns the number of bytes of fragments that it keeps, less the bytes of `held` that it no
-    /// longer needs.
+    /// Returns the number of bytes of fragments that the WebSocket keeps, less the bytes of `held`
+    /// that it no longer needs.
     pub(crate) fn held(&self, held: usize) -> usize {
         held + self.fragments - self.taken
     }
 
-    /// Returns the number of bytes at the front of the held bytes that it no longer needs. The
-    /// caller removes them.
+    /// Returns the number of bytes at the front of the held bytes that the WebSocket no longer
+    /// needs. The caller removes them.
     pub(crate) fn release(&mut self) -> usize {
         std::mem::take(&mut self.taken)
     }

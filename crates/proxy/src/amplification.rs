@@ -13,7 +13,7 @@
 //! the ACK to a final response, with the To-tag that the responder has chosen, or an ACK or PRACK
 //! with the route token of the response. Until then, requests that a back end or a user sends to
 //! this address within the call, such as a BYE, are retransmitted once. Back ends and users know
-//! tag and token, and are trusted not to verify an address for a forger.
+//! the tag and the token. They are trusted not to verify an address for a forger.
 //!
 //! Streams have no such limits: a peer with a connection receives the messages sent on it.
 
@@ -74,10 +74,12 @@ pub(crate) fn may_send_back(
 /// Returns whether to retransmit on `flow` a request that a back end or a user first sent at
 /// `since`.
 ///
-/// If the call began at the other end of `flow`, its INVITE may be forged. In this case no element
-/// there acknowledges the 2xx or answers the BYE that follows. A phone that the back end calls gets
-/// all retransmissions, and so does a phone on the flow of its registration. The call of a user has
-/// no entry. `to_caller` is true if its route token shows that the request goes to the caller.
+/// Only a caller may be denied retransmissions: if its INVITE was forged, no element at the other
+/// end of `flow` acknowledges the 2xx or answers the BYE that follows. A phone that a back end
+/// calls gets all retransmissions, and so does a phone on the flow of its registration. For a call
+/// that is in the call table, the entry shows who the caller is. A call to a registered user is not
+/// in the table unless a back end makes it. For a call without entry, `to_caller` is true if the
+/// route token shows that the request goes to the caller.
 pub(crate) fn may_repeat(
     step: &Step<'_>,
     since: Timestamp,

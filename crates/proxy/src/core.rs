@@ -71,7 +71,7 @@ pub struct Proxy {
     work: Work,
     /// The message in service, until the next input shows that its service has ended.
     in_service: Option<InService>,
-    /// Messages that have been classified since the input before the last one.
+    /// Messages that have been classified, but whose processor time has not been counted yet.
     looks: Looks,
     /// Time of the last input.
     now: Timestamp,
@@ -82,11 +82,11 @@ pub struct Proxy {
 struct InService {
     class: Class,
     since: Timestamp,
-    /// Whether the message was found to belong to nothing.
+    /// Whether the message was found to belong to no known call or transaction.
     is_stray: bool,
 }
 
-/// Messages that were classified and decided on, and the time when this began.
+/// Messages that were classified and decided on, and the time when the first of them arrived.
 #[derive(Default)]
 struct Looks {
     since: Option<Timestamp>,

@@ -8,7 +8,7 @@
 //! An ICMP error that quotes a datagram of ours proves more. RFC 1122 §3.2.2: "Every ICMP error
 //! message includes the Internet header and at least the first 8 data octets of the datagram that
 //! triggered the error; more than 8 octets MAY be sent"; RFC 1812 §4.3.2.3 asks for as much as fits
-//! into 576. The quote therefore contains the branch of our Via, which only our key can have
+//! into 576 bytes. The quote therefore contains the branch of our Via, which only our key can have
 //! created. That alone is not enough: servers behind the back end that receive the request read our
 //! Via too. So the branch must belong to a request that this back end has not answered, or to a
 //! probe, which only the back end sees.

@@ -1,9 +1,9 @@
 //! Secret of an address, and the keyed functions derived from it.
 //!
-//! A proxy writes tags and MACs into messages and trusts them later (of a branch, a To-tag, a route
-//! token). Each is a SipHash-2-4 with its own key, derived from one secret. If a peer chooses the
-//! keys of a table, the table hashes them by SipHash-1-3, also with its own key. Otherwise the peer
-//! could predict a hash and make two requests collide. SipHash-1-3 takes about half as many
+//! A proxy writes tags and MACs into messages and trusts them later (in a branch, a To-tag or a
+//! route token). Each is a SipHash-2-4 with its own key, derived from one secret. A table whose
+//! keys a peer can choose hashes them by SipHash-1-3, also with a secret of its own. Otherwise the
+//! peer could predict a hash and make two requests collide. SipHash-1-3 takes about half as many
 //! instructions. The hash maps of Rust, Python and Ruby use it for the same purpose.
 //!
 //! Two of these hashes are in our branch, where back ends read them: the identity of the
@@ -145,7 +145,7 @@ impl TableKey {
         }
     }
 
-    /// Returns 64 bits from a number of 128.
+    /// Returns 64 bits from a number of 128 bits.
     #[inline]
     pub(crate) fn hash_number(&self, number: u128) -> u64 {
         SipHasher13::new_with_key(&self.0).hash(&number.to_le_bytes())
@@ -158,8 +158,8 @@ impl TableKey {
     }
 }
 
-/// Hashes `parts` in one piece, which costs half of hashing piece by piece. Returns `None` if they
-/// are too long.
+/// Hashes `parts` in one piece, which costs half of hashing piece by piece. Returns `None` if the
+/// parts are too long for this.
 #[inline(always)]
 fn in_one_piece(parts: &[&[u8]], hash: impl FnOnce(&[u8]) -> u64) -> Option<u64> {
     let mut whole = ArrayVec::<u8, 256>::new();

@@ -8,7 +8,7 @@
 //! | [`admission`] | classify, admit, queue; reject or drop what is not admitted |
 //! | [`transaction`] | match a message to its transaction; response contexts (RFC 3261 §16) |
 //! | [`routing`] | plan where a request goes, and commit the plan |
-//! | [`lookup`] | questions to stores outside, such as where a user is reached |
+//! | [`lookup`] | queries to external stores, such as for the contacts of a user |
 //! | [`dialog`] | the call table |
 //! | [`rewrite`] | write the forwarded message |
 //! | [`stateless`] | forward without transactions (RFC 3261 §16.11) |

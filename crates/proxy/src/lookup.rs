@@ -42,12 +42,13 @@ const OUTSTANDING_MAX: usize = 1024;
 /// Maximum number of pending queries. Further ones wait.
 const ASKED_MAX: usize = 128;
 
-/// Maximum number of unknown keys that strangers may use. Below is the maximum of pending queries.
+/// Maximum number of unknown keys that requests of strangers may query. [`STRANGERS_ASKED_MAX`] is
+/// the maximum number of their pending queries.
 const STRANGERS_OUTSTANDING_MAX: usize = OUTSTANDING_MAX / 2;
 const STRANGERS_ASKED_MAX: usize = ASKED_MAX / 2;
 
-/// First id of these queries. The ids from this number up to twice this number are reserved for
-/// them.
+/// First id of the queries for look-ups. The ids from this number up to twice this number are
+/// reserved for them.
 const IDS_FROM: u64 = 1 << 62;
 
 /// Counts of the look-ups of a shard.
@@ -101,7 +102,7 @@ type Subject = (LookupKind, Arc<[u8]>);
 enum Entry {
     /// Queried under this id.
     Open(u64),
-    /// Answered.
+    /// The answer, which is held for a short time.
     Held(LookupOutcome),
 }
 
@@ -111,7 +112,7 @@ struct Open {
     since: Timestamp,
     /// Whether only strangers have requested the key.
     is_strangers: bool,
-    /// Whether it was sent.
+    /// Whether the query was sent.
     is_asked: bool,
 }
 
@@ -286,7 +287,7 @@ impl Lookups {
         if is_strangers { &mut self.strangers } else { &mut self.others }
     }
 
-    /// Marks a query as requested by others than strangers.
+    /// Marks a query as requested by a sender that is not a stranger.
     fn promote(&mut self, id: u64) {
         let Some(open) = self.outstanding.get_mut(&id).filter(|open| open.is_strangers) else {
             return;

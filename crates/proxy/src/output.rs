@@ -39,7 +39,7 @@ pub(crate) struct Suspect {
 /// A rejection of a parsed request, for operators.
 pub(crate) struct Cause {
     pub(crate) reason: ReplyReason,
-    /// Reason in words.
+    /// Reason for the rejection, in words.
     pub(crate) text: &'static str,
     /// Pool to which the request was routed.
     pub(crate) pool: Option<u16>,

@@ -6,10 +6,10 @@
 //! time. A copy of a parked request is absorbed, and its CANCEL ends it. Until the request
 //! continues, the proxy has no other state of it and sends no 100, so the sender retransmits it.
 //!
-//! Strangers may use half of the places. A source may use at most as many places as remain free, as
-//! in the shared [tables](crate::shares). The same applies to a query. So one source, or one name
-//! that is not resolved, cannot keep the requests of other sources and for other names from being
-//! parked.
+//! Each parked request takes one of a limited number of places. Strangers may use half of the
+//! places. A source may use at most as many places as remain free, as in the shared
+//! [tables](crate::shares), and so may all requests that wait for the same query. So one source, or
+//! one name that is not resolved, cannot prevent other requests from being parked.
 
 mod places;
 
@@ -131,7 +131,7 @@ impl Parked {
     }
 
     /// Cancels the request of a transaction, so that it does not continue. The request is
-    /// remembered for a while. Returns it, even if it was cancelled before.
+    /// remembered for a while. Returns the request, even if it was cancelled before.
     pub(crate) fn cancel(&mut self, now: Timestamp, key: Key) -> Option<&Waiting> {
         let number = *self.by_key.get(&key)?;
         let waiting = self.waiting.get_mut(&number)?;

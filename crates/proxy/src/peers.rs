@@ -129,7 +129,8 @@ const TARGETS_MAX: usize = 64;
 /// Targets about which the same fact is known, such as that nothing listens there.
 #[derive(Debug, Default)]
 struct Targets {
-    /// Target, with the connection if that has ended, and the time.
+    /// Targets, each with the time at which it was recorded. If a connection has ended, its target
+    /// contains the connection.
     targets: ArrayVec<(Target, Timestamp), TARGETS_MAX>,
 }
 

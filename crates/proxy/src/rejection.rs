@@ -36,9 +36,9 @@ pub(crate) enum Rejection {
 }
 
 impl Rejection {
-    /// RFC 3261 §21.4.19.
+    /// The call is not known (RFC 3261 §21.4.19).
     pub(crate) const UNKNOWN_CALL: Self = Self::Reply(481, "no such call");
-    /// RFC 3261 §21.4.14.
+    /// The scheme of the Request-URI is not supported (RFC 3261 §21.4.14).
     pub(crate) const UNKNOWN_SCHEME: Self = Self::Reply(416, "scheme is not served");
     /// A SIPS URI whose target can only be reached without TLS.
     pub(crate) const INSECURE: Self = Self::Reply(480, "the target cannot be reached over TLS");
@@ -103,7 +103,7 @@ pub(crate) struct Hints {
 }
 
 impl Hints {
-    /// Returns the header fields.
+    /// Returns the header fields to add to the rejection.
     pub(crate) fn headers<'a>(
         &self,
         digits: &'a mut itoa::Buffer,

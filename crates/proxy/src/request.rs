@@ -67,7 +67,7 @@ pub(crate) struct AdmissionFacts {
     pub(crate) hashes: Option<RequestHashes>,
 }
 
-/// Forwards or answers a request, or returns the remaining step.
+/// Forwards or answers a request, or returns the step that the caller has to carry out.
 pub(crate) fn serve_request(
     step: &mut Step<'_>,
     stages: &mut Stages<'_>,
@@ -96,8 +96,8 @@ pub(crate) fn serve_request(
     }
 }
 
-/// Counts a malformed ACK or BYE of its source. Admission has read only the start line of these
-/// requests. Other malformed requests are counted by admission.
+/// Records a malformed ACK or BYE as evidence about its source. Admission has read only the start
+/// line of these requests. Other malformed requests are counted by admission.
 fn show_malformed(step: &mut Step<'_>, method: Option<Method>) {
     if matches!(method, Some(Method::Ack | Method::Bye)) {
         step.shown = SourceEvidence::Stray;
@@ -235,8 +235,8 @@ fn count_flow(
     Ok(())
 }
 
-/// Plans the route of a request with the known names and users. If a required one is not known, the
-/// request is to be parked.
+/// Plans the route of a request with the known names and users. If the plan needs a name or a user
+/// that is not known yet, the request is to be parked.
 fn plan_resolved(
     step: &mut Step<'_>,
     stages: &mut Stages<'_>,
@@ -311,9 +311,9 @@ fn find_targets(
 
 /// Applies a request to the parked request to which it belongs. Returns `false` if there is none.
 ///
-/// RFC 3261 §9.2 of the CANCEL: "If the transaction for the original request still exists, [...] if
-/// it has not, its behavior depends on the method of the original request. If the original request
-/// was an INVITE, the UAS SHOULD immediately respond to the INVITE with a 487 (Request
+/// RFC 3261 §9.2 says of the CANCEL: "If the transaction for the original request still exists,
+/// [...] if it has not, its behavior depends on the method of the original request. If the original
+/// request was an INVITE, the UAS SHOULD immediately respond to the INVITE with a 487 (Request
 /// Terminated)."
 fn try_match_parked(
     step: &mut Step<'_>,

@@ -352,7 +352,8 @@ pub(crate) enum RequestOrigin {
     Transaction(TransactionBranch, Option<Handle>),
     /// A transaction of an earlier process, or of another instance. By RFC 6026 §8.9 a proxy drops
     /// a response that matches no transaction, because it cannot know whether it sent the request.
-    /// Here the MAC proves that it did. A call that is being set up therefore survives a restart.
+    /// Here the MAC proves that this proxy sent the request. A call that is being set up therefore
+    /// survives a restart.
     Before { shard: u8, listener: u8 },
     /// This proxy, without a transaction.
     Stateless(Branch),

@@ -49,7 +49,7 @@ pub(crate) struct ForwardPlan {
     pub(crate) backend_ref: Option<BackendRef>,
     /// The listener from which the request leaves.
     pub(crate) egress: u8,
-    /// The listener on that side that our Record-Route names.
+    /// The listener that our Record-Route names on the side of the next hop.
     pub(crate) recorded: u8,
     /// The value of Max-Breadth to write, RFC 5393 §5.3.3.
     pub(crate) max_breadth: Option<u32>,

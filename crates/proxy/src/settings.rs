@@ -142,7 +142,8 @@ pub enum Disposal {
     Drop,
     /// Uses the cheapest way that keeps rejecting within [`Overload::refusing_max`]. The first way
     /// is a 503. The second is 503s of one length. The third is these 503s while the kernel drops
-    /// as many of the new INVITEs as needed. Under a law that rejects nothing, a 503.
+    /// as many of the new INVITEs as needed. Under a law that rejects nothing, only the first way
+    /// is used.
     Auto,
     /// Rejects with a 503, while the kernel drops as many of the new INVITEs as needed to keep
     /// rejecting within [`Overload::refusing_max`].
@@ -172,7 +173,8 @@ pub struct Overload {
     /// The occupancy up to which all calls have transactions, above 0 and at most 1, for
     /// [`Mode::Adaptive`].
     pub stateful_max: f64,
-    /// Distinction of sources. The gate takes limits and priorities from here.
+    /// The settings by which sources are distinguished, limited and banned. The gate takes limits
+    /// and priorities from here.
     pub sources: Sources,
     /// Feedback to upstream peers.
     pub feedback: FeedbackSettings,

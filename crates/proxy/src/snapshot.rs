@@ -59,7 +59,8 @@ impl Snapshot {
     /// Creates the snapshot of a shard at its start.
     ///
     /// # Panics
-    /// Panics if there is no listener or no pool, or more of something than a branch can name.
+    /// Panics if there is no listener or no pool, or if there are more listeners, shards or pools
+    /// than a branch can name.
     pub(crate) fn new(settings: &Settings, buffers: Pool) -> Self {
         assert!((1..=LISTENERS_MAX).contains(&settings.listeners.len()), "1 to 16 listeners");
         assert!(settings.shard < settings.shards && settings.shards <= SHARDS_MAX);
@@ -108,7 +109,8 @@ impl Snapshot {
     /// Returns the admission of a request to a back end at `address`, and counts the request.
     ///
     /// # Errors
-    /// [`Rejection::Restricted`] if the back end has asked to hold it back.
+    /// [`Rejection::Restricted`] if the back end has asked for fewer requests and does not admit
+    /// this one.
     pub(crate) fn admit(
         &self,
         now: Timestamp,
@@ -136,8 +138,8 @@ impl Snapshot {
         self.addresses.transport_of_pool(self.pool(pool))
     }
 
-    /// Returns the target for requests to a party. If the party has a connection, it is on that
-    /// connection.
+    /// Returns the target for requests to this party of a dialog. If the party has a connection,
+    /// the requests use that connection.
     pub(crate) fn target_of(&self, peer: &PeerFlow) -> Target {
         let transport = self.addresses.transport(peer.listener.into());
         let PeerFlow { remote, connection, is_registered, .. } = *peer;
@@ -164,7 +166,7 @@ impl Snapshot {
         pool.and_then(|pool| Some(self.pools.get(usize::from(pool))?.pool.name()))
     }
 
-    /// Returns a back end.
+    /// Returns the back end to which the reference refers.
     pub(crate) fn backend(&self, backend_ref: BackendRef) -> &Backend {
         &self.pool(backend_ref.pool).pool.backends()[usize::from(backend_ref.backend)]
     }

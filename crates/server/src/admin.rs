@@ -34,17 +34,17 @@ use crate::phase::{Life, Phase};
 pub use crate::status::Status;
 pub use controls::Controls;
 
-/// The content of the pages.
+/// The content of the pages of the admin interface.
 pub struct Pages {
-    /// For `/readyz`.
+    /// The phase of the process, for `/readyz`.
     pub life: Arc<Life>,
-    /// For `/metrics`.
+    /// The metrics, for `/metrics`.
     pub metrics: Metrics,
     /// For `/status`: all other information for operators. It is computed for each request, on the
     /// admin thread.
     pub status: Box<dyn Fn() -> Status + Send + Sync>,
-    /// For `/backends`, `/reload`, `/overload`, `/laws`, `/rejections`, `/calls`, `/bans` and
-    /// `/keys`, if there are shards to control.
+    /// The controls, for `/backends`, `/reload`, `/overload`, `/laws`, `/rejections`, `/calls`,
+    /// `/bans` and `/keys`. `None` if there are no shards to control.
     pub controls: Option<Controls>,
     /// Host names, in lower case, that the interface accepts besides `localhost` and addresses.
     pub hosts: Vec<String>,

@@ -103,7 +103,7 @@ impl<'a> Assembly<'a> {
         &self.counters
     }
 
-    /// Returns the instruments of the process.
+    /// Returns the sources of `/status` for the process.
     pub fn instruments(&self) -> Instruments {
         let law = self.config.overload.gate.law.entry().name;
         let (registry, next_hops) = (self.registry.clone(), self.next_hops.clone());
@@ -122,12 +122,12 @@ impl<'a> Assembly<'a> {
         )
     }
 
-    /// Returns the recorded rejections of its cores.
+    /// Returns the rejections that the cores have recorded.
     pub fn refusals(&self) -> Rejections {
         Rejections::new(self.counters.clone())
     }
 
-    /// Returns the part that builds the core of a shard.
+    /// Returns the parts from which the core of a shard is built.
     pub fn part(&self, shard: u16) -> Part {
         Part {
             settings: self.settings(shard),
@@ -140,7 +140,7 @@ impl<'a> Assembly<'a> {
     }
 
     /// Returns the settings of one shard. Limits in the configuration apply to the whole process,
-    /// so each shard gets a part.
+    /// so each shard gets a part of each limit.
     fn settings(&self, shard: u16) -> proxy::Settings {
         let Self { config, keys, pools, .. } = self;
         let shards = usize::from(config.server.shards);
@@ -218,7 +218,7 @@ impl Part {
         Self { host: Some(host), ..self }
     }
 
-    /// Returns its emulated processor, if any.
+    /// Returns the emulated processor of the shard, if any.
     pub fn host(&self) -> Option<&HostSettings> {
         self.host.as_ref()
     }
@@ -261,7 +261,7 @@ pub enum Server {
 }
 
 impl Server {
-    /// Returns its proxy.
+    /// Returns the proxy in this core.
     pub fn proxy(&self) -> &Proxy {
         match self {
             Self::Plain(reconfigurable) => reconfigurable.proxy(),

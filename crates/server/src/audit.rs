@@ -32,7 +32,7 @@ pub struct AuditEntry {
 /// A request to the process.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct AuditedRequest {
-    /// Requester.
+    /// The source of the request.
     pub by: Requester,
     /// The request, in the words of `tidegate ctl`.
     pub what: String,

@@ -87,9 +87,10 @@ pub struct Config {
     pub path: PathBuf,
     /// Settings of the whole process.
     pub server: Server,
-    /// The admin interface.
+    /// The settings of the admin interface.
     pub admin: Admin,
-    /// The servers that resolve names of back ends. If empty, those of the machine.
+    /// The servers that resolve names of back ends. If empty, the name servers of the machine are
+    /// used.
     pub name_servers: Vec<SocketAddr>,
     /// The addresses where SIP arrives, at least one.
     pub listen: Vec<Listen>,
@@ -102,7 +103,7 @@ pub struct Config {
     pub route: Vec<Rule>,
     /// Users, and the contacts where they are reached.
     pub user: Vec<User>,
-    /// Overload control.
+    /// The settings of overload control.
     pub overload: Overload,
     /// The slower server to emulate, if any.
     pub emulate: Option<Emulate>,
@@ -147,7 +148,7 @@ impl Config {
     /// Returns the content of the file at `path`, for [`parse`](Self::parse).
     ///
     /// # Errors
-    /// Returns an error when it cannot be read.
+    /// Returns an error if the file cannot be read.
     pub fn source(path: &Path) -> Result<Vec<u8>, Diagnostics> {
         document::read(path)
     }
@@ -155,7 +156,7 @@ impl Config {
     /// Reads `bytes`, the content of the file `path`. The path is used only in messages.
     ///
     /// # Errors
-    /// Returns all errors that it contains.
+    /// Returns all errors in the file.
     pub fn parse(path: &Path, bytes: &[u8]) -> Result<Self, Diagnostics> {
         let document = Document::parse(path, bytes)?;
         let mut report = Report::default();
@@ -166,8 +167,8 @@ impl Config {
     }
 }
 
-/// Returns the transport to back ends for which no transport is configured, if the file has these
-/// listeners.
+/// Returns the transport to back ends for which no transport is configured, given the transports of
+/// all listeners in the file.
 fn usual_transport(listeners: impl Iterator<Item = Transport>) -> Transport {
     let mut listeners = listeners.filter(|transport| !transport.is_websocket());
     let first = listeners.next().unwrap_or(Transport::Udp);

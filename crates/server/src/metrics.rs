@@ -130,7 +130,7 @@ struct Sample {
 }
 
 impl Samples {
-    /// Adds a value of the metrics `family`. Each value of a family must have different `labels`.
+    /// Adds a value of the metric `family`. No two values of a family may have the same `labels`.
     pub fn push(
         &mut self,
         family: &'static Family,
@@ -152,7 +152,7 @@ impl Samples {
         }
     }
 
-    /// Adds each of these numbers of `of`.
+    /// Adds each of these numbers, read from `of`.
     pub fn push_each<T>(
         &mut self,
         numbers: &'static [Number<T>],
@@ -180,7 +180,7 @@ const EOF: &str = "# EOF\n";
 static BUILD_INFO: Family = Family::gauge("build_info", "Always 1; the version is in the label");
 
 impl Metrics {
-    /// Creates the set with one source, the version.
+    /// Creates a set with one source: the version of Tidegate.
     pub fn new() -> Self {
         let mut metrics = Self { sources: Vec::new(), process: Vec::new() };
         metrics.add(|samples| {

@@ -31,8 +31,8 @@ pub(crate) fn pool_specs(config: &Config) -> Vec<PoolSpec> {
     config.pool.iter().map(pool_spec).collect()
 }
 
-/// Returns the address of a back end, or `None` for a domain, because its servers become back ends
-/// instead.
+/// Returns the address of a back end. Returns `None` for a domain, because the servers of the
+/// domain become back ends in its place.
 fn endpoint_address(endpoint: &Endpoint) -> Option<balance::EndpointAddress> {
     match endpoint {
         Endpoint::Address(address) => Some(balance::EndpointAddress::Address(*address)),

@@ -16,9 +16,9 @@ pub const FILE_NAME: &str = "process";
 /// The longest file, in bytes.
 const BYTES_MAX: usize = 32;
 
-/// Returns the seed of the previous process, and stores that of this one for the next. A file that
-/// does not exist or cannot be written does not prevent the start, because everything else works
-/// without it.
+/// Returns the seed of the previous process, and stores the seed of this process for the next one.
+/// A file that does not exist or cannot be written does not prevent the start, because everything
+/// else works without it.
 pub fn succeed(state_dir: &Path, own: Seed) -> Option<Seed> {
     let path = state_dir.join(FILE_NAME);
     let text = fs::read_to_string(&path).ok().filter(|text| text.len() <= BYTES_MAX);

@@ -28,8 +28,8 @@ struct Entry {
     reading: Arc<Reading>,
 }
 
-/// A parsed configuration and the servers of its domains, with the text of the command that brings
-/// one of the two.
+/// A parsed configuration and the servers of its domains, with the text of the command that
+/// contains the configuration or the servers.
 #[derive(Debug)]
 pub(crate) struct Reading {
     text: Box<[u8]>,
@@ -37,12 +37,13 @@ pub(crate) struct Reading {
     pub(crate) found: Arc<Found>,
     /// The configuration, in which the servers are included as back ends.
     pub(crate) expanded: Config,
-    /// Its back ends.
+    /// The back ends in `expanded`.
     pub(crate) pool_specs: Vec<PoolSpec>,
 }
 
 impl Reading {
-    /// Creates the reading of the command with this text.
+    /// Creates the reading of a command: the parsed configuration and servers, and the text of the
+    /// command.
     pub(crate) fn new(text: &[u8], config: Arc<Config>, found: Arc<Found>) -> Self {
         let expanded = found.expand(&config);
         Self { text: text.into(), pool_specs: pool_specs(&expanded), expanded, config, found }

@@ -53,7 +53,7 @@ pub(crate) use writer::Recorder;
 /// The file and size of a recording.
 #[derive(Clone, Debug)]
 pub struct RecordTo {
-    /// The file.
+    /// The path of the file.
     pub path: PathBuf,
     /// Size of the slots in bytes, at least [`SIZE_MIN`]. The head is not included.
     pub size: u64,

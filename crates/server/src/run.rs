@@ -76,7 +76,7 @@ pub enum Finish {
 /// An error that ended a process without a request to stop.
 #[derive(Debug)]
 pub enum RunError {
-    /// It could not start.
+    /// The process could not start.
     Start(StartError),
     /// A shard failed.
     Shard(String),

@@ -45,7 +45,7 @@ struct Wanted {
     config: Arc<Config>,
     /// The servers of its domains that were sent to the shards.
     found: Arc<Found>,
-    /// Servers that were not sent because their command would be too long.
+    /// Servers that were not sent to the shards, because the command with them would be too long.
     too_long: Option<Found>,
     overload: Overload,
     /// Number of commands sent.
@@ -174,7 +174,7 @@ impl RuntimeControl {
     /// caller can check whether it [was heard](Self::was_heard), and the new state.
     ///
     /// # Errors
-    /// Returns an error when it is invalid, or cannot be sent.
+    /// Returns an error if the command is invalid or cannot be sent.
     pub fn steer(&self, text: &[u8]) -> Result<(u64, Overload), ControlError> {
         // Held until the command is sent, so that concurrent commands have one order.
         let mut wanted = self.wanted();
@@ -218,9 +218,9 @@ impl RuntimeControl {
     /// replaced if the file changes them. Returns the number of the last command.
     ///
     /// # Errors
-    /// Returns an error when it is invalid, needs a restart, or a command cannot be sent. Pools and
-    /// routes are unchanged in this case, but the first of the two commands, which changes the
-    /// laws, may have been sent.
+    /// Returns an error if the configuration is invalid or needs a restart, or if a command cannot
+    /// be sent. Pools and routes are unchanged in this case, but the first of the two commands,
+    /// which changes the laws, may have been sent.
     pub fn reload(&self) -> Result<u64, ControlError> {
         let _reloading = self.reloading.lock().unwrap_or_else(PoisonError::into_inner);
         let wrong = |wrong: Diagnostics| ControlError::Refused(wrong.into());

@@ -100,7 +100,7 @@ fn shard(shard: &ShardCounters, now: Timestamp) -> Value {
     of_shard
 }
 
-/// Returns the connections, and the outcomes of all since the start.
+/// Returns the number of connections, and the outcomes of all connections since the start.
 fn connections(shard: &ShardCounters) -> Value {
     let (driver, table) = (&shard.io, &shard.connections);
     json!({

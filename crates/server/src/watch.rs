@@ -29,8 +29,8 @@ use name::{NameSeen, News};
 /// Time between two checks.
 pub(crate) const LOOK_EVERY: Duration = Duration::from_millis(250);
 
-/// Maximum number of lines about bans within the time below. The same limit applies to lines about
-/// targets of unsent datagrams.
+/// Maximum number of lines about bans within [`LINES_WITHIN`]. The same limit applies to lines
+/// about targets of unsent datagrams.
 const LINES_MAX: u32 = 5;
 const LINES_WITHIN: Duration = Duration::from_secs(10);
 
@@ -45,9 +45,9 @@ const UNSENT_MAX: usize = 256;
 /// `Display` formats it as a line.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Observation {
-    /// Time.
+    /// Time of the observation.
     pub at: SystemTime,
-    /// Text.
+    /// Text of the observation.
     pub what: String,
 }
 
@@ -470,7 +470,7 @@ fn tell_edge(edge: Option<Edge>, subject: &str, of: &str, tell: &mut impl FnMut(
     }
 }
 
-/// Returns the number of changes for which a line stands, if it is more than one.
+/// Returns the text about the changes that a line reports, or an empty text if there is only one.
 fn more(changes: u64) -> String {
     if changes > 1 { format!(" ({changes} changes since the last line)") } else { String::new() }
 }

@@ -20,7 +20,8 @@ pub(crate) enum Group {
 }
 
 impl Group {
-    /// Returns its address. If no port was configured, it has the port that the kernel chose.
+    /// Returns the address of the listener. If no port was configured, it has the port that the
+    /// kernel chose.
     pub(crate) fn local(&self) -> SocketAddr {
         match self {
             Self::Datagrams(group) => group.local(),
@@ -28,7 +29,7 @@ impl Group {
         }
     }
 
-    /// Returns its transport.
+    /// Returns the transport of the listener.
     pub(crate) fn transport(&self) -> Transport {
         match self {
             Self::Datagrams(_) => Transport::Udp,
@@ -36,7 +37,7 @@ impl Group {
         }
     }
 
-    /// Returns the receive buffer of its sockets, or `None` for connections.
+    /// Returns the size of the receive buffer of each socket, or `None` for connections.
     pub(crate) fn receive_buffer(&self) -> Option<usize> {
         match self {
             Self::Datagrams(group) => Some(group.receive_buffer()),

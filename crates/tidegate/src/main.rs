@@ -47,7 +47,7 @@ enum Command {
     Manual(manual::Args),
 }
 
-/// Arguments that `tidegate-lab` reads, `--help` among them.
+/// Arguments that are passed on to `tidegate-lab`, including `--help`.
 #[derive(clap::Args)]
 #[command(disable_help_flag = true)]
 struct ForLab {

@@ -27,7 +27,7 @@ impl Trouble {
         Self { what: What::Text(what.to_string()), status: WRONG_USE }
     }
 
-    /// Creates a failure of a command that was possible.
+    /// Creates an error for a command that was used correctly but failed.
     pub fn failure(what: impl Display) -> Self {
         Self { what: What::Text(what.to_string()), status: 1 }
     }

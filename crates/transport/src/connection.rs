@@ -30,7 +30,7 @@ pub enum ConnectionState {
     Connecting,
     /// The connection accepts messages.
     Open,
-    /// Its window is used up. Messages wait.
+    /// The window of the connection is used up. Messages wait.
     BackedUp,
     /// The connection is being closed and accepts no messages.
     Closing,
@@ -39,8 +39,8 @@ pub enum ConnectionState {
 /// A connection in the table.
 #[derive(Debug)]
 pub(crate) struct Connection {
-    /// The flow, with the id of the connection. While the connection is being opened, the local end
-    /// is the listener's.
+    /// The flow, with the id of the connection. While the connection is being opened, the local
+    /// address is that of the listener.
     pub(crate) flow: Flow,
     /// The target that the connection reaches, by which requests find it. An opened connection
     /// always has a target. An accepted connection has one only if it is an alias. Requests do not
@@ -49,9 +49,10 @@ pub(crate) struct Connection {
     pub(crate) state: ConnectionState,
     /// The time of the last message in either direction, or of the last change of state.
     pub(crate) since: Timestamp,
-    /// The time of its timer.
+    /// The time at which the timer of the connection fires.
     pub(crate) armed: Timestamp,
-    /// True if the owner of the table opened and named it, for messages that name it.
+    /// True if the owner of the table opened and named the connection. Only messages that name it
+    /// use it.
     pub(crate) is_named: bool,
     /// True if the connection has received data.
     pub(crate) has_spoken: bool,

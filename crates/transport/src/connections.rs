@@ -36,7 +36,7 @@ pub struct ConnectionTable {
     by_target: BTreeMap<Target, ConnectionId>,
     remotes: Remotes,
     opened: usize,
-    /// The opened connections that are not being closed.
+    /// The opened connections that are not being closed, in the order of their last use.
     recency: Recency,
     bytes: WaitingBytes,
     next_id: ConnectionId,
@@ -169,7 +169,8 @@ impl ConnectionTable {
     }
 
     /// Records that data has arrived on a connection. Returns whether that connection exists. Data
-    /// on a connection that is being closed counts too: its sender does not know that.
+    /// on a connection that is being closed counts too, because the sender does not know yet that
+    /// the connection is being closed.
     pub fn on_received(&mut self, now: Timestamp, id: ConnectionId) -> bool {
         let Some(connection) = self.connections.get_mut(&id) else { return false };
         connection.has_spoken = true;

@@ -45,7 +45,7 @@ pub struct Streams<C> {
 }
 
 impl<C: Core> Streams<C> {
-    /// Wraps `core`, and carries its stream flows on connections. Writes its answers to pings into
+    /// Wraps `core`, and carries its stream flows on connections. Answers to pings are written into
     /// buffers of `pool`.
     pub fn new(core: C, limits: ConnectionLimits, pool: Pool) -> Self {
         Self::counting(core, limits, pool, Arc::default())

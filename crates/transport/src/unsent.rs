@@ -2,7 +2,7 @@
 
 use tidegate_world::{Cause, CloseCause, Failure, Transmit};
 
-/// An unsent message.
+/// A message that could not be sent, and the reason.
 ///
 /// RFC 3261 §18.4: "If the transport user asks for a request to be sent over a reliable transport,
 /// and the result is a connection failure, the transport layer SHOULD inform the transport user of
@@ -20,7 +20,8 @@ pub struct Unsent {
 pub enum WhyUnsent {
     /// The flow names a connection that has ended. RFC 3261 §18.2.2: "If that connection is no
     /// longer open, the server SHOULD open a connection to the IP address in the "received"
-    /// parameter". To do so, send it again on a flow that names no connection.
+    /// parameter". To open another connection, send the message again on a flow that names no
+    /// connection.
     Gone,
     /// The limit on connections is reached.
     TooMany,

@@ -46,7 +46,7 @@ impl From<Malformed> for Unclassified {
     }
 }
 
-/// Parts of a message to look for.
+/// Options of the classification.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Wanted {
     /// True if INVITEs are outlined. An outline makes a rejection cheap.
@@ -56,7 +56,7 @@ pub(crate) struct Wanted {
 }
 
 /// Classifies a message. If requested, stores in `outline` the positions of the lines that a
-/// rejection copies. The outline is too large to be moved with the rest.
+/// rejection copies. The outline is not part of the result, because it is too large to be moved.
 ///
 /// This is one function, so that nothing is read twice and it returns as soon as the class is
 /// known.

@@ -31,7 +31,7 @@ pub(crate) enum Decision {
 /// Facts about a message that is to be served.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Admitted {
-    /// Fingerprint that its retransmissions share, if it is new work.
+    /// Fingerprint that the message shares with its retransmissions, if it is new work.
     pub(crate) fingerprint: Option<u64>,
     /// True if the message retransmits work that was counted before.
     pub(crate) is_again: bool,
@@ -49,7 +49,7 @@ pub(crate) struct Admitted {
 pub(crate) struct Decided {
     /// Class of the message, if known.
     pub(crate) class: Option<Class>,
-    /// Whether the message was classified just now.
+    /// Whether the message was classified for this decision, not for an earlier one.
     pub(crate) read: bool,
     pub(crate) decision: Decision,
 }

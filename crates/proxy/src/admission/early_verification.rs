@@ -67,7 +67,7 @@ impl EarlyVerification {
 #[derive(Debug, Default)]
 pub(crate) struct Spare {
     spent: Duration,
-    /// Cost of one message, estimated from recent messages whose end was observed.
+    /// Cost of one message, estimated from recent messages whose service time was measured.
     each: Option<Duration>,
 }
 

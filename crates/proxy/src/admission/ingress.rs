@@ -2,8 +2,9 @@
 //! full.
 //!
 //! [`Queueing::Class`] classifies each message on arrival and puts it into the queue of its class,
-//! so that messages that finish work go first. [`Queueing::Fifo`] is the server of the papers: one
-//! bounded queue in the order of arrival, in which a call waits behind all earlier rejections.
+//! so that messages that finish work go first. [`Queueing::Fifo`] is the server that the papers on
+//! overload control model: one bounded queue in the order of arrival, in which a call waits behind
+//! all earlier rejections.
 
 mod admit;
 
@@ -70,7 +71,8 @@ enum Unsorted {
 }
 
 impl Ingress {
-    /// Creates an ingress that draws Retry-After from `waits` and shows rejections in `trace`.
+    /// Creates an ingress that takes random numbers for Retry-After from `waits` and records
+    /// rejections in `trace`.
     pub(crate) fn new(
         gate: Gate,
         upstream: UpstreamPeers,
@@ -109,12 +111,12 @@ impl Ingress {
         &self.gate
     }
 
-    /// Returns the peers that take part in feedback.
+    /// Returns the upstream peers that take part in overload feedback (RFC 7339).
     pub(crate) fn upstream(&self) -> &UpstreamPeers {
         &self.upstream
     }
 
-    /// Writes the current feedback into a response, if the peer takes part in feedback.
+    /// Writes the current feedback into a response, if the peer takes part in overload feedback.
     pub(crate) fn answer(
         &mut self,
         now: Timestamp,
@@ -174,8 +176,8 @@ impl Ingress {
         self.early_verification.on_served(now, cost);
     }
 
-    /// Handles the evidence about the sender of a message, which was found while serving it. If the
-    /// message is `is_unverified`, it has already been recorded as a stray.
+    /// Handles the evidence about the sender of a message, which was found while serving it. If
+    /// `is_unverified`, the message has already been recorded as a stray.
     pub(crate) fn on_shown(
         &mut self,
         now: Timestamp,

@@ -15,7 +15,7 @@ use crate::settings::{Disposal, Overload};
 pub(crate) struct KernelShed {
     ladder: Ladder,
     tally: Tally,
-    /// Numbers of fresh INVITEs and of late INVITEs.
+    /// Number of fresh INVITEs, and of late INVITEs, whose earlier copies were probably dropped.
     marked: [Counter; 2],
     /// Whether the ladder is inactive under a law that rejects nothing.
     needs_law: bool,

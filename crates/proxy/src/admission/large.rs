@@ -2,7 +2,7 @@
 //!
 //! Queues are bounded by the number of messages. Ordinary messages fit into small buffers. A longer
 //! message may take 64 KiB, so the total size of long messages is bounded as well. Therefore a
-//! flood of long messages cannot use up the memory or the places of ordinary messages.
+//! flood of long messages cannot use up the memory.
 
 use tidegate_world::{Received, SMALL};
 

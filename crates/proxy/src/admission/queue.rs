@@ -19,7 +19,7 @@ pub(crate) struct ClassQueues {
     /// Queue of new work that is served next. The queues of new work take turns, so that a flood of
     /// INVITEs does not block REGISTERs.
     turn: usize,
-    /// Messages served since the last message of new work.
+    /// Messages of existing work that were served since the last message of new work.
     ahead: usize,
 }
 

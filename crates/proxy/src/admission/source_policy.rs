@@ -204,7 +204,7 @@ impl SourcePolicy {
         weight_of(&self.sources.weights, source.to_canonical())
     }
 
-    /// Returns the source of an INVITE or another request, and the priority claim of the message.
+    /// Returns the source of a request, and its priority claim. Only an INVITE can claim priority.
     pub(crate) fn sender(&self, received: &Received, is_invite: bool) -> (Sender, Claim) {
         let address = received.flow.remote.ip().to_canonical();
         let claim = match &self.sources.priority {
@@ -224,7 +224,8 @@ impl SourcePolicy {
         (sender, claim)
     }
 
-    /// Handles a message that exceeds this limit. Returns the decision on it.
+    /// Handles a message that exceeds the limit with the index `limit`. Returns the consequence
+    /// that is configured for this limit.
     pub(crate) fn on_excess(
         &mut self,
         now: Timestamp,

@@ -1,10 +1,10 @@
-//! The server role in overload control: which upstream peers take part, how much each may send, and
-//! the values that it is told.
+//! The server role in overload control (RFC 7339): which upstream peers take part in the feedback,
+//! how much each may send, and the values that it is told.
 //!
 //! A peer takes part if its requests offer overload control in their topmost Via, and if it is a
 //! back end, a trusted source or in a configured network. Each response to its address has the
-//! current value in that Via, also a response that is sent again. Other peers get no values. While
-//! no peer takes part, the only cost is to examine the topmost Via of new work.
+//! current value in that Via, also a retransmitted response. Other peers get no values. While no
+//! peer takes part, the only cost is to examine the topmost Via of new work.
 //!
 //! The offer itself is stripped when a request is forwarded, so a response does not contain it. The
 //! address to which a response goes determines the peer. On a connection this is the address of the
@@ -35,12 +35,13 @@ use crate::transport::addresses::Origin;
 pub(crate) struct UpstreamPeers {
     upstreams: Upstreams,
     settings: FeedbackSettings,
-    /// Addresses of the peers that take part, by their keys.
+    /// Addresses of the peers that take part in overload feedback, by their keys.
     addresses: HashMap<u128, SocketAddr>,
 }
 
 impl UpstreamPeers {
-    /// Creates the table of the shard numbered `element`, whose clock began at `start` after 1970.
+    /// Creates the table of the shard with the number `element`. Its clock started at the Unix time
+    /// `start`.
     pub(crate) fn new(
         settings: &FeedbackSettings,
         start: Duration,
@@ -55,7 +56,7 @@ impl UpstreamPeers {
         }
     }
 
-    /// Returns whether any peer takes part.
+    /// Returns whether any peer takes part in overload feedback.
     #[inline]
     pub(crate) fn is_active(&self) -> bool {
         !self.addresses.is_empty()
@@ -94,7 +95,7 @@ impl UpstreamPeers {
         self.upstreams.on_request(now, key, category, &offer)
     }
 
-    /// Returns whether the sender of a request may take part.
+    /// Returns whether the sender of a request may take part in overload feedback.
     ///
     /// RFC 7339 §5.2: "To limit the knowledge that the server supports overload control, a server can
     /// adopt a policy of inserting overload control parameters in only those requests received over
@@ -121,8 +122,8 @@ impl UpstreamPeers {
         self.addresses.len() < self.settings.upstream.peers_max
     }
 
-    /// Writes the current value into a response to a peer that takes part. Any other message is not
-    /// changed.
+    /// Writes the current feedback value into a response to a peer that takes part in overload
+    /// feedback. Does not change any other message.
     ///
     /// RFC 7339 §4.1: "The downstream server MUST add a value to the "oc" parameter in the response going
     /// upstream to a client that included the "oc" parameter in the request."
@@ -198,7 +199,7 @@ impl UpstreamPeers {
         self.upstreams.overflowed()
     }
 
-    /// Returns the peers that take part, in the order of their addresses.
+    /// Returns the peers that take part in overload feedback, in the order of their addresses.
     pub(crate) fn views(&self) -> Vec<UpstreamView> {
         let view = |(key, &address): (&u128, &SocketAddr)| {
             Some(UpstreamView { address, peer: self.upstreams.peer(*key)? })
@@ -209,8 +210,8 @@ impl UpstreamPeers {
     }
 }
 
-/// Returns the key of a peer: address and port. The port is mixed into bits that differ between
-/// hosts only by chance.
+/// Returns the key of a peer: its address and port as one number. In the key of an IPv6 peer, the
+/// port is combined with bits of the address.
 fn key_of(address: SocketAddr) -> u128 {
     let port = u128::from(address.port()) << 64 | 1 << 127;
     match address.ip() {

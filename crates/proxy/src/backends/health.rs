@@ -47,8 +47,8 @@ pub(crate) fn parties(snapshot: &Snapshot, source: IpAddr, request: &Request<'_>
     Parties::of(source, destination)
 }
 
-/// Records that a new request goes to a back end. Returns its caller and callee, if the back end is
-/// watched.
+/// Records that a new request goes to a back end. Returns the caller and the callee of the request,
+/// if the back end is watched.
 pub(crate) fn record_given(
     now: Timestamp,
     snapshot: &Snapshot,

@@ -141,7 +141,8 @@ impl Names {
         self.ask(now);
     }
 
-    /// Handles an answer. An address is used only if `may_be` accepts it as a back end's.
+    /// Handles an answer. An address is used only if `may_be` accepts it as the address of a back
+    /// end.
     pub(crate) fn on_answer(
         &mut self,
         now: Timestamp,

@@ -51,7 +51,7 @@ pub(crate) struct Probes {
     /// Possible due times of the targets. Entries that do not match [`Probed::armed`] are stale.
     due: Timers<u32>,
     stream: Stream,
-    /// Number of the last probe.
+    /// Number of the last probe of any target.
     number: u32,
 }
 
@@ -72,7 +72,7 @@ struct Question {
     /// Time since which the back end is suspect. A later response of the back end clears the
     /// suspicion.
     since: Timestamp,
-    /// Time of the probe.
+    /// Time at which the probe is due.
     due: Timestamp,
 }
 
@@ -86,7 +86,7 @@ struct Flight {
     /// The time since which the back end is suspect, if this is an immediate probe or a regular
     /// probe that replaces one.
     suspect_since: Option<Timestamp>,
-    /// Random values for its Call-ID and its tag.
+    /// Random values for the Call-ID and the From-tag of the probe.
     drawn: [u64; 2],
 }
 
@@ -140,7 +140,8 @@ impl Probes {
     }
 
     /// Requests an immediate probe of a back end, because of evidence against it since `since`. If
-    /// a probe is pending, it replaces the immediate probe, and its response is awaited for `wait`.
+    /// a probe is pending, no other probe is sent: the response to the pending one is awaited for
+    /// `wait`.
     pub(crate) fn question(
         &mut self,
         now: Timestamp,

@@ -12,7 +12,7 @@ use tidegate_balance::{Backend, EndpointAddress, Pool};
 
 use crate::settings::{Choice, PoolSettings};
 
-/// Index that denotes the whole pool.
+/// Index of a back end that denotes the whole pool.
 pub(crate) const ANY: u16 = u16::MAX;
 
 /// Maximum number of pools, and of back ends in one pool, including removed ones whose slots are

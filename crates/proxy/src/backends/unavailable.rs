@@ -50,6 +50,8 @@ pub(crate) fn unavailable(
     })
 }
 
+/// Returns the seconds until `at` for a Retry-After, at least 1.
+///
 /// RFC 3261 §20.33: "The value of this field is a positive integer number of seconds (in decimal)
 /// after the time of the response."
 fn seconds_until(now: Timestamp, at: Timestamp) -> u32 {

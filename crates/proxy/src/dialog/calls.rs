@@ -1,14 +1,14 @@
 //! Call table: the back end of each call, and the load for which the call is counted there.
 //!
 //! A call is found by the fingerprint of its Call-ID. If several calls share a Call-ID, their
-//! dialogs and transactions distinguish them. It keeps its back end for at least 64·T1 after the
-//! last message, so that retransmissions, CANCEL and ACK go to the same back end. The entry also
-//! has leases, by which the back end's load includes the call. Each lease belongs to one
+//! dialogs and transactions distinguish them. A call keeps its back end for at least 64·T1 after
+//! the last message, so that retransmissions, CANCEL and ACK go to the same back end. The entry
+//! also has leases, by which the back end's load includes the call. Each lease belongs to one
 //! transaction, so that a retransmission is not counted again, and every end is counted.
 //!
-//! [`handle_timeout`](Calls::handle_timeout) is the trigger of 003 §V, which "updates Session State
-//! and Load Estimates after a session has expired": an entry releases its leases. [`expired`] is
-//! the expired table of that paper.
+//! [`handle_timeout`](Calls::handle_timeout) is the trigger of paper 003, §V, which "updates
+//! Session State and Load Estimates after a session has expired": an entry releases its leases.
+//! [`expired`] is the expired table of that paper.
 
 mod call;
 mod dialogs;
@@ -292,7 +292,8 @@ impl Calls {
         }
     }
 
-    /// Counts a call that has just begun in this share until it is over.
+    /// Counts a call that has just begun in the share `bucket` of the table, until the call is
+    /// over.
     pub(crate) fn set_share(&mut self, call: CallRef, bucket: Bucket) {
         if let Some(entry) = self.get_mut(call) {
             entry.share = Some(bucket);
@@ -314,7 +315,7 @@ impl Calls {
         self.get(call).is_some_and(|entry| entry.has_ended(transaction))
     }
 
-    /// Returns when a transaction that waits for its final response began. Not for INVITE.
+    /// Returns when a transaction other than an INVITE began, if it waits for its final response.
     pub(crate) fn begun_at(&self, call: CallRef, transaction: Transaction) -> Option<Timestamp> {
         self.get(call)?.begun_at(transaction)
     }
@@ -350,8 +351,8 @@ impl Calls {
         }
     }
 
-    /// Records a request to `backend_ref`, to which `picker` belongs. If the request begins a call,
-    /// `held`, if any, counts the call there.
+    /// Records a request to `backend_ref`. `picker` counts the request at this back end. `held` is
+    /// the lease that counts the call there, if the request begins one.
     #[allow(clippy::too_many_arguments, reason = "a request and where it goes")]
     pub(crate) fn on_request(
         &mut self,

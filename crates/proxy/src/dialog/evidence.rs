@@ -14,7 +14,7 @@ use crate::message::request::Request;
 /// The result of looking a request up in the call table.
 #[derive(Clone, Copy, Default)]
 pub(crate) struct Known {
-    /// The fingerprint of its Call-ID.
+    /// The fingerprint of the Call-ID of the request.
     pub(crate) fingerprint: u128,
     /// The call that the request belongs to, or that it may begin again.
     pub(crate) call: Option<CallRef>,

@@ -9,7 +9,7 @@ const ALPHABET: &[u8; 64] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwx
 /// Marks a byte that is not in the alphabet. Values of valid bytes do not have this bit.
 const NONE: u32 = 1 << 31;
 
-/// The value of each letter at each place of a group of four.
+/// The value of each character at each position in a group of four.
 static VALUES: [[u32; 256]; 4] = {
     let mut values = [[NONE; 256]; 4];
     let mut i = 0;
@@ -21,12 +21,13 @@ static VALUES: [[u32; 256]; 4] = {
     values
 };
 
-/// Returns the number of letters for this number of bytes.
+/// Returns the length of the text for this number of bytes.
 pub(crate) const fn text_len(bytes: usize) -> usize {
     (bytes * 8).div_ceil(6)
 }
 
-/// Writes `bytes` at the beginning of `text`, which must have room. Returns the number of letters.
+/// Writes `bytes` at the beginning of `text`, which must have room. Returns the number of
+/// characters.
 pub(crate) fn encode(bytes: &[u8], text: &mut [u8]) -> usize {
     let length = text_len(bytes.len());
     let letter = |bits: u32| ALPHABET[bits as usize & 0x3f];

@@ -25,7 +25,7 @@ pub(crate) fn sequence_of(call_id: &[u8]) -> u32 {
 /// repetition would get a new decision.
 ///
 /// RFC 3261 §7.3.1: "The formal grammar for a message-header [...] allows for an arbitrary amount
-/// of whitespace on either side of the colon". In a request this is our Via.
+/// of whitespace on either side of the colon". In a request, the first header field is our Via.
 pub(crate) fn pad_at(message: &[u8]) -> u16 {
     if message.starts_with(b"INVITE ") {
         return 0;

@@ -84,8 +84,8 @@ impl Class {
         }
     }
 
-    /// Returns the class of any other request. `known` is true if the request belongs to a known
-    /// call.
+    /// Returns the class of a request that the start line alone does not determine. `known` is true
+    /// if the request belongs to a known call.
     pub(crate) fn of_request(method: Method, known: bool) -> Self {
         match method {
             // A To-tag alone proves nothing. A request outside our calls counts as new. Otherwise a

@@ -20,7 +20,7 @@ use crate::message::token::{ADDRESS_MAX, address, put_address};
 use crate::network::canonical;
 use crate::rejection::Rejection;
 
-/// Version. It differs from the versions of route tokens.
+/// Version of flow tokens. It differs from the versions of route tokens.
 const VERSION: u8 = 0x51;
 /// Length of version and key mark.
 const HEAD: usize = 2;

@@ -24,7 +24,7 @@ pub(crate) struct ProbeBranch {
     pub(crate) shard: u8,
     /// The index of the back end in the list of probed back ends.
     pub(crate) place: u32,
-    /// The number of the probe at that back end.
+    /// The number of the probe among all probes of the shard.
     pub(crate) number: u32,
 }
 

@@ -30,7 +30,7 @@ pub(crate) struct Request<'a> {
     pub(crate) max_forwards: Option<u32>,
     /// A hash that all copies of the request share.
     pub(crate) identity: u64,
-    /// The fingerprint of its Call-ID.
+    /// The fingerprint of the Call-ID of the request.
     pub(crate) call_fingerprint: u128,
     /// True if the request has priority over others.
     pub(crate) has_priority: bool,

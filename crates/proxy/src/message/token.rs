@@ -1,14 +1,15 @@
 //! The route token: the user part of our Record-Route URI.
 //!
 //! It holds the address of the dialog's back end, the shard that counts the call, the minute when
-//! the token was made, and the flow of the other party (RFC 5626 §5.2). It also names the key of
-//! its MAC, because keys are rotated. The MAC covers the Call-ID too. An in-dialog request carries
-//! the token back in its Route (RFC 3261 §12.2.1.1), so the request finds its back end after a
-//! restart, or at another instance with the same secret. Because the MAC covers the Call-ID, a
-//! token from one call is not valid in another call. [After a day](AGE_MAX) the token alone proves
-//! nothing, because its call may be over. The token does not give permission: requests are
-//! forwarded only to configured back ends. Everything except version and key is encrypted
-//! ([`Keyed::veil`]), so that the addresses behind us stay hidden.
+//! the token was made, and the flow of the other party (RFC 5626 §5.2), that is, the party of the
+//! dialog that is not the back end. It also names the key of its MAC, because keys are rotated. The
+//! MAC covers the Call-ID too. An in-dialog request carries the token back in its Route (RFC 3261
+//! §12.2.1.1), so the request finds its back end after a restart, or at another instance with the
+//! same secret. Because the MAC covers the Call-ID, a token from one call is not valid in another
+//! call. [After a day](AGE_MAX) the token alone proves nothing, because its call may be over. The
+//! token does not give permission: requests are forwarded only to configured back ends. Everything
+//! except version and key is encrypted ([`Keyed::veil`]), so that the addresses behind us stay
+//! hidden.
 //!
 //! [`Keyed::veil`]: crate::keys::Keyed::veil
 
@@ -22,7 +23,7 @@ use crate::keys::text64::{decode, encode, text_len};
 use crate::keys::{CONNECTION_NAME, Keys};
 
 const VERSION: u8 = 4;
-/// Version of tokens that lack the flow of the other party.
+/// Version of tokens without the flow of the party that is not a back end.
 const VERSION_WITHOUT_PEER: u8 = 3;
 /// Version of tokens that are not encrypted and have no time.
 const VERSION_WITHOUT_AGE: u8 = 2;
@@ -85,7 +86,7 @@ pub(crate) struct RouteToken {
     pub(crate) transport: Transport,
     /// The time when the token was made.
     pub(crate) made: Minutes,
-    /// The other party of the dialog, or `None` in a token of an earlier version.
+    /// The flow of the party that is not a back end, or `None` in a token of an earlier version.
     pub(crate) peer: Option<PeerFlow>,
     /// True if a look-up found the address: it belongs to a user, not to a back end.
     pub(crate) is_user: bool,
@@ -203,8 +204,8 @@ impl RouteToken {
         }
     }
 
-    /// Returns the flow of the other party as `shard` can use it. Only the shard that the token
-    /// names has the connection.
+    /// Returns the flow of the party that is not a back end, as `shard` can use it. Only the shard
+    /// that the token names has the connection.
     pub(crate) fn peer_at(&self, shard: u16) -> Option<PeerFlow> {
         let peer = self.peer?;
         let is_here = u16::from(self.shard) == shard;

@@ -10,9 +10,9 @@ use tidegate_control::Tier;
 /// An entry of a shard's call table.
 #[derive(Clone, Debug, PartialEq)]
 pub struct CallEntry {
-    /// The back end.
+    /// The back end to which the call goes.
     pub backend: BackendOfCall,
-    /// The state.
+    /// The state of the call.
     pub state: CallState,
     /// The time since the entry was made, in whole seconds.
     pub age: Duration,
@@ -21,7 +21,7 @@ pub struct CallEntry {
     /// The network of the first request's source: one IPv4 address, or the /64 of an IPv6 address,
     /// or `None` if it is not known.
     pub source: Option<IpNet>,
-    /// The tier of service.
+    /// The tier in which requests of the call are served.
     pub tier: Tier,
     /// True if the call counts towards `calls_max` of its back end.
     pub is_counted: bool,
@@ -47,7 +47,7 @@ pub enum CallState {
     Trying,
     /// The INVITE has a 2xx, and no ACK has arrived.
     Unacknowledged,
-    /// The call is established.
+    /// The ACK to the 2xx has arrived, and no BYE is pending.
     Established,
     /// A BYE was forwarded and has no final response.
     Ending,

@@ -44,7 +44,7 @@ pub struct Counters {
     pub call: CallAnswer,
     /// Messages that claim to belong to a call or a transaction, but do not.
     pub strays: Counter,
-    /// Retransmitted requests.
+    /// Retransmissions of requests that were received.
     pub retransmissions: Counter,
     /// Forwarded requests.
     pub requests_forwarded: Counter,
@@ -122,7 +122,7 @@ pub struct Counters {
     pub resolution: Arc<ResolutionCounters>,
     /// Look-ups of users, by outcome.
     pub lookups: Arc<LookupCounters>,
-    /// The upstream peers that take part in feedback.
+    /// The upstream peers that take part in overload feedback.
     pub upstream: UpstreamViews,
 }
 

@@ -91,26 +91,26 @@ pub struct Gauges {
 #[derive(Debug, Default)]
 pub struct LimitGauges {
     kind: Counter,
-    /// The value in millionths.
+    /// The value of the allowance, in millionths.
     value: Counter,
 }
 
 /// The counters that publish a [`Flow`].
 #[derive(Debug, Default)]
 pub struct FlowCounters {
-    /// [`Flow::arrived`].
+    /// Published value of [`Flow::arrived`].
     pub arrived: Counter,
-    /// [`Flow::offered`].
+    /// Published value of [`Flow::offered`].
     pub offered: Counter,
-    /// [`Flow::admitted`].
+    /// Published value of [`Flow::admitted`].
     pub admitted: Counter,
-    /// [`Flow::refused`].
+    /// Published value of [`Flow::refused`].
     pub refused: Counter,
-    /// [`Flow::repeated`].
+    /// Published value of [`Flow::repeated`].
     pub repeated: Counter,
-    /// [`Flow::early`].
+    /// Published value of [`Flow::early`].
     pub early: Counter,
-    /// [`Flow::stale`].
+    /// Published value of [`Flow::stale`].
     pub stale: Counter,
 }
 

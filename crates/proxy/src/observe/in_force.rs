@@ -8,7 +8,7 @@ use tidegate_world::{Counter, Timestamp};
 /// The time over which occupancy is measured.
 const WINDOW: Duration = Duration::from_millis(100);
 
-/// The settings of a shard after the commands of operators.
+/// The settings of a shard that operators can change, as they are after the last command.
 #[derive(Debug, Default)]
 pub struct InForce {
     /// Commands that were executed.
@@ -20,7 +20,7 @@ pub struct InForce {
     pub key_version: Counter,
     /// The law: its index in the [registry](registry::LAWS), from 1, or 0 before it is known.
     pub law: Counter,
-    /// The index of the shadow law, in the same way, or 0 without a shadow.
+    /// The shadow law: its index in the registry, from 1, or 0 without a shadow law.
     pub shadow: Counter,
     /// Share of new work that the shadow law would reject, in millionths, by bucket.
     pub refusing_of_shadow: [Counter; Bucket::ALL.len()],

@@ -40,7 +40,7 @@ pub struct Refusal {
     pub to: Box<[u8]>,
     /// The Request-URI, cut to 128 bytes.
     pub uri: Box<[u8]>,
-    /// The reason.
+    /// The reason for the rejection.
     pub reason: ReplyReason,
     /// The cause in words: the text of the Warning, if there was one.
     pub cause: &'static str,

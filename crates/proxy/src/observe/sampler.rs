@@ -30,12 +30,12 @@ pub(crate) struct Rejected<'a> {
 pub(crate) struct Sampler {
     settings: TraceSettings,
     counters: Arc<Counters>,
-    /// For each reason, the current second and the number kept in it.
+    /// For each reason, the current second and the number of rejections kept in it.
     kept: [(u64, u32); ReplyReason::ALL.len()],
 }
 
 impl Sampler {
-    /// Makes a sampler that keeps what it selects in `counters`.
+    /// Makes a sampler that stores the selected rejections in `counters`.
     pub(crate) fn new(settings: TraceSettings, counters: Arc<Counters>) -> Self {
         Self { settings, counters, kept: [(0, 0); _] }
     }
@@ -103,7 +103,7 @@ pub(crate) struct Trace {
 }
 
 impl Trace {
-    /// Makes a trace that keeps what it selects in `counters`.
+    /// Makes a trace that stores the selected rejections in `counters`.
     pub(crate) fn new(settings: TraceSettings, counters: Arc<Counters>) -> Self {
         let sampler = Sampler::new(settings, counters);
         Self { sampler, occupancy: RecentOccupancy::default(), status: Some(503) }

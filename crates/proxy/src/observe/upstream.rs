@@ -1,4 +1,4 @@
-//! The upstream peers that take part in feedback, for operators.
+//! The upstream peers that take part in overload feedback, for operators.
 
 use std::net::SocketAddr;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -6,7 +6,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use tidegate_control::feedback::PeerView;
 
-/// An upstream peer that takes part in feedback.
+/// An upstream peer that takes part in overload feedback.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct UpstreamView {
     /// The address of the peer.

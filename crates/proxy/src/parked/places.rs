@@ -14,7 +14,7 @@ use crate::transport::addresses::Origin;
 const ALL: Amount = Amount { entries: 1024, bytes: 16 << 20 };
 
 /// The part of the places that strangers may take, so that requests of back ends and trusted
-/// sources find room even if many strangers ask for users.
+/// sources find room even if many strangers send requests to users.
 const STRANGERS: Amount = Amount { entries: ALL.entries / 2, bytes: ALL.bytes / 2 };
 
 /// The source of a request, for sharing the places.

@@ -2,11 +2,11 @@
 //!
 //! All shards share them, because a server restricts this proxy as a whole. A response whose value
 //! is read comes from the back end to which the request was sent. The MAC in our branch proves
-//! that. But a back end that does not know RFC 7339 passes on the parameters that a party behind it
-//! has written into our Via (§11: "If the attacker can make the recipient believe that the overload
-//! status was created by its direct downstream neighbor (and not by the attacker further
+//! that. But a back end that does not know RFC 7339 passes on the parameters that a server behind
+//! it has written into our Via (§11: "If the attacker can make the recipient believe that the
+//! overload status was created by its direct downstream neighbor (and not by the attacker further
 //! downstream), the recipient stops sending traffic to the victim."). So by default a pool obeys
-//! only back ends whose answer to a probe contained a value, because no other party takes part in a
+//! only back ends whose answer to a probe contained a value, because no other element receives a
 //! probe.
 
 use std::net::SocketAddr;
@@ -36,12 +36,13 @@ pub enum Obedience {
     Proven,
     /// From the first response on. Requests always offer overload control.
     Always,
-    /// Never.
+    /// At no time: feedback is ignored.
     Never,
 }
 
-/// A request that the restriction of its next hop admits, with the overload control that it offers
-/// there. Both come from one look at the table, because each look takes a lock.
+/// The admission of a request by the restriction of its next hop, with the overload control that
+/// the request offers to this next hop. One look-up in the table finds both, because each look-up
+/// takes a lock.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Admission {
     pub(crate) address: SocketAddr,
@@ -59,7 +60,8 @@ struct Shared {
     offer: Box<str>,
     /// Whether there is any restriction. Without one, requests need not take the lock.
     is_any: AtomicBool,
-    /// True once a next hop has asked for our load. Before that, no lock is needed to offer.
+    /// True once a next hop has asked for our load. Before that, an offer can be made without the
+    /// lock.
     is_load_wanted: AtomicBool,
     /// Values ignored because the table was full.
     overflowed: AtomicU64,
@@ -74,7 +76,7 @@ struct Shared {
 pub struct NextHopView {
     /// The address of the next hop.
     pub address: SocketAddr,
-    /// The restriction in force.
+    /// The restriction that the next hop has set and that is in force.
     pub status: RestrictionStatus,
     /// Counts since the first feedback of the next hop.
     pub counts: RestrictionCounts,
@@ -83,9 +85,10 @@ pub struct NextHopView {
 impl NextHops {
     /// Creates an empty table. Requests offer these algorithms.
     ///
-    /// RFC 7339 §5.9: "In the event of repeated timeouts or fatal transport errors, the SIP client MUST
-    /// stop sending requests to this server." "The SIP client SHOULD periodically probe if the downstream
-    /// server is alive using any mechanism at its disposal." The health of the back end does both.
+    /// RFC 7339 §5.9: "In the event of repeated timeouts or fatal transport errors, the SIP client
+    /// MUST stop sending requests to this server." "The SIP client SHOULD periodically probe if the
+    /// downstream server is alive using any mechanism at its disposal." The health checks of the
+    /// back end do both.
     pub fn new(offered: Algorithms, seed: Seed) -> Self {
         Self(Arc::new(Shared {
             settings: RestrictionSettings { offered, ..RestrictionSettings::default() },
@@ -155,8 +158,8 @@ impl NextHops {
         offer.text(&self.0.offer)
     }
 
-    /// Returns the offer of a request that may be sent to `address`, and counts the request; `None`
-    /// if the next hop has asked to hold it back.
+    /// Returns the offer of a request that may be sent to `address`, and counts the request.
+    /// Returns `None` if the restriction of the next hop does not admit the request.
     ///
     /// RFC 7339 §5: "If overload controls are currently active (and the "oc-validity" period has not yet
     /// expired), the client applies the relevant algorithm to determine whether or not to send the SIP
@@ -182,7 +185,7 @@ impl NextHops {
     }
 
     /// Returns whether a next hop is known not to be overloaded, so that it may get requests for
-    /// which another one has no room.
+    /// which another next hop has no room.
     ///
     /// RFC 7339 §5.10: "It needs to ensure, however, that this destination is not in overload and is
     /// capable of processing the extra load."

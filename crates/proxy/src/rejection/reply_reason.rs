@@ -6,7 +6,8 @@ use tidegate_control::Reason;
 pub(crate) const CALL_TABLE_FULL: &str = "call table is full";
 /// The text of the 503 when the transaction table has no room.
 pub(crate) const TRANSACTION_TABLE_FULL: &str = "transaction table is full";
-/// The texts of the 503 when a source has used its share of a table.
+/// The texts of the 503 when a source has used its share of the call table or of the transaction
+/// table.
 pub(crate) const CALL_SHARE_USED: &str = "this source has used its share of the call table";
 pub(crate) const TRANSACTION_SHARE_USED: &str =
     "this source has used its share of the transaction table";

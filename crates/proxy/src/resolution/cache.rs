@@ -1,9 +1,9 @@
 //! The cache of DNS answers and of failures.
 //!
-//! An answer is used until it expires. Then it is requested again. If that fails, the expired
-//! answer stays in use for at most a day (RFC 8767).
+//! An answer is used until it expires. Then the name is queried again. If the query fails, the
+//! expired answer stays in use for at most a day (RFC 8767).
 //!
-//! After a failure, a name is requested again only after growing pauses, whether an older answer is
+//! After a failure, a name is queried again only after growing pauses, whether an older answer is
 //! known or not. This keeps load off failing servers.
 
 use std::collections::BTreeMap;
@@ -22,7 +22,7 @@ pub(super) const HOLDS: (Duration, Duration) = (Duration::from_secs(5), Duration
 /// Minimum and maximum lifetime of a negative answer: there is no such record.
 ///
 /// RFC 2308 §5: "it is sensible for a resolver to limit for how long it will cache a negative
-/// response". A number that has just been taken into service should be reachable soon.
+/// response". A name that has just been added to the DNS should be usable soon.
 pub(super) const ABSENT_HOLDS: (Duration, Duration) =
     (Duration::from_secs(5), Duration::from_secs(300));
 
@@ -71,7 +71,7 @@ struct Entry {
     known: Option<Known>,
     /// Failures since the last answer.
     failures: u32,
-    /// After a failure, the name is not requested before this time.
+    /// After a failure, the name is not queried before this time.
     paused_until: Timestamp,
     used: Used,
 }

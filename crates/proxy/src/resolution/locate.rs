@@ -115,7 +115,7 @@ pub(super) struct Found {
 }
 
 impl<F: Fn(SocketAddr) -> bool> Walk<'_, F> {
-    /// Runs the procedure.
+    /// Runs the procedure of RFC 3263 §4 for this destination.
     pub(super) fn locate(mut self, wanted: &Wanted<'_>) -> Located {
         let &Wanted { host, port, transport, secure, large } = wanted;
         let transports = &self.resolution.transports;
@@ -296,7 +296,7 @@ impl Found {
 /// Candidate services, in the order of preference.
 type Choices = SmallVec<[Choice; 2]>;
 
-/// A candidate service.
+/// A service whose servers may be targets: SIP in the domain over one transport.
 struct Choice {
     transport: Transport,
     /// The name of its SRV records, or `None` if it would be too long for the DNS.

@@ -22,7 +22,7 @@ pub(super) const ANSWERS_WITHIN: Duration = Duration::from_secs(8);
 /// One of this many query slots is reserved for names that have been resolved before.
 const KEPT_PART: usize = 4;
 
-/// The first id of these queries. Lower ids are free for other parts of the core.
+/// The first id of DNS queries for requests. Lower ids are free for other parts of the core.
 const IDS_FROM: u64 = 1 << 63;
 
 /// A bounded set of outstanding queries, with each name at most once.

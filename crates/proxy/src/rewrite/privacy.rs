@@ -38,14 +38,14 @@ pub(crate) fn disbelieve(
 /// Returns a message about to leave on `flow` without the identities that its receiver must not
 /// see.
 ///
-/// RFC 3325 §5: "If it does not trust the element, then the proxy MUST examine the Privacy
-/// header field (if present) to determine if the user requested that asserted identity
-/// information be kept private." §7 of its value `id`: "If this token is present, proxies MUST
-/// remove all the P-Asserted-Identity header fields before forwarding messages to elements that
-/// are not trusted. If the Privacy header field value is set to "none" then the proxy MUST NOT
-/// remove the P-Asserted-Identity header fields." Without Privacy it RECOMMENDS the same. §6:
-/// "The proxy MUST remove the user-provided P-Preferred-Identity header from any message it
-/// forwards."
+/// RFC 3325 §5: "If it does not trust the element, then the proxy MUST examine the Privacy header
+/// field (if present) to determine if the user requested that asserted identity information be kept
+/// private." §7 says of the value `id`: "If this token is present, proxies MUST remove all the
+/// P-Asserted-Identity header fields before forwarding messages to elements that are not trusted.
+/// If the Privacy header field value is set to "none" then the proxy MUST NOT remove the
+/// P-Asserted-Identity header fields." Without a Privacy header field, §7 RECOMMENDS not to remove
+/// them. §6: "The proxy MUST remove the user-provided P-Preferred-Identity header from any message
+/// it forwards."
 pub(crate) fn keep_private(snapshot: &Snapshot, flow: &Flow, bytes: Buffer) -> Buffer {
     if snapshot.addresses.believes(flow) {
         return bytes;

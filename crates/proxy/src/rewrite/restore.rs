@@ -11,10 +11,10 @@ use crate::snapshot::Snapshot;
 
 /// Restores the Request-URI as RFC 3261 §16.4 requires.
 ///
-/// "If the Request-URI of the request contains a value this proxy previously
-/// placed into a Record-Route header field (see Section 16.6 item 4), the proxy MUST replace
-/// the Request-URI in the request with the last value from the Route header field, and remove
-/// that value from the Route header field." A strict router before us has done that.
+/// "If the Request-URI of the request contains a value this proxy previously placed into a
+/// Record-Route header field (see Section 16.6 item 4), the proxy MUST replace the Request-URI in
+/// the request with the last value from the Route header field, and remove that value from the
+/// Route header field." A strict router before us has moved our value into the Request-URI.
 ///
 /// RFC 3261 §16.4: "The proxy MUST inspect the Request-URI of the request." "The proxy MUST then
 /// proceed as if it received this modified request."

@@ -5,11 +5,12 @@ use tidegate_sip::{Host, NameAddr};
 
 use crate::keys::Keyed;
 
-/// Returns a hash of the user and host in a To, which 003 §II calls the receiver of the call.
+/// Returns a hash of the user and host in a To, which paper 003, §II, calls the receiver of the
+/// call.
 ///
-/// RFC 3261 §19.1.4: the user is compared with regard to case, the host without. Port and
-/// parameters do not distinguish users. For a URI without a host (`tel:`) the number is hashed, for
-/// any other URI the text.
+/// RFC 3261 §19.1.4: the user is compared with regard to case, the host without regard to case.
+/// Port and parameters do not distinguish users. For a URI without a host (`tel:`) the number is
+/// hashed, for any other URI the text.
 pub(crate) fn callee(keyed: &Keyed, to: &NameAddr<'_>) -> u64 {
     let Ok(uri) = to.parse_uri() else { return keyed.hash(&[to.uri]) };
     let user = uri.user.unwrap_or_default();

@@ -39,7 +39,8 @@ struct CommitInput<'s, 'a> {
     known: &'s Known,
 }
 
-/// Commits a plan.
+/// Commits a plan: selects the back end, takes leases, records the call and chooses its tier.
+/// Returns the next hop.
 pub(crate) fn commit(
     step: &mut Step<'_>,
     room: Room,
@@ -108,8 +109,8 @@ pub(crate) fn commit(
     Ok(hop)
 }
 
-/// Checks that the restriction of the back end of a call admits a request. A repetition has been
-/// admitted.
+/// Checks that the restriction of the back end of a call admits a request. A retransmission passes
+/// without this check, because the original was admitted.
 fn check_restriction(
     step: &Step<'_>,
     input: CommitInput<'_, '_>,
@@ -129,7 +130,7 @@ fn check_restriction(
 
 /// Returns whether the rate of the call admits an in-dialog request or another copy of its INVITE.
 /// Without this limit, a call could be used to bypass the limits on new work. A retransmission does
-/// not count. With transactions it has been absorbed before.
+/// not count. If the call is served with transactions, retransmissions do not come here.
 fn take_rate(step: &mut Step<'_>, request: &Request<'_>, known: &Known) -> bool {
     let calls = &mut step.routing.calls;
     // A source that knows only the Call-ID must not use up the rate of the call.
@@ -140,8 +141,9 @@ fn take_rate(step: &mut Step<'_>, request: &Request<'_>, known: &Known) -> bool 
     is_repeated || calls.take_rate(step.now, call, known.fingerprint)
 }
 
-/// Starts more work of a call at its back end. Unless the call `goes_on`, another back end of the
-/// pool may replace it, selected by `key`.
+/// Starts more work of a call at its back end. If the back end does not take the work and the call
+/// does not continue there (`goes_on`), another back end of the pool takes it. `key` selects the
+/// back end for a later failover.
 fn begin_within(
     step: &mut Step<'_>,
     input: CommitInput<'_, '_>,
@@ -200,8 +202,8 @@ fn begin_at_any(
     Ok(hop)
 }
 
-/// Starts a call at the back end that its Route names, without failover. Returns the call entry and
-/// the lease of the call, and the admission of the request.
+/// Starts a call at the back end that the Route of its INVITE names, without failover. Returns the
+/// call entry and the lease of the call, and the admission of the request.
 fn begin_at(
     step: &mut Step<'_>,
     input: CommitInput<'_, '_>,
@@ -279,8 +281,8 @@ fn send_to_user(
     Ok(NextHop { backend_ref: from, call, others, is_user, toward_backend: is_user, ..hop })
 }
 
-/// Returns the entry of a request that leaves for a target outside the pools. The dialog of a call
-/// that a back end makes is recorded like that of a call that it receives, for callees that ignore
+/// Returns the call entry of a request that leaves for a target outside the pools. A call that a
+/// back end makes gets an entry, so that its dialog is known even if the callee ignores
 /// Record-Route.
 fn enter_outward_call(
     step: &mut Step<'_>,

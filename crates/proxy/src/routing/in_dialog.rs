@@ -1,4 +1,4 @@
-//! Plans requests whose dialog or call is known: they go to the back end that has it.
+//! Plans requests whose dialog or call is known: they go to the back end of that dialog or call.
 //!
 //! Some of these requests belong to no dialog and are additional work for that back end. The limits
 //! of the back end treat them as new ([`begins`]).
@@ -139,8 +139,8 @@ fn by_user_token(snapshot: &Snapshot, flow: &Flow, token: RouteToken) -> Option<
 ///
 /// It is not new if it is recorded in the entry of its `call`. Nor is another copy of the INVITE
 /// for which the call is counted at that back end (RFC 3261 §8.2.2.2). Nothing more is counted for
-/// it. Any other INVITE would count as one more call. Its call is over, not known, or not counted
-/// because it leads from one back end to another.
+/// such a copy. Any other INVITE would count as one more call, because the call in the table is
+/// over, is not known, or is not counted (it leads from one back end to another).
 ///
 /// RFC 3261 §16.3: "Notice that a proxy is not required to detect merged requests and MUST NOT
 /// treat merged requests as an error condition."

@@ -38,7 +38,7 @@ pub(crate) struct NextHop {
     pub(crate) tier: Tier,
     /// The pool in which another target may replace this one, and the key for its policy.
     pub(crate) choice: Option<(u16, u64)>,
-    /// Further targets of the name that led here, in the order of attempts.
+    /// Further targets of the name by which the target was found, in the order of attempts.
     pub(crate) others: Vec<Target>,
     /// The lease of the call at that back end.
     pub(crate) held: Option<CallLease>,
@@ -83,8 +83,8 @@ impl NextHop {
         }
     }
 
-    /// Returns the overload control that the request offers. It offers some only to a back end that
-    /// may ask for it.
+    /// Returns the overload control that the request offers. Only a request to a back end offers
+    /// any.
     pub(crate) fn offer(&self, now: Timestamp, snapshot: &Snapshot) -> OverloadOffer {
         let Some(backend_ref) = self.backend_ref.filter(|_| self.toward_backend) else {
             return OverloadOffer::None;

@@ -73,7 +73,7 @@ struct PlanInput<'s, 'a> {
     request: &'s Request<'a>,
     routes: RouteSet<'a>,
     origin: Origin,
-    /// True if it was sent by a back end that has been removed.
+    /// True if a back end that has been removed sent the request.
     is_removed: bool,
     /// True if its Request-URI names us.
     is_ours: bool,
@@ -269,8 +269,9 @@ fn lead_to<'a>(
     Ok(Planned::Plan(plan))
 }
 
-/// Returns the origin of a request whose source was found to be `found`, and `true` if it is a
-/// removed back end. A removed back end uses the token to end its dialogs.
+/// Returns the origin of a request whose source address has the origin `found`. A stranger that its
+/// route token names as a removed back end counts as trusted, so that it can end its dialogs: then
+/// the flag is `true`. A stranger that its Via names as a back end counts as that back end.
 fn sender(
     snapshot: &Snapshot,
     received: &Received,

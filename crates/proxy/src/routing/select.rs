@@ -49,7 +49,7 @@ pub(crate) fn choice_key(
 }
 
 /// Selects a back end of `pool`, or of the first of its backups that can take the request. `call`
-/// is the existing call with its Call-ID.
+/// is the existing call with the Call-ID of the request.
 ///
 /// A request with a `demand` is new, and goes to a back end with headroom. A request without one
 /// goes to a back end that is up.
@@ -140,7 +140,8 @@ fn try_select(
 /// back end without an address restricts nothing.
 ///
 /// # Errors
-/// [`Rejection::Restricted`] if the back end has asked to hold it back.
+/// [`Rejection::Restricted`] if the back end has asked for fewer requests and does not admit this
+/// one.
 pub(crate) fn admit(
     now: Timestamp,
     snapshot: &Snapshot,

@@ -6,7 +6,7 @@ use tidegate_control::feedback::UpstreamSettings;
 /// The feedback that this proxy gives.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct FeedbackSettings {
-    /// The algorithms and the fairness. Without algorithms no peer takes part.
+    /// The algorithms and the fairness. Without algorithms, no peer gets feedback.
     pub upstream: UpstreamSettings,
     /// Networks of peers, besides back ends and trusted sources.
     pub peers: Vec<IpNet>,

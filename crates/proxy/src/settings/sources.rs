@@ -48,7 +48,7 @@ pub const BANS_MAX: usize = 1024;
 /// A limit on the new work of the sources in a network.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct SourceLimit {
-    /// The network.
+    /// The network of the sources.
     pub from: IpNet,
     /// Calls, and requests outside calls, per second.
     pub rate_cps: f64,
@@ -63,9 +63,9 @@ pub struct SourceLimit {
 /// The weight of each source of a network: the number of sources that it counts as.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct SourceWeight {
-    /// The network.
+    /// The network of the sources.
     pub from: IpNet,
-    /// The number of sources.
+    /// The number of sources that each source counts as.
     pub weight: u32,
 }
 

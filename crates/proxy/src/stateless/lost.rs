@@ -9,7 +9,7 @@
 //! of a request with a transaction also needs the number of the process that made it, which is
 //! known for the previous process.
 //!
-//! The targets are:
+//! A CANCEL goes to these targets:
 //!
 //! - each target that sent a response to such a request: the response contains the branch;
 //! - the target that the policy selects, if that depends on the request alone;

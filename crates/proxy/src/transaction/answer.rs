@@ -65,6 +65,9 @@ pub(crate) fn serve_answer(
     done
 }
 
+/// Processes a response in the client transaction of its branch, and passes it on unless it is a
+/// retransmission.
+///
 /// RFC 3261 §16.7: "As client transactions pass responses to the proxy layer, the following
 /// processing MUST take place:"
 fn take(step: &mut Step<'_>, answer: &Answer<'_>, context: &mut Context) -> Result<(), DropReason> {
@@ -142,6 +145,9 @@ fn acknowledge_answer(step: &mut Step<'_>, answer: &Answer<'_>, context: &Contex
     send_ack(step, context, index, &received.bytes);
 }
 
+/// Forwards a new response, or keeps it until all branches have ended. A failure may instead cause
+/// a failover.
+///
 /// RFC 3261 §16.7: "A stateful proxy MUST NOT immediately forward any other responses." "Any
 /// response chosen for immediate forwarding MUST be processed as described in steps "Aggregate
 /// Authorization Header Field Values" through "Record-Route"."

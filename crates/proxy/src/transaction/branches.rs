@@ -267,7 +267,8 @@ pub(super) fn start_again(
     started.is_some()
 }
 
-/// Returns the time without a response from a target of this pool after which another is tried.
+/// Returns the time without a response from a target of this pool after which another target is
+/// tried.
 pub(crate) fn failover_after(snapshot: &Snapshot, pool: u16) -> Option<Duration> {
     let settings = snapshot.pool(pool);
     matches!(settings.choice, Choice::One(_)).then_some(settings.failover_after)

@@ -70,15 +70,15 @@ pub(crate) struct Branch {
     /// The tag of the branch in our branch parameter.
     pub(crate) tag: TargetTag,
     pub(crate) target: Target,
-    /// The back end at the target, if it is one of ours.
+    /// The back end at the target, if the target is a back end of ours.
     pub(crate) backend_ref: Option<BackendRef>,
     pub(crate) egress: u8,
-    /// The listener on that side that our Record-Route names: the one for UDP if the request is
-    /// large.
+    /// The listener that our Record-Route names on the side of the target. For a large request that
+    /// leaves over TCP, it is the listener for UDP.
     pub(crate) recorded: u8,
-    /// True if its request was sent over TCP because it is too long for a datagram.
+    /// True if the request of the branch was sent over TCP because it is too long for a datagram.
     pub(crate) is_large: bool,
-    /// True if its back end refused a connection, and another branch sends the request by UDP.
+    /// True if the back end refused a connection, and another branch sends the request by UDP.
     pub(crate) is_sent_by_udp: bool,
     /// The overload control that the request of the branch offers.
     pub(crate) offer: OverloadOffer,
@@ -101,7 +101,7 @@ pub(crate) struct Live {
     pub(crate) pending: SmallVec<[Pending; 1]>,
     /// The source of further targets: the pool, and the key for its policy.
     pub(crate) choice: Option<(u16, u64)>,
-    /// Further targets, if there are any beyond those of the pool.
+    /// Further targets, if the request has any outside its pool or goes to groups of back ends.
     pub(crate) further: Option<Box<Further>>,
     /// True if the request has priority.
     pub(crate) has_priority: bool,
@@ -120,7 +120,7 @@ pub(crate) struct Live {
     pub(crate) reason: Option<Reason>,
 }
 
-/// Targets of a request that is not for one back end of a pool.
+/// Further targets of a request, other than single back ends of its pool.
 #[derive(Default)]
 pub(crate) struct Further {
     /// The untried targets of the name or the user in the request, in the order of attempts.
@@ -138,7 +138,7 @@ pub(crate) struct Pending {
     pub(crate) since: Timestamp,
     /// When to fail over to another target.
     pub(crate) failover: Option<Timestamp>,
-    /// Timer C.
+    /// Time at which Timer C fires.
     pub(crate) timer_c: Option<Timestamp>,
     pub(crate) cancel: Cancel,
     /// The branch's share of the Max-Breadth.
@@ -217,7 +217,7 @@ impl Pending {
 }
 
 impl Live {
-    /// Returns the source of the request. Its responses go `back`.
+    /// Returns the source of the request. `back` is the flow of its responses.
     pub(crate) fn source(&self, back: &Flow) -> SocketAddr {
         self.source.as_deref().copied().unwrap_or(back.remote)
     }

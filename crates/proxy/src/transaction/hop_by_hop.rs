@@ -56,8 +56,9 @@ pub(crate) fn send_cancel(step: &mut Step<'_>, context: &Context, live: &Live, i
     send_hop(step, context, index, "CANCEL", &hop, &request, &reason);
 }
 
-/// Sends a request without body to the target of a branch. Its identity is that of `model`: a
-/// response to the branch, or its request. `more` contains further header lines.
+/// Sends a request without body to the target of a branch. `model` is the message from which From,
+/// To, Call-ID and the CSeq number are copied: a response to the branch, or the request of the
+/// branch. `more` contains further header lines.
 fn send_hop(
     step: &mut Step<'_>,
     context: &Context,

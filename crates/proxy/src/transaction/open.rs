@@ -123,7 +123,7 @@ fn context_of(
     })
 }
 
-/// Returns the targets of a request beyond those of its pool.
+/// Returns the targets of a request other than single back ends of its pool.
 fn further_of(request: &Request<'_>, hop: &NextHop, groups: VecDeque<Vec<u16>>) -> Option<Further> {
     let (others, contacts) = (hop.others.iter().copied().collect(), request.contacts.clone());
     let is_any = !hop.others.is_empty() || contacts.is_some() || !groups.is_empty();

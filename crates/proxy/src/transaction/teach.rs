@@ -17,8 +17,8 @@ use crate::snapshot::Snapshot;
 use crate::step::Step;
 
 /// Returns whether the target of a branch has sent a response that came from `remote`. Another
-/// party that has seen our Via, such as a phone behind the target, may respond too. Such a response
-/// says nothing about the target.
+/// element that has seen our Via, such as a phone behind the target, may respond too. Such a
+/// response says nothing about the target.
 pub(crate) fn has_sent(snapshot: &Snapshot, branch: &Branch, remote: SocketAddr) -> bool {
     branch.target.address == canonical(remote)
         || branch.backend_ref.is_some()

@@ -172,7 +172,8 @@ fn cancel_due(step: &mut Step<'_>, context: &Context, live: &mut Live, index: us
     }
 }
 
-/// Applies the time limits of a branch that its client transaction does not have.
+/// Applies the time limits of a branch that are not timers of its client transaction: the check of
+/// its connection, the failover, Timer C, and the end after a CANCEL.
 fn limits_due(step: &mut Step<'_>, context: &mut Context, live: &mut Live, index: usize) {
     let client: Client = context.branches[index].client;
     let pending = &mut live.pending[index];

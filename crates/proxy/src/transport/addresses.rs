@@ -546,7 +546,7 @@ fn is_named(transport: Transport, by: Transport) -> bool {
     transport == by || transport == Transport::Wss && by == Transport::Ws
 }
 
-/// Returns the port of a URI, or the default one of its transport.
+/// Returns the port of a URI, or the default port of its transport.
 fn port_of(uri: &Uri<'_>) -> u16 {
     let usual = || transport_of(uri).map_or(uri.port_or_default(), default_port);
     uri.port.unwrap_or_else(usual)

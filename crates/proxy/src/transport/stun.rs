@@ -3,7 +3,7 @@
 //! A phone behind address translation sends these requests over UDP to keep its binding open. The
 //! response contains the address from which the request came, so the phone notices when the binding
 //! has changed. The response needs no state. It is at most two and a half times as long as the
-//! request. Any SIP response offers as much to a forger of sources.
+//! request. So a forger of source addresses gains no more from it than from a SIP response.
 
 use std::net::{IpAddr, SocketAddr};
 
@@ -31,7 +31,7 @@ const OPTIONAL: u16 = 0x8000;
 /// needed.
 const UNKNOWN_MAX: usize = 4;
 
-/// A response.
+/// A STUN response.
 pub(crate) type Response = ArrayVec<u8, RESPONSE_MAX>;
 
 /// Returns whether a datagram is a STUN message rather than SIP: its first byte is 0 or 1, and the magic

@@ -27,7 +27,7 @@ const HEAD_MAX: usize = 8192;
 const FIELDS_MAX: usize = 64;
 /// Maximum time for a request's head, and for an idle connection.
 const HEAD_WAIT: Duration = Duration::from_secs(5);
-/// Maximum lifetime of a connection. Below is the additional time for its last answer.
+/// Maximum lifetime of a connection. [`LAST_ANSWER`] is the additional time for its last answer.
 const LIFE: Duration = Duration::from_secs(60);
 const LAST_ANSWER: Duration = Duration::from_secs(5);
 /// Pause when the process has no descriptor left.

@@ -17,20 +17,20 @@ use crate::key::Keeper;
 use crate::rejections::Rejections;
 use crate::runtime_control::{ControlError, RuntimeControl};
 
-/// Maximum time for which an answer waits until the shards have applied a command. Below is the
-/// interval of the checks.
+/// Maximum time for which an answer waits until the shards have applied a command. [`LOOK`] is the
+/// interval at which this is checked.
 const APPLY_WAIT: Duration = Duration::from_secs(2);
 const LOOK: Duration = Duration::from_millis(1);
 
 /// The parts of a running process that operators see and change.
 pub struct Controls {
-    /// For `/overload`, `/backends`, `/calls` and `/reload`.
+    /// The control of the shards, for `/overload`, `/backends`, `/calls` and `/reload`.
     pub runtime_control: Arc<RuntimeControl>,
-    /// For `/rejections` and `/calls`.
+    /// The recorded rejections, for `/rejections` and `/calls`.
     pub refusals: Rejections,
-    /// For `/bans`.
+    /// The bans, for `/bans`.
     pub bans: BanList,
-    /// For `/keys`, if there is a key file.
+    /// The keeper of the keys, for `/keys`. `None` if there is no key file.
     pub keeper: Option<Arc<Keeper>>,
     /// Log of the changes and their requesters.
     pub audit_log: AuditLog,

@@ -24,8 +24,8 @@ pub fn needs_restart(old: &Config, new: &Config) -> Vec<String> {
     changed
 }
 
-/// Returns the keys that apply only at a restart, for each table with this header that has such
-/// keys.
+/// Returns the keys that apply only at a restart, one list for each table with this header. Tables
+/// without such keys are left out.
 fn fixed<'a>(header: &str, tables: &'a [Written]) -> Vec<Vec<(&'static str, &'a str)>> {
     let of_table = |written: &'a Written| {
         let keys = written.keys.iter().filter(|key| key.reload == Reload::Restart);

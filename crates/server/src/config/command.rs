@@ -67,7 +67,7 @@ static CALL_COMMAND: Table = Table {
 };
 
 table! {
-    /// A question about a call.
+    /// A query for the call table entries of a call.
     pub(super) static CALL: "[call]" 1..=1, Live, [] => CallTable, CallDraft;
 
     /// The Call-ID.

@@ -63,7 +63,7 @@ impl fmt::Display for Diagnostics {
 
 impl std::error::Error for Diagnostics {}
 
-/// An error.
+/// An error in a configuration, with its remedy.
 #[derive(Debug)]
 struct Diagnostic {
     /// The title: one line, without a full stop.
@@ -71,7 +71,7 @@ struct Diagnostic {
     /// The wrong text first, then any text that contradicts it. Empty if something is missing from
     /// the file.
     spots: Vec<(Range<usize>, String)>,
-    /// The remedy.
+    /// The remedy for the error.
     help: String,
 }
 

@@ -15,7 +15,7 @@ const FILE_MAX: usize = 32 << 20;
 /// Returns the bytes of the file at `path`.
 ///
 /// # Errors
-/// Returns an error when it cannot be read or is too long.
+/// Returns an error if the file cannot be read or is too long.
 pub fn read(path: &Path) -> Result<Vec<u8>, Diagnostics> {
     let unreadable = |error: std::io::Error| {
         let help = "name a file that exists and that this user may read".to_owned();
@@ -39,7 +39,7 @@ impl<'i> Document<'i> {
     /// Parses `bytes`, the content of the file `path`. The path is used only in messages.
     ///
     /// # Errors
-    /// Returns an error when it is too long, not UTF-8, or not TOML.
+    /// Returns an error if the file is too long, not UTF-8, or not TOML.
     pub fn parse(path: &Path, bytes: &'i [u8]) -> Result<Self, Diagnostics> {
         if bytes.len() > FILE_MAX {
             let help = format!("write at most {} KiB", FILE_MAX / 1024);
@@ -67,7 +67,7 @@ impl<'i> Document<'i> {
         }
     }
 
-    /// Returns the content.
+    /// Returns the content of the file.
     pub fn table(&self) -> &DeTable<'i> {
         self.table.get_ref()
     }

@@ -19,7 +19,7 @@ use super::{Backend, Config, Endpoint, HostPort, Pool};
 /// it.
 const WEIGHT_MAX: u32 = 1000;
 
-/// The servers of domains.
+/// The servers that the DNS lists for the domains in a configuration.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Found {
@@ -105,8 +105,8 @@ impl Found {
         })
     }
 
-    /// Returns the configuration with additional back ends. After each domain, there is one back
-    /// end for each of its servers.
+    /// Returns the configuration with additional back ends. Each domain is followed by one back end
+    /// for each of its servers.
     pub(crate) fn expand(&self, config: &Config) -> Config {
         let mut config = config.clone();
         if self.domains.is_empty() {

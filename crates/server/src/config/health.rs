@@ -1,4 +1,4 @@
-//! Reads `[pool.health]`.
+//! Reads `[pool.health]`: the health checks of a pool.
 
 use std::time::Duration;
 

@@ -11,11 +11,11 @@ use super::section::Section;
 
 /// A struct whose fields are the keys of a table.
 pub trait Keys: Sized + 'static {
-    /// Returns the table.
+    /// Returns the definition of the table.
     fn table() -> &'static Table;
 
-    /// Returns its keys, in the order of the reference. If a key depends on another key, the other
-    /// key comes first.
+    /// Returns the keys of the table, in the order of the reference. If a key depends on another
+    /// key, the other key comes first.
     fn entries() -> &'static [&'static dyn Entry<Self>];
 }
 
@@ -272,7 +272,7 @@ macro_rules! config_name {
     };
 }
 
-/// The place of a key, from the syntax of [`config_keys`].
+/// The way to get and set the value of a key, from the syntax of [`config_keys`].
 #[macro_export]
 macro_rules! config_place {
     ($Struct:ty, (? $($path:ident).+)) => {
@@ -298,8 +298,8 @@ macro_rules! config_place {
     };
 }
 
-/// Defines a table, the struct that is read from it, and a draft with the place of each value.
-/// Fields after `+` are not keys: the reader sets them before it calls `finish`.
+/// Defines a table, the struct that is read from it, and a draft with the position of each value in
+/// the file. Fields after `+` are not keys: the reader sets them before it calls `finish`.
 ///
 /// ```text
 /// table! {
@@ -341,7 +341,7 @@ macro_rules! config_table {
             /// The position of the header of the table in the file.
             #[allow(dead_code, reason = "the span of some tables is never read")]
             pub span: std::ops::Range<usize>,
-            /// Keys that were unreadable.
+            /// Keys whose values are invalid.
             pub wrong: Vec<&'static str>,
             $($(#[doc = $key_doc])* pub $field: Option<toml::Spanned<$ty>>,)*
             $($($(#[doc = $extra_doc])* pub $extra: Option<$extra_ty>,)*)?

@@ -14,7 +14,7 @@ use super::diagnostic::Report;
 pub struct Knob<S> {
     /// The name in the file.
     pub name: &'static str,
-    /// The shape of its values.
+    /// The shape of the values of the key.
     pub shape: S,
     /// The meaning of a missing key.
     pub absent: Absent,

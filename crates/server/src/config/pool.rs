@@ -41,7 +41,7 @@ impl Pool {
         })
     }
 
-    /// Returns the servers, except those of domains.
+    /// Returns the back ends that are single servers, that is, all except domains.
     pub fn servers(&self) -> impl Iterator<Item = &Backend> {
         self.backends.iter().filter(|backend| !matches!(backend.endpoint, Endpoint::Domain(_)))
     }
@@ -95,8 +95,8 @@ impl Draft {
         }
     }
 
-    /// Returns the transport to the back ends. If the pool does not say it, the transport follows
-    /// from the listeners of the file.
+    /// Returns the transport to the back ends. If the pool does not name it, it is the transport of
+    /// the pool's listener, or follows from all listeners in the file.
     pub(super) fn reached_by(&self, listeners: &[ListenDraft]) -> Transport {
         let of = |listener: &ListenDraft| Some(*listener.transport.as_ref()?.get_ref());
         let named = || {
@@ -108,8 +108,8 @@ impl Draft {
         given.unwrap_or_else(|| usual_transport(listeners.iter().filter_map(of)))
     }
 
-    /// Returns the place of the key `transport`. If the transport follows from the listeners,
-    /// returns the place of the header.
+    /// Returns the position of the key `transport` in the file. If the pool does not have this key,
+    /// returns the position of the header of the pool.
     pub(super) fn transport_span(&self) -> Range<usize> {
         self.transport.as_ref().map_or(self.span.clone(), Spanned::span)
     }
@@ -119,7 +119,8 @@ impl Draft {
         self.policy == Some(Selection::Fork)
     }
 
-    /// Returns the pool. `listeners` are the names among which its listener is looked up.
+    /// Returns the pool. `listeners` are the names of all listeners, in which the name of the
+    /// pool's listener is looked up.
     pub(super) fn finish(mut self, listeners: &[Option<String>]) -> Option<Pool> {
         let named = |name: &Spanned<String>| {
             listeners.iter().position(|listener| listener.as_ref() == Some(name.get_ref()))
@@ -140,8 +141,8 @@ fn read_backend(section: &Section<'_, '_>, report: &mut Report) -> BackendDraft 
 }
 
 impl BackendDraft {
-    /// Returns the name with its place. If the name is derived from the address, this is the place
-    /// of the address.
+    /// Returns the name with its position in the file. If the name is derived from the address,
+    /// this is the position of the address.
     fn label(&self) -> Option<Spanned<String>> {
         if self.own_name.is_some() || self.wrong.contains(&"name") {
             return self.own_name.clone();
@@ -150,8 +151,8 @@ impl BackendDraft {
         Some(Spanned::new(endpoint.span(), endpoint.get_ref().to_string()))
     }
 
-    /// Returns the place of the first key that describes the server itself, not its role in the
-    /// pool.
+    /// Returns the position in the file of the first key that describes the server itself, not its
+    /// role in the pool.
     fn description(&self) -> Option<Range<usize>> {
         let spans = [
             self.weight.as_ref().map(Spanned::span),
@@ -196,7 +197,7 @@ impl BackendDraft {
 }
 
 /// Reads how the back ends for a new request are selected: one by `policy` with the given
-/// parameters, or all of them. Reports an error and returns `None` if there is one.
+/// parameters, or all of them. Returns `None` if an error was reported.
 pub fn selection(
     policy: Option<&'static Entry>,
     section: &Section<'_, '_>,

@@ -79,8 +79,8 @@ fn check_backends(pool: &pool::Draft, listeners: &[ListenDraft], report: &mut Re
     }
 }
 
-/// Reports a pool whose large requests cannot leave over TCP: they leave from the IP address of the
-/// listener for its other requests.
+/// Reports a pool whose large requests cannot leave over TCP, because no listener for TCP has the
+/// IP address from which the other requests of the pool leave.
 fn check_large(
     pool: &pool::Draft,
     transport: Transport,

@@ -67,7 +67,7 @@ impl RouteDraft {
             && self.to.as_ref().is_some_and(|to| *to.get_ref() == Destination::RequestUri)
     }
 
-    /// Returns the place of the destination if the destination is `users`.
+    /// Returns the position of the destination in the file, if the destination is `users`.
     pub(super) fn to_users(&self) -> Option<Range<usize>> {
         let to = self.to.as_ref().filter(|to| *to.get_ref() == Destination::Users);
         to.map(Spanned::span)
@@ -81,12 +81,14 @@ impl RouteDraft {
         is_to_users && self.domains().is_none_or(is_for)
     }
 
-    /// Returns the methods. Empty means every method. `None` if they were unreadable.
+    /// Returns the methods of the route. An empty list means every method. Returns `None` if the
+    /// methods could not be read.
     fn methods(&self) -> Option<&[String]> {
         self.list("method", self.method.as_ref())
     }
 
-    /// Returns the domains. Empty means every name. `None` if they were unreadable.
+    /// Returns the domains of the route. An empty list means every name. Returns `None` if the
+    /// domains could not be read.
     fn domains(&self) -> Option<&[String]> {
         self.list("domain", self.domain.as_ref())
     }

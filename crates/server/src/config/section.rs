@@ -12,7 +12,7 @@ use super::knob::{Knob, Shape, Table};
 pub struct Section<'a, 'i> {
     table: &'static Table,
     content: &'a DeTable<'i>,
-    /// The place of its header.
+    /// The position of its header in the file.
     span: Range<usize>,
 }
 
@@ -35,7 +35,7 @@ impl<'a, 'i> Section<'a, 'i> {
         section
     }
 
-    /// Returns the place of the header.
+    /// Returns the position of the header in the file.
     pub fn span(&self) -> Range<usize> {
         self.span.clone()
     }
@@ -58,13 +58,13 @@ impl<'a, 'i> Section<'a, 'i> {
         self.content.contains_key(knob.name)
     }
 
-    /// Returns the place of the value of this key, if it is given.
+    /// Returns the position of the value of this key in the file, if the key is given.
     pub fn place(&self, key: &str) -> Option<Range<usize>> {
         self.content.get(key).map(Spanned::span)
     }
 
-    /// Reports each of these keys that the file contains, because it has no effect. `why` is the
-    /// reason, and `instead` is a remedy other than removing the key.
+    /// Reports each of these keys that the table contains, because the key has no effect. `why` is
+    /// the reason, and `instead` is a remedy other than removing the key.
     pub fn report_idle(&self, keys: &[&str], why: &str, instead: &str, report: &mut Report) {
         for (key, _) in self.content.iter().filter(|(key, _)| keys.contains(&&**key.get_ref())) {
             let title = format!("`{}` has no effect", key.get_ref());
@@ -72,8 +72,8 @@ impl<'a, 'i> Section<'a, 'i> {
         }
     }
 
-    /// Returns the value of `knob`, or its default with the place of the header. Reports an invalid
-    /// or missing value and returns `None`.
+    /// Returns the value of `knob`, or its default with the position of the header. Reports an
+    /// invalid or missing value and returns `None`.
     pub fn value<S: Shape>(
         &self,
         knob: &Knob<S>,
@@ -107,7 +107,8 @@ impl<'a, 'i> Section<'a, 'i> {
         Some(Spanned::new(value.span(), read))
     }
 
-    /// Reads the tables `table` in this one, in the order of the file.
+    /// Reads the tables with the definition `table` that are inside this table, in the order of the
+    /// file.
     pub fn read_all<T>(
         &self,
         table: &'static Table,
@@ -118,8 +119,8 @@ impl<'a, 'i> Section<'a, 'i> {
         sections.iter().map(|section| read(section, report)).collect()
     }
 
-    /// Returns the only table `table` in this one. The result is empty if the file does not contain
-    /// it.
+    /// Returns the only table with the definition `table` inside this table. The result is empty if
+    /// the file does not contain it.
     pub fn read_one<T>(
         &self,
         table: &'static Table,

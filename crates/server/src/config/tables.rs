@@ -17,7 +17,7 @@ pub(in crate::config) mod user;
 
 use super::knob::Table;
 
-/// The file.
+/// The configuration file as a whole.
 pub(super) static ROOT: Table = Table {
     header: "",
     name: "",

@@ -32,7 +32,7 @@ use super::{Config, Pool};
 /// The authorities that a Debian system trusts.
 pub const SYSTEM_AUTHORITIES: &str = "/etc/ssl/certs/ca-certificates.crt";
 
-/// The TLS settings of a configuration, with the content of its files.
+/// The TLS settings of a configuration, with the content of the files that it names.
 #[derive(Debug)]
 pub struct TlsFiles {
     /// The settings of each listener, or `None` without TLS.
@@ -46,7 +46,7 @@ pub struct TlsFiles {
 /// The TLS settings toward the back ends of a pool.
 #[derive(Clone, Debug)]
 pub struct PoolClient {
-    /// The settings.
+    /// The TLS settings.
     pub config: Arc<ClientConfig>,
     /// The name that every certificate must contain. It is set if it is configured, or if all back
     /// ends are servers of one domain.
@@ -181,7 +181,7 @@ impl Reader {
         Some(PoolClient { config: Arc::new(config), name })
     }
 
-    /// Reads a certificate, with those of its authorities, and its key.
+    /// Reads a certificate with the certificates of its authorities, and its key.
     fn identity(
         &mut self,
         certificate: &Spanned<PathBuf>,

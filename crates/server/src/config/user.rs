@@ -15,12 +15,12 @@ use super::tables::listen::ListenDraft;
 use super::tables::route::RouteDraft;
 use super::tables::user::{UserDraft, UserTable};
 
-/// A user.
+/// A user, with the contacts where the user is reached.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct User {
     /// The address of record, as look-ups use it. No other user has the same.
     pub aor: Arc<[u8]>,
-    /// The URIs of its contacts, in the order in which they are tried.
+    /// The URIs of the user's contacts, in the order in which they are tried.
     pub contacts: Vec<String>,
 }
 

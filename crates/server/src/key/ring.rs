@@ -34,7 +34,7 @@ const MARKS: u32 = 256;
 /// The keys of an address.
 #[derive(Clone, PartialEq, Eq)]
 pub struct KeyRing {
-    /// See [`Secret::base`].
+    /// The key that does not rotate ([`Secret::base`]).
     pub base: Key,
     /// Keys of tokens, the newest first: 1 to [`KEYS_MAX`].
     keys: Vec<Made>,
@@ -65,11 +65,11 @@ pub enum Role {
 /// A key as shown to operators.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Shown {
-    /// Version.
+    /// The version of the key.
     pub version: u32,
-    /// Time at which it was made, or zero if unknown.
+    /// Time at which the key was made, or zero if unknown.
     pub made: UnixTime,
-    /// Use.
+    /// The role of the key.
     pub role: Role,
 }
 
@@ -88,7 +88,7 @@ pub enum NotRotated {
 /// An error in the text of a ring.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct Wrong {
-    /// Line, from 1.
+    /// The number of the line, from 1.
     pub(super) line: usize,
     pub(super) what: String,
 }
@@ -185,8 +185,8 @@ impl KeyRing {
     }
 
     /// Formats the ring. The first line is `base` and its key. Then there is a line for each key of
-    /// tokens, the newest first. It has the version, the second in which the key was made, and the
-    /// key.
+    /// tokens, the newest first. This line has the version, the second in which the key was made,
+    /// and the key.
     pub(super) fn text(&self) -> String {
         let mut text = format!("base {}\n", to_hex(&self.base));
         for Made { version, at, key } in &self.keys {
@@ -305,7 +305,7 @@ pub(crate) fn to_hex(key: &Key) -> String {
 }
 
 impl Role {
-    /// Returns its name.
+    /// Returns the name of the role.
     pub fn name(self) -> &'static str {
         match self {
             Self::Next => "next",

@@ -11,11 +11,11 @@ pub(super) const HEADER: usize = 64;
 /// Maximum number of inputs in a block. It is also the maximum distance between checkpoints.
 pub(super) const INPUTS_MAX: u32 = 1000;
 
-/// Number of bytes at which a block is full. The last input, and the packets sent for it, may
-/// exceed it.
+/// Number of bytes at which a block is full. With the last input, and the packets sent for it, a
+/// block may be longer.
 pub(super) const FULL: usize = 192 * 1024;
 
-/// Maximum number of bytes of the inputs in a block. The last one may be a command.
+/// Maximum number of bytes of the inputs in a block. The last input may be a command.
 pub(super) const PAYLOAD_MAX: usize = FULL + COMMAND_MAX + 32 * 1024;
 
 /// Maximum length of a command in a block, in bytes. It is enough for a configuration of about
@@ -29,17 +29,17 @@ pub(super) const MARK: [u8; 4] = *b"tgB\n";
 /// The header of a block.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Header {
-    /// Bytes of its inputs.
+    /// Length of the inputs in the block, in bytes.
     pub len: u32,
-    /// Its number, from 0.
+    /// Number of the block, from 0.
     pub number: u64,
     /// Inputs lost since the previous block.
     pub lost: u64,
     /// Number of inputs.
     pub inputs: u32,
-    /// Number of packets that the core sent for them.
+    /// Number of packets that the core sent because of the inputs.
     pub sent: u32,
-    /// Fingerprint of those packets.
+    /// Fingerprint of the packets.
     pub output: u128,
     /// Checksum of the inputs.
     pub check: u64,

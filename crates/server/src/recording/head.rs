@@ -43,7 +43,7 @@ pub struct Head {
     pub configuration: String,
     /// Addresses of the listeners, in the order of the configuration.
     pub listeners: Vec<SocketAddr>,
-    /// Environment.
+    /// The facts about the machine and the past that the core was built with.
     pub environment: Environment,
     /// Seed of all random numbers in the core.
     pub seed: Seed,

@@ -19,11 +19,11 @@ const SPAN_NS: u64 = 1_000_000_000;
 pub(super) struct Draft {
     /// Inputs lost before this block.
     pub lost: u64,
-    /// Number of its inputs.
+    /// Number of inputs.
     pub count: u32,
     /// The inputs.
     pub inputs: Vec<u8>,
-    /// Number of packets sent because of them.
+    /// Number of packets sent because of the inputs.
     pub sent_count: u32,
     /// The packets.
     pub sent: Vec<u8>,
@@ -61,7 +61,7 @@ pub(crate) struct Journal {
     draft: Draft,
     began: Timestamp,
     full: Sender<Draft>,
-    /// Drafts for reuse.
+    /// Empty drafts for reuse.
     empty: Receiver<Draft>,
     tally: Arc<Tally>,
 }

@@ -1,4 +1,4 @@
-//! The places of the slots in a recording's file.
+//! The positions of the slots in a recording's file.
 
 use super::block::{HEADER, PAYLOAD_MAX};
 

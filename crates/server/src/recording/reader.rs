@@ -25,7 +25,7 @@ pub struct Recording {
 pub struct Checked {
     pub(super) header: Header,
     pub(super) payload: Vec<u8>,
-    /// Offset of its first input.
+    /// Offset of the first input of the block.
     pub(super) offset: u64,
 }
 
@@ -69,12 +69,12 @@ impl Recording {
         self.cut
     }
 
-    /// Returns the number of its inputs.
+    /// Returns the number of inputs in the recording.
     pub fn inputs(&self) -> u64 {
         self.blocks.iter().map(|(_, header)| u64::from(header.inputs)).sum()
     }
 
-    /// Returns its blocks in order.
+    /// Returns the blocks of the recording in order.
     pub fn blocks(&self) -> impl Iterator<Item = Result<Checked, Unreadable>> + '_ {
         self.blocks.iter().map(|&(at, header)| {
             let changed = Unreadable::Corrupt(at, "the file was changed while it was read");

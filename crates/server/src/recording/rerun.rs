@@ -32,7 +32,7 @@ pub struct Inputs {
 }
 
 impl Inputs {
-    /// Returns the sum.
+    /// Returns the number of all inputs.
     pub fn total(&self) -> u64 {
         let Self { datagrams, serves, timeouts, failures, connections, .. } = *self;
         let Self { loads, commands, answers, drains, .. } = *self;
@@ -57,11 +57,11 @@ impl Inputs {
 /// A block for which the replayed core sent other packets than the recorded core.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Difference {
-    /// Its number.
+    /// Number of the block.
     pub block: u64,
-    /// Index of its first input, counted from the first input of the recording.
+    /// Index of the first input of the block, counted from the first input of the recording.
     pub first_input: u64,
-    /// Time of its first input.
+    /// Time of the first input of the block.
     pub from: Timestamp,
     /// Packets sent in the recorded run.
     pub recorded: u32,
@@ -72,7 +72,7 @@ pub struct Difference {
 /// The result of a replay.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
 pub struct Verdict {
-    /// Inputs.
+    /// Number of inputs, by kind.
     pub inputs: Inputs,
     /// Packets that the core sent.
     pub packets: u64,

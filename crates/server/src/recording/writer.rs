@@ -53,7 +53,7 @@ impl Recorder {
         Ok((Self { writer, tally }, journal))
     }
 
-    /// Returns its counts.
+    /// Returns the counts of recorded and lost inputs.
     pub fn tally(&self) -> &Arc<Tally> {
         &self.tally
     }

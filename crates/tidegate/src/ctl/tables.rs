@@ -186,8 +186,8 @@ pub(super) fn keys(keys: &Value) -> String {
     out
 }
 
-/// Formats a table whose columns are aligned right, except for those in `left`. On a terminal, cells
-/// are wrapped to its width.
+/// Formats a table whose columns are aligned right, except for those in `left`. On a terminal,
+/// cells are wrapped so that the table fits its width.
 fn table(heads: &[&str], left: &[usize], rows: impl Iterator<Item = Vec<String>>) -> String {
     table_within(terminal_width(), heads, left, rows)
 }

@@ -9,7 +9,7 @@ use tidegate_world::{Input, Timestamp};
 
 use crate::trouble::Trouble;
 
-/// File of packets.
+/// A text file to which packets are written.
 pub struct Dump {
     path: PathBuf,
     out: BufWriter<File>,
@@ -18,7 +18,7 @@ pub struct Dump {
 }
 
 impl Dump {
-    /// Creates the file.
+    /// Creates the file of packets.
     pub fn create(path: &Path) -> Result<Self, Trouble> {
         let file = File::create(path).map_err(|error| trouble(path, &error))?;
         Ok(Self { path: path.to_owned(), out: BufWriter::new(file), failed: Ok(()) })

@@ -7,7 +7,7 @@ use serde_json::Value;
 /// Number of readings that the chart shows.
 const KEPT: usize = 240;
 
-/// One reading.
+/// One reading of the admin interface.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(super) struct Sample {
     /// Clock of the process, in seconds since its start.
@@ -39,11 +39,12 @@ pub(super) struct Sample {
 pub(super) struct Calls {
     /// All INVITEs that could begin a call.
     pub arrived: u64,
-    /// Retransmissions among them.
+    /// Retransmissions among the arrived INVITEs.
     pub repeated: u64,
-    /// INVITEs among them that the kernel dropped unread.
+    /// INVITEs among the arrived ones that the kernel dropped unread.
     pub in_kernel: u64,
-    /// The other arrivals: calls, each counted once.
+    /// The arrivals that are neither retransmissions nor dropped by the kernel: calls, each counted
+    /// once.
     pub offered: u64,
     pub admitted: u64,
     pub rejected: u64,
@@ -58,7 +59,7 @@ pub(super) struct Backend {
     /// True if the back end takes new calls.
     pub is_up: bool,
     pub calls: u64,
-    /// Calls assigned to it since the start.
+    /// Calls assigned to the back end since the start.
     pub assigned: u64,
     /// Rate limit in force, in calls/s.
     pub limit_cps: Option<f64>,

@@ -6,8 +6,8 @@ use super::ConnectionTable;
 use crate::connection::{Connection, ConnectionState, Target};
 use crate::unsent::WhyUnsent;
 
-/// One in this many places for opened connections is kept free, if another connection can be
-/// evicted for it. The reason is that a driver takes time to close a connection.
+/// One in this many of the permitted opened connections is kept free for the next one, if an idle
+/// connection can be evicted. The reason is that a driver takes time to close a connection.
 const SPARE_PART: usize = 16;
 
 impl ConnectionTable {

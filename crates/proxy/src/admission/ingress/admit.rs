@@ -181,7 +181,9 @@ impl Ingress {
         }
     }
 
-    /// Judges new work by the share of its peer. Returns whether the peer has restricted itself.
+    /// Judges new work by the share that overload feedback grants to its peer. Returns whether the
+    /// work is within this share, so that the law's share is not applied again
+    /// ([`Sender::restricted`]).
     ///
     /// RFC 7339 §5.10.2: "A SIP server that is in overload and has started to throttle incoming traffic
     /// MUST reject some requests from non-participating clients with a 503 (Service Unavailable) response

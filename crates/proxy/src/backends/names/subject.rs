@@ -10,7 +10,8 @@ use tidegate_world::{QueryAnswer, Question, RecordType, SrvRecord};
 
 use crate::resolution::{Records, default_port, service_prefix};
 
-/// Time for which a negative answer about SRV records is valid, if the answer gives none.
+/// Time for which a negative answer about SRV records is valid, if the answer does not state a
+/// time.
 const ABSENCE_HOLDS: Duration = Duration::from_secs(60);
 
 /// A name to resolve, and the object that stores the answer.
@@ -77,7 +78,7 @@ impl Subject {
         }
     }
 
-    /// Returns the counters of the outcomes of its queries.
+    /// Returns the counters of the outcomes of the queries for this subject.
     pub(super) fn lookups(&self) -> &Lookups {
         match self {
             Self::Host(backend) => &named(backend).lookups,
@@ -93,7 +94,8 @@ impl Subject {
         }
     }
 
-    /// Handles an answer. An address is used only if `may_be` accepts it as a back end's.
+    /// Handles an answer. An address is used only if `may_be` accepts it as the address of a back
+    /// end.
     pub(super) fn learn(
         &self,
         answer: &QueryAnswer,

@@ -1,7 +1,7 @@
 //! State of one call: its phase, its open transactions, and its lifetime.
 //!
-//! Two rules correct errors in the counts of 003's session automaton (its fig. 4). A transaction is
-//! identified by its branch, and a finished transaction stays finished.
+//! Two rules correct errors in the counts of the session automaton in paper 003 (fig. 4). A
+//! transaction is identified by its branch, and a finished transaction stays finished.
 
 use std::time::Duration;
 
@@ -25,7 +25,8 @@ pub(super) const TIMER_C: Duration = Duration::from_secs(190);
 
 /// Time for which a ringing call is kept without any message. A transaction-stateful element behind
 /// us waits for Timer C as well. Then it answers with 408 and, by RFC 3261 §17.2.1, retransmits
-/// that for 64·T1. The call limits how many of these retransmissions go to an unverified caller.
+/// that for 64·T1. While the call has an entry, the entry limits how many of these retransmissions
+/// go to an unverified caller.
 pub(super) const TRYING_MAX: Duration =
     Duration::from_secs(TIMER_C.as_secs() + TRANSACTION_MAX.as_secs());
 
@@ -48,7 +49,7 @@ pub(super) const OPEN_MAX: usize = 4;
 /// Number of finished transactions of one call that are remembered.
 const CLOSED_MAX: usize = 4;
 
-/// Returns the seconds until `now`.
+/// Returns the time `now` in whole seconds.
 pub(super) fn second(now: Timestamp) -> u32 {
     (now.as_nanos() / 1_000_000_000) as u32
 }
@@ -116,7 +117,8 @@ pub(crate) struct Call {
     closed: ArrayVec<u64, CLOSED_MAX>,
     /// Deadline of the ACK to the 2xx that established the call, or `NEVER` if none is awaited.
     ack_due: Timestamp,
-    /// Lease kept while the call counts, with the identity of the INVITE that it is counted for.
+    /// Lease that counts the call at its back end, with the identity of the INVITE that began the
+    /// call.
     counted: Option<(u64, CallLease)>,
     /// Open transactions, at most [`OPEN_MAX`]. Usually a call has none, so they are stored
     /// separately.
@@ -156,7 +158,7 @@ impl Call {
         Timestamp::ZERO + Duration::from_secs(self.began_s.into())
     }
 
-    /// Returns whether its Call-ID has this fingerprint.
+    /// Returns whether the Call-ID of the call has this fingerprint.
     pub(super) fn has_fingerprint(&self, fingerprint: u128) -> bool {
         self.fingerprint == halves(fingerprint)
     }
@@ -292,13 +294,13 @@ impl Call {
         true
     }
 
-    /// Returns when a transaction that waits for its final response began.
+    /// Returns when a transaction other than an INVITE began, if it waits for its final response.
     pub(super) fn begun_at(&self, transaction: Transaction) -> Option<Timestamp> {
         self.open.iter().find(|open| open.transaction == transaction).map(Open::begun_at)
     }
 
-    /// Returns when a transaction was sent to its back end, unless the call is established or the
-    /// transaction answered.
+    /// Returns when a transaction was sent to the back end. Returns `None` if the call is
+    /// established or the transaction has been answered.
     pub(super) fn sent_at(&self, transaction: Transaction) -> Option<Timestamp> {
         let mut open = self.open.iter().filter(|_| self.phase != Phase::Established);
         open.find(|open| open.transaction == transaction)?.lease.as_ref()?.sent_at()
@@ -343,7 +345,7 @@ impl Call {
         self.touch(now, transaction, evidence, idle_max);
     }
 
-    /// Records a request from its back end.
+    /// Records a request that the back end of the call has sent.
     pub(super) fn on_request_from_backend(
         &mut self,
         now: Timestamp,

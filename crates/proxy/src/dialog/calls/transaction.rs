@@ -102,8 +102,8 @@ impl Open {
     }
 
     /// Records a response of its back end. The speed of the back end is measured by the first
-    /// response to an INVITE other than 100, because a person answers after the ringing. For other
-    /// requests it is measured by the final response. A 5xx is not measured.
+    /// response to an INVITE other than 100, because a person decides when a ringing call is
+    /// answered. For other requests it is measured by the final response. A 5xx is not measured.
     pub(super) fn on_response(&mut self, now: Timestamp, status: u16) {
         let tells = match self.transaction.method {
             Method::Invite => status > 100,

@@ -18,10 +18,10 @@ keys! {
     /// Feedback between servers (RFC 7339, RFC 7415). Tidegate tells the servers that send requests
     /// to it how much they may send. These servers then reject the rest, so that Tidegate need not
     /// do it. The law in force computes how much each server may send. Back ends, trusted sources
-    /// (`trust` of a `[[listen]]`) and `peers` take part if they offer feedback. Other servers get
-    /// no feedback. A server without feedback gets the same share of the processor as the others,
-    /// and the cost of rejecting its requests counts in that share. For the other direction see
-    /// `obey_feedback` of a pool.
+    /// (`trust` of a `[[listen]]`) and `peers` take part in feedback if their requests offer
+    /// overload control. Other servers get no feedback. A server without feedback gets the same
+    /// share of the processor as the others, and the cost of rejecting its requests counts in that
+    /// share. For the other direction see `obey_feedback` of a pool.
     pub(in crate::config) static FEEDBACK: "[overload.feedback]" 0..=1, Restart, []
         => FeedbackSettings;
 
@@ -30,7 +30,7 @@ keys! {
     /// (RFC 7339): the share of requests that the server holds back. Every participant must support
     /// `loss`, so Tidegate adds it to the list. `rate` (RFC 7415): the number of requests a second.
     /// `[]`: no feedback. Use several algorithms only with servers that can read a comma in quotes
-    /// in a Via. Kamailio 5.6 rejects every such request.
+    /// in a Via. Kamailio 5.6 rejects every request with a comma in quotes in a Via.
     key "algorithms" {
         |feedback| {
             let UpstreamSettings { accepted, preferred, .. } = feedback.upstream;

@@ -80,7 +80,7 @@ keys! {
     key "eject_max" (health.eject_max) = Real(0.0..=1.0), Default("0.5");
     /// The longest time, in seconds, for which a back end gets no new calls because of the
     /// Retry-After in its 503s (RFC 3261 §21.5.4). Tidegate obeys Retry-After only if the back end
-    /// rejects most requests, and rejects requests to several numbers. 0: no pause. This key
+    /// rejects most requests, and rejects requests to several callees. 0: no pause. This key
     /// applies only with transactions.
     key "retry_after_max_s" (health.retry_after_max) = seconds(0..=86_400),
         Means("60, or 0 if `[pool.limit]` learns");

@@ -92,11 +92,11 @@ keys! {
     /// 503 causes no pause, unless `retry_after_max_s` is set.
     ///
     /// `delay`: Tidegate learns how many INVITEs and REGISTERs may wait for their first response at
-    /// the same time. A 100 is a first response too. If even the quickest response takes much
-    /// longer than usual for a tenth of a second, requests are waiting in the back end. Tidegate
-    /// then lowers the limit, so that a request waits there for only about `delay_ms`. Tidegate
-    /// also lowers the limit if many requests get no response within half a second. The back end
-    /// need not report overload. But it must send the first response itself, as a proxy with
+    /// the same time. A 100 is a first response too. If, for a tenth of a second, even the quickest
+    /// response takes much longer than usual, requests are waiting in the back end. Tidegate then
+    /// lowers the limit, so that a request waits there for only about `delay_ms`. Tidegate also
+    /// lowers the limit if many requests get no response within half a second. The back end need
+    /// not report overload. But it must send the first response itself, as a proxy with
     /// transactions does with 100.
     key "learn" {
         |limit| Some(*limit.learn.get_ref()),

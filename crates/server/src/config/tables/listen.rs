@@ -108,11 +108,11 @@ table! {
         words: &[("no", Sharing::No), ("hosts", Sharing::Hosts), ("processes", Sharing::Processes)],
         reserved: &[],
     }, Default("\"no\"");
-    /// PEM files with the certificates of this listener. In each file the certificates of its
-    /// authorities follow, up to the root. If there are several files, a client gets the first
-    /// certificate for the host name that the client asks for (SNI). If no certificate has this
-    /// name, the client gets the first one. A reload reads the files again. Existing connections
-    /// stay open.
+    /// PEM files with the certificates of this listener. Each file contains one certificate of the
+    /// listener, followed by the certificates of its authorities, up to the root. If there are
+    /// several files, a client gets the first certificate for the host name that the client asks
+    /// for (SNI). If no certificate has this name, the client gets the first one. A reload reads
+    /// the files again. Existing connections stay open.
     certificates("certificate"): Vec<PathBuf> | None = PEM_FILES, Means("none. The key is required with `tls` and `wss`"),
         only(&FOR_TLS), reload(Reload::Live);
     /// PEM files with the private keys, in the same order as the certificates.

@@ -89,11 +89,11 @@ table! {
     /// Tidegate can obey a back end that asks for fewer requests (RFC 7339, RFC 7415). It then
     /// sends no more requests than the back end asks for, and sends in-dialog requests first.
     /// Tidegate rejects the other requests with 503, or sends them to another back end that is
-    /// known to have room. `proven`: Tidegate begins to offer and obey feedback after a response to
-    /// a health check (`[pool.health] probe`) has shown that the back end itself sends feedback.
-    /// `always`: Tidegate offers feedback in every request and obeys all feedback in responses.
-    /// With `always`, if the back end does not implement RFC 7339, anyone behind it can stop the
-    /// calls to it. `never`: Tidegate ignores feedback.
+    /// known to have room. `proven`: Tidegate begins to offer overload control and to obey feedback
+    /// after a response to a health check (`[pool.health] probe`) has shown that the back end
+    /// itself sends feedback. `always`: Tidegate offers overload control in every request and obeys
+    /// all feedback in responses. With `always`, if the back end does not implement RFC 7339,
+    /// anyone behind it can stop the calls to it. `never`: Tidegate ignores feedback.
     obedience("obey_feedback"): Obedience = Choice {
         words: &[
             ("proven", Obedience::Proven),

@@ -54,7 +54,7 @@ impl PoolTlsDraft {
         report.error(given.span(), title, "", format!("add `{missing} = …`, or remove this key"));
     }
 
-    /// Returns the place of the first key that is given.
+    /// Returns the position in the file of the first key that is given.
     pub(in crate::config) fn given(&self) -> Option<Range<usize>> {
         let spans = [
             self.ca.as_ref().map(Spanned::span),

@@ -28,7 +28,7 @@ pub(super) fn add_received(samples: &mut Samples, next_hops: &NextHops, now: Tim
     }
 }
 
-/// Adds the upstream peers of a shard that take part.
+/// Adds the upstream peers of a shard that take part in overload feedback.
 pub(super) fn add_given(samples: &mut Samples, shard: &str, counters: &Counters) {
     for UpstreamView { address, peer } in counters.upstream.get().into_iter().take(SHOWN_MAX) {
         let address = address.to_string();

@@ -26,9 +26,10 @@ const SAMPLES_MAX: usize = 64;
 pub(crate) struct NewWork {
     /// Pieces of work that Tidegate has read, each counted once.
     offered: u64,
-    /// Pieces that were admitted and were not rejected later.
+    /// Pieces of work that were admitted and were not rejected later.
     admitted: u64,
-    /// Pieces that were rejected for any reason, or dropped because of a limit of their source.
+    /// Pieces of work that were rejected for any reason, or dropped because of a limit of their
+    /// source.
     rejected: u64,
     /// Retransmissions of work that waits or has been decided.
     repeated: u64,

@@ -64,7 +64,7 @@ pub(super) fn put_answer(out: &mut Vec<u8>, answer: &QueryAnswer) {
     }
 }
 
-/// Appends the number of records, and returns them.
+/// Appends the number of records, and returns the records.
 fn put_count<'r, R>(out: &mut Vec<u8>, records: &'r [R]) -> &'r [R] {
     let records = &records[..records.len().min(RECORDS_MAX)];
     out.push(records.len() as u8);

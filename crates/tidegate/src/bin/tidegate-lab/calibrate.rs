@@ -12,7 +12,7 @@ use tidegate_proxy::{Class, Mode};
 use tidegate::json;
 use tidegate::trouble::Trouble;
 
-/// Measure the cost of messages on this machine, for simulations that predict it
+/// Measure the cost of messages on this machine, for simulations that predict its performance
 ///
 /// The command writes the costs to a file, as the table [emulate] of the configuration.
 /// `tidegate-lab run --costs` and `tidegate replay --costs` read this file. Stop other programs

@@ -16,8 +16,8 @@ use crate::calibrate::Kept;
 use tidegate::json;
 use tidegate::trouble::Trouble;
 
-/// The model is evaluated at this fraction of the greatest accepted rate, as in 000, the thesis on
-/// single-class and simplified multi-class overload control (`docs/papers.md`).
+/// The model is evaluated at this fraction of the greatest accepted rate, as in paper 000, the
+/// thesis on single-class and simplified multi-class overload control (`docs/papers.md`).
 const PART: f64 = 0.9;
 
 /// Measure the cost of each kind of message, accepted and dropped, with and without a law's
@@ -146,7 +146,7 @@ fn conclusions(cycle: &Derived, processing: &Derived) -> String {
         Some(paper.processed(at(&paper))),
     );
     line(
-        "factor of shorter wait in a full queue",
+        "full queue: wait shorter by a factor of",
         &|d| d.dropping.delay_ratio(at(&d.dropping)),
         2,
         Some(paper.delay_ratio(at(&paper))),
@@ -156,7 +156,7 @@ fn conclusions(cycle: &Derived, processing: &Derived) -> String {
     text
 }
 
-/// Returns the place where dropping an unwanted datagram costs least.
+/// Returns the table of the costs of an unwanted datagram, if the process or the kernel drops it.
 fn dropped(gate: &Gate) -> String {
     let mut text = format!(
         "a datagram of 500 bytes, µs (median)      {:>11} {:>11} {:>9}\n",

@@ -52,7 +52,7 @@ pub struct Args {
     out: PathBuf,
 }
 
-/// Measures, prints and writes.
+/// Measures, prints the results and writes them to files.
 pub fn run(args: &Args) -> Result<ExitCode, Trouble> {
     let unmade = |error| Trouble::usage(format!("{}: {error}", args.out.display()));
     fs::create_dir_all(&args.out).map_err(unmade)?;

@@ -32,7 +32,7 @@ pub struct Args {
     out: Option<PathBuf>,
 }
 
-/// Writes the page.
+/// Writes the page with the results.
 pub fn run(args: &Args) -> Result<ExitCode, Trouble> {
     let report = Report::read(&args.folders, &args.highlight).map_err(Trouble::usage)?;
     check_highlight(&args.highlight, &report.labels())?;

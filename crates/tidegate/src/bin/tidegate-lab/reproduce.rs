@@ -28,7 +28,7 @@ use crate::signals::cancelled_by_signal;
 #[derive(clap::Args)]
 pub struct Args {
     /// Do only short runs with one seed, for the claims whose verdict these runs can show. Do not
-    /// write the page
+    /// write reproduction.md and reproduction.json
     #[arg(long)]
     quick: bool,
 
@@ -36,8 +36,8 @@ pub struct Args {
     #[arg(long, value_name = "ID")]
     row: Option<String>,
 
-    /// Run nothing. Only check that the page has the recorded results, and that the rules still
-    /// give the recorded verdicts
+    /// Run nothing. Only check that reproduction.md has the recorded results, and that the rules
+    /// still give the recorded verdicts
     #[arg(long, conflicts_with_all = ["quick", "row"])]
     check: bool,
 
@@ -58,7 +58,7 @@ pub struct Args {
     jobs: Option<NonZeroUsize>,
 }
 
-/// Runs the claims, prints the verdicts, and writes the page.
+/// Runs the claims, prints the verdicts, and writes reproduction.md and reproduction.json.
 pub fn run(args: &Args) -> Result<ExitCode, Trouble> {
     let claims = Claims::load(&args.dir.join("claims")).map_err(Trouble::usage)?;
     reproduce::check(&claims, &args.dir).map_err(Trouble::usage)?;

@@ -68,7 +68,7 @@ pub struct Args {
     shard: Option<Shard>,
 }
 
-/// Where a scenario is run.
+/// The world in which a scenario is run.
 #[derive(Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
 pub enum World {
     /// In simulated time
@@ -146,7 +146,7 @@ enum Stage {
 }
 
 impl Worlds {
-    /// Prepares `world`.
+    /// Finds the programs that runs in `world` need.
     ///
     /// # Errors
     /// Returns an error when a program is missing or cannot be read.

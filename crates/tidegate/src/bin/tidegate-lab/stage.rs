@@ -168,7 +168,7 @@ impl Stage {
 }
 
 impl Connected {
-    /// Returns the counts, with those of the driver.
+    /// Returns the counts of the connections, with those of the driver.
     fn usage(&self, driver: &Counters) -> StreamUsage {
         StreamUsage {
             transport: self.group.transport().name(),

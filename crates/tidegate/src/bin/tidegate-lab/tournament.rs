@@ -29,7 +29,7 @@ pub struct Args {
     #[arg(long, value_name = "DIR", default_value = "scenarios/tournament")]
     dir: PathBuf,
 
-    /// Laws that take part, separated by commas [default: all]
+    /// Laws to compare, separated by commas [default: all]
     #[arg(long, value_name = "NAMES", value_delimiter = ',')]
     laws: Vec<String>,
 

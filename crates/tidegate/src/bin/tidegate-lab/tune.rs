@@ -81,7 +81,7 @@ enum Wanted {
     Delay,
 }
 
-/// Searches, prints the steps and the result, and draws them.
+/// Runs the search, prints the steps and the result, and draws a figure.
 pub fn run(args: &Args) -> Result<ExitCode, Trouble> {
     let scenario = Scenario::load(&args.scenario)?;
     let name = format!("{}-{}", scenario.name, args.law);

@@ -49,7 +49,7 @@ pub struct Args {
     #[arg(long, value_name = "S", value_parser = parse_seconds)]
     duration: Option<Duration>,
 
-    /// Pattern of arrivals, as of `load uac`, but no trace
+    /// Pattern of arrivals, as for `load uac`, but without traces
     #[arg(long, value_name = "HOW", value_parser = parse_arrivals, default_value = "poisson")]
     arrivals: Process,
 

@@ -23,7 +23,7 @@ use tidegate::trouble::Trouble;
 /// Descriptors for everything but connections.
 const OTHERS: usize = 64;
 
-/// The most connections, if the system allows as many.
+/// Maximum number of connections, if the system allows as many.
 const CONNECTIONS_MAX: usize = 100_000;
 
 /// Messages that may wait for one connection: an open loop goes on while a server reads nothing.

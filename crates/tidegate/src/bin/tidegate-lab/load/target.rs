@@ -14,7 +14,7 @@ const TLS_PORT: u16 = 5061;
 /// The called user and the address of the server.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Target {
-    /// The called user.
+    /// The URI of the called user.
     pub uri: String,
     /// The host as it was written, without brackets.
     pub host: String,

@@ -74,8 +74,8 @@ pub struct Args {
     #[arg(long, conflicts_with_all = ["status", "outcomes"])]
     silent: bool,
 
-    /// Answer every request but ACK with 200 at once, and keep no state: the least that a server can
-    /// do, to compare others with
+    /// Answer every request but ACK with 200 at once, and keep no state. No server can do less, so
+    /// this is a measure for other servers
     #[arg(long, conflicts_with_all = ["status", "outcomes", "silent", "trying"])]
     echo: bool,
 
