@@ -54,7 +54,8 @@ test: python ## formatting, lints and all tests, the end-to-end ones with real p
 	@scripts/requirements --check
 	$(CARGO) clippy --workspace --all-targets -- -D warnings
 	tests/sipp/pairs
-	$(CARGO) test --workspace
+	$(CARGO) test --workspace --lib --bins --tests
+	$(CARGO) test --workspace --doc
 	@$(or $(CARGO_TARGET_DIR),target)/debug/tidegate-lab reproduce --quick
 
 check: python ## the fast part of `make test`, for every commit
