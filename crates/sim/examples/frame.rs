@@ -4,7 +4,7 @@
 //! `cargo run -p tidegate-sim --example frame -- SEED CALLS RATE` prints one line of JSON.
 #![allow(clippy::disallowed_methods)] // It measures how long the simulation takes.
 
-#[path = "../tests/topology/mod.rs"]
+#[path = "../tests/network/topology/mod.rs"]
 mod topology;
 
 use std::process::ExitCode;

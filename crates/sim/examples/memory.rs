@@ -6,7 +6,7 @@
 
 #[path = "../tests/line/mod.rs"]
 mod line;
-#[path = "../tests/topology/mod.rs"]
+#[path = "../tests/network/topology/mod.rs"]
 mod topology;
 
 use std::process::ExitCode;

@@ -8,9 +8,9 @@
 
 #[path = "../tests/measure/mod.rs"]
 mod measure;
-#[path = "../tests/topology/mod.rs"]
+#[path = "../tests/network/topology/mod.rs"]
 mod topology;
-#[path = "../tests/traffic/mod.rs"]
+#[path = "../tests/network/traffic/mod.rs"]
 mod traffic;
 
 use std::net::{Ipv4Addr, SocketAddr};

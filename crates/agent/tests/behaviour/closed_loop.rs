@@ -1,0 +1,174 @@
+//! Tests of the closed loop, which holds calls back while a number of others are open.
+
+use std::time::Duration;
+
+use crate::net::{Net, answering, calling};
+use tidegate_agent::{CallerConfig, CallerStats, Process};
+use tidegate_world::Timestamp;
+
+/// Returns 100 calls/s at equal gaps, each held for 1 s, ten of them at once.
+fn limited(calls: u32) -> CallerConfig {
+    let mut config = calling(100.0, calls);
+    config.load.process = Process::Uniform;
+    CallerConfig { hold: Duration::from_secs(1).into(), open_limit: Some(10), ..config }
+}
+
+fn balanced(stats: &CallerStats) {
+    let CallerStats { offered, begun, not_begun, expired, waiting, .. } = stats;
+    assert_eq!(*offered, begun + not_begun + expired + waiting);
+    assert_eq!(*begun, stats.completed + stats.failed.total() + stats.open);
+}
+
+fn after(seconds: f64) -> Timestamp {
+    Timestamp::ZERO + Duration::from_secs_f64(seconds)
+}
+
+#[test]
+fn no_more_calls_than_the_limit_are_open_and_all_are_made_in_the_end() {
+    let mut net = Net::new(limited(100), answering(), 1);
+    for tenths in 1..=100u32 {
+        net.run(after(f64::from(tenths) / 10.0));
+        let stats = net.caller.stats();
+        balanced(stats);
+        // The offered calls do not depend on those that end.
+        assert_eq!(stats.offered, u64::from(tenths * 10 + 1).min(100));
+        assert!(stats.open <= 10);
+        assert!(stats.open == 10 || stats.waiting == 0, "room is used at once: {stats:?}");
+    }
+    let (stats, _) = net.run_out();
+    balanced(&stats);
+    assert_eq!((stats.completed, stats.held_back, stats.waiting, stats.expired), (100, 90, 0, 0));
+    // The first ten take 10 ms to be set up, the last wait nine times 1.02 s less .9 s.
+    assert_eq!(stats.set_up_delay.count(), 100);
+    let longest = stats.set_up_delay.max().as_secs_f64();
+    assert!((8.2..8.4).contains(&longest), "from the intended moment: {longest}");
+    // The generator itself is not late.
+    assert_eq!((stats.lateness.count(), stats.too_slow()), (10, None));
+}
+
+#[test]
+fn callers_held_back_at_the_end_never_begin() {
+    let mut config = limited(u32::MAX);
+    config.load.duration = Duration::from_millis(3500);
+    let mut net = Net::new(config, answering(), 2);
+    net.run(after(3.5));
+    let stats = net.caller.stats().clone();
+    balanced(&stats);
+    // Four generations of ten.
+    assert_eq!((stats.offered, stats.begun, stats.waiting, stats.expired), (351, 40, 311, 0));
+    net.run(after(3.500_001));
+    assert_eq!((net.caller.stats().waiting, net.caller.stats().expired), (0, 311));
+    let (stats, _) = net.run_out();
+    balanced(&stats);
+    assert_eq!((stats.completed, stats.held_back, stats.not_begun), (40, 341, 0));
+    assert_eq!(stats.too_slow(), None);
+}
+
+#[test]
+fn draining_discards_delayed_calls() {
+    use tidegate_world::Core;
+    let mut net = Net::new(limited(100), answering(), 3);
+    net.run(after(0.5));
+    net.caller.on_drain(net.now);
+    let (stats, _) = net.run_out();
+    balanced(&stats);
+    assert_eq!((stats.offered, stats.completed, stats.expired), (51, 10, 41));
+}
+
+#[test]
+fn a_limit_above_the_room_there_is_holds_nothing_back() {
+    let config = CallerConfig { open_max: 10, open_limit: Some(20), ..limited(100) };
+    let (stats, _) = Net::new(config, answering(), 4).run_out();
+    balanced(&stats);
+    assert_eq!((stats.begun, stats.not_begun, stats.held_back), (10, 90, 0));
+}
+
+#[test]
+fn each_call_is_held_as_long_as_if_nothing_had_been_held_back() {
+    let holds = |limit| {
+        let hold = tidegate_agent::Span::Exponential(Duration::from_millis(200));
+        let config = CallerConfig { hold, open_limit: limit, ..limited(50) };
+        let mut net = Net::new(config, answering(), 5);
+        net.trace = Some(Vec::new());
+        net.run_out();
+        let mut spans = std::collections::BTreeMap::new();
+        for (at, text) in net.trace.unwrap() {
+            let call = text.split("Call-ID: ").nth(1).unwrap().split("\r\n").next().unwrap();
+            if text.starts_with("INVITE") {
+                spans.insert(call.to_owned(), (at, Duration::ZERO));
+            } else if text.starts_with("BYE") {
+                let span = spans.get_mut(call).unwrap();
+                span.1 = at.since(span.0);
+            }
+        }
+        let mut spans: Vec<_> = spans.into_values().collect();
+        spans.sort_unstable();
+        spans.into_iter().map(|(_, held)| held).collect::<Vec<_>>()
+    };
+    let free = holds(None);
+    assert_eq!(free.len(), 50);
+    assert_eq!(free, holds(Some(3)));
+}
+
+#[test]
+fn held_back_calls_are_bounded() {
+    use tidegate_agent::Caller;
+    use tidegate_world::{Core, Pool, Seed};
+    let mut config = limited(1_000_100);
+    config.load.rate_cps = 1e9;
+    let mut caller = Caller::new(config, Seed(1), 0, Timestamp::ZERO, Pool::new()).unwrap();
+    while caller.stats().offered < 1_000_100 {
+        caller.handle_timeout(after(0.1));
+    }
+    let stats = caller.stats();
+    balanced(stats);
+    assert_eq!((stats.begun, stats.waiting, stats.not_begun), (10, 1_000_000, 90));
+}
+
+#[test]
+fn calls_of_the_warm_up_are_not_measured() {
+    let config = CallerConfig { warm_up: Duration::from_millis(300), ..limited(100) };
+    let (stats, _) = Net::new(config, answering(), 7).run_out();
+    assert_eq!((stats.offered, stats.measured.offered), (100, 70));
+    assert_eq!((stats.set_up, stats.measured.set_up), (100, 70));
+}
+
+#[test]
+fn byes_are_measured_by_the_moment_they_are_sent() {
+    let mut config = limited(100);
+    config.load.duration = Duration::from_secs(1);
+    let hold = Duration::from_millis(500).into();
+    let warm_up = Duration::from_millis(600);
+    let config = CallerConfig { hold, warm_up, open_limit: None, ..config };
+    let mut net = Net::new(config, answering(), 7);
+    net.run(after(0.897));
+    net.delay = Duration::from_millis(300);
+    let (stats, _) = net.run_out();
+    // A call that starts at t sends its BYE at t + 510 ms: 40 of them between 600 ms and 1 s. The
+    // ten from 900 ms on are answered after 600 ms, the others after 10.
+    let measured = &stats.measured;
+    assert_eq!((measured.byes, measured.byes_in_time, measured.bye_delay.count()), (40, 30, 40));
+    assert_eq!(measured.bye_delay.quantile(0.5).as_millis(), 10);
+    assert_eq!(measured.bye_delay.max().as_millis(), 600);
+    assert_eq!(measured.requests(), measured.offered + 40);
+    assert_eq!(measured.requests_handled(), measured.set_up_in_time + 30);
+    assert_eq!(stats.completed, 100);
+}
+
+#[test]
+fn samples_count_events_between_them() {
+    let mut net = Net::new(limited(100), answering(), 6);
+    net.run(after(0.5));
+    let (caller, answerer) = (net.caller.stats().sample(), net.answerer.stats().sample());
+    assert_eq!((caller.offered, caller.begun, caller.set_up), (51, 10, 10));
+    net.run(after(1.5));
+    let caller = net.caller.stats().sample().since(&caller);
+    assert_eq!((caller.offered, caller.begun, caller.set_up), (100 - 51, 10, 10));
+    assert_eq!((caller.set_up_in_time, caller.completed), (0, 10), "they had waited for 1 s");
+    assert_eq!((caller.failed, caller.refused, caller.repeated), (0, 0, 0));
+    assert_eq!((caller.open, caller.waiting), (10, 80));
+    let answerer = net.answerer.stats().sample().since(&answerer);
+    assert_eq!((answerer.calls, answerer.answered, answerer.acknowledged), (10, 10, 10));
+    assert_eq!((answerer.acknowledged_in_time, answerer.completed, answerer.open), (10, 10, 10));
+    assert_eq!((answerer.invites_again, answerer.repeated), (0, 0));
+}

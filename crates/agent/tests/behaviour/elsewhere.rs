@@ -1,0 +1,87 @@
+//! Tests by RFC 3261 §21.5.4: a caller rejected with 503 tries another server.
+
+use crate::script::one_call::{calling, config, ok};
+use crate::script::{response, uas};
+use std::net::SocketAddr;
+use tidegate_agent::CallerConfig;
+
+fn second() -> SocketAddr {
+    "192.0.2.3:5060".parse().unwrap()
+}
+
+fn two_servers() -> CallerConfig {
+    CallerConfig { alternates: vec![second()], ..config() }
+}
+
+const REFUSED: &str = ";tag=r";
+
+#[test]
+fn a_call_refused_with_503_is_offered_to_the_next_server_as_a_new_one() {
+    let (mut script, first) = calling(two_servers());
+    script.until(20).tell(uas(), &response(&first, 503, REFUSED, ""));
+    let sent = script.sent();
+    let [ack, invite] = &sent[..] else { panic!("{sent:?}") };
+    assert_eq!((ack.what(), ack.to, ack.branch()), ("ACK", uas(), first.branch()));
+    assert_eq!((invite.what(), invite.to, invite.ms), ("INVITE", second(), 20));
+    assert_ne!(invite.header("Call-ID"), first.header("Call-ID"));
+    assert_ne!(invite.branch(), first.branch());
+
+    // Timer A starts again, and retransmits there.
+    script.until(519);
+    assert!(script.sent().is_empty());
+    script.until(520);
+    assert_eq!(script.sent_one().to, second());
+
+    // A copy of the 503 is acknowledged at its source, and changes nothing.
+    script.tell(uas(), &response(&first, 503, REFUSED, ""));
+    let again = script.sent_one();
+    assert_eq!((again.what(), again.to), ("ACK", uas()));
+
+    // Requests that ignore the route set go to the server of the call.
+    script.tell(second(), &ok(invite));
+    let sent = script.sent();
+    assert!(!sent.is_empty() && sent.iter().all(|sent| sent.what() != "INVITE"), "{sent:?}");
+    let stats = script.agent.stats();
+    assert_eq!((stats.offered, stats.begun, stats.offered_elsewhere), (1, 1, 1));
+    assert_eq!((stats.set_up, stats.failed.total()), (1, 0));
+    // From the first INVITE on.
+    assert_eq!(stats.set_up_delay.max().as_millis(), 520);
+}
+
+#[test]
+fn a_call_that_all_servers_refuse_has_failed_once() {
+    let (mut script, first) = calling(two_servers());
+    script.tell(uas(), &response(&first, 503, REFUSED, ""));
+    let invite = script.sent().pop().unwrap();
+    script.tell(second(), &response(&invite, 503, REFUSED, ""));
+    let ack = script.sent_one();
+    assert_eq!((ack.what(), ack.to), ("ACK", second()));
+    // Nor is a copy acknowledged at the first server, now that the call is over.
+    script.tell(second(), &response(&invite, 503, REFUSED, ""));
+    assert_eq!(script.sent_one().to, second());
+    let stats = script.agent.stats();
+    assert_eq!((stats.failed.status[&503], stats.failed.total(), stats.open), (1, 1, 0));
+    assert!(script.agent.is_done());
+}
+
+#[test]
+fn another_refusal_is_the_callees_and_goes_nowhere_else() {
+    let (mut script, first) = calling(two_servers());
+    script.tell(uas(), &response(&first, 486, REFUSED, ""));
+    assert_eq!(script.sent_one().what(), "ACK");
+    assert_eq!(script.agent.stats().failed.status[&486], 1);
+}
+
+#[test]
+fn a_caller_that_hangs_up_does_not_try_another_server() {
+    let (mut script, first) = calling(CallerConfig {
+        patience: std::time::Duration::from_secs(1).into(),
+        ..two_servers()
+    });
+    script.tell(uas(), &response(&first, 180, REFUSED, "")).until(1000);
+    assert_eq!(script.sent_one().what(), "CANCEL");
+    script.tell(uas(), &response(&first, 503, REFUSED, ""));
+    assert_eq!(script.sent_one().what(), "ACK");
+    let stats = script.agent.stats();
+    assert_eq!((stats.failed.abandoned, stats.offered_elsewhere), (1, 0));
+}
