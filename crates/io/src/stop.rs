@@ -38,7 +38,7 @@ impl Stop {
         self.0.wake_all();
     }
 
-    /// Returns the number of requests.
+    /// Returns how often a stop was requested.
     pub fn requests(&self) -> u32 {
         self.0.requests.load(SeqCst)
     }

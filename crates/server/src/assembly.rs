@@ -103,7 +103,7 @@ impl<'a> Assembly<'a> {
         &self.counters
     }
 
-    /// Returns the sources of `/status` for the process.
+    /// Returns the law, back ends, next hops and counters that `/status` reports for the process.
     pub fn instruments(&self) -> Instruments {
         let law = self.config.overload.gate.law.entry().name;
         let (registry, next_hops) = (self.registry.clone(), self.next_hops.clone());

@@ -18,7 +18,7 @@ use crate::metrics::collect::{NewWork, ShardCounters, restriction, sojourns};
 /// The members of the JSON object at `/status`. `version` and `phase` are added.
 pub type Status = Map<String, Value>;
 
-/// The sources of the status of a process.
+/// The law, back ends, next hops and counters of a process, from which its status is read.
 #[derive(Clone)]
 pub struct Instruments {
     /// The law, until a shard has reported one.

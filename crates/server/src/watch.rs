@@ -351,7 +351,7 @@ impl Watch {
             tell_edge(episodes.see(now, total), &subject, counted.of, tell);
         }
         let overflowed = self.bans_overflowed.see(now, self.bans.list().overflowed());
-        tell_edge(overflowed, "the list of bans is full", "bans that found no room", tell);
+        tell_edge(overflowed, "the list of bans is full", "bans lost for lack of room", tell);
     }
 
     fn look_at_bans(&mut self, now: Timestamp, tell: &mut impl FnMut(String)) {

@@ -85,8 +85,9 @@ pub enum Role {
         /// Whether the proxy has streams on one side and datagrams on the other. Then messages from
         /// streams to datagrams have transactions.
         bridges: bool,
-        /// Whether the proxy rejects a retransmission of a rejected request again. If not, its 503s
-        /// are ignored.
+        /// Whether the proxy rejects a retransmission of a rejected request again. If not, the
+        /// checker of final responses ignores the 503s of the proxy, because another response may
+        /// follow them.
         sticky: bool,
         /// Whether the proxy has room for all transactions. If not, in-dialog requests are
         /// forwarded without one, and their final responses are ignored.

@@ -227,8 +227,8 @@ impl ConnectionTable {
         true
     }
 
-    /// Closes a connection after the messages handed out on it are sent. Waiting messages are
-    /// returned.
+    /// Closes a connection after the messages handed out on it are sent. The messages that still
+    /// wait for it are not sent. [`poll_unsent`](Self::poll_unsent) returns them.
     pub fn close(&mut self, id: ConnectionId) {
         self.close_because(id, CloseCause::Asked);
     }

@@ -36,7 +36,7 @@ const REJECTION: f64 = 0.1;
 /// The largest cost of a rejection that is believed, as a part of the cost of a call.
 const REJECTION_MAX: f64 = 0.9;
 
-/// The calls a second that the server can serve.
+/// The calls a second that the law allows all peers together, and the cost of a rejection.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Capacity {
     cps: f64,

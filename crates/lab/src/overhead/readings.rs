@@ -4,8 +4,9 @@
 //! A thread serves packets that come by a Poisson process, each for the same CPU time. At every
 //! packet the wall clock and the thread's CPU clock are read, to the ns. The readings of a coarse
 //! clock are derived from these. Such a clock counts CPU time in whole jiffies, like
-//! /proc/PID/stat, which the server of paper 000 used. A law's window is (k − 1) · measure packets
-//! (paper 000 §4.1.1).
+//! /proc/PID/stat, which the server of paper 000 used. The law computes the occupancy over a window
+//! of its last `k` measurements, with `measure` packets between two of them. So the window has
+//! (`k` − 1) · `measure` packets (paper 000 §4.1.1).
 
 use std::thread;
 use std::time::{Duration, Instant};

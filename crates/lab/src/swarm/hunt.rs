@@ -59,7 +59,7 @@ pub struct Failed {
     pub seed: u64,
     /// The findings in the world as it was drawn.
     pub findings: Vec<Finding>,
-    /// The world after it was made smaller.
+    /// The world after it was reduced.
     pub shrunk: Shrunk,
 }
 
@@ -68,7 +68,7 @@ pub struct Failed {
 pub enum Progress {
     /// A world was run.
     Ran(Tally),
-    /// A violation was found, and its world was made smaller.
+    /// A violation was found, and its world was reduced.
     Failed(Box<Failed>),
     /// The world of a seed cannot be run. This is an error of the code that draws worlds.
     Impossible(u64, String),
@@ -147,10 +147,10 @@ impl Tally {
     }
 }
 
-/// Reads a world from a file, and runs it.
+/// Reads a world from the text of a file, and runs it as [`run_twice`] does.
 ///
 /// # Errors
-/// Returns the errors of the file.
+/// Returns an error if the text is not a valid world, or the world cannot be run.
 pub fn replay(text: &str) -> Result<(World, Ran), String> {
     let world = World::parse(text)?;
     let ran = run_twice(&world)?;

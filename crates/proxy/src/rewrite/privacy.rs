@@ -43,9 +43,9 @@ pub(crate) fn disbelieve(
 /// private." §7 says of the value `id`: "If this token is present, proxies MUST remove all the
 /// P-Asserted-Identity header fields before forwarding messages to elements that are not trusted.
 /// If the Privacy header field value is set to "none" then the proxy MUST NOT remove the
-/// P-Asserted-Identity header fields." Without a Privacy header field, §7 RECOMMENDS not to remove
-/// them. §6: "The proxy MUST remove the user-provided P-Preferred-Identity header from any message
-/// it forwards."
+/// P-Asserted-Identity header fields." Without a Privacy header field, §7 leaves this to the trust
+/// domain, and RECOMMENDS not to remove them unless local privacy policies prevent it. §6: "The
+/// proxy MUST remove the user-provided P-Preferred-Identity header from any message it forwards."
 pub(crate) fn keep_private(snapshot: &Snapshot, flow: &Flow, bytes: Buffer) -> Buffer {
     if snapshot.addresses.believes(flow) {
         return bytes;

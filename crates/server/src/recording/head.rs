@@ -118,7 +118,8 @@ impl Head {
         }
         let value: Value =
             serde_json::from_slice(&text).map_err(|_| corrupt("the head is not JSON"))?;
-        let head = Self::parse(&value).ok_or_else(|| corrupt("the head lacks a field"))?;
+        let head = Self::parse(&value)
+            .ok_or_else(|| corrupt("a field of the head is missing or invalid"))?;
         let layout = value["slot"].as_u64().and_then(|slot| Layout::of(FRAME + len, slot));
         Ok((head, layout.ok_or_else(|| corrupt("the size of a slot is invalid"))?))
     }

@@ -190,7 +190,9 @@ impl<N: Core, T: Tap> Network<N, T> {
         }
     }
 
-    /// Tells a core that it may send more on a connection, if its system has taken everything.
+    /// Tells a core that it may send more on a connection. This is due when the simulated operating
+    /// system has taken all bytes that the core has handed out, and at least half a
+    /// [`STREAM_WINDOW`](tidegate_world::STREAM_WINDOW) since the core was last told.
     fn tell_writable(&mut self, key: Key, side: Side) {
         let Some(connection) = self.streams.connections.get_mut(&key) else { return };
         let End { state, node, flow, .. } = *connection.end(side);

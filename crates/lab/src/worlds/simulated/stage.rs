@@ -292,7 +292,8 @@ fn addresses(kind: u8) -> impl Iterator<Item = SocketAddr> {
     (1..=254).map(move |index| (Ipv4Addr::new(10, 0, kind, index), SIP_PORT).into())
 }
 
-/// Returns the address of a source of calls to the entry at `index`.
+/// Returns the address of one of the sources that call a server. `index` is the index of the server
+/// in [`entries`](crate::topology::Topology::entries).
 fn caller_address(index: usize, source: usize) -> SocketAddr {
     match source {
         0 => addresses(CALLERS).nth(index).expect("there are not so many entries"),

@@ -35,7 +35,8 @@ struct Arrival<'a> {
 /// A reason why a message is not admitted.
 #[derive(Clone, Copy)]
 enum Unadmitted {
-    /// The message requires a priority that is unknown. The reply needs the whole message.
+    /// The message requires a priority that is unknown. The reply is built from the whole message,
+    /// so the message is kept.
     NotUnderstood,
     Because(RefusalCause),
 }

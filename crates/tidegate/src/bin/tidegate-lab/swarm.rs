@@ -202,7 +202,11 @@ fn print_tally(out: &mut impl Write, tally: &Tally, seconds: f64) -> std::io::Re
          up, {completed} completed; {delivered} packets arrived, {missing} did not; {faults} faults"
     )?;
     if tally.unwatched > 0 {
-        writeln!(out, "{} were not checked, because there was no room", tally.unwatched)?;
+        writeln!(
+            out,
+            "{} requests, responses and calls were not checked, because the checkers had no room",
+            tally.unwatched
+        )?;
     }
     Ok(())
 }

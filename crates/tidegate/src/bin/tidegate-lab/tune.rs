@@ -24,8 +24,8 @@ use crate::signals::cancelled_by_signal;
 /// moves them towards better results. At the end it compares the result with the start, with seeds
 /// that the search has not used. Exit status: 0 if the result is not worse than the start, 1 if it
 /// is worse, 2 if the search could not run. The result counts as worse if the goodput is lower by
-/// more than 0.005 of the bound, or with `--objective delay` if the delay is longer by more than
-/// 2 %.
+/// more than 0.5 % of the bound, which is the most goodput that any law could reach at this load.
+/// With `--objective delay` it counts as worse if the delay is longer by more than 2 %.
 #[derive(clap::Args)]
 pub struct Args {
     /// The scenario file: its loads, its seeds, and the variant that has the law

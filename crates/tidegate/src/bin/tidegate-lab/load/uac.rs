@@ -83,7 +83,8 @@ pub struct Args {
     #[arg(long, value_name = "[exp:]S", value_parser = parse_span, default_value = "0")]
     hold: Span,
 
-    /// Seconds after which the caller cancels a call without an answer, or exp:S
+    /// Seconds after which the caller cancels a call without an answer. exp:S draws this time from
+    /// an exponential distribution with mean S
     #[arg(long, value_name = "[exp:]S", value_parser = parse_span, default_value = "60")]
     patience: Span,
 

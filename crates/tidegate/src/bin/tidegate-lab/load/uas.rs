@@ -83,7 +83,8 @@ pub struct Args {
     #[arg(long, value_name = "P", value_parser = parse_fraction, default_value = "0")]
     hang_up: f64,
 
-    /// Seconds until the callee hangs up, or exp:S
+    /// Seconds until the callee hangs up. exp:S draws this time from an exponential distribution
+    /// with mean S
     #[arg(long, value_name = "[exp:]S", value_parser = parse_span, default_value = "0")]
     hold: Span,
 
