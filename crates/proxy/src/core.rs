@@ -55,7 +55,7 @@ pub struct Proxy {
     snapshot: Snapshot,
     transactions: Transactions,
     routing: RoutingState,
-    /// Calls that this process does not know.
+    /// Knowledge about requests of the previous process, for their CANCELs and ACKs.
     lost: Lost,
     /// Requests that wait for an answer from the DNS or a store.
     parked: Parked,

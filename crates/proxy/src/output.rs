@@ -179,7 +179,7 @@ impl Output {
         }
     }
 
-    /// Rejects a malformed request, as far as it can be parsed.
+    /// Rejects a malformed request. The response copies the header fields that can be parsed.
     pub(crate) fn reject_malformed(
         &mut self,
         snapshot: &Snapshot,
@@ -189,7 +189,8 @@ impl Output {
         self.reject_unread(snapshot, received, status_of(malformed));
     }
 
-    /// Rejects a request as far as it can be parsed, without parsing it in full.
+    /// Rejects a request without parsing it in full. If the header fields that a response needs
+    /// cannot be parsed, counts the request as dropped.
     pub(crate) fn reject_unread(&mut self, snapshot: &Snapshot, received: &Received, status: u16) {
         let Snapshot { keys, name, buffers, .. } = snapshot;
         match rejection(keys, name, buffers, received, status, &Hints::default()) {

@@ -32,7 +32,7 @@ const PARKED_FOR: Duration = Duration::from_secs(10);
 /// Time for which a cancelled INVITE is remembered, for late copies: 64·T1.
 const CANCELLED_FOR: Duration = Duration::from_secs(32);
 
-/// A request that waits for an answer.
+/// A request that waits for an answer from the DNS or a store.
 pub(crate) struct Waiting {
     pub(crate) received: Box<Received>,
     pub(crate) class: Class,

@@ -61,7 +61,7 @@ pub(crate) struct Stages<'a> {
 pub(crate) struct AdmissionFacts {
     /// Whether it has priority.
     pub(crate) has_priority: bool,
-    /// Whether it has waited for the maximum time.
+    /// Whether it has been parked for the maximum time.
     pub(crate) is_overdue: bool,
     /// Hashes of the request, if they were computed.
     pub(crate) hashes: Option<RequestHashes>,
@@ -384,7 +384,7 @@ fn has_transaction(method: Method) -> bool {
     !matches!(method, Method::Ack | Method::Cancel)
 }
 
-/// Returns the room that the table of transactions has for a request.
+/// Returns whether the transaction table is full for this request, for new work, or for its source.
 fn room(step: &Step<'_>, transactions: &Transactions, received: &Received) -> Room {
     let share = || step.snapshot.share_of(&received.flow);
     Room {

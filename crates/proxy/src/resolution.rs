@@ -77,11 +77,11 @@ pub struct ResolutionCounters {
     pub found: Counter,
     /// Answers without records.
     pub not_found: Counter,
-    /// Queries that could not be answered.
+    /// Queries that the DNS could not answer.
     pub failed: Counter,
-    /// Queries given up because no answer came.
+    /// Queries that the proxy gave up because no answer came in time.
     pub given_up: Counter,
-    /// Answers to queries that had been given up.
+    /// Answers that came after the proxy had given up their query.
     pub late: Counter,
     /// Names not queried because too many queries were outstanding.
     pub refused: Counter,
@@ -91,7 +91,7 @@ pub struct ResolutionCounters {
     pub stale: Counter,
     /// Answers evicted to make room for others.
     pub evicted: Counter,
-    /// Addresses that were found but to which no request may be sent.
+    /// Resolved addresses to which no request may be sent.
     pub unusable: Counter,
     /// URIs with a transport that the client does not support.
     pub unsupported: Counter,
@@ -115,7 +115,7 @@ impl Ticket {
     }
 }
 
-/// Known names, and queries for unknown ones.
+/// A cache of DNS answers, and the queries for names that are not in it.
 pub struct Resolution {
     transports: Transports,
     families: ArrayVec<RecordType, 2>,
@@ -287,7 +287,7 @@ impl Resolution {
 }
 
 impl Families {
-    /// Returns the record types to query, in this order.
+    /// Returns the types of the address records to query, in this order.
     fn records(self) -> ArrayVec<RecordType, 2> {
         let (v4, v6) = (RecordType::A, RecordType::Aaaa);
         match self {

@@ -96,12 +96,12 @@ impl Listener {
 /// Senders that a rule applies to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Senders {
-    /// Anybody except members of a pool. A request of a back end is routed outward, unless a rule
-    /// for pools applies to it.
+    /// Any source except a back end. A request of a back end is routed outward, unless a rule for
+    /// pools applies to it.
     Any,
-    /// Trusted sources and pool members.
+    /// Trusted sources and back ends.
     Trusted,
-    /// Members of a pool.
+    /// Back ends of any pool.
     Pool,
     /// Sources in a network.
     Net(IpNet),
@@ -112,7 +112,7 @@ pub enum Senders {
 pub enum RuleTarget {
     /// The pool at this index.
     Pool(usize),
-    /// The address in the Request-URI, for trusted sources and pool members only.
+    /// The address in the Request-URI, for trusted sources and back ends only.
     RequestUri,
     /// The contacts of the user that the Request-URI names.
     Users,
@@ -219,16 +219,17 @@ impl Default for Overload {
 /// The state that is kept for forwarded requests.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Mode {
-    /// No transactions, RFC 3261 §16.11. The selection for each call is remembered.
+    /// No transactions (RFC 3261 §16.11). The proxy only remembers the back end selected for each
+    /// call.
     Stateless,
-    /// A response context for each request, RFC 3261 §16.
+    /// A response context for each request (RFC 3261 §16).
     Transaction,
     /// Either of these for each call, depending on the spare processor time.
     Adaptive,
 }
 
 impl Mode {
-    /// Returns the name in configurations.
+    /// Returns the name of the mode in the configuration.
     pub const fn name(self) -> &'static str {
         match self {
             Self::Stateless => "stateless",

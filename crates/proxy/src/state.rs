@@ -39,11 +39,11 @@ impl RoutingState {
     }
 }
 
-/// The room for a request in the table of transactions.
+/// The result of checking whether the transaction table has room for a request.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Room {
     pub(crate) is_full: bool,
     pub(crate) is_full_for_new: bool,
-    /// Whether the source of the request has used its share.
+    /// Whether the table is nearly full and the source of the request has used its share of it.
     pub(crate) has_its_share: bool,
 }

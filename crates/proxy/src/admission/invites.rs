@@ -36,7 +36,7 @@ pub(crate) enum Cancelled {
     Waits,
     /// Another CANCEL already waits with the INVITE.
     Repeated,
-    /// The INVITE does not wait here.
+    /// The INVITE does not wait in this queue. Contains the CANCEL.
     Elsewhere(Waiting),
 }
 

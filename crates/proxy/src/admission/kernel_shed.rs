@@ -71,7 +71,7 @@ impl KernelShed {
         self.tally.served += cost;
     }
 
-    /// Takes in a reading of the processor and the sockets.
+    /// Gives the ladder a reading of the processor and the sockets.
     pub(crate) fn on_load(
         &mut self,
         now: Timestamp,
@@ -99,7 +99,7 @@ impl KernelShed {
         self.ladder.on_reading(now, self.tally);
     }
 
-    /// Makes the next decision if it is due, without a new reading.
+    /// Lets the ladder make its next decision without a new reading, if that is due.
     pub(crate) fn handle_timeout(&mut self, now: Timestamp) {
         if self.ladder.poll_timeout().is_some_and(|due| due <= now) {
             self.ladder.on_reading(now, self.tally);

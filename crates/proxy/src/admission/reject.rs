@@ -55,7 +55,7 @@ impl ShedPolicy {
         }
     }
 
-    /// Returns whether messages get a response at all.
+    /// Returns whether messages that are not admitted get a response.
     pub(crate) fn answers(&self) -> bool {
         self.disposal != Disposal::Drop
     }

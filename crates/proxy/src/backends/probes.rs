@@ -523,6 +523,6 @@ fn is_ours_to_probe(snapshot: &Snapshot, backend: &Backend) -> bool {
 /// Result of matching a response to a probe.
 pub(crate) enum ProbeAnswer {
     Taken,
-    /// The probe belongs to another shard.
+    /// The probe was sent by this other shard.
     Of(u8),
 }

@@ -32,7 +32,7 @@ pub(crate) fn have_slots(old: &[PoolSettings], new: &[PoolSettings]) -> bool {
 /// Pools in their slots.
 pub(crate) struct SlottedPools {
     pub(crate) pools: Vec<PoolSettings>,
-    /// Slot of each new pool.
+    /// Slot of each new pool, in the order of the new pools.
     pub(crate) places: Vec<u16>,
 }
 

@@ -84,7 +84,7 @@ impl Hashed for Entry {
     }
 }
 
-/// Error: there is no room for a call.
+/// The error when the call table has no room for a call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Full;
 

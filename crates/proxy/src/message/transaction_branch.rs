@@ -101,7 +101,8 @@ impl TransactionBranch {
         self.process == keys.process
     }
 
-    /// Returns content and MAC.
+    /// Returns the content and the MAC of the branch in `text` without checking the MAC, or `None`
+    /// if the text does not have the form of our branches.
     fn read(text: &[u8]) -> Option<([u8; CONTENT], u64)> {
         let encoded = text.strip_prefix(COOKIE).filter(|encoded| encoded.len() == ENCODED)?;
         let mut raw = [0; RAW];

@@ -58,7 +58,8 @@ pub struct Counters {
     pub questions: Counter,
     /// Responses retransmitted, either for a repeated request or because no ACK came.
     pub responses_resent: Counter,
-    /// Rejected requests that did not fail over, because the budget for failovers was used up.
+    /// Requests that a back end rejected and that did not fail over, because the budget for
+    /// failovers was used up.
     pub failovers_denied: Counter,
     /// Responses that were not sent (protection against amplification). Their target has not shown
     /// that it receives messages, and the request was shorter than the limit requires.

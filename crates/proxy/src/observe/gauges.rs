@@ -74,16 +74,17 @@ pub struct Gauges {
     /// Time to serve all messages of a call in a tier, in ns, for pools with the mode `adaptive`.
     /// Zero while the time is not known.
     pub tier_costs: [Counter; Tier::ALL.len()],
-    /// Number of remembered decisions.
+    /// Number of requests for which the gate remembers its decision, to repeat it for
+    /// retransmissions.
     pub remembered: Counter,
-    /// Decisions that were not remembered because there was no room.
+    /// Decisions that the gate did not remember because its memory was full.
     pub forgotten: Counter,
     /// Number of sources among which new work is divided, by bucket.
     pub sources: [Counter; Bucket::ALL.len()],
     /// The rate up to which the work of each source is admitted, in thousandths of requests per
     /// second, by bucket, or zero while there is no limit.
     pub source_level: [Counter; Bucket::ALL.len()],
-    /// Times that a source was merged with others because there was no room.
+    /// Times that a source was merged with others because the table of sources was full.
     pub sources_overflowed: Counter,
 }
 
@@ -183,7 +184,7 @@ impl Gauges {
         }
     }
 
-    /// Publishes only the counts, so that an idle shard shows no outdated counts.
+    /// Publishes only the counts of new work, so that an idle shard shows no outdated counts.
     pub(crate) fn publish_flows(&self, gate: &Gate) {
         for bucket in Bucket::ALL {
             self.flows[bucket as usize].publish(gate.signals().flow(bucket));

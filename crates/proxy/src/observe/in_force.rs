@@ -29,7 +29,7 @@ pub struct InForce {
     pub compared: [ComparedCounters; Bucket::ALL.len()],
     /// Occupancy of the processor in the last tenth of a second, in millionths.
     pub occupancy: Counter,
-    /// New calls in the queue.
+    /// Number of new calls that wait in the queue.
     pub waiting: Counter,
 }
 

@@ -277,7 +277,7 @@ impl<F: Fn(SocketAddr) -> bool> Walk<'_, F> {
 }
 
 impl Found {
-    /// Records a missing answer.
+    /// Records the query on which the walk has to wait, if its records are not known.
     fn note(&mut self, asked: &Asked) {
         match asked {
             Asked::Known(_) => {}

@@ -171,7 +171,7 @@ fn begin_within(
     }
 }
 
-/// Selects a back end of a pool for a request, and enters the call.
+/// Selects a back end of a pool for a request, and enters the call in the call table.
 fn begin_at_any(
     step: &mut Step<'_>,
     input: CommitInput<'_, '_>,

@@ -53,7 +53,7 @@ pub(crate) struct NextHop {
 }
 
 impl NextHop {
-    /// Returns a hop to a target that belongs to no call.
+    /// Returns the hop for a request that goes to `target` and belongs to no call.
     #[inline(always)]
     pub(crate) fn to(target: Target, tier: Tier) -> Self {
         Self {

@@ -24,7 +24,7 @@ use crate::step::Step;
 /// The back end selected for a new request.
 pub(crate) struct Selected {
     pub(crate) backend_ref: BackendRef,
-    /// The key by which the policy selected it.
+    /// The key by which the policy selected the back end.
     pub(crate) key: u64,
     /// The call's lease at the back end.
     pub(crate) call: Option<CallLease>,

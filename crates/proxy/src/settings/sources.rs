@@ -50,9 +50,9 @@ pub const BANS_MAX: usize = 1024;
 pub struct SourceLimit {
     /// The network of the sources.
     pub from: IpNet,
-    /// Calls, and requests outside calls, per second.
+    /// Maximum number of calls and of requests outside calls, taken together, per second.
     pub rate_cps: f64,
-    /// Maximum number of requests at once.
+    /// Maximum number of requests that may arrive at once.
     pub burst: u32,
     /// The unit of the limit: each source, or all sources together.
     pub per: Per,

@@ -19,7 +19,7 @@ pub(crate) struct Transaction {
 }
 
 impl Transaction {
-    /// Maximum distance of the marks of transactions with one identity.
+    /// Upper bound of the difference between two marks of transactions with one identity.
     pub(super) const MARKS: u64 = 64;
 
     /// Returns the transaction as one number, in the form in which hashes are compared. RFC 3261
