@@ -91,7 +91,7 @@ impl CommandSender {
     }
 }
 
-/// A shard's end of the queue.
+/// The end of a command queue from which a shard takes its commands.
 #[derive(Debug)]
 pub(crate) struct CommandReceiver(Receiver<Arc<[u8]>>);
 

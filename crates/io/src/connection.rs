@@ -68,8 +68,8 @@ pub(crate) struct Connection {
     out: VecDeque<Buffer>,
     /// Bytes of the first buffer that have been sent.
     sent: usize,
-    /// Bytes handed out since the connection opened, or since the core was last told that all bytes
-    /// are sent.
+    /// Bytes handed to this connection since it opened, or since the core was last told that all
+    /// bytes are sent.
     handed_out: usize,
 }
 
@@ -98,7 +98,7 @@ enum Unfilled {
 /// The result of sending.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum Sent {
-    /// All bytes are sent. `tells` is true if the core has to be told.
+    /// All bytes are sent. `tells` is true if the core has to be told that it may hand out more.
     All { tells: bool },
     /// The socket takes no more bytes now.
     Blocked,
@@ -193,7 +193,7 @@ impl Connection {
         let _ = self.send();
     }
 
-    /// Prepares the connection to end after everything that was handed out is sent.
+    /// Begins to close the connection. It ends after everything that was handed out on it is sent.
     pub(crate) fn close(&mut self, pool: &Pool) {
         if self.state == State::Open && self.websocket.is_some() {
             self.out.push_back(pool.copy(&websocket::going_away()));
@@ -336,8 +336,8 @@ impl Connection {
         })
     }
 
-    /// Frees the memory for reading. An idle connection keeps no memory. A connection that waits
-    /// for the rest of a message keeps the bytes that it has.
+    /// Frees memory that reading no longer needs. An idle connection keeps no memory. A connection
+    /// that waits for the rest of a message keeps the bytes that it has.
     fn rest(&mut self, spare: &mut Vec<u8>, step: Step) -> Step {
         if self.held.is_empty() && self.held.capacity() > 0 {
             *spare = std::mem::take(&mut self.held);

@@ -135,11 +135,12 @@ counters! {
     handoffs_out,
     /// Messages taken over from other shards.
     handoffs_in,
-    /// Messages lost because the other shard's queue was full or the shard does not exist.
+    /// Messages lost because the queue of the other shard was full, or there is no such shard.
     handoffs_lost,
     /// Queries of the core that were sent to a resolver or store.
     queries,
-    /// Queries of the core for which there was no room, or no resolver or store.
+    /// Queries of the core that were not sent, because the queue was full or there was no resolver
+    /// or store.
     queries_lost,
     /// Messages served.
     served,

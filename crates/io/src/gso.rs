@@ -107,18 +107,18 @@ impl GsoBatch {
 enum Fit {
     /// The datagram has the same length as the others.
     Equal,
-    /// The datagram is padded.
+    /// The datagram is padded to the length of the others.
     Padded,
-    /// The others are padded.
+    /// The datagram is longer than the others, which are padded to its length.
     Longest,
-    /// The datagram is shorter, and the last one.
+    /// The datagram is shorter than the others, so no datagram can follow it.
     Last,
 }
 
 /// A datagram to send.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Segment {
-    /// Index that the sender has chosen.
+    /// Index by which the sender finds the datagram.
     pub(crate) entry: u8,
     pub(crate) to: SocketAddr,
     pub(crate) source: Option<IpAddr>,

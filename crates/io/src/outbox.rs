@@ -101,7 +101,8 @@ struct Outgoing {
     batching: Batching,
 }
 
-/// Maximum number of pieces of a padded datagram.
+/// Maximum number of pieces in memory that form a padded datagram: its beginning, the padding, and
+/// its rest.
 const PIECES: usize = 3;
 
 /// Maximum number of bytes added to a datagram.

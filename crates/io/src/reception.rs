@@ -227,7 +227,7 @@ impl Reception {
         self.sockets.iter().map(fd).collect()
     }
 
-    /// Returns the result of polling [`poll_fds`](Self::poll_fds).
+    /// Returns the sockets that the poll of [`poll_fds`](Self::poll_fds) has found ready.
     pub(crate) fn ready(polled: &[PollFd<'_>]) -> Ready {
         let bits = |flag: PollFlags| {
             polled

@@ -219,7 +219,7 @@ fn is_host(hosts: &Hosts, name: &str, record: RecordType) -> bool {
     })
 }
 
-/// Returns the type as the library names it.
+/// Returns the record type in the form of the resolver library.
 fn wire(record: RecordType) -> hickory_resolver::proto::rr::RecordType {
     use hickory_resolver::proto::rr::RecordType as Wire;
     match record {
@@ -230,7 +230,7 @@ fn wire(record: RecordType) -> hickory_resolver::proto::rr::RecordType {
     }
 }
 
-/// Returns the records of a type that were found, which may follow aliases.
+/// Returns the records of a type in the resolver's answer, which may have followed aliases.
 fn records(found: &Lookup, record: RecordType) -> QueryAnswer {
     let ttl = found.valid_until().saturating_duration_since(Instant::now());
     let data = || found.answers().iter().map(|record| &record.data);
@@ -243,7 +243,8 @@ fn records(found: &Lookup, record: RecordType) -> QueryAnswer {
     }
 }
 
-/// Creates an answer from the first records, if there are any.
+/// Returns an answer with the first [`RECORDS_MAX`] records, or a negative answer if there are
+/// none.
 fn some<R>(
     records: impl Iterator<Item = R>,
     answer: impl FnOnce(Arc<[R]>) -> QueryAnswer,
@@ -273,7 +274,7 @@ fn naptr(data: &RData) -> Option<NaptrRecord> {
     })
 }
 
-/// Returns a name as text, absolute, or `None` if escapes make it too long.
+/// Returns a name as text with a final dot, or `None` if escapes make it too long.
 fn name(name: &Name) -> Option<Arc<str>> {
     let mut text = name.to_ascii();
     if !text.ends_with('.') {

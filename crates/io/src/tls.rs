@@ -66,12 +66,12 @@ pub(crate) struct Tls {
 }
 
 impl Tls {
-    /// Begins to wait for the handshake of a client.
+    /// Creates the state of a connection on which a client is expected to begin the handshake.
     pub(crate) fn accept(server: &TlsServer) -> Result<Self, Error> {
         Ok(Self::of(ServerConnection::new(server.current())?.into()))
     }
 
-    /// Begins the handshake with a server.
+    /// Creates the state of a connection on which we begin the handshake with a server.
     pub(crate) fn connect(peer: TlsPeer) -> Result<Self, Error> {
         Ok(Self::of(ClientConnection::new(peer.config, peer.name)?.into()))
     }

@@ -55,7 +55,7 @@ pub(crate) enum Next {
 }
 
 impl WebSocket {
-    /// Begins to wait for the handshake of a client.
+    /// Creates the state of a connection on which a client is expected to begin the handshake.
     pub(crate) fn accept(origins: Origins) -> Self {
         Self { origins, is_open: false, taken: 0, decoder: None, fragments: 0 }
     }
