@@ -128,7 +128,7 @@ impl AuditLog {
         }
     }
 
-    /// Adds the number of lost entries.
+    /// Adds a metric with the number of entries that were not logged.
     pub(crate) fn add(&self, metrics: &mut Metrics) {
         let untold = Arc::clone(&self.untold);
         metrics.add(move |samples| samples.push(&UNTOLD, &[], untold.load(Relaxed)));

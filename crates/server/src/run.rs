@@ -403,7 +403,8 @@ struct Thread {
     resolver: Option<Resolver>,
     stores: Stores,
     journal: Option<Journal>,
-    /// Dropped when the shard takes commands.
+    /// A sender that the thread drops when the shard begins to take commands, as the sign that it
+    /// has started.
     starting: Sender<()>,
 }
 

@@ -21,7 +21,7 @@ pub type Status = Map<String, Value>;
 /// The law, back ends, next hops and counters of a process, from which its status is read.
 #[derive(Clone)]
 pub struct Instruments {
-    /// The law, until a shard has reported one.
+    /// Name of the configured law, for the time until a shard has reported its law.
     law: &'static str,
     registry: balance::BackendRegistry,
     next_hops: NextHops,
@@ -229,7 +229,7 @@ fn domain(service: &balance::Service) -> Value {
     })
 }
 
-/// Returns a shard's entry of a call.
+/// Returns the entry that a shard has for a call, as JSON.
 pub(crate) fn call(shard: usize, entry: &CallEntry) -> Value {
     json!({
         "shard": shard,

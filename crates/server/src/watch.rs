@@ -194,7 +194,7 @@ static COUNTED: [Counted; 14] = [
     },
     Counted {
         begins: "the table of sources is full",
-        of: "times that a source found no room",
+        of: "times that a source got no entry",
         count: |shard| shard.proxy.overload.sources_overflowed.get(),
     },
     Counted {
@@ -351,7 +351,7 @@ impl Watch {
             tell_edge(episodes.see(now, total), &subject, counted.of, tell);
         }
         let overflowed = self.bans_overflowed.see(now, self.bans.list().overflowed());
-        tell_edge(overflowed, "the list of bans is full", "bans lost for lack of room", tell);
+        tell_edge(overflowed, "the list of bans is full", "bans not made or ended early", tell);
     }
 
     fn look_at_bans(&mut self, now: Timestamp, tell: &mut impl FnMut(String)) {
@@ -402,7 +402,9 @@ impl Watch {
             count > 0
         });
         if let Some(withheld) = self.unsent_lines.settle(now) {
-            tell(format!("could not send to other targets either, {withheld} times"));
+            tell(format!(
+                "cannot send to other targets: {withheld} more failures in the last seconds"
+            ));
         }
     }
 }
@@ -440,7 +442,7 @@ fn cause(
         State::Down if backend.address().is_none() => "its name has no address",
         State::Down | State::Suspect => {
             if counts.unreachable > before.unreachable {
-                "nobody listens there (ICMP port unreachable)"
+                "no program listens at its port (ICMP port unreachable)"
             } else if counts.probes_failed > before.probes_failed {
                 return match backend.failed_probe_status() {
                     Some(status) => format!(": it answered {status} to a probe"),

@@ -13,9 +13,9 @@ use crate::tls::Tls;
 
 /// The sockets of a listener.
 pub(crate) enum Group {
-    /// For datagrams.
+    /// The sockets of a listener for datagrams.
     Datagrams(io::Group),
-    /// For connections.
+    /// The sockets of a listener for connections.
     Streams(io::StreamGroup),
 }
 

@@ -39,7 +39,7 @@ pub struct Controls {
 }
 
 /// Waits until the shards have applied a command that was sent. Returns whether all shards have
-/// applied it, or the reason why it was not sent. Logs the result.
+/// applied it, or the reason why it was not sent. Writes the result into the audit log.
 pub(super) async fn await_applied(
     controls: &Controls,
     asked: AuditedRequest,

@@ -81,7 +81,7 @@ fn sip_uri(text: &str) -> Result<Uri<'_>, Wrong> {
     }
 }
 
-/// Returns the part after the scheme.
+/// Returns the part of a URI after its scheme.
 fn rest(text: &str) -> &str {
     text.split_once(':').map_or(text, |(_, rest)| rest)
 }

@@ -67,7 +67,7 @@ impl<'i> Document<'i> {
         }
     }
 
-    /// Returns the content of the file.
+    /// Returns the content of the file as a table.
     pub fn table(&self) -> &DeTable<'i> {
         self.table.get_ref()
     }

@@ -143,7 +143,7 @@ pub trait Documented: Sync {
     fn reload(&self) -> Option<Reload> {
         None
     }
-    /// Returns whether `value` is valid.
+    /// Returns whether `value` is valid for the key.
     #[cfg(test)]
     fn accepts(&self, value: &Spanned<DeValue<'_>>) -> bool;
 }

@@ -57,7 +57,7 @@ impl Written {
         Self { table, keys: values.each().map(|(param, value)| key((param, value))).collect() }
     }
 
-    /// Returns the table in braces.
+    /// Returns the table as an inline TOML table, in braces.
     fn inline(&self) -> String {
         let keys: Vec<_> = self.keys.iter().map(ToString::to_string).collect();
         format!("{{ {} }}", keys.join(", "))

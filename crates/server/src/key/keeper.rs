@@ -49,9 +49,9 @@ pub struct Keeper {
 #[derive(Debug)]
 struct State {
     ring: KeyRing,
-    /// The keys that the shards have received.
+    /// The keys that were last sent to the shards.
     told: Secret,
-    /// The error of the last check of the file.
+    /// The error of the last check of the file, if the check failed.
     trouble: Option<String>,
 }
 
@@ -144,7 +144,7 @@ impl Keeper {
         Ok(())
     }
 
-    /// Tells the shards about new keys, if any.
+    /// Sends the shards the keys at `now`, if they differ from those that were last sent.
     fn tell(&self, state: &mut State, now: UnixTime) {
         let tokens = state.ring.secret(now, self.rotation.settle).tokens;
         if tokens == state.told.tokens {

@@ -89,7 +89,7 @@ pub struct Verdict {
 /// An event during a replay.
 #[derive(Clone, Debug)]
 pub enum Passing<'b> {
-    /// An input.
+    /// The core gets this input.
     In(Entry<&'b [u8]>),
     /// A packet that the core sends: time of the last input, flow, bytes.
     Out(Timestamp, Flow, &'b [u8]),

@@ -9,7 +9,7 @@ use super::block::{HEADER, Header};
 use super::head::Head;
 use super::layout::{Layout, SIZE_MIN, SLOTS};
 
-/// A file to fill with blocks.
+/// The file of a recording, which is being written.
 #[derive(Debug)]
 pub(super) struct Ring {
     file: File,

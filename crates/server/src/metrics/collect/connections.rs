@@ -150,7 +150,7 @@ static TABLE: [Number<ConnectionCounters>; 5] = [
     (
         Family::counter(
             "stream_unsent",
-            "Messages not sent because no connection had room for them",
+            "Messages that could not be sent on any connection, for whatever reason",
         ),
         |c| c.unsent.get().into(),
     ),
