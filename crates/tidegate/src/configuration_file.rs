@@ -2,14 +2,14 @@
 
 use std::path::{Path, PathBuf};
 
-/// Arguments that name the file, the same for each command.
+/// Arguments that name the configuration file, the same for each command.
 #[derive(clap::Args)]
 pub struct ConfigurationFile {
     /// The configuration file
     #[arg(value_name = "FILE", default_value = "/etc/tidegate/tidegate.toml")]
     file: PathBuf,
 
-    /// The same as FILE
+    /// The configuration file, as an option instead of FILE
     #[arg(long, value_name = "FILE", conflicts_with = "file")]
     config: Option<PathBuf>,
 }
