@@ -200,9 +200,10 @@ pub(crate) struct Keys {
     pub(crate) identity: TableKey,
     /// MAC of our own branches.
     pub(crate) branch: Keyed,
-    /// Mark of this process.
+    /// The three bytes that stand for this process in branches.
     pub(crate) process: ProcessMark,
-    /// Mark of the previous process, if known.
+    /// The three bytes that stand for the previous process in branches, or `None` if it is not
+    /// known.
     pub(crate) before: Option<ProcessMark>,
     /// Hash for the detection of loops.
     pub(crate) loops: TableKey,

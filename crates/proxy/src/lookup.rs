@@ -106,11 +106,11 @@ enum Entry {
     Held(LookupOutcome),
 }
 
-/// Query without an answer.
+/// A query that is not answered yet.
 struct Open {
     subject: Subject,
     since: Timestamp,
-    /// Whether only strangers have requested the key.
+    /// True if only requests of strangers wait for the answer.
     is_strangers: bool,
     /// Whether the query was sent.
     is_asked: bool,
@@ -122,7 +122,7 @@ struct QuestionQueue {
     outstanding: usize,
     /// Queries to send, the oldest first. Some may have been given up or sent.
     outgoing: VecDeque<u64>,
-    /// Number of pending queries.
+    /// Number of queries that were sent and are not answered yet.
     asked: usize,
 }
 

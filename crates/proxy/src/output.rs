@@ -36,12 +36,12 @@ pub(crate) struct Suspect {
     pub(crate) since: Timestamp,
 }
 
-/// A rejection of a parsed request, for operators.
+/// The cause of a rejection, for operators.
 pub(crate) struct Cause {
     pub(crate) reason: ReplyReason,
     /// Reason for the rejection, in words.
     pub(crate) text: &'static str,
-    /// Pool to which the request was routed.
+    /// Pool to which the request was routed, or `None` if it was not routed.
     pub(crate) pool: Option<u16>,
 }
 
@@ -69,7 +69,7 @@ impl Output {
         self.sequence = sequence_of(call_id);
     }
 
-    /// Sends a packet.
+    /// Queues a packet to be sent.
     pub(crate) fn send(&mut self, mut transmit: Transmit) {
         let sequence = match transmit.batching.sequence {
             0 => self.sequence,

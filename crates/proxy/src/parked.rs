@@ -39,7 +39,7 @@ pub(crate) struct Waiting {
     /// Fingerprint that the request shares with its retransmissions, if it is new work.
     pub(crate) fingerprint: Option<u64>,
     pub(crate) has_priority: bool,
-    /// Identity and method of the transaction.
+    /// Identity and method of the transaction of the request.
     pub(crate) key: Key,
     pub(crate) source: RequestSource,
     /// Whether the request has waited for the maximum time.
@@ -60,7 +60,8 @@ pub(crate) struct Parked {
     waiting: BTreeMap<Number, Waiting>,
     by_ticket: BTreeMap<Ticket, Vec<Number>>,
     by_key: HashMap<Key, Number>,
-    /// Deadlines, the earliest first.
+    /// The times at which requests are overdue, or cancelled ones are forgotten, the earliest
+    /// first.
     deadlines: BTreeSet<(Timestamp, Number)>,
     /// Requests that may continue, in the order in which they are served.
     resumed: VecDeque<Number>,

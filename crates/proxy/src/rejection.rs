@@ -15,13 +15,13 @@ use reply_reason::{
 
 /// The handling of a request that is not forwarded.
 pub(crate) enum Rejection {
-    /// A response with this status, and the reason.
+    /// A response with this status. The text is the reason, which its Warning contains.
     Reply(u16, &'static str),
-    /// 420 to a Proxy-Require.
+    /// 420: Proxy-Require names an extension that Tidegate does not have.
     BadExtension,
-    /// 200 to an OPTIONS for ourselves.
+    /// 200 to an OPTIONS whose target is this proxy itself.
     Capabilities,
-    /// No response.
+    /// No response: the request is dropped for this reason.
     Drop(DropReason),
     /// Rejection because all possible back ends are at their limits.
     PoolFull,

@@ -87,7 +87,7 @@ pub struct ResolutionCounters {
     pub refused: Counter,
     /// Names not queried because they had failed a short time before.
     pub paused: Counter,
-    /// Uses of an expired answer.
+    /// Times that an expired answer was used because there was no newer one.
     pub stale: Counter,
     /// Answers evicted to make room for others.
     pub evicted: Counter,
@@ -124,7 +124,7 @@ pub struct Resolution {
     counters: Arc<ResolutionCounters>,
 }
 
-/// Outcome of querying records.
+/// The outcome of looking for the records of a name.
 enum Asked {
     /// The records are known, or known not to exist.
     Known(Records),
@@ -132,7 +132,7 @@ enum Asked {
     Waits(Ticket),
     /// A recent query failed, and another one was sent.
     Retried(Ticket),
-    /// The records cannot be determined now.
+    /// There are no records, because the queries fail or no query may be sent now.
     Failed,
 }
 

@@ -36,7 +36,7 @@ pub(crate) struct BackendRef {
 #[derive(Clone, Debug, Default)]
 pub struct Moves(pub(crate) Arc<AtomicU64>);
 
-/// Queueing of messages.
+/// The order in which waiting messages are served.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Queueing {
     /// By class: messages that finish work before those that begin it.
@@ -48,9 +48,9 @@ pub enum Queueing {
 /// Sampling of rejections by each shard.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct TraceSettings {
-    /// Rejections per second and reason, or 0 for none.
+    /// Maximum number of rejections recorded per second for each reason. 0 records none.
     pub per_second: u32,
-    /// Number of rejections kept. The latest ones are kept.
+    /// Number of recorded rejections that are kept, the latest ones.
     pub kept: usize,
 }
 
@@ -103,7 +103,7 @@ pub enum Senders {
     Trusted,
     /// Back ends of any pool.
     Pool,
-    /// Sources in a network.
+    /// Sources in this network.
     Net(IpNet),
 }
 
@@ -128,7 +128,7 @@ pub struct Rule {
     /// Hosts in the Request-URI that the rule applies to. An empty list means our own addresses and
     /// any name.
     pub domains: Vec<String>,
-    /// Destination of the requests.
+    /// Destination of the requests that match.
     pub to: RuleTarget,
 }
 
@@ -155,7 +155,7 @@ pub enum Disposal {
 pub struct Overload {
     /// Settings of the gate: the law, its parameters, and the throttle.
     pub gate: control::Settings,
-    /// Queueing of messages.
+    /// The order in which waiting messages are served.
     pub queueing: Queueing,
     /// Disposal of messages that are not admitted.
     pub disposal: Disposal,
@@ -192,7 +192,7 @@ impl Overload {
 }
 
 impl Default for Overload {
-    /// Admits everything, queued by class.
+    /// Returns settings that admit everything and queue messages by class.
     fn default() -> Self {
         let none = control::registry::find("none").expect("it is registered");
         Self {
@@ -249,7 +249,7 @@ pub enum Choice {
     All(Vec<u16>),
 }
 
-/// A pool, and how it is used.
+/// The settings of a pool.
 #[derive(Clone, Debug)]
 pub struct PoolSettings {
     /// Its back ends, shared with the other shards.
@@ -289,7 +289,7 @@ pub struct PoolSettings {
 /// The REGISTERs that get our Path (RFC 3327).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum PathMode {
-    /// REGISTERs of user agents that support it.
+    /// REGISTERs of user agents that support Path.
     #[default]
     Supported,
     /// All REGISTERs.
@@ -301,9 +301,9 @@ pub enum PathMode {
 /// A network, and the listener whose address the kernel uses as source to reach it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct EgressRoute {
-    /// The network.
+    /// The network to reach.
     pub to: IpNet,
-    /// Index of the listener.
+    /// Index of the listener from which the network is reached.
     pub listener: usize,
 }
 
@@ -327,7 +327,7 @@ impl PoolSettings {
         }
     }
 
-    /// Turns transactions off.
+    /// Returns the pool with the mode [`Mode::Stateless`].
     pub fn stateless(self) -> Self {
         Self { mode: Mode::Stateless, ..self }
     }
@@ -358,7 +358,7 @@ pub struct Settings {
     pub removed: Vec<SocketAddr>,
     /// Rules for new requests. The first that matches decides.
     pub rules: Vec<Rule>,
-    /// Secret of our address.
+    /// The secret that all instances at our address share.
     pub secret: Secret,
     /// Admission and queueing of new work.
     pub overload: Overload,
@@ -376,7 +376,7 @@ pub struct Settings {
     /// Seed of the previous process at the same address, if known. It is needed for cancelling
     /// requests that the previous process sent.
     pub before: Option<Seed>,
-    /// Maximum number of simultaneous calls of this shard.
+    /// Maximum number of entries in the call table of this shard.
     pub calls_max: usize,
     /// Maximum number of requests whose transactions this shard holds simultaneously.
     pub transactions_max: usize,

@@ -13,7 +13,7 @@ use tiering::Tiering;
 /// The call table, its leases, and the selectors of back ends.
 pub(crate) struct RoutingState {
     pub(crate) calls: Calls,
-    /// Selectors of the pools, in their order.
+    /// For each pool, the selector of its back ends.
     pub(crate) pickers: Vec<Picker>,
     pub(crate) tiering: Tiering,
 }
@@ -28,12 +28,12 @@ impl RoutingState {
         }
     }
 
-    /// Returns the selector of a pool.
+    /// Returns the selector of a pool's back ends.
     pub(crate) fn picker(&self, pool: u16) -> &Picker {
         &self.pickers[usize::from(pool)]
     }
 
-    /// Returns the mutable selector of a pool.
+    /// Returns the mutable selector of a pool's back ends.
     pub(crate) fn picker_mut(&mut self, pool: u16) -> &mut Picker {
         &mut self.pickers[usize::from(pool)]
     }

@@ -59,13 +59,13 @@ pub(crate) struct Ingress {
 /// Limits of the queues.
 #[derive(Clone, Copy)]
 pub(crate) struct QueueLimits {
-    /// Messages in one queue.
+    /// Maximum number of messages in one queue.
     pub(crate) messages_max: usize,
-    /// Bytes of the buffers of long messages.
+    /// Maximum number of bytes in the buffers of waiting long messages.
     pub(crate) bytes_max: usize,
 }
 
-/// Message in the single queue.
+/// A message in the single queue of [`Queueing::Fifo`].
 enum Unsorted {
     Unclassified(Received),
     Read(Waiting),

@@ -11,7 +11,7 @@ use tidegate_control::{QueueOrder, Ticket};
 
 use super::waiting::Waiting;
 
-/// INVITEs in the order of arrival.
+/// The queue of new INVITEs, in the order of arrival, with their CANCELs.
 #[derive(Default)]
 pub(crate) struct Invites {
     queue: VecDeque<Waiting>,

@@ -41,13 +41,13 @@ pub(crate) struct TransactionBranch {
     pub(crate) process: ProcessMark,
     /// Keyed hash of the received branch. It identifies the response context.
     pub(crate) identity: u64,
-    /// The branch within that context.
+    /// The tag of the target within that response context.
     pub(crate) tag: TargetTag,
     /// The hash that detects loops (RFC 5393 §4.2). It is equal each time the same request arrives.
     pub(crate) loop_hash: u32,
 }
 
-/// Identifies one target of a request.
+/// A keyed hash that stands for one target of a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct TargetTag([u8; 5]);
 

@@ -52,7 +52,7 @@ pub struct Counters {
     pub responses_forwarded: Counter,
     /// Requests retransmitted because no response came, including our CANCELs.
     pub requests_resent: Counter,
-    /// Probes of back ends.
+    /// Probes sent to back ends.
     pub probes: Counter,
     /// Probes sent before their regular time, because of evidence against the back end.
     pub questions: Counter,

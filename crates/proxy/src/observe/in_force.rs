@@ -5,7 +5,7 @@ use std::time::Duration;
 use tidegate_control::{Bucket, Compared, Gate, Reading, Values, registry};
 use tidegate_world::{Counter, Timestamp};
 
-/// The time over which occupancy is measured.
+/// The length of a window in which occupancy is measured.
 const WINDOW: Duration = Duration::from_millis(100);
 
 /// The settings of a shard that operators can change, as they are after the last command.

@@ -172,7 +172,7 @@ impl ReplyReason {
         }
     }
 
-    /// Returns the default reason for a status.
+    /// Returns the reason for a status whose text does not show another reason.
     pub const fn usual(status: u16) -> Self {
         match status {
             100..=299 | 487 => Self::None,

@@ -32,7 +32,7 @@ use crate::target::Target;
 /// A request whose plan is being committed.
 #[derive(Clone, Copy)]
 struct CommitInput<'s, 'a> {
-    /// The room in the transaction table for this request.
+    /// Whether the transaction table has room for this request.
     room: Room,
     received: &'s Received,
     request: &'s Request<'a>,

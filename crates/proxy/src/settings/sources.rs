@@ -87,7 +87,7 @@ pub struct Flood {
     /// Messages per second that ask for new work, are malformed, or falsely claim to be in-dialog.
     /// A higher rate is a flood.
     pub above_cps: u32,
-    /// Consecutive seconds above this rate before the ban.
+    /// Number of consecutive seconds above that rate after which the source is banned.
     pub after_s: u32,
     /// Duration of the ban.
     pub ban: Duration,

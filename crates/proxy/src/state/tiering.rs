@@ -10,7 +10,7 @@ use crate::settings::{Mode, PoolSettings, Settings};
 /// The tiers of service of a shard, and the tier of its last message.
 pub(crate) struct Tiering {
     settings: TierSettings,
-    /// Present if any pool has the mode `adaptive`.
+    /// The division of calls among the tiers, or `None` if no pool has the mode `adaptive`.
     tiers: Option<Tiers>,
     /// The tier of the message in service, or the last one served, or `None` if it was not
     /// forwarded.

@@ -54,12 +54,12 @@ impl Transactions {
         self.unfinished
     }
 
-    /// Returns the bytes that contexts use.
+    /// Returns the number of bytes that contexts use.
     pub(crate) fn bytes(&self) -> usize {
         self.bytes
     }
 
-    /// Returns the bytes that contexts may use.
+    /// Returns the maximum number of bytes that contexts may use.
     pub(crate) fn bytes_max(&self) -> usize {
         self.bytes_max
     }

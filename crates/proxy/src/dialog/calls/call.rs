@@ -99,7 +99,7 @@ pub(crate) struct Call {
     /// The source whose share of the table includes the call, or `None` if the call was not
     /// counted.
     pub(super) share: Option<Bucket>,
-    /// Second in which the entry was created.
+    /// Time of the driver's clock at which the entry was created, in whole seconds.
     pub(super) began_s: u32,
     pub(super) deadline: Timestamp,
     /// Time at which the session expires unless it is refreshed, or `NEVER` without a session

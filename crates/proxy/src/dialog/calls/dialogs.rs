@@ -12,7 +12,7 @@ const DIALOGS_MAX: usize = 2;
 /// tags.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Dialogs {
-    /// Hashes, or 0 for none.
+    /// The hash of each dialog, or 0 where there is no dialog.
     hashes: [u32; DIALOGS_MAX],
     /// Bit set of the dialogs created by a 2xx. A bit stays set after the BYE.
     confirmed: u8,

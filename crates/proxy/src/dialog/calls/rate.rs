@@ -8,7 +8,7 @@
 
 use tidegate_world::Timestamp;
 
-/// Maximum number of requests at once.
+/// Maximum number of requests of a call that pass at once.
 const BURST: u32 = 60;
 
 /// Long-term interval between two requests, in units of 2^24 ns: ten per second.
