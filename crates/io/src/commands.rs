@@ -82,7 +82,7 @@ impl CommandSender {
         heard
     }
 
-    /// Adds a shard. A command wakes the shard.
+    /// Adds a shard, which `waker` wakes for each command. Returns the shard's end of its queue.
     pub(crate) fn join(&self, waker: Waker) -> CommandReceiver {
         let (commands, receiver) = bounded(WAITING_MAX);
         let queue = CommandQueue { commands, waker };
@@ -101,7 +101,7 @@ impl CommandReceiver {
         Self(bounded(1).1)
     }
 
-    /// Takes the next command.
+    /// Takes the next command, or returns `None` if none waits.
     pub(crate) fn take(&self) -> Option<Arc<[u8]>> {
         self.0.try_recv().ok()
     }

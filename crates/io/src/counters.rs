@@ -142,9 +142,9 @@ counters! {
     /// Queries of the core that were not sent, because the queue was full or there was no resolver
     /// or store.
     queries_lost,
-    /// Messages served.
+    /// Messages that the core has served.
     served,
-    /// Turns taken.
+    /// Turns of the shard's loop.
     turns,
     /// Turns in which the ordinary sockets reached their limit.
     limited_ordinary,

@@ -327,7 +327,7 @@ pub struct OpenError {
     pub address: SocketAddr,
     /// The system call or option that failed.
     pub call: &'static str,
-    /// The cause.
+    /// The error that the call returned.
     pub error: io::Error,
 }
 

@@ -36,9 +36,9 @@ pub(crate) struct GsoBatch {
     segment: usize,
     /// Length of the shortest datagram before padding.
     shortest: usize,
-    /// Whether another datagram may join.
+    /// Whether another datagram may join the batch.
     is_open: bool,
-    /// Whether all datagrams may be padded.
+    /// Whether all datagrams of the batch may be padded.
     may_grow: bool,
 }
 
@@ -54,7 +54,7 @@ impl GsoBatch {
         }
     }
 
-    /// Returns the number of datagrams.
+    /// Returns the number of datagrams in the batch.
     pub(crate) fn count(&self) -> usize {
         usize::from(self.count)
     }
@@ -122,7 +122,7 @@ pub(crate) struct Segment {
     pub(crate) entry: u8,
     pub(crate) to: SocketAddr,
     pub(crate) source: Option<IpAddr>,
-    /// Length in bytes.
+    /// Length of the datagram in bytes, before padding.
     pub(crate) len: usize,
     /// Whether the datagram may be part of a batch.
     pub(crate) may_join: bool,

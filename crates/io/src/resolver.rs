@@ -35,7 +35,7 @@ use crate::stores::Stores;
 /// Maximum number of queries that wait to be sent.
 const WAITING_MAX: usize = 256;
 
-/// The maximum number of queries at the same time.
+/// Maximum number of queries that are sent and not answered yet.
 const ASKED_MAX: usize = 64;
 
 /// Maximum number of answers that wait for one shard.

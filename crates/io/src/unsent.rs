@@ -18,7 +18,7 @@ pub type UnsentTo = (SocketAddr, &'static str, u64);
 pub struct Unsent(Mutex<ArrayVec<UnsentTo, UNSENT_MAX>>);
 
 impl Unsent {
-    /// Takes the records since the last call.
+    /// Returns the records since the last call, and removes them.
     pub fn take(&self) -> ArrayVec<UnsentTo, UNSENT_MAX> {
         std::mem::take(&mut self.0.lock().unwrap_or_else(PoisonError::into_inner))
     }

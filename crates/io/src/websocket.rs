@@ -29,7 +29,7 @@ const DECODED_TOGETHER: usize = 4096;
 #[derive(Debug)]
 pub(crate) struct WebSocket {
     origins: Origins,
-    /// The handshake is complete.
+    /// True if the handshake is complete.
     is_open: bool,
     /// Number of decoded bytes at the front of the held bytes.
     taken: usize,

@@ -104,7 +104,7 @@ impl Connection {
             && self.waiting_bytes + bytes <= limits.waiting_bytes_max
     }
 
-    /// Adds a message to the queue.
+    /// Appends a message to the queue of the connection.
     pub(crate) fn push(&mut self, transmit: Transmit) {
         self.waiting_bytes += transmit.bytes.len();
         self.waiting.push_back(transmit);
@@ -148,7 +148,7 @@ impl Connection {
         self.state == ConnectionState::Open
     }
 
-    /// Takes all waiting messages, unchanged.
+    /// Empties the queue, and returns its messages unchanged.
     pub(crate) fn give_up(&mut self) -> VecDeque<Transmit> {
         self.waiting_bytes = 0;
         std::mem::take(&mut self.waiting)

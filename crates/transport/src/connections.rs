@@ -262,7 +262,7 @@ impl ConnectionTable {
         self.timers.next()
     }
 
-    /// Returns the next message for the driver.
+    /// Returns the next message for the driver to send.
     pub fn poll_transmit(&mut self) -> Option<Transmit> {
         self.transmits.pop_front()
     }
@@ -317,7 +317,7 @@ impl ConnectionTable {
         self.bytes.total()
     }
 
-    /// Returns the counters.
+    /// Returns the counters of the table.
     pub fn counters(&self) -> &Arc<ConnectionCounters> {
         &self.counters
     }

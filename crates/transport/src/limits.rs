@@ -72,7 +72,8 @@ pub struct ConnectionCounters {
     /// Connections that were not accepted or not opened because the limit on their number was
     /// reached.
     pub excess: Counter,
-    /// Connections closed because they were idle for too long.
+    /// Connections closed because of [`idle`](ConnectionLimits::idle) or
+    /// [`first`](ConnectionLimits::first).
     pub idle: Counter,
     /// Idle connections evicted because others had to be opened.
     pub evicted: Counter,

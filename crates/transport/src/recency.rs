@@ -29,7 +29,7 @@ impl Recency {
         }
     }
 
-    /// Returns the number of connections.
+    /// Returns the number of connections in the order.
     pub(crate) fn len(&self) -> usize {
         self.places.len()
     }

@@ -11,7 +11,7 @@ use tidegate_world::{Cause, CloseCause, Failure, Transmit};
 pub struct Unsent {
     /// The message, with its original flow.
     pub transmit: Transmit,
-    /// The reason.
+    /// The reason why the message was not sent.
     pub why: WhyUnsent,
 }
 
