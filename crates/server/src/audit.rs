@@ -25,25 +25,25 @@ const TOLD_MAX: usize = 200;
 pub struct AuditEntry {
     /// The request, with its requester.
     pub asked: AuditedRequest,
-    /// The outcome.
+    /// The outcome of the request.
     pub outcome: Outcome,
 }
 
 /// A request to the process.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct AuditedRequest {
-    /// The source of the request.
+    /// The origin of the request: the admin interface or a signal.
     pub by: Requester,
     /// The request, in the words of `tidegate ctl`.
     pub what: String,
 }
 
-/// The source of a request.
+/// The origin of a request: the admin interface or a signal.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Requester {
     /// A peer of the admin interface, with its address.
     Admin(SocketAddr),
-    /// A SIGHUP.
+    /// A SIGHUP, which asks for a reload.
     Hangup,
 }
 

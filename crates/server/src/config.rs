@@ -94,7 +94,7 @@ pub struct Config {
     pub name_servers: Vec<SocketAddr>,
     /// The addresses where SIP arrives, at least one.
     pub listen: Vec<Listen>,
-    /// The limits of connections.
+    /// The limits and waiting times of connections.
     pub connections: Connections,
     /// The pools of back ends, at least one.
     pub pool: Vec<Pool>,

@@ -55,7 +55,7 @@ impl Family {
         Self { name, help, unit: None, kind: Kind::Histogram }
     }
 
-    /// Sets the unit, which is added to the name.
+    /// Returns the family with this unit, which is added to its name.
     pub const fn in_unit(self, unit: Unit) -> Self {
         Self { unit: Some(unit), ..self }
     }
@@ -86,7 +86,7 @@ impl Unit {
 /// The value of a metric.
 #[derive(Clone, Debug)]
 pub enum Value {
-    /// A count.
+    /// A number of things or events.
     Whole(u64),
     /// A number that is not a count, such as a fraction.
     Real(f64),
@@ -152,7 +152,7 @@ impl Samples {
         }
     }
 
-    /// Adds each of these numbers, read from `of`.
+    /// Adds each of these metrics, with the number that its function reads from `of`.
     pub fn push_each<T>(
         &mut self,
         numbers: &'static [Number<T>],
@@ -174,7 +174,7 @@ pub struct Metrics {
     process: Vec<Source>,
 }
 
-/// The end of an exposition.
+/// The line with which an OpenMetrics text ends.
 const EOF: &str = "# EOF\n";
 
 static BUILD_INFO: Family = Family::gauge("build_info", "Always 1; the version is in the label");

@@ -65,7 +65,7 @@ pub enum Event {
 /// The way in which a process ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Finish {
-    /// No work was left.
+    /// No work was left after this time.
     Drained(Duration),
     /// The time to drain was over, but some work was left.
     Late(Duration),
@@ -102,7 +102,7 @@ impl std::error::Error for RunError {}
 /// The end of a process, and its recording.
 #[derive(Debug)]
 pub struct Ending {
-    /// The way in which it ended.
+    /// The way in which the process ended.
     pub finish: Finish,
     /// The recording, if there was one.
     pub recorded: Option<Recorded>,

@@ -329,7 +329,7 @@ impl RuntimeControl {
         (entries.collect(), is_complete)
     }
 
-    /// Returns the back ends at `now`, pool by pool.
+    /// Returns the back ends at `now`, pool by pool, as JSON.
     pub fn pools(&self, now: Timestamp) -> Value {
         status::pools(&self.registry, now)
     }
@@ -349,7 +349,7 @@ impl RuntimeControl {
         self.shards.iter().all(heard)
     }
 
-    /// Returns the state in force at `now`.
+    /// Returns the laws, settings and signals in force at `now`, as JSON.
     pub fn read(&self, now: Timestamp) -> Value {
         let (overload, given) = {
             let wanted = self.wanted();

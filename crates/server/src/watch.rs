@@ -58,7 +58,7 @@ impl fmt::Display for Observation {
 }
 
 impl Observation {
-    /// Creates an observation of the present.
+    /// Creates an observation with the present time.
     pub(crate) fn now(what: String) -> Self {
         Self { at: wall_now(), what }
     }

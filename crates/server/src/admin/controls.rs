@@ -32,7 +32,7 @@ pub struct Controls {
     pub bans: BanList,
     /// The keeper of the keys, for `/keys`. `None` if there is no key file.
     pub keeper: Option<Arc<Keeper>>,
-    /// Log of the changes and their requesters.
+    /// The audit log of the changes and their requesters.
     pub audit_log: AuditLog,
     /// The clock of the shards.
     pub clock: Clock,

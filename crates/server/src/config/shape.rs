@@ -63,7 +63,7 @@ impl<T: Number> Shape for Whole<T> {
 
 /// A number that represents another type, such as a time or a size.
 pub struct As<S: Shape, T> {
-    /// The number.
+    /// The shape of the number.
     pub of: S,
     /// Converts the number to the value.
     pub read: fn(S::Value) -> T,
@@ -212,7 +212,7 @@ pub struct Text<T> {
     pub what: &'static str,
     /// Reads the text, or returns a few words about the error in it.
     pub parse: fn(&str) -> Result<T, Wrong>,
-    /// Returns the text of a value.
+    /// Returns the text that [`parse`](Self::parse) reads as this value.
     pub write: fn(&T) -> String,
 }
 

@@ -138,12 +138,12 @@ pub fn learning_toml(learning: &Learning) -> String {
     format!("limit = {}\n", limit.inline())
 }
 
-/// Returns the word for `decide`.
+/// Returns the word that `decide` has for this value.
 pub fn decide_word(decide: Decide) -> &'static str {
     DECIDE.word(decide)
 }
 
-/// Returns the word for `queue`.
+/// Returns the word that `queue` has for this value.
 pub fn queue_word(queue: Queueing) -> &'static str {
     QUEUE.word(queue)
 }

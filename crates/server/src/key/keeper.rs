@@ -19,7 +19,7 @@ use crate::StartError;
 /// Interval at which the file is read. The settling time of a key is longer than this.
 const LOOK_EVERY: Duration = Duration::from_secs(2);
 
-/// The parameters of key rotation.
+/// The times that determine when keys are made and used.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Rotation {
     /// Age of a key at which the next key is made. If `None`, keys are made only on request.
@@ -37,7 +37,7 @@ impl Rotation {
     }
 }
 
-/// The keeper of a process's keys.
+/// The keeper of a process's keys, which rotates them and sends them to the shards.
 #[derive(Debug)]
 pub struct Keeper {
     state_dir: PathBuf,

@@ -65,7 +65,7 @@ pub enum Role {
 /// A key as shown to operators.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Shown {
-    /// The version of the key.
+    /// The version of the key, a number from 1.
     pub version: u32,
     /// Time at which the key was made, or zero if unknown.
     pub made: UnixTime,
@@ -249,7 +249,7 @@ impl Made {
     }
 }
 
-/// Rounds a time to the resolution of the text.
+/// Rounds a time down to whole seconds, the resolution of the text.
 fn whole(time: UnixTime) -> UnixTime {
     Duration::from_secs(time.as_secs())
 }

@@ -16,7 +16,7 @@ pub(super) struct Ring {
     layout: Layout,
     /// Number of the current slot.
     slot: u64,
-    /// Offset within the current slot.
+    /// Offset within the current slot at which the next block is written.
     at: u64,
     /// The block under construction, header first.
     frame: Vec<u8>,

@@ -43,7 +43,7 @@ static ALONE: [Number<Counters>; 4] = [
     ),
 ];
 
-/// Adds the metrics of one shard.
+/// Adds the metrics of the settings in force in one shard.
 pub(super) fn add(samples: &mut Samples, shard: &str, counters: &Counters) {
     let in_force = &counters.in_force;
     if let Some(law) = name_at(&in_force.law) {

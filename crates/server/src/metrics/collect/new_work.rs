@@ -10,7 +10,7 @@ use tidegate_world::Timestamp;
 
 use super::ShardCounters;
 
-/// Time over which rates are measured.
+/// The length of the interval over which rates are measured.
 const SPAN: Duration = Duration::from_secs(1);
 
 /// Maximum number of samples, if they are taken more often than the watch does.
@@ -72,7 +72,7 @@ impl NewWork {
         self.offered + self.repeated + self.in_kernel
     }
 
-    /// Formats the counts since the start.
+    /// Returns the counts since the start as JSON.
     pub(crate) fn to_json(self) -> Value {
         let Self { offered, admitted, rejected, repeated, in_kernel } = self;
         json!({

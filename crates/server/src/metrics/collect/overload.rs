@@ -8,7 +8,7 @@ use tidegate_proxy::{Class, Counters, Gauges, SojournGauges};
 use super::{millionths, seconds, thousandths};
 use crate::metrics::{Family, Number, Samples, Unit, Value};
 
-/// Adds the metrics of one shard at `now_ns`.
+/// Adds the overload control metrics of one shard at `now_ns`.
 pub(super) fn add(samples: &mut Samples, shard: &str, counters: &Counters, now_ns: u64) {
     let gauges = &counters.overload;
     for bucket in Bucket::ALL {

@@ -6,7 +6,7 @@ use tidegate_world::Counter;
 use super::seconds;
 use crate::metrics::{Family, Number, Samples, Unit};
 
-/// Adds the metrics of one shard.
+/// Adds the metrics of the datagrams and the time of one shard.
 pub(super) fn add(samples: &mut Samples, shard: &str, counters: &Counters) {
     let mut labelled = |family, label, rows: &[(&str, &Counter)]| {
         for (value, counter) in rows {
