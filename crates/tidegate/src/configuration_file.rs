@@ -15,7 +15,7 @@ pub struct ConfigurationFile {
 }
 
 impl ConfigurationFile {
-    /// Returns the path.
+    /// Returns the path of the configuration file.
     pub fn path(&self) -> &Path {
         self.config.as_ref().unwrap_or(&self.file)
     }

@@ -16,7 +16,7 @@ pub(super) struct Sample {
     pub phase: String,
     pub law: String,
     pub listeners: Vec<String>,
-    /// New calls since the start.
+    /// Counts of new calls since the start.
     pub calls: Calls,
     /// Datagrams that were dropped at full sockets since the start.
     pub socket_drops: u64,

@@ -47,7 +47,7 @@ struct Connected {
     counters: Arc<ConnectionCounters>,
 }
 
-/// Result of a run.
+/// The result of a run.
 pub struct Run {
     /// Resources that the run used.
     pub usage: Usage,
