@@ -97,7 +97,7 @@ pub(crate) fn serve_request(
 }
 
 /// Records a malformed ACK or BYE as evidence about its source. Admission has read only the start
-/// line of these requests. Other malformed requests are counted by admission.
+/// line of these requests. It has counted other malformed requests itself.
 fn show_malformed(step: &mut Step<'_>, method: Option<Method>) {
     if matches!(method, Some(Method::Ack | Method::Bye)) {
         step.shown = SourceEvidence::Stray;

@@ -380,7 +380,7 @@ pub struct Settings {
     pub calls_max: usize,
     /// Maximum number of requests whose transactions this shard holds simultaneously.
     pub transactions_max: usize,
-    /// Maximum number of bytes of those requests and their messages.
+    /// Maximum number of bytes that the transactions of this shard use, with their messages.
     pub transaction_bytes_max: usize,
     /// T1, T2 and T4 over UDP.
     pub timing: Timing,

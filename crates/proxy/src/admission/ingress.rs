@@ -325,7 +325,7 @@ impl Ingress {
         self.fifo.len() + beside < self.fifo_max
     }
 
-    /// Returns whether there is room for the bytes of a message.
+    /// Returns whether the limit on the bytes of long messages allows this message to wait.
     fn may_wait(&self, waiting: &Waiting) -> bool {
         self.large.has_room(&waiting.received, waiting.ticket.is_some())
     }

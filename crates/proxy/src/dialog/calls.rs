@@ -300,7 +300,7 @@ impl Calls {
         }
     }
 
-    /// Returns whether there is room for a new call.
+    /// Returns whether the table has room for a new call.
     pub(crate) fn has_room(&self) -> bool {
         self.len() < self.calls_max || self.expired.first().is_some()
     }

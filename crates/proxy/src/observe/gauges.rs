@@ -20,25 +20,25 @@ pub struct Gauges {
     pub occupied: Counter,
     /// Fill level of the fullest receive buffer, in millionths.
     pub socket_fill: Counter,
-    /// Share of new work that is rejected, in millionths, by bucket. The initial value, zero, means
-    /// that nothing is rejected.
+    /// Share of new work that the law rejects, in millionths, by bucket. The initial value, zero,
+    /// means that the law rejects nothing.
     pub refusing: [Counter; Bucket::ALL.len()],
-    /// Share of the messages of a class that is rejected, in millionths.
+    /// Share of the messages of a class that the law sheds, in millionths.
     pub refusing_of_class: [Counter; Class::ALL.len()],
     /// The law's limit on new work, by bucket.
     pub limits: [LimitGauges; Bucket::ALL.len()],
     /// The maximum number of waiting new calls that the law sets, plus one, or zero if it sets no
     /// such limit.
     pub waiting_limit: Counter,
-    /// Rate at which the queue of new calls is released, in thousandths of calls/s, or zero if it
-    /// is not paced.
+    /// Rate at which the gate releases new calls from their queue, in thousandths of calls/s, or
+    /// zero if it does not pace them.
     pub release: Counter,
     /// 1 while the newest new call is served first, otherwise 0.
     pub newest_first: Counter,
     /// Maximum wait, in ns. A message that has waited longer is rejected when its turn comes. Zero
     /// if there is no limit.
     pub wait_max: Counter,
-    /// The rank below which new calls are rejected, in millionths.
+    /// The rank below which the law rejects new calls, in millionths.
     pub rank_floor: Counter,
     /// New work, by bucket.
     pub flows: [FlowCounters; Bucket::ALL.len()],

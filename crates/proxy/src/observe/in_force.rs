@@ -11,10 +11,10 @@ const WINDOW: Duration = Duration::from_millis(100);
 /// The settings of a shard that operators can change, as they are after the last command.
 #[derive(Debug, Default)]
 pub struct InForce {
-    /// Commands that were executed.
+    /// Commands that the shard executed.
     pub commands: Counter,
-    /// Commands that were not executed, because the shard did not understand them, or because there
-    /// was no room for all their back ends.
+    /// Commands that the shard did not execute, because it did not understand them, or because
+    /// their back ends need more slots than there are.
     pub commands_rejected: Counter,
     /// The version of the key that signs new route tokens.
     pub key_version: Counter,

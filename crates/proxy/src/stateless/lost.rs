@@ -297,7 +297,7 @@ impl Lost {
         self.heard.get(now, identity).map_or(&[], |heard| heard)
     }
 
-    /// Records the back ends to which a CANCEL was sent. Fails if there is no room.
+    /// Records the back ends to which a CANCEL was sent. Returns an error if too many CANCELs wait.
     fn ask(
         &mut self,
         now: Timestamp,

@@ -57,8 +57,8 @@ enum RefusalCause {
 }
 
 impl Ingress {
-    /// Reads a message, judges it if it is new work, and passes it to `push` to be queued.
-    /// `has_room` says whether there is room for new work.
+    /// Reads a message, decides on it if it is new work, and passes it to `push` to be queued.
+    /// `has_room` returns whether the queue for a class can take new work.
     pub(super) fn admit(
         &mut self,
         now: Timestamp,
