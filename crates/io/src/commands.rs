@@ -34,7 +34,8 @@ struct CommandQueue {
 pub enum CommandError {
     /// The command has more than [`COMMAND_MAX`] bytes.
     TooLong,
-    /// A shard has not started, has not taken the earlier commands, or has ended.
+    /// A shard has not started, has ended, or has not taken earlier commands, so that its queue is
+    /// full.
     Busy,
 }
 

@@ -97,7 +97,7 @@ counters! {
     /// Connections closed when they were accepted, because they had waited too long in the kernel's
     /// queue.
     stream_accepts_late,
-    /// Pauses in accepting connections because the system had no room for more.
+    /// Pauses in accepting connections because the operating system could not open more.
     stream_accepts_paused,
     /// TLS handshakes completed.
     tls_handshakes,

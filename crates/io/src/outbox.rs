@@ -43,7 +43,7 @@ pub struct Flushed {
     pub padding: u64,
     /// Datagrams dropped because send buffer or device queue stayed full.
     pub full: u64,
-    /// Datagrams that the kernel refused. Each is reported separately.
+    /// Datagrams that the kernel refused. The flush reports each of them separately.
     pub refused: u64,
     /// Whether a send call may have returned an ICMP report. If so, the error queue of a socket has
     /// entries. A call that ends early because of a report does not return the report, so it counts

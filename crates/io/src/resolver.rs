@@ -106,8 +106,8 @@ impl ResolverHandle {
         Self { stores: self.stores, ..resolver.join(waker) }
     }
 
-    /// Sends a query. Returns `false` if there is no room, no resolver or no store. Then the core
-    /// gets an answer that reports the failure.
+    /// Sends a query. Returns `false` if the queue is full, or there is no resolver or store. Then
+    /// the core gets an answer that reports the failure.
     pub(crate) fn ask(&self, query: Query) -> bool {
         let id = query.id;
         if let (Question::Lookup { kind, key }, Some(stores)) = (&query.question, &self.stores) {
