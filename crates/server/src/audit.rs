@@ -1,7 +1,7 @@
 //! The audit log of operators' requests to a running process: requester, request and outcome.
 //!
 //! The thread that executes a request sends the entry and continues. The main thread of the process
-//! writes the entry. Entries for which there is no room are only counted.
+//! writes the entry. If too many entries wait, further ones are only counted.
 
 use std::fmt;
 use std::net::SocketAddr;

@@ -56,7 +56,7 @@ pub enum Event {
     Started(Started),
     /// An operator has made a request.
     Acted(AuditEntry),
-    /// A signal with this name has arrived for the first time. It is ignored.
+    /// A signal with this name has arrived for the first time. Tidegate ignores it.
     Ignored(&'static str),
     /// A state has changed, or rejections have started or ended.
     Observed(Observation),

@@ -15,7 +15,8 @@ use tidegate_world::{Counter, SrvRecord, Timestamp};
 use crate::laws::name_at;
 use crate::metrics::collect::{NewWork, ShardCounters, restriction, sojourns};
 
-/// The members of the JSON object at `/status`. `version` and `phase` are added.
+/// The members of the JSON object at `/status`, to which the admin interface adds `version` and
+/// `phase`.
 pub type Status = Map<String, Value>;
 
 /// The law, back ends, next hops and counters of a process, from which its status is read.

@@ -326,7 +326,8 @@ impl Watch {
         }
     }
 
-    /// Checks the domains in pools. Their servers are reported when the shards get them.
+    /// Checks the outcomes of the DNS queries for the domains in pools. Another function reports
+    /// their servers when the shards get them.
     fn look_at_services(&mut self, now: Timestamp, tell: &mut impl FnMut(String)) {
         let services = self.registry.services();
         self.services.retain(|domain, _| services.iter().any(|service| service.domain() == domain));

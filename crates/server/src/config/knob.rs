@@ -108,7 +108,7 @@ impl Table {
 /// When a running process applies a changed value.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Reload {
-    /// At a reload, at once and for everything.
+    /// At a reload, also for calls that began before.
     Live,
     /// At a reload, for calls that begin after the reload.
     NewCalls,

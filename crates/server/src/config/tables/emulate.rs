@@ -8,7 +8,7 @@ use crate::config::by_class::ByClass;
 use crate::config::keys::{Only, table};
 use crate::config::shape::{As, Real, Whole};
 
-/// A processor on which nothing costs anything.
+/// The default: a processor on which every cost is zero.
 impl Default for Emulate {
     fn default() -> Self {
         let none = [Duration::ZERO; Work::CLASSES_MAX];

@@ -13,7 +13,7 @@ use super::ShardCounters;
 /// The length of the interval over which rates are measured.
 const SPAN: Duration = Duration::from_secs(1);
 
-/// Maximum number of samples, if they are taken more often than the watch does.
+/// Maximum number of samples kept, if a thread takes them more often than the watch does.
 const SAMPLES_MAX: usize = 64;
 
 /// Counts of new work since the start.
