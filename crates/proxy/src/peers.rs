@@ -10,7 +10,7 @@ use crate::keys::Keys;
 use crate::shares::hash_of;
 use crate::target::Target;
 
-/// Knowledge of a shard about its peers, in two bounded tables.
+/// Knowledge of a shard about its peers, in bounded tables.
 #[derive(Default)]
 pub(crate) struct Peers {
     verified: Verified,

@@ -277,7 +277,7 @@ pub struct PoolSettings {
     /// Networks from which each back end sends, besides its own address and port, in the order of
     /// the back ends.
     pub sources: Vec<Vec<IpNet>>,
-    /// When the feedback of its back ends (RFC 7339) is obeyed.
+    /// The condition under which the proxy obeys the feedback of its back ends (RFC 7339).
     pub obedience: Obedience,
     /// True if requests to its back ends that are too long for a datagram leave over TCP (RFC 3261
     /// §18.1.1).
@@ -364,7 +364,8 @@ pub struct Settings {
     pub overload: Overload,
     /// Banned sources, shared with the other shards.
     pub bans: BanList,
-    /// Tells the shards when names of back ends resolve to new addresses. Shared by all shards.
+    /// The count by which the shards notice that names of back ends have resolved to new addresses.
+    /// All shards share it.
     pub moves: Moves,
     /// The restrictions that back ends have asked for, shared with the other shards.
     pub next_hops: NextHops,

@@ -15,7 +15,8 @@ use crate::settings::{Disposal, Overload};
 pub(crate) struct KernelShed {
     ladder: Ladder,
     tally: Tally,
-    /// Number of fresh INVITEs, and of late INVITEs, whose earlier copies were probably dropped.
+    /// Number of fresh INVITEs, and number of late INVITEs. The kernel has probably dropped earlier
+    /// copies of a late INVITE.
     marked: [Counter; 2],
     /// Whether the ladder is inactive under a law that rejects nothing.
     needs_law: bool,

@@ -195,7 +195,8 @@ impl UpstreamPeers {
         self.upstreams.poll_timeout()
     }
 
-    /// Returns how often a peer had to share an entry because the table was full.
+    /// Returns how often a peer had to share an entry of the table of peers because the table was
+    /// full.
     pub(crate) fn overflowed(&self) -> u64 {
         self.upstreams.overflowed()
     }

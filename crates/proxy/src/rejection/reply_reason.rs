@@ -52,7 +52,7 @@ pub enum ReplyReason {
     Hops,
     /// Every back end that was tried sent a 503 or was unreachable.
     Failed,
-    /// The request is longer than a datagram.
+    /// The forwarded request would be longer than a datagram.
     TooLong,
     /// The call table has no room.
     CallTable,

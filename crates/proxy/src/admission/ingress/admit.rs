@@ -134,7 +134,7 @@ impl Ingress {
         if is_admitted { Ok(()) } else { Err(Unadmitted::Because(RefusalCause::Shed)) }
     }
 
-    /// Admits new work. `has_room` says whether its queue would take it.
+    /// Admits new work. `has_room` returns whether its queue can take it.
     #[inline(always)]
     fn admit_new(
         &mut self,
