@@ -125,7 +125,7 @@ impl ResolverHandle {
         is_asked
     }
 
-    /// Takes the next answer to a query.
+    /// Takes the next answer, with the id of its query.
     pub(crate) fn take(&self) -> Option<(QueryId, QueryAnswer)> {
         self.answers.try_recv().ok()
     }

@@ -164,7 +164,7 @@ fn some<'a, N: ToString>(counters: impl IntoIterator<Item = (N, &'a Counter)>) -
     counted.map(|(name, counter)| (name.to_string(), Value::from(counter.get()))).collect()
 }
 
-/// Returns the back ends of a process, pool by pool.
+/// Returns the back ends of a process, pool by pool, as JSON.
 pub(crate) fn pools(registry: &balance::BackendRegistry, now: Timestamp) -> Value {
     registry.pools().iter().map(|p| pool(p, now)).collect()
 }

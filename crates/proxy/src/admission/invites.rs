@@ -23,8 +23,8 @@ pub(crate) struct Invites {
 
 #[derive(Default)]
 struct Awaited {
-    /// Number of copies in the queue. If decisions are not remembered, a retransmission counts as
-    /// another INVITE.
+    /// Number of copies of the INVITE in the queue. If the gate remembers no decisions, a
+    /// retransmission waits as another copy.
     copies: u32,
     /// The CANCEL. It is boxed because it is rare and would be the largest part of this type.
     cancel: Option<Box<Waiting>>,

@@ -52,7 +52,7 @@ impl Tiering {
         self.served = Some(tier);
     }
 
-    /// Records that the message was served. Returns `true` if no state is kept for it.
+    /// Records that the message was served. Returns `true` if it was served without transactions.
     pub(crate) fn on_served(&mut self, class: Class) -> bool {
         if let (Some(tiers), Some(_)) = (&mut self.tiers, self.served) {
             tiers.on_served(class as u8);

@@ -126,7 +126,7 @@ impl fmt::Display for Reload {
     }
 }
 
-/// A knob without its type, for documentation and tests.
+/// A key of a table without the type of its values, for documentation and tests.
 pub trait Documented: Sync {
     /// Returns the name in the file.
     fn name(&self) -> &'static str;

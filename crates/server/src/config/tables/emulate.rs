@@ -78,7 +78,7 @@ table! {
     batch: usize | None = Whole(1..=4096), Means("up to 64, then service gets as much processor time as reading");
     /// The part of a core that the server may use in each period, as with `cpu.max` of a control
     /// group. If the work of one period takes more, the server waits until the parts of later
-    /// periods have covered the rest. All other keys give the cost on a whole core.
+    /// periods have covered the rest. The other keys give costs on a whole core.
     quota: f64 | None = Real(0.001..=1.0), Means("no quota");
     /// The length of a period of the quota.
     period("period_ms"): Duration = As {
