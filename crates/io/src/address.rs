@@ -6,7 +6,7 @@ use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr, SocketAddrV4, SocketAddrV6};
 
 use libc::{c_int, sa_family_t, sockaddr_in, sockaddr_in6, socklen_t};
 
-/// Memory for an IPv4 or IPv6 socket address.
+/// Memory for an IPv4 or IPv6 socket address in the kernel's form.
 #[derive(Clone, Copy)]
 #[repr(C)]
 pub(crate) union Address {
@@ -53,7 +53,7 @@ impl Address {
         }
     }
 
-    /// Returns the address, if it is of a known family.
+    /// Returns the address, or `None` if it is neither an IPv4 nor an IPv6 address.
     pub(crate) fn decode(&self) -> Option<SocketAddr> {
         // SAFETY: the union is always initialised as a whole (`empty`), its variants
         // hold integers only, and all begin with the family (`repr(C)`).

@@ -23,7 +23,8 @@ impl Clock {
         Timestamp::ZERO + self.origin.elapsed()
     }
 
-    /// Reads both clocks once, so that a whole batch of stamps can be mapped.
+    /// Reads the monotonic clock and the wall clock once, so that a whole batch of stamps can be
+    /// mapped.
     #[inline]
     pub fn stamps(&self) -> Stamps {
         let now = self.now();
@@ -34,9 +35,9 @@ impl Clock {
     }
 }
 
-/// The mapping of CLOCK_REALTIME stamps (`SO_TIMESTAMPNS`) to a [`Clock`] at one moment. If the
-/// wall clock is set, the stamps of the datagrams that wait at that moment shift, but only within
-/// fixed limits.
+/// The mapping of CLOCK_REALTIME stamps (`SO_TIMESTAMPNS`) to a [`Clock`] at one moment. If an
+/// operator sets the wall clock while datagrams wait, their mapped times are wrong, but never later
+/// than now or before the origin of the clock.
 #[derive(Clone, Copy, Debug)]
 pub struct Stamps {
     now: Timestamp,

@@ -34,7 +34,8 @@ struct CommandQueue {
 pub enum CommandError {
     /// The command has more than [`COMMAND_MAX`] bytes.
     TooLong,
-    /// A shard has not started, has not taken the earlier commands, or has ended.
+    /// A shard has not started, has ended, or has not taken earlier commands, so that its queue is
+    /// full.
     Busy,
 }
 
@@ -82,7 +83,7 @@ impl CommandSender {
         heard
     }
 
-    /// Adds a shard. A command wakes the shard.
+    /// Adds a shard, which `waker` wakes for each command. Returns the shard's end of its queue.
     pub(crate) fn join(&self, waker: Waker) -> CommandReceiver {
         let (commands, receiver) = bounded(WAITING_MAX);
         let queue = CommandQueue { commands, waker };
@@ -91,7 +92,7 @@ impl CommandSender {
     }
 }
 
-/// A shard's end of the queue.
+/// The end of a command queue from which a shard takes its commands.
 #[derive(Debug)]
 pub(crate) struct CommandReceiver(Receiver<Arc<[u8]>>);
 
@@ -101,7 +102,7 @@ impl CommandReceiver {
         Self(bounded(1).1)
     }
 
-    /// Takes the next command.
+    /// Takes the next command, or returns `None` if none waits.
     pub(crate) fn take(&self) -> Option<Arc<[u8]>> {
         self.0.try_recv().ok()
     }

@@ -66,20 +66,20 @@ pub(crate) struct Connection {
     /// Whether a timer of the connection is set.
     pub(crate) is_timed: bool,
     out: VecDeque<Buffer>,
-    /// Bytes of the first buffer that have been sent.
+    /// Number of bytes of the first buffer that have been sent.
     sent: usize,
-    /// Bytes handed out since the connection opened, or since the core was last told that all bytes
-    /// are sent.
+    /// Bytes handed to this connection since it opened, or since the core was last told that all
+    /// bytes are sent.
     handed_out: usize,
 }
 
-/// The result of a step of reading.
+/// The result of one attempt to read a message.
 pub(crate) enum Step {
-    /// A message, a ping or a pong.
+    /// A message, a ping or a pong was read.
     Message(Buffer),
     /// Some bytes were read, and more may follow.
     More,
-    /// There is nothing to do now.
+    /// There are no bytes to read now.
     Nothing,
     /// The connection has ended.
     End(CloseCause),
@@ -95,10 +95,10 @@ enum Unfilled {
     Ended(CloseCause),
 }
 
-/// The result of sending.
+/// The result of an attempt to send.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum Sent {
-    /// All bytes are sent. `tells` is true if the core has to be told.
+    /// All bytes are sent. `tells` is true if the core has to be told that it may hand out more.
     All { tells: bool },
     /// The socket takes no more bytes now.
     Blocked,
@@ -146,7 +146,7 @@ impl Connection {
         &self.stream
     }
 
-    /// Returns the bytes of incomplete messages.
+    /// Returns the number of bytes that are read but not cut into messages yet.
     pub(crate) fn held(&self) -> usize {
         match &self.websocket {
             None => self.held.len(),
@@ -193,7 +193,7 @@ impl Connection {
         let _ = self.send();
     }
 
-    /// Prepares the connection to end after everything that was handed out is sent.
+    /// Begins to close the connection. It ends after everything that was handed out on it is sent.
     pub(crate) fn close(&mut self, pool: &Pool) {
         if self.state == State::Open && self.websocket.is_some() {
             self.out.push_back(pool.copy(&websocket::going_away()));
@@ -336,8 +336,8 @@ impl Connection {
         })
     }
 
-    /// Frees the memory for reading. An idle connection keeps no memory. A connection that waits
-    /// for the rest of a message keeps the bytes that it has.
+    /// Frees memory that reading no longer needs. An idle connection keeps no memory. A connection
+    /// that waits for the rest of a message keeps the bytes that it has.
     fn rest(&mut self, spare: &mut Vec<u8>, step: Step) -> Step {
         if self.held.is_empty() && self.held.capacity() > 0 {
             *spare = std::mem::take(&mut self.held);
@@ -412,7 +412,7 @@ impl Connection {
         }
     }
 
-    /// Removes bytes that are sent.
+    /// Removes the first `taken` bytes, which are sent, from the buffers.
     fn advance(&mut self, mut taken: usize) {
         while let Some(first) = self.out.front() {
             let left = first.len() - self.sent;

@@ -55,7 +55,8 @@ impl Control {
         used + self.write(used, libc::SOL_UDP, libc::UDP_SEGMENT, segment)
     }
 
-    /// Writes a message into the buffer at offset `at`, after earlier ones. Returns its length.
+    /// Writes a control message into the buffer at offset `at`, after earlier ones. Returns its
+    /// length.
     fn write<T: Copy>(&mut self, at: usize, level: c_int, kind: c_int, value: T) -> usize {
         let room = size_of::<T>() + size_of::<libc::cmsghdr>() + 8;
         assert!(at.is_multiple_of(8) && at + room <= ROOM, "messages stand side by side");
@@ -82,7 +83,8 @@ pub(crate) struct ControlMessages {
     pub(crate) drops: Option<u32>,
     /// The local destination address, if the socket is bound to a wildcard.
     pub(crate) to: Option<IpAddr>,
-    /// The report, if the message comes from an error queue.
+    /// The kernel's report on a datagram that could not be delivered, if these messages come from
+    /// an error queue.
     pub(crate) report: Option<sock_extended_err>,
     /// The address that sent the report, if it comes from an error queue and the kernel knows it.
     pub(crate) offender: Option<IpAddr>,

@@ -97,7 +97,7 @@ counters! {
     /// Connections closed when they were accepted, because they had waited too long in the kernel's
     /// queue.
     stream_accepts_late,
-    /// Pauses in accepting connections because the system had no room for more.
+    /// Pauses in accepting connections because the operating system could not open more.
     stream_accepts_paused,
     /// TLS handshakes completed.
     tls_handshakes,
@@ -135,15 +135,16 @@ counters! {
     handoffs_out,
     /// Messages taken over from other shards.
     handoffs_in,
-    /// Messages lost because the other shard's queue was full or the shard does not exist.
+    /// Messages lost because the queue of the other shard was full, or there is no such shard.
     handoffs_lost,
     /// Queries of the core that were sent to a resolver or store.
     queries,
-    /// Queries of the core for which there was no room, or no resolver or store.
+    /// Queries of the core that were not sent, because the queue was full or there was no resolver
+    /// or store.
     queries_lost,
-    /// Messages served.
+    /// Messages that the core has served.
     served,
-    /// Turns taken.
+    /// Turns of the shard's loop.
     turns,
     /// Turns in which the ordinary sockets reached their limit.
     limited_ordinary,

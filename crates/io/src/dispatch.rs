@@ -24,7 +24,7 @@ pub struct Dispatch {
     counters: Arc<Counters>,
     wait: Duration,
     saw_report: bool,
-    /// `None` for a shard without connections.
+    /// The connections of the shard, or `None` if it has none.
     pub(crate) connections: Option<Box<Connections>>,
 }
 
@@ -65,7 +65,7 @@ impl Dispatch {
         self.outbox.push_with(socket, source, flow.remote, bytes, batching);
     }
 
-    /// Sends everything queued.
+    /// Sends all queued datagrams, and the bytes that wait on connections.
     pub(crate) fn flush(&mut self, now: impl FnOnce() -> Timestamp) {
         self.flush_datagrams();
         if let Some(connections) = &mut self.connections {

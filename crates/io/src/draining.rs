@@ -29,7 +29,7 @@ pub enum Ended {
 pub struct Summary {
     /// The way in which the drain ended.
     pub ended: Ended,
-    /// Time since the first request.
+    /// Time from the first request to stop to the end.
     pub after: Duration,
 }
 
@@ -74,7 +74,7 @@ impl Draining {
         self.tell.is_some()
     }
 
-    /// Returns the time of the next action.
+    /// Returns the time of the next step: telling the core to drain, or ending the drain.
     pub(crate) fn due(&self) -> Timestamp {
         self.tell.map_or(self.until, |at| at.min(self.until))
     }

@@ -21,7 +21,8 @@ use crate::{
     TlsPeers,
 };
 
-/// Maximum time for which drops are not counted if no later datagram reports them.
+/// Time after which the driver reads the drops from the kernel if no later datagram has reported
+/// them.
 const DROP_COUNTERS_AFTER: Duration = Duration::from_millis(100);
 
 /// Maximum number of answers passed to a core in one turn.
@@ -437,7 +438,7 @@ impl<M: Machine> Drive<M> {
         draining.ended(now, self.barrier.all_drained(), requests > 1)
     }
 
-    /// Adds the time up to `now` to `counter`.
+    /// Adds the time since the last call, up to `now`, to `counter`.
     fn account(&mut self, now: Timestamp, counter: fn(&Counters) -> &Counter) {
         let passed = now.since(self.accounted);
         self.accounted = now;

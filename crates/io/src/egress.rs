@@ -14,7 +14,7 @@ use ipnet::{IpNet, Ipv4Net, Ipv6Net};
 /// lead to one listener.
 const ROUTES_MAX: usize = 4096;
 
-/// Maximum number of networks that are distinguished.
+/// Maximum number of networks in the result of [`egress_networks`].
 pub const NETWORKS_MAX: usize = 256;
 
 /// Returns the networks in the kernel's main routing table, the longest prefix first, each with the

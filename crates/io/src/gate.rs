@@ -46,7 +46,7 @@ struct Inner {
 struct State {
     /// The shedding that each shard wants.
     wishes: Vec<Shedding>,
-    /// The counted drops of each sink, modulo 2^32.
+    /// For each sink, the number of its drops that were counted, modulo 2^32.
     drops: Vec<u32>,
     filtered: u64,
 }

@@ -176,8 +176,9 @@ impl Listener {
         self.local.ip().is_unspecified()
     }
 
-    /// Returns `Some` if packets with the local address `local` leave from here. It contains the
-    /// source address to set, if this is a wildcard.
+    /// Returns `Some` if packets with the local address `local` leave through these sockets. The
+    /// inner value is the source address to set on each packet, or `None` if the sockets are bound
+    /// to one address.
     pub(crate) fn sends_from(&self, local: SocketAddr) -> Option<Option<IpAddr>> {
         if local == self.local {
             return Some(None);
@@ -326,7 +327,7 @@ pub struct OpenError {
     pub address: SocketAddr,
     /// The system call or option that failed.
     pub call: &'static str,
-    /// The cause.
+    /// The error that the call returned.
     pub error: io::Error,
 }
 

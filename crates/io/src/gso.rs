@@ -36,9 +36,9 @@ pub(crate) struct GsoBatch {
     segment: usize,
     /// Length of the shortest datagram before padding.
     shortest: usize,
-    /// Whether another datagram may join.
+    /// Whether another datagram may join the batch.
     is_open: bool,
-    /// Whether all datagrams may be padded.
+    /// Whether all datagrams of the batch may be padded.
     may_grow: bool,
 }
 
@@ -54,7 +54,7 @@ impl GsoBatch {
         }
     }
 
-    /// Returns the number of datagrams.
+    /// Returns the number of datagrams in the batch.
     pub(crate) fn count(&self) -> usize {
         usize::from(self.count)
     }
@@ -107,22 +107,22 @@ impl GsoBatch {
 enum Fit {
     /// The datagram has the same length as the others.
     Equal,
-    /// The datagram is padded.
+    /// The datagram is padded to the length of the others.
     Padded,
-    /// The others are padded.
+    /// The datagram is longer than the others, which are padded to its length.
     Longest,
-    /// The datagram is shorter, and the last one.
+    /// The datagram is shorter than the others, so no datagram can follow it.
     Last,
 }
 
 /// A datagram to send.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Segment {
-    /// Index that the sender has chosen.
+    /// Index by which the sender finds the datagram.
     pub(crate) entry: u8,
     pub(crate) to: SocketAddr,
     pub(crate) source: Option<IpAddr>,
-    /// Length in bytes.
+    /// Length of the datagram in bytes, before padding.
     pub(crate) len: usize,
     /// Whether the datagram may be part of a batch.
     pub(crate) may_join: bool,

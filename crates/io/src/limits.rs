@@ -100,9 +100,9 @@ pub struct OutOfBounds {
     pub name: &'static str,
     /// The value that is out of bounds.
     pub value: u64,
-    /// Minimum allowed value.
+    /// The minimum that is allowed.
     pub least: u64,
-    /// Maximum allowed value.
+    /// The maximum that is allowed.
     pub most: u64,
 }
 

@@ -11,7 +11,8 @@ use crate::machine::Machine;
 /// fastest law (10 ms). Each reading costs a system call for the CPU clock and one for each socket.
 pub const SAMPLE: Duration = Duration::from_millis(2);
 
-/// The time of the next reading, and the CPU time at the start.
+/// The time of the next reading of the load, and the CPU time that the thread had used at the
+/// start.
 #[derive(Debug)]
 pub(crate) struct Readings {
     due: Timestamp,

@@ -21,7 +21,7 @@ pub trait Machine {
     /// Returns the CPU time of the thread that drives.
     fn cpu(&self) -> Duration;
 
-    /// Begins a turn.
+    /// Tells the machine that a turn of the shard begins.
     fn begin_turn(&mut self);
 
     /// Receives up to `limit` datagrams of one kind that have arrived, and offers each with the
@@ -71,7 +71,7 @@ pub trait Machine {
     /// Returns the output for packets.
     fn outlet(&mut self) -> &mut Self::Outlet;
 
-    /// Sends everything posted.
+    /// Sends all packets that were posted.
     fn flush(&mut self);
 
     /// Returns the number of send failures not yet reported to the core.

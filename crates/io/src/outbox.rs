@@ -31,9 +31,9 @@ const _: () = assert!(BATCH == u64::BITS as usize, "a flush keeps one bit an ent
 /// The result of a flush.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
 pub struct Flushed {
-    /// Datagrams sent.
+    /// Number of datagrams sent.
     pub sent: u64,
-    /// Bytes of the datagrams sent.
+    /// Number of bytes of the datagrams sent.
     pub bytes: u64,
     /// GSO batches sent: several datagrams to one destination in one message to the kernel.
     pub gso_batches: u64,
@@ -43,7 +43,7 @@ pub struct Flushed {
     pub padding: u64,
     /// Datagrams dropped because send buffer or device queue stayed full.
     pub full: u64,
-    /// Datagrams that the kernel refused. Each is reported separately.
+    /// Datagrams that the kernel refused. The flush reports each of them separately.
     pub refused: u64,
     /// Whether a send call may have returned an ICMP report. If so, the error queue of a socket has
     /// entries. A call that ends early because of a report does not return the report, so it counts
@@ -101,7 +101,8 @@ struct Outgoing {
     batching: Batching,
 }
 
-/// Maximum number of pieces of a padded datagram.
+/// Maximum number of pieces in memory that form a padded datagram: its beginning, the padding, and
+/// its rest.
 const PIECES: usize = 3;
 
 /// Maximum number of bytes added to a datagram.
@@ -114,7 +115,7 @@ static SPACES: [u8; PAD_MAX] = [b' '; PAD_MAX];
 struct Frames {
     headers: [mmsghdr; BATCH],
     vectors: [iovec; PIECES * BATCH],
-    /// Index of the first vector of each message.
+    /// For each message to the kernel, the index of its first I/O vector.
     starts: [u8; BATCH],
     names: [Address; BATCH],
     controls: [Control; BATCH],
@@ -395,7 +396,7 @@ impl Frames {
     }
 }
 
-/// The outcome of a datagram or a batch.
+/// The outcome of sending a datagram or a batch.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum SendOutcome {
     Sent,

@@ -43,7 +43,7 @@ struct Watched {
 /// The role of a socket.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Role {
-    /// A socket from which datagrams are received.
+    /// A socket from which datagrams of this kind are received.
     Reads(Kind),
     /// A sink for shed datagrams. It also gets some of the ICMP reports, because the kernel selects
     /// a socket of the group for each report by its own hash.
@@ -227,7 +227,7 @@ impl Reception {
         self.sockets.iter().map(fd).collect()
     }
 
-    /// Returns the result of polling [`poll_fds`](Self::poll_fds).
+    /// Returns the sockets that the poll of [`poll_fds`](Self::poll_fds) has found ready.
     pub(crate) fn ready(polled: &[PollFd<'_>]) -> Ready {
         let bits = |flag: PollFlags| {
             polled

@@ -35,7 +35,7 @@ use crate::stores::Stores;
 /// Maximum number of queries that wait to be sent.
 const WAITING_MAX: usize = 256;
 
-/// The maximum number of queries at the same time.
+/// Maximum number of queries that are sent and not answered yet.
 const ASKED_MAX: usize = 64;
 
 /// Maximum number of answers that wait for one shard.
@@ -106,8 +106,8 @@ impl ResolverHandle {
         Self { stores: self.stores, ..resolver.join(waker) }
     }
 
-    /// Sends a query. Returns `false` if there is no room, no resolver or no store. Then the core
-    /// gets an answer that reports the failure.
+    /// Sends a query. Returns `false` if the queue is full, or there is no resolver or store. Then
+    /// the core gets an answer that reports the failure.
     pub(crate) fn ask(&self, query: Query) -> bool {
         let id = query.id;
         if let (Question::Lookup { kind, key }, Some(stores)) = (&query.question, &self.stores) {
@@ -125,7 +125,7 @@ impl ResolverHandle {
         is_asked
     }
 
-    /// Takes the next answer to a query.
+    /// Takes the next answer, with the id of its query.
     pub(crate) fn take(&self) -> Option<(QueryId, QueryAnswer)> {
         self.answers.try_recv().ok()
     }
@@ -219,7 +219,7 @@ fn is_host(hosts: &Hosts, name: &str, record: RecordType) -> bool {
     })
 }
 
-/// Returns the type as the library names it.
+/// Returns the record type in the form of the resolver library.
 fn wire(record: RecordType) -> hickory_resolver::proto::rr::RecordType {
     use hickory_resolver::proto::rr::RecordType as Wire;
     match record {
@@ -230,7 +230,7 @@ fn wire(record: RecordType) -> hickory_resolver::proto::rr::RecordType {
     }
 }
 
-/// Returns the records of a type that were found, which may follow aliases.
+/// Returns the records of a type in the resolver's answer, which may have followed aliases.
 fn records(found: &Lookup, record: RecordType) -> QueryAnswer {
     let ttl = found.valid_until().saturating_duration_since(Instant::now());
     let data = || found.answers().iter().map(|record| &record.data);
@@ -243,7 +243,8 @@ fn records(found: &Lookup, record: RecordType) -> QueryAnswer {
     }
 }
 
-/// Creates an answer from the first records, if there are any.
+/// Returns an answer with the first [`RECORDS_MAX`] records, or a negative answer if there are
+/// none.
 fn some<R>(
     records: impl Iterator<Item = R>,
     answer: impl FnOnce(Arc<[R]>) -> QueryAnswer,
@@ -273,7 +274,7 @@ fn naptr(data: &RData) -> Option<NaptrRecord> {
     })
 }
 
-/// Returns a name as text, absolute, or `None` if escapes make it too long.
+/// Returns a name as text with a final dot, or `None` if escapes make it too long.
 fn name(name: &Name) -> Option<Arc<str>> {
     let mut text = name.to_ascii();
     if !text.ends_with('.') {

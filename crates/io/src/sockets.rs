@@ -27,7 +27,8 @@ pub struct Sockets {
     dispatch: Dispatch,
     listeners: Rc<[Listener]>,
     counters: Arc<Counters>,
-    /// The shedding that is set in the kernel. It is set again when the core wants a different one.
+    /// The shedding that is set in the kernel. The machine sets it again only when the core wants a
+    /// different one.
     shedding: Shedding,
 }
 
@@ -56,7 +57,7 @@ impl Sockets {
         Ok(Self { clock, reception, dispatch, listeners, counters, shedding })
     }
 
-    /// Adds the connections of the shard.
+    /// Adds the connections of the shard to the machine.
     pub(crate) fn set_connections(&mut self, connections: Connections) {
         self.dispatch.connections = Some(Box::new(connections));
     }

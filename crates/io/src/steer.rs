@@ -73,7 +73,7 @@ impl Layout {
     }
 }
 
-/// The share of INVITEs to shed.
+/// The share of INVITEs that each shard sheds.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Share {
     pub(crate) key: u32,

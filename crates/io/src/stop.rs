@@ -43,7 +43,7 @@ impl Stop {
         self.0.requests.load(SeqCst)
     }
 
-    /// Adds a shard. Every request wakes the shard.
+    /// Adds a shard, which `waker` wakes for each request to stop.
     pub(crate) fn join(&self, waker: Waker) -> ShutdownBarrier {
         self.0.holding.fetch_add(1, SeqCst);
         self.0.wakers.lock().unwrap_or_else(PoisonError::into_inner).push(waker);

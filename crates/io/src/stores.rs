@@ -37,7 +37,7 @@ impl Stores {
         drop(before);
     }
 
-    /// Returns the answer to a look-up.
+    /// Returns the answer to the look-up of `key` in the store of this kind.
     pub(crate) fn look_up(&self, kind: LookupKind, key: &[u8]) -> QueryAnswer {
         let stores = self.0.read().unwrap_or_else(PoisonError::into_inner);
         match stores.get(&kind) {

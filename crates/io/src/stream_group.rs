@@ -33,7 +33,7 @@ const KEEPALIVE_EVERY: Duration = Duration::from_secs(15);
 /// The parameters of a listening address for connections.
 #[derive(Clone, Debug)]
 pub struct StreamListen {
-    /// The transport over the accepted connections.
+    /// The transport that the accepted connections use.
     pub transport: Transport,
     /// The address. Port 0 lets the kernel pick a free one.
     pub address: SocketAddr,
@@ -92,7 +92,7 @@ impl StreamGroup {
         self.local
     }
 
-    /// Returns the transport over its connections.
+    /// Returns the transport over the connections of the group.
     pub fn transport(&self) -> Transport {
         self.transport
     }

@@ -23,7 +23,7 @@ const SEALED_TOGETHER: usize = 16 * 1024;
 pub struct TlsServer(Arc<RwLock<Arc<ServerConfig>>>);
 
 impl TlsServer {
-    /// Creates the settings.
+    /// Creates the TLS settings of a listener from `config`.
     pub fn new(config: Arc<ServerConfig>) -> Self {
         Self(Arc::new(RwLock::new(config)))
     }
@@ -48,7 +48,7 @@ impl fmt::Debug for TlsServer {
 /// The TLS settings toward a peer.
 #[derive(Clone, Debug)]
 pub struct TlsPeer {
-    /// The TLS settings.
+    /// The TLS settings of this side.
     pub config: Arc<ClientConfig>,
     /// The name that the certificate of the peer must have.
     pub name: ServerName<'static>,
@@ -66,12 +66,12 @@ pub(crate) struct Tls {
 }
 
 impl Tls {
-    /// Begins to wait for the handshake of a client.
+    /// Creates the state of a connection on which a client is expected to begin the handshake.
     pub(crate) fn accept(server: &TlsServer) -> Result<Self, Error> {
         Ok(Self::of(ServerConnection::new(server.current())?.into()))
     }
 
-    /// Begins the handshake with a server.
+    /// Creates the state of a connection on which we begin the handshake with a server.
     pub(crate) fn connect(peer: TlsPeer) -> Result<Self, Error> {
         Ok(Self::of(ClientConnection::new(peer.config, peer.name)?.into()))
     }
@@ -116,7 +116,8 @@ impl Tls {
         Ok(())
     }
 
-    /// Encrypts some of the messages in `out`.
+    /// Encrypts messages from the front of `out` until they have [`SEALED_TOGETHER`] bytes or more,
+    /// and removes them.
     pub(crate) fn seal(&mut self, out: &mut VecDeque<Buffer>) {
         let mut sealed = 0;
         while sealed < SEALED_TOGETHER

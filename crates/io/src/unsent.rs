@@ -9,7 +9,7 @@ use arrayvec::ArrayVec;
 /// only counted.
 pub const UNSENT_MAX: usize = 32;
 
-/// A target, the cause, and the number of datagrams.
+/// A target, a cause, and the number of datagrams that were not sent to the target for this cause.
 pub type UnsentTo = (SocketAddr, &'static str, u64);
 
 /// A bounded sample of the datagrams that could not be sent. The shard writes it, and any thread
@@ -18,12 +18,13 @@ pub type UnsentTo = (SocketAddr, &'static str, u64);
 pub struct Unsent(Mutex<ArrayVec<UnsentTo, UNSENT_MAX>>);
 
 impl Unsent {
-    /// Takes the records since the last call.
+    /// Returns the records since the last call, and removes them.
     pub fn take(&self) -> ArrayVec<UnsentTo, UNSENT_MAX> {
         std::mem::take(&mut self.0.lock().unwrap_or_else(PoisonError::into_inner))
     }
 
-    /// Records a datagram. The shard does not wait for a reader.
+    /// Records a datagram that was not sent. If a reader has locked the records, leaves the
+    /// datagram out, so that the shard does not wait.
     pub fn record(&self, target: SocketAddr, cause: &'static str) {
         let Ok(mut known) = self.0.try_lock() else { return };
         match known.iter_mut().find(|(to, why, _)| *to == target && *why == cause) {

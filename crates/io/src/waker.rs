@@ -9,9 +9,9 @@ use rustix::event::{EventfdFlags, eventfd};
 
 /// A handle that ends a shard's waiting, from any thread.
 ///
-/// The system call is made only if the shard may be asleep. No message can be missed: the waker
-/// first leaves its message and then reads whether the shard sleeps. The shard first records that
-/// it sleeps and then looks for messages. All four steps are in one total order.
+/// The waker makes a system call only if the shard may be asleep. No message can be missed: the
+/// thread first queues its message, and then its waker reads whether the shard sleeps. The shard
+/// first records that it sleeps and then looks for messages. All four steps are in one total order.
 #[derive(Clone, Debug)]
 pub struct Waker(Arc<Bed>);
 
@@ -31,7 +31,7 @@ impl Waker {
         Ok(Self(Arc::new(Bed { event, asleep: AtomicBool::new(false) })))
     }
 
-    /// Wakes the shard, if it may be asleep. The message must have been left before.
+    /// Wakes the shard, if it may be asleep. The caller must have queued the message before.
     pub fn wake(&self) {
         fence(SeqCst);
         if self.0.asleep.swap(false, SeqCst) {

@@ -29,7 +29,7 @@ const DECODED_TOGETHER: usize = 4096;
 #[derive(Debug)]
 pub(crate) struct WebSocket {
     origins: Origins,
-    /// The handshake is complete.
+    /// True if the handshake is complete.
     is_open: bool,
     /// Number of decoded bytes at the front of the held bytes.
     taken: usize,
@@ -55,7 +55,7 @@ pub(crate) enum Next {
 }
 
 impl WebSocket {
-    /// Begins to wait for the handshake of a client.
+    /// Creates the state of a connection on which a client is expected to begin the handshake.
     pub(crate) fn accept(origins: Origins) -> Self {
         Self { origins, is_open: false, taken: 0, decoder: None, fragments: 0 }
     }

@@ -27,12 +27,13 @@ use crate::step::Step;
 use crate::transport::addresses::Origin;
 use crate::transport::budget::Budget;
 
-/// Time in which a back end's request is always retransmitted. It allows one retransmission. RFC
-/// 3261 §17.1.2.2: "the client transaction MUST set timer E to fire in T1 seconds", and then in
-/// twice that.
+/// Time after its first transmission in which a request from a back end or a user is retransmitted
+/// even to an unverified address. It allows one retransmission. RFC 3261 §17.1.2.2: "the client
+/// transaction MUST set timer E to fire in T1 seconds", and then in twice that.
 const REPEATED_FOR: Duration = Duration::from_secs(1);
 
-/// Returns whether a response of `length` bytes may be sent on `flow`. If so, counts it as sent.
+/// Returns whether a response of `length` bytes may be sent on `flow`. If so, counts its bytes as
+/// sent in `budget`.
 pub(crate) fn may_send(
     step: &Step<'_>,
     budget: &mut Budget,
@@ -55,7 +56,8 @@ pub(crate) fn may_send(
     may
 }
 
-/// Returns the same as [`may_send`] for a call that is served without transactions.
+/// Returns the same as [`may_send`] for a call that is served without transactions. The call table
+/// has the budget of such a call.
 pub(crate) fn may_send_back(
     step: &mut Step<'_>,
     call: CallRef,

@@ -55,11 +55,11 @@ pub struct Proxy {
     snapshot: Snapshot,
     transactions: Transactions,
     routing: RoutingState,
-    /// Calls that this process does not know.
+    /// Knowledge about requests of the previous process, for their CANCELs and ACKs.
     lost: Lost,
     /// Requests that wait for an answer from the DNS or a store.
     parked: Parked,
-    /// Resolution of names in requests.
+    /// The DNS resolution of names in requests.
     resolution: Resolution,
     /// Look-ups of users in requests.
     lookups: Lookups,
@@ -202,7 +202,8 @@ impl Proxy {
         self.counters.in_force.key_version.set(keys.current.version.into());
     }
 
-    /// Answers an operator's query for a call, by [`Counters::call`].
+    /// Publishes, in [`Counters::call`], the call-table entries of the call that an operator asks
+    /// about.
     pub fn look_up(&mut self, now: Timestamp, call_id: &[u8]) {
         self.forget_looks();
         let Self { snapshot, routing, .. } = self;

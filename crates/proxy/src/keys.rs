@@ -57,7 +57,7 @@ pub struct TokenKey {
 }
 
 impl TokenKey {
-    /// Returns the version number as a token contains it.
+    /// Returns the lowest byte of the version. Tokens contain it to name their key.
     pub fn mark(&self) -> u8 {
         self.version as u8
     }
@@ -114,8 +114,8 @@ impl Keyed {
         }
     }
 
-    /// Returns 64 bits from `parts`. Each is preceded by its length, so that no two different lists
-    /// of parts give the same input.
+    /// Returns a hash of `parts`. Each is preceded by its length, so that no two different lists of
+    /// parts give the same input.
     #[inline]
     pub(crate) fn hash(&self, parts: &[&[u8]]) -> u64 {
         match in_one_piece(parts, |whole| SipHasher24::new_with_key(&self.0).hash(whole)) {
@@ -136,7 +136,7 @@ impl TableKey {
         Self(Keyed::derive(secret, purpose).0)
     }
 
-    /// Returns 64 bits from `parts`, as [`Keyed::hash`].
+    /// Returns a hash of `parts`, as [`Keyed::hash`].
     #[inline]
     pub(crate) fn hash(&self, parts: &[&[u8]]) -> u64 {
         match in_one_piece(parts, |whole| SipHasher13::new_with_key(&self.0).hash(whole)) {
@@ -145,21 +145,22 @@ impl TableKey {
         }
     }
 
-    /// Returns 64 bits from a number of 128 bits.
+    /// Returns a hash of a number of 128 bits.
     #[inline]
     pub(crate) fn hash_number(&self, number: u128) -> u64 {
         SipHasher13::new_with_key(&self.0).hash(&number.to_le_bytes())
     }
 
-    /// Returns 128 bits from `bytes`, enough for a table to use them in place of the text.
+    /// Returns a 128-bit hash of `bytes`. A table can store it in place of the bytes, because two
+    /// texts practically never have the same hash.
     #[inline]
     pub(crate) fn fingerprint(&self, bytes: &[u8]) -> u128 {
         SipHasher13Wide::new_with_key(&self.0).hash(bytes).as_u128()
     }
 }
 
-/// Hashes `parts` in one piece, which costs half of hashing piece by piece. Returns `None` if the
-/// parts are too long for this.
+/// Copies `parts` into one buffer and hashes it, which costs half of hashing part by part. Returns
+/// `None` if the parts are too long for the buffer.
 #[inline(always)]
 fn in_one_piece(parts: &[&[u8]], hash: impl FnOnce(&[u8]) -> u64) -> Option<u64> {
     let mut whole = ArrayVec::<u8, 256>::new();
@@ -180,7 +181,8 @@ fn by_pieces(parts: &[&[u8]], mut hasher: impl Hasher) -> u64 {
     hasher.finish()
 }
 
-/// Mark of the process that created a branch.
+/// Three bytes that stand for a process in branches: a keyed hash of the number that the process
+/// drew at its start.
 pub(crate) type ProcessMark = [u8; 3];
 
 /// Length in bytes of the name of a connection in branches and tokens: the process, and the number
@@ -198,9 +200,10 @@ pub(crate) struct Keys {
     pub(crate) identity: TableKey,
     /// MAC of our own branches.
     pub(crate) branch: Keyed,
-    /// Mark that differs from process to process.
+    /// The three bytes that stand for this process in branches.
     pub(crate) process: ProcessMark,
-    /// Mark of the previous process, if known.
+    /// The three bytes that stand for the previous process in branches, or `None` if it is not
+    /// known.
     pub(crate) before: Option<ProcessMark>,
     /// Hash for the detection of loops.
     pub(crate) loops: TableKey,
@@ -210,7 +213,7 @@ pub(crate) struct Keys {
     pub(crate) dialog: TableKey,
     /// Hash for To-tags of stateless responses.
     pub(crate) tag: Keyed,
-    /// Encrypts addresses in branches.
+    /// Function that encrypts addresses in branches.
     pub(crate) veil: Keyed,
     tokens: TokenMacs,
 }
@@ -221,20 +224,20 @@ struct TokenMacs {
     current: u8,
     /// Functions of all keys, the current one first.
     macs: Vec<TokenFunctions>,
-    /// Index of the MAC by mark, counted from 1, or 0 if there is none. It is looked up for each
-    /// request that is, or claims to be, within a call.
+    /// For each mark of a key, the index in `macs` plus 1, or 0 if no key has this mark. It is
+    /// looked up for each request that is, or claims to be, within a call.
     places: [u8; 256],
 }
 
 /// Functions of one key of route and flow tokens.
 pub(crate) struct TokenFunctions {
-    /// Computes the MAC.
+    /// Function that computes the MAC of route tokens.
     pub(crate) mac: Keyed,
-    /// Encrypts the content.
+    /// Function that encrypts the content of route tokens.
     pub(crate) veil: Keyed,
-    /// Computes the MAC of flow tokens.
+    /// Function that computes the MAC of flow tokens.
     pub(crate) flow_mac: Keyed,
-    /// Encrypts the content of flow tokens.
+    /// Function that encrypts the content of flow tokens.
     pub(crate) flow_veil: Keyed,
 }
 

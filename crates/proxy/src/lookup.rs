@@ -54,15 +54,15 @@ const IDS_FROM: u64 = 1 << 62;
 /// Counts of the look-ups of a shard.
 #[derive(Debug, Default)]
 pub struct LookupCounters {
-    /// Queries with a value.
+    /// Queries for which the store returned a value.
     pub found: Counter,
-    /// Queries for a key that the store does not have.
+    /// Queries for a key that the store does not contain.
     pub not_found: Counter,
-    /// Queries that could not be answered.
+    /// Queries that the store could not answer.
     pub failed: Counter,
-    /// Queries given up because no answer came.
+    /// Queries that the proxy gave up because no answer came in time.
     pub given_up: Counter,
-    /// Answers to queries that had been given up.
+    /// Answers that came after the proxy had given up their query.
     pub late: Counter,
     /// Keys that were not queried because too many queries were outstanding, or because no request
     /// for them could be parked.
@@ -95,10 +95,10 @@ pub(crate) struct LookupRequester {
     pub(crate) may_wait: bool,
 }
 
-/// Key of a store.
+/// The kind of a look-up, and the key that is looked up.
 type Subject = (LookupKind, Arc<[u8]>);
 
-/// State of a key.
+/// State of a key that was looked up.
 enum Entry {
     /// Queried under this id.
     Open(u64),
@@ -106,23 +106,23 @@ enum Entry {
     Held(LookupOutcome),
 }
 
-/// Query without an answer.
+/// A query that is not answered yet.
 struct Open {
     subject: Subject,
     since: Timestamp,
-    /// Whether only strangers have requested the key.
+    /// True if only requests of strangers wait for the answer.
     is_strangers: bool,
     /// Whether the query was sent.
     is_asked: bool,
 }
 
-/// The queries of strangers, or the queries of all others.
+/// Queries for the requests of one group of senders: strangers, or all others.
 #[derive(Default)]
 struct QuestionQueue {
     outstanding: usize,
     /// Queries to send, the oldest first. Some may have been given up or sent.
     outgoing: VecDeque<u64>,
-    /// Number of pending queries.
+    /// Number of queries that were sent and are not answered yet.
     asked: usize,
 }
 
@@ -270,7 +270,7 @@ impl Lookups {
         self.outstanding.first_key_value().map(|(_, open)| open.since + ANSWERS_WITHIN)
     }
 
-    /// Holds the answer to a query that is no longer outstanding.
+    /// Records the answer to a query that is no longer outstanding, and holds it.
     fn settle(&mut self, now: Timestamp, open: Open, answer: LookupOutcome) {
         let queue = self.queue_of(open.is_strangers);
         queue.outstanding -= 1;

@@ -36,12 +36,12 @@ pub(crate) struct Suspect {
     pub(crate) since: Timestamp,
 }
 
-/// A rejection of a parsed request, for operators.
+/// The cause of a rejection, for operators.
 pub(crate) struct Cause {
     pub(crate) reason: ReplyReason,
     /// Reason for the rejection, in words.
     pub(crate) text: &'static str,
-    /// Pool to which the request was routed.
+    /// Pool to which the request was routed, or `None` if it was not routed.
     pub(crate) pool: Option<u16>,
 }
 
@@ -69,7 +69,7 @@ impl Output {
         self.sequence = sequence_of(call_id);
     }
 
-    /// Sends a packet.
+    /// Queues a packet to be sent.
     pub(crate) fn send(&mut self, mut transmit: Transmit) {
         let sequence = match transmit.batching.sequence {
             0 => self.sequence,
@@ -179,7 +179,7 @@ impl Output {
         }
     }
 
-    /// Rejects a malformed request, as far as it can be parsed.
+    /// Rejects a malformed request. The response copies the header fields that can be parsed.
     pub(crate) fn reject_malformed(
         &mut self,
         snapshot: &Snapshot,
@@ -189,7 +189,8 @@ impl Output {
         self.reject_unread(snapshot, received, status_of(malformed));
     }
 
-    /// Rejects a request as far as it can be parsed, without parsing it in full.
+    /// Rejects a request without parsing it in full. If the header fields that a response needs
+    /// cannot be parsed, counts the request as dropped.
     pub(crate) fn reject_unread(&mut self, snapshot: &Snapshot, received: &Received, status: u16) {
         let Snapshot { keys, name, buffers, .. } = snapshot;
         match rejection(keys, name, buffers, received, status, &Hints::default()) {

@@ -32,14 +32,14 @@ const PARKED_FOR: Duration = Duration::from_secs(10);
 /// Time for which a cancelled INVITE is remembered, for late copies: 64·T1.
 const CANCELLED_FOR: Duration = Duration::from_secs(32);
 
-/// A request that waits for an answer.
+/// A request that waits for an answer from the DNS or a store.
 pub(crate) struct Waiting {
     pub(crate) received: Box<Received>,
     pub(crate) class: Class,
     /// Fingerprint that the request shares with its retransmissions, if it is new work.
     pub(crate) fingerprint: Option<u64>,
     pub(crate) has_priority: bool,
-    /// Identity and method of the transaction.
+    /// Identity and method of the transaction of the request.
     pub(crate) key: Key,
     pub(crate) source: RequestSource,
     /// Whether the request has waited for the maximum time.
@@ -60,7 +60,8 @@ pub(crate) struct Parked {
     waiting: BTreeMap<Number, Waiting>,
     by_ticket: BTreeMap<Ticket, Vec<Number>>,
     by_key: HashMap<Key, Number>,
-    /// Deadlines, the earliest first.
+    /// The times at which requests are overdue, or cancelled ones are forgotten, the earliest
+    /// first.
     deadlines: BTreeSet<(Timestamp, Number)>,
     /// Requests that may continue, in the order in which they are served.
     resumed: VecDeque<Number>,

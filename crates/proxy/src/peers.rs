@@ -10,14 +10,15 @@ use crate::keys::Keys;
 use crate::shares::hash_of;
 use crate::target::Target;
 
-/// Knowledge of a shard about its peers, in two bounded tables.
+/// Knowledge of a shard about its peers, in bounded tables.
 #[derive(Default)]
 pub(crate) struct Peers {
     verified: Verified,
     unreachable: Targets,
     /// Ended connections of strangers. They evict one another, but no back end.
     ended: Targets,
-    /// Back ends over UDP that have answered a request on a connection that is still open.
+    /// Back ends reached over UDP that have answered a large request over TCP, on a connection that
+    /// is still open.
     connected: Targets,
 }
 
@@ -100,8 +101,8 @@ const VERIFIED_S: u32 = 3600;
 /// entries replace older ones.
 #[derive(Default)]
 struct Verified {
-    /// Part of a keyed hash, and the second at which the entry expires. The list is empty until the
-    /// first entry.
+    /// For each remembered address, a part of its keyed hash, and the second at which it is
+    /// forgotten. The list is empty until the first address is verified.
     places: Vec<(u32, u32)>,
 }
 

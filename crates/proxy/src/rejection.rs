@@ -15,13 +15,13 @@ use reply_reason::{
 
 /// The handling of a request that is not forwarded.
 pub(crate) enum Rejection {
-    /// A response with this status, and the reason.
+    /// A response with this status. The text is the reason, which its Warning contains.
     Reply(u16, &'static str),
-    /// 420 to a Proxy-Require.
+    /// 420: Proxy-Require names an extension that Tidegate does not have.
     BadExtension,
-    /// 200 to an OPTIONS for ourselves.
+    /// 200 to an OPTIONS whose target is this proxy itself.
     Capabilities,
-    /// No response.
+    /// No response: the request is dropped for this reason.
     Drop(DropReason),
     /// Rejection because all possible back ends are at their limits.
     PoolFull,
@@ -39,7 +39,8 @@ impl Rejection {
     /// The call is not known (RFC 3261 §21.4.19).
     pub(crate) const UNKNOWN_CALL: Self = Self::Reply(481, "no such call");
     /// The scheme of the Request-URI is not supported (RFC 3261 §21.4.14).
-    pub(crate) const UNKNOWN_SCHEME: Self = Self::Reply(416, "scheme is not served");
+    pub(crate) const UNKNOWN_SCHEME: Self =
+        Self::Reply(416, "the scheme of the Request-URI is not supported");
     /// A SIPS URI whose target can only be reached without TLS.
     pub(crate) const INSECURE: Self = Self::Reply(480, "the target cannot be reached over TLS");
     /// A stranger sent the request, and strangers may send requests only to pools.
@@ -69,9 +70,9 @@ impl Rejection {
     pub(crate) const LOOKUP_FAILED: Self = Self::Reply(480, LOOKUP_FAILED);
     /// Too many requests wait for names and look-ups.
     pub(crate) const PARKED_FULL: Self = Self::Reply(503, PARKED_FULL);
-    /// There is no room for another response context.
+    /// The transaction table has no room for another response context.
     pub(crate) const TRANSACTIONS_FULL: Self = Self::Reply(503, TRANSACTION_TABLE_FULL);
-    /// There is no room for another response context of this source.
+    /// The source has used its share of the transaction table.
     pub(crate) const TRANSACTION_SHARE_USED: Self = Self::Reply(503, TRANSACTION_SHARE_USED);
 }
 
@@ -115,7 +116,7 @@ impl Hints {
     }
 }
 
-/// Returns the text of a Warning that Tidegate writes.
+/// Returns the quoted text in the value of a Warning, or the empty text for `None`.
 pub(crate) fn text_of(warning: Option<&'static str>) -> &'static str {
     let warning = warning.unwrap_or_default();
     warning.split('"').nth(1).unwrap_or(warning)

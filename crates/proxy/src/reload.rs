@@ -69,7 +69,7 @@ pub(crate) fn reload(
     true
 }
 
-/// Returns the slots that are still referenced.
+/// Returns the pool and back end slots to which calls or transactions still refer.
 fn held(routing: &RoutingState, transactions: &Transactions) -> HashSet<(u16, u16)> {
     let slot = |backend_ref: BackendRef| {
         [(backend_ref.pool, backend_ref.backend), (backend_ref.pool, ANY)]

@@ -59,9 +59,9 @@ pub(crate) struct Stages<'a> {
 /// Facts that admission has determined about a request.
 #[derive(Clone, Copy)]
 pub(crate) struct AdmissionFacts {
-    /// Whether it has priority.
+    /// Whether the request has priority.
     pub(crate) has_priority: bool,
-    /// Whether it has waited for the maximum time.
+    /// Whether the request has been parked for the maximum time.
     pub(crate) is_overdue: bool,
     /// Hashes of the request, if they were computed.
     pub(crate) hashes: Option<RequestHashes>,
@@ -97,7 +97,7 @@ pub(crate) fn serve_request(
 }
 
 /// Records a malformed ACK or BYE as evidence about its source. Admission has read only the start
-/// line of these requests. Other malformed requests are counted by admission.
+/// line of these requests. It has counted other malformed requests itself.
 fn show_malformed(step: &mut Step<'_>, method: Option<Method>) {
     if matches!(method, Some(Method::Ack | Method::Bye)) {
         step.shown = SourceEvidence::Stray;
@@ -384,7 +384,7 @@ fn has_transaction(method: Method) -> bool {
     !matches!(method, Method::Ack | Method::Cancel)
 }
 
-/// Returns the room that the table of transactions has for a request.
+/// Returns whether the transaction table is full for this request, for new work, or for its source.
 fn room(step: &Step<'_>, transactions: &Transactions, received: &Received) -> Room {
     let share = || step.snapshot.share_of(&received.flow);
     Room {

@@ -77,21 +77,21 @@ pub struct ResolutionCounters {
     pub found: Counter,
     /// Answers without records.
     pub not_found: Counter,
-    /// Queries that could not be answered.
+    /// Queries that the DNS could not answer.
     pub failed: Counter,
-    /// Queries given up because no answer came.
+    /// Queries that the proxy gave up because no answer came in time.
     pub given_up: Counter,
-    /// Answers to queries that had been given up.
+    /// Answers that came after the proxy had given up their query.
     pub late: Counter,
     /// Names not queried because too many queries were outstanding.
     pub refused: Counter,
     /// Names not queried because they had failed a short time before.
     pub paused: Counter,
-    /// Uses of an expired answer.
+    /// Times that an expired answer was used because there was no newer one.
     pub stale: Counter,
     /// Answers evicted to make room for others.
     pub evicted: Counter,
-    /// Addresses that were found but to which no request may be sent.
+    /// Resolved addresses to which no request may be sent.
     pub unusable: Counter,
     /// URIs with a transport that the client does not support.
     pub unsupported: Counter,
@@ -115,7 +115,7 @@ impl Ticket {
     }
 }
 
-/// Known names, and queries for unknown ones.
+/// A cache of DNS answers, and the queries for names that are not in it.
 pub struct Resolution {
     transports: Transports,
     families: ArrayVec<RecordType, 2>,
@@ -124,7 +124,7 @@ pub struct Resolution {
     counters: Arc<ResolutionCounters>,
 }
 
-/// Outcome of querying records.
+/// The outcome of looking for the records of a name.
 enum Asked {
     /// The records are known, or known not to exist.
     Known(Records),
@@ -132,7 +132,7 @@ enum Asked {
     Waits(Ticket),
     /// A recent query failed, and another one was sent.
     Retried(Ticket),
-    /// The records cannot be determined now.
+    /// There are no records, because the queries fail or no query may be sent now.
     Failed,
 }
 
@@ -287,7 +287,7 @@ impl Resolution {
 }
 
 impl Families {
-    /// Returns the record types to query, in this order.
+    /// Returns the types of the address records to query, in this order.
     fn records(self) -> ArrayVec<RecordType, 2> {
         let (v4, v6) = (RecordType::A, RecordType::Aaaa);
         match self {

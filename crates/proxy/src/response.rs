@@ -346,16 +346,16 @@ fn pass_back(
     Ok(())
 }
 
-/// The element that sent the request to which a response belongs.
+/// The way in which this proxy sent the request to which a response belongs.
 pub(crate) enum RequestOrigin {
-    /// A transaction of this process, with the handle of its context if that still exists.
+    /// In a transaction of this process, with the handle of its context if that still exists.
     Transaction(TransactionBranch, Option<Handle>),
-    /// A transaction of an earlier process, or of another instance. By RFC 6026 §8.9 a proxy drops
-    /// a response that matches no transaction, because it cannot know whether it sent the request.
-    /// Here the MAC proves that this proxy sent the request. A call that is being set up therefore
-    /// survives a restart.
+    /// In a transaction of an earlier process, or of another instance. By RFC 6026 §8.9 a proxy
+    /// drops a response that matches no transaction, because it cannot know whether it sent the
+    /// request. Here the MAC proves that this proxy sent the request. A call that is being set up
+    /// therefore survives a restart.
     Before { shard: u8, listener: u8 },
-    /// This proxy, without a transaction.
+    /// Without a transaction. The branch contains everything that the response needs.
     Stateless(Branch),
 }
 

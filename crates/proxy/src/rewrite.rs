@@ -373,7 +373,8 @@ struct Around {
 
 /// Rejects a message that is too long to forward (RFC 3261 §21.5.7). Without a response its sender
 /// would retransmit it.
-const TOO_LONG: Rejection = Rejection::Reply(513, "longer than a datagram on its way out");
+const TOO_LONG: Rejection =
+    Rejection::Reply(513, "the forwarded request would be longer than a datagram");
 
 fn write_all(head: &mut ArrayVec<u8, HEAD_MAX>, parts: &[&[u8]]) -> Result<(), Rejection> {
     for part in parts {

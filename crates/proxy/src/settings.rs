@@ -36,7 +36,7 @@ pub(crate) struct BackendRef {
 #[derive(Clone, Debug, Default)]
 pub struct Moves(pub(crate) Arc<AtomicU64>);
 
-/// Queueing of messages.
+/// The order in which waiting messages are served.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Queueing {
     /// By class: messages that finish work before those that begin it.
@@ -48,9 +48,9 @@ pub enum Queueing {
 /// Sampling of rejections by each shard.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct TraceSettings {
-    /// Rejections per second and reason, or 0 for none.
+    /// Maximum number of rejections recorded per second for each reason. 0 records none.
     pub per_second: u32,
-    /// Number of rejections kept. The latest ones are kept.
+    /// Number of recorded rejections that are kept, the latest ones.
     pub kept: usize,
 }
 
@@ -96,14 +96,14 @@ impl Listener {
 /// Senders that a rule applies to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Senders {
-    /// Anybody except members of a pool. A request of a back end is routed outward, unless a rule
-    /// for pools applies to it.
+    /// Any source except a back end. A request of a back end is routed outward, unless a rule for
+    /// pools applies to it.
     Any,
-    /// Trusted sources and pool members.
+    /// Trusted sources and back ends.
     Trusted,
-    /// Members of a pool.
+    /// Back ends of any pool.
     Pool,
-    /// Sources in a network.
+    /// Sources in this network.
     Net(IpNet),
 }
 
@@ -112,7 +112,7 @@ pub enum Senders {
 pub enum RuleTarget {
     /// The pool at this index.
     Pool(usize),
-    /// The address in the Request-URI, for trusted sources and pool members only.
+    /// The address in the Request-URI, for trusted sources and back ends only.
     RequestUri,
     /// The contacts of the user that the Request-URI names.
     Users,
@@ -128,7 +128,7 @@ pub struct Rule {
     /// Hosts in the Request-URI that the rule applies to. An empty list means our own addresses and
     /// any name.
     pub domains: Vec<String>,
-    /// Destination of the requests.
+    /// Destination of the requests that match.
     pub to: RuleTarget,
 }
 
@@ -155,7 +155,7 @@ pub enum Disposal {
 pub struct Overload {
     /// Settings of the gate: the law, its parameters, and the throttle.
     pub gate: control::Settings,
-    /// Queueing of messages.
+    /// The order in which waiting messages are served.
     pub queueing: Queueing,
     /// Disposal of messages that are not admitted.
     pub disposal: Disposal,
@@ -192,7 +192,7 @@ impl Overload {
 }
 
 impl Default for Overload {
-    /// Admits everything, queued by class.
+    /// Returns settings that admit everything and queue messages by class.
     fn default() -> Self {
         let none = control::registry::find("none").expect("it is registered");
         Self {
@@ -219,16 +219,17 @@ impl Default for Overload {
 /// The state that is kept for forwarded requests.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Mode {
-    /// No transactions, RFC 3261 §16.11. The selection for each call is remembered.
+    /// No transactions (RFC 3261 §16.11). The proxy only remembers the back end selected for each
+    /// call.
     Stateless,
-    /// A response context for each request, RFC 3261 §16.
+    /// A response context for each request (RFC 3261 §16).
     Transaction,
     /// Either of these for each call, depending on the spare processor time.
     Adaptive,
 }
 
 impl Mode {
-    /// Returns the name in configurations.
+    /// Returns the name of the mode in the configuration.
     pub const fn name(self) -> &'static str {
         match self {
             Self::Stateless => "stateless",
@@ -248,7 +249,7 @@ pub enum Choice {
     All(Vec<u16>),
 }
 
-/// A pool, and how it is used.
+/// The settings of a pool.
 #[derive(Clone, Debug)]
 pub struct PoolSettings {
     /// Its back ends, shared with the other shards.
@@ -276,7 +277,7 @@ pub struct PoolSettings {
     /// Networks from which each back end sends, besides its own address and port, in the order of
     /// the back ends.
     pub sources: Vec<Vec<IpNet>>,
-    /// When the feedback of its back ends (RFC 7339) is obeyed.
+    /// The condition under which the proxy obeys the feedback of its back ends (RFC 7339).
     pub obedience: Obedience,
     /// True if requests to its back ends that are too long for a datagram leave over TCP (RFC 3261
     /// §18.1.1).
@@ -288,7 +289,7 @@ pub struct PoolSettings {
 /// The REGISTERs that get our Path (RFC 3327).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum PathMode {
-    /// REGISTERs of user agents that support it.
+    /// REGISTERs of user agents that support Path.
     #[default]
     Supported,
     /// All REGISTERs.
@@ -300,9 +301,9 @@ pub enum PathMode {
 /// A network, and the listener whose address the kernel uses as source to reach it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct EgressRoute {
-    /// The network.
+    /// The network to reach.
     pub to: IpNet,
-    /// Index of the listener.
+    /// Index of the listener from which the network is reached.
     pub listener: usize,
 }
 
@@ -326,7 +327,7 @@ impl PoolSettings {
         }
     }
 
-    /// Turns transactions off.
+    /// Returns the pool with the mode [`Mode::Stateless`].
     pub fn stateless(self) -> Self {
         Self { mode: Mode::Stateless, ..self }
     }
@@ -357,13 +358,14 @@ pub struct Settings {
     pub removed: Vec<SocketAddr>,
     /// Rules for new requests. The first that matches decides.
     pub rules: Vec<Rule>,
-    /// Secret of our address.
+    /// The secret that all instances at our address share.
     pub secret: Secret,
     /// Admission and queueing of new work.
     pub overload: Overload,
     /// Banned sources, shared with the other shards.
     pub bans: BanList,
-    /// Tells the shards when names of back ends resolve to new addresses. Shared by all shards.
+    /// The count by which the shards notice that names of back ends have resolved to new addresses.
+    /// All shards share it.
     pub moves: Moves,
     /// The restrictions that back ends have asked for, shared with the other shards.
     pub next_hops: NextHops,
@@ -375,11 +377,11 @@ pub struct Settings {
     /// Seed of the previous process at the same address, if known. It is needed for cancelling
     /// requests that the previous process sent.
     pub before: Option<Seed>,
-    /// Maximum number of simultaneous calls of this shard.
+    /// Maximum number of entries in the call table of this shard.
     pub calls_max: usize,
     /// Maximum number of requests whose transactions this shard holds simultaneously.
     pub transactions_max: usize,
-    /// Maximum number of bytes of those requests and their messages.
+    /// Maximum number of bytes that the transactions of this shard use, with their messages.
     pub transaction_bytes_max: usize,
     /// T1, T2 and T4 over UDP.
     pub timing: Timing,

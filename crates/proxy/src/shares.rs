@@ -17,7 +17,7 @@ use crate::network::source_of;
 /// Number of buckets. Two sources share a bucket with a probability of 1 over this number.
 const BUCKETS: usize = 1 << 14;
 
-/// The bucket of a source.
+/// The index of the bucket in which a source is counted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Bucket(u16);
 

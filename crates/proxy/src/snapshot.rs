@@ -106,7 +106,8 @@ impl Snapshot {
         self.next_hops.offer_to(now, self.pool(backend_ref.pool).obedience, address)
     }
 
-    /// Returns the admission of a request to a back end at `address`, and counts the request.
+    /// Asks the restriction of the back end at `address`, if there is one, whether a request may go
+    /// there, and counts the request.
     ///
     /// # Errors
     /// [`Rejection::Restricted`] if the back end has asked for fewer requests and does not admit
@@ -202,7 +203,7 @@ impl Snapshot {
         Minutes::at(self.start, now)
     }
 
-    /// Returns whether a token alone proves that a request belongs to a call.
+    /// Returns whether a token is recent enough to prove alone that a request belongs to a call.
     pub(crate) fn is_fresh(&self, now: Timestamp, token: &RouteToken) -> bool {
         token.is_fresh(self.minutes(now))
     }

@@ -13,7 +13,7 @@ use tiering::Tiering;
 /// The call table, its leases, and the selectors of back ends.
 pub(crate) struct RoutingState {
     pub(crate) calls: Calls,
-    /// Selectors of the pools, in their order.
+    /// For each pool, the selector of its back ends.
     pub(crate) pickers: Vec<Picker>,
     pub(crate) tiering: Tiering,
 }
@@ -28,22 +28,22 @@ impl RoutingState {
         }
     }
 
-    /// Returns the selector of a pool.
+    /// Returns the selector of a pool's back ends.
     pub(crate) fn picker(&self, pool: u16) -> &Picker {
         &self.pickers[usize::from(pool)]
     }
 
-    /// Returns the mutable selector of a pool.
+    /// Returns the mutable selector of a pool's back ends.
     pub(crate) fn picker_mut(&mut self, pool: u16) -> &mut Picker {
         &mut self.pickers[usize::from(pool)]
     }
 }
 
-/// The room for a request in the table of transactions.
+/// The result of checking whether the transaction table has room for a request.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Room {
     pub(crate) is_full: bool,
     pub(crate) is_full_for_new: bool,
-    /// Whether the source of the request has used its share.
+    /// Whether the table is nearly full and the source of the request has used its share of it.
     pub(crate) has_its_share: bool,
 }

@@ -17,12 +17,12 @@ pub(crate) struct Step<'a> {
     pub(crate) output: &'a mut Output,
     /// Evidence about the sender of the message.
     pub(crate) shown: SourceEvidence,
-    /// Pool to which the message was routed.
+    /// Pool to which the message was routed, or `None` if it was not routed yet.
     pub(crate) pool: Option<u16>,
 }
 
 impl<'a> Step<'a> {
-    /// Begins a step.
+    /// Creates a step for which no facts have been found yet.
     pub(crate) fn new(
         now: Timestamp,
         snapshot: &'a Snapshot,

@@ -4,7 +4,7 @@ use std::net::SocketAddr;
 
 use tidegate_world::{ConnectionId, Flow, Transport};
 
-/// A target of a request.
+/// An address to which a request can be sent, with the connection to use.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Target {
     pub(crate) transport: Transport,

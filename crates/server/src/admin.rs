@@ -40,8 +40,8 @@ pub struct Pages {
     pub life: Arc<Life>,
     /// The metrics, for `/metrics`.
     pub metrics: Metrics,
-    /// For `/status`: all other information for operators. It is computed for each request, on the
-    /// admin thread.
+    /// The content of `/status`, except the phase. It is computed for each request, on the admin
+    /// thread.
     pub status: Box<dyn Fn() -> Status + Send + Sync>,
     /// The controls, for `/backends`, `/reload`, `/overload`, `/laws`, `/rejections`, `/calls`,
     /// `/bans` and `/keys`. `None` if there are no shards to control.

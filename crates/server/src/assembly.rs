@@ -212,7 +212,7 @@ impl Part {
         &self.counters
     }
 
-    /// Replaces the configured emulated processor with this one.
+    /// Returns the part with this emulated processor instead of the configured one.
     #[must_use]
     pub fn on(self, host: HostSettings) -> Self {
         Self { host: Some(host), ..self }
@@ -292,7 +292,7 @@ impl Core for Connected {
     });
 }
 
-/// Returns the limits of the connections of one shard.
+/// Returns the limits that the core of one shard applies to its connections.
 fn connection_limits(config: &Config) -> ConnectionLimits {
     let Connections { accepted_max, per_source_max, opened_max, memory_max, .. } =
         config.connections;

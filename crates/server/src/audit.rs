@@ -1,7 +1,7 @@
 //! The audit log of operators' requests to a running process: requester, request and outcome.
 //!
 //! The thread that executes a request sends the entry and continues. The main thread of the process
-//! writes the entry. Entries for which there is no room are only counted.
+//! writes the entry. If too many entries wait, further ones are only counted.
 
 use std::fmt;
 use std::net::SocketAddr;
@@ -25,25 +25,25 @@ const TOLD_MAX: usize = 200;
 pub struct AuditEntry {
     /// The request, with its requester.
     pub asked: AuditedRequest,
-    /// The outcome.
+    /// The outcome of the request.
     pub outcome: Outcome,
 }
 
 /// A request to the process.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct AuditedRequest {
-    /// The source of the request.
+    /// The origin of the request: the admin interface or a signal.
     pub by: Requester,
     /// The request, in the words of `tidegate ctl`.
     pub what: String,
 }
 
-/// The source of a request.
+/// The origin of a request: the admin interface or a signal.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Requester {
     /// A peer of the admin interface, with its address.
     Admin(SocketAddr),
-    /// A SIGHUP.
+    /// A SIGHUP, which asks for a reload.
     Hangup,
 }
 
@@ -128,7 +128,7 @@ impl AuditLog {
         }
     }
 
-    /// Adds the number of lost entries.
+    /// Adds a metric with the number of entries that were not logged.
     pub(crate) fn add(&self, metrics: &mut Metrics) {
         let untold = Arc::clone(&self.untold);
         metrics.add(move |samples| samples.push(&UNTOLD, &[], untold.load(Relaxed)));

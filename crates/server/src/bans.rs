@@ -17,7 +17,7 @@ static UNBANNED: Family = Family::counter(
     "Bans not made, or removed for others, because the list was full",
 );
 
-/// Adds the number of bans.
+/// Adds metrics with the number of bans in force, and of bans for which the list had no room.
 pub(crate) fn add(metrics: &mut Metrics, list: BanList, clock: Clock) {
     metrics.add(move |samples| {
         samples.push(&BANS, &[], list.each(clock.now()).len() as u64);

@@ -89,12 +89,11 @@ pub struct Config {
     pub server: Server,
     /// The settings of the admin interface.
     pub admin: Admin,
-    /// The servers that resolve names of back ends. If empty, the name servers of the machine are
-    /// used.
+    /// The name servers that Tidegate asks. If the list is empty, it asks those of the machine.
     pub name_servers: Vec<SocketAddr>,
     /// The addresses where SIP arrives, at least one.
     pub listen: Vec<Listen>,
-    /// The limits of connections.
+    /// The limits and waiting times of connections.
     pub connections: Connections,
     /// The pools of back ends, at least one.
     pub pool: Vec<Pool>,

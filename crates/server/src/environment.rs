@@ -9,7 +9,7 @@ use tidegate_world::Seed;
 /// The facts about the machine and the past that a core needs in addition to its configuration.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Environment {
-    /// The networks that each listener reaches.
+    /// Networks, each with the listener from which the kernel reaches it.
     pub egress_routes: Vec<EgressRoute>,
     /// The seed of the previous process at the same address, if known.
     pub before: Option<Seed>,

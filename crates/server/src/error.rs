@@ -5,11 +5,11 @@ use std::fmt;
 /// An error outside the configuration that must be corrected before the process can start.
 #[derive(Debug, PartialEq, Eq)]
 pub struct StartError {
-    /// The file or address.
+    /// The file or address that the error concerns.
     pub place: String,
-    /// The problem.
+    /// The problem with it, as a phrase.
     pub what: String,
-    /// The remedy.
+    /// The remedy, as a command to the operator.
     pub remedy: String,
 }
 

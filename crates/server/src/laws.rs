@@ -6,7 +6,7 @@ use tidegate_control::registry::LAWS;
 use tidegate_world::param::Entry;
 use tidegate_world::{Counter, Kind, Param, Registry};
 
-/// Returns all entries of a registry.
+/// Returns all entries of a registry, each with its parameters, as JSON.
 pub fn all<K: Kind>(registry: &Registry<K>) -> Value {
     let entry = |entry: &&Entry<K>| {
         json!({
@@ -31,7 +31,7 @@ fn param(param: &Param) -> Value {
     })
 }
 
-/// Returns a law with the values of its parameters.
+/// Returns a law with the values of its parameters, as JSON.
 pub(crate) fn with_values(values: &Values) -> Value {
     let with_value = |(known, value): (&Param, f64)| {
         let mut of = param(known);
@@ -46,7 +46,8 @@ pub(crate) fn with_values(values: &Values) -> Value {
     })
 }
 
-/// Returns the name of the law at this index of the registry, from 1.
+/// Returns the name of the law whose index in the registry, counted from 1, is in `place`, or
+/// `None` if `place` is 0.
 pub(crate) fn name_at(place: &Counter) -> Option<&'static str> {
     let index = usize::try_from(place.get()).ok()?.checked_sub(1)?;
     LAWS.get(index).map(|entry| entry.name)

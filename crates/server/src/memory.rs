@@ -18,7 +18,7 @@ fn available_in(root: &Path) -> usize {
     usize::try_from(bytes).unwrap_or(usize::MAX)
 }
 
-/// Returns the total in `/proc/meminfo`, proc(5).
+/// Returns the total memory in bytes from the text of `/proc/meminfo` (proc(5)).
 fn total_of(meminfo: &str) -> Option<u64> {
     let line = meminfo.lines().find_map(|line| line.strip_prefix("MemTotal:"))?;
     let kib: u64 = line.trim().strip_suffix("kB")?.trim().parse().ok()?;

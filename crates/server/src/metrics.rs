@@ -55,7 +55,7 @@ impl Family {
         Self { name, help, unit: None, kind: Kind::Histogram }
     }
 
-    /// Sets the unit, which is added to the name.
+    /// Returns the family with this unit, which is added to its name.
     pub const fn in_unit(self, unit: Unit) -> Self {
         Self { unit: Some(unit), ..self }
     }
@@ -83,12 +83,12 @@ impl Unit {
     }
 }
 
-/// A number of a family.
+/// The value of a metric.
 #[derive(Clone, Debug)]
 pub enum Value {
-    /// A count.
+    /// A number of things or events.
     Whole(u64),
-    /// A measure.
+    /// A number that is not a count, such as a fraction.
     Real(f64),
     /// Upper bounds and counts of buckets, and the sum of the values in them.
     Buckets(Vec<(f64, u64)>, f64),
@@ -152,7 +152,7 @@ impl Samples {
         }
     }
 
-    /// Adds each of these numbers, read from `of`.
+    /// Adds each of these metrics, with the number that its function reads from `of`.
     pub fn push_each<T>(
         &mut self,
         numbers: &'static [Number<T>],
@@ -167,20 +167,20 @@ impl Samples {
 
 type Source = Box<dyn Fn(&mut Samples) + Send + Sync>;
 
-/// The sources of a process.
+/// The metrics of a process, as the functions that read them.
 pub struct Metrics {
     sources: Vec<Source>,
-    /// Sources of metrics whose names do not begin with our prefix.
+    /// The functions for metrics whose names do not begin with our prefix.
     process: Vec<Source>,
 }
 
-/// The end of an exposition.
+/// The line with which an OpenMetrics text ends.
 const EOF: &str = "# EOF\n";
 
 static BUILD_INFO: Family = Family::gauge("build_info", "Always 1; the version is in the label");
 
 impl Metrics {
-    /// Creates a set with one source: the version of Tidegate.
+    /// Creates a set with one metric: the version of Tidegate.
     pub fn new() -> Self {
         let mut metrics = Self { sources: Vec::new(), process: Vec::new() };
         metrics.add(|samples| {
@@ -189,13 +189,13 @@ impl Metrics {
         metrics
     }
 
-    /// Adds a source. The admin thread calls it at each scrape, so it must only read and never
-    /// wait.
+    /// Adds a function that reads numbers. The admin thread calls it at each scrape, so it must
+    /// only read and never wait.
     pub fn add(&mut self, source: impl Fn(&mut Samples) + Send + Sync + 'static) {
         self.sources.push(Box::new(source));
     }
 
-    /// Adds a source, like [`add`](Self::add), for numbers that every process has. Their names
+    /// Adds a function, like [`add`](Self::add), for numbers that every process has. Their names
     /// begin with `process_`.
     pub fn add_process(&mut self, source: impl Fn(&mut Samples) + Send + Sync + 'static) {
         self.process.push(Box::new(source));

@@ -15,7 +15,7 @@ pub enum Phase {
 }
 
 impl Phase {
-    /// Returns one word, in lower case.
+    /// Returns the name of the phase, one word in lower case.
     pub fn as_str(self) -> &'static str {
         match self {
             Self::Starting => "starting",

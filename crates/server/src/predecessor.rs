@@ -13,7 +13,7 @@ use tidegate_world::Seed;
 /// The name of the file in the state directory.
 pub const FILE_NAME: &str = "process";
 
-/// The longest file, in bytes.
+/// Maximum length of the file in bytes.
 const BYTES_MAX: usize = 32;
 
 /// Returns the seed of the previous process, and stores the seed of this process for the next one.

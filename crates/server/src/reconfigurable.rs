@@ -17,7 +17,7 @@ pub struct Reconfigurable {
     proxy: Proxy,
     /// The configuration in force.
     config: Arc<Config>,
-    /// The servers of its domains.
+    /// The servers that the DNS lists for the domains in `config`.
     found: Arc<Found>,
     registry: BackendRegistry,
     counters: Arc<Counters>,

@@ -17,7 +17,7 @@ const FILE_NAME: &str = "backends";
 /// Maximum number of addresses kept. The latest ones are kept.
 const ADDRESSES_MAX: usize = 65_536;
 
-/// The file of back ends in a state directory.
+/// The file in a state directory that lists configured and recently removed back ends.
 #[derive(Clone, Debug)]
 pub(crate) struct RemovedBackends {
     path: PathBuf,

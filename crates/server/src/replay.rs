@@ -11,11 +11,11 @@ use tidegate_world::{Pool, Timestamp};
 
 /// The result of a replay.
 pub struct Replayed {
-    /// Comparison with the recording.
+    /// The result of comparing the packets with those of the recording.
     pub verdict: Verdict,
-    /// Counters of the proxy.
+    /// Counters of the replayed proxy at the end.
     pub counters: ShardCounters,
-    /// Status at the end.
+    /// The content of `/status` at the end.
     pub status: Status,
 }
 

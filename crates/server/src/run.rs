@@ -56,7 +56,7 @@ pub enum Event {
     Started(Started),
     /// An operator has made a request.
     Acted(AuditEntry),
-    /// A signal with this name has arrived for the first time. It is ignored.
+    /// A signal with this name has arrived for the first time. Tidegate ignores it.
     Ignored(&'static str),
     /// A state has changed, or rejections have started or ended.
     Observed(Observation),
@@ -65,7 +65,7 @@ pub enum Event {
 /// The way in which a process ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Finish {
-    /// No work was left.
+    /// No work was left after this time.
     Drained(Duration),
     /// The time to drain was over, but some work was left.
     Late(Duration),
@@ -102,7 +102,7 @@ impl std::error::Error for RunError {}
 /// The end of a process, and its recording.
 #[derive(Debug)]
 pub struct Ending {
-    /// The way in which it ended.
+    /// The way in which the process ended.
     pub finish: Finish,
     /// The recording, if there was one.
     pub recorded: Option<Recorded>,
@@ -403,7 +403,8 @@ struct Thread {
     resolver: Option<Resolver>,
     stores: Stores,
     journal: Option<Journal>,
-    /// Dropped when the shard takes commands.
+    /// A sender that the thread drops when the shard begins to take commands, as the sign that it
+    /// has started.
     starting: Sender<()>,
 }
 

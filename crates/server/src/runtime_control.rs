@@ -43,12 +43,12 @@ pub struct RuntimeControl {
 struct Wanted {
     /// The configuration as it was last read.
     config: Arc<Config>,
-    /// The servers of its domains that were sent to the shards.
+    /// The servers of the domains in `config`, as they were last sent to the shards.
     found: Arc<Found>,
     /// Servers that were not sent to the shards, because the command with them would be too long.
     too_long: Option<Found>,
     overload: Overload,
-    /// Number of commands sent.
+    /// Number of commands sent so far.
     given: u64,
 }
 
@@ -329,7 +329,7 @@ impl RuntimeControl {
         (entries.collect(), is_complete)
     }
 
-    /// Returns the back ends at `now`, pool by pool.
+    /// Returns the back ends at `now`, pool by pool, as JSON.
     pub fn pools(&self, now: Timestamp) -> Value {
         status::pools(&self.registry, now)
     }
@@ -349,7 +349,7 @@ impl RuntimeControl {
         self.shards.iter().all(heard)
     }
 
-    /// Returns the state in force at `now`.
+    /// Returns the laws, settings and signals in force at `now`, as JSON.
     pub fn read(&self, now: Timestamp) -> Value {
         let (overload, given) = {
             let wanted = self.wanted();
@@ -433,7 +433,7 @@ fn shard(shard: &ShardCounters, now: Timestamp) -> Value {
     })
 }
 
-/// Returns the division of calls among the tiers of service.
+/// Returns the part of new calls in each tier of service, as JSON.
 fn tiers(counters: &Counters) -> Value {
     let gauges = &counters.overload;
     let of = |tier: Tier| {

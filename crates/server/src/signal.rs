@@ -86,8 +86,8 @@ impl Signals {
         &self.stops
     }
 
-    /// Returns the requests to reload, which are SIGHUPs. If one request waits, further requests
-    /// are merged with it.
+    /// Returns the requests to reload, which are SIGHUPs. While one request waits, further requests
+    /// have no additional effect.
     pub fn reloads(&self) -> &Receiver<()> {
         &self.reloads
     }

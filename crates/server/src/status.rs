@@ -15,13 +15,14 @@ use tidegate_world::{Counter, SrvRecord, Timestamp};
 use crate::laws::name_at;
 use crate::metrics::collect::{NewWork, ShardCounters, restriction, sojourns};
 
-/// The members of the JSON object at `/status`. `version` and `phase` are added.
+/// The members of the JSON object at `/status`, to which the admin interface adds `version` and
+/// `phase`.
 pub type Status = Map<String, Value>;
 
 /// The law, back ends, next hops and counters of a process, from which its status is read.
 #[derive(Clone)]
 pub struct Instruments {
-    /// The law, until a shard has reported one.
+    /// Name of the configured law, for the time until a shard has reported its law.
     law: &'static str,
     registry: balance::BackendRegistry,
     next_hops: NextHops,
@@ -163,7 +164,7 @@ fn some<'a, N: ToString>(counters: impl IntoIterator<Item = (N, &'a Counter)>) -
     counted.map(|(name, counter)| (name.to_string(), Value::from(counter.get()))).collect()
 }
 
-/// Returns the back ends of a process, pool by pool.
+/// Returns the back ends of a process, pool by pool, as JSON.
 pub(crate) fn pools(registry: &balance::BackendRegistry, now: Timestamp) -> Value {
     registry.pools().iter().map(|p| pool(p, now)).collect()
 }
@@ -229,7 +230,7 @@ fn domain(service: &balance::Service) -> Value {
     })
 }
 
-/// Returns a shard's entry of a call.
+/// Returns the entry that a shard has for a call, as JSON.
 pub(crate) fn call(shard: usize, entry: &CallEntry) -> Value {
     json!({
         "shard": shard,

@@ -48,12 +48,12 @@ impl Tls {
         *self.current() = Current { pools, certificates };
     }
 
-    /// Returns the settings of a listener.
+    /// Returns the TLS settings of the listener at this index, or `None` if it has none.
     pub(crate) fn server(&self, listener: usize) -> Option<TlsServer> {
         self.servers.get(listener)?.clone()
     }
 
-    /// Returns the settings toward the back ends in `registry`.
+    /// Returns the TLS settings toward the back ends in `registry`.
     pub(crate) fn peers(&self, registry: BackendRegistry) -> TlsPeers {
         let tls = self.clone();
         Arc::new(move |remote| tls.peer(&registry, remote))
@@ -69,7 +69,7 @@ impl Tls {
         })
     }
 
-    /// Adds the times up to which certificates are valid.
+    /// Adds metrics with the times up to which certificates are valid.
     pub(crate) fn add(&self, metrics: &mut Metrics) {
         let tls = self.clone();
         metrics.add(move |samples| {

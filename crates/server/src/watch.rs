@@ -58,7 +58,7 @@ impl fmt::Display for Observation {
 }
 
 impl Observation {
-    /// Creates an observation of the present.
+    /// Creates an observation with the present time.
     pub(crate) fn now(what: String) -> Self {
         Self { at: wall_now(), what }
     }
@@ -194,7 +194,7 @@ static COUNTED: [Counted; 14] = [
     },
     Counted {
         begins: "the table of sources is full",
-        of: "times that a source found no room",
+        of: "times that a source got no entry",
         count: |shard| shard.proxy.overload.sources_overflowed.get(),
     },
     Counted {
@@ -326,7 +326,8 @@ impl Watch {
         }
     }
 
-    /// Checks the domains in pools. Their servers are reported when the shards get them.
+    /// Checks the outcomes of the DNS queries for the domains in pools. Another function reports
+    /// their servers when the shards get them.
     fn look_at_services(&mut self, now: Timestamp, tell: &mut impl FnMut(String)) {
         let services = self.registry.services();
         self.services.retain(|domain, _| services.iter().any(|service| service.domain() == domain));
@@ -351,7 +352,7 @@ impl Watch {
             tell_edge(episodes.see(now, total), &subject, counted.of, tell);
         }
         let overflowed = self.bans_overflowed.see(now, self.bans.list().overflowed());
-        tell_edge(overflowed, "the list of bans is full", "bans lost for lack of room", tell);
+        tell_edge(overflowed, "the list of bans is full", "bans not made or ended early", tell);
     }
 
     fn look_at_bans(&mut self, now: Timestamp, tell: &mut impl FnMut(String)) {
@@ -402,7 +403,9 @@ impl Watch {
             count > 0
         });
         if let Some(withheld) = self.unsent_lines.settle(now) {
-            tell(format!("could not send to other targets either, {withheld} times"));
+            tell(format!(
+                "cannot send to other targets: {withheld} more failures in the last seconds"
+            ));
         }
     }
 }
@@ -440,7 +443,7 @@ fn cause(
         State::Down if backend.address().is_none() => "its name has no address",
         State::Down | State::Suspect => {
             if counts.unreachable > before.unreachable {
-                "nobody listens there (ICMP port unreachable)"
+                "no program listens at its port (ICMP port unreachable)"
             } else if counts.probes_failed > before.probes_failed {
                 return match backend.failed_probe_status() {
                     Some(status) => format!(": it answered {status} to a probe"),

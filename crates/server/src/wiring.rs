@@ -13,9 +13,9 @@ use crate::tls::Tls;
 
 /// The sockets of a listener.
 pub(crate) enum Group {
-    /// For datagrams.
+    /// The sockets of a listener for datagrams.
     Datagrams(io::Group),
-    /// For connections.
+    /// The sockets of a listener for connections.
     Streams(io::StreamGroup),
 }
 
@@ -61,7 +61,7 @@ pub(crate) fn of_shard(
     (datagrams, streams)
 }
 
-/// Returns the limits of the connections of one shard.
+/// Returns the limits that the driver of one shard applies to its connections.
 pub(crate) fn stream_limits(config: &Config) -> io::StreamLimits {
     let Connections {
         accepts_per_turn, handshakes_per_turn, handshake, message, memory_max, ..

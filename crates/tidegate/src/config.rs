@@ -23,7 +23,7 @@ enum Command {
     Schema,
 }
 
-/// Prints the description.
+/// Prints the requested description of the configuration file.
 pub fn run(args: &Args) -> ExitCode {
     let Command::Schema = args.command;
     // A reader that has gone away (`| head -1`) has seen what it wanted.

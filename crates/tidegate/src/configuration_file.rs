@@ -2,20 +2,20 @@
 
 use std::path::{Path, PathBuf};
 
-/// Arguments that name the file, the same for each command.
+/// Arguments that name the configuration file, the same for each command.
 #[derive(clap::Args)]
 pub struct ConfigurationFile {
     /// The configuration file
     #[arg(value_name = "FILE", default_value = "/etc/tidegate/tidegate.toml")]
     file: PathBuf,
 
-    /// The same as FILE
+    /// The configuration file, as an option instead of FILE
     #[arg(long, value_name = "FILE", conflicts_with = "file")]
     config: Option<PathBuf>,
 }
 
 impl ConfigurationFile {
-    /// Returns the path.
+    /// Returns the path of the configuration file.
     pub fn path(&self) -> &Path {
         self.config.as_ref().unwrap_or(&self.file)
     }

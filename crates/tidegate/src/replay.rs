@@ -38,7 +38,7 @@ pub struct Args {
 /// An opened recording, with the configuration in its header.
 pub struct Source<'a> {
     args: &'a Args,
-    /// The recording itself.
+    /// The recording.
     pub recording: Recording,
     /// Configuration of the recorded proxy.
     pub config: Config,
@@ -48,7 +48,7 @@ pub struct Source<'a> {
 pub struct Compared {
     /// Outcome of the replay.
     pub replayed: Replayed,
-    /// Figures for `--json`.
+    /// The results of the comparison, for `--json`.
     pub figures: Value,
     holds: bool,
 }

@@ -8,7 +8,7 @@ use tidegate_world::{Flow, STREAM_WINDOW, Timestamp, Transmit, Transport};
 
 use crate::limits::ConnectionLimits;
 
-/// The target of a request: the key by which a connection is found.
+/// The key by which a request finds a connection: the transport and both addresses.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct Target {
     pub(crate) transport: Transport,
@@ -30,7 +30,8 @@ pub enum ConnectionState {
     Connecting,
     /// The connection accepts messages.
     Open,
-    /// The window of the connection is used up. Messages wait.
+    /// The core has handed out a whole window ([`STREAM_WINDOW`]) that the driver has not sent yet.
+    /// Further messages wait.
     BackedUp,
     /// The connection is being closed and accepts no messages.
     Closing,
@@ -56,9 +57,9 @@ pub(crate) struct Connection {
     pub(crate) is_named: bool,
     /// True if the connection has received data.
     pub(crate) has_spoken: bool,
-    /// True if a message was handed out on the connection.
+    /// True if a message of the core was handed to the driver on this connection.
     pub(crate) has_carried: bool,
-    /// Bytes handed out since the driver last had nothing left to write.
+    /// Bytes handed to the driver since it last reported that it had sent everything.
     handed_out: usize,
     waiting: VecDeque<Transmit>,
     waiting_bytes: usize,
@@ -92,24 +93,25 @@ impl Connection {
         !self.waiting.is_empty()
     }
 
-    /// Returns the number of waiting bytes.
+    /// Returns the number of bytes that wait for the connection.
     pub(crate) fn waiting_bytes(&self) -> usize {
         self.waiting_bytes
     }
 
-    /// Returns whether a message of this length may wait.
+    /// Returns whether the queue of the connection has room for a message of this length.
     pub(crate) fn has_room(&self, bytes: usize, limits: &ConnectionLimits) -> bool {
         self.waiting.len() < limits.waiting_max
             && self.waiting_bytes + bytes <= limits.waiting_bytes_max
     }
 
-    /// Adds a message to the queue.
+    /// Appends a message to the queue of the connection.
     pub(crate) fn push(&mut self, transmit: Transmit) {
         self.waiting_bytes += transmit.bytes.len();
         self.waiting.push_back(transmit);
     }
 
-    /// Takes the next waiting message if the window is open, with the flow on which it is sent.
+    /// Takes the next waiting message if the connection is open and its window is not used up. The
+    /// message gets the flow of this connection.
     pub(crate) fn hand_out(&mut self, now: Timestamp) -> Option<Transmit> {
         if self.state != ConnectionState::Open {
             return None;
@@ -123,7 +125,8 @@ impl Connection {
         Some(self.hand_out_now(now, transmit))
     }
 
-    /// Returns a message with the flow on which it is sent. The connection must be open.
+    /// Returns the message with the flow of this connection, and counts it in the window. The
+    /// connection must be open.
     pub(crate) fn hand_out_now(&mut self, now: Timestamp, transmit: Transmit) -> Transmit {
         debug_assert_eq!(self.state, ConnectionState::Open);
         self.since = now;
@@ -135,7 +138,8 @@ impl Connection {
         Transmit { flow: self.flow, ..transmit }
     }
 
-    /// Reopens the window. Returns whether the connection is open.
+    /// Begins a new window, because the driver has sent everything. Returns whether the connection
+    /// is open.
     pub(crate) fn reopen(&mut self, now: Timestamp) -> bool {
         self.handed_out = 0;
         if self.state == ConnectionState::BackedUp {
@@ -144,13 +148,13 @@ impl Connection {
         self.state == ConnectionState::Open
     }
 
-    /// Takes all waiting messages, unchanged.
+    /// Empties the queue, and returns its messages unchanged.
     pub(crate) fn give_up(&mut self) -> VecDeque<Transmit> {
         self.waiting_bytes = 0;
         std::mem::take(&mut self.waiting)
     }
 
-    /// Returns the time at which the present state must end.
+    /// Returns the time at which the connection is closed if its state does not change before.
     pub(crate) fn deadline(&self, limits: &ConnectionLimits) -> Timestamp {
         let limit = match self.state {
             ConnectionState::Connecting => limits.connect,

@@ -1,4 +1,5 @@
-//! The connections of a shard: assigns messages to connections, and queues messages that must wait.
+//! The connections of a shard: a table that assigns messages to connections and queues messages
+//! that must wait.
 
 mod places;
 
@@ -137,7 +138,7 @@ impl ConnectionTable {
 
     /// Records that a connection has ended ([`Core::on_closed`](tidegate_world::Core::on_closed)).
     /// Returns its flow with the listener's address, so that the owner learns that messages on it
-    /// may be lost, or `None` if no message was sent on it.
+    /// may be lost, or `None` if no message was ever handed to the driver on this connection.
     pub fn on_closed(&mut self, id: ConnectionId, cause: CloseCause) -> Option<Flow> {
         let state = self.connections.get(&id)?.state;
         if state == ConnectionState::Connecting {
@@ -158,7 +159,7 @@ impl ConnectionTable {
         connection.has_carried.then_some(Flow { local, ..connection.flow })
     }
 
-    /// Records that a connection accepts more
+    /// Records that the driver has sent everything on a connection, so that more can follow
     /// ([`Core::on_writable`](tidegate_world::Core::on_writable)).
     pub fn on_writable(&mut self, now: Timestamp, id: ConnectionId) {
         if let Some(connection) = self.connections.get_mut(&id)
@@ -201,7 +202,7 @@ impl ConnectionTable {
     }
 
     /// Lets requests to `port` at the peer's address use a connection that the peer opened (RFC
-    /// 5923). Returns false if this is not possible.
+    /// 5923). Returns `false` if this is not possible.
     ///
     /// Before the call, the caller has read `alias` in the peer's Via, whose sent-by names the
     /// port, and has verified that the peer may do this (§9.2). RFC 5923 §8.2: the address is that
@@ -233,7 +234,7 @@ impl ConnectionTable {
         self.close_because(id, CloseCause::Asked);
     }
 
-    /// Closes connections whose state has exceeded its time limit.
+    /// Closes the connections that have stayed in one state for longer than its time limit.
     pub fn handle_timeout(&mut self, now: Timestamp) {
         while let Some((at, id)) = self.timers.pop(now) {
             let Some(connection) = self.connections.get_mut(&id) else { continue };
@@ -261,7 +262,7 @@ impl ConnectionTable {
         self.timers.next()
     }
 
-    /// Returns the next message for the driver.
+    /// Returns the next message for the driver to send.
     pub fn poll_transmit(&mut self) -> Option<Transmit> {
         self.transmits.pop_front()
     }
@@ -311,17 +312,17 @@ impl ConnectionTable {
         self.connections.is_empty()
     }
 
-    /// Returns the bytes in all queues.
+    /// Returns the number of bytes that wait for all connections together.
     pub fn waiting_bytes(&self) -> usize {
         self.bytes.total()
     }
 
-    /// Returns the counters.
+    /// Returns the counters of the table.
     pub fn counters(&self) -> &Arc<ConnectionCounters> {
         &self.counters
     }
 
-    /// Hands out waiting messages of a connection while its window is open.
+    /// Hands waiting messages of a connection to the driver until its window is used up.
     fn hand_out(&mut self, now: Timestamp, id: ConnectionId) {
         let Some(connection) = self.connections.get_mut(&id) else { return };
         let mut handed_out = 0;
@@ -375,7 +376,7 @@ impl ConnectionTable {
         }
     }
 
-    /// Drops stale timers once they are the majority.
+    /// Removes stale timers from the timer queue once they are the majority in it.
     fn forget_stale_timers(&mut self) {
         let Self { timers, connections, .. } = self;
         if timers.len() > 2 * connections.len() + 64 {

@@ -63,21 +63,23 @@ impl Default for ConnectionLimits {
 /// The counters of a [`ConnectionTable`](crate::ConnectionTable).
 #[derive(Debug, Default)]
 pub struct ConnectionCounters {
-    /// Connections opened on behalf of the proxy.
+    /// Connections that the table opened successfully, on behalf of the core.
     pub opened: Counter,
     /// Connections that were accepted.
     pub accepted: Counter,
     /// Connections that could not be opened.
     pub failed: Counter,
-    /// Connections not accepted, or not opened, because of a limit.
+    /// Connections that were not accepted or not opened because the limit on their number was
+    /// reached.
     pub excess: Counter,
-    /// Connections closed because they were idle for too long.
+    /// Connections closed because of [`idle`](ConnectionLimits::idle) or
+    /// [`first`](ConnectionLimits::first).
     pub idle: Counter,
     /// Idle connections evicted because others had to be opened.
     pub evicted: Counter,
     /// Connections closed because the peer accepted no data for too long.
     pub stalled: Counter,
-    /// Messages for which a queue had no room.
+    /// Messages that were not sent because the queue of their connection had no room.
     pub overflow: Counter,
     /// Messages returned to their sender because the connection they waited for failed or was
     /// closed.

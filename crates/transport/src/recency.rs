@@ -29,13 +29,13 @@ impl Recency {
         }
     }
 
-    /// Returns the number of connections.
+    /// Returns the number of connections in the order.
     pub(crate) fn len(&self) -> usize {
         self.places.len()
     }
 
     /// Returns the least recently used connection if its last use was `unused` ago or longer.
-    /// `last_use` returns the last use of a connection.
+    /// `last_use` returns the time of a connection's last use.
     pub(crate) fn oldest(
         &mut self,
         now: Timestamp,

@@ -77,8 +77,8 @@ impl<C: Core> Streams<C> {
         &self.connections
     }
 
-    /// Passes on all messages of the core, and reports unsent messages to it, until there are none
-    /// left.
+    /// Passes the outputs of the core to the connections, and reports unsent messages to the core,
+    /// until neither has anything left.
     fn settle(&mut self, now: Timestamp) {
         loop {
             // First: messages may name them.
@@ -157,7 +157,8 @@ impl<C: Core> Streams<C> {
     }
 }
 
-/// Returns the address to which a connection can be opened for a response, or `None` for a request.
+/// Returns the address to which a connection can be opened for this response, or `None` if the
+/// message is a request or its Via has no usable address.
 fn listener_of_peer(bytes: &[u8]) -> Option<SocketAddr> {
     let response = Message::parse_head(bytes).ok().filter(|message| !message.is_request())?;
     connection_target(&response.top_via().ok()?)

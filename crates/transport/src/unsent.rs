@@ -11,7 +11,7 @@ use tidegate_world::{Cause, CloseCause, Failure, Transmit};
 pub struct Unsent {
     /// The message, with its original flow.
     pub transmit: Transmit,
-    /// The reason.
+    /// The reason why the message was not sent.
     pub why: WhyUnsent,
 }
 
@@ -23,16 +23,16 @@ pub enum WhyUnsent {
     /// parameter". To open another connection, send the message again on a flow that names no
     /// connection.
     Gone,
-    /// The limit on connections is reached.
+    /// The limit on the number of connections is reached.
     TooMany,
-    /// The queue has no room.
+    /// The queue of the connection has no room.
     NoRoom,
     /// The connection failed or was closed while the message waited.
     Closed(CloseCause),
 }
 
 impl Unsent {
-    /// Returns the failure to report to the sender.
+    /// Returns the failure that the core is told about this message.
     pub fn failure(&self) -> Failure {
         let cause = match self.why {
             WhyUnsent::Closed(cause) => cause_of(cause),
@@ -43,7 +43,7 @@ impl Unsent {
     }
 }
 
-/// Returns the cause to report for a connection that has ended.
+/// Returns the cause that the core is told when a connection ends.
 pub(crate) fn cause_of(cause: CloseCause) -> Cause {
     match cause {
         CloseCause::Refused => Cause::Refused,

@@ -8,7 +8,7 @@ use crate::limits::ConnectionLimits;
 #[derive(Debug, Default)]
 pub(crate) struct WaitingBytes {
     total: usize,
-    /// The bytes for accepted connections.
+    /// The part of the bytes that waits for accepted connections.
     accepted: usize,
 }
 

@@ -13,7 +13,7 @@ pub(crate) enum Shaken {
     Done,
     /// Some bytes were read, and more may follow.
     More,
-    /// There is nothing to do now.
+    /// There are no bytes to read now.
     Nothing,
     /// The handshake has failed, and the connection with it.
     Failed(HandshakeFailure),

@@ -73,7 +73,7 @@ pub(super) fn upgrade(held: &[u8], origins: &Origins) -> (Upgrade, usize) {
     }
 }
 
-/// Decides on the request of a handshake.
+/// Accepts or rejects the request of a handshake.
 fn decide(request: &Request, origins: &Origins) -> Upgrade {
     let mut response = match create_response(request) {
         Ok(response) => response,

@@ -49,7 +49,8 @@ impl From<Malformed> for Unclassified {
 /// Options of the classification.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Wanted {
-    /// True if INVITEs are outlined. An outline makes a rejection cheap.
+    /// True if the positions of the lines that a rejection copies are recorded for INVITEs. They
+    /// make a rejection cheap.
     pub(crate) outline: bool,
     /// True if overload control also decides on INVITEs within a call.
     pub(crate) reinvites: bool,

@@ -45,7 +45,7 @@ pub(crate) struct Admitted {
     pub(crate) hashes: Option<RequestHashes>,
 }
 
-/// Message with its decision.
+/// A decision on a message, with the class of the message.
 pub(crate) struct Decided {
     /// Class of the message, if known.
     pub(crate) class: Option<Class>,

@@ -51,20 +51,21 @@ pub(crate) struct Ingress {
     fifo: VecDeque<Unsorted>,
     fifo_max: usize,
     large: LargeBuffers,
-    /// True if no back end had headroom for the last call that needed it.
+    /// True if the back ends had no headroom for some kind of calls when the last new call was
+    /// checked.
     is_full_behind: bool,
 }
 
 /// Limits of the queues.
 #[derive(Clone, Copy)]
 pub(crate) struct QueueLimits {
-    /// Messages in one queue.
+    /// Maximum number of messages in one queue.
     pub(crate) messages_max: usize,
-    /// Bytes of the buffers of long messages.
+    /// Maximum number of bytes in the buffers of waiting long messages.
     pub(crate) bytes_max: usize,
 }
 
-/// Message in the single queue.
+/// A message in the single queue of [`Queueing::Fifo`].
 enum Unsorted {
     Unclassified(Received),
     Read(Waiting),
@@ -131,7 +132,8 @@ impl Ingress {
         [self.gate.poll_timeout(), self.upstream.poll_timeout()].into_iter().flatten().min()
     }
 
-    /// Returns how often a source had to share an entry because the table was full.
+    /// Returns how often a source had to share an entry of the source table because the table was
+    /// full.
     pub(crate) fn sources_overflowed(&self) -> u64 {
         self.gate.sources_overflowed() + self.watchman.overflowed() + self.upstream.overflowed()
     }
@@ -315,15 +317,15 @@ impl Ingress {
         decided
     }
 
-    /// Returns whether a message has room in the single queue, and also in the queue to which it
-    /// moves later if the release is paced.
+    /// Returns whether the single queue has room for a message. A new INVITE also needs room in the
+    /// queue to which it moves if the gate paces its release.
     fn fifo_has_room(&self, queue_class: QueueClass) -> bool {
         let is_paced = matches!(queue_class, QueueClass::Invites | QueueClass::Priority);
         let beside = if is_paced { self.queues.waiting() } else { 0 };
         self.fifo.len() + beside < self.fifo_max
     }
 
-    /// Returns whether there is room for the bytes of a message.
+    /// Returns whether the limit on the bytes of long messages allows this message to wait.
     fn may_wait(&self, waiting: &Waiting) -> bool {
         self.large.has_room(&waiting.received, waiting.ticket.is_some())
     }

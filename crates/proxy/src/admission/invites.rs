@@ -11,7 +11,7 @@ use tidegate_control::{QueueOrder, Ticket};
 
 use super::waiting::Waiting;
 
-/// INVITEs in the order of arrival.
+/// The queue of new INVITEs, in the order of arrival, with their CANCELs.
 #[derive(Default)]
 pub(crate) struct Invites {
     queue: VecDeque<Waiting>,
@@ -23,8 +23,8 @@ pub(crate) struct Invites {
 
 #[derive(Default)]
 struct Awaited {
-    /// Number of copies in the queue. If decisions are not remembered, a retransmission counts as
-    /// another INVITE.
+    /// Number of copies of the INVITE in the queue. If the gate remembers no decisions, a
+    /// retransmission waits as another copy.
     copies: u32,
     /// The CANCEL. It is boxed because it is rare and would be the largest part of this type.
     cancel: Option<Box<Waiting>>,
@@ -36,7 +36,7 @@ pub(crate) enum Cancelled {
     Waits,
     /// Another CANCEL already waits with the INVITE.
     Repeated,
-    /// The INVITE does not wait here.
+    /// The INVITE does not wait in this queue. Contains the CANCEL.
     Elsewhere(Waiting),
 }
 

@@ -15,7 +15,8 @@ use crate::settings::{Disposal, Overload};
 pub(crate) struct KernelShed {
     ladder: Ladder,
     tally: Tally,
-    /// Number of fresh INVITEs, and of late INVITEs, whose earlier copies were probably dropped.
+    /// Number of fresh INVITEs, and number of late INVITEs. The kernel has probably dropped earlier
+    /// copies of a late INVITE.
     marked: [Counter; 2],
     /// Whether the ladder is inactive under a law that rejects nothing.
     needs_law: bool,
@@ -71,7 +72,7 @@ impl KernelShed {
         self.tally.served += cost;
     }
 
-    /// Takes in a reading of the processor and the sockets.
+    /// Gives the ladder a reading of the processor and the sockets.
     pub(crate) fn on_load(
         &mut self,
         now: Timestamp,
@@ -99,7 +100,7 @@ impl KernelShed {
         self.ladder.on_reading(now, self.tally);
     }
 
-    /// Makes the next decision if it is due, without a new reading.
+    /// Lets the ladder make its next decision without a new reading, if that is due.
     pub(crate) fn handle_timeout(&mut self, now: Timestamp) {
         if self.ladder.poll_timeout().is_some_and(|due| due <= now) {
             self.ladder.on_reading(now, self.tally);

@@ -13,7 +13,7 @@ pub(crate) struct LargeBuffers {
 }
 
 impl LargeBuffers {
-    /// Creates a limit of `bytes_max`.
+    /// Creates an empty count with the limit `bytes_max`.
     pub(crate) fn new(bytes_max: usize) -> Self {
         Self { bytes: 0, bytes_max }
     }

@@ -14,7 +14,7 @@ pub(crate) struct ClassQueues {
     priority: Invites,
     invites: Invites,
     length_max: usize,
-    /// Messages in all queues.
+    /// Number of messages in all queues.
     waiting: usize,
     /// Queue of new work that is served next. The queues of new work take turns, so that a flood of
     /// INVITEs does not block REGISTERs.

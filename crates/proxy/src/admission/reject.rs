@@ -22,9 +22,9 @@ const STEP: usize = 256;
 /// The way in which messages that are not admitted are rejected or dropped.
 pub(crate) struct ShedPolicy {
     disposal: Disposal,
-    /// Bounds of Retry-After, in seconds.
+    /// Minimum and maximum of Retry-After in seconds, or `None` for no Retry-After.
     retry_after: Option<(u32, u32)>,
-    /// Size to which a rejection is padded, in bytes.
+    /// Size in bytes to which a rejection is padded, or 0 if no size is configured.
     pad: usize,
     /// Random numbers for the Retry-After of messages without a fingerprint.
     waits: Stream,
@@ -55,7 +55,7 @@ impl ShedPolicy {
         }
     }
 
-    /// Returns whether messages get a response at all.
+    /// Returns whether messages that are not admitted get a response.
     pub(crate) fn answers(&self) -> bool {
         self.disposal != Disposal::Drop
     }

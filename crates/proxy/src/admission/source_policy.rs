@@ -17,9 +17,11 @@ pub(crate) struct SourcePolicy {
     sources: Sources,
     /// True if any part of the configuration depends on the source of a message.
     tells_apart: bool,
-    /// Counts of unverified messages, one for each size of network around an address.
+    /// Counts of the messages that [`on_message`](Self::on_message) handles, one for each size of
+    /// network around an address. `None` if floods do not cause bans.
     flood: Option<[Watch; PREFIXES.len()]>,
-    /// Counts of messages that exceed a limit whose excess leads to a ban.
+    /// Counts of messages that exceed a limit whose excess leads to a ban. `None` if there is no
+    /// such limit.
     excess: Option<Watch>,
     /// Sources that have proved that they receive messages. Kept while any source can be banned.
     proofs: Option<Proofs>,

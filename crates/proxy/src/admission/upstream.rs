@@ -175,7 +175,8 @@ impl UpstreamPeers {
         Some(wire::text_of(&feedback, self.upstreams.wants_loads()))
     }
 
-    /// Measures the peers, if that is due.
+    /// If the next measurement is due, updates the values for the peers and forgets peers that no
+    /// longer take part.
     pub(crate) fn handle_timeout(&mut self, now: Timestamp, gate: &Gate) {
         if self.upstreams.poll_timeout().is_none_or(|due| now < due) {
             return;
@@ -194,7 +195,8 @@ impl UpstreamPeers {
         self.upstreams.poll_timeout()
     }
 
-    /// Returns how often a peer had to share an entry because the table was full.
+    /// Returns how often a peer had to share an entry of the table of peers because the table was
+    /// full.
     pub(crate) fn overflowed(&self) -> u64 {
         self.upstreams.overflowed()
     }

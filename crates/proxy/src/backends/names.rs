@@ -42,7 +42,7 @@ const ANSWERS_WITHIN: Duration = Duration::from_secs(20);
 /// Maximum number of pending queries. Further queries wait.
 const ASKED_MAX: usize = 64;
 
-/// Names of the back ends of a shard.
+/// The host names of back ends, and the domains, that a shard resolves.
 pub(crate) struct Names {
     /// Type of the records that hold addresses of the family of the first listener.
     record: RecordType,
@@ -54,7 +54,7 @@ pub(crate) struct Names {
     /// Time at which the next query is due, or at which a pending one is overdue.
     next: Option<Timestamp>,
     queries: VecDeque<Query>,
-    /// Queries sent so far.
+    /// Number of queries sent so far.
     questions: u64,
     moves: Moves,
     moves_seen: u64,
@@ -63,7 +63,7 @@ pub(crate) struct Names {
 struct Entry {
     subject: Subject,
     state: State,
-    /// Failures since the last success.
+    /// Number of failed queries since the last success.
     failures: u32,
 }
 

@@ -424,7 +424,7 @@ fn each_once(snapshot: &Snapshot) -> impl Iterator<Item = (BackendRef, &Arc<Back
     snapshot.backend_refs().filter(move |(_, backend)| seen.insert(Arc::as_ptr(backend)))
 }
 
-/// Returns the back ends that are probed, by any shard.
+/// Returns the back ends that some shard of the process probes regularly.
 pub(crate) fn probed(snapshot: &Snapshot) -> impl Iterator<Item = &Arc<Backend>> {
     let is_probed =
         |(backend_ref, _): &(BackendRef, _)| snapshot.pool(backend_ref.pool).health.probe.is_some();
@@ -523,6 +523,6 @@ fn is_ours_to_probe(snapshot: &Snapshot, backend: &Backend) -> bool {
 /// Result of matching a response to a probe.
 pub(crate) enum ProbeAnswer {
     Taken,
-    /// The probe belongs to another shard.
+    /// The probe was sent by this other shard.
     Of(u8),
 }

@@ -1,8 +1,8 @@
 //! Slots: the indices of pools and back ends, by which calls and transactions refer to them.
 //!
-//! A pool or back end that stays keeps its slot. The slot of a removed one is kept as long as
-//! anything refers to it. Then it is reused. A removed back end gets no new calls, because its
-//! [`AdminState`](tidegate_balance::AdminState) is `Removed`.
+//! A pool or back end that stays in the configuration keeps its slot. A removed one keeps its slot
+//! as long as a call or transaction refers to it. Then the slot is reused. A removed back end gets
+//! no new calls, because its [`AdminState`](tidegate_balance::AdminState) is `Removed`.
 
 use std::hash::Hash;
 use std::sync::Arc;
@@ -32,7 +32,7 @@ pub(crate) fn have_slots(old: &[PoolSettings], new: &[PoolSettings]) -> bool {
 /// Pools in their slots.
 pub(crate) struct SlottedPools {
     pub(crate) pools: Vec<PoolSettings>,
-    /// Slot of each new pool.
+    /// Slot of each new pool, in the order of the new pools.
     pub(crate) places: Vec<u16>,
 }
 

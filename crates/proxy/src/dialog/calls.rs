@@ -66,7 +66,7 @@ impl From<SlotRef> for CallRef {
     }
 }
 
-/// A call in the table.
+/// A call in the table, with its links in the list of finished calls.
 struct Entry {
     call: Call,
     /// Neighbours of the entry in the expired table, if the call is over.
@@ -84,7 +84,7 @@ impl Hashed for Entry {
     }
 }
 
-/// Error: there is no room for a call.
+/// The error when the call table has no room for a call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Full;
 
@@ -161,7 +161,7 @@ impl Calls {
         self.abandoned
     }
 
-    /// Returns a call with that fingerprint.
+    /// Returns any call whose Call-ID has that fingerprint.
     pub(crate) fn find(&self, fingerprint: u128) -> Option<CallRef> {
         self.find_where(fingerprint, |_| true)
     }
@@ -300,7 +300,7 @@ impl Calls {
         }
     }
 
-    /// Returns whether there is room for a new call.
+    /// Returns whether the table has room for a new call.
     pub(crate) fn has_room(&self) -> bool {
         self.len() < self.calls_max || self.expired.first().is_some()
     }
@@ -476,7 +476,8 @@ impl Calls {
         self.entries.remove(call.into());
     }
 
-    /// Makes room by evicting one finished entry early.
+    /// Makes room by evicting the entry of the oldest finished call. Returns `false` if there is
+    /// none.
     fn evict(&mut self) -> bool {
         let oldest = self.expired.first().and_then(|slot| self.entries.at(slot));
         let Some((oldest, _)) = oldest else { return false };

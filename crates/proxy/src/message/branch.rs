@@ -20,7 +20,7 @@ use crate::keys::text64::{decode, encode, text_len};
 
 const VERSION: u8 = 1;
 
-/// Number of bytes before the address. After it comes the MAC, with [`MAC`] bytes.
+/// Number of bytes before the optional local address. The last [`MAC`] bytes are the MAC.
 const HEAD: usize = 10;
 const MAC: usize = 8;
 const RAW_MAX: usize = HEAD + size_of::<Ipv6Addr>() + MAC;
@@ -64,7 +64,7 @@ pub(crate) struct BranchText {
 }
 
 impl BranchText {
-    /// Returns the text of a branch with this content, which must not be longer than a branch.
+    /// Returns the text of a branch with this content of at most [`RAW_MAX`] bytes.
     pub(crate) fn of(raw: &[u8]) -> Self {
         let mut text = [0; COOKIE.len() + ENCODED_MAX];
         text[..COOKIE.len()].copy_from_slice(COOKIE);

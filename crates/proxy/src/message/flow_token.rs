@@ -22,17 +22,18 @@ use crate::rejection::Rejection;
 
 /// Version of flow tokens. It differs from the versions of route tokens.
 const VERSION: u8 = 0x51;
-/// Length of version and key mark.
+/// Length of version and key mark in bytes.
 const HEAD: usize = 2;
-/// Length of shard, kind and listener.
+/// Length of shard, kind and listener in bytes.
 const FIXED: usize = 3;
 const MAC: usize = 8;
 const RAW_MAX: usize = HEAD + FIXED + ADDRESS_MAX + CONNECTION_NAME + MAC;
-/// The length of the shortest token: an IPv4 address, and no connection.
+/// The length in characters of the shortest token: an IPv4 address, and no connection.
 const ENCODED_MIN: usize = text_len(HEAD + FIXED + 4 + 2 + MAC);
 const ENCODED_MAX: usize = text_len(RAW_MAX);
 
-/// Bit of the kind: the address is an IPv6 address. The upper half of the kind is the transport.
+/// Bit of the byte `kind`: the address is an IPv6 address. The upper half of this byte is the
+/// transport.
 const IS_V6: u8 = 1;
 const TRANSPORT: u32 = 4;
 

@@ -27,32 +27,33 @@ const VERSION: u8 = 4;
 const VERSION_WITHOUT_PEER: u8 = 3;
 /// Version of tokens that are not encrypted and have no time.
 const VERSION_WITHOUT_AGE: u8 = 2;
-/// Length of version and key mark.
+/// Length of version and key mark in bytes.
 const HEAD: usize = 2;
-/// Length of shard, minute, kind and listener.
+/// Length of shard, minute, kind and listener in bytes.
 const FIXED: usize = 1 + 4 + 1 + 1;
-/// Length of an IPv6 address and port.
+/// Length of an IPv6 address and port in bytes.
 pub(super) const ADDRESS_MAX: usize = 16 + 2;
 const MAC: usize = 8;
 const RAW_MAX: usize = HEAD + FIXED + 2 * ADDRESS_MAX + CONNECTION_NAME + MAC;
 
-/// Bits of the kind: the address of the back end, or of the peer, is an IPv6 address.
+/// Bits of the byte `kind`: the address of the back end, or of the peer, is an IPv6 address. The
+/// peer is the party of the dialog that is not the back end.
 const BACKEND_V6: u8 = 1;
 const PEER_V6: u8 = 2;
-/// The peer is behind address translation.
+/// Bit of `kind`: the peer is behind address translation.
 const IS_TRANSLATED: u8 = 4;
-/// The address of the back end is that of a user.
+/// Bit of `kind`: the address of the back end is that of a user.
 const IS_USER: u8 = 8;
-/// The peer has a connection.
+/// Bit of `kind`: the peer has a connection.
 const IS_CONNECTED: u8 = 128;
 /// Bit in the byte of the listener, which has few values: the peer has registered on this flow.
 const IS_REGISTERED: u8 = 128;
-/// Shift and mask of the transport to the back end, within the kind.
+/// Shift and mask of the transport to the back end in `kind`.
 const TRANSPORT: u32 = 4;
 const TRANSPORT_BITS: u8 = 7;
 const ENCODED_MAX: usize = text_len(RAW_MAX);
-/// The length of the shortest token, which has [`VERSION_WITHOUT_AGE`]: a shard and an IPv4
-/// address.
+/// The length in characters of the shortest token, which has [`VERSION_WITHOUT_AGE`]: a shard and
+/// an IPv4 address.
 const ENCODED_MIN: usize = text_len(HEAD + 1 + 4 + 2 + MAC);
 
 /// The age up to which a token alone proves that a request belongs to a call. It equals the longest
@@ -88,7 +89,7 @@ pub(crate) struct RouteToken {
     pub(crate) made: Minutes,
     /// The flow of the party that is not a back end, or `None` in a token of an earlier version.
     pub(crate) peer: Option<PeerFlow>,
-    /// True if a look-up found the address: it belongs to a user, not to a back end.
+    /// True if `backend` is the address of a user, found by a look-up, and not that of a back end.
     pub(crate) is_user: bool,
 }
 
@@ -229,7 +230,8 @@ pub(super) fn put_address<const MAX: usize>(raw: &mut ArrayVec<u8, MAX>, address
     raw.extend(address.port().to_be_bytes());
 }
 
-/// Reads an address of 6 or 18 bytes.
+/// Reads an address and port: IPv4 from 6 bytes, IPv6 from 18 bytes. Returns `None` for any other
+/// length.
 pub(super) fn address(bytes: &[u8]) -> Option<SocketAddr> {
     let (ip, port) = bytes.split_last_chunk::<2>()?;
     let ip = match ip.len() {

@@ -41,13 +41,13 @@ pub(crate) struct TransactionBranch {
     pub(crate) process: ProcessMark,
     /// Keyed hash of the received branch. It identifies the response context.
     pub(crate) identity: u64,
-    /// The branch within that context.
+    /// The tag of the target within that response context.
     pub(crate) tag: TargetTag,
     /// The hash that detects loops (RFC 5393 §4.2). It is equal each time the same request arrives.
     pub(crate) loop_hash: u32,
 }
 
-/// Identifies one target of a request.
+/// A keyed hash that stands for one target of a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct TargetTag([u8; 5]);
 
@@ -101,7 +101,8 @@ impl TransactionBranch {
         self.process == keys.process
     }
 
-    /// Returns content and MAC.
+    /// Returns the content and the MAC of the branch in `text` without checking the MAC, or `None`
+    /// if the text does not have the form of our branches.
     fn read(text: &[u8]) -> Option<([u8; CONTENT], u64)> {
         let encoded = text.strip_prefix(COOKIE).filter(|encoded| encoded.len() == ENCODED)?;
         let mut raw = [0; RAW];

@@ -56,7 +56,7 @@ pub enum CallState {
 }
 
 impl CallState {
-    /// Returns the name in JSON.
+    /// Returns the name of the state in JSON.
     pub fn name(self) -> &'static str {
         match self {
             Self::Single => "single",

@@ -52,13 +52,14 @@ pub struct Counters {
     pub responses_forwarded: Counter,
     /// Requests retransmitted because no response came, including our CANCELs.
     pub requests_resent: Counter,
-    /// Probes of back ends.
+    /// Probes sent to back ends.
     pub probes: Counter,
     /// Probes sent before their regular time, because of evidence against the back end.
     pub questions: Counter,
     /// Responses retransmitted, either for a repeated request or because no ACK came.
     pub responses_resent: Counter,
-    /// Rejected requests that did not fail over, because the budget for failovers was used up.
+    /// Requests that a back end rejected and that did not fail over, because the budget for
+    /// failovers was used up.
     pub failovers_denied: Counter,
     /// Responses that were not sent (protection against amplification). Their target has not shown
     /// that it receives messages, and the request was shorter than the limit requires.

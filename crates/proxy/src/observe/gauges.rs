@@ -20,25 +20,25 @@ pub struct Gauges {
     pub occupied: Counter,
     /// Fill level of the fullest receive buffer, in millionths.
     pub socket_fill: Counter,
-    /// Share of new work that is rejected, in millionths, by bucket. The initial value, zero, means
-    /// that nothing is rejected.
+    /// Share of new work that the law rejects, in millionths, by bucket. The initial value, zero,
+    /// means that the law rejects nothing.
     pub refusing: [Counter; Bucket::ALL.len()],
-    /// Share of the messages of a class that is rejected, in millionths.
+    /// Share of the messages of a class that the law sheds, in millionths.
     pub refusing_of_class: [Counter; Class::ALL.len()],
     /// The law's limit on new work, by bucket.
     pub limits: [LimitGauges; Bucket::ALL.len()],
     /// The maximum number of waiting new calls that the law sets, plus one, or zero if it sets no
     /// such limit.
     pub waiting_limit: Counter,
-    /// Rate at which the queue of new calls is released, in thousandths of calls/s, or zero if it
-    /// is not paced.
+    /// Rate at which the gate releases new calls from their queue, in thousandths of calls/s, or
+    /// zero if it does not pace them.
     pub release: Counter,
     /// 1 while the newest new call is served first, otherwise 0.
     pub newest_first: Counter,
     /// Maximum wait, in ns. A message that has waited longer is rejected when its turn comes. Zero
     /// if there is no limit.
     pub wait_max: Counter,
-    /// The rank below which new calls are rejected, in millionths.
+    /// The rank below which the law rejects new calls, in millionths.
     pub rank_floor: Counter,
     /// New work, by bucket.
     pub flows: [FlowCounters; Bucket::ALL.len()],
@@ -74,16 +74,17 @@ pub struct Gauges {
     /// Time to serve all messages of a call in a tier, in ns, for pools with the mode `adaptive`.
     /// Zero while the time is not known.
     pub tier_costs: [Counter; Tier::ALL.len()],
-    /// Number of remembered decisions.
+    /// Number of requests for which the gate remembers its decision, to repeat it for
+    /// retransmissions.
     pub remembered: Counter,
-    /// Decisions that were not remembered because there was no room.
+    /// Decisions that the gate did not remember because its memory was full.
     pub forgotten: Counter,
     /// Number of sources among which new work is divided, by bucket.
     pub sources: [Counter; Bucket::ALL.len()],
     /// The rate up to which the work of each source is admitted, in thousandths of requests per
     /// second, by bucket, or zero while there is no limit.
     pub source_level: [Counter; Bucket::ALL.len()],
-    /// Times that a source was merged with others because there was no room.
+    /// Times that a source was merged with others because the table of sources was full.
     pub sources_overflowed: Counter,
 }
 
@@ -183,7 +184,7 @@ impl Gauges {
         }
     }
 
-    /// Publishes only the counts, so that an idle shard shows no outdated counts.
+    /// Publishes only the counts of new work, so that an idle shard shows no outdated counts.
     pub(crate) fn publish_flows(&self, gate: &Gate) {
         for bucket in Bucket::ALL {
             self.flows[bucket as usize].publish(gate.signals().flow(bucket));

@@ -5,16 +5,16 @@ use std::time::Duration;
 use tidegate_control::{Bucket, Compared, Gate, Reading, Values, registry};
 use tidegate_world::{Counter, Timestamp};
 
-/// The time over which occupancy is measured.
+/// The length of a window in which occupancy is measured.
 const WINDOW: Duration = Duration::from_millis(100);
 
 /// The settings of a shard that operators can change, as they are after the last command.
 #[derive(Debug, Default)]
 pub struct InForce {
-    /// Commands that were executed.
+    /// Commands that the shard executed.
     pub commands: Counter,
-    /// Commands that were not executed, because the shard did not understand them, or because there
-    /// was no room for all their back ends.
+    /// Commands that the shard did not execute, because it did not understand them, or because
+    /// their back ends need more slots than there are.
     pub commands_rejected: Counter,
     /// The version of the key that signs new route tokens.
     pub key_version: Counter,
@@ -29,7 +29,7 @@ pub struct InForce {
     pub compared: [ComparedCounters; Bucket::ALL.len()],
     /// Occupancy of the processor in the last tenth of a second, in millionths.
     pub occupancy: Counter,
-    /// New calls in the queue.
+    /// Number of new calls that wait in the queue.
     pub waiting: Counter,
 }
 

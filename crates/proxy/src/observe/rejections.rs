@@ -68,7 +68,7 @@ pub struct LoadThen {
     pub occupancy: f64,
     /// The 99th percentile of the sojourn of new work in the last completed second, in ns.
     pub sojourn_p99_ns: u64,
-    /// New calls in the queue.
+    /// Number of new calls that waited in the queue.
     pub waiting: usize,
 }
 

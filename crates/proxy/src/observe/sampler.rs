@@ -22,7 +22,7 @@ pub(crate) struct Rejected<'a> {
     pub(crate) status: Option<u16>,
     pub(crate) reason: ReplyReason,
     pub(crate) cause: &'static str,
-    /// The name of the pool.
+    /// The name of the pool to which the request was routed, or `None` if it was not routed.
     pub(crate) pool: Option<&'a str>,
 }
 

@@ -19,7 +19,7 @@ pub struct UpstreamView {
 #[derive(Debug, Default)]
 pub struct UpstreamViews {
     views: Mutex<Vec<UpstreamView>>,
-    /// Whether the list is not empty.
+    /// True if the published list is not empty.
     is_any: AtomicBool,
 }
 

@@ -63,7 +63,7 @@ struct Shared {
     /// True once a next hop has asked for our load. Before that, an offer can be made without the
     /// lock.
     is_load_wanted: AtomicBool,
-    /// Values ignored because the table was full.
+    /// Number of feedback values that were ignored because the table was full.
     overflowed: AtomicU64,
     restrictions: Mutex<HashMap<SocketAddr, Restriction>>,
     /// The number of times that the lock was taken.

@@ -52,7 +52,7 @@ pub enum ReplyReason {
     Hops,
     /// Every back end that was tried sent a 503 or was unreachable.
     Failed,
-    /// The request is longer than a datagram.
+    /// The forwarded request would be longer than a datagram.
     TooLong,
     /// The call table has no room.
     CallTable,
@@ -172,7 +172,7 @@ impl ReplyReason {
         }
     }
 
-    /// Returns the default reason for a status.
+    /// Returns the reason for a status whose text does not show another reason.
     pub const fn usual(status: u16) -> Self {
         match status {
             100..=299 | 487 => Self::None,

@@ -33,7 +33,7 @@ const ADDRESSES_OF_SERVER_MAX: usize = 4;
 /// The destination of a request as its URI describes it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Wanted<'a> {
-    /// The TARGET of RFC 3263 §4.
+    /// The host to resolve: the TARGET of RFC 3263 §4.
     pub host: Host<'a>,
     /// The port, if the URI gives one.
     pub port: Option<u16>,
@@ -95,7 +95,7 @@ pub enum Located {
 pub(super) struct Walk<'r, F> {
     pub(super) resolution: &'r mut Resolution,
     pub(super) now: Timestamp,
-    /// The identity of the request.
+    /// The identity of the request, which determines the order of its targets.
     pub(super) hash: u64,
     /// The function that tests whether a request may be sent to an address.
     pub(super) may_be: F,
@@ -277,7 +277,7 @@ impl<F: Fn(SocketAddr) -> bool> Walk<'_, F> {
 }
 
 impl Found {
-    /// Records a missing answer.
+    /// Records the query on which the walk has to wait, if its records are not known.
     fn note(&mut self, asked: &Asked) {
         match asked {
             Asked::Known(_) => {}

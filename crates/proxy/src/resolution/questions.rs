@@ -95,8 +95,8 @@ impl Questions {
         Some(Open { id: QueryId(id), is_overdue: id < self.overdue_before })
     }
 
-    /// Queues a query for a name without an outstanding query. Returns `None` if there is no room.
-    /// A part of the room is reserved for known names, so that they stay resolvable during a flood
+    /// Queues a query for a name without an outstanding query. Returns `None` if the set is full. A
+    /// quarter of the set is reserved for known names, so that they stay resolvable during a flood
     /// of queries for other names.
     pub(super) fn ask(
         &mut self,

@@ -33,7 +33,7 @@ pub(crate) struct Service {
     pub(super) order: u16,
     pub(super) preference: u16,
     pub(super) transport: Transport,
-    /// The name of its SRV records.
+    /// The name of the SRV records of the service.
     pub(super) name: Arc<str>,
 }
 

@@ -32,7 +32,7 @@ use crate::target::Target;
 /// A request whose plan is being committed.
 #[derive(Clone, Copy)]
 struct CommitInput<'s, 'a> {
-    /// The room in the transaction table for this request.
+    /// Whether the transaction table has room for this request.
     room: Room,
     received: &'s Received,
     request: &'s Request<'a>,
@@ -171,7 +171,7 @@ fn begin_within(
     }
 }
 
-/// Selects a back end of a pool for a request, and enters the call.
+/// Selects a back end of a pool for a request, and enters the call in the call table.
 fn begin_at_any(
     step: &mut Step<'_>,
     input: CommitInput<'_, '_>,
@@ -358,7 +358,7 @@ fn count_in_share(step: &mut Step<'_>, call: CallRef, flow: &Flow) {
     }
 }
 
-/// Checks that there is room for a new call from the source of `flow`.
+/// Checks that the call table has room for a new call from the source of `flow`.
 fn check_room_for_call(step: &Step<'_>, flow: &Flow) -> Result<(), Rejection> {
     let calls = &step.routing.calls;
     if !calls.has_room() {
@@ -373,7 +373,7 @@ fn check_room_for_call(step: &Step<'_>, flow: &Flow) -> Result<(), Rejection> {
     Ok(())
 }
 
-/// Rejects a call for which the table has no room.
+/// Counts and returns the rejection of a call for which the call table has no room.
 fn call_table_full(step: &Step<'_>) -> Rejection {
     step.counters().calls_refused.add(1);
     Rejection::Reply(503, CALL_TABLE_FULL)

@@ -71,4 +71,5 @@ pub(crate) fn groups(now: Timestamp, snapshot: &Snapshot, pool: u16) -> VecDeque
     groups
 }
 
-const EXCEEDED: Rejection = Rejection::Reply(440, "max breadth exceeded");
+const EXCEEDED: Rejection =
+    Rejection::Reply(440, "the request needs more branches than Max-Breadth allows");

@@ -59,7 +59,7 @@ pub(crate) fn check_loop(
             // §16.11). A loop ends by the number of passes.
             passes += usize::from(Branch::decode(branch, &snapshot.keys, target).is_some());
             if passes >= PASSES_MAX {
-                return Err(Rejection::Reply(482, "the request has been here too often"));
+                return Err(Rejection::Reply(482, "the request has passed this proxy too often"));
             }
             continue;
         };
@@ -70,7 +70,7 @@ pub(crate) fn check_loop(
             loop_hash(snapshot, request, snapshot.addresses.origin(&received.flow))
         });
         if ours.loop_hash == *hash {
-            return Err(Rejection::Reply(482, "the request has been here"));
+            return Err(Rejection::Reply(482, "the request has passed this proxy before"));
         }
     }
     Ok(())

@@ -40,7 +40,7 @@ pub(crate) struct NextHop {
     pub(crate) choice: Option<(u16, u64)>,
     /// Further targets of the name by which the target was found, in the order of attempts.
     pub(crate) others: Vec<Target>,
-    /// The lease of the call at that back end.
+    /// The lease by which the call counts at `backend_ref`, if the request begins the call.
     pub(crate) held: Option<CallLease>,
     /// The admission by the restriction of the back end, if the request needed one.
     pub(crate) admission: Option<Admission>,
@@ -53,7 +53,7 @@ pub(crate) struct NextHop {
 }
 
 impl NextHop {
-    /// Returns a hop to a target that belongs to no call.
+    /// Returns the hop for a request that goes to `target` and belongs to no call.
     #[inline(always)]
     pub(crate) fn to(target: Target, tier: Tier) -> Self {
         Self {

@@ -24,7 +24,7 @@ use crate::step::Step;
 /// The back end selected for a new request.
 pub(crate) struct Selected {
     pub(crate) backend_ref: BackendRef,
-    /// The key by which the policy selected it.
+    /// The key by which the policy selected the back end.
     pub(crate) key: u64,
     /// The call's lease at the back end.
     pub(crate) call: Option<CallLease>,
@@ -157,8 +157,8 @@ fn is_known_free(now: Timestamp, snapshot: &Snapshot, backend: &Backend) -> bool
     backend.address().is_some_and(|address| snapshot.next_hops.is_known_free(now, address))
 }
 
-/// Checks that `pool` has room for the transaction of a new request. Call it before the selection
-/// of a back end, because a selection counts.
+/// Checks that the transaction table has room for a new request to `pool`, if the request needs a
+/// transaction. Call this function before a back end is selected, because a selection counts.
 pub(crate) fn check_room(
     step: &Step<'_>,
     room: Room,
@@ -173,7 +173,7 @@ pub(crate) fn check_room(
     if is_stateful { check_transaction_room(step, room) } else { Ok(()) }
 }
 
-/// Checks that there is room for the transaction of a new request.
+/// Checks that the transaction table has room for a new request.
 pub(crate) fn check_transaction_room(step: &Step<'_>, room: Room) -> Result<(), Rejection> {
     if room.is_full_for_new {
         step.counters().transactions_refused.add(1);

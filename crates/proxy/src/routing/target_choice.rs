@@ -16,7 +16,8 @@ pub(crate) enum TargetChoice {
         /// The address used by the dialog, if the back end has a name that may resolve to another
         /// address now.
         target: Option<SocketAddr>,
-        /// The policy's key for selecting another back end, if the request starts something.
+        /// The key by which the policy selects another back end, or `None` if the request begins no
+        /// new work and so stays at this one.
         key: Option<u64>,
     },
     /// Start a call at the back end that its route token names.

@@ -8,7 +8,7 @@ use tidegate_control::feedback::UpstreamSettings;
 pub struct FeedbackSettings {
     /// The algorithms and the fairness. Without algorithms, no peer gets feedback.
     pub upstream: UpstreamSettings,
-    /// Networks of peers, besides back ends and trusted sources.
+    /// Networks whose peers get feedback, in addition to back ends and trusted sources.
     pub peers: Vec<IpNet>,
     /// True if all peers of one host get one share together.
     pub shares_by_host: bool,

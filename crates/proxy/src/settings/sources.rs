@@ -50,9 +50,9 @@ pub const BANS_MAX: usize = 1024;
 pub struct SourceLimit {
     /// The network of the sources.
     pub from: IpNet,
-    /// Calls, and requests outside calls, per second.
+    /// Maximum number of calls and of requests outside calls, taken together, per second.
     pub rate_cps: f64,
-    /// Maximum number of requests at once.
+    /// Maximum number of requests that may arrive at once.
     pub burst: u32,
     /// The unit of the limit: each source, or all sources together.
     pub per: Per,
@@ -87,7 +87,7 @@ pub struct Flood {
     /// Messages per second that ask for new work, are malformed, or falsely claim to be in-dialog.
     /// A higher rate is a flood.
     pub above_cps: u32,
-    /// Consecutive seconds above this rate before the ban.
+    /// Number of consecutive seconds above that rate after which the source is banned.
     pub after_s: u32,
     /// Duration of the ban.
     pub ban: Duration,

@@ -10,7 +10,7 @@ use crate::settings::{Mode, PoolSettings, Settings};
 /// The tiers of service of a shard, and the tier of its last message.
 pub(crate) struct Tiering {
     settings: TierSettings,
-    /// Present if any pool has the mode `adaptive`.
+    /// The division of calls among the tiers, or `None` if no pool has the mode `adaptive`.
     tiers: Option<Tiers>,
     /// The tier of the message in service, or the last one served, or `None` if it was not
     /// forwarded.
@@ -52,7 +52,7 @@ impl Tiering {
         self.served = Some(tier);
     }
 
-    /// Records that the message was served. Returns `true` if no state is kept for it.
+    /// Records that the message was served. Returns `true` if it was served without transactions.
     pub(crate) fn on_served(&mut self, class: Class) -> bool {
         if let (Some(tiers), Some(_)) = (&mut self.tiers, self.served) {
             tiers.on_served(class as u8);

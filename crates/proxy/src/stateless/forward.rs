@@ -21,7 +21,7 @@ use crate::stateless::lost::{Lost, lost_branch};
 use crate::step::Step;
 use crate::transaction::large::is_large;
 
-/// Room for a branch and one more parameter.
+/// Maximum length of a branch and one more parameter, in bytes.
 const VIA_END_MAX: usize = 128;
 
 /// Result of [`forward`].

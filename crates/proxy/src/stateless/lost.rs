@@ -55,7 +55,7 @@ use crate::step::{SourceEvidence, Step};
 use crate::target::Target;
 use crate::transaction::branches::TIMER_C;
 
-/// Maximum number of copies of one CANCEL.
+/// Maximum number of back ends to which one CANCEL is sent.
 const COPIES_MAX: usize = 8;
 
 /// Maximum number of CANCELs that wait for several back ends at the same time.
@@ -71,7 +71,8 @@ const ASKED_FOR: Duration = Duration::from_secs(32);
 /// callee rings for longer, it has sent a response in this time.
 const BEFORE_FOR: Duration = Duration::from_secs(300);
 
-/// After this number of copies of a CANCEL, no more responses of targets are awaited.
+/// After receiving a CANCEL this number of times, the proxy forwards the next negative response to
+/// it, even if other targets have not answered.
 const PATIENCE: u8 = 3;
 
 /// Knowledge about requests that the previous process sent.
@@ -296,7 +297,7 @@ impl Lost {
         self.heard.get(now, identity).map_or(&[], |heard| heard)
     }
 
-    /// Records the back ends to which a CANCEL was sent. Fails if there is no room.
+    /// Records the back ends to which a CANCEL was sent. Returns an error if too many CANCELs wait.
     fn ask(
         &mut self,
         now: Timestamp,

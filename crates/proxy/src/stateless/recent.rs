@@ -34,7 +34,7 @@ impl<T> Recent<T> {
         (now < *since + self.life).then_some(value)
     }
 
-    /// Returns the value of `key`, or a new one, or `None` if there is no room for a new one.
+    /// Returns the value of `key`, or a new value, or `None` if the map is full.
     pub(crate) fn entry(&mut self, now: Timestamp, key: u64) -> Option<&mut T>
     where
         T: Default,

@@ -16,7 +16,7 @@ pub(crate) struct Best {
 }
 
 impl Best {
-    /// Makes a reply of our own.
+    /// Makes a final reply of our own with this status.
     pub(crate) fn own(status: u16) -> Self {
         Self { status, bytes: Box::default(), challenges: Vec::new() }
     }

@@ -54,7 +54,7 @@ pub(crate) struct Context {
 /// The contribution of a context to the counters when it was last settled.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Counted {
-    /// Live client transactions.
+    /// Number of live client transactions.
     pub(crate) clients: u8,
     /// True if the server transaction is live.
     pub(crate) server: bool,
@@ -136,9 +136,9 @@ pub(crate) struct Further {
 pub(crate) struct Pending {
     /// When the request was sent, or when the last response arrived.
     pub(crate) since: Timestamp,
-    /// When to fail over to another target.
+    /// The time of the failover to another target, or `None` for no failover.
     pub(crate) failover: Option<Timestamp>,
-    /// Time at which Timer C fires.
+    /// The time at which Timer C fires, or `None` without Timer C.
     pub(crate) timer_c: Option<Timestamp>,
     pub(crate) cancel: Cancel,
     /// The branch's share of the Max-Breadth.
@@ -162,7 +162,7 @@ pub(crate) enum Cancel {
     /// RFC 3261 §9.1: "If no provisional response has been received, the CANCEL request MUST NOT
     /// be sent; rather, the client MUST wait for the arrival of a provisional response".
     Wanted {
-        /// The time when the branch ends in any case.
+        /// The time at which the branch ends even without a final response.
         until: Timestamp,
     },
     /// The CANCEL was sent.
@@ -173,7 +173,7 @@ pub(crate) enum Cancel {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct SentCancel {
     pub(crate) client: OtherClient,
-    /// The time when the branch ends in any case.
+    /// The time at which the branch ends even without a final response.
     pub(crate) until: Timestamp,
     /// True if a reason was known when the CANCEL was sent. Retransmissions contain the same
     /// reason.
@@ -181,7 +181,8 @@ pub(crate) struct SentCancel {
 }
 
 impl Cancel {
-    /// Returns the time when the branch ends in any case.
+    /// Returns the time at which the branch ends even without a final response, or `None` if no
+    /// CANCEL is wanted.
     pub(crate) fn until(&self) -> Option<Timestamp> {
         match self {
             Self::No => None,

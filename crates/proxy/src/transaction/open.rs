@@ -130,7 +130,7 @@ fn further_of(request: &Request<'_>, hop: &NextHop, groups: VecDeque<Vec<u16>>) 
     is_any.then_some(Further { others, contacts, groups })
 }
 
-/// Rejects a request for which the table has no room.
+/// Counts and returns the rejection of a request for which the transaction table has no room.
 fn transactions_full(step: &Step<'_>) -> Rejection {
     step.counters().transactions_refused.add(1);
     Rejection::TRANSACTIONS_FULL

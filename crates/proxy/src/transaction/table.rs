@@ -54,35 +54,35 @@ impl Transactions {
         self.unfinished
     }
 
-    /// Returns the bytes that contexts use.
+    /// Returns the number of bytes that contexts use.
     pub(crate) fn bytes(&self) -> usize {
         self.bytes
     }
 
-    /// Returns the bytes that contexts may use.
+    /// Returns the maximum number of bytes that contexts may use.
     pub(crate) fn bytes_max(&self) -> usize {
         self.bytes_max
     }
 
-    /// Returns whether there is no room for any request.
+    /// Returns whether the table is full.
     pub(crate) fn is_full(&self) -> bool {
         self.table.is_full() || self.bytes >= self.bytes_max
     }
 
-    /// Returns whether there is no room for new work: the last eighth is reserved for calls in
+    /// Returns whether the table is full for new work: its last eighth is reserved for calls in
     /// progress.
     pub(crate) fn is_full_for_new(&self) -> bool {
         let free = self.free_for_new();
         free.entries == 0 || free.bytes == 0
     }
 
-    /// Returns whether so little room is left that each source is limited to a share.
+    /// Returns whether the table is so full that each source is limited to a share.
     #[inline]
     pub(crate) fn is_scarce(&self) -> bool {
         is_scarce(self.table.len(), self.length_max) || is_scarce(self.bytes, self.bytes_max)
     }
 
-    /// Returns whether a source has used its share of the room for new work.
+    /// Returns whether a source has used its share of the part that new work may use.
     pub(crate) fn is_exhausted(&self, bucket: Bucket) -> bool {
         self.shares.is_exhausted(bucket, self.free_for_new())
     }

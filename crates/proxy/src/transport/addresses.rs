@@ -58,7 +58,7 @@ pub(crate) struct Addresses {
 pub(crate) struct Own {
     pub(crate) transport: Transport,
     pub(crate) local: SocketAddr,
-    /// `Via: SIP/2.0/UDP host:port;rport;branch=`
+    /// The beginning of our Via, such as `Via: SIP/2.0/UDP host:port;rport;branch=`.
     pub(crate) via: Box<str>,
     /// The end of our Record-Route, after the token: `@host:port;lr>` and CRLF.
     pub(crate) record_route: Box<str>,

@@ -42,7 +42,7 @@ impl Budget {
     }
 }
 
-/// Returns the bit for a kind of provisional response.
+/// Returns the bit of `kinds` for a provisional response with this status.
 fn kind_of(status: u16) -> u8 {
     match status {
         100 => 1,

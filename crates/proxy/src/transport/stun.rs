@@ -193,7 +193,7 @@ mod tests {
     }
 
     proptest! {
-        /// A forger gets little out of it.
+        /// A forger of source addresses gains little from a response.
         #[test]
         fn a_response_is_at_most_two_and_a_half_times_as_long(attributes: Vec<u8>) {
             let request = message(BINDING_REQUEST, &attributes);

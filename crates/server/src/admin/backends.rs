@@ -15,7 +15,7 @@ use super::page::json;
 use crate::audit::AuditedRequest;
 use crate::runtime_control::ControlError;
 
-/// Returns the routes of the pages.
+/// Returns the HTTP routes of the pages.
 pub(super) fn router(controls: Arc<Controls>) -> Router {
     let (shown, assigned) = (Arc::clone(&controls), Arc::clone(&controls));
     let show = move || async move { listed(&shown, StatusCode::OK).await };

@@ -12,7 +12,7 @@ use tokio::sync::Mutex;
 use super::controls::{Controls, is_heard};
 use super::page::json;
 
-/// Returns the route of the page.
+/// Returns the HTTP route of the page.
 pub(super) fn router(controls: Arc<Controls>) -> Router {
     // Each shard keeps one answer.
     let turn = Arc::new(Mutex::new(()));

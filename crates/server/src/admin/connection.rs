@@ -46,7 +46,7 @@ struct Open {
 /// The activity of a connection, which determines the connection that has been idle longest.
 #[derive(Default)]
 struct Activity {
-    /// Requests that are being answered.
+    /// Number of requests that are being answered.
     answering: AtomicU64,
     /// The position of the connection's last event among the events of all connections. Events are:
     /// the connection was accepted, a request came, a request was answered. A part of a request is

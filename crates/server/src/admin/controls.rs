@@ -32,14 +32,14 @@ pub struct Controls {
     pub bans: BanList,
     /// The keeper of the keys, for `/keys`. `None` if there is no key file.
     pub keeper: Option<Arc<Keeper>>,
-    /// Log of the changes and their requesters.
+    /// The audit log of the changes and their requesters.
     pub audit_log: AuditLog,
     /// The clock of the shards.
     pub clock: Clock,
 }
 
 /// Waits until the shards have applied a command that was sent. Returns whether all shards have
-/// applied it, or the reason why it was not sent. Logs the result.
+/// applied it, or the reason why it was not sent. Writes the result into the audit log.
 pub(super) async fn await_applied(
     controls: &Controls,
     asked: AuditedRequest,

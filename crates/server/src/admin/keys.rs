@@ -12,7 +12,7 @@ use super::page::{json, text};
 use crate::audit::{AuditLog, AuditedRequest, Outcome};
 use crate::key::{Keeper, NotKept, unix_time};
 
-/// Returns the routes of the page and of rotation.
+/// Returns the HTTP routes of the page and of rotation.
 pub(super) fn router(keeper: Arc<Keeper>, audit_log: AuditLog) -> Router {
     let shown = Arc::clone(&keeper);
     let show = move || async move { json(StatusCode::OK, &shown.shown(unix_time())) };

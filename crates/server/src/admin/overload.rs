@@ -24,9 +24,9 @@ use crate::{bans, laws};
 
 /// The longest body of a request that changes the laws, in bytes.
 const BODY_MAX: usize = 16 * 1024;
-/// Longest time for the body of a request.
+/// Maximum time in which the body of a request must arrive.
 const BODY_WAIT: Duration = Duration::from_secs(5);
-/// Returns the routes of the pages.
+/// Returns the HTTP routes of the pages.
 pub(super) fn router(controls: Controls) -> Router {
     let keys = |keeper| keys::router(keeper, controls.audit_log.clone());
     let keys = controls.keeper.clone().map(keys).unwrap_or_default();

@@ -15,7 +15,7 @@ const CONTACT_MAX: usize = 512;
 /// An address of record.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Aor {
-    /// The key that look-ups use.
+    /// The key by which look-ups find the user.
     pub(super) key: Arc<[u8]>,
     /// Its host in lower case, in the form of a route's `domain`.
     pub(super) domain: String,
@@ -81,7 +81,7 @@ fn sip_uri(text: &str) -> Result<Uri<'_>, Wrong> {
     }
 }
 
-/// Returns the part after the scheme.
+/// Returns the part of a URI after its scheme.
 fn rest(text: &str) -> &str {
     text.split_once(':').map_or(text, |(_, rest)| rest)
 }

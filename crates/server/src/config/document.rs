@@ -36,7 +36,7 @@ pub struct Document<'i> {
 }
 
 impl<'i> Document<'i> {
-    /// Parses `bytes`, the content of the file `path`. The path is used only in messages.
+    /// Parses `bytes`, the content of the file `path`. The path only appears in messages.
     ///
     /// # Errors
     /// Returns an error if the file is too long, not UTF-8, or not TOML.
@@ -67,7 +67,7 @@ impl<'i> Document<'i> {
         }
     }
 
-    /// Returns the content of the file.
+    /// Returns the content of the file as a table.
     pub fn table(&self) -> &DeTable<'i> {
         self.table.get_ref()
     }

@@ -108,7 +108,7 @@ impl Table {
 /// When a running process applies a changed value.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Reload {
-    /// At a reload, at once and for everything.
+    /// At a reload, also for calls that began before.
     Live,
     /// At a reload, for calls that begin after the reload.
     NewCalls,
@@ -126,7 +126,7 @@ impl fmt::Display for Reload {
     }
 }
 
-/// A knob without its type, for documentation and tests.
+/// A key of a table without the type of its values, for documentation and tests.
 pub trait Documented: Sync {
     /// Returns the name in the file.
     fn name(&self) -> &'static str;
@@ -143,7 +143,7 @@ pub trait Documented: Sync {
     fn reload(&self) -> Option<Reload> {
         None
     }
-    /// Returns whether `value` is valid.
+    /// Returns whether `value` is valid for the key.
     #[cfg(test)]
     fn accepts(&self, value: &Spanned<DeValue<'_>>) -> bool;
 }

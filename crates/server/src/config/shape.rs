@@ -63,7 +63,7 @@ impl<T: Number> Shape for Whole<T> {
 
 /// A number that represents another type, such as a time or a size.
 pub struct As<S: Shape, T> {
-    /// The number.
+    /// The shape of the number.
     pub of: S,
     /// Converts the number to the value.
     pub read: fn(S::Value) -> T,
@@ -91,22 +91,22 @@ impl<S: Shape, T: 'static> Shape for As<S, T> {
     }
 }
 
-/// A time in whole seconds.
+/// Returns the shape of a time in whole seconds within `bounds`.
 pub const fn seconds(bounds: RangeInclusive<u64>) -> As<Whole, Duration> {
     As { of: Whole(bounds), read: Duration::from_secs, write: Duration::as_secs }
 }
 
-/// A time in whole milliseconds.
+/// Returns the shape of a time in whole milliseconds within `bounds`.
 pub const fn millis(bounds: RangeInclusive<u64>) -> As<Whole, Duration> {
     As { of: Whole(bounds), read: Duration::from_millis, write: |time| time.as_millis() as u64 }
 }
 
-/// A time in whole microseconds.
+/// Returns the shape of a time in whole microseconds within `bounds`.
 pub const fn micros(bounds: RangeInclusive<u64>) -> As<Whole, Duration> {
     As { of: Whole(bounds), read: Duration::from_micros, write: |time| time.as_micros() as u64 }
 }
 
-/// A time in seconds, with fractions.
+/// Returns the shape of a time in seconds within `bounds`, with or without fractions.
 pub const fn real_seconds(bounds: RangeInclusive<f64>) -> As<Real, Duration> {
     As { of: Real(bounds), read: Duration::from_secs_f64, write: Duration::as_secs_f64 }
 }
@@ -212,7 +212,7 @@ pub struct Text<T> {
     pub what: &'static str,
     /// Reads the text, or returns a few words about the error in it.
     pub parse: fn(&str) -> Result<T, Wrong>,
-    /// Returns the text of a value.
+    /// Returns the text that [`parse`](Self::parse) reads as this value.
     pub write: fn(&T) -> String,
 }
 

@@ -58,7 +58,7 @@ pub struct PoolClient {
 /// A certificate of Tidegate.
 #[derive(Clone, Debug)]
 pub struct Certificate {
-    /// The file that has it.
+    /// The file that contains the certificate.
     pub path: PathBuf,
     /// The time from which it is valid, since the Unix epoch.
     pub valid_from: Duration,
@@ -113,7 +113,7 @@ impl TlsFiles {
     }
 }
 
-/// Reads the files of a configuration.
+/// A reader of the files that a configuration names. It collects the errors in them.
 struct Reader {
     provider: Arc<CryptoProvider>,
     certificates: Vec<Certificate>,

@@ -57,7 +57,7 @@ impl fmt::Display for Destination {
     }
 }
 
-/// Reads a name that labels metrics and is typed in commands.
+/// Reads a name that appears in labels of metrics and that operators type in commands.
 pub(super) fn name(text: &str) -> Result<String, Wrong> {
     let fits = |c: char| c.is_ascii_alphanumeric() || "_-.:".contains(c);
     match text.chars().next() {
@@ -176,7 +176,7 @@ pub(super) fn domain(text: &str) -> Result<String, Wrong> {
     }
 }
 
-/// Reads the sources whose requests a route takes.
+/// Reads the senders whose requests a route takes.
 pub(super) fn source(text: &str) -> Result<Senders, Wrong> {
     match text {
         "any" => Ok(Senders::Any),

@@ -57,7 +57,7 @@ impl Written {
         Self { table, keys: values.each().map(|(param, value)| key((param, value))).collect() }
     }
 
-    /// Returns the table in braces.
+    /// Returns the table as an inline TOML table, in braces.
     fn inline(&self) -> String {
         let keys: Vec<_> = self.keys.iter().map(ToString::to_string).collect();
         format!("{{ {} }}", keys.join(", "))
@@ -138,12 +138,12 @@ pub fn learning_toml(learning: &Learning) -> String {
     format!("limit = {}\n", limit.inline())
 }
 
-/// Returns the word for `decide`.
+/// Returns the word that `decide` has for this value.
 pub fn decide_word(decide: Decide) -> &'static str {
     DECIDE.word(decide)
 }
 
-/// Returns the word for `queue`.
+/// Returns the word that `queue` has for this value.
 pub fn queue_word(queue: Queueing) -> &'static str {
     QUEUE.word(queue)
 }

@@ -10,7 +10,7 @@ use super::{KEYS_MAX, from_hex, to_hex};
 
 const HEADER: &[u8] = b"[keys]\n";
 
-/// Returns the command to use these keys.
+/// Returns the text of the command that makes shards use these keys.
 pub fn text(keys: &TokenKeys) -> String {
     let all = std::iter::once(&keys.current).chain(&keys.others);
     let line = |TokenKey { version, key }: &TokenKey| format!("{version} {}\n", to_hex(key));

@@ -19,7 +19,7 @@ use crate::StartError;
 /// Interval at which the file is read. The settling time of a key is longer than this.
 const LOOK_EVERY: Duration = Duration::from_secs(2);
 
-/// The parameters of key rotation.
+/// The times that determine when keys are made and used.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Rotation {
     /// Age of a key at which the next key is made. If `None`, keys are made only on request.
@@ -37,7 +37,7 @@ impl Rotation {
     }
 }
 
-/// The keeper of a process's keys.
+/// The keeper of a process's keys, which rotates them and sends them to the shards.
 #[derive(Debug)]
 pub struct Keeper {
     state_dir: PathBuf,
@@ -49,9 +49,9 @@ pub struct Keeper {
 #[derive(Debug)]
 struct State {
     ring: KeyRing,
-    /// The keys that the shards have received.
+    /// The keys that were last sent to the shards.
     told: Secret,
-    /// The error of the last check of the file.
+    /// The error of the last check of the file, if the check failed.
     trouble: Option<String>,
 }
 
@@ -144,7 +144,7 @@ impl Keeper {
         Ok(())
     }
 
-    /// Tells the shards about new keys, if any.
+    /// Sends the shards the keys at `now`, if they differ from those that were last sent.
     fn tell(&self, state: &mut State, now: UnixTime) {
         let tokens = state.ring.secret(now, self.rotation.settle).tokens;
         if tokens == state.told.tokens {

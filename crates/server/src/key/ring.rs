@@ -65,7 +65,7 @@ pub enum Role {
 /// A key as shown to operators.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Shown {
-    /// The version of the key.
+    /// The version of the key, a number from 1.
     pub version: u32,
     /// Time at which the key was made, or zero if unknown.
     pub made: UnixTime,
@@ -78,10 +78,10 @@ pub struct Shown {
 pub enum NotRotated {
     /// The last key, with this version, is not in use yet. It will be in use after this time.
     Settling(u32, Duration),
-    /// There is no room, because the key with this version was in use recently. It can be removed
-    /// after this time.
+    /// There are already [`KEYS_MAX`] keys, and the oldest one, with this version, may still be
+    /// needed. It can be removed after this time.
     Kept(u32, Duration),
-    /// The clock shows this time, which is impossible.
+    /// The clock shows this time, which is before 2026 and therefore wrong.
     Clock(UnixTime),
 }
 
@@ -249,7 +249,7 @@ impl Made {
     }
 }
 
-/// Rounds a time to the resolution of the text.
+/// Rounds a time down to whole seconds, the resolution of the text.
 fn whole(time: UnixTime) -> UnixTime {
     Duration::from_secs(time.as_secs())
 }

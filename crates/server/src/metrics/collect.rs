@@ -42,7 +42,7 @@ pub struct ShardCounters {
     pub emulated_overflow: Arc<Counter>,
     /// Datagrams dropped before the emulated receive buffers at the request of the core.
     pub emulated_filtered: Arc<Counter>,
-    /// The new work of the last second.
+    /// Counts and rates of the new work in the last second.
     pub recent: Arc<RecentWork>,
 }
 

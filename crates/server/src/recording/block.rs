@@ -5,7 +5,7 @@ use std::hash::Hasher;
 use siphasher::sip::SipHasher13;
 use siphasher::sip128::{Hasher128, SipHasher13 as SipHasher13x128};
 
-/// Length of a block's header.
+/// Length of a block's header in bytes.
 pub(super) const HEADER: usize = 64;
 
 /// Maximum number of inputs in a block. It is also the maximum distance between checkpoints.
@@ -33,15 +33,15 @@ pub(super) struct Header {
     pub len: u32,
     /// Number of the block, from 0.
     pub number: u64,
-    /// Inputs lost since the previous block.
+    /// Number of inputs lost since the previous block.
     pub lost: u64,
-    /// Number of inputs.
+    /// Number of inputs in the block.
     pub inputs: u32,
     /// Number of packets that the core sent because of the inputs.
     pub sent: u32,
-    /// Fingerprint of the packets.
+    /// Fingerprint of the packets that the core sent because of the inputs.
     pub output: u128,
-    /// Checksum of the inputs.
+    /// Checksum of the inputs in the block.
     pub check: u64,
 }
 

@@ -17,20 +17,20 @@ const SPAN_NS: u64 = 1_000_000_000;
 /// A block under construction.
 #[derive(Debug, Default)]
 pub(super) struct Draft {
-    /// Inputs lost before this block.
+    /// Number of inputs lost since the previous block.
     pub lost: u64,
-    /// Number of inputs.
+    /// Number of inputs in the block.
     pub count: u32,
-    /// The inputs.
+    /// The inputs in the form of the file.
     pub inputs: Vec<u8>,
     /// Number of packets sent because of the inputs.
     pub sent_count: u32,
-    /// The packets.
+    /// The packets sent because of the inputs, for their fingerprint.
     pub sent: Vec<u8>,
 }
 
 impl Draft {
-    /// Adds an input.
+    /// Adds an input to the block.
     pub fn note(&mut self, entry: &Entry<&[u8]>) {
         entry::put(&mut self.inputs, entry);
         self.count += 1;

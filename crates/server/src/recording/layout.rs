@@ -9,12 +9,12 @@ pub const SLOTS: u64 = 16;
 /// Minimum size of a recording in bytes.
 pub const SIZE_MIN: u64 = 16 << 20;
 
-/// The positions of the slots.
+/// The positions of the slots in the file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Layout {
-    /// Offset of the first slot.
+    /// Offset of the first slot in the file, in bytes.
     pub first: u64,
-    /// Bytes of each slot.
+    /// Size of each slot in bytes.
     pub slot: u64,
 }
 

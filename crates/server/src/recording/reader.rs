@@ -129,7 +129,7 @@ fn scan(file: &File, layout: &Layout) -> Result<(Vec<Placed>, Option<u64>), Unre
     Ok((blocks, cut))
 }
 
-/// The content of a slot.
+/// The blocks in a slot, and whether unreadable data follow them.
 struct Slot {
     blocks: Vec<Placed>,
     /// Offset of data that are neither a block nor the end mark.

@@ -13,9 +13,9 @@ use super::reader::{Checked, Recording};
 pub struct Inputs {
     /// Datagrams.
     pub datagrams: u64,
-    /// Turns of service.
+    /// Calls of [`Core::serve`].
     pub serves: u64,
-    /// Timers.
+    /// Calls of [`Core::handle_timeout`].
     pub timeouts: u64,
     /// Failed deliveries.
     pub failures: u64,
@@ -57,7 +57,7 @@ impl Inputs {
 /// A block for which the replayed core sent other packets than the recorded core.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Difference {
-    /// Number of the block.
+    /// Number of the block in the recording.
     pub block: u64,
     /// Index of the first input of the block, counted from the first input of the recording.
     pub first_input: u64,
@@ -89,7 +89,7 @@ pub struct Verdict {
 /// An event during a replay.
 #[derive(Clone, Debug)]
 pub enum Passing<'b> {
-    /// An input.
+    /// The core gets this input.
     In(Entry<&'b [u8]>),
     /// A packet that the core sends: time of the last input, flow, bytes.
     Out(Timestamp, Flow, &'b [u8]),

@@ -9,14 +9,14 @@ use super::block::{HEADER, Header};
 use super::head::Head;
 use super::layout::{Layout, SIZE_MIN, SLOTS};
 
-/// A file to fill with blocks.
+/// The file of a recording, which is being written.
 #[derive(Debug)]
 pub(super) struct Ring {
     file: File,
     layout: Layout,
     /// Number of the current slot.
     slot: u64,
-    /// Offset within the current slot.
+    /// Offset within the current slot at which the next block is written.
     at: u64,
     /// The block under construction, header first.
     frame: Vec<u8>,

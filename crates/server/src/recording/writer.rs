@@ -16,7 +16,7 @@ use super::tally::Tally;
 /// Maximum number of blocks that wait to be written. Each has about 200 KiB.
 pub const WAITING_MAX: usize = 64;
 
-/// A running recording.
+/// A recording that is being written.
 #[derive(Debug)]
 pub(crate) struct Recorder {
     writer: JoinHandle<Option<io::Error>>,

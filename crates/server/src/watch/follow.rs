@@ -17,7 +17,7 @@ const GOES_ON: Duration = Duration::from_secs(60);
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Followed<T> {
     last: T,
-    /// Changes that were not reported yet.
+    /// Number of changes that were not reported yet.
     changes: u64,
     said_at: Option<Timestamp>,
 }
@@ -27,7 +27,7 @@ impl<T: Copy + PartialEq> Followed<T> {
         Self { last: value, changes: 0, said_at: None }
     }
 
-    /// The state at the last look.
+    /// Returns the state at the last check.
     pub fn last(&self) -> T {
         self.last
     }

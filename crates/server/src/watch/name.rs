@@ -20,17 +20,17 @@ impl Outcome {
     const ALL: [Self; 4] = [Self::Found, Self::NotFound, Self::Unanswered, Self::Unusable];
 }
 
-/// A name as it was at the last look.
+/// A name as it was at the last check.
 pub(super) struct NameSeen {
     outcome: Followed<Outcome>,
     lookups: [u64; 5],
 }
 
-/// News of a name.
+/// A change of a name that gets a line in the log.
 pub(super) enum News {
     /// The outcome of its resolution has changed to this one. Contains the number of changes.
     Outcome(Outcome, u64),
-    /// Its address has changed.
+    /// The name resolves to another address now.
     Moved,
 }
 

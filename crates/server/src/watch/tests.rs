@@ -60,7 +60,7 @@ fn an_outage_and_its_end_are_logged_once_with_the_cause() {
     assert_eq!(
         watched.look(250),
         [
-            "back end a of pool app is down: nobody listens there (ICMP port unreachable)",
+            "back end a of pool app is down: no program listens at its port (ICMP port unreachable)",
             "back end b of pool app is draining: drained by an operator",
             "pool app: no back end takes new calls",
             "pool other: no back end takes new calls",
@@ -174,7 +174,10 @@ fn some_of_many_targets_with_send_failures_are_logged() {
     }
     assert_eq!(watched.look(250).len(), 5);
     assert_eq!(watched.look(10_249), [""; 0]);
-    assert_eq!(watched.look(10_250), ["could not send to other targets either, 7 times"]);
+    assert_eq!(
+        watched.look(10_250),
+        ["cannot send to other targets: 7 more failures in the last seconds"]
+    );
 }
 
 #[test]

@@ -139,7 +139,8 @@ pub(super) fn feedback(feedback: &Value) -> String {
     out
 }
 
-/// Formats the address of a back end and the host name that resolves to it.
+/// Formats the address of a back end and, if it has one, the host name that resolves to this
+/// address.
 fn whereabouts(backend: &Value) -> String {
     let resolution = &backend["resolution"];
     let address = match &backend["address"] {

@@ -25,7 +25,7 @@ impl<'r> Report<'r> {
         Self { recording, law: config.overload.gate.law.entry().name, replayed }
     }
 
-    /// Returns whether the replay found no difference: everything that could be compared was equal.
+    /// Returns whether everything that could be compared was equal.
     pub fn holds(&self) -> bool {
         !self.is_comparable() || self.replayed.verdict.difference.is_none()
     }

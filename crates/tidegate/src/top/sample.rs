@@ -16,7 +16,7 @@ pub(super) struct Sample {
     pub phase: String,
     pub law: String,
     pub listeners: Vec<String>,
-    /// New calls since the start.
+    /// Counts of new calls since the start.
     pub calls: Calls,
     /// Datagrams that were dropped at full sockets since the start.
     pub socket_drops: u64,
@@ -37,7 +37,8 @@ pub(super) struct Sample {
 /// Counts of new calls: what arrived, and with what result.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Calls {
-    /// All INVITEs that could begin a call.
+    /// All INVITEs that could begin a call, including retransmissions and those that the kernel
+    /// dropped.
     pub arrived: u64,
     /// Retransmissions among the arrived INVITEs.
     pub repeated: u64,
@@ -56,12 +57,12 @@ pub(super) struct Backend {
     pub pool: String,
     pub name: String,
     pub state: String,
-    /// True if the back end takes new calls.
+    /// True if the back end can get new calls.
     pub is_up: bool,
     pub calls: u64,
     /// Calls assigned to the back end since the start.
     pub assigned: u64,
-    /// Rate limit in force, in calls/s.
+    /// Limit of new requests per second that is in force, or `None` if there is none.
     pub limit_cps: Option<f64>,
     pub invite_ms: f64,
     /// 503 responses of the back end itself since the start.

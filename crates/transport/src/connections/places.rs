@@ -6,8 +6,9 @@ use super::ConnectionTable;
 use crate::connection::{Connection, ConnectionState, Target};
 use crate::unsent::WhyUnsent;
 
-/// One in this many of the permitted opened connections is kept free for the next one, if an idle
-/// connection can be evicted. The reason is that a driver takes time to close a connection.
+/// The reciprocal of the share of the permitted opened connections that is kept free for the next
+/// one, if an idle connection can be closed for it. A driver takes time to close a connection, so
+/// this is done in advance.
 const SPARE_PART: usize = 16;
 
 impl ConnectionTable {
@@ -47,7 +48,8 @@ impl ConnectionTable {
         Ok(id)
     }
 
-    /// Returns whether one more connection may be opened. If necessary, closes another one first.
+    /// Returns whether one more connection may be opened. If the limit is nearly reached, first
+    /// closes an idle one.
     fn has_room_for_one(&mut self, now: Timestamp) -> bool {
         self.make_room(now);
         let has_room = self.opened < self.limits.opened_max;

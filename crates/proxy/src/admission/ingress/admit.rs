@@ -57,8 +57,8 @@ enum RefusalCause {
 }
 
 impl Ingress {
-    /// Reads a message, judges it if it is new work, and passes it to `push` to be queued.
-    /// `has_room` says whether there is room for new work.
+    /// Reads a message, decides on it if it is new work, and passes it to `push` to be queued.
+    /// `has_room` returns whether the queue for a class can take new work.
     pub(super) fn admit(
         &mut self,
         now: Timestamp,
@@ -134,7 +134,7 @@ impl Ingress {
         if is_admitted { Ok(()) } else { Err(Unadmitted::Because(RefusalCause::Shed)) }
     }
 
-    /// Admits new work. `has_room` says whether its queue would take it.
+    /// Admits new work. `has_room` returns whether its queue can take it.
     #[inline(always)]
     fn admit_new(
         &mut self,

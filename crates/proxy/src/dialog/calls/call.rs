@@ -86,7 +86,7 @@ pub(crate) struct Call {
     /// Generation of the back end's address when the call came to the back end.
     pub(crate) address_generation: AddressGeneration,
     pub(crate) phase: Phase,
-    /// Whether the back end has answered anything in this call.
+    /// Whether the back end has sent a response in this call.
     pub(crate) answered: bool,
     /// Tier in which requests of the call are served.
     pub(crate) tier: Tier,
@@ -99,7 +99,7 @@ pub(crate) struct Call {
     /// The source whose share of the table includes the call, or `None` if the call was not
     /// counted.
     pub(super) share: Option<Bucket>,
-    /// Second in which the entry was created.
+    /// Time of the driver's clock at which the entry was created, in whole seconds.
     pub(super) began_s: u32,
     pub(super) deadline: Timestamp,
     /// Time at which the session expires unless it is refreshed, or `NEVER` without a session
@@ -199,7 +199,8 @@ impl Call {
         self.phase == Phase::Established && !self.dialogs.are_leaving()
     }
 
-    /// Returns when something [expires](Self::expire), or when the call is to be forgotten.
+    /// Returns the next time at which an open transaction or the deadline of the ACK
+    /// [expires](Self::expire), or the call is to be forgotten.
     pub(super) fn due(&self) -> Timestamp {
         let open = self.open.iter().map(|open| open.until);
         open.fold(self.deadline.min(self.ack_due), Timestamp::min)
@@ -490,7 +491,8 @@ impl Call {
         }
     }
 
-    /// Expires the transactions and the call if their time is over.
+    /// Forgets the open transactions whose time is over, and the deadline of the ACK if it has
+    /// passed.
     pub(super) fn expire(&mut self, now: Timestamp) {
         self.open.retain(|open| open.until > now);
         self.free_open();

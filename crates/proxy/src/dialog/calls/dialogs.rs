@@ -12,9 +12,10 @@ const DIALOGS_MAX: usize = 2;
 /// tags.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Dialogs {
-    /// Hashes, or 0 for none.
+    /// The hash of each dialog, or 0 where there is no dialog.
     hashes: [u32; DIALOGS_MAX],
-    /// Bit set of the dialogs created by a 2xx. A bit stays set after the BYE.
+    /// Bit set of the dialogs that a 2xx has created and no BYE has ended. A bit stays set while a
+    /// BYE is pending.
     confirmed: u8,
     /// Bit set of the dialogs with a pending BYE.
     leaving: u8,
@@ -42,7 +43,8 @@ impl Dialogs {
     }
 
     /// Records the dialog with this hash, 0 for none, which a response to the INVITE creates. If
-    /// there is no room, it replaces a dialog that no 2xx has confirmed or that has ended.
+    /// the call already has [`DIALOGS_MAX`] dialogs, only the dialog of a 2xx is recorded. It
+    /// replaces a dialog that no 2xx has confirmed or that a BYE has ended.
     ///
     /// RFC 3261 §13.3.1.4: the callee retransmits its 2xx until the ACK arrives, so a copy may pass
     /// after the BYE was answered. §15.1.1: then "the UAC MUST consider the session and the dialog

@@ -34,8 +34,7 @@ impl Calls {
     }
 }
 
-/// Returns the network that [`caller_of`](crate::transport::amplification::caller_of) has encoded
-/// as a number.
+/// Returns the network that [`caller_of`](crate::network::caller_of) has encoded as a number.
 fn source_of_caller(caller: u64) -> Option<IpNet> {
     let is_ipv4 = caller >> 32 == 0xffff;
     let number = if is_ipv4 { caller.into() } else { u128::from(caller) << 64 };

@@ -9,7 +9,7 @@ use tidegate_world::SlotTable;
 
 use super::Entry;
 
-/// Stands for no slot, at both ends of the list.
+/// The value that means no slot. It is at both ends of the list.
 const END: u32 = u32::MAX;
 
 /// The slots of both neighbours in the list.

@@ -8,20 +8,20 @@
 
 use tidegate_world::Timestamp;
 
-/// Maximum number of requests at once.
+/// Maximum number of requests of a call that pass at once.
 const BURST: u32 = 60;
 
 /// Long-term interval between two requests, in units of 2^24 ns: ten per second.
 const INTERVAL: u32 = 6;
 
-/// Maximum lead of a call over its rate, in the same units.
+/// Maximum lead of a call over its rate, in units of 2^24 ns.
 const AHEAD_MAX: u32 = BURST * INTERVAL;
 
 /// Number of buckets that are shared by calls of which only the route token is known.
 const PLACES: usize = 4096;
 
-/// Token bucket in four bytes: the time up to which its requests are accounted for, in units of
-/// 2^24 ns, which wraps after two years (the generic cell rate algorithm, ITU-T I.371).
+/// Token bucket in four bytes: the time up to which its requests use up the rate, in units of 2^24
+/// ns. The time wraps after two years (the generic cell rate algorithm, ITU-T I.371).
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Rate(u32);
 

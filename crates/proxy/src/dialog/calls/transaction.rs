@@ -19,7 +19,7 @@ pub(crate) struct Transaction {
 }
 
 impl Transaction {
-    /// Maximum distance of the marks of transactions with one identity.
+    /// Upper bound of the difference between two marks of transactions with one identity.
     pub(super) const MARKS: u64 = 64;
 
     /// Returns the transaction as one number, in the form in which hashes are compared. RFC 3261
@@ -44,7 +44,7 @@ pub(crate) struct Answer {
     pub(crate) status: u16,
     /// True if the back end of the call sent the response.
     pub(crate) from_backend: bool,
-    /// Session interval that the response sets.
+    /// Session interval that the response sets, or `None` if it sets none.
     pub(crate) session: Option<Duration>,
     /// Keyed hash of the dialog that the response creates, or 0 if it was not computed.
     pub(crate) dialog: u32,

@@ -8,7 +8,7 @@ use crate::config::by_class::ByClass;
 use crate::config::keys::{Only, table};
 use crate::config::shape::{As, Real, Whole};
 
-/// A processor on which nothing costs anything.
+/// The default: a processor on which every cost is zero.
 impl Default for Emulate {
     fn default() -> Self {
         let none = [Duration::ZERO; Work::CLASSES_MAX];
@@ -77,8 +77,8 @@ table! {
     /// long as reading took. A server that handles each message before it reads the next one has 1.
     batch: usize | None = Whole(1..=4096), Means("up to 64, then service gets as much processor time as reading");
     /// The part of a core that the server may use in each period, as with `cpu.max` of a control
-    /// group. If it has used more, it waits until later periods have paid for it. The other costs
-    /// are those of a whole core.
+    /// group. If the work of one period takes more, the server waits until the parts of later
+    /// periods have covered the rest. The other keys give costs on a whole core.
     quota: f64 | None = Real(0.001..=1.0), Means("no quota");
     /// The length of a period of the quota.
     period("period_ms"): Duration = As {

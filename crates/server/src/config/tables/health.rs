@@ -7,14 +7,14 @@ use crate::config::keys::{Only, keys};
 use crate::config::shape::{Choice, List, Real, Text, Whole, millis, real_seconds, seconds};
 use crate::config::word;
 
-/// The values of the table.
+/// The values of `[pool.health]`.
 #[derive(Default)]
 pub struct HealthTable {
     /// Whether back ends are probed.
     pub is_probed: bool,
     /// The parameters of probes.
     pub probe: Probe,
-    /// All other values.
+    /// All other values of the table.
     pub health: Health,
 }
 

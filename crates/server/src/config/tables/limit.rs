@@ -9,17 +9,17 @@ use crate::config::shape::{Choice, Real, millis};
 /// The signs of overload from which limits are learned.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Learn {
-    /// No signs.
+    /// None: no limit is learned.
     Off,
-    /// Rejections.
+    /// Rejections by the back end.
     Refusals,
-    /// Delay.
+    /// The delay of first responses.
     Delay,
-    /// Both signs.
+    /// Both rejections and delay.
     Both,
 }
 
-/// The values of the table.
+/// The values of `[pool.limit]`.
 pub struct Limit {
     /// The signs of overload from which limits are learned.
     pub learn: Spanned<Learn>,

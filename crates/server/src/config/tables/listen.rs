@@ -69,7 +69,7 @@ static FOR_WEBSOCKETS: Only<ListenDraft> = Only {
     instead: "write `transport = \"wss\"` or `\"ws\"`",
 };
 
-/// Certificates of a listener, or their keys.
+/// The paths of the files with a listener's certificates, or with their keys.
 const PEM_FILES: OneOrMore<Text<PathBuf>> = OneOrMore(List { of: PEM_FILE, count_max: 64 });
 
 table! {

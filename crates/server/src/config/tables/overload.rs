@@ -14,11 +14,11 @@ use crate::config::keys::{Only, keys};
 use crate::config::knob::{Reload, Table};
 use crate::config::shape::{Choice, Flag, List, Named, NamedOr, Real, Whole, millis};
 
-/// The words of `decide`.
+/// The words that `decide` accepts.
 pub(in crate::config) const DECIDE: Choice<Decide> =
     Choice { words: &[("arrival", Decide::Arrival), ("service", Decide::Service)], reserved: &[] };
 
-/// The words of `queue`.
+/// The words that `queue` accepts.
 pub(in crate::config) const QUEUE: Choice<Queueing> =
     Choice { words: &[("class", Queueing::Class), ("fifo", Queueing::Fifo)], reserved: &[] };
 

@@ -6,7 +6,7 @@ use tidegate_world::Timestamp;
 use super::names;
 use crate::metrics::{Family, Number, Samples, Unit, Value};
 
-/// Adds the back ends of a pool, as they are at `now`.
+/// Adds the metrics of the back ends of a pool, as they are at `now`.
 pub(super) fn add(samples: &mut Samples, pool: &Pool, now: Timestamp) {
     // As in the pool, an unlimited quantity has no number.
     if let Some(free) = pool.free_calls(now) {
@@ -65,7 +65,8 @@ static PROBES: Family =
     Family::counter("backend_probes", "Finished probes of the back end, by outcome");
 static TRANSITIONS: Family = Family::counter(
     "backend_transitions",
-    "Number of times that the back end went down and then came up again because it responded",
+    "Number of times that the back end went down (`to` is `down`), or came up again because it \
+     responded (`to` is `up`)",
 );
 static FINALS: Family = Family::counter(
     "backend_responses",

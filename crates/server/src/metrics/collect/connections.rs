@@ -6,7 +6,7 @@ use tidegate_transport::ConnectionCounters;
 use super::ShardCounters;
 use crate::metrics::{Family, Number, Samples, Unit};
 
-/// Adds the metrics of one shard.
+/// Adds the metrics of the connections of one shard.
 pub(super) fn add(samples: &mut Samples, shard: &str, counters: &ShardCounters) {
     let Counters { stream_garbled, stream_slow, stream_held_full, stream_cut_off, .. } =
         &*counters.io;
@@ -150,7 +150,7 @@ static TABLE: [Number<ConnectionCounters>; 5] = [
     (
         Family::counter(
             "stream_unsent",
-            "Messages not sent because no connection had room for them",
+            "Messages that could not be sent on any connection, for whatever reason",
         ),
         |c| c.unsent.get().into(),
     ),

@@ -9,7 +9,7 @@ use crate::metrics::{Family, Samples};
 /// Maximum number of peers that are shown for each kind: the first by address.
 const SHOWN_MAX: usize = 256;
 
-/// Adds the back ends that give feedback.
+/// Adds the metrics of the back ends that give feedback.
 pub(super) fn add_received(samples: &mut Samples, next_hops: &NextHops, now: Timestamp) {
     samples.push(&OVERFLOWED, &[], next_hops.overflowed());
     for view in next_hops.views(now).into_iter().take(SHOWN_MAX) {
@@ -28,7 +28,7 @@ pub(super) fn add_received(samples: &mut Samples, next_hops: &NextHops, now: Tim
     }
 }
 
-/// Adds the upstream peers of a shard that take part in overload feedback.
+/// Adds the metrics of the upstream peers of a shard that take part in overload feedback.
 pub(super) fn add_given(samples: &mut Samples, shard: &str, counters: &Counters) {
     for UpstreamView { address, peer } in counters.upstream.get().into_iter().take(SHOWN_MAX) {
         let address = address.to_string();
@@ -76,7 +76,7 @@ static HELD: Family = Family::counter(
     "Requests not sent to the next hop because it asked for fewer requests",
 );
 static FEEDBACKS: Family =
-    Family::counter("feedback_values", "Values read from the next hop, by outcome");
+    Family::counter("feedback_values", "Feedback values in responses of the next hop, by outcome");
 static GIVEN: Family = Family::gauge(
     "feedback_given",
     "Value that Tidegate sent the upstream peer last: the percentage of its requests to hold back \

@@ -10,7 +10,7 @@ use crate::metrics::{Family, Number, Samples, Unit};
 static LAW: Family = Family::gauge("overload_law", "Always 1. The label names the law in force");
 static SHADOW: Family = Family::gauge("shadow_law", "Always 1. The label names the shadow law");
 static COMMANDS: Family =
-    Family::counter("orders", "Commands of operators, by the result of the command at the shard");
+    Family::counter("orders", "Commands of operators, by whether the shard executed the command");
 static ALLOWANCE: Family = Family::gauge(
     "shadow_allowance",
     "Share of new work that the shadow law would admit, by \
@@ -43,7 +43,7 @@ static ALONE: [Number<Counters>; 4] = [
     ),
 ];
 
-/// Adds the metrics of one shard.
+/// Adds the metrics of the settings in force in one shard.
 pub(super) fn add(samples: &mut Samples, shard: &str, counters: &Counters) {
     let in_force = &counters.in_force;
     if let Some(law) = name_at(&in_force.law) {

@@ -4,7 +4,7 @@ use tidegate_proxy::{Class, Counters, DropReason, REPLIES, ReplyReason};
 
 use crate::metrics::{Family, Number, Samples, Unit};
 
-/// Adds the metrics of one shard.
+/// Adds the metrics of the messages, calls and transactions of one shard.
 pub(super) fn add(samples: &mut Samples, shard: &str, counters: &Counters) {
     for class in Class::ALL {
         let labels = [("shard", shard), ("class", class.name())];

@@ -30,7 +30,7 @@ static DOMAIN_CHANGED: Family =
 static DOMAIN_LOOKUPS: Family =
     Family::counter("domain_lookups", "Resolutions of the domain, by outcome");
 
-/// Adds the samples of a domain.
+/// Adds the metrics of a domain in a pool.
 pub(super) fn add_domain(samples: &mut Samples, service: &Service) {
     let labels = [("domain", &**service.domain()), ("transport", service.transport().name())];
     let Lookups { found, not_found, unanswered, unusable: _, moved } = &service.lookups;
@@ -46,7 +46,7 @@ pub(super) fn add_domain(samples: &mut Samples, service: &Service) {
     }
 }
 
-/// Adds the metrics of the name of the back end with these labels.
+/// Adds the metrics of the host name of a back end, with these labels.
 pub(super) fn add(samples: &mut Samples, labels: &[(&'static str, &str); 2], named: &Named) {
     let Lookups { found, not_found, unanswered, unusable, moved } = &named.lookups;
     samples.push(&RESOLVED, labels, u64::from(named.is_known()));

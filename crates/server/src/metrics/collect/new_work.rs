@@ -10,10 +10,10 @@ use tidegate_world::Timestamp;
 
 use super::ShardCounters;
 
-/// Time over which rates are measured.
+/// The length of the interval over which rates are measured.
 const SPAN: Duration = Duration::from_secs(1);
 
-/// Maximum number of samples, if they are taken more often than the watch does.
+/// Maximum number of samples kept, if a thread takes them more often than the watch does.
 const SAMPLES_MAX: usize = 64;
 
 /// Counts of new work since the start.
@@ -72,7 +72,7 @@ impl NewWork {
         self.offered + self.repeated + self.in_kernel
     }
 
-    /// Formats the counts since the start.
+    /// Returns the counts since the start as JSON.
     pub(crate) fn to_json(self) -> Value {
         let Self { offered, admitted, rejected, repeated, in_kernel } = self;
         json!({

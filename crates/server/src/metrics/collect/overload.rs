@@ -8,7 +8,7 @@ use tidegate_proxy::{Class, Counters, Gauges, SojournGauges};
 use super::{millionths, seconds, thousandths};
 use crate::metrics::{Family, Number, Samples, Unit, Value};
 
-/// Adds the metrics of one shard at `now_ns`.
+/// Adds the overload control metrics of one shard at `now_ns`.
 pub(super) fn add(samples: &mut Samples, shard: &str, counters: &Counters, now_ns: u64) {
     let gauges = &counters.overload;
     for bucket in Bucket::ALL {
@@ -95,9 +95,11 @@ static FRACTION: Family = Family::gauge(
      while there is room in the window",
 )
 .in_unit(Unit::Ratio);
-static CLASS_FRACTION: Family =
-    Family::gauge("class_allowance", "Share of messages that is admitted, by class")
-        .in_unit(Unit::Ratio);
+static CLASS_FRACTION: Family = Family::gauge(
+    "class_allowance",
+    "Share of the messages of a class that overload control admits",
+)
+.in_unit(Unit::Ratio);
 static SHED: Family = Family::counter(
     "messages_shed",
     "Messages shed that belong to existing calls and transactions, by class",
@@ -228,14 +230,14 @@ static ALONE: [Number<Gauges>; 17] = [
     (
         Family::counter(
             "decisions_forgotten",
-            "Decisions not remembered because there was no room",
+            "Decisions not remembered because the table of decisions was full",
         ),
         |g| g.forgotten.get().into(),
     ),
     (
         Family::counter(
             "sources_overflowed",
-            "Times that a source was counted together with others because the table was full",
+            "Times that a source was counted together with others because the table of sources was full",
         ),
         |g| g.sources_overflowed.get().into(),
     ),

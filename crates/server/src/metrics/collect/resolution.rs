@@ -7,7 +7,7 @@ use tidegate_proxy::LookupCounters;
 
 use crate::metrics::{Family, Number, Samples};
 
-/// Adds the metrics of one shard.
+/// Adds the metrics of the names and users that requests of one shard wait for.
 pub(super) fn add(samples: &mut Samples, shard: &str, counters: &Counters) {
     let ResolutionCounters { found, not_found, failed, given_up, refused, .. } =
         &*counters.resolution;

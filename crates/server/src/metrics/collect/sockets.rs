@@ -6,7 +6,7 @@ use tidegate_world::Counter;
 use super::seconds;
 use crate::metrics::{Family, Number, Samples, Unit};
 
-/// Adds the metrics of one shard.
+/// Adds the metrics of the datagrams and the time of one shard.
 pub(super) fn add(samples: &mut Samples, shard: &str, counters: &Counters) {
     let mut labelled = |family, label, rows: &[(&str, &Counter)]| {
         for (value, counter) in rows {
@@ -80,9 +80,13 @@ static ALONE: [Number<Counters>; 17] = [
             .in_unit(Unit::Bytes),
         |c| c.sent_padding.get().into(),
     ),
-    (Family::counter("udp_overflow", "Datagrams the kernel dropped at full sockets"), |c| {
-        c.overflow.get().into()
-    }),
+    (
+        Family::counter(
+            "udp_overflow",
+            "Datagrams that the kernel dropped at full receive buffers",
+        ),
+        |c| c.overflow.get().into(),
+    ),
     (
         Family::counter(
             "udp_filtered",
@@ -94,7 +98,7 @@ static ALONE: [Number<Counters>; 17] = [
     (
         Family::counter(
             "udp_shed_errors",
-            "Times that the kernel did not accept the list of messages to drop",
+            "Times that the kernel did not accept the rule for the messages to drop",
         ),
         |c| c.shed_errors.get().into(),
     ),
@@ -126,13 +130,20 @@ static ALONE: [Number<Counters>; 17] = [
         Family::counter("queries", "Queries from the shard to other threads, such as for names"),
         |c| c.queries.get().into(),
     ),
-    (Family::counter("queries_lost", "Queries not made because there was no room"), |c| {
-        c.queries_lost.get().into()
-    }),
+    (
+        Family::counter(
+            "queries_lost",
+            "Queries not sent because a queue was full, or nothing could answer them",
+        ),
+        |c| c.queries_lost.get().into(),
+    ),
     (Family::counter("messages_served", "Messages served"), |c| c.served.get().into()),
     (Family::counter("turns", "Turns of the shard's loop"), |c| c.turns.get().into()),
     (Family::counter("wakes", "Number of times that the shard woke up from waiting"), |c| {
         c.wakes.get().into()
     }),
-    (Family::counter("pauses", "Pauses to combine several wakes"), |c| c.pauses.get().into()),
+    (
+        Family::counter("pauses", "Pauses of the shard, so that one wake serves several datagrams"),
+        |c| c.pauses.get().into(),
+    ),
 ];

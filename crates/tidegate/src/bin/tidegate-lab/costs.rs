@@ -45,7 +45,7 @@ pub struct Args {
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=1_000_000), default_value_t = 2000)]
     messages: u32,
 
-    /// Messages of one kind in one measurement
+    /// Number of messages of one kind in one measurement
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=500), default_value_t = 100)]
     batch: u32,
 

@@ -24,7 +24,7 @@ pub struct Args {
           value_parser = clap::value_parser!(u64).range(SECONDS_MIN..=3600))]
     seconds: u64,
 
-    /// Seed of the arrivals
+    /// Seed of the random times at which calls arrive
     #[arg(long, value_name = "N", default_value_t = 1)]
     seed: u64,
 

@@ -34,7 +34,7 @@ enum Listed {
     Policies,
 }
 
-/// Prints the list.
+/// Prints the requested list.
 pub fn run(args: &Args) -> Result<ExitCode, Trouble> {
     let text = match (args.what, args.json) {
         (Listed::Scenarios, as_json) => {

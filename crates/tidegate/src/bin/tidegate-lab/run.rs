@@ -35,7 +35,7 @@ pub struct Args {
     /// The scenario, such as scenarios/overload-local.toml
     file: PathBuf,
 
-    /// World of the runs
+    /// The world of the runs: simulated time or real sockets
     #[arg(long, value_enum, default_value_t = World::Real)]
     world: World,
 
@@ -165,7 +165,7 @@ impl Worlds {
         })
     }
 
-    /// Returns the world itself.
+    /// Returns the world in which the runs take place.
     pub fn world(&self) -> &dyn worlds::World {
         match &self.stage {
             Stage::Simulated(simulated) => simulated,
@@ -173,7 +173,7 @@ impl Worlds {
         }
     }
 
-    /// Returns what was simulated so far.
+    /// Returns the number of simulated deliveries and their processor time so far.
     fn speed(&self) -> Speed {
         match &self.stage {
             Stage::Simulated(simulated) => simulated.speed(),

@@ -47,13 +47,13 @@ struct Connected {
     counters: Arc<ConnectionCounters>,
 }
 
-/// Result of a run.
+/// The result of a run.
 pub struct Run {
     /// Resources that the run used.
     pub usage: Usage,
     /// Whether a signal stopped the run.
     pub interrupted: bool,
-    /// Whether the agent released everything it held.
+    /// Whether the agent had finished all its work when the run ended.
     pub drained: bool,
 }
 
@@ -118,7 +118,7 @@ impl Stage {
         self.clock.now()
     }
 
-    /// Drives `agent`, with the connections of the stage if it has any, as [`run`](Self::run) does.
+    /// Drives `agent` as [`run`](Self::run) does, with the connections of the stage if it has any.
     /// Returns the agent as well.
     pub fn run_agent<C: Core>(
         self,

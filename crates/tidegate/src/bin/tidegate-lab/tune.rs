@@ -44,7 +44,7 @@ pub struct Args {
     #[arg(long, value_name = "NAME=VALUE", value_parser = parse_from)]
     from: Vec<(String, f64)>,
 
-    /// The objective
+    /// The result that the search improves
     #[arg(long, value_enum, default_value_t = Wanted::Goodput)]
     objective: Wanted,
 
@@ -60,7 +60,7 @@ pub struct Args {
     #[arg(long, value_name = "G", default_value_t = Settings::default().gain, value_parser = parse_positive)]
     gain: f64,
 
-    /// World of the runs
+    /// The world of the runs: simulated time or real sockets
     #[arg(long, value_enum, default_value_t = World::Sim)]
     world: World,
 

@@ -20,16 +20,17 @@ use tidegate_world::Transport;
 use crate::stage::Stage;
 use tidegate::trouble::Trouble;
 
-/// Descriptors for everything but connections.
+/// Number of file descriptors that are not used for connections.
 const OTHERS: usize = 64;
 
 /// Maximum number of connections, if the system allows as many.
 const CONNECTIONS_MAX: usize = 100_000;
 
-/// Messages that may wait for one connection: an open loop goes on while a server reads nothing.
+/// Maximum number of messages that wait for one connection. It is high because an open loop offers
+/// calls even while a server reads nothing.
 const WAITING_MAX: usize = 10_000;
 
-/// Bytes that may wait for one connection.
+/// Maximum number of bytes that wait for one connection.
 const WAITING_BYTES_MAX: usize = 16 << 20;
 
 /// The certificates of both sides.
@@ -99,7 +100,7 @@ impl TlsArgs {
         config.map(Arc::new).map_err(|error| self.unusable(&error))
     }
 
-    /// Returns the settings toward every peer.
+    /// Returns the TLS settings for connections to any peer.
     fn peers(
         &self,
         provider: &Arc<CryptoProvider>,

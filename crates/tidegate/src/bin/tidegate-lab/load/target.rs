@@ -16,11 +16,11 @@ const TLS_PORT: u16 = 5061;
 pub struct Target {
     /// The URI of the called user.
     pub uri: String,
-    /// The host as it was written, without brackets.
+    /// The host as the user wrote it, without brackets.
     pub host: String,
     address: SocketAddr,
     has_port: bool,
-    /// The transport that the URI names.
+    /// The transport that the URI names, or `None` if it names none.
     transport: Option<Transport>,
 }
 

@@ -75,7 +75,7 @@ pub struct Args {
     silent: bool,
 
     /// Answer every request but ACK with 200 at once, and keep no state. No server can do less, so
-    /// this is a measure for other servers
+    /// compare the cost of other servers with this one
     #[arg(long, conflicts_with_all = ["status", "outcomes", "silent", "trying"])]
     echo: bool,
 
