@@ -283,7 +283,7 @@ impl RunSpec {
     }
 }
 
-/// Returns the properties in which a server differs from the others.
+/// Returns those properties of a server that may differ between servers, as JSON.
 fn node(node: &Node) -> Value {
     let Node {
         name,

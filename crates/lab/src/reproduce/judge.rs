@@ -33,8 +33,8 @@ impl Finding {
     }
 }
 
-/// The median of the runs with their range. The range of five runs contains the true median with a
-/// probability of 94 %.
+/// The median, the minimum and the maximum of a value over the runs. The range of five runs
+/// contains the true median with a probability of 94 %.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Range {
     /// The median.

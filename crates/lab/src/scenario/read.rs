@@ -32,7 +32,8 @@ use crate::topology::Topology;
 use network::{FaultDraft, WayDraft};
 use workload::Workload;
 
-/// The swept conditions, each with its value for the case that it is not swept.
+/// The conditions that can be swept, each with the value that applies if the scenario does not
+/// sweep it.
 type Base = Vec<(Axis, f64)>;
 
 /// The maximum number of runs of one scenario, including repetitions.
@@ -189,7 +190,8 @@ fn check_capacity(
     Some(())
 }
 
-/// Returns the load of a trace, or `None` if there is no trace.
+/// Returns the load that the arrival times of a trace give, as a multiple of the capacity, or
+/// `None` if the arrivals are not a trace.
 fn trace_load(
     workload: &Workload,
     topology: &Topology,
@@ -286,7 +288,7 @@ fn read_schedule(section: &Section<'_, '_>, report: &mut Report) -> Option<Sched
     })
 }
 
-/// An `[[expect]]`, with the places to name in errors.
+/// An `[[expect]]`, with the position in the file of the name to which errors refer.
 struct Expected {
     variant: Range<usize>,
     expectation: Expectation,
