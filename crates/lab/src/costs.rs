@@ -152,7 +152,8 @@ pub trait Observer {
 /// Measures the cost of messages.
 ///
 /// # Errors
-/// Returns an error when there is no socket or no thread, or a server does not behave as intended.
+/// Returns an error when a socket or a thread cannot be created, or when a server does not reject
+/// or admit as intended.
 pub fn measure(parameters: &Parameters, observer: &dyn Observer) -> Result<Costs, String> {
     let (mut rows, mut gate) = (Vec::new(), Gate::default());
     for round in 0..parameters.rounds {

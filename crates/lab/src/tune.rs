@@ -147,7 +147,8 @@ pub struct Bench<'a> {
 /// Tunes the law.
 ///
 /// # Errors
-/// Returns an error when a run failed or all were stopped, or parameters contradict each other.
+/// Returns an error when a run failed, when the search was stopped, or when parameters contradict
+/// each other.
 pub fn tune(
     parameters: &Parameters,
     bench: &Bench<'_>,

@@ -90,7 +90,8 @@ impl Callers {
     /// gets. `element` distinguishes these callers from others with the same seed.
     ///
     /// # Errors
-    /// Returns an error when there is no socket or no thread, or the configuration is invalid.
+    /// Returns an error when a socket or a thread cannot be created, or the configuration is
+    /// invalid.
     pub fn start(
         configure: impl FnOnce(SocketAddr) -> CallerConfig,
         seed: Seed,
