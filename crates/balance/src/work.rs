@@ -32,7 +32,7 @@ pub enum Work {
 }
 
 impl Work {
-    /// Number of kinds.
+    /// Number of kinds of work.
     pub(crate) const COUNT: usize = 13;
 }
 
