@@ -33,7 +33,7 @@ pub enum Method {
     Refer,
     /// RFC 3903.
     Publish,
-    /// Any other method. Its name is kept in the message.
+    /// Any other method. The message itself contains its name.
     Other,
 }
 
