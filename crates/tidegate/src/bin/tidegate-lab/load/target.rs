@@ -20,7 +20,7 @@ pub struct Target {
     pub host: String,
     address: SocketAddr,
     has_port: bool,
-    /// The transport that the URI names.
+    /// The transport that the URI names, or `None` if it names none.
     transport: Option<Transport>,
 }
 
