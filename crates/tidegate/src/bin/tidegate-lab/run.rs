@@ -27,7 +27,7 @@ const STOPPED: &str = "the command was stopped; the results of finished runs are
 
 /// Run a scenario and show the results
 ///
-/// The command does not repeat parameter sets that already have results. Exit status: 0 if every
+/// The command does not repeat runs that already have results. Exit status: 0 if every
 /// run succeeded and the expectations of the scenario are met, 1 if not, 2 if the scenario could
 /// not run.
 #[derive(clap::Args)]
