@@ -120,7 +120,8 @@ pub(crate) struct Health {
     /// Time at which requests last gave a reason to exclude the back end, in nanoseconds since the
     /// start.
     excluded_at: AtomicU64,
-    /// True if the last probe failed. Then the state depends not only on requests.
+    /// True if the last probe failed, so that the state of the back end does not depend on requests
+    /// alone.
     fails_probes: AtomicBool,
     /// True if the back end gets calls although failed requests have made it unavailable.
     is_spared: AtomicBool,

@@ -1,5 +1,5 @@
-//! The specification of a run: one variant under one set of conditions. A scenario is a list of
-//! them.
+//! The specification of a run: one variant under one set of conditions. A scenario gives a list of
+//! runs.
 
 use std::fmt;
 use std::hash::Hasher;

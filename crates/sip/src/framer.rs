@@ -74,8 +74,8 @@ pub enum FrameFault {
     BlankLines,
     /// The head is longer than [`FrameLimits::head_max`].
     HeadTooLong,
-    /// RFC 3261 §18.3: "The Content-Length header field MUST be used with stream oriented
-    /// transports."
+    /// The message has no Content-Length. RFC 3261 §18.3: "The Content-Length header field MUST be
+    /// used with stream oriented transports."
     NoContentLength,
     /// The value of Content-Length is not a number.
     BadContentLength,

@@ -190,7 +190,7 @@ pub enum ProfileError {
     Length,
     /// A step is not later than the step before it.
     Order,
-    /// There are more than [`STEPS_MAX`] steps.
+    /// There are more than 1,024 steps.
     TooMany,
 }
 

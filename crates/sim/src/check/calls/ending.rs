@@ -30,7 +30,7 @@ pub(super) struct Call {
 
 #[derive(Clone, Copy, Debug)]
 enum State {
-    /// The INVITE was sent. Contains the time since which there has been no response.
+    /// The INVITE was sent at this time, or `None` after a provisional response.
     Inviting(Option<Timestamp>),
     /// The CANCEL was sent at this time.
     Cancelling(Timestamp),
