@@ -195,7 +195,8 @@ struct Tide {
     ticks: usize,
 }
 
-/// The counts of new calls that were admitted and rejected by the last tick.
+/// The numbers of new calls that were offered and that were rejected by the last tick, since the
+/// start.
 #[derive(Debug, Default)]
 struct Decided {
     offered: u64,

@@ -181,7 +181,7 @@ impl Claims {
         ] {
             names.sort_unstable();
             if let Some(twin) = names.windows(2).find(|pair| pair[0] == pair[1]) {
-                return Err(format!("two are called `{}`", twin[0]));
+                return Err(format!("two claims or two set-ups are called `{}`", twin[0]));
             }
         }
         Ok(())

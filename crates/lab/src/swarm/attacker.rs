@@ -144,7 +144,7 @@ pub(super) struct Wiretap {
 }
 
 impl Wiretap {
-    /// Keeps the packets of the first `below` nodes, if any attacker `listens`.
+    /// Creates a wiretap that keeps the packets of the first `below` nodes, if `listens` is true.
     pub(super) fn new(below: usize, listens: bool) -> Self {
         Self { seen: Rc::default(), below, listens }
     }

@@ -19,8 +19,8 @@ pub(super) fn read(
         |section, report| {
             if root.names().any(|name| name == NODE.name) {
                 let help = "remove one of them";
-                let title = "`[farm]` beside `[[node]]`";
-                report.error(section.span(), title, "says what the servers are", help);
+                let title = "`[farm]` and `[[node]]` exclude each other";
+                report.error(section.span(), title, "also defines servers", help);
                 return None;
             }
             let nodes = section.value(&NODES, report).map(Spanned::into_inner);

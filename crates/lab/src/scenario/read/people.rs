@@ -60,7 +60,7 @@ fn read_devices(section: &Section<'_, '_>, report: &mut Report) -> Option<Device
     if at.is_none() && !section.has(&LOST_AT_S) {
         section.report_idle(
             &[LOST.name, LOST_WITHIN_S.name],
-            "no registration is lost",
+            "no device loses its registration",
             "add `lost_at_s`",
             report,
         );

@@ -223,7 +223,7 @@ fn arrivals(text: &str) -> Result<Arrivals, Wrong> {
             Arrivals::Process(Process::Mmpp(mmpp))
         }
         Some(("trace", file)) if !file.is_empty() => Arrivals::TraceFile(file.into()),
-        _ => return Err("no such process".into()),
+        _ => return Err("there is no such process".into()),
     })
 }
 

@@ -123,7 +123,7 @@ pub fn run(args: &Args) -> Result<ExitCode, Trouble> {
 /// Checks that each of the `asked` curves is one of `labels`.
 ///
 /// # Errors
-/// Returns an error when one is not.
+/// Returns an error that names the first curve that does not exist.
 pub fn check_highlight(asked: &[String], labels: &[&str]) -> Result<(), Trouble> {
     match asked.iter().find(|name| !labels.contains(&name.as_str())) {
         None => Ok(()),
