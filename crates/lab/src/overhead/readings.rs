@@ -89,7 +89,8 @@ struct Moment {
 
 /// Runs the thread, and returns the readings of its clocks.
 ///
-/// # Errors Returns an error when the thread cannot be created.
+/// # Errors
+/// Returns an error when the thread cannot be created.
 pub fn measure(parameters: &Parameters) -> Result<Readings, String> {
     let parameters = *parameters;
     let thread =

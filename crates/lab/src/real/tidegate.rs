@@ -103,7 +103,8 @@ impl Tidegate {
 
     /// Returns the content of the process's `/status`.
     ///
-    /// # Errors Returns an error when the process does not answer.
+    /// # Errors
+    /// Returns an error when the process does not answer.
     pub fn status(&self) -> io::Result<Status> {
         let url = format!("{}/status", self.admin);
         let mut response = self.agent.get(&url).call().map_err(io::Error::other)?;
