@@ -150,7 +150,8 @@ impl<T> Table<T> {
 
     /// Puts back a lent value.
     ///
-    /// # Panics If the entry was not lent, or if it was removed while it was lent.
+    /// # Panics
+    /// Panics if the entry's value was not lent, or if the entry was removed meanwhile.
     pub fn restore(&mut self, handle: Handle, value: T) {
         let entry = self.entries.get_mut(handle.into()).filter(|entry| entry.value.is_none());
         entry.expect("only what was lent is put back").value = Some(value);
