@@ -54,7 +54,7 @@ pub struct Answerer {
     tags: Tags,
     bye_sender: ByeSender,
     contact: Box<[u8]>,
-    /// The last part of a 200 to an INVITE: the session.
+    /// The session description, which is the last part of a 200 to an INVITE, with its headers.
     session: Box<[u8]>,
     calls: Calls,
     draining: bool,
@@ -97,7 +97,7 @@ impl Answerer {
         AnswererStats { open: self.calls.open() as u64, ..self.stats.clone() }
     }
 
-    /// Returns the number of calls in the table, including ended ones that still absorb late
+    /// Returns the number of calls in the table, including ended calls that still absorb late
     /// copies.
     pub fn held(&self) -> usize {
         self.calls.len()

@@ -61,10 +61,10 @@ pub struct Load {
     pub duration: Duration,
 }
 
-/// An invalid load.
+/// The reason why a load is invalid.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum LoadError {
-    /// The rate is not a positive number.
+    /// The rate is not a number above 0.
     Rate(f64),
     /// The profile has an invalid value.
     Profile(ProfileError),
@@ -189,7 +189,8 @@ impl Arrivals {
         }
     }
 
-    /// Returns the time of the next call, counted from the start of the run.
+    /// Returns the time of the next call, counted from the start of the run, or `None` if there are
+    /// no more calls.
     fn draw(&mut self) -> Option<Duration> {
         let calls = match &mut self.source {
             Source::Poisson(calls) => {

@@ -57,7 +57,7 @@ pub struct Caller {
     requests: Requests,
     namer: Namer,
     arrivals: Option<Arrivals>,
-    /// The next call's intended time.
+    /// The intended time of the next call, or `None` if there are no more calls.
     next_arrival: Option<Timestamp>,
     /// Calls that are due but wait for another call to end.
     held_back: VecDeque<DelayedCall>,
@@ -70,7 +70,7 @@ pub struct Caller {
     emergency: Stream,
     calls: Table<Call>,
     stats: CallerStats,
-    /// The last failed delivery.
+    /// Time and cause of the last failed delivery, or `None` if there was none.
     undelivered: Option<(Timestamp, Cause)>,
     connections: Connections,
     pool: Pool,
@@ -187,7 +187,7 @@ impl Caller {
         self.send(mark, hop, server, bytes);
     }
 
-    /// Sends the request to the next hop of a route set, or to `server`.
+    /// Sends a request to the first hop of a route set, or to `server` if `hop` is `None`.
     fn send(&mut self, mark: &Mark, hop: Option<SocketAddr>, server: SocketAddr, bytes: Buffer) {
         let local = self.config.local;
         let hop = hop.filter(|hop| hop.is_ipv4() == local.is_ipv4());

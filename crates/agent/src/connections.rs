@@ -71,10 +71,10 @@ impl FromStr for ConnectionUse {
     }
 }
 
-/// The user of a connection.
+/// The user or the call to which a connection belongs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum Owner {
-    /// The users that share a connection, by its number.
+    /// The users that share the connection with this number.
     Users(u32),
     Call(Id),
 }
@@ -118,8 +118,8 @@ impl Connections {
         }
     }
 
-    /// Returns the connection to use in a message to `remote` that belongs to a call of a user.
-    /// Opens it if there is none.
+    /// Returns the connection for a message to `remote` that belongs to a call of a user, and opens
+    /// it if there is none. Returns `None` if the caller names no connections for this message.
     pub fn name(&mut self, call: Id, user: u32, remote: SocketAddr) -> Option<ConnectionId> {
         let owner = match self.by? {
             ConnectionUse::Shared(count) => Owner::Users(user % count),
@@ -143,7 +143,7 @@ impl Connections {
         Some(id)
     }
 
-    /// Closes the connection of a call that has ended.
+    /// Closes the connection that a call has for itself, when the call has ended.
     pub fn end(&mut self, call: Id) {
         if let Some(id) = self.by_owner.remove(&Owner::Call(call)) {
             self.closes.push_back(id);
@@ -164,12 +164,12 @@ impl Connections {
         self.owners.contains_key(&id)
     }
 
-    /// Returns the next connection to open.
+    /// Returns the next connection to open, if there is one.
     pub fn poll_connect(&mut self) -> Option<Connect> {
         self.connects.pop_front()
     }
 
-    /// Returns the next connection to close.
+    /// Returns the next connection to close, if there is one.
     pub fn poll_close(&mut self) -> Option<ConnectionId> {
         self.closes.pop_front()
     }

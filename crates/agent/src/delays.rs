@@ -5,7 +5,8 @@ use std::time::Duration;
 use hdrhistogram::Histogram;
 use serde::ser::{Serialize, SerializeStruct, Serializer};
 
-/// Maximum duration that is measured, in microseconds. A longer one counts as this.
+/// Maximum duration that is measured, in microseconds: an hour. A longer duration counts as an
+/// hour.
 const LONGEST_US: u64 = 3_600_000_000;
 
 /// A set of durations, with a precision of three digits.
@@ -34,8 +35,8 @@ impl Delays {
         self.0.len()
     }
 
-    /// Returns the quantile `q` (0 to 1): a fraction `q` of all durations is not longer. Zero if
-    /// there are none.
+    /// Returns the quantile `q` (0 to 1): a fraction `q` of all durations is not longer. Returns
+    /// zero if the set is empty.
     pub fn quantile(&self, q: f64) -> Duration {
         if self.0.is_empty() {
             return Duration::ZERO;

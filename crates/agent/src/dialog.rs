@@ -95,12 +95,12 @@ impl Dialog {
         Some(Self { text: text.into_boxed_slice(), uri_end, routes_end, hop })
     }
 
-    /// Returns the Request-URI.
+    /// Returns the Request-URI of requests in the dialog.
     pub fn uri(&self) -> &[u8] {
         &self.text[..self.uri_end]
     }
 
-    /// Returns the Route header lines.
+    /// Returns the Route header lines of requests in the dialog.
     pub fn routes(&self) -> &[u8] {
         &self.text[self.uri_end..self.routes_end]
     }
@@ -115,7 +115,8 @@ impl Dialog {
         NameAddr::parse(self.remote())?.tag()
     }
 
-    /// Returns the next hop, or `None` if its address is not numeric, because there is no DNS here.
+    /// Returns the address of the next hop, or `None` if its host is a name, because there is no
+    /// DNS here.
     pub fn hop(&self) -> Option<SocketAddr> {
         self.hop
     }
@@ -144,7 +145,7 @@ pub(crate) fn uri_parameter(transport: Transport) -> &'static str {
     }
 }
 
-/// Returns the address of a URI, or `None` if it is not numeric.
+/// Returns the address of a URI, or `None` if its host is a name.
 fn address(uri: &[u8]) -> Option<SocketAddr> {
     let uri = Uri::parse(uri).ok()?;
     let ip = uri.host.filter(|_| uri.scheme == Scheme::Sip)?.ip()?;

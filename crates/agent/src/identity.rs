@@ -53,7 +53,7 @@ impl Namer {
         Mark { id, text, tag }
     }
 
-    /// Returns the mark with this `text`, if it is one of ours.
+    /// Returns the mark with this `text`, or `None` if it is not one of ours.
     pub fn recognise(&self, text: &[u8]) -> Option<Mark> {
         if text.len() != MARK {
             return None;
@@ -63,7 +63,7 @@ impl Namer {
         (mark.text == text).then_some(mark)
     }
 
-    /// Returns a keyed fingerprint of `parts`, which peers may choose.
+    /// Returns a keyed hash of `parts`, whose content peers may choose.
     pub fn fingerprint(&self, parts: &[&[u8]]) -> u128 {
         let mut hasher = self.hash;
         for part in parts {

@@ -30,7 +30,7 @@ pub use config::{RegistrantConfig, RegistrantConfigError};
 pub use report::RegistrantReport;
 pub use stats::{MeasuredRegistrations, RegistrantStats};
 
-/// The most registrations started, and alarms fired, by one `handle_timeout`.
+/// Maximum number of registrations started, and of alarms fired, by one `handle_timeout`.
 const BURST: usize = 64;
 
 /// The first byte of our branches, after the cookie.
@@ -55,7 +55,7 @@ Content-Length: 0
 /// A user of the registrar.
 #[derive(Clone, Copy, Debug, Default)]
 struct User {
-    /// Number of the last REGISTER.
+    /// CSeq number of its last REGISTER.
     cseq: u32,
     is_waiting: bool,
 }
@@ -76,7 +76,7 @@ pub struct Registrant {
     template: Template,
     namer: Namer,
     users: Vec<User>,
-    /// Index of the next user.
+    /// Index of the user that registers next.
     turn: u32,
     arrivals: Option<Arrivals>,
     next_arrival: Option<Timestamp>,
@@ -85,7 +85,7 @@ pub struct Registrant {
     /// The keep-alives, or `None` if none are configured or the run was stopped.
     keep_alives: Option<KeepAlives>,
     stats: RegistrantStats,
-    /// The last failed delivery.
+    /// Time and cause of the last failed delivery, or `None` if there was none.
     undelivered: Option<(Timestamp, Cause)>,
     pool: Pool,
     out: VecDeque<Transmit>,
@@ -337,7 +337,7 @@ fn branch(mark: &Mark) -> [u8; COOKIE.len() + 1 + MARK] {
     text
 }
 
-/// Returns the text of the mark in a branch of ours.
+/// Returns the text of the mark in a branch of ours, or `None` for any other branch.
 fn mark_of(branch: &[u8]) -> Option<&[u8]> {
     branch.strip_prefix(COOKIE)?.strip_prefix(&[LETTER])
 }

@@ -5,7 +5,7 @@ use std::net::SocketAddr;
 use tidegate_sip::{Message, Reply, reason, reply_target, write_reply};
 use tidegate_world::{Flow, Pool, Transmit};
 
-/// The end of a response without a body.
+/// The last bytes of a response without a body.
 const NO_BODY: &[u8] = b"Content-Length: 0\r\n\r\n";
 
 /// Returns the response to `request`, which came over `flow`. Returns `None` if the request has no
@@ -30,7 +30,7 @@ pub(crate) fn to(
 }
 
 /// Replaces the empty body of a response by `tail`, which contains further headers, an empty line
-/// and a body. Returns `false` if the result is too long.
+/// and a body. Returns `false` if the result would be too long for a datagram.
 #[must_use]
 pub(crate) fn add_body(response: &mut Transmit, tail: &[u8]) -> bool {
     let bytes = &mut response.bytes;

@@ -17,7 +17,8 @@ pub enum Span {
     LogNormal {
         /// The mean duration.
         mean: Duration,
-        /// Standard deviation of the natural logarithm. With 0, all durations equal the mean.
+        /// Standard deviation of the natural logarithm of the duration. With 0, all durations equal
+        /// the mean.
         sigma: f64,
     },
 }
@@ -26,7 +27,7 @@ impl Span {
     /// Zero time.
     pub const ZERO: Self = Self::Fixed(Duration::ZERO);
 
-    /// Draws the next duration. A fixed duration needs no draw.
+    /// Draws the next duration. A fixed duration takes no random number.
     pub(crate) fn draw(self, stream: &mut Stream) -> Duration {
         match self {
             Self::Fixed(time) => time,
@@ -39,7 +40,8 @@ impl Span {
     }
 }
 
-/// Returns a duration of this length. If the number is out of range, returns the longest duration.
+/// Returns a duration of this many seconds. If the number is out of range, returns the longest
+/// duration.
 fn seconds(seconds: f64) -> Duration {
     Duration::try_from_secs_f64(seconds).unwrap_or(Duration::MAX)
 }

@@ -22,7 +22,7 @@ pub(crate) struct Id {
 struct Entry<T> {
     value: T,
     serial: u32,
-    /// Time of the alarm.
+    /// Time of the call's alarm.
     due: Timestamp,
     /// Time of the current timer. Any other timer is stale.
     armed: Timestamp,
@@ -73,7 +73,7 @@ impl<T> Table<T> {
         Some(self.entries.remove(id.slot as usize).value)
     }
 
-    /// Sets the call's alarm. [`Timestamp::NEVER`] means no alarm.
+    /// Sets the alarm of a call. [`Timestamp::NEVER`] means no alarm.
     pub fn wake_at(&mut self, id: Id, due: Timestamp) {
         let Some(entry) = self.entry(id) else { return };
         entry.due = due;
@@ -84,7 +84,8 @@ impl<T> Table<T> {
         }
     }
 
-    /// Takes the next call whose alarm is due. The call then has no alarm until a new one is set.
+    /// Returns the next call whose alarm is due, if there is one. The call then has no alarm until
+    /// a new one is set.
     pub fn pop_due(&mut self, now: Timestamp) -> Option<Id> {
         while let Some((at, id)) = self.alarms.pop(now) {
             let Some(entry) = self.entry(id).filter(|entry| entry.armed == at) else { continue };
@@ -98,7 +99,7 @@ impl<T> Table<T> {
         None
     }
 
-    /// Returns a time before which no alarm is due.
+    /// Returns a time before which no alarm is due, or `None` if there is no alarm.
     pub fn next_due(&self) -> Option<Timestamp> {
         self.alarms.next()
     }

@@ -11,9 +11,9 @@ pub(crate) struct Values<'a> {
     pub branch: &'a [u8],
     /// Route header lines, each with its CRLF.
     pub routes: &'a [u8],
-    /// The caller's number.
+    /// The number of the calling user.
     pub caller: &'a [u8],
-    /// Our tag.
+    /// The tag of our end.
     pub tag: &'a [u8],
     /// Value of the From header.
     pub from: &'a [u8],
@@ -88,7 +88,8 @@ impl Template {
         Self(pieces)
     }
 
-    /// Appends the text with `values` in its gaps. Returns `false` if it does not fit.
+    /// Appends the text with `values` in its gaps. Returns `false` if the text does not fit into
+    /// the buffer.
     #[must_use]
     pub fn fill(&self, values: &Values<'_>, out: &mut Buffer) -> bool {
         self.0.iter().all(|(literal, gap)| {

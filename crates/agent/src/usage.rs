@@ -11,7 +11,7 @@ pub struct Usage {
     pub cpu_s: f64,
     /// Duration of the run in seconds.
     pub wall_s: f64,
-    /// Datagrams that the kernel dropped because our sockets had no room.
+    /// Datagrams that the kernel dropped because the receive buffers of our sockets were full.
     pub socket_drops: u64,
     /// Datagrams that could not be sent.
     pub send_drops: u64,
@@ -30,7 +30,8 @@ pub struct StreamUsage {
     pub accepted: u64,
     /// Connections that could not be opened.
     pub failed: u64,
-    /// Connections neither opened nor accepted because there were too many.
+    /// Connections that were neither opened nor accepted, because a limit on their number was
+    /// reached.
     pub excess: u64,
     /// Completed handshakes of TLS.
     pub handshakes: u64,
@@ -46,7 +47,7 @@ pub struct StreamUsage {
     pub received_bytes: u64,
     /// Messages not sent because the queue of their connection was full.
     pub overflow: u64,
-    /// Messages not sent for any reason: no connection, or no room.
+    /// Messages not sent for any reason, such as a missing connection or a full queue.
     pub unsent: u64,
 }
 

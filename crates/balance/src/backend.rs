@@ -13,7 +13,7 @@ use crate::response_time::ResponseTimes;
 use crate::work::LeaseKind;
 use crate::{AddressGeneration, Endpoint, Named};
 
-/// A pause that ends only when probes are answered.
+/// The pause of a back end that gets new calls again only after it has answered probes.
 pub const UNTIL_PROBED: Duration = Duration::MAX;
 
 /// A back end: its configuration, its health, and the counts that all shards share.
@@ -53,20 +53,22 @@ struct Load {
     refusals: AtomicU64,
     probes: AtomicU64,
     probe_failures: AtomicU64,
-    /// Time of the last answer, rounded, or zero if there was none.
+    /// Time of the last answer in nanoseconds since the start, up to 10 ms too early, or zero if
+    /// there was none.
     answered_at: AtomicU64,
-    /// Times of the last rejected request, and of the last request rejected because of overload.
+    /// Time of the last rejected request in nanoseconds since the start, then that of the last
+    /// request rejected because of overload. Zero if there was none.
     refused_at: AtomicU64,
     overloaded_at: AtomicU64,
-    /// Requests assigned while the back end was [spared](crate::Pool::spare).
+    /// Number of requests assigned while the back end was [spared](crate::Pool::spare).
     spared: AtomicU64,
     /// Consecutive unanswered requests. A request counts only if it was sent after the last one
     /// that counted.
     silences: AtomicU32,
     silent_at: AtomicU64,
-    /// Time of the last immediate probe, or zero if there was none.
+    /// Time of the last immediate probe in nanoseconds since the start, or zero if there was none.
     questioned_at: AtomicU64,
-    /// Number of deliveries that failed because nothing listened there.
+    /// Number of deliveries that failed because nothing listened at the back end's port.
     unreachable: AtomicU64,
     /// Status of the response to the last failed probe, or zero if there was no response.
     probe_status: AtomicU16,
@@ -74,8 +76,8 @@ struct Load {
 
 const _: () = assert!(std::mem::offset_of!(Load, health) == 32, "half of them are its");
 
-/// The shortest time between two updates of `answered_at`. A store for each answer would move the
-/// cache line back and forth between shards.
+/// The shortest time in nanoseconds between two updates of `answered_at`. A store for each answer
+/// would move the cache line back and forth between shards.
 const ANSWERED_STEP_NS: u64 = 10_000_000;
 
 impl Backend {
@@ -94,7 +96,7 @@ impl Backend {
         backend
     }
 
-    /// Returns the name, for metrics and logs.
+    /// Returns the name of the back end, for metrics and logs.
     pub fn name(&self) -> &str {
         &self.name
     }
@@ -104,7 +106,7 @@ impl Backend {
         &self.endpoint
     }
 
-    /// Returns the host name, if the back end was configured by host name.
+    /// Returns the host name, or `None` if the back end was configured by address.
     pub fn named(&self) -> Option<&Named> {
         match &self.endpoint {
             Endpoint::Address(_) => None,
@@ -165,12 +167,13 @@ impl Backend {
         has_moved
     }
 
-    /// Returns the share of the load, relative to the other back ends, at least 1.
+    /// Returns the configured weight: the share of the load, relative to the other back ends, at
+    /// least 1.
     pub fn weight(&self) -> u32 {
         self.load.weight.load(Relaxed)
     }
 
-    /// Sets the weight.
+    /// Sets the configured weight. Zero counts as 1.
     pub fn set_weight(&self, weight: u32) {
         // A weight of zero would make every comparison of ratios a tie.
         self.load.weight.store(weight.max(1), Relaxed);
@@ -178,7 +181,7 @@ impl Backend {
 
     /// Returns the effective weight at `now`, in thousandths of [`weight`](Self::weight), at least
     /// 100. Policies divide calls by it. It grows linearly for some time after the back end has
-    ///      come back.
+    /// come back.
     pub fn effective_weight(&self, now: Timestamp) -> u64 {
         u64::from(self.weight()) * self.load.health.share(now)
     }
@@ -225,7 +228,7 @@ impl Backend {
     }
 
     /// Returns the weighted mean of the last 20 response times to requests that start calls. The
-    /// newest has the largest weight. Zero if there is none.
+    /// newest has the largest weight. Returns zero if there was no response.
     pub fn start_response_time(&self) -> Duration {
         self.response_times.start()
     }
@@ -246,7 +249,8 @@ impl Backend {
         self.load.assigned.load(Relaxed)
     }
 
-    /// Returns the number of deliveries since the start that failed: refused or unanswered.
+    /// Returns the number of deliveries since the start that failed, because the host refused them
+    /// or they were not answered.
     pub fn failures(&self) -> u64 {
         self.load.failures.load(Relaxed)
     }
@@ -375,7 +379,7 @@ impl Backend {
         self.record_answered(now);
     }
 
-    /// Records an answered probe. `rise` consecutive answers bring the back end back.
+    /// Records an answered probe. `rise` consecutive answered probes bring the back end back.
     pub fn on_probe_answered(&self, now: Timestamp, rise: u32) {
         self.load.probes.fetch_add(1, Relaxed);
         self.load.health.set_failing_probes(false);
@@ -424,8 +428,8 @@ impl Backend {
         self.load.answered_at.load(Relaxed) > since.as_nanos()
     }
 
-    /// Returns whether the sources and destinations of requests are recorded, because the back end
-    /// has recently rejected a request.
+    /// Returns whether the back end has recently rejected a request, so that the sources and
+    /// destinations of its requests are recorded.
     pub fn is_watched(&self, now: Timestamp) -> bool {
         self.evidence.is_watched(now)
     }
@@ -470,7 +474,7 @@ impl Backend {
         verdict.teaches
     }
 
-    /// Returns whether the back end may get new calls, considering only its failures.
+    /// Returns whether the back end may get new calls as far as its failures are concerned.
     pub fn is_clear(&self, now: Timestamp) -> bool {
         self.load.health.is_clear(now)
     }
@@ -501,18 +505,19 @@ impl Backend {
         self.load.spared.load(Relaxed)
     }
 
-    /// Returns whether the back end rejected a request within the last `within`, for any reason.
+    /// Returns whether the back end rejected a request for any reason within the time `within`
+    /// before `now`.
     pub fn has_refused(&self, now: Timestamp, within: Duration) -> bool {
         is_within(&self.load.refused_at, now, within)
     }
 
-    /// Returns whether the back end rejected a request because of overload within the last
-    /// `within`.
+    /// Returns whether the back end rejected a request because of overload within the time `within`
+    /// before `now`.
     pub fn was_overloaded(&self, now: Timestamp, within: Duration) -> bool {
         is_within(&self.load.overloaded_at, now, within)
     }
 
-    /// Counts the first final response of a request.
+    /// Counts the first final response to a request.
     #[inline]
     pub fn on_final(&self, is_invite: bool, status: u16) {
         self.finals.add(is_invite, status);
@@ -587,7 +592,7 @@ impl Backend {
     }
 }
 
-/// Returns whether `at` contains a time that is within the last `within`.
+/// Returns whether `at` contains a time within the last `within` before `now`.
 fn is_within(at: &AtomicU64, now: Timestamp, within: Duration) -> bool {
     let at = at.load(Relaxed);
     at != 0 && now.since(Timestamp::from_nanos(at)) < within

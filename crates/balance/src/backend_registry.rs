@@ -57,10 +57,10 @@ pub struct BackendRegistry(Arc<Mutex<RegistryState>>);
 
 #[derive(Debug, Default)]
 struct RegistryState {
-    /// Configured pools.
+    /// The configured pools.
     pools: Vec<Pool>,
-    /// Back ends that are no longer configured, with the name of their pool. The shards keep them
-    /// alive.
+    /// Back ends that are no longer configured, with the names of their pools. The registry does
+    /// not keep them alive: the shards do, while they have calls there.
     leaving: Vec<(String, Weak<Backend>)>,
     /// Number of the last command that any shard has received.
     heard: u64,
@@ -103,7 +103,7 @@ impl BackendRegistry {
         services
     }
 
-    /// Returns the configured back end with that name.
+    /// Returns the configured back end with that name, or `None` if there is none.
     pub fn find(&self, name: &str) -> Option<Arc<Backend>> {
         self.lock().find(name)
     }
@@ -235,8 +235,8 @@ fn services(pools: &[Pool]) -> Vec<Arc<Service>> {
     pools.iter().flat_map(|pool| pool.services().iter().cloned()).collect()
 }
 
-/// Builds the pools. Known back ends are taken out of `known`, and the others are created. `see` is
-/// called for each back end. Known services stay the same.
+/// Builds the pools. Takes known back ends out of `known`, and creates the others. Calls `see` for
+/// each back end. Known services stay the same.
 fn pools<'a>(
     now: Timestamp,
     pool_specs: &'a [PoolSpec],

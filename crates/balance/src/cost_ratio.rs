@@ -54,7 +54,7 @@ impl CostRatio {
         }
     }
 
-    /// Returns the ratio, 1 to 4, if it is known.
+    /// Returns the ratio, 1 to 4, or `None` until it is learned.
     pub(crate) fn ratio(&self) -> Option<f64> {
         self.ratio
     }

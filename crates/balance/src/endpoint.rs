@@ -59,7 +59,7 @@ impl fmt::Display for Endpoint {
 pub struct Named {
     host: Arc<str>,
     port: u16,
-    /// True once the name has had an address.
+    /// True once the name has had any address.
     is_known: AtomicBool,
     is_stale: AtomicBool,
     generations: Mutex<Generations>,
@@ -76,7 +76,7 @@ pub struct Lookups {
     pub not_found: AtomicU64,
     /// Queries that were not answered in time.
     pub unanswered: AtomicU64,
-    /// Queries whose addresses are all unusable: they are our own, or no listener can reach them.
+    /// Queries whose addresses were all unusable: our own, or not reachable from any listener.
     pub unusable: AtomicU64,
     /// Queries that found a different address than before.
     pub moved: AtomicU64,
@@ -114,7 +114,7 @@ impl Named {
         self.port
     }
 
-    /// Returns whether it has an address.
+    /// Returns whether the name has had an address.
     pub fn is_known(&self) -> bool {
         self.is_known.load(Relaxed)
     }
@@ -129,7 +129,7 @@ impl Named {
         self.is_stale.store(is_stale, Relaxed);
     }
 
-    /// Returns the current address.
+    /// Returns the current address, or `None` if the name has had no address yet.
     pub fn address(&self) -> Option<SocketAddr> {
         self.generations().last().map(|&(_, ip)| SocketAddr::new(ip, self.port))
     }
@@ -153,8 +153,8 @@ impl Named {
         found.map(|&(_, ip)| SocketAddr::new(ip, self.port))
     }
 
-    /// Makes `ip` the current address. Returns whether it changed. If there is no room, the address
-    /// that has not been current for the longest time is removed.
+    /// Makes `ip` the current address. Returns whether it changed. If the maximum number of
+    /// addresses is stored, removes the one that has not been current for the longest time.
     pub(crate) fn move_to(&self, ip: IpAddr) -> bool {
         let mut generations = self.generations();
         if generations.last().is_some_and(|&(_, present)| present == ip) {

@@ -12,7 +12,7 @@ const KINDS: [&str; 16] = [
 /// The index of the other 6xx responses, which are the last kind.
 const OTHER_6XX: usize = KINDS.len();
 
-/// Counts of final responses, of INVITEs and of other requests.
+/// Counts of final responses: to INVITEs, then to other requests.
 #[derive(Debug, Default)]
 pub(crate) struct Finals([[AtomicU64; KINDS.len() + 1]; 2]);
 

@@ -54,18 +54,19 @@ impl Backend {
         Some(self.allowance().learned_cps()).filter(|rate| rate.is_finite())
     }
 
-    /// Returns whether the rate limit of the back end is learned.
+    /// Returns whether Tidegate learns the rate limit of the back end.
     pub fn learns(&self) -> bool {
         self.is_limited() && self.allowance().learns()
     }
 
-    /// Returns the learned maximum number of requests without a response, or `None` if there is no
-    /// limit.
+    /// Returns the learned maximum number of requests without a response, or `None` if no such
+    /// limit is in force.
     pub fn learned_window(&self) -> Option<f64> {
         Some(self.allowance().window().size()).filter(|size| size.is_finite())
     }
 
-    /// Returns the number of requests without a response, if that number is limited.
+    /// Returns the number of requests without a response. They are counted only while that number
+    /// is limited.
     pub fn unheard(&self, now: Timestamp) -> u64 {
         self.allowance().window().unheard(now)
     }
@@ -96,7 +97,7 @@ impl Backend {
     }
 }
 
-/// The headroom that was taken: the lease of a call if a call was demanded.
+/// The headroom that a request took: the lease of a call, or `None` if no call was demanded.
 #[must_use = "a call that is not kept is given back"]
 pub(crate) struct Acquired(pub(crate) Option<CallLease>);
 

@@ -56,11 +56,11 @@ pub enum State {
     Spared,
     /// The back end does not answer, or its host name has no address.
     Down,
-    /// [`AdminState::Draining`].
+    /// The back end is in [`AdminState::Draining`].
     Draining,
-    /// [`AdminState::Maintenance`].
+    /// The back end is in [`AdminState::Maintenance`].
     Maintenance,
-    /// [`AdminState::Removed`].
+    /// The back end is in [`AdminState::Removed`].
     Removed,
 }
 
@@ -78,7 +78,7 @@ impl State {
         Self::Removed,
     ];
 
-    /// Returns the name in metrics and commands.
+    /// Returns the name of the state in metrics and commands.
     pub const fn name(self) -> &'static str {
         match self {
             Self::Up => "up",
@@ -106,20 +106,22 @@ const SHARE_AT_RETURN: u64 = 10;
 #[repr(C)]
 pub(crate) struct Health {
     liveness: AtomicU64,
-    /// End of the pause that the back end asked for.
+    /// End of the pause that the back end asked for, in nanoseconds since the start.
     busy_until: AtomicU64,
     /// The administrative state, in the last two bits, and the time when it was set.
     admin_state: AtomicU64,
     slow_start: AtomicU64,
-    /// Time at which the back end last went down.
+    /// Time at which the back end last went down, in nanoseconds since the start.
     fell_at: AtomicU64,
     falls: AtomicU64,
     returns: AtomicU64,
-    /// Time since when the back end has existed.
+    /// Time since when the back end has existed, in nanoseconds since the start.
     known_since: AtomicU64,
-    /// Time at which requests last gave a reason to exclude the back end.
+    /// Time at which requests last gave a reason to exclude the back end, in nanoseconds since the
+    /// start.
     excluded_at: AtomicU64,
-    /// True if the last probe failed. Then the state depends not only on requests.
+    /// True if the last probe failed, so that the state of the back end does not depend on requests
+    /// alone.
     fails_probes: AtomicBool,
     /// True if the back end gets calls although failed requests have made it unavailable.
     is_spared: AtomicBool,
@@ -138,13 +140,14 @@ impl Health {
             && self.admin_state().0 == AdminState::InService
     }
 
-    /// Returns whether the back end is not excluded because of failures.
+    /// Returns whether the back end is not excluded because of its failures or of a pause.
     pub fn is_clear(&self, now: Timestamp) -> bool {
         self.liveness().is_up(now) && self.busy_until.load(Relaxed) <= now.as_nanos()
     }
 
-    /// Returns the last time at which requests gave a reason to exclude the back end. Returns
-    /// `None` if probes have failed too, because failed probes are better evidence.
+    /// Returns the last time, in nanoseconds since the start, at which requests gave a reason to
+    /// exclude the back end. Returns `None` if the back end is not excluded. Also returns `None` if
+    /// probes have failed too, because failed probes are better evidence.
     pub fn excluded_by_requests_at(&self, now: Timestamp) -> Option<u64> {
         let fails_probes = self.fails_probes.load(Relaxed) && !self.liveness().is_up(now);
         (!self.is_clear(now) && !fails_probes).then(|| self.excluded_at.load(Relaxed))
@@ -195,7 +198,7 @@ impl Health {
         before
     }
 
-    /// Forgets all evidence, so that the back end counts as up.
+    /// Forgets all failures and pauses, so that the back end counts as up.
     pub fn forget(&self) {
         self.liveness.store(Liveness::COLD.pack(), Relaxed);
         self.busy_until.store(0, Relaxed);

@@ -49,7 +49,7 @@ pub struct TransactionLease {
     /// True if the back end has not responded yet and the window of the back end counts the
     /// request.
     is_unheard: bool,
-    /// Data for measuring the response time, until the answer.
+    /// Data for measuring the response time, or `None` once the transaction was answered.
     waiting: Option<Waiting>,
 }
 

@@ -41,9 +41,10 @@ pub enum Demand {
 /// The configured limits of a back end.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Limits {
-    /// Maximum number of calls at the same time.
+    /// Maximum number of calls at the same time, or `None` for no limit.
     pub calls_max: Option<u64>,
-    /// Maximum number of requests a second that start a call or are single requests.
+    /// Maximum number of requests a second that start a call or are single requests, or `None` for
+    /// no limit.
     pub cps_max: Option<f64>,
     /// Further limits that are learned.
     pub learning: Learning,
@@ -64,9 +65,9 @@ pub struct Learning {
 pub(crate) struct Allowance {
     /// Maximum number of calls, or zero if there is no limit.
     calls_max: AtomicU64,
-    /// The configured rate limit, or infinity if there is none.
+    /// The configured rate limit in requests a second, or infinity if there is none.
     cps_max: AtomicF64,
-    /// The lower of the configured and the learned rate.
+    /// The lower of the configured and the learned rate limit, and its use.
     gcra: Gcra,
     learned: Learned,
     window: Window,
@@ -128,7 +129,7 @@ impl Allowance {
         self.calls_max().map(|calls_max| demand.calls_max(calls_max))
     }
 
-    /// Returns the configured rate limit, or infinity if there is none.
+    /// Returns the configured rate limit in requests a second, or infinity if there is none.
     pub(crate) fn cps_max(&self) -> f64 {
         self.cps_max.get()
     }
@@ -139,12 +140,12 @@ impl Allowance {
         self.gcra.rate()
     }
 
-    /// Returns the learned rate, or infinity if it is not known.
+    /// Returns the learned rate in requests a second, or infinity if it is not known.
     pub(crate) fn learned_cps(&self) -> f64 {
         self.learned.rate()
     }
 
-    /// Returns whether the rate is learned.
+    /// Returns whether a rate limit is learned.
     pub(crate) fn learns(&self) -> bool {
         self.learned.is_on()
     }

@@ -12,16 +12,16 @@ use crate::registry::Values;
 use crate::response_time::Watch;
 use crate::{Backend, CallLease, Demand, Key, Policy, Pool, RetryBudget, TransactionLease, Work};
 
-/// Number of attempts when other shards take the last headroom.
+/// Maximum number of attempts to assign a request, when other shards take the last headroom.
 const TRIES: usize = 8;
 
-/// A back end that was assigned to a request, with the lease.
+/// A back end that was assigned to a request, with the lease of the call.
 #[derive(Debug)]
 #[must_use = "a call that is not kept is given back"]
 pub struct Assignment {
     /// The index of the back end in the pool.
     pub index: usize,
-    /// The lease of the call, if a call was demanded.
+    /// The lease of the call, or `None` if no call was demanded.
     pub call: Option<CallLease>,
 }
 
@@ -85,8 +85,8 @@ impl Picker {
         &self.pool
     }
 
-    /// Returns whether the picker selects by `policy` from the same back ends in the same order,
-    /// with their current weights and priorities.
+    /// Returns whether the picker already selects by `policy` from the same back ends in the same
+    /// order, with their current weights and priorities.
     pub fn serves(&self, policy: impl Into<Values>, pool: &Pool) -> bool {
         let (own, others) = (self.pool.backends(), pool.backends());
         self.values == policy.into()

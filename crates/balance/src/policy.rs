@@ -32,7 +32,7 @@ impl Kind for Policies {
     type Build = Build;
 }
 
-/// The parts of an entry that only policies have.
+/// The part of a policy's registry entry that entries of laws do not have.
 pub struct Build {
     /// The policy that the entry describes.
     pub policy: Policy,
@@ -114,7 +114,7 @@ impl Candidates<'_> {
         (0..self.backends.len()).filter(|&i| (self.is_usable)(i))
     }
 
-    /// Returns the weight in thousandths.
+    /// Returns the effective weight of the back end at index `i`, in thousandths.
     fn weight(&self, i: usize) -> u64 {
         self.backends[i].effective_weight(self.now)
     }

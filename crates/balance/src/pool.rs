@@ -51,7 +51,7 @@ impl Pool {
         &self.services
     }
 
-    /// Returns the name, for routes and metrics.
+    /// Returns the name of the pool, for routes and metrics.
     pub fn name(&self) -> &str {
         &self.name
     }

@@ -14,7 +14,7 @@ pub(crate) struct Recent {
     /// A ring of times in µs.
     times_us: [u32; WINDOW],
     length: usize,
-    /// Index of the next value.
+    /// Index in `times_us` for the next value.
     next: usize,
     sum_us: u64,
     /// The sum of all values, each multiplied by its weight.

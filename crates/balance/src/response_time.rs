@@ -56,10 +56,11 @@ impl Waiting {
 #[derive(Debug)]
 pub(crate) struct ResponseTimes {
     record: Mutex<Record>,
-    /// Weighted mean of the last response times, or zero if there is none.
+    /// Weighted mean of the last response times in nanoseconds, to requests that start calls and
+    /// then to requests that end calls, or zero if there is none.
     start_ns: AtomicU64,
     end_ns: AtomicU64,
-    /// Time of the last response to a request that starts a call.
+    /// Time of the last response to a request that starts a call, in nanoseconds since the start.
     start_at: AtomicU64,
     peak_ns: AtomicU64,
     peak_at: AtomicU64,
@@ -98,8 +99,8 @@ impl Default for ResponseTimes {
 }
 
 impl ResponseTimes {
-    /// Returns the weighted mean of the last response times of requests that start calls, or zero
-    /// if none.
+    /// Returns the weighted mean of the last response times to requests that start calls, or zero
+    /// if there is none.
     pub(crate) fn start(&self) -> Duration {
         Duration::from_nanos(self.start_ns.load(Relaxed))
     }
@@ -109,12 +110,13 @@ impl ResponseTimes {
         &self.histogram
     }
 
-    /// Returns the weighted mean of the last response times of requests that end calls.
+    /// Returns the weighted mean of the last response times to requests that end calls, or zero if
+    /// there is none.
     pub(crate) fn end(&self) -> Duration {
         Duration::from_nanos(self.end_ns.load(Relaxed))
     }
 
-    /// Returns [`start`](Self::start) if the last response time is not older than `within`.
+    /// Returns [`start`](Self::start), or `None` if the last response time is older than `within`.
     pub(crate) fn fresh_start(&self, now: Timestamp, within: Duration) -> Option<Duration> {
         let at = Timestamp::from_nanos(self.start_at.load(Relaxed));
         Some(self.start()).filter(|mean| !mean.is_zero() && now.since(at) < within)

@@ -18,7 +18,7 @@ pub struct Service {
     transport: Transport,
     servers: Mutex<Option<Arc<[SrvRecord]>>>,
     is_stale: AtomicBool,
-    /// Whether the servers in the DNS answer have become back ends.
+    /// Whether the servers in the last DNS answer have become back ends.
     is_in_force: AtomicBool,
     /// Outcomes of the DNS queries. `moved` counts changes of the servers.
     pub lookups: Lookups,

@@ -7,32 +7,32 @@ pub enum Work {
     CallStart,
     /// A request that ends a call (BYE).
     CallEnd,
-    /// INFO.
+    /// An INFO request.
     Info,
-    /// MESSAGE.
+    /// A MESSAGE request.
     Message,
-    /// NOTIFY.
+    /// A NOTIFY request.
     Notify,
-    /// OPTIONS.
+    /// An OPTIONS request.
     Options,
-    /// PRACK.
+    /// A PRACK request.
     Prack,
-    /// PUBLISH.
+    /// A PUBLISH request.
     Publish,
-    /// REFER.
+    /// A REFER request.
     Refer,
-    /// REGISTER.
+    /// A REGISTER request.
     Register,
-    /// SUBSCRIBE.
+    /// A SUBSCRIBE request.
     Subscribe,
-    /// UPDATE.
+    /// An UPDATE request.
     Update,
     /// Any other request.
     Other,
 }
 
 impl Work {
-    /// Number of kinds.
+    /// Number of kinds of work.
     pub(crate) const COUNT: usize = 13;
 }
 

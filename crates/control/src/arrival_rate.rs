@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use tidegate_world::Timestamp;
 
-/// Arrivals a second. The weight of each arrival fades with its age.
+/// An estimate of the arrivals a second. The weight of each arrival fades with its age.
 ///
 /// After a time without arrivals, the estimate is too low at first. It follows within its time
 /// constant.
@@ -12,9 +12,9 @@ use tidegate_world::Timestamp;
 pub(crate) struct ArrivalRate {
     /// Age in seconds at which the weight of an arrival has fallen to 37 %.
     time_constant_s: f64,
-    /// The times of the first and the last arrival.
+    /// The times of the first and the last arrival, or `None` before the first.
     seen: Option<(Timestamp, Timestamp)>,
-    /// Sum of the weights of all arrivals after the first.
+    /// Sum of the weights of all arrivals after the first, as of the last arrival.
     count: f64,
 }
 
@@ -51,7 +51,8 @@ impl ArrivalRate {
         (-time.as_secs_f64() / self.time_constant_s).exp()
     }
 
-    /// Divides a count by the observed time. The observed time fades at the same rate as the count.
+    /// Divides a count by the observed time, which fades at the same rate as the count. Returns
+    /// `None` if no time was observed.
     fn over(&self, observed: Duration, count: f64) -> Option<f64> {
         let watched_s = self.time_constant_s * (1.0 - self.kept(observed));
         (watched_s > 0.0).then(|| count / watched_s)

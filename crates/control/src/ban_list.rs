@@ -28,7 +28,7 @@ impl BanList {
         }))
     }
 
-    /// Bans a source. Returns false if there is no room.
+    /// Bans a source. Returns false if the list is full and the ban can replace no other.
     pub fn ban(&self, now: Timestamp, ban: Ban) -> bool {
         self.change(|bans| bans.ban(now, ban))
     }
@@ -80,12 +80,12 @@ pub struct BanView {
 }
 
 impl BanView {
-    /// Creates a view of this list.
+    /// Creates a view of `list`.
     pub fn new(list: BanList) -> Self {
         Self { list, version: 0, bans: Bans::default() }
     }
 
-    /// Returns the list.
+    /// Returns the shared list.
     pub fn list(&self) -> &BanList {
         &self.list
     }

@@ -32,11 +32,11 @@ impl BanCause {
 /// A source that is banned.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Ban {
-    /// The source.
+    /// The banned source.
     pub source: u128,
-    /// When the ban ends.
+    /// Time at which the ban ends.
     pub until: Timestamp,
-    /// The reason.
+    /// The reason for the ban.
     pub cause: BanCause,
     /// Messages a second that the source sent, or [`MAX`](u32::MAX) for a ban that is never
     /// replaced.
@@ -82,7 +82,7 @@ impl Bans {
         self.bans.iter().filter(move |ban| now < ban.until)
     }
 
-    /// Returns the ban of a source.
+    /// Returns the ban of a source, or `None` if the source is not banned.
     pub fn get(&self, now: Timestamp, source: u128) -> Option<&Ban> {
         let at = self.find(source).ok()?;
         Some(&self.bans[at]).filter(|ban| now < ban.until)
@@ -122,7 +122,7 @@ impl Bans {
         !std::mem::replace(&mut self.bans[at].is_proven, true)
     }
 
-    /// Ends a ban. Returns false if there was none.
+    /// Ends the ban of a source. Returns false if the source was not banned.
     pub fn lift(&mut self, now: Timestamp, source: u128) -> bool {
         let Ok(at) = self.find(source) else { return false };
         now < self.bans.remove(at).until

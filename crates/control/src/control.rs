@@ -11,11 +11,11 @@ pub enum Allowance {
     Open,
     /// This share of the new work, 0 to 1.
     Fraction(f64),
-    /// At most this number of pieces a second.
+    /// At most this number of pieces of new work a second.
     Rate(f64),
     /// At most this number of pieces in progress. A piece is in progress from the moment when it
-    /// enters the queue until its service begins. If pieces are judged when they are taken from the
-    /// queue, a piece passes if fewer than this number are behind it in the queue.
+    /// enters the queue until its service begins. If the gate judges pieces when they are taken
+    /// from the queue, a piece passes if fewer than this number are behind it in the queue.
     Window(f64),
     /// No new work.
     Closed,
@@ -64,7 +64,8 @@ pub struct QueueControl {
     pub release: Release,
     /// The order in which the queue is served.
     pub order: QueueOrder,
-    /// Maximum wait. A session that has waited longer is rejected when its turn comes.
+    /// Maximum wait of a session, or `None` for no limit. A session that has waited longer is
+    /// rejected when its turn comes.
     pub wait_max: Option<Duration>,
 }
 
@@ -79,8 +80,8 @@ pub struct Control {
     /// floor is also the rejected share.
     pub rank_floor: f64,
     /// True if the message that has just arrived passes its throttle, whatever the allowance is.
-    /// The gate clears this when it has judged that message. If all messages are in one queue and
-    /// are judged when they are served, the next message that is served passes instead.
+    /// The gate sets this to false when it has judged that message. If all messages are in one
+    /// queue and are judged when they are served, the next message that is served passes instead.
     pub admit_next: bool,
 }
 
@@ -98,7 +99,8 @@ impl Control {
         admit_next: false,
     };
 
-    /// Returns whether work that is taken from the queue after `sojourn` has waited too long.
+    /// Returns whether work of `bucket` that is taken from the queue after `sojourn` has waited too
+    /// long.
     pub(crate) fn makes_stale(&self, bucket: Bucket, sojourn: Duration) -> bool {
         bucket == Bucket::Session && self.queue.wait_max.is_some_and(|max| sojourn > max)
     }

@@ -59,11 +59,11 @@ const FORGOTTEN: f64 = 0.05;
 /// One, with a tolerance: in floating point, ten times a tenth of a token is less than one.
 const ONE: f64 = 1.0 - 1e-9;
 
-/// Maximum number of places in the queue that a source may hold, as a multiple of the free places.
+/// Maximum number of pieces that a source may have in the queue, as a multiple of the free places.
 const TIMES_FREE: usize = 8;
 
-/// A reference to a source that has offered a piece. It is valid until the piece has been judged,
-/// or is no longer [held](Fairness::hold).
+/// A reference to a source that has offered a piece. The reference is valid until the gate has
+/// judged the piece, or until the piece is no longer [held](Fairness::hold).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Source(Slot);
 
@@ -91,10 +91,10 @@ pub struct Fairness {
     watched_s: f64,
     /// The time at which the demands were last computed.
     looked: Timestamp,
-    /// Pieces offered since the demands were last computed.
+    /// Pieces that all sources offered since the demands were last computed.
     offered: f64,
     credit: f64,
-    /// A buffer, kept to reuse its memory.
+    /// A buffer for the demands, kept to reuse its memory.
     demands: Vec<(f64, f64)>,
 }
 
@@ -102,7 +102,7 @@ pub struct Fairness {
 struct Account {
     /// Number of sources that this source counts as.
     weight: u32,
-    /// Number of pieces offered. Each counts less with its age.
+    /// Number of pieces that the source has offered. Each piece counts less with its age.
     count: f64,
     /// The number of the period for which `count` is valid. With each later period `count` must be
     /// multiplied by [`KEPT`].
@@ -227,8 +227,8 @@ impl Fairness {
         pass
     }
 
-    /// Returns whether a source may hold one more of the `room` places in the queue, of which
-    /// `held` are occupied.
+    /// Returns whether a source may have one more piece in a queue for `room` pieces, which holds
+    /// `held` pieces now.
     pub fn may_hold(&self, source: Source, room: usize, held: usize) -> bool {
         let free = room.saturating_sub(held);
         let Account { held: own, weight, .. } = *self.sources.get(source.0);

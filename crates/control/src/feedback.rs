@@ -59,7 +59,7 @@ pub struct Feedback {
     pub algorithm: Algorithm,
     /// Percent of the requests to hold back, requests a second, or unanswered calls.
     pub value: u32,
-    /// Time for which it holds. Zero ends the restriction.
+    /// Time for which the value holds. Zero ends the restriction.
     pub validity: Duration,
     /// The position of this value in the order in which the server sends its values.
     pub sequence: Sequence,

@@ -35,13 +35,13 @@ pub struct Gate {
     /// Random ranks for work without a fingerprint.
     ranks: Stream,
     sources: Sources,
-    /// The shadow law. Without one, there is no cost.
+    /// The shadow law, or `None`. Without one, no work is done for it.
     shadow: Option<Box<Shadow>>,
     /// The seed and the element number for the throttles of a shadow law.
     seed: (Seed, u32),
     memory: Memory,
     pacer: Pacer,
-    /// Time of the last reading that showed idle time.
+    /// Time of the last reading that showed idle time, or `None` before it.
     idle: Option<Timestamp>,
     ticked: Timestamp,
     /// The time of the next tick, or `NEVER` while the law is at rest.
@@ -75,8 +75,8 @@ impl Gate {
         gate
     }
 
-    /// Sets the size of the queue behind the gate: `room` new sessions, or `room` messages if all
-    /// messages wait in one queue.
+    /// Sets the size of the queue behind the gate: for `room` new sessions, or for `room` messages
+    /// if all messages wait in one queue.
     pub fn with_room(mut self, room: usize) -> Self {
         self.signals.queue.room = room;
         self
@@ -135,7 +135,8 @@ impl Gate {
         &self.control
     }
 
-    /// Returns the processor occupancy that the law in force aims at, if any.
+    /// Returns the processor occupancy, 0 to 1, that the law in force aims at, or `None` if it aims
+    /// at none.
     pub fn occupancy_aimed_at(&self) -> Option<f64> {
         self.law.occupancy_aimed_at()
     }
@@ -145,12 +146,13 @@ impl Gate {
         &self.memory
     }
 
-    /// Returns the fairness among sources of the new work in a bucket, if enabled.
+    /// Returns the fairness among the sources of the new work in a bucket, or `None` if it is not
+    /// enabled.
     pub fn fairness(&self, bucket: Bucket) -> Option<&Fairness> {
         self.sources.fair(bucket)
     }
 
-    /// Returns how often a source had to share an entry with others because the table was full.
+    /// Returns how often a source was counted together with others because a table was full.
     pub fn sources_overflowed(&self) -> u64 {
         self.sources.overflowed()
     }
@@ -252,7 +254,7 @@ impl Gate {
         self.signals.backlog = backlog;
     }
 
-    /// Performs a tick if one is due. `waiting` is the number of messages in the queue of new
+    /// Lets the law act if its tick is due. `waiting` is the number of messages in the queue of new
     /// sessions.
     pub fn handle_timeout(&mut self, now: Timestamp, waiting: usize) {
         if now < self.due {
@@ -279,7 +281,7 @@ impl Gate {
         };
     }
 
-    /// Returns the time of the next tick, if there is one.
+    /// Returns the time of the next tick of the law or its shadow, or `None` if none is needed.
     pub fn poll_timeout(&self) -> Option<Timestamp> {
         let due = self.shadow.as_ref().map_or(self.due, |shadow| self.due.min(shadow.due()));
         (due != Timestamp::NEVER).then_some(due)

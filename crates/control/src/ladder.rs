@@ -242,7 +242,7 @@ pub struct Ladder {
     arrivals: Arrivals,
     /// Messages a second to which the share does not apply.
     exempt: Arrivals,
-    /// Part of the messages that asked for work to which the share applies.
+    /// Part of the requests for new work to which the share applies, 0 to 1.
     subject: f64,
     /// Seconds that a rejection takes, or `None` until it is measured.
     cost: Option<f64>,
@@ -250,11 +250,12 @@ pub struct Ladder {
     taken: f64,
     /// Occupied seconds without the time for rejections. Older ones count less.
     serving_s: f64,
-    /// Limit on the messages a second that may pass. It is set after an overflow.
+    /// Maximum number of messages a second that may pass, or infinity. It becomes finite after an
+    /// overflow.
     ceiling: f64,
     /// Seconds since the last overflow.
     calm: f64,
-    /// Time at which the rung was last needed.
+    /// Time at which the current rung was last needed.
     needed: Timestamp,
     /// Time at which the share was last changed.
     changed: Timestamp,
@@ -300,8 +301,8 @@ impl Ladder {
         *self = Self::new(self.settings);
     }
 
-    /// Takes a reading of the server. If a period has passed since the last decision, decides
-    /// again.
+    /// Takes a reading of the server's counts. If a period has passed since the last decision,
+    /// selects the rung and the share again.
     pub fn on_reading(&mut self, now: Timestamp, tally: Tally) {
         let Some((since, earlier)) = self.last else {
             self.last = Some((now, tally));
@@ -319,7 +320,7 @@ impl Ladder {
         self.rung
     }
 
-    /// Returns whether all answers should have the same length.
+    /// Returns whether all answers to rejected work should have the same length.
     pub fn pads(&self) -> bool {
         self.settings.pads && self.rung != Rung::Reject
     }
@@ -451,7 +452,8 @@ impl Ladder {
         left / self.arrivals.per_second()
     }
 
-    /// Changes the share if the change is large enough.
+    /// Changes the share of datagrams that are dropped, if the change is large enough. `overflows`
+    /// is true if a receive buffer has overflowed.
     fn thin(&mut self, now: Timestamp, overflows: bool) {
         let budget = self.settings.budget;
         // Dropping more of the others does not make the exempt ones cheaper.

@@ -59,8 +59,8 @@ pub type Values = tidegate_world::Values<Laws>;
 ///
 /// It may change the control in any of its methods, and reads only the signals.
 pub trait Law: Debug + Send {
-    /// Takes over a running server. The law ignores all counts before `now`, and starts as on a new
-    /// server.
+    /// Takes over a server that already runs. The law ignores all counts before `now`, and starts
+    /// as on a new server.
     fn on_begin(&mut self, _now: Timestamp, _signals: &Signals) {}
 
     /// Handles the arrival of a message. The signals include the message, but not yet the decision
@@ -82,7 +82,7 @@ pub trait Law: Debug + Send {
         None
     }
 
-    /// Returns the occupancy, 0 to 1, that the law aims at, if any.
+    /// Returns the occupancy, 0 to 1, that the law aims at, or `None` if it aims at none.
     fn occupancy_aimed_at(&self) -> Option<f64> {
         None
     }

@@ -24,14 +24,14 @@ pub enum Per {
     Limit,
 }
 
-/// A limit.
+/// A limit on new work.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Limit {
-    /// Number of pieces a second, above 0.
+    /// Number of pieces of new work a second, above 0.
     pub rate: f64,
-    /// Maximum number of pieces at once, at least 1.
+    /// Maximum number of pieces that pass at once, at least 1.
     pub burst: u32,
-    /// The work that is counted.
+    /// The work that the limit counts together.
     pub per: Per,
     /// True if a repetition of a rejected piece is rejected as well. False if repetitions are
     /// judged again, which needs no memory. False is meant for work that is dropped.
@@ -43,7 +43,7 @@ pub struct Limit {
 pub struct Limits {
     limits: Vec<Limit>,
     sources: SourceTable<Option<Account>>,
-    /// For each limit, the bucket that is shared by the sources without their own bucket.
+    /// For each limit, the bucket that all sources share which have no bucket of their own.
     shared: Vec<TokenBucket>,
     swept: Timestamp,
 }
@@ -69,7 +69,7 @@ impl Limits {
     /// Returns the limit at this index.
     ///
     /// # Panics
-    /// Panics if there is none.
+    /// Panics if there is no limit at this index.
     pub fn get(&self, limit: usize) -> Limit {
         self.limits[limit]
     }

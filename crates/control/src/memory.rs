@@ -12,7 +12,7 @@ use tidegate_world::{Hashed, SlotTable, Timestamp};
 /// 64·T1 of RFC 3261 §17, after which no caller repeats a request.
 const GENERATION: Duration = Duration::from_secs(32);
 
-/// The decision on a piece of new work.
+/// The remembered state of a piece of new work.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Decision {
     /// It was admitted and waits for service.
@@ -63,8 +63,8 @@ impl Memory {
         }
     }
 
-    /// Returns the decision on the work with this fingerprint. The fingerprint must be the result
-    /// of a keyed hash, so that an attacker cannot choose it.
+    /// Returns the decision on the work with this fingerprint, or `None` if none is remembered. The
+    /// fingerprint must be the result of a keyed hash, so that an attacker cannot choose it.
     pub fn recall(&mut self, now: Timestamp, fingerprint: u64) -> Option<Decision> {
         self.rotate(now);
         let known = |generation: &Generation| {
@@ -74,7 +74,7 @@ impl Memory {
         known(&self.newer).or_else(|| known(&self.older))
     }
 
-    /// Remembers a decision. If there is no room, only counts the decision.
+    /// Remembers a decision. If the memory is full, only counts the decision.
     pub fn remember(&mut self, now: Timestamp, fingerprint: u64, decision: Decision) {
         self.rotate(now);
         let known = self.newer.find(fingerprint, |_| true);
@@ -97,7 +97,7 @@ impl Memory {
         self.len() == 0
     }
 
-    /// Returns the number of decisions for which there was no room.
+    /// Returns the number of decisions that were not remembered because the memory was full.
     pub fn overflowed(&self) -> u64 {
         self.overflowed
     }

@@ -15,8 +15,8 @@ pub struct Pacer {
 }
 
 impl Pacer {
-    /// Adds the credit for the time `passed` at the rate of `release`. `waiting` pieces of work are
-    /// in the queue.
+    /// Adds the credit for the time `passed` at the rate of `release`. `waiting` is the number of
+    /// pieces of work in the queue.
     pub fn advance(&mut self, release: Release, passed: Duration, waiting: usize) {
         if let Release::Rate(rate) = release {
             let earned = rate.max(0.0) * passed.as_secs_f64();
@@ -38,7 +38,7 @@ impl Pacer {
         }
     }
 
-    /// Returns the unused credit.
+    /// Returns the unused credit, in pieces of work.
     pub fn credit(&self) -> f64 {
         self.credit
     }

@@ -32,7 +32,7 @@ impl Proofs {
         Self { sources, sources_max, swept: Timestamp::ZERO }
     }
 
-    /// Returns the number of proofs for which there was no room.
+    /// Returns the number of proofs that were lost because the table was full.
     pub fn overflowed(&self) -> u64 {
         self.sources.overflowed()
     }

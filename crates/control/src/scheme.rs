@@ -61,7 +61,7 @@ impl Scheme {
     }
 
     /// Returns the throttle for a message of `class`, or `None` for a message that is never shed.
-    /// `bucket` is set if the message is new work.
+    /// `bucket` is the bucket of the message, or `None` if it is not new work.
     pub(crate) fn throttle_of(&self, bucket: Option<Bucket>, class: u8) -> Option<usize> {
         match self {
             Self::Simplified { .. } => bucket.map(|bucket| bucket as usize),
@@ -71,7 +71,7 @@ impl Scheme {
     }
 
     /// Converts the law's `allowance` into the allowance for new work. `of_all` is the part of new
-    /// work in the arrivals.
+    /// work in the arrivals, 0 to 1.
     pub(crate) fn of_new_work(&self, allowance: Allowance, of_all: f64) -> Allowance {
         match (self, allowance) {
             (Self::Simplified { scaled: true }, Allowance::Fraction(fraction)) => {

@@ -35,7 +35,7 @@ use crate::ewma::Ewma;
 pub struct Estimation {
     /// The event that counts as a session.
     pub check: SessionCheck,
-    /// Class of the message that ends a session, if there is one.
+    /// Class of the message that ends a session, or `None` if no class does.
     pub end: Option<u8>,
     /// T_m: the length of an interval.
     pub interval: Duration,
@@ -73,12 +73,12 @@ pub struct Backlog {
     pub unread: usize,
 }
 
-/// Estimates of whole sessions.
+/// Estimates of the rate, length and cost of whole sessions.
 #[derive(Clone, Debug)]
 pub struct Sessions {
     estimation: Estimation,
     begun: Timestamp,
-    /// The first interval with messages that are not yet counted for a session.
+    /// Start of the first interval whose messages are not yet counted for a session.
     carried: Timestamp,
     count: Counts,
     /// Sessions that started and have not ended.
@@ -159,8 +159,8 @@ impl Sessions {
         sessions as f64 + unread * new + others / (self.length() - 1.0)
     }
 
-    /// Records that the service of a message starts. `cost` is its cost, if known. `begins` is true
-    /// if the message starts a session.
+    /// Records that the service of a message starts. `cost` is its service time, or `None` if it is
+    /// not known. `begins` is true if the message starts a session.
     pub(crate) fn on_message(&mut self, now: Timestamp, begins: bool, cost: Option<Duration>) {
         self.advance(now);
         self.count.messages += 1;

@@ -25,7 +25,7 @@ pub enum Occupancy {
 pub struct Settings {
     /// The law and its parameters.
     pub law: Values,
-    /// A second law, which is computed only for comparison and decides nothing.
+    /// A second law, which the gate runs only for comparison, or `None`. It decides nothing.
     pub shadow: Option<Values>,
     /// The moment at which new work is judged.
     pub decide: Decide,
@@ -33,7 +33,7 @@ pub struct Settings {
     pub scheme: Scheme,
     /// The way in which the throttle selects the work that passes.
     pub throttle: ThrottleKind,
-    /// Pieces that a throttle with a bucket lets pass at once.
+    /// Maximum number of pieces that a throttle with a bucket lets pass at once.
     pub burst: u32,
     /// The clock that measures the occupancy of the processor.
     pub occupancy: Occupancy,

@@ -79,7 +79,8 @@ impl Shadow {
         &self.control
     }
 
-    /// Returns the comparison of its decisions since its start.
+    /// Returns how the shadow's decisions on the work of a bucket compare with those of the law in
+    /// force, since the start of the shadow.
     pub fn compared(&self, bucket: Bucket) -> &Compared {
         &self.compared[bucket as usize]
     }
@@ -118,8 +119,8 @@ impl Shadow {
         self.due
     }
 
-    /// Returns whether the law would queue new work of this rank, if `waiting` messages already
-    /// wait.
+    /// Returns whether the law would queue new work: its rank is high enough, and the queue, in
+    /// which `waiting` messages wait, is shorter than the law allows.
     pub(crate) fn has_place(
         &mut self,
         bucket: Bucket,

@@ -64,13 +64,13 @@ pub struct Flow {
 pub struct Queue {
     /// Number of waiting sessions. If all messages share one queue, number of all waiting messages.
     pub waiting: usize,
-    /// The number of places in the queue.
+    /// The maximum number of sessions in the queue.
     pub room: usize,
     /// Number of sessions that could have been released but were not, if the release has a rate. A
     /// number above 1 means that the processor is slower than the release.
     pub credit: f64,
-    /// The longest time that a new session waited in a receive buffer, among those that arrived
-    /// since the last tick.
+    /// The longest time that a new session which arrived since the last tick waited in a receive
+    /// buffer.
     pub lag: Duration,
 }
 
@@ -122,9 +122,9 @@ pub struct Signals {
     pub processor: Reading,
     /// Fill of the fullest receive buffer, 0 to 1.
     pub socket_fill: f64,
-    /// The queue of new sessions.
+    /// The queue in which new sessions wait.
     pub queue: Queue,
-    /// Time from arrival to the start of service.
+    /// Sojourns of messages: the times from arrival to the start of service.
     pub sojourn: Sojourn,
     /// The message whose service just began or completed. Not every completion is reported, because
     /// the cost of a message is known only if another message is served right after it.
@@ -151,8 +151,8 @@ impl Signals {
         self.in_progress[bucket as usize]
     }
 
-    /// Returns the number of sessions that the waiting messages correspond to, including sessions
-    /// that have begun.
+    /// Returns the number of sessions to which the waiting messages belong, as estimated, including
+    /// sessions that have begun.
     pub fn sessions_waiting(&self) -> f64 {
         self.sessions.waiting(&self.backlog, self.mix.share_of_new())
     }

@@ -14,11 +14,11 @@ use tidegate_world::Stream;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Slot(u32);
 
-/// A table with an entry for each source, and one entry that all sources without room share.
+/// A table with an entry for each source, and one entry that all sources share which do not fit.
 #[derive(Debug)]
 pub(crate) struct SourceTable<T> {
     slots: HashMap<u128, Slot, Keyed>,
-    /// The entries. The first one is shared by all sources without room.
+    /// The entries. All sources that do not fit into the table share the first one.
     entries: Vec<Entry<T>>,
     free: Vec<Slot>,
     count_max: usize,
@@ -44,7 +44,7 @@ impl<T: Default> SourceTable<T> {
         }
     }
 
-    /// The slot that all sources without room share.
+    /// The slot that all sources share which do not fit into the table.
     pub(crate) const SHARED: Slot = Slot(0);
 
     /// Returns the number of sources with their own entry.
@@ -52,18 +52,18 @@ impl<T: Default> SourceTable<T> {
         self.slots.len()
     }
 
-    /// Returns how often there was no room for a source.
+    /// Returns how often a source did not fit into the table.
     pub(crate) fn overflowed(&self) -> u64 {
         self.overflowed
     }
 
-    /// Returns the slot of a source, if it has one.
+    /// Returns the slot of a source, or `None` if the source has no entry of its own.
     pub(crate) fn find(&self, source: u128) -> Option<Slot> {
         self.slots.get(&source).copied()
     }
 
-    /// Returns the slot of a source. Adds the source if there is room. Otherwise returns the shared
-    /// slot.
+    /// Returns the slot of a source. Adds an entry if the table is not full. Otherwise returns the
+    /// shared slot.
     pub(crate) fn slot(&mut self, source: u128) -> Slot {
         if let Some(&slot) = self.slots.get(&source) {
             return slot;

@@ -32,7 +32,8 @@ pub struct Sender {
     pub source: Option<u128>,
     /// The number of sources that this source counts as, for fair shares.
     pub weight: u32,
-    /// The [limit](SourceSettings::limits) that applies to its source.
+    /// Index of the [limit](SourceSettings::limits) that applies to its source, or `None` if none
+    /// does.
     pub limit: Option<usize>,
     /// True if the work has priority and the queue for priority work has room.
     pub has_priority: bool,
@@ -58,17 +59,17 @@ impl Default for Sender {
 /// The kinds of new work for which the back ends that would serve it have room.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Headroom {
-    /// There is room for any work.
+    /// The back ends have room for any new work.
     #[default]
     Any,
-    /// There is room for priority work only, in the reserve for it.
+    /// The back ends have room for priority work only, in the reserve for it.
     Priority,
-    /// There is no room.
+    /// The back ends have no room for new work.
     None,
 }
 
 impl Headroom {
-    /// Returns whether there is room for new work of a bucket.
+    /// Returns whether the back ends have room for new work of a bucket.
     pub(crate) fn holds(self, bucket: Bucket) -> bool {
         self == Self::Any || self == Self::Priority && bucket == Bucket::Priority
     }
@@ -77,7 +78,8 @@ impl Headroom {
 /// Fair shares, limits, and the cap on priority work.
 #[derive(Debug)]
 pub(crate) struct Sources {
-    /// Fairness among sources of sessions, and among sources of single requests.
+    /// Fairness among sources of sessions, and among sources of single requests, or `None` if it is
+    /// not enabled.
     fair: Option<[Fairness; 2]>,
     limits: Limits,
     priority_cps: f64,
@@ -115,7 +117,8 @@ impl Sources {
         }
     }
 
-    /// Records that a source asks for new work.
+    /// Records that a source asks for new work. Returns a reference to the source, or `None` if it
+    /// is not distinguished or fairness is not enabled.
     pub(crate) fn on_arrival(
         &mut self,
         now: Timestamp,
@@ -126,13 +129,14 @@ impl Sources {
         Some(self.fair_mut(bucket)?.on_arrival(now, source, sender.weight))
     }
 
-    /// Returns the index of the limit that a piece of work exceeds, if any.
+    /// Returns the limit that a piece of work exceeds, or `None` if it exceeds none.
     pub(crate) fn exceeded(&mut self, now: Timestamp, sender: &Sender) -> Option<Limit> {
         let (limit, source) = (sender.limit?, sender.source?);
         (!self.limits.passes(now, limit, source)).then(|| self.limits.get(limit))
     }
 
-    /// Returns whether priority work is admitted with priority, because its rate is below the cap.
+    /// Returns whether priority work is served before other work, because its rate is below the
+    /// cap.
     pub(crate) fn may_go_ahead(&mut self, now: Timestamp) -> bool {
         self.priority_cps > 0.0 && self.priority.passes(now, self.priority_cps)
     }

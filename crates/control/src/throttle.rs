@@ -27,15 +27,15 @@ pub(crate) use token_bucket::TokenBucket;
 /// A throttle's way of selecting work.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ThrottleKind {
-    /// A share, evenly spread (paper 000 §3.4).
+    /// Passes a share of the work, evenly spread (paper 000 §3.4).
     Deterministic,
-    /// A share, with a draw for each piece (paper 002 §2.4).
+    /// Passes a share of the work, by a random draw for each piece (paper 002 §2.4).
     Random,
-    /// A rate, with bursts (RFC 7415 §3.5.1).
+    /// Passes a rate of work, and short bursts above it (RFC 7415 §3.5.1).
     LeakyBucket,
-    /// A rate, with bursts of the unused part.
+    /// Passes a rate of work, and bursts as large as the part of the rate that was not used.
     TokenBucket,
-    /// A rate, as the least time between two pieces that pass.
+    /// Passes a rate of work, with a minimum time between two pieces.
     Gapping,
 }
 
@@ -73,8 +73,8 @@ enum Pick {
 }
 
 impl Throttle {
-    /// Creates a throttle of this kind. The two buckets let `burst` pieces (at least one) pass at
-    /// once. The random one draws from `stream`.
+    /// Creates a throttle of this kind. A throttle with a bucket lets `burst` pieces (at least one)
+    /// pass at once. The random throttle draws from `stream`.
     pub fn new(kind: ThrottleKind, burst: u32, stream: Stream) -> Self {
         let pick = match kind {
             ThrottleKind::Deterministic => Pick::Deterministic(Deterministic::default()),
@@ -86,9 +86,10 @@ impl Throttle {
         Self { arrivals: ArrivalRate::default(), pick }
     }
 
-    /// Starts with `part` of one piece, 0 to 1, left over. If many senders obey one server, each
-    /// starts with another part: otherwise the first piece of every sender would be rejected, and
-    /// the next ones would pass together. Only the deterministic throttle has such a remainder.
+    /// Returns the throttle with `part` of one piece, 0 to 1, left over at the start. If many
+    /// senders obey one server, each starts with another part: otherwise the first piece of every
+    /// sender would be rejected, and the next ones would pass together. Only the deterministic
+    /// throttle has such a remainder.
     pub fn starting_at(mut self, part: f64) -> Self {
         if let Pick::Deterministic(throttle) = &mut self.pick {
             throttle.start_at(part);
@@ -96,7 +97,7 @@ impl Throttle {
         self
     }
 
-    /// Returns the rate at which pieces of work arrive, a second, computed at the last arrival.
+    /// Returns the number of pieces of work that arrive a second, computed at the last arrival.
     pub fn arrival_rate(&self) -> f64 {
         self.arrivals.rate()
     }

@@ -204,8 +204,8 @@ impl Tiers {
         }
     }
 
-    /// Returns the tier of the next new call. It is the stateless tier if there is no room for
-    /// state.
+    /// Returns the tier of the next new call. If `has_room` is false, there is no room for state,
+    /// and the call is served without state.
     pub fn choose(&mut self, has_room: bool) -> Tier {
         self.begun += 1;
         self.costs.on_begun();
@@ -272,7 +272,7 @@ impl Tiers {
     }
 
     /// Returns the change of the share after a period of `passed`. `unserved` is the number of
-    /// additional calls a second that would have to be served.
+    /// calls a second that were not served, because they were rejected or wait.
     fn step(&self, now: Timestamp, passed: Duration, unserved: f64) -> f64 {
         let rise_max = RISE * passed.as_secs_f64();
         if self.costs.is_state_free() {

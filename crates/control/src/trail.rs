@@ -16,8 +16,8 @@ impl<T: Copy> Trail<T> {
         Self { k, taken: VecDeque::with_capacity(k) }
     }
 
-    /// Returns the newest measurement, or `None` if there was none since the start or the last
-    /// clear.
+    /// Returns the newest measurement, or `None` before the first since the start or the last
+    /// [`clear`](Self::clear).
     pub(crate) fn newest(&self) -> Option<T> {
         self.taken.back().copied()
     }

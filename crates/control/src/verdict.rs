@@ -25,12 +25,13 @@ pub struct Ticket {
     pub(crate) again: bool,
     /// True if the work passes its throttle, whatever the allowance is.
     pub(crate) exempt: bool,
-    /// The source for fair shares.
+    /// The source for fair shares, or `None` if the work is not counted for a source.
     pub(crate) source: Option<Source>,
 }
 
 impl Ticket {
-    /// Returns the fingerprint of the work, which its retransmissions share, if it is known.
+    /// Returns the fingerprint of the work, which its retransmissions share, or `None` if it is not
+    /// known.
     pub fn fingerprint(&self) -> Option<u64> {
         self.fingerprint
     }
@@ -51,7 +52,7 @@ impl Ticket {
 /// The reason why work is rejected.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Reason {
-    /// The law does not admit it.
+    /// The law does not admit the work.
     Law,
     /// The work repeats work that was rejected.
     Again,
@@ -61,7 +62,7 @@ pub enum Reason {
     Stale,
     /// Earlier copies of the work were probably dropped, and too many other pieces wait.
     Late,
-    /// There is no room in the queue.
+    /// The queue is full.
     QueueFull,
     /// All possible back ends are at their limits.
     PoolFull,

@@ -33,7 +33,7 @@ struct Watched {
     /// Arrival of the first message in that second, in nanoseconds.
     first: u32,
     count: u32,
-    /// Consecutive seconds before this one in which the source sent too much.
+    /// Number of consecutive seconds before the current one in which the source sent too much.
     row: u32,
 }
 

@@ -3,7 +3,8 @@
 use tidegate_balance::{Learning, Policy};
 use tidegate_server::config::{Selection, learning_toml, selection_toml};
 
-/// The content of the table `[[pool]]`.
+/// The balancing at a server: the policy that selects the target of a call, and the limits of the
+/// targets.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Balancing {
     /// The policy that selects the target of the next call.
@@ -31,7 +32,7 @@ impl Default for Balancing {
 }
 
 impl Balancing {
-    /// Returns the keys of `[[pool]]`.
+    /// Returns the keys of the table `[[pool]]` in TOML.
     pub fn pool_toml(&self) -> String {
         let mut keys = selection_toml(&self.selection);
         if self.learning != Learning::default() {
@@ -40,7 +41,7 @@ impl Balancing {
         keys
     }
 
-    /// Returns the keys of the `[[pool.backend]]` at index `place`.
+    /// Returns the keys of the table `[[pool.backend]]` for the target at index `place`, in TOML.
     pub fn backend_toml(&self, place: usize) -> String {
         let calls_max = in_turn(&self.calls_max, place).map(|n| format!("calls_max = {n}\n"));
         let cps_max = in_turn(&self.cps_max, place).map(|n| format!("cps_max = {n}\n"));

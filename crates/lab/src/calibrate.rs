@@ -101,12 +101,12 @@ pub struct Calibration {
     /// The part of a core that the busiest thread of the generator used, in the run with the
     /// largest part.
     pub generator_load: f64,
-    /// Number of datagrams lost at any socket.
+    /// Number of datagrams that the sockets of all runs lost.
     pub drops: u64,
-    /// The costs, with the share applied.
+    /// Emulated costs of messages for a server that has [`share`](Self::share) of a core.
     #[serde(skip)]
     pub emulate: Emulate,
-    /// The share of a core for which the costs hold.
+    /// The share of a core for which [`emulate`](Self::emulate) holds, above 0 and at most 1.
     pub share: f64,
 }
 

@@ -30,9 +30,9 @@ pub struct Content {
     pub name: String,
     /// Title, in one line.
     pub title: String,
-    /// Variants and combinations of conditions.
+    /// Number of parameter sets: each is one variant with one combination of the swept values.
     pub parameter_sets: usize,
-    /// Number of runs of all parameter sets together.
+    /// Number of runs: those of all parameter sets together.
     pub runs: usize,
     /// Total duration of all runs on real sockets, one after another, without the time to start
     /// them.
@@ -74,7 +74,7 @@ fn content(scenario: Scenario) -> Content {
     }
 }
 
-/// Formats the entries for people. `jobs` runs are made at once.
+/// Formats the entries for people. The durations assume that `jobs` runs are made at once.
 pub fn text(entries: &[Entry], jobs: usize) -> String {
     let mut table = Table::new();
     table.load_style(NOTHING.header_separator(LineStyle::none().fill('─').junction('─')));

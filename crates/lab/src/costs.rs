@@ -41,7 +41,7 @@ use model::Model;
 /// An interval in messages that is never reached. So the law only measures once a second.
 const NEVER: u32 = 100_000;
 
-/// The part of a batch that must have been rejected, or admitted, as intended.
+/// The least part of a batch that the server must have treated as intended: rejected, or admitted.
 const RIGHT: f64 = 0.98;
 
 /// The parameters of a measurement.
@@ -127,7 +127,7 @@ pub struct Row {
 /// The result of a measurement.
 #[derive(Clone, Debug, Serialize)]
 pub struct Costs {
-    /// The machine on which it was measured.
+    /// The machine on which the costs were measured.
     pub machine: Machine,
     /// Whether the server kept transactions.
     pub transactions: bool,
@@ -152,7 +152,8 @@ pub trait Observer {
 /// Measures the cost of messages.
 ///
 /// # Errors
-/// Returns an error when there is no socket or no thread, or a server does not behave as intended.
+/// Returns an error when a socket or a thread cannot be created, or when a server does not reject
+/// or admit as intended.
 pub fn measure(parameters: &Parameters, observer: &dyn Observer) -> Result<Costs, String> {
     let (mut rows, mut gate) = (Vec::new(), Gate::default());
     for round in 0..parameters.rounds {
@@ -195,7 +196,7 @@ fn state(mode: Mode, control: Control, fate: Decision) -> State {
     }
 }
 
-/// Plays as many batches of each kind as the parameters require.
+/// Passes as many batches of each kind to `server` as the parameters require.
 fn play<W: Way>(
     state: &State,
     mut server: W,
@@ -217,7 +218,7 @@ fn play<W: Way>(
     Ok(timed)
 }
 
-/// Checks that the server treated the batch as intended.
+/// Checks that the server rejected the batch if `refuses` is true, and otherwise admitted it.
 fn check(timed: &Timed, refuses: bool) -> Result<(), String> {
     // The ACK of the server's own 503 is not rejected: the server takes it and sends nothing.
     let to_be_refused = refuses && timed.kind != Kind::AckOfRefusal;
@@ -236,7 +237,7 @@ fn check(timed: &Timed, refuses: bool) -> Result<(), String> {
     }
 }
 
-/// Adds the results of a round.
+/// Adds the results of a round to the rows of this state.
 fn enter(
     rows: &mut Vec<Row>,
     control: Control,
@@ -291,7 +292,7 @@ impl Cost {
     }
 }
 
-/// Values derived from one of the two kinds of cost.
+/// Values that are derived from the costs of the whole cycle, or from the costs in the core.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 pub struct Derived {
     /// s: the cost of all messages of a call, under control that does not measure, in µs.
@@ -309,8 +310,8 @@ pub struct Derived {
 }
 
 impl Costs {
-    /// Derives the values from the medians of the way that `cost` selects. Returns `None` if kinds
-    /// are missing.
+    /// Derives the values from the medians of the costs that `cost` selects. Returns `None` if the
+    /// cost of a kind of message is missing.
     pub fn derived(&self, cost: fn(&Row) -> &Cost) -> Option<Derived> {
         let of = |kind, control, fate| -> Option<f64> {
             let is =

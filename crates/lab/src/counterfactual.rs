@@ -48,12 +48,12 @@ pub struct Answer {
     pub rows: Vec<Row>,
 }
 
-/// The reason why there is no result.
+/// The reason why a question has no answer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum NoAnswer {
-    /// The cost of messages is not known.
+    /// Neither the recording nor the question contains the costs of messages.
     Costs,
-    /// The names of the back ends are known, but not their addresses.
+    /// The recording contains the names of the back ends, but not their addresses.
     Names,
     /// The recording contains no start of a call.
     NoCalls,
@@ -77,10 +77,10 @@ impl fmt::Display for NoAnswer {
 
 impl std::error::Error for NoAnswer {}
 
-/// Answers the question. `observer` has observed the replay of the recording.
+/// Answers the question. `recorded` has observed the replay of the recording, which ends at `end`.
 ///
 /// # Errors
-/// Returns [`NoAnswer`].
+/// Returns the reason if the question has no answer.
 pub fn answer(
     question: &Question,
     recording: &Recording,

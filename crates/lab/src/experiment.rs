@@ -49,7 +49,8 @@ pub struct Runner<'a> {
     pub jobs: usize,
     /// The observer that gets the progress.
     pub observer: &'a dyn Observer,
-    /// Curves to highlight in the figures and the report, if there are too many to highlight all.
+    /// Names of the curves to highlight in the figures and the report. They matter if there are too
+    /// many curves to highlight all.
     pub highlight: &'a [String],
     /// Set to true to stop.
     pub cancelled: &'a AtomicBool,
@@ -58,11 +59,11 @@ pub struct Runner<'a> {
 impl Runner<'_> {
     /// Runs the missing runs of `scenario`, and writes the tables and figures of all runs:
     /// `results.csv`, `results.json`, `*.svg`, `*.png`, `report.html`, the scenario's text, the
-    /// costs, and a folder for each run. Returns `None` if it was cancelled. Finished runs are
-    /// kept.
+    /// costs, and a folder for each run. Returns `None` if [`cancelled`](Self::cancelled) became
+    /// true. The results of finished runs are kept.
     ///
     /// # Errors
-    /// Returns an error when something cannot be written.
+    /// Returns an error when a file cannot be written.
     pub fn perform(&self, scenario: &Scenario) -> io::Result<Option<Experiment>> {
         let (folder, kind) = (self.folder, self.world.kind());
         let store = self.store()?;
@@ -101,10 +102,10 @@ impl Runner<'_> {
 
     /// Runs the missing runs of `scenario` that belong to `shard`. When all shards have run into
     /// one folder, [`perform`](Self::perform) finds every run there. Returns the failed runs with
-    /// the reason, or `None` if it was cancelled.
+    /// the reason, or `None` if [`cancelled`](Self::cancelled) became true.
     ///
     /// # Errors
-    /// Returns an error when something cannot be written.
+    /// Returns an error when a file cannot be written.
     pub fn contribute(
         &self,
         scenario: &Scenario,
@@ -118,7 +119,8 @@ impl Runner<'_> {
         Store::open(&self.folder.join("points"), self.programs)
     }
 
-    /// Returns the results of `runs`, or `None` if some were not run.
+    /// Returns the results of `runs`, or `None` if some were not run because the experiment was
+    /// cancelled.
     fn run(&self, runs: Vec<RunSpec>, store: &Store) -> Option<Vec<runs::Run>> {
         let count = runs.len();
         let results = runs::run(runs, store, self.world, self.jobs, self.observer, self.cancelled);

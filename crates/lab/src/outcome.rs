@@ -7,7 +7,7 @@ use serde_json::Value;
 
 use crate::outage::Outage;
 
-/// The counts of one run. They include the calls that were due in the measured time.
+/// The counts of one run. A call counts if it was due in the measured time.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Outcome {
     /// Calls offered.
@@ -35,9 +35,9 @@ pub struct Outcome {
     /// Delay from the first BYE to its 200, or `None` if none was answered.
     #[serde(default)]
     pub bye_delay: Option<Quantiles>,
-    /// A histogram for balanced servers: how many new transactions met each number of open
-    /// transactions at their server. The last entry includes all larger numbers. It covers the
-    /// measured time, and exists only in simulated time.
+    /// A histogram for balanced servers: element n is the number of new transactions that met n
+    /// open transactions at their server. The last element includes all larger numbers. The
+    /// histogram covers the measured time, and exists only in simulated time.
     #[serde(default)]
     pub occupancy: Vec<u64>,
     /// Seconds from the end of the overload until the goodput reached 90 % of the offered load or
@@ -215,12 +215,12 @@ impl Outcome {
 }
 
 impl NodeOutcome {
-    /// Creates the outcome of a server that was never started.
+    /// Creates the counts of a server that was never started.
     pub fn new(node: &str) -> Self {
         Self { node: node.to_owned(), ..Self::default() }
     }
 
-    /// Adds the server's `/status` at the end of one of its lives.
+    /// Adds the counts in the server's `/status` at the end of one of its lives.
     pub fn add(&mut self, status: &Value) {
         self.starts += 1;
         for shard in status["shards"].as_array().into_iter().flatten() {

@@ -29,7 +29,7 @@ pub struct Parameters {
 /// The result of a measurement.
 #[derive(Clone, Debug, Serialize)]
 pub struct Overhead {
-    /// The machine it was measured on.
+    /// The machine on which the overhead was measured.
     pub machine: Machine,
     /// One row for each law, interval of measurements, and way to read.
     pub packets: Vec<packets::Row>,
@@ -42,7 +42,7 @@ pub struct Overhead {
 /// Makes all three measurements.
 ///
 /// # Errors
-/// Returns an error when a server does not behave as intended, or there is no thread.
+/// Returns an error when a server does not pass the calls, or when a thread cannot be created.
 pub fn measure(parameters: &Parameters) -> Result<Overhead, String> {
     Ok(Overhead {
         machine: Machine::this(),

@@ -25,7 +25,7 @@ impl Steady {
         Self { window: Duration::from_millis(500), stays: Duration::from_secs(2) };
 }
 
-/// The part of the possible goodput that is required.
+/// The least goodput that counts as recovered, as a fraction of the possible goodput.
 const ENOUGH: f64 = 0.9;
 
 /// Returns the time at which the rate of `load` falls to the capacity or below for the last time.

@@ -20,8 +20,8 @@ use crate::figure::Figure;
 use crate::figure::highlight::Highlights;
 use crate::worlds::Kind;
 
-/// Maximum number of values over time in one report: about four megabytes. Further runs are left
-/// out, and the report says how many.
+/// Maximum number of values over time in one report: about four megabytes. The report leaves out
+/// the values of further runs, and says how many runs these are.
 const VALUES_MAX: usize = 500_000;
 
 /// The results of one or several scenarios.

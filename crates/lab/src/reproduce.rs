@@ -50,8 +50,8 @@ pub struct Reproduction<'a> {
 
 impl Reproduction<'_> {
     /// Runs those parts of the set-ups that the `selected` claims use. Returns the finding of each
-    /// claim, in the same order. Returns `None` if the function was cancelled. Finished runs are
-    /// kept.
+    /// claim, in the same order. Returns `None` if [`cancelled`](Self::cancelled) became true. The
+    /// results of finished runs are kept.
     ///
     /// # Errors
     /// Returns a sentence that names the claim or scenario that is wrong.
@@ -74,7 +74,8 @@ impl Reproduction<'_> {
         found.collect::<Result<_, _>>().map(Some)
     }
 
-    /// Runs `scenario` and adds its runs to `points`. Returns `false` if it was cancelled.
+    /// Runs `scenario` and adds its runs to `points`. Returns `false` if
+    /// [`cancelled`](Self::cancelled) became true.
     fn run(&self, setup: &Setup, scenario: &Scenario, points: &mut Points) -> Result<bool, String> {
         let folder = self.folder.join(&setup.id);
         let runner = Runner {

@@ -1,5 +1,5 @@
-//! The specification of a run: one variant under one set of conditions. A scenario is a list of
-//! them.
+//! The specification of a run: one variant under one set of conditions. A scenario gives a list of
+//! runs.
 
 use std::fmt;
 use std::hash::Hasher;
@@ -283,7 +283,7 @@ impl RunSpec {
     }
 }
 
-/// Returns the properties in which a server differs from the others.
+/// Returns those properties of a server that may differ between servers, as JSON.
 fn node(node: &Node) -> Value {
     let Node {
         name,

@@ -110,12 +110,13 @@ impl Variant {
         format!("{} ({}, {})", self.label, self.decide(), self.queue())
     }
 
-    /// Returns the point at which the variant decides, in the syntax of the key.
+    /// Returns the point at which the variant decides about new work, as the key `decide` writes
+    /// it.
     pub fn decide(&self) -> &'static str {
         decide_word(self.overload.gate.decide)
     }
 
-    /// Returns how the variant queues, in the syntax of the key.
+    /// Returns how the variant queues admitted work, as the key `queue` writes it.
     pub fn queue(&self) -> &'static str {
         queue_word(self.overload.queueing)
     }

@@ -52,7 +52,7 @@ pub fn render(rows: &[Row]) -> String {
     table.lines().map(|line| line.trim_end().to_owned() + "\n").collect()
 }
 
-/// The columns of an outage.
+/// The headings of the columns of an outage.
 const OUTAGE: [&str; 7] =
     ["served", "redials", "backlog s", "back s", "at end", "registered", "emergency"];
 

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use serde_json::Value;
 
-/// Maximum number of rows of a file. Later ones are left out.
+/// Maximum number of rows of a file. The timeline leaves out later ones.
 const ROWS_MAX: usize = 4_000_000;
 
 /// A server's status at one moment. Counts are since its start.
@@ -21,11 +21,11 @@ pub struct ServerReading {
     pub refused: u64,
     /// Retransmissions of decided or waiting requests.
     pub repeated: u64,
-    /// Messages waiting.
+    /// Messages that wait in the server's queues.
     pub waiting: u64,
-    /// Seconds of its processor that were occupied.
+    /// Seconds for which its processor was busy.
     pub occupied_s: f64,
-    /// Share of new sessions that is admitted.
+    /// Share of the new sessions that the law admits, 0 to 1.
     pub fraction: f64,
     /// Release rate of new sessions, in calls/s, or 0 without pacing.
     pub release_cps: f64,
@@ -106,7 +106,7 @@ pub struct Timeline {
     callers: Vec<Track<CallersReading>>,
 }
 
-/// All readings of one server, or of its callers.
+/// All readings of one server, or all readings of the callers of one server.
 #[derive(Clone, Debug)]
 struct Track<R> {
     name: String,
@@ -157,17 +157,19 @@ impl Timeline {
         self.servers[place].readings.push((at, reading));
     }
 
-    /// Adds the counts of the callers at the entry `index` at `at`.
+    /// Adds the counts of the callers of one server. `index` is the index of the server among those
+    /// to which callers send. `at` is the time after the start of the load.
     pub fn callers(&mut self, index: usize, at: Duration, reading: CallersReading) {
         self.callers[index].readings.push((at, reading));
     }
 
-    /// Returns the number of calls of all callers that were answered in time, up to each sample.
+    /// Returns the number of calls of all callers that were answered in time, from the start to
+    /// each sample.
     pub fn in_time(&self) -> Vec<(Duration, u64)> {
         self.sum(|reading| reading.in_time)
     }
 
-    /// Returns the number of calls of all callers that were offered, up to each sample.
+    /// Returns the number of calls of all callers that were offered, from the start to each sample.
     pub fn offered(&self) -> Vec<(Duration, u64)> {
         self.sum(|reading| reading.offered)
     }

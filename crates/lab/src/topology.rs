@@ -20,7 +20,7 @@ pub struct Node {
     pub name: String,
     /// Targets of its calls. There is at least one.
     pub to: Vec<Next>,
-    /// Balancing among the targets, if it differs from that of the variant.
+    /// Balancing among the targets, or `None` for that of the variant.
     pub balancing: Option<Balancing>,
     /// Fraction of the offered calls that callers send directly to it, 0 to 1. The sum of all these
     /// fractions is 1.
@@ -32,12 +32,11 @@ pub struct Node {
     pub under_test: bool,
     /// Overload control of a server that is not under test.
     pub overload: Overload,
-    /// Costs of a server that is not under test. Without costs it is infinitely fast.
+    /// Costs of a server that is not under test, or `None` for a server that is infinitely fast.
     pub emulate: Option<Emulate>,
     /// Relative speed: at 0.5 all costs are double.
     pub speed: f64,
-    /// Rate over time of the calls that callers send to it, if it differs from that of the
-    /// workload.
+    /// Rate over time of the calls that callers send to it, or `None` for that of the workload.
     pub profile: Option<Profile>,
     /// True if it obeys the feedback of its targets.
     pub obeys_feedback: bool,
@@ -53,12 +52,12 @@ pub enum Next {
     Answerers,
 }
 
-/// The reason why the nodes are not a valid topology.
+/// The reason why servers are not a valid topology.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum TopologyError {
-    /// A call would come back to the server at this index.
+    /// A call would return to the server at this index.
     Circle(usize),
-    /// No call gets to the server at this index.
+    /// No call reaches the server at this index.
     Idle(usize),
     /// No server is under test.
     Untested,
@@ -87,7 +86,7 @@ impl Topology {
     /// test.
     ///
     /// # Panics
-    /// Panics if there are none, or one has no speed.
+    /// Panics if `speeds` is empty, or if a speed is not above 0.
     pub fn farm(mode: Mode, speeds: &[f64]) -> Self {
         let like = |name: &str, to: Vec<Next>| {
             let [node] = Self::single(mode).nodes.try_into().expect("a single one");
@@ -107,7 +106,7 @@ impl Topology {
     /// a share of the calls. Shares are scaled so that their sum is 1.
     ///
     /// # Errors
-    /// Returns an error when it is invalid.
+    /// Returns the reason if the topology is not valid.
     pub fn new(mut nodes: Vec<Node>) -> Result<Self, TopologyError> {
         let total: f64 = nodes.iter().map(|node| node.share).sum();
         nodes.iter_mut().for_each(|node| node.share /= total);
@@ -189,8 +188,9 @@ impl Topology {
         3 + usize::from(is_stateful || self.hears_trying(place, trying))
     }
 
-    /// Returns whether the server at index `place` gets a 100. A 100 travels only one hop, except
-    /// through servers without transactions, which forward it (RFC 3261 §16.11).
+    /// Returns whether the server at index `place` gets the 100 of an answerer or of another
+    /// server. A 100 travels only one hop, except through servers without transactions, which
+    /// forward it (RFC 3261 §16.11).
     fn hears_trying(&self, place: usize, trying: bool) -> bool {
         self.nodes[place].to.iter().any(|next| match *next {
             Next::Answerers => trying,

@@ -140,7 +140,7 @@ impl Tournament {
     }
 
     /// Runs the tournament in `world`, `jobs` runs at once, and calls `ended` after each bout.
-    /// Returns `None` if it was cancelled.
+    /// Returns `None` if `cancelled` became true.
     ///
     /// # Errors
     /// Returns an error when a run failed, or its files cannot be written.
@@ -252,8 +252,8 @@ fn check(what: &str, selected: &[String], known: &[&str]) -> Result<(), String> 
 }
 
 impl Bout {
-    /// Returns the cell of a law on a path. A law without a path of its own has the cell of the
-    /// same path.
+    /// Returns the cell of a law on a path. If the law has no path of its own, returns its cell on
+    /// the same path. Returns `None` if the law was not run.
     pub fn on(&self, law: &str, route: Route) -> Option<&Cell> {
         let own = |route| self.cells.iter().find(|cell| cell.law == law && cell.route == route);
         own(route).or_else(|| own(Route::Same))

@@ -26,7 +26,7 @@ pub use seek::{Seeker, Settings};
 /// Added to the seeds of the search to get the seeds of the evaluation.
 const JUDGED_BY: u64 = 1_000_000;
 
-/// The delay of a run in which no call was set up in time, in deadlines.
+/// The delay of a run in which no call was set up in time, as a multiple of the deadline.
 const HOPELESS: f64 = 10.0;
 
 /// The objective of tuning.
@@ -35,8 +35,8 @@ const HOPELESS: f64 = 10.0;
 pub enum Objective {
     /// Goodput as a part of the greatest possible goodput, averaged over the loads. More is better.
     Goodput,
-    /// Set-up delay that 1 % of the calls exceed, in deadlines, averaged over the loads. Less is
-    /// better.
+    /// Set-up delay that 1 % of the calls exceed, as a multiple of the deadline, averaged over the
+    /// loads. Less is better.
     Delay,
 }
 
@@ -64,7 +64,7 @@ impl Objective {
         }
     }
 
-    /// Returns the cost that is minimised.
+    /// Returns the number that the search minimises, for this value of the objective.
     fn cost(self, value: f64) -> f64 {
         match self {
             Self::Goodput => -value,
@@ -118,9 +118,11 @@ pub struct Tuned {
     pub path: Vec<Step>,
     /// The best law: the mean, by the logarithm, of the last quarter of the estimates.
     pub found: Values,
-    /// The result with the initial values, under seeds that the search has not used.
+    /// The value of the objective with the initial parameters, under seeds that the search has not
+    /// used.
     pub before: Spread,
-    /// Result with the values found, under the same seeds as `before`.
+    /// The value of the objective with the parameters that were found, under the same seeds as
+    /// `before`.
     pub after: Spread,
 }
 
@@ -138,14 +140,15 @@ pub struct Bench<'a> {
     pub store: &'a Store,
     /// Number of runs at once.
     pub jobs: usize,
-    /// Set to true to stop.
+    /// The flag that stops the search when it becomes true.
     pub cancelled: &'a AtomicBool,
 }
 
 /// Tunes the law.
 ///
 /// # Errors
-/// Returns an error when a run failed or all were stopped, or parameters contradict each other.
+/// Returns an error when a run failed, when the search was stopped, or when parameters contradict
+/// each other.
 pub fn tune(
     parameters: &Parameters,
     bench: &Bench<'_>,
@@ -240,7 +243,7 @@ fn settled(path: &[Step], start: &[f64]) -> Vec<f64> {
     if last.is_empty() { start.to_vec() } else { (0..start.len()).map(mean).collect() }
 }
 
-/// A watcher that ignores the progress of single runs.
+/// A watcher of the runs that does nothing.
 struct Unheard;
 
 impl Observer for Unheard {

@@ -5,12 +5,12 @@ use serde::Serialize;
 use crate::scenario::Expectation;
 use crate::summary::Row;
 
-/// A condition, and whether it was met.
+/// A condition on the results, and whether they met it.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Verdict {
-    /// The expectation and the result, in one line.
+    /// The condition and the actual result, in one line.
     pub condition: String,
-    /// Whether it was met.
+    /// Whether the results met the condition.
     pub held: bool,
 }
 

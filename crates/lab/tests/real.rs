@@ -62,7 +62,7 @@ fn an_impossible_load_is_refused() {
     let target = "127.0.0.1:9".parse().unwrap();
     let impossible = |local| CallerConfig { callers: 0, ..CallerConfig::new(local, target) };
     let error = Callers::start(impossible, Seed(1), 0).map(|_| ()).unwrap_err();
-    assert_eq!(error.to_string(), "no callers: there must be one at least");
+    assert_eq!(error.to_string(), "the number of calling users is 0: it must be 1 or more");
 }
 
 #[test]

@@ -247,8 +247,8 @@ fn the_page_shows_findings_and_differs_once_a_rule_or_the_page_is_changed() {
 #[test]
 fn wrong_claims_are_named_before_anything_runs() {
     for (from, to, wrong) in [
-        ("planted = { more = 0.1 }", "planted = { more = 0.9 }", "planted numbers too"),
-        ("more > 0.2 and", "more > 0.7 and", "by the numbers of the paper `partly`"),
+        ("planted = { more = 0.1 }", "planted = { more = 0.9 }", "the planted numbers also give"),
+        ("more > 0.2 and", "more > 0.7 and", "of the paper the verdict is `partly`"),
         ("paper = { more = 0.5, least", "paper = { least", "a number for each"),
         ("planted = { more = 0.1 }", "planted = { mor = 0.1 }", "no value `mor`"),
         ("goodput('none', load=2)", "goodput('none', load=4)", "load = 4"),
@@ -267,7 +267,7 @@ fn wrong_claims_are_named_before_anything_runs() {
     }
     let desk = Desk::new();
     for (from, to, wrong) in [
-        ("id = \"x-other\"", "id = \"x-better\"", "two are called `x-better`"),
+        ("id = \"x-other\"", "id = \"x-better\"", "are called `x-better`"),
         ("verdict = \"not\"", "verdict = \"no\"", "no"),
     ] {
         desk.change(from, to);

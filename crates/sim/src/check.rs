@@ -25,7 +25,7 @@
 //! | [`amplification`] | an unverified source gets little more than it sends |
 //!
 //! All memory is bounded ([`Recent`](recent::Recent)): entries older than any timer of SIP are
-//! forgotten. Entries for which there is no room are not watched, but counted.
+//! forgotten. A checker does not watch entries that do not fit into its memory, but counts them.
 
 pub mod amplification;
 pub mod answers;
@@ -63,7 +63,7 @@ use lives::Lives;
 use provenance::Provenance;
 use seen::Seen;
 
-/// Maximum number of violations that are kept. Others are only counted.
+/// Maximum number of violations that the report contains. It only counts the others.
 const VIOLATIONS_MAX: usize = 32;
 
 /// The role of a node, as far as the assertions depend on it.
@@ -73,8 +73,9 @@ pub enum Role {
     Caller,
     /// A user agent that takes calls.
     Answerer {
-        /// True if the answerer has room for all calls. If not, its 503s are ignored, because an
-        /// answerer with a full table cannot remember the calls that it has rejected.
+        /// True if the call table of the answerer has room for all calls. If false, the checker of
+        /// final responses ignores its 503s, because an answerer with a full table cannot remember
+        /// the calls that it has rejected.
         roomy: bool,
     },
     /// A proxy.
@@ -82,15 +83,16 @@ pub enum Role {
         /// Whether the proxy keeps transactions (RFC 3261 §16.2). Otherwise it forwards without
         /// them (§16.11).
         stateful: bool,
-        /// Whether the proxy has streams on one side and datagrams on the other. Then messages from
-        /// streams to datagrams have transactions.
+        /// Whether the proxy has streams on one side and datagrams on the other. If true, the proxy
+        /// forwards messages from streams to datagrams with transactions.
         bridges: bool,
         /// Whether the proxy rejects a retransmission of a rejected request again. If not, the
         /// checker of final responses ignores the 503s of the proxy, because another response may
         /// follow them.
         sticky: bool,
-        /// Whether the proxy has room for all transactions. If not, in-dialog requests are
-        /// forwarded without one, and their final responses are ignored.
+        /// Whether the transaction table of the proxy has room for all requests. If not, the proxy
+        /// forwards in-dialog requests without a transaction, and the checker of final responses
+        /// ignores the responses to its BYEs.
         roomy: bool,
     },
 }
@@ -98,11 +100,11 @@ pub enum Role {
 /// A violated assertion.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Violation {
-    /// Name of the checker that found it.
+    /// Name of the checker that found the violation.
     pub checker: &'static str,
-    /// Time at which it was found.
+    /// Time at which the checker found the violation.
     pub at: Timestamp,
-    /// The node concerned, if any.
+    /// The node that violated the assertion, or `None` if the violation concerns no single node.
     pub node: Option<NodeId>,
     /// Description of the violation.
     pub what: String,
@@ -163,7 +165,7 @@ pub struct Checkers {
 }
 
 impl Checkers {
-    /// Creates checkers that watch nothing yet.
+    /// Creates checkers that do not know any node yet.
     pub fn new() -> Self {
         Self::default()
     }
@@ -173,8 +175,8 @@ impl Checkers {
         self.roles.insert(node, role);
     }
 
-    /// Declares the parts of a proxy's configuration that determine its counts. The proxy handles
-    /// each packet at once.
+    /// Declares the parts of a proxy's configuration that determine its counts of calls. The proxy
+    /// must handle each packet at once.
     pub fn balances(&mut self, node: NodeId, balancer: Balancer) {
         self.leases.declare(node, balancer);
     }
@@ -189,7 +191,8 @@ impl Checkers {
         self.parties.insert(address);
     }
 
-    /// Records that a node crashed. Its state is lost, and is not checked.
+    /// Records that a node crashed at `now`. The checkers assert nothing about the state that it
+    /// has lost.
     pub fn crashed(&mut self, now: Timestamp, node: NodeId) {
         self.conservation.crashed(node);
         self.leases.crashed(node);
@@ -200,13 +203,13 @@ impl Checkers {
         self.lives.crashed(now, node);
     }
 
-    /// Records that a node was stalled or told to drain. Then its timers are late, or it rejects
-    /// new work.
+    /// Records that a node was stalled or told to drain: from then on its timers may be late, or it
+    /// rejects new work.
     pub fn disturbed(&mut self, node: NodeId) {
         self.lives.disturbed(node);
     }
 
-    /// Checks a node during the run.
+    /// Checks the book of a running node.
     pub fn look(&mut self, now: Timestamp, node: NodeId, book: &Book) {
         self.found.now = now;
         bounds::check(node, book, &mut self.found);
@@ -260,7 +263,7 @@ pub struct Report {
     pub violations: Vec<Violation>,
     /// The number of further violations, which are not kept.
     pub further: u64,
-    /// Requests, responses and calls that were not watched because there was no room.
+    /// Requests, responses and calls that the checkers did not watch because their memory was full.
     pub unwatched: u64,
 }
 

@@ -12,7 +12,7 @@ use crate::node_id::{NodeId, Silence};
 use crate::zone::Resolution;
 pub use plan::{Episode, Plan, Shape, Trouble};
 
-/// A fault, or the end of one: see [`Network::apply`](crate::Network::apply).
+/// A fault, or the end of one. [`Network::apply`](crate::Network::apply) carries it out.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case", deny_unknown_fields)]
 pub enum Fault {
@@ -28,15 +28,15 @@ pub enum Fault {
         /// The node.
         node: NodeId,
     },
-    /// A node gets no processor.
+    /// A node gets no processor time.
     Stall {
         /// The node.
         node: NodeId,
-        /// Duration. In text, it is in microseconds.
+        /// Duration of the stall. In text, it is in microseconds.
         #[serde(rename = "lasts_us", with = "micros")]
         lasts: Duration,
     },
-    /// A node drains.
+    /// A node starts to drain: it takes no new calls and finishes the old ones.
     Drain {
         /// The node.
         node: NodeId,

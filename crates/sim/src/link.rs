@@ -28,7 +28,7 @@ pub struct Link {
     pub reorder: f64,
     /// Fraction of packets that arrive twice, 0..1. Each copy is delayed independently.
     pub duplicate: f64,
-    /// Rate of the transmitter, or `None` for unlimited.
+    /// Rate and queue of the transmitter, or `None` if the rate is unlimited.
     pub bandwidth: Option<Bandwidth>,
     /// Whether no packet gets through.
     pub cut: bool,
@@ -38,17 +38,17 @@ pub struct Link {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Bandwidth {
-    /// Bits of packets each second, including the headers of IP and UDP, at least 1.
+    /// Rate in bits a second, at least 1. The headers of IP and UDP count.
     pub bits_per_s: u64,
-    /// Maximum number of bytes that wait or are being transmitted. A packet that does not fit is
-    /// lost.
+    /// Maximum number of bytes that wait or are being transmitted. The link loses a packet that
+    /// would exceed it.
     pub queue_max_bytes: usize,
 }
 
-/// The travel of one packet over a link.
+/// The travel of one packet, or of a copy of it, over a link.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Trip {
-    /// Delay of the packet.
+    /// Time from sending to arrival.
     pub after: Duration,
     /// Whether the packet overtakes earlier packets.
     pub overtakes: bool,
@@ -82,8 +82,8 @@ impl Link {
     }
 }
 
-/// Returns whether an effect happens. Draws only if the effect can happen. So an effect that is not
-/// used does not change the trace.
+/// Returns true with the probability `share`. If `share` is 0, it draws no random number, so an
+/// effect that is not used does not change the trace.
 fn happens(share: f64, stream: &mut Stream) -> bool {
     share > 0.0 && stream.unit() < share
 }

@@ -91,20 +91,20 @@ enum Event {
         node: NodeId,
         failure: Failure,
     },
-    /// An answer to a query of a node, in the life with this number.
+    /// An answer to a node's query. The node gets it only if it has not crashed since the query.
     Answered {
         node: NodeId,
         life: u32,
         id: QueryId,
         answer: QueryAnswer,
     },
-    /// A stalled node is resumed.
+    /// A stalled node gets the processor again.
     Resumed {
         node: NodeId,
     },
     /// An event on a connection.
     Stream(Key, OnStream),
-    /// An input for a node, in the life with this number.
+    /// An input for a node. The node gets it only if it has not crashed meanwhile.
     Given {
         node: NodeId,
         life: u32,
@@ -112,7 +112,8 @@ enum Event {
     },
 }
 
-/// Bytes of an ICMP report: its own header, the headers of the packet, and eight further bytes.
+/// Size of an ICMP report in bytes: its own header, the headers of the packet, and eight further
+/// bytes.
 const ICMP: usize = 8 + 28 + 8;
 
 impl<N: Core, T: Tap> Network<N, T> {
@@ -154,7 +155,7 @@ impl<N: Core, T: Tap> Network<N, T> {
     /// Returns the core of a node.
     ///
     /// # Panics
-    /// Panics if it has crashed.
+    /// Panics if the node has crashed.
     pub fn core(&self, node: NodeId) -> &N {
         self.nodes[node.index()].core.as_ref().expect("a node that is up")
     }
@@ -169,12 +170,12 @@ impl<N: Core, T: Tap> Network<N, T> {
         &mut self.zone
     }
 
-    /// Returns the tap.
+    /// Returns the tap for reading.
     pub fn tap(&self) -> &T {
         &self.tap
     }
 
-    /// Returns the tap.
+    /// Returns the tap for changing it.
     pub fn tap_mut(&mut self) -> &mut T {
         &mut self.tap
     }
@@ -184,7 +185,7 @@ impl<N: Core, T: Tap> Network<N, T> {
         self.now
     }
 
-    /// Returns whether no events are left.
+    /// Returns whether the calendar contains no more events that have an effect.
     pub fn is_over(&mut self) -> bool {
         let is_stale = |(at, event)| self.is_stale(at, event);
         if self.calendar.peek().is_some_and(is_stale) {
@@ -221,8 +222,8 @@ impl<N: Core, T: Tap> Network<N, T> {
         (self.nodes.into_iter().map(|node| node.core.ok()).collect(), self.tap)
     }
 
-    /// Returns whether an entry of the calendar has no effect. A timer that was moved to an earlier
-    /// time, or whose node crashed, leaves such an entry behind.
+    /// Returns whether an entry of the calendar of events has no effect. A timer that was moved to
+    /// an earlier time, or whose node crashed, leaves such an entry behind.
     fn is_stale(&self, at: Timestamp, event: &Event) -> bool {
         match event {
             Event::Timer { node } => self.nodes[node.index()].armed != Some(at),
@@ -318,7 +319,8 @@ impl<N: Core, T: Tap> Network<N, T> {
         self.settle(id);
     }
 
-    /// Fires a node's timer at the time in the calendar.
+    /// Fires the timer of a node's core if it is due now, unless the node is stalled or has
+    /// crashed.
     fn fire(&mut self, id: NodeId) {
         let node = &mut self.nodes[id.index()];
         node.armed = None;
@@ -332,7 +334,7 @@ impl<N: Core, T: Tap> Network<N, T> {
         self.settle(id);
     }
 
-    /// Takes the packets and queries of a node, and arms its next timer.
+    /// Takes all outputs of a node's core, and arms its next timer.
     fn settle(&mut self, id: NodeId) {
         let index = id.index();
         while let Ok(core) = &mut self.nodes[index].core
@@ -421,7 +423,7 @@ impl<N: Core, T: Tap> Network<N, T> {
     }
 }
 
-/// Returns the flow as the other end sees it.
+/// Returns the flow with source and destination exchanged, as the other end sees it.
 fn back(flow: Flow) -> Flow {
     Flow { local: flow.remote, remote: flow.local, ..flow }
 }

@@ -25,7 +25,8 @@ pub struct RelaySettings {
     pub towards: Link,
     /// The link from the target to the clients.
     pub back: Link,
-    /// Maximum number of packets in flight, for both directions together. Further packets are lost.
+    /// Maximum number of packets in flight, for both directions together. The relay drops further
+    /// packets.
     pub packets_max: usize,
 }
 
@@ -34,15 +35,16 @@ pub struct RelaySettings {
 pub struct Carriage {
     /// Packets received.
     pub received: u64,
-    /// Packets lost by the link, or because it was cut.
+    /// Packets that the link lost, or that it did not carry because it was cut.
     pub lost: u64,
     /// Copies that the link made.
     pub duplicated: u64,
-    /// Packets and copies lost because too many were in flight, or waited for the link.
+    /// Packets and copies that the relay dropped because too many were in flight or in the queue of
+    /// the link.
     pub overflowed: u64,
     /// Packets and copies that overtook earlier ones.
     pub overtook: u64,
-    /// Packets and copies sent on.
+    /// Packets and copies that the relay sent to the other side.
     pub sent: u64,
 }
 
@@ -55,10 +57,12 @@ pub struct RelayCounts {
     pub back: Carriage,
     /// Number of clients.
     pub clients: u64,
-    /// Packets of clients for which no source address was left.
+    /// Packets of clients that the relay dropped because it had no source address left for a new
+    /// client.
     pub no_room: u64,
-    /// Packets that cannot be relayed: they arrived at the back from another sender than the target
-    /// or belong to no client, or they came from the target to the front.
+    /// Packets that cannot be relayed: they arrived at an address in `backs` from another sender
+    /// than the target, or at one that belongs to no client, or they came from the target to the
+    /// front.
     pub strays: u64,
     /// Packets that arrived while the relay was stopping.
     pub late: u64,
@@ -73,7 +77,7 @@ pub struct RelayCounts {
 /// direction.
 pub struct Relay {
     settings: RelaySettings,
-    /// The client for each address at the back.
+    /// The client for each address in `backs` that is in use.
     clients: Vec<SocketAddr>,
     channels: [Channel; 2],
     under_way: Calendar<(Direction, Transmit)>,
@@ -108,7 +112,8 @@ impl Relay {
         &self.counts
     }
 
-    /// Returns the direction of a packet, and its next flow, or `None` if it is not relayed.
+    /// Returns the direction of a packet, and the flow on which the relay sends it, or `None` if it
+    /// is dropped.
     fn route(&mut self, flow: Flow) -> Option<(Direction, Flow)> {
         let RelaySettings { front, backs, target, .. } = &self.settings;
         if flow.local == *front && flow.remote != *target {

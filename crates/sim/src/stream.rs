@@ -14,10 +14,10 @@ const SEGMENT: u64 = 1448;
 /// again, and later ones wait. So a loss causes only delay.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct StreamSettings {
-    /// Time to open a connection in addition to the round trip, such as for a TLS handshake.
+    /// Time to open a connection in addition to one round trip, such as for a TLS handshake.
     pub setup: Duration,
-    /// Bytes that a system accepts from a sender before they are sent. Further bytes wait at the
-    /// sender's driver.
+    /// Maximum number of bytes that the operating system accepts from a sender before it sends
+    /// them. Further bytes wait at the sender's driver.
     pub buffer: usize,
     /// Maximum number of bytes in flight, or unread at their receiver.
     pub window: usize,
@@ -55,7 +55,7 @@ impl StreamSettings {
     }
 }
 
-/// A message in flight, and its offset in the stream.
+/// A message that the receiver has not read completely, and its offset in the stream.
 #[derive(Debug)]
 struct Message {
     start: u64,
@@ -78,7 +78,7 @@ pub(crate) struct Pipe {
     messages: VecDeque<Message>,
     /// Offset up to which the sender's core has handed out bytes.
     handed: u64,
-    /// Offset up to which the system has taken the bytes.
+    /// Offset up to which the sender's operating system has taken the bytes.
     taken: u64,
     /// Offset up to which bytes have been sent.
     departed: u64,
@@ -95,25 +95,29 @@ pub(crate) struct Pipe {
     told: u64,
     /// Arrival of the last segment. No segment overtakes it.
     pub(crate) last_arrival: Timestamp,
-    /// Delay of the last segment, and of the report that it was read.
+    /// Time that the last segment took to the receiver, and that the report that it was read takes
+    /// back.
     pub(crate) trip: Duration,
-    /// Consecutive losses of the next segment.
+    /// Number of consecutive losses of the next segment so far.
     pub(crate) tries: u32,
     /// Whether an event will tell the sender that it may send more.
     pub(crate) will_tell: bool,
-    /// Whether an event will send the segment again, or will send more when the window opens.
+    /// Whether an event is scheduled that sends the lost segment again, or sends more when the
+    /// window opens.
     pub(crate) is_woken: bool,
-    /// Offset at which the connection breaks, if it will, and whether it has broken.
+    /// Offset at which the connection will break, and whether it has broken, or `None` if it will
+    /// not break.
     breaks_at: Option<u64>,
     is_broken: bool,
-    /// Whether the end of the stream has arrived.
+    /// Whether the receiver has got the end of the stream.
     pub(crate) has_ended: bool,
     /// Whether the receiver will read no more.
     is_dead: bool,
 }
 
 impl Pipe {
-    /// Adds a message. Returns it if it will never be read.
+    /// Adds a message that the sender's core hands out. Returns the message if nobody will ever
+    /// read it.
     pub(crate) fn hand(&mut self, bytes: Buffer) -> Option<Buffer> {
         let start = self.handed;
         self.handed += bytes.len() as u64;
@@ -129,7 +133,8 @@ impl Pipe {
         self.breaks_at = self.messages.back().map(|last| last.start + last.bytes.len() as u64 / 2);
     }
 
-    /// Moves as much into the system's buffer as there is room for.
+    /// Moves bytes that the core has handed out into the buffer of the operating system, as many as
+    /// fit.
     pub(crate) fn take(&mut self, now: Timestamp, settings: &StreamSettings) {
         while let Some(&(at, read)) = self.acks.front()
             && at <= now
@@ -140,7 +145,7 @@ impl Pipe {
         self.taken = self.handed.min(self.departed + settings.buffer as u64).max(self.taken);
     }
 
-    /// Returns the bytes of the next segment that may be sent.
+    /// Returns the number of bytes of the next segment, or `None` if nothing may be sent now.
     pub(crate) fn segment(&self, settings: &StreamSettings) -> Option<u64> {
         let window = self.acked + settings.window as u64;
         let end = self.taken.min(window).min(self.departed + SEGMENT);
@@ -148,7 +153,8 @@ impl Pipe {
         (end > self.departed).then(|| end - self.departed)
     }
 
-    /// Sends this many bytes. `trip` is their delay. Returns the time of their arrival.
+    /// Sends this many bytes. `trip` is the time that they travel. Returns the time of their
+    /// arrival.
     pub(crate) fn depart(&mut self, now: Timestamp, bytes: u64, trip: Duration) -> Timestamp {
         self.departed += bytes;
         self.trip = trip;
@@ -156,29 +162,30 @@ impl Pipe {
         self.last_arrival
     }
 
-    /// Returns whether any bytes are unsent.
+    /// Returns whether the operating system has bytes that it has not sent.
     pub(crate) fn is_held_up(&self) -> bool {
         self.departed < self.handed
     }
 
-    /// Returns true once, when the connection breaks.
+    /// Returns whether the connection breaks now. It returns true only once.
     pub(crate) fn breaks(&mut self) -> bool {
         let breaks = !self.is_broken && self.breaks_at == Some(self.departed);
         self.is_broken |= breaks;
         breaks
     }
 
-    /// Returns the time at which the sender's window opens, if that is known.
+    /// Returns the time at which the receive window opens for the sender, or `None` if that is not
+    /// known.
     pub(crate) fn opens_at(&self) -> Option<Timestamp> {
         self.acks.front().map(|ack| ack.0)
     }
 
-    /// Returns whether the sender is to be told that it may send more.
+    /// Returns whether the driver must now tell the sender's core that it may send more.
     pub(crate) fn is_writable_due(&self) -> bool {
         self.taken == self.handed && self.handed - self.told >= STREAM_WINDOW as u64 / 2
     }
 
-    /// Records that the sender was told.
+    /// Records that the driver has told the sender's core that it may send more.
     pub(crate) fn tell_writable(&mut self) {
         self.told = self.handed;
     }
@@ -212,7 +219,7 @@ impl Pipe {
         (self.read - begin) as usize
     }
 
-    /// Records that bytes were read. The sender knows it when the report has come back.
+    /// Records that the receiver has read bytes. The sender learns it one `trip` later.
     pub(crate) fn acknowledge(&mut self, now: Timestamp) {
         if self.acks.back().map_or(self.acked, |ack| ack.1) < self.read {
             self.acks.push_back((now + self.trip, self.read));
@@ -226,7 +233,8 @@ impl Pipe {
         if whole { self.messages.pop_front().map(|message| message.bytes) } else { None }
     }
 
-    /// Marks up to `most` bytes as read, without taking messages. Returns the number of bytes.
+    /// Treats up to `most` bytes as read, and leaves the messages in the stream. Returns the number
+    /// of bytes.
     pub(crate) fn skip(&mut self, most: usize) -> usize {
         let read = self.readable().min(most);
         self.read += read as u64;
@@ -245,13 +253,14 @@ impl Pipe {
         self.messages.front().is_some_and(|message| message.start < self.read)
     }
 
-    /// Takes a message that is not completely sent.
+    /// Removes a message that the operating system has not sent completely, and returns it, if
+    /// there is one.
     pub(crate) fn drop_unsent(&mut self) -> Option<Buffer> {
         let unsent = self.messages.back().is_some_and(|message| message.end() > self.departed);
         if unsent { self.messages.pop_back().map(|message| message.bytes) } else { None }
     }
 
-    /// Takes a message that will never be read.
+    /// Removes a message that the receiver will never read, and returns it, if there is one.
     pub(crate) fn drop_unread(&mut self) -> Option<Buffer> {
         self.is_dead = true;
         self.messages.pop_front().map(|message| message.bytes)

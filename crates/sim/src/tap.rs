@@ -11,7 +11,7 @@ use crate::node_id::NodeId;
 /// The reason why a packet does not arrive.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Loss {
-    /// The link lost it.
+    /// The link lost the packet at random.
     Link,
     /// The queue of the link was full.
     Queue,
@@ -19,9 +19,9 @@ pub enum Loss {
     Partition,
     /// The receiver was crashed when the packet arrived.
     Down,
-    /// The receiver was stalled, and had no room for more packets.
+    /// The receiver was stalled, and its buffers were full.
     Stalled,
-    /// The receiver wanted the packet to be dropped before it was read.
+    /// The core of the receiver had asked to drop such packets unread.
     Filtered,
     /// No node has the address.
     Nobody,

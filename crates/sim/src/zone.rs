@@ -40,7 +40,7 @@ pub struct Zone {
     stores: BTreeMap<LookupKind, Store>,
     negative_ttl: Option<Duration>,
     usual: Resolution,
-    /// A behaviour that temporarily replaces the normal one.
+    /// A behaviour that currently replaces the normal one, or `None`.
     instead: Option<Resolution>,
     stream: Stream,
 }
@@ -62,7 +62,7 @@ impl Zone {
         }
     }
 
-    /// Sets the addresses of a name from now on, with this time to live.
+    /// Sets the addresses of a name from now on, with `ttl` as their time to live.
     pub fn set(&mut self, host: &str, addresses: &[IpAddr], ttl: Duration) {
         for record in [RecordType::A, RecordType::Aaaa] {
             let of_type = addresses.iter().copied().filter(|ip| RecordType::of(*ip) == record);
@@ -70,14 +70,14 @@ impl Zone {
         }
     }
 
-    /// Sets the SRV records of a name from now on, with this time to live.
+    /// Sets the SRV records of a name from now on, with `ttl` as their time to live.
     pub fn set_srv(&mut self, name: &str, records: &[SrvRecord], ttl: Duration) {
         let fits = |record: &&SrvRecord| record.target.len() <= NAME_MAX;
         let records = records.iter().filter(fits).cloned();
         self.put(name, RecordType::Srv, records, |all| QueryAnswer::Srv(all, ttl));
     }
 
-    /// Sets the NAPTR records of a name from now on, with this time to live.
+    /// Sets the NAPTR records of a name from now on, with `ttl` as their time to live.
     pub fn set_naptr(&mut self, name: &str, records: &[NaptrRecord], ttl: Duration) {
         let fits = |NaptrRecord { flags, service, replacement, .. }: &&NaptrRecord| {
             [flags, service, replacement].iter().all(|text| text.len() <= NAME_MAX)
@@ -92,13 +92,14 @@ impl Zone {
         self.records.retain(|(name, _), _| *name != host);
     }
 
-    /// Sets the time to live of negative answers. `None` means that they have none.
+    /// Sets the time to live of negative answers. If it is `None`, negative answers have no time to
+    /// live.
     pub fn set_negative_ttl(&mut self, ttl: Option<Duration>) {
         self.negative_ttl = ttl;
     }
 
     /// Sets the value of a key from now on. If the value is longer than [`VALUE_MAX`], or the key
-    /// longer than [`KEY_MAX`], it is not found.
+    /// longer than [`KEY_MAX`], queries for the key find nothing.
     pub fn set_value(&mut self, kind: LookupKind, key: &[u8], value: &[u8]) {
         if key.len() <= KEY_MAX && value.len() <= VALUE_MAX {
             self.stores.entry(kind).or_default().insert(key.into(), value.into());

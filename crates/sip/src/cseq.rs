@@ -3,14 +3,14 @@
 use crate::Method;
 use crate::lexical::{split_decimal, split_token, trim_start};
 
-/// A sequence number and the method it counts.
+/// The value of a CSeq header: a sequence number, and the method of the request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct CSeq<'a> {
     /// The number, below 2^31 (§8.1.1.5).
     pub number: u32,
     /// The method.
     pub method: Method,
-    /// The method's name as written.
+    /// The name of the method as written.
     pub method_name: &'a [u8],
 }
 

@@ -4,9 +4,9 @@ use memchr::memchr3;
 
 use crate::lexical::{find, quoted_end, trim};
 
-/// The trimmed elements of a header value. A broken element yields `None` and ends the list. An
-/// element is broken if it is empty, or if a quote or bracket is not closed, so that it is unclear
-/// whether a comma separates elements.
+/// The trimmed elements of a header value. The item of a broken element is `None`, and is the last
+/// one. An element is broken if it is empty, or if a quote or bracket is not closed, so that it is
+/// unclear whether a comma separates elements.
 #[derive(Clone, Debug)]
 pub(crate) struct Elements<'a> {
     rest: Option<&'a [u8]>,

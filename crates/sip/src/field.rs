@@ -13,7 +13,7 @@ pub const FIELDS_MAX: usize = 1024;
 /// Number of header lines that are indexed without using the heap.
 pub(crate) const FIELDS_INLINE: usize = 96;
 
-/// A header field as it stands in the message.
+/// A header field as it is written in the message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Field<'a> {
     /// The name.
@@ -106,26 +106,26 @@ impl Line {
         Ok(named.map(|named| (named.line(bytes), ends)))
     }
 
-    /// Returns the start of the line after the one at `at`. The content of the line at `at` is not
-    /// checked.
+    /// Returns the offset of the line after the line at `at`. The content of the line at `at` is
+    /// not checked.
     #[inline]
     pub(crate) fn skip(bytes: &[u8], at: usize) -> Result<usize, Malformed> {
         Ok(at + LineEnds::of(&bytes[at..]).next_line()?)
     }
 
-    /// Returns the start of the line.
+    /// Returns the offset of the start of the line.
     #[inline]
     pub(crate) fn start(&self) -> usize {
         usize::from(self.start)
     }
 
-    /// Returns the start of the next line.
+    /// Returns the offset of the start of the next line.
     #[inline]
     pub(crate) fn end(&self) -> usize {
         usize::from(self.end)
     }
 
-    /// Returns the start of the trimmed value.
+    /// Returns the offset of the start of the trimmed value.
     #[inline]
     pub(crate) fn value_start(&self) -> usize {
         usize::from(self.value)
@@ -137,7 +137,7 @@ impl Line {
         &bytes[usize::from(self.value)..usize::from(self.value_end)]
     }
 
-    /// Returns the end of the trimmed value.
+    /// Returns the offset of the end of the trimmed value.
     #[inline]
     pub(crate) fn value_end(&self) -> usize {
         usize::from(self.value_end)
@@ -190,7 +190,7 @@ impl Named {
         Ok(Some(Self { name, name_len, start: at, colon: at + colon, end: end()? }))
     }
 
-    /// Returns the start of the next line.
+    /// Returns the start of the next line, as an offset in the message.
     #[inline]
     pub(crate) fn end(&self) -> usize {
         self.end

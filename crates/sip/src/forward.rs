@@ -112,7 +112,8 @@ pub fn append_to_top_via<'a>(
 #[derive(Clone, Debug)]
 pub struct Source {
     address: SocketAddr,
-    /// Both texts are formatted when they are first needed.
+    /// The text of the `received` parameter, which is formatted when it is first needed. So is that
+    /// of `rport`.
     received: OnceCell<ArrayVec<u8, 64>>,
     rport: OnceCell<ArrayVec<u8, 16>>,
 }
@@ -144,9 +145,9 @@ impl Source {
     }
 }
 
-/// Records the source of the request in `via`, the message's first: `received` as RFC 3261 §18.2.1
-/// says, `rport` and `received` as RFC 3581 §4 says. It replaces values that the sender wrote there
-/// itself, so that the sender cannot direct responses elsewhere.
+/// Records the source of the request in `via`, the first Via of the message: `received` as RFC 3261
+/// §18.2.1 says, `rport` and `received` as RFC 3581 §4 says. It replaces values that the sender
+/// wrote there itself, so that the sender cannot direct responses elsewhere.
 pub fn record_source<'a>(
     splice: &mut Splice<'a>,
     message: &Message<'a>,
@@ -159,7 +160,7 @@ pub fn record_source<'a>(
 
 /// The text that records the source of a request in a Via.
 pub(crate) struct Noting<'v> {
-    /// The text of each parameter.
+    /// The text of each parameter that the Via already has.
     rport: Option<&'v [u8]>,
     received: Option<&'v [u8]>,
     is_sent_by: bool,
@@ -173,7 +174,7 @@ impl<'v> Noting<'v> {
         Self { rport, received, is_sent_by: came_from_sent_by(via, source) }
     }
 
-    /// Returns false if the Via already states the source.
+    /// Returns whether the Via must be changed to state the source. False if it already does.
     pub(crate) fn changes(&self) -> bool {
         self.rport.is_some() || self.received.is_some() || !self.is_sent_by
     }

@@ -36,12 +36,12 @@ impl Default for FrameLimits {
     }
 }
 
-/// The result of a search for the next item on a stream.
+/// The next item on a stream, or the reason why there is none.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Next {
     /// No complete item is left: read at least `need` bytes more.
     Incomplete {
-        /// Minimum number of bytes before the result can change, at least 1.
+        /// Minimum number of further bytes after which the result can change, at least 1.
         need: usize,
     },
     /// A message, from its start line to the end of its body.
@@ -70,18 +70,19 @@ pub struct Broken {
 pub enum FrameFault {
     /// A message does not begin with a Request-Line or a Status-Line.
     StartLine,
-    /// More blank lines than [`FrameLimits::blank_max`].
+    /// There are more blank lines than [`FrameLimits::blank_max`].
     BlankLines,
-    /// A head longer than [`FrameLimits::head_max`].
+    /// The head is longer than [`FrameLimits::head_max`].
     HeadTooLong,
-    /// RFC 3261 §18.3: "The Content-Length header field MUST be used with stream oriented
-    /// transports."
+    /// The message has no Content-Length. RFC 3261 §18.3: "The Content-Length header field MUST be
+    /// used with stream oriented transports."
     NoContentLength,
-    /// A Content-Length that is not a number.
+    /// The value of Content-Length is not a number.
     BadContentLength,
-    /// Two different Content-Lengths.
+    /// The message has two different Content-Lengths.
     TwoContentLengths,
-    /// A body longer than [`FrameLimits::body_max`], or a message longer than [`BYTES_MAX`].
+    /// The body is longer than [`FrameLimits::body_max`], or the message is longer than
+    /// [`BYTES_MAX`].
     TooLong,
 }
 
@@ -134,14 +135,14 @@ impl std::error::Error for FrameFault {}
 #[derive(Clone, Debug, Default)]
 pub struct Framer {
     limits: FrameLimits,
-    /// Start of the bytes that belong to no item returned so far.
+    /// Offset of the first byte that belongs to no item returned so far.
     start: usize,
-    /// There is no line end between `start` and this position.
+    /// Offset up to which the bytes from `start` on contain no line end.
     scanned: usize,
     stage: Stage,
-    /// Blank lines since the last message, ping or pong.
+    /// Number of blank lines since the last message, ping or pong.
     blanks: usize,
-    /// Pings sent that are not answered yet.
+    /// Number of pings sent that are not answered yet.
     pings: u8,
 }
 

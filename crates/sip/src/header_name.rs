@@ -11,7 +11,7 @@ macro_rules! header_names {
         #[repr(u8)]
         pub enum HeaderName {
             $(#[doc = concat!("`", $text, "`", $(", compact `", $compact, "`")?)] $variant,)*
-            /// Any other name. Its text is kept in the message.
+            /// Any other name. The message itself contains its text.
             Other,
         }
 
@@ -27,7 +27,7 @@ macro_rules! header_names {
                 }
             }
 
-            /// Returns the compact form, a lower-case letter, if there is one.
+            /// Returns the compact form, a lower-case letter, or `None` if the name has none.
             pub const fn compact(self) -> Option<u8> {
                 match self {
                     $($(Self::$variant => Some($compact.as_bytes()[0]),)?)*

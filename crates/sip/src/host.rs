@@ -27,7 +27,8 @@ impl<'a> Host<'a> {
         Self::split(text).and_then(|(host, rest)| rest.is_empty().then_some(host))
     }
 
-    /// Reads the host at the beginning of `text` and returns it and the text that follows.
+    /// Reads the host at the beginning of `text`, and returns it with the text that follows, or
+    /// `None` if `text` does not begin with a host.
     #[inline]
     fn split(text: &'a [u8]) -> Option<(Self, &'a [u8])> {
         if let Some(inside) = text.strip_prefix(b"[") {
@@ -44,8 +45,9 @@ impl<'a> Host<'a> {
         (!is_numeric).then_some((Self::Name(name), rest))
     }
 
-    /// Reads `host [":" port]` at the beginning of `text` and returns it and the text that follows.
-    /// White space may surround the colon, as in a Via.
+    /// Reads `host [":" port]` at the beginning of `text`, and returns host, port and the text that
+    /// follows, or `None` if `text` does not begin with a host. White space may surround the colon,
+    /// as in a Via.
     #[inline]
     pub(crate) fn split_with_port(text: &'a [u8]) -> Option<(Self, Option<u16>, &'a [u8])> {
         let (host, rest) = Self::split(text)?;
@@ -109,7 +111,8 @@ fn is_name(b: u8) -> bool {
     NAME[usize::from(b)]
 }
 
-/// Returns the address at the beginning of `text` and the text that follows it.
+/// Returns the address at the beginning of `text` and the text that follows it, or `None` if there
+/// is no address.
 #[inline]
 fn split_ipv4(text: &[u8]) -> Option<(Ipv4Addr, &[u8])> {
     let digit = |at: usize| {

@@ -41,7 +41,7 @@ pub(crate) fn any(text: &[u8], test: impl Fn(u8) -> bool) -> bool {
 /// Number of bytes that are compared at a time.
 const LANES: usize = 16;
 
-/// Returns the first position of `b` in `text`.
+/// Returns the first position of `b` in `text`, or `None` if `b` does not occur.
 ///
 /// For the usual distances in a header, inlined vector code is cheaper than a call of `memchr`.
 #[inline(always)]
@@ -216,8 +216,8 @@ pub(crate) fn trim(text: &[u8]) -> &[u8] {
     trim_end(trim_start(text))
 }
 
-/// Returns the token at the beginning of `text` and the text that follows it, or `None` if there is
-/// none.
+/// Returns the token at the beginning of `text` and the text that follows it, or `None` if `text`
+/// does not begin with a token.
 #[inline]
 pub(crate) fn split_token(text: &[u8]) -> Option<(&[u8], &[u8])> {
     match run(text, is_token) {
@@ -226,8 +226,8 @@ pub(crate) fn split_token(text: &[u8]) -> Option<(&[u8], &[u8])> {
     }
 }
 
-/// Returns the end of the quoted string that `text` begins with, past its closing quote, or `None`
-/// if it is never closed.
+/// Returns the offset after the closing quote of the quoted string with which `text` begins, or
+/// `None` if the string is never closed.
 pub(crate) fn quoted_end(text: &[u8]) -> Option<usize> {
     debug_assert_eq!(text.first(), Some(&b'"'));
     let mut at = 1;

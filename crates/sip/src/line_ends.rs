@@ -14,10 +14,10 @@ const BLOCK: usize = 64;
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct LineEnds<'a> {
     bytes: &'a [u8],
-    /// The line feeds that were not returned yet, as bits from position `begin` on.
+    /// The line feeds that have not been returned, as bits from position `begin` on.
     found: u64,
     begin: usize,
-    /// The first position that was not searched yet.
+    /// The first position that has not been searched.
     next: usize,
 }
 
@@ -28,7 +28,7 @@ impl<'a> LineEnds<'a> {
         Self { bytes, found: 0, begin: 0, next: 0 }
     }
 
-    /// Returns the position after the next line feed.
+    /// Returns the position after the next line feed, or `None` if there is none.
     #[inline(always)]
     pub(crate) fn next_line_feed(&mut self) -> Option<usize> {
         let end = self.peek()?;
@@ -36,8 +36,8 @@ impl<'a> LineEnds<'a> {
         Some(end)
     }
 
-    /// Returns the position after the next line feed, without advancing. [`pass`](Self::pass)
-    /// advances.
+    /// Returns the position after the next line feed without advancing, or `None` if there is none.
+    /// [`pass`](Self::pass) advances.
     #[inline(always)]
     pub(crate) fn peek(&mut self) -> Option<usize> {
         while self.found == 0 {

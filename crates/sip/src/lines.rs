@@ -12,7 +12,7 @@ pub(crate) struct Lines<'a> {
     message: &'a [u8],
     at: usize,
     name: HeaderName,
-    /// The possible first letters of a line with this name, in lower case.
+    /// The first letters that a line with this name may have, in lower case.
     letters: [u8; 2],
 }
 

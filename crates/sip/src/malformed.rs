@@ -12,7 +12,7 @@ pub enum Malformed {
     /// The bytes are only line ends, blanks or zero bytes, sent to keep a NAT binding open. This is
     /// not a fault: the receiver drops them silently.
     Keepalive,
-    /// Longer than [`BYTES_MAX`](crate::BYTES_MAX) bytes.
+    /// The message is longer than [`BYTES_MAX`](crate::BYTES_MAX) bytes.
     TooLong,
     /// The first line is neither a Request-Line nor a Status-Line (RFC 3261 §7.1, §7.2).
     StartLine,
@@ -20,12 +20,12 @@ pub enum Malformed {
     Version,
     /// A header line lacks a name or a colon.
     Header {
-        /// Start of the line, in bytes from the start line.
+        /// Offset of the line, in bytes from the start line.
         offset: u16,
     },
     /// The empty line after the headers is missing.
     NoEnd,
-    /// More than [`FIELDS_MAX`](crate::FIELDS_MAX) header lines.
+    /// There are more than [`FIELDS_MAX`](crate::FIELDS_MAX) header lines.
     TooManyHeaders,
     /// A mandatory header is missing (§8.1.1).
     MissingHeader(HeaderName),

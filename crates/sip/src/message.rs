@@ -88,7 +88,7 @@ impl<'a> Message<'a> {
         matches!(self.start.line, StartLine::Request { .. })
     }
 
-    /// Returns the method of a request.
+    /// Returns the method of a request, or `None` for a response.
     #[inline]
     pub fn method(&self) -> Option<Method> {
         match self.start.line {
@@ -97,7 +97,7 @@ impl<'a> Message<'a> {
         }
     }
 
-    /// Returns the Request-URI of a request.
+    /// Returns the Request-URI of a request, or `None` for a response.
     #[inline]
     pub fn request_uri(&self) -> Option<&'a [u8]> {
         match self.start.line {
@@ -106,7 +106,7 @@ impl<'a> Message<'a> {
         }
     }
 
-    /// Returns the Status-Code of a response.
+    /// Returns the Status-Code of a response, or `None` for a request.
     #[inline]
     pub fn status(&self) -> Option<u16> {
         match self.start.line {
@@ -127,13 +127,13 @@ impl<'a> Message<'a> {
         self.lines_of(name).map(|line| line.field(self.bytes))
     }
 
-    /// Returns the first header field of this name.
+    /// Returns the first header field of this name, or `None` if there is none.
     #[inline]
     pub fn field(&self, name: HeaderName) -> Option<Field<'a>> {
         self.line(name).map(|line| line.field(self.bytes))
     }
 
-    /// Returns whether a header field of RFC 3325 identifies the caller.
+    /// Returns whether the message has a header field of RFC 3325, which identifies the caller.
     #[inline]
     pub fn has_identity(&self) -> bool {
         self.has(HeaderName::PAssertedIdentity) || self.has(HeaderName::PPreferredIdentity)
@@ -173,7 +173,7 @@ impl<'a> Message<'a> {
         self.mandatory(HeaderName::Via, Via::first)
     }
 
-    /// Returns the Route set still to be visited.
+    /// Returns the Route headers: the hops that the request still has to visit.
     pub fn routes(&self) -> impl Iterator<Item = Result<NameAddr<'a>, Malformed>> {
         self.list(HeaderName::Route, NameAddr::parse)
     }
@@ -220,7 +220,8 @@ impl<'a> Message<'a> {
         self.mandatory(HeaderName::CSeq, CSeq::parse)
     }
 
-    /// Returns the value of Max-Forwards, 0 to 255 (RFC 3261 §20.22).
+    /// Returns the value of Max-Forwards, 0 to 255 (RFC 3261 §20.22), or `None` if the header is
+    /// absent.
     ///
     /// # Errors
     /// Returns [`Malformed::BadHeader`].
@@ -228,8 +229,8 @@ impl<'a> Message<'a> {
         self.optional(HeaderName::MaxForwards, |value| decimal(value, 255))
     }
 
-    /// Returns the value of Max-Breadth: the number of branches that the request may have at the
-    /// same time (RFC 5393 §5.3.1).
+    /// Returns the value of Max-Breadth, or `None` if the header is absent. It is the number of
+    /// branches that the request may have at the same time (RFC 5393 §5.3.1).
     ///
     /// # Errors
     /// Returns [`Malformed::BadHeader`].
@@ -237,7 +238,8 @@ impl<'a> Message<'a> {
         self.optional(HeaderName::MaxBreadth, |value| decimal(value, u32::MAX))
     }
 
-    /// Returns the length of the body in bytes that the Content-Length states (§20.14).
+    /// Returns the length of the body in bytes that the Content-Length states (§20.14), or `None`
+    /// if the header is absent.
     ///
     /// # Errors
     /// Returns [`Malformed::BadHeader`].
@@ -245,7 +247,8 @@ impl<'a> Message<'a> {
         self.optional(HeaderName::ContentLength, |value| decimal(value, u32::MAX))
     }
 
-    /// Returns the value of the Expires header, in seconds (§20.19).
+    /// Returns the value of the Expires header in seconds (§20.19), or `None` if the header is
+    /// absent.
     ///
     /// # Errors
     /// Returns [`Malformed::BadHeader`].
@@ -253,8 +256,8 @@ impl<'a> Message<'a> {
         self.optional(HeaderName::Expires, |value| decimal(value, u32::MAX))
     }
 
-    /// Returns the number of seconds to wait before a retry (§20.33). Ignores comment and
-    /// parameters.
+    /// Returns the value of the Retry-After header in seconds (§20.33), or `None` if the header is
+    /// absent. Ignores its comment and its parameters.
     ///
     /// # Errors
     /// Returns [`Malformed::BadHeader`].
@@ -284,7 +287,7 @@ impl<'a> Message<'a> {
         Ok(())
     }
 
-    /// Cuts the message at the end of its body.
+    /// Cuts the message at the end of the body that its Content-Length states.
     #[inline]
     fn cut(&mut self) -> Result<(), Malformed> {
         if let Some(length) = self.content_length()? {
@@ -294,7 +297,7 @@ impl<'a> Message<'a> {
         Ok(())
     }
 
-    /// Returns where the first header line begins in [`bytes`](Self::bytes).
+    /// Returns the offset of the first header line in [`bytes`](Self::bytes).
     pub(crate) fn headers_start(&self) -> usize {
         self.headers
     }

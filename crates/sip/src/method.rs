@@ -5,35 +5,35 @@ use std::fmt;
 /// The method of a request. RFC 3261 §7.1: method names are case-sensitive.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Method {
-    /// RFC 3261 §13.
+    /// INVITE (RFC 3261 §13).
     Invite,
-    /// RFC 3261 §17.1.1.3.
+    /// ACK (RFC 3261 §17.1.1.3).
     Ack,
-    /// RFC 3261 §15.
+    /// BYE (RFC 3261 §15).
     Bye,
-    /// RFC 3261 §9.
+    /// CANCEL (RFC 3261 §9).
     Cancel,
-    /// RFC 3261 §11.
+    /// OPTIONS (RFC 3261 §11).
     Options,
-    /// RFC 3261 §10.
+    /// REGISTER (RFC 3261 §10).
     Register,
-    /// RFC 3428.
+    /// MESSAGE (RFC 3428).
     Message,
-    /// RFC 6665.
+    /// SUBSCRIBE (RFC 6665).
     Subscribe,
-    /// RFC 6665.
+    /// NOTIFY (RFC 6665).
     Notify,
-    /// RFC 3262.
+    /// PRACK (RFC 3262).
     Prack,
-    /// RFC 3311.
+    /// UPDATE (RFC 3311).
     Update,
-    /// RFC 6086.
+    /// INFO (RFC 6086).
     Info,
-    /// RFC 3515.
+    /// REFER (RFC 3515).
     Refer,
-    /// RFC 3903.
+    /// PUBLISH (RFC 3903).
     Publish,
-    /// Any other method. Its name is kept in the message.
+    /// Any other method. The message itself contains its name.
     Other,
 }
 

@@ -4,12 +4,12 @@
 use crate::lexical::{find, quoted_end, run, trim, trim_end, trim_start};
 use crate::{Malformed, Params, Uri};
 
-/// A display name, a URI and parameters.
+/// The value of such a header: a display name, a URI and parameters.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct NameAddr<'a> {
     /// The whole element of the list, trimmed.
     pub element: &'a [u8],
-    /// The display name without quotes. Escapes are kept.
+    /// The display name without its quotes, or `None` without one. Escapes are kept.
     pub display: Option<&'a [u8]>,
     /// The URI, without angle brackets and not yet checked. `*` for `Contact: *`.
     pub uri: &'a [u8],
@@ -61,7 +61,7 @@ impl<'a> NameAddr<'a> {
         well_formed.then(|| Self { element, display, uri, params: Params::new(params) })
     }
 
-    /// Returns the `tag` parameter of a From or To (§19.3).
+    /// Returns the `tag` parameter of a From or To (§19.3), or `None` if there is none.
     pub fn tag(&self) -> Option<&'a [u8]> {
         self.params.usual(b";tag=", "tag")
     }

@@ -12,7 +12,7 @@ use crate::reply::{Reply, write_own_headers, write_status_line};
 use crate::scan::{Identity, begin};
 use crate::{HeaderName, Scan, ScanStart, Splice, Via, reply_target};
 
-/// Maximum number of pieces of a request that a reply copies. Adjacent lines form one piece.
+/// Maximum number of pieces of a request that a reply copies. Adjacent lines are one piece.
 pub const PIECES_MAX: usize = 16;
 
 /// The values that [`scan`](crate::scan) finds in a request, and the positions of the lines that a
@@ -131,7 +131,8 @@ impl<'a> Outline<'a> {
     }
 }
 
-/// Adds a line to the pieces to copy. Returns `None` if there is no room for it.
+/// Adds a line to the pieces to copy. Returns `None` if there would be more than [`PIECES_MAX`]
+/// pieces.
 #[inline]
 fn copy(pieces: &mut ArrayVec<Piece, PIECES_MAX>, bytes: &[u8], line: &Line) -> Option<()> {
     let start = line.start() as u16;

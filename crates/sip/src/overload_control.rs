@@ -26,15 +26,15 @@ pub const ALGORITHMS_MAX: usize = 16;
 /// The overload control parameters of one Via.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct OverloadControl<'a> {
-    /// The `oc` parameter, if there is one that follows the grammar.
+    /// The `oc` parameter, or `None` if there is none that follows the grammar.
     pub oc: Option<Oc>,
-    /// The text between the quotes of `oc-algo`.
+    /// The text between the quotes of `oc-algo`, or `None` without this parameter.
     algorithms: Option<&'a [u8]>,
-    /// `oc-validity`, in milliseconds.
+    /// The value of `oc-validity` in milliseconds, or `None` without this parameter.
     pub validity_ms: Option<u32>,
-    /// `oc-seq`.
+    /// The value of `oc-seq`, or `None` without this parameter.
     pub sequence: Option<OcSequence>,
-    /// `oc-tgload`.
+    /// The `oc-tgload` parameter, or `None` if there is none.
     pub load: Option<OcLoad>,
 }
 
@@ -148,7 +148,7 @@ fn index_of(name: &[u8]) -> Option<usize> {
     }
 }
 
-/// §9: `oc = "oc" [EQUAL oc-num]`.
+/// Parses the value of `oc`. §9: `oc = "oc" [EQUAL oc-num]`.
 fn oc(value: Option<&[u8]>) -> Option<Oc> {
     match value {
         None => Some(Oc::Offered),
@@ -156,7 +156,7 @@ fn oc(value: Option<&[u8]>) -> Option<Oc> {
     }
 }
 
-/// Reads `1*DIGIT ["." DIGIT]`.
+/// Parses the value of `oc-tgload`: `1*DIGIT ["." DIGIT]`. No value means [`OcLoad::Wanted`].
 fn load(value: Option<&[u8]>) -> Option<OcLoad> {
     let Some(value) = value else { return Some(OcLoad::Wanted) };
     let (whole, tenth) = match find(b'.', value) {
@@ -175,8 +175,8 @@ fn saturating(text: &[u8]) -> Option<u32> {
     is_number.then(|| text.iter().fold(0, digit))
 }
 
-/// §9: `oc-seq = "oc-seq" EQUAL 1*12DIGIT "." 1*5DIGIT`. §4.4 says "an unsigned integer value": a number
-/// without decimals is read too.
+/// Parses the value of `oc-seq`. §9: `oc-seq = "oc-seq" EQUAL 1*12DIGIT "." 1*5DIGIT`. §4.4 says
+/// "an unsigned integer value": a number without decimals is read too.
 fn sequence(text: &[u8]) -> Option<OcSequence> {
     let dot = find(b'.', text);
     let (seconds, decimals) = match dot {

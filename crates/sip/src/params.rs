@@ -54,8 +54,8 @@ impl<'a> Params<'a> {
         self.param(name).map(|param| param.value)
     }
 
-    /// Returns the value of the parameter called `name`, if the parameter has a value that is not
-    /// empty.
+    /// Returns the value of the parameter called `name`, or `None` if the parameter is absent, or
+    /// if its value is missing or empty.
     #[inline]
     pub fn value(&self, name: &str) -> Option<&'a [u8]> {
         self.get(name).flatten().filter(|value| !value.is_empty())
@@ -115,7 +115,7 @@ impl<'a> Params<'a> {
         Some((&self.text[1..N + value.len()], rest))
     }
 
-    /// Returns the value in the [text](Param::text) of a parameter.
+    /// Returns the value in the [text](Param::text) of a parameter, or `None` if it has no value.
     #[inline]
     pub(crate) fn value_in(text: &'a [u8]) -> Option<&'a [u8]> {
         for begin in [&b"branch="[..], b"received=", b"rport="] {
@@ -128,7 +128,7 @@ impl<'a> Params<'a> {
         Self::new(text).iter().next()?.value
     }
 
-    /// Returns the parameter called `name` in any case.
+    /// Returns the parameter called `name` in any case, or `None` if there is none.
     #[inline]
     pub fn param(&self, name: &str) -> Option<Param<'a>> {
         self.iter().find(|param| param.is(name))

@@ -37,7 +37,7 @@ pub struct Passage<'a> {
     pub sent_by: &'a [u8],
     /// True if a header line begins with `P-`, as those of RFC 3325 do.
     pub has_private: bool,
-    /// The branch of the first Via, which is the proxy's own.
+    /// The branch of the first Via, which is the proxy's own, or `None` without one.
     pub branch: Option<&'a [u8]>,
     /// The second Via, which determines the destination, or `None` if there is none.
     pub next: Option<Via<'a>>,
@@ -45,18 +45,18 @@ pub struct Passage<'a> {
     pub call_id: &'a [u8],
     /// The CSeq.
     pub cseq: CSeq<'a>,
-    /// True if there is a Content-Length.
+    /// True if the response has a Content-Length.
     pub has_length: bool,
     /// True if a Via after the first may have parameters of RFC 7339.
     pub has_foreign_overload_control: bool,
     bytes: &'a [u8],
-    /// The first Via.
+    /// The text of the first Via, which is the proxy's own.
     own: &'a [u8],
     /// The range of the first Via. It includes the line if no other Via is on it.
     top: Range<usize>,
-    /// True if there may be a Session-Expires.
+    /// True if the response may have a Session-Expires.
     has_session: bool,
-    /// The lines of From and To, if they have the usual form.
+    /// The lines of From and To, or `None` if one of them does not have the usual form.
     parties: Option<[&'a [u8]; 2]>,
 }
 
@@ -191,18 +191,20 @@ impl<'a> Passage<'a> {
         self.has_session.then(|| session_interval(self.bytes)).flatten()
     }
 
-    /// Returns the tags of From and To, like [`dialog_tags`].
+    /// Returns the tags of From and To, as [`dialog_tags`] does.
     pub fn dialog_tags(&self) -> Option<(&'a [u8], &'a [u8])> {
         let Some([from, to]) = self.parties else { return dialog_tags(self.bytes) };
         Some((tag_of(from)?, tag_of(to)?))
     }
 
-    /// Returns the value of a parameter of the first Via, which is the proxy's own.
+    /// Returns the value of a parameter of the first Via, which is the proxy's own, or `None` if
+    /// there is none.
     pub fn own_param(&self, name: &str) -> Option<&'a [u8]> {
         Via::parse(self.own)?.params.param(name)?.value
     }
 
-    /// Returns the overload control parameters of the first Via, which is the proxy's own.
+    /// Returns the overload control parameters of the first Via, which is the proxy's own, or
+    /// `None` if there are none.
     pub fn overload_control(&self) -> Option<OverloadControl<'a>> {
         OverloadControl::in_via(self.own)
     }

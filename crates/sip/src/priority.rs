@@ -19,7 +19,7 @@ pub struct ResourceValue<'a> {
 }
 
 impl<'a> ResourceValue<'a> {
-    /// Parses `namespace.priority`.
+    /// Parses `namespace.priority`. Returns `None` for any other text.
     pub fn parse(text: &'a [u8]) -> Option<Self> {
         let dot = text.iter().position(|&b| b == b'.')?;
         let (namespace, priority) = (&text[..dot], &text[dot + 1..]);

@@ -13,7 +13,8 @@ pub struct Reply<'a> {
     pub status: u16,
     /// The Reason-Phrase.
     pub reason: &'a str,
-    /// A tag for the To, if the To has none. By §8.2.6.2 every response except a 100 needs one.
+    /// A tag for the To, if the To has none, or `None`. By §8.2.6.2 every response except a 100
+    /// needs one.
     pub to_tag: Option<&'a [u8]>,
     /// The source of the request, to be recorded in the top Via (§18.2.1, RFC 3581 §4), or `None`
     /// if it was recorded when the request arrived.
@@ -23,7 +24,8 @@ pub struct Reply<'a> {
 }
 
 impl Reply<'_> {
-    /// Creates a response with the usual phrase for `status` and no optional part.
+    /// Creates a response with the usual phrase for `status`, and with no tag, source or further
+    /// headers.
     pub const fn new(status: u16) -> Self {
         Self { status, reason: reason(status), to_tag: None, source: None, headers: &[] }
     }

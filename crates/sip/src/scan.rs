@@ -14,7 +14,7 @@ pub struct Scan<'a> {
     pub start: ScanStart<'a>,
     /// The first Via element, trimmed.
     pub via: &'a [u8],
-    /// The branch of this Via.
+    /// The branch of this Via, or `None` without one.
     pub branch: Option<&'a [u8]>,
     /// Host and port of this Via, as written.
     pub sent_by: &'a [u8],
@@ -24,7 +24,7 @@ pub struct Scan<'a> {
     pub cseq: u32,
     /// The method of the CSeq.
     pub cseq_method: Method,
-    /// The tag of the To.
+    /// The tag of the To, or `None` without one.
     pub to_tag: Option<&'a [u8]>,
 }
 
@@ -133,8 +133,8 @@ impl<'a> Identity<'a> {
 /// The fields of an ACK that identify the reply it acknowledges.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct AckScan<'a> {
-    /// The branch of the first Via: the branch of the INVITE, unless the reply was a 2xx (RFC 3261
-    /// §17.1.1.3).
+    /// The branch of the first Via, or `None` without one. It is the branch of the INVITE, unless
+    /// the reply was a 2xx (RFC 3261 §17.1.1.3).
     pub branch: Option<&'a [u8]>,
     /// The Call-ID.
     pub call_id: &'a [u8],
@@ -176,7 +176,8 @@ pub fn scan_ack(bytes: &[u8]) -> Option<AckScan<'_>> {
     }
 }
 
-/// Returns the branch of the first Via of a truncated request, as an ICMP error quotes it.
+/// Returns the branch of the first Via of a truncated request, as an ICMP error quotes it, or
+/// `None` if the text ends before it.
 pub fn branch_in_quote(bytes: &[u8]) -> Option<&[u8]> {
     let (start, bytes, mut at, mut ends) = begin(bytes).ok()?;
     if !matches!(start, ScanStart::Request { .. }) {

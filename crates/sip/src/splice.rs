@@ -7,7 +7,7 @@ use arrayvec::ArrayVec;
 
 use crate::Message;
 
-/// Maximum number of edits to one message.
+/// Maximum number of edits of one message.
 pub const EDITS_MAX: usize = 16;
 
 /// Edits to a message, applied while it is written: bytes that no edit touches are copied
@@ -18,7 +18,7 @@ pub const EDITS_MAX: usize = 16;
 #[derive(Clone, Debug)]
 pub struct Splice<'a> {
     bytes: &'a [u8],
-    /// Sorted by position. At the same position, insertions come before a cut.
+    /// The edits, sorted by position. At the same position, insertions come before a cut.
     edits: ArrayVec<Edit<'a>, EDITS_MAX>,
 }
 

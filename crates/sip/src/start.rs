@@ -24,7 +24,7 @@ pub enum StartLine<'a> {
     },
 }
 
-/// A start line and its protocol version.
+/// A start line and the protocol version in it.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Start<'a> {
     pub(crate) line: StartLine<'a>,
@@ -34,7 +34,7 @@ pub(crate) struct Start<'a> {
 const VERSION: &[u8; 7] = b"SIP/2.0";
 
 impl<'a> Start<'a> {
-    /// Parses a line given without its line end.
+    /// Parses a start line that is given without its line end.
     ///
     /// Accepts any version of the form `SIP/1.2`, so that the request can be answered with 505.
     #[inline]

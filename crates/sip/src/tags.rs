@@ -40,7 +40,8 @@ pub fn dialog_tags(message: &[u8]) -> Option<(&[u8], &[u8])> {
     }
 }
 
-/// Returns the tag in this From or To line, or empty if there is none.
+/// Returns the tag in this From or To line, or an empty text if there is none. Returns `None` if
+/// the line cannot be searched for a tag.
 pub(crate) fn tag_of(line: &[u8]) -> Option<&[u8]> {
     // After the bracket there is only a tag. It contains no quote or bracket, so this bracket
     // closes the URI.

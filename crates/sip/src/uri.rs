@@ -27,17 +27,17 @@ pub struct Uri<'a> {
     pub scheme: Scheme,
     /// The whole URI.
     pub text: &'a [u8],
-    /// The user part, or the number of a `tel:` URI.
+    /// The user part, or the number of a `tel:` URI, or `None` without one.
     pub user: Option<&'a [u8]>,
-    /// The password, which §19.1.1 advises against.
+    /// The password, or `None` without one. §19.1.1 advises against passwords.
     pub password: Option<&'a [u8]>,
     /// The host: always present for `sip:` and `sips:`, never for others.
     pub host: Option<Host<'a>>,
-    /// The port, if one is written.
+    /// The port, or `None` if none is written.
     pub port: Option<u16>,
     /// The parameters after the host, or after the number of a `tel:` URI.
     pub params: Params<'a>,
-    /// The text after the `?`.
+    /// The text after the `?`, or `None` without one.
     pub headers: Option<&'a [u8]>,
 }
 
@@ -56,12 +56,12 @@ impl<'a> Uri<'a> {
         self.params.get("lr").is_some()
     }
 
-    /// Returns the value of the `transport` parameter.
+    /// Returns the value of the `transport` parameter, or `None` without one.
     pub fn transport(&self) -> Option<&'a [u8]> {
         self.params.value("transport")
     }
 
-    /// Returns the value of the `maddr` parameter.
+    /// Returns the value of the `maddr` parameter, or `None` without one.
     pub fn maddr(&self) -> Option<&'a [u8]> {
         self.params.value("maddr")
     }

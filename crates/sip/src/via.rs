@@ -46,11 +46,11 @@ pub struct Via<'a> {
     pub host: Host<'a>,
     /// Host and port as written.
     pub sent_by: &'a [u8],
-    /// The port of sent-by, if one is written.
+    /// The port of sent-by, or `None` if none is written.
     pub port: Option<u16>,
     /// The parameters.
     pub params: Params<'a>,
-    /// The parameters that are needed for a reply.
+    /// The parameters of the Via that are needed for a reply.
     pub(crate) answering: Answering<'a>,
     /// True if it is known that all parts of the Via follow the grammar.
     is_usual: bool,
@@ -62,12 +62,13 @@ pub(crate) struct TopVia<'a> {
     pub(crate) element: &'a [u8],
     /// Host and port as written.
     pub(crate) sent_by: &'a [u8],
-    /// The branch, if there is one that is not empty.
+    /// The branch, or `None` if there is none or it is empty.
     pub(crate) branch: Option<&'a [u8]>,
 }
 
 impl<'a> TopVia<'a> {
-    /// Reads the first element of the value of a Via line. Returns it and the text after its comma.
+    /// Reads the first element of the value of a Via line. Returns it, and the text after its comma
+    /// if there is one.
     #[inline]
     pub(crate) fn first(value: &'a [u8]) -> Option<(Self, Option<&'a [u8]>)> {
         if let Some(via) = Self::usual(value) {
@@ -139,7 +140,7 @@ impl<'a> Parts<'a> {
         Some((Self { transport_name, sent_by, params }, Answering::usual(params)?))
     }
 
-    /// Returns the branch, if there is one that is not empty.
+    /// Returns the branch, or `None` if there is none or it is empty.
     fn branch(&self) -> Option<&'a [u8]> {
         self.params.value("branch")
     }
@@ -152,7 +153,7 @@ pub(crate) struct Answering<'a> {
     branch: Option<&'a [u8]>,
     pub(crate) rport: Option<&'a [u8]>,
     pub(crate) received: Option<&'a [u8]>,
-    /// Whether there may be parameters of RFC 7339.
+    /// Whether the Via may have parameters of RFC 7339.
     may_have_overload_control: bool,
 }
 
@@ -216,7 +217,8 @@ fn is_sip_2_in_other_words(element: &[u8]) -> bool {
     is(b"SIP") && is(b"2.0")
 }
 
-/// Returns the text after a token and a slash. White space around the slash is allowed.
+/// Returns the text after a token and a slash, or `None` if `text` does not begin with them. White
+/// space around the slash is allowed.
 fn after_slash(text: &[u8]) -> Option<&[u8]> {
     let (_, rest) = split_token(text)?;
     Some(trim_start(trim_start(rest).strip_prefix(b"/")?))
@@ -268,24 +270,27 @@ impl<'a> Via<'a> {
         })
     }
 
-    /// Returns the branch, which identifies the transaction (RFC 3261 §8.1.1.7).
+    /// Returns the branch, which identifies the transaction (RFC 3261 §8.1.1.7), or `None` if there
+    /// is none.
     #[inline]
     pub fn branch(&self) -> Option<&'a [u8]> {
         value_in(self.answering.branch)
     }
 
-    /// Returns the source address of the request, as the next hop saw it (§18.2.1).
+    /// Returns the `received` parameter, the source address of the request as the next hop saw it
+    /// (§18.2.1), or `None` without one.
     pub fn received(&self) -> Option<&'a [u8]> {
         value_in(self.answering.received)
     }
 
-    /// Returns the source port of the request (RFC 3581). Returns `None` also for a value that is
-    /// not a port.
+    /// Returns the `rport` parameter, the source port of the request (RFC 3581). Returns `None` if
+    /// it is absent, or if its value is not a port.
     pub fn rport(&self) -> Option<Rport> {
         read_rport(Params::value_in(self.answering.rport?))
     }
 
-    /// Returns the multicast group for responses (§18.2.2).
+    /// Returns the `maddr` parameter, the multicast group for responses (§18.2.2), or `None`
+    /// without one.
     pub fn maddr(&self) -> Option<&'a [u8]> {
         self.params.value("maddr")
     }

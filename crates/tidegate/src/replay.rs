@@ -26,7 +26,7 @@ pub struct Args {
     /// The file that `tidegate run --record` wrote
     file: PathBuf,
 
-    /// Write all figures to FILE as JSON
+    /// Write all results to FILE as JSON
     #[arg(long, value_name = "FILE")]
     json: Option<PathBuf>,
 

@@ -1,16 +1,16 @@
-//! The actions that a transition requires of the machine's holder.
+//! The actions that a state machine requires of its holder.
 
 /// The action for a response that has reached a client transaction.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[must_use]
 pub enum Arrival {
-    /// Pass it to the transaction user.
+    /// Pass the response to the transaction user.
     Deliver,
-    /// Pass it to the transaction user and send an ACK.
+    /// Pass the response to the transaction user and send an ACK.
     DeliverAndAcknowledge,
     /// The response repeats a delivered response: only send an ACK.
     Acknowledge,
-    /// Do nothing.
+    /// Do nothing with the response.
     Absorb,
 }
 
@@ -18,9 +18,9 @@ pub enum Arrival {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[must_use]
 pub enum Firing {
-    /// No effect outside the machine.
+    /// The timers have no effect outside the machine.
     Silent,
-    /// A client retransmits its request, a server its last response.
+    /// Retransmit: the request in a client transaction, the last response in a server transaction.
     Resend,
     /// The transaction has ended, because a client got no final response, or the server of an
     /// INVITE got no ACK.
@@ -33,7 +33,7 @@ pub enum Firing {
 pub enum Repetition {
     /// Send the last response again, if there is one.
     Resend,
-    /// Do nothing.
+    /// Do nothing with the retransmission.
     Absorb,
 }
 
@@ -53,8 +53,8 @@ pub enum Dispatch {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[must_use]
 pub enum Acknowledgement {
-    /// Pass it to the transaction user: the final response was a 2xx.
+    /// Pass the ACK to the transaction user: the final response was a 2xx.
     Deliver,
-    /// Absorb the ACK.
+    /// Do nothing with the ACK.
     Absorb,
 }

@@ -25,9 +25,9 @@ pub enum InviteClient {
     /// RFC 3261 §17.1.1.2: "The initial state, "calling", MUST be entered when the TU initiates a
     /// new client transaction with an INVITE request."
     Calling {
-        /// Timer A, or `None` over a reliable transport.
+        /// The schedule of Timer A, or `None` over a reliable transport.
         resend: Option<Backoff>,
-        /// Timer B.
+        /// Time at which Timer B fires.
         give_up: Timestamp,
     },
     /// A provisional response has come. This state has no timer. If the transaction user wants a
@@ -35,12 +35,12 @@ pub enum InviteClient {
     Proceeding,
     /// A final response other than a 2xx has come.
     Completed {
-        /// Timer D.
+        /// Time at which Timer D fires.
         until: Timestamp,
     },
     /// A 2xx has come, and more may follow.
     Accepted {
-        /// Timer M.
+        /// Time at which Timer M fires.
         until: Timestamp,
     },
     /// The transaction has ended.

@@ -25,19 +25,19 @@ pub enum InviteServer {
     Proceeding,
     /// A final response other than a 2xx was sent.
     Completed {
-        /// Timer G, or `None` over a reliable transport.
+        /// The schedule of Timer G, or `None` over a reliable transport.
         resend: Option<Backoff>,
-        /// Timer H.
+        /// Time at which Timer H fires.
         give_up: Timestamp,
     },
     /// The final response was acknowledged.
     Confirmed {
-        /// Timer I.
+        /// Time at which Timer I fires.
         until: Timestamp,
     },
     /// A 2xx was sent, and more may follow.
     Accepted {
-        /// Timer L.
+        /// Time at which Timer L fires.
         until: Timestamp,
     },
     /// The transaction has ended.

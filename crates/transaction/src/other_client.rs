@@ -15,21 +15,21 @@ use crate::{Arrival, Backoff, Firing, Timing};
 pub enum OtherClient {
     /// The request was sent, and no response has come.
     Trying {
-        /// Timer E, or `None` over a reliable transport.
+        /// The schedule of Timer E, or `None` over a reliable transport.
         resend: Option<Backoff>,
-        /// Timer F.
+        /// Time at which Timer F fires.
         give_up: Timestamp,
     },
     /// A provisional response has come.
     Proceeding {
-        /// Timer E, or `None` over a reliable transport.
+        /// The schedule of Timer E, or `None` over a reliable transport.
         resend: Option<Backoff>,
-        /// Timer F.
+        /// Time at which Timer F fires.
         give_up: Timestamp,
     },
     /// A final response has come.
     Completed {
-        /// Timer K.
+        /// Time at which Timer K fires.
         until: Timestamp,
     },
     /// The transaction has ended.

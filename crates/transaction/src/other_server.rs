@@ -26,7 +26,7 @@ pub enum OtherServer {
     Proceeding,
     /// A final response was sent.
     Completed {
-        /// Timer J.
+        /// Time at which Timer J fires.
         until: Timestamp,
     },
     /// The transaction has ended.

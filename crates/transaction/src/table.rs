@@ -85,7 +85,7 @@ impl<T> Table<T> {
         self.entries.is_empty()
     }
 
-    /// Returns whether there is no room for another entry.
+    /// Returns whether the table has the maximum number of entries.
     pub fn is_full(&self) -> bool {
         self.len() >= self.length_max
     }
@@ -93,7 +93,7 @@ impl<T> Table<T> {
     /// Inserts an entry whose timer is armed for `deadline`. The table must not contain its key.
     ///
     /// # Errors
-    /// Returns an error if there is no room. In this case `value` is dropped.
+    /// Returns an error if the table is full. In this case `value` is dropped.
     pub fn insert(&mut self, key: Key, value: T, deadline: Timestamp) -> Result<Handle, Full> {
         let handle = self.reserve(key, deadline)?;
         self.restore(handle, value);
@@ -104,7 +104,7 @@ impl<T> Table<T> {
     /// value is [restored](Self::restore) later.
     ///
     /// # Errors
-    /// Returns an error if there is no room.
+    /// Returns an error if the table is full.
     pub fn reserve(&mut self, key: Key, deadline: Timestamp) -> Result<Handle, Full> {
         if self.is_full() {
             return Err(Full);
@@ -118,7 +118,7 @@ impl<T> Table<T> {
         Ok(handle)
     }
 
-    /// Returns the entry with this key.
+    /// Returns the entry with this key, or `None` if there is none.
     #[inline]
     pub fn find(&self, key: Key) -> Option<Handle> {
         self.find_where(key.identity, |method| method == key.method)
@@ -130,13 +130,13 @@ impl<T> Table<T> {
         self.entries.find(identity, |entry| will_do(entry.key.method)).map(Handle::from)
     }
 
-    /// Returns an entry's value, if the entry is live.
+    /// Returns an entry's value, or `None` if the entry was removed or its value is lent.
     #[inline]
     pub fn get(&self, handle: Handle) -> Option<&T> {
         self.entries.get(handle.into())?.value.as_ref()
     }
 
-    /// Returns an entry's value, if the entry is live.
+    /// Returns an entry's value, or `None` if the entry was removed or its value is lent.
     #[inline]
     pub fn get_mut(&mut self, handle: Handle) -> Option<&mut T> {
         self.entries.get_mut(handle.into())?.value.as_mut()
@@ -150,7 +150,8 @@ impl<T> Table<T> {
 
     /// Puts back a lent value.
     ///
-    /// # Panics If the entry was not lent, or if it was removed while it was lent.
+    /// # Panics
+    /// Panics if the entry's value was not lent, or if the entry was removed meanwhile.
     pub fn restore(&mut self, handle: Handle, value: T) {
         let entry = self.entries.get_mut(handle.into()).filter(|entry| entry.value.is_none());
         entry.expect("only what was lent is put back").value = Some(value);
@@ -161,7 +162,7 @@ impl<T> Table<T> {
         self.entries.values().filter_map(|entry| entry.value.as_ref())
     }
 
-    /// Returns the key of an entry, if it is live.
+    /// Returns the key of an entry, or `None` if the entry was removed.
     pub fn key(&self, handle: Handle) -> Option<Key> {
         self.entries.get(handle.into()).map(|entry| entry.key)
     }
@@ -177,13 +178,13 @@ impl<T> Table<T> {
         }
     }
 
-    /// Returns a time before which no timer fires.
+    /// Returns a time before which no timer fires, or `None` if there is no timer.
     pub fn poll_timeout(&self) -> Option<Timestamp> {
         self.timers.next()
     }
 
-    /// Returns an entry whose timer has expired by `now`. The caller must arm it again or remove
-    /// it.
+    /// Returns an entry whose timer has expired by `now`, if there is one. The caller must arm its
+    /// timer again or remove the entry.
     pub fn next_due(&mut self, now: Timestamp) -> Option<Handle> {
         while let Some((at, handle)) = self.timers.pop(now) {
             let entry = self.entries.get_mut(handle.into()).filter(|entry| entry.armed == at);

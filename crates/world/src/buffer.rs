@@ -16,15 +16,15 @@ pub const SMALL: usize = 2048;
 /// Capacity of a large buffer, in bytes: the longest UDP payload.
 pub const LARGE: usize = 65_535;
 
-/// Maximum number of spare buffers in a pool. Further ones are freed.
+/// Maximum number of spare buffers in a pool. The pool frees further ones.
 const SPARE_MAX: usize = 4096;
 
 /// Usage counts of a pool.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
 pub struct PoolUse {
-    /// Small buffers allocated because none was spare.
+    /// Small buffers that were allocated because the pool had no spare one.
     pub small_allocated: u64,
-    /// Large buffers allocated (they are never pooled).
+    /// Large buffers that were allocated. The pool never keeps large buffers.
     pub large_allocated: u64,
     /// Buffers in use now.
     pub live: u64,
@@ -84,7 +84,7 @@ impl fmt::Debug for Pool {
     }
 }
 
-/// A packet's bytes in a pooled buffer.
+/// The bytes of a packet, in a buffer of a pool.
 pub struct Buffer {
     data: Box<[u8]>,
     len: usize,
@@ -113,7 +113,7 @@ impl Buffer {
         &mut self.data
     }
 
-    /// Returns its capacity in bytes: [`SMALL`], or more if it has grown.
+    /// Returns the capacity of the buffer in bytes: [`SMALL`], or more if it has grown.
     pub fn capacity(&self) -> usize {
         self.data.len()
     }
@@ -121,7 +121,7 @@ impl Buffer {
     /// Sets the content to the first `len` bytes of the capacity.
     ///
     /// # Panics
-    /// Panics if `len` exceeds the room.
+    /// Panics if `len` exceeds the capacity.
     pub fn set_len(&mut self, len: usize) {
         assert!(len <= self.data.len(), "content longer than its buffer");
         self.len = len;

@@ -30,22 +30,22 @@ impl<E> Calendar<E> {
         self.order.push(at, place);
     }
 
-    /// Returns the time of the next event.
+    /// Returns the time of the next event, or `None` if there is no event.
     pub fn next(&self) -> Option<Timestamp> {
         self.order.next()
     }
 
-    /// Returns the next event and its time.
+    /// Returns the next event and its time, or `None` if there is no event.
     pub fn peek(&self) -> Option<(Timestamp, &E)> {
         self.order.peek().map(|(at, place)| (at, &self.events[place as usize]))
     }
 
-    /// Takes the next event.
+    /// Removes and returns the next event with its time, if there is one.
     pub fn pop(&mut self) -> Option<(Timestamp, E)> {
         self.pop_by(Timestamp::NEVER)
     }
 
-    /// Takes the next event, if it is at `end` or earlier.
+    /// Removes and returns the next event with its time, if it is at `end` or earlier.
     #[inline]
     pub fn pop_by(&mut self, end: Timestamp) -> Option<(Timestamp, E)> {
         let (at, place) = self.order.pop(end)?;

@@ -81,8 +81,8 @@ pub trait Core {
     /// Reports a failed delivery.
     fn on_failed(&mut self, now: Timestamp, failure: Failure);
 
-    /// Reports that a connection is open. Either the core asked for it, or the driver accepted it.
-    /// `flow` names it, with the addresses of both ends.
+    /// Reports that a connection is open, which the core asked for or the driver accepted. `flow`
+    /// contains the name of the connection and the addresses of both ends.
     fn on_connected(&mut self, _now: Timestamp, _flow: Flow) {}
 
     /// Reports that a connection has ended, or could not be opened. Data handed out on it may be
@@ -109,26 +109,27 @@ pub trait Core {
     /// Starts draining: the core admits no new work and finishes the rest.
     fn on_drain(&mut self, now: Timestamp);
 
-    /// Returns the next packet to send.
+    /// Returns the next packet to send, if there is one.
     fn poll_transmit(&mut self) -> Option<Transmit>;
 
-    /// Returns the next message that another shard must handle.
+    /// Returns the next message that another shard must handle, if there is one.
     fn poll_handoff(&mut self) -> Option<Handoff> {
         None
     }
 
-    /// Returns the next query to something slow: the DNS, a disk, another machine.
+    /// Returns the next query to something slow (the DNS, a disk, another machine), if there is
+    /// one.
     fn poll_query(&mut self) -> Option<Query> {
         None
     }
 
-    /// Returns the next connection to open.
+    /// Returns the next connection to open, if there is one.
     fn poll_connect(&mut self) -> Option<Connect> {
         None
     }
 
-    /// Returns the next connection to close. It must be closed after everything that was handed out
-    /// on it before.
+    /// Returns the next connection to close, if there is one. The driver closes it after it has
+    /// sent everything that the core handed out on it before.
     fn poll_close(&mut self) -> Option<ConnectionId> {
         None
     }
@@ -141,7 +142,7 @@ pub trait Core {
         const { &Shedding::NONE }
     }
 
-    /// Returns the work that the last `offer` or `serve` did. A model of costs uses it.
+    /// Returns the kind of work that the last `offer` or `serve` did. A model of costs uses it.
     fn last_work(&self) -> Work {
         Work::default()
     }
@@ -149,6 +150,7 @@ pub trait Core {
     /// Returns the time at which `handle_timeout` is next needed, or `None` if no timer is armed.
     fn poll_timeout(&self) -> Option<Timestamp>;
 
-    /// Returns whether, after `on_drain`, stopping would lose nothing.
+    /// Returns whether the core has finished all work after `on_drain`, so that stopping it loses
+    /// nothing.
     fn is_drained(&self) -> bool;
 }

@@ -85,12 +85,12 @@ impl ConnectionId {
         }
     }
 
-    /// Returns the number of the connection.
+    /// Returns the number of the connection, which is above 0.
     pub const fn get(self) -> u32 {
         self.0.get()
     }
 
-    /// Returns whether the core opened it. Otherwise the driver accepted it.
+    /// Returns whether the core opened the connection. False means that the driver accepted it.
     pub const fn is_opened(self) -> bool {
         self.0.get() % 2 == 1
     }
@@ -113,7 +113,7 @@ impl fmt::Debug for ConnectionId {
     }
 }
 
-/// The source or destination of a message.
+/// The flow of a message: its transport, the addresses of both ends, and its connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Flow {
     /// Transport of both ends.
@@ -123,7 +123,7 @@ pub struct Flow {
     pub local: SocketAddr,
     /// The peer's end.
     pub remote: SocketAddr,
-    /// The connection, or `None` over UDP, and while it is not known.
+    /// The connection, or `None` over UDP. It is also `None` while the connection is not known.
     pub connection: Option<ConnectionId>,
 }
 
@@ -149,25 +149,25 @@ impl Flow {
 pub struct Connect {
     /// The name of the connection from now on, an [odd](ConnectionId::is_opened) number.
     pub id: ConnectionId,
-    /// Its transport, which is not UDP.
+    /// The transport of the connection, which is not UDP.
     pub transport: Transport,
-    /// The listener for which it is opened. The driver uses its address. The system chooses the
-    /// port.
+    /// The listener for which the connection is opened. The driver uses its address, and the
+    /// operating system chooses the port.
     pub local: SocketAddr,
-    /// The peer.
+    /// The address of the peer.
     pub remote: SocketAddr,
 }
 
 /// The reason why a connection ended, or was never opened.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum CloseCause {
-    /// The core requested it.
+    /// The core asked to close the connection.
     Asked,
-    /// The peer ended it between two messages.
+    /// The peer ended the connection between two messages.
     Ended,
-    /// The peer ended it within a message.
+    /// The peer ended the connection within a message.
     CutOff,
-    /// The peer reset it.
+    /// The peer reset the connection.
     Reset,
     /// Nothing listens at the peer's port.
     Refused,

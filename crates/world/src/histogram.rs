@@ -28,7 +28,7 @@ impl Histogram {
     }
 
     /// Returns the upper bound of each bucket in seconds, and the number of durations in this
-    /// bucket alone. The last bound is [`f64::INFINITY`].
+    /// bucket alone. The bound of the last bucket is [`f64::INFINITY`].
     pub fn buckets(&self) -> impl Iterator<Item = (f64, u64)> {
         let bounds = BOUNDS_US.iter().map(|&us| us as f64 / 1e6).chain([f64::INFINITY]);
         bounds.zip(self.buckets.iter().map(|count| count.load(Relaxed)))

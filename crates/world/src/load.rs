@@ -12,10 +12,10 @@ pub struct Load {
     pub cpu: Duration,
     /// The part of the fullest receive buffer that is filled, 0 to 1.
     pub socket_fill: f32,
-    /// Number of datagrams since the start that were dropped before the core read them, as the core
-    /// [requested](crate::Core::poll_shedding).
+    /// Number of datagrams since the start that the kernel dropped before the core read them,
+    /// because the core [requested](crate::Core::poll_shedding) it.
     pub filtered: u64,
-    /// Number of datagrams since the start for which receive buffers had no room.
+    /// Number of datagrams since the start that were lost because a receive buffer was full.
     pub overflow: u64,
 }
 
@@ -23,13 +23,13 @@ pub struct Load {
 /// [`CLASSES_MAX`](Work::CLASSES_MAX).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Work {
-    /// Class of a message that was examined and decided on.
+    /// Class of the message that was examined and decided on, or `None` if there was none.
     pub offered: Option<u8>,
-    /// Class of a message that was served.
+    /// Class of the message that was served, or `None` if there was none.
     pub served: Option<u8>,
-    /// Class of a message that was rejected.
+    /// Class of the message that was rejected, or `None` if there was none.
     pub refused: Option<u8>,
-    /// Whether it was served without keeping state.
+    /// Whether the message was served without keeping state.
     pub stateless: bool,
 }
 

@@ -5,12 +5,12 @@ use crate::{Buffer, Flow, Timestamp};
 /// A packet that has arrived, in the buffer that the driver filled.
 #[derive(Debug)]
 pub struct Received {
-    /// Time of arrival: the kernel's stamp if there is one, so that time in the socket's queue is
-    /// part of the sojourn.
+    /// Time of arrival: the time that the kernel recorded, if it did, so that the sojourn includes
+    /// the wait in the socket's queue.
     pub arrived: Timestamp,
-    /// Flow on which it came.
+    /// The flow on which the packet came.
     pub flow: Flow,
-    /// Its bytes.
+    /// The bytes of the packet.
     pub bytes: Buffer,
     /// Number of handoffs from shard to shard so far.
     pub handoffs: u8,
@@ -26,11 +26,11 @@ impl Received {
 /// A packet to send. Over a stream it is one whole message.
 #[derive(Debug)]
 pub struct Transmit {
-    /// Source and destination.
+    /// The source and the destination of the packet.
     pub flow: Flow,
-    /// Its bytes.
+    /// The bytes of the packet.
     pub bytes: Buffer,
-    /// Rules for sending it together with others.
+    /// Rules for sending the packet together with others.
     pub batching: Batching,
 }
 
@@ -45,8 +45,9 @@ impl Transmit {
 /// a driver little more than one. A driver may ignore them.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Batching {
-    /// Datagrams with the same number keep their order. Datagrams with different numbers may be
-    /// reordered. A datagram with 0 keeps its order with all others.
+    /// A number for the order. The driver keeps the order of datagrams with the same number, and
+    /// may change the order of datagrams with different numbers. A datagram with 0 keeps its order
+    /// with all others.
     pub sequence: u32,
     /// Offset in the bytes at which meaningless spaces may be inserted, or 0 if there is none.
     pub pad_at: u16,
@@ -66,7 +67,7 @@ pub enum Cause {
     Closed,
     /// The connection that the flow names no longer exists.
     Gone,
-    /// A limit is reached: that of the connections, or that of the messages waiting for one.
+    /// A limit is reached: the number of connections, or the messages that wait for one connection.
     Full,
     /// Any other error of the kernel.
     Other,
@@ -81,7 +82,7 @@ pub const QUOTE_MAX: usize = 576;
 pub struct Failure {
     /// The flow on which the delivery failed.
     pub flow: Flow,
-    /// Reason.
+    /// The reason why the delivery failed.
     pub cause: Cause,
     /// Beginning of the lost message. For a datagram, the part that the report quotes: at most
     /// [`QUOTE_MAX`] bytes, which may be forged. A message that was not sent on a stream is quoted

@@ -9,20 +9,20 @@ use std::fmt;
 /// Maximum number of parameters of one entry.
 pub const PARAMS_MAX: usize = 16;
 
-/// A numeric parameter.
+/// A numeric parameter of a law or a policy.
 #[derive(Debug)]
 pub struct Param {
-    /// Name in configurations.
+    /// The name of the parameter in configurations.
     pub name: &'static str,
-    /// Meaning: a sentence, in Markdown.
+    /// The meaning of the parameter: a sentence, in Markdown.
     pub doc: &'static str,
-    /// Its unit.
+    /// The unit of the value.
     pub unit: &'static str,
-    /// Default value.
+    /// The default value.
     pub default: f64,
-    /// Smallest value.
+    /// The smallest allowed value.
     pub min: f64,
-    /// Largest value.
+    /// The largest allowed value.
     pub max: f64,
 }
 
@@ -36,11 +36,11 @@ pub trait Kind: Sized + 'static {
 
 /// One algorithm of a kind: its name, its documentation and its parameters.
 pub struct Entry<K: Kind> {
-    /// Its name in configurations.
+    /// The name of the algorithm in configurations.
     pub name: &'static str,
     /// A phrase that describes how the algorithm decides.
     pub summary: &'static str,
-    /// Its source: papers by number (000 to 004) and section, or other work.
+    /// The source of the algorithm: papers by number (000 to 004) and section, or other work.
     pub source: &'static str,
     /// The full description, in Markdown.
     pub doc: &'static str,
@@ -116,7 +116,7 @@ impl<K: Kind> Registry<K> {
         self.0.iter().map(|entry| entry.name)
     }
 
-    /// Returns the entry with this name.
+    /// Returns the entry with this name, or `None` if there is none.
     pub fn find(&self, name: &str) -> Option<&'static Entry<K>> {
         self.0.iter().copied().find(|entry| entry.name == name)
     }
@@ -206,7 +206,7 @@ impl<K: Kind> fmt::Debug for Values<K> {
 /// An error in the value of a parameter.
 #[derive(Debug)]
 pub enum Wrong {
-    /// There is no such parameter.
+    /// No parameter of the algorithm has this name.
     Unknown(String),
     /// The value is beyond the bounds of the parameter.
     OutOfBounds(&'static Param, f64),

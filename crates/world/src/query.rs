@@ -34,9 +34,9 @@ impl fmt::Debug for QueryId {
 /// that waits for answers, and how long it waits.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Query {
-    /// Name of the query.
+    /// The name of the query, which its answer repeats.
     pub id: QueryId,
-    /// Subject.
+    /// The subject of the query.
     pub question: Question,
 }
 
@@ -108,7 +108,7 @@ pub enum QueryAnswer {
     /// There is no such name, no record of that type, or no such key. Contains the time for which
     /// this answer may be cached, if the answer states one (RFC 2308 §5).
     NotFound(Option<Duration>),
-    /// The query failed.
+    /// The query failed, so there is no answer.
     NoAnswer,
 }
 
@@ -117,9 +117,9 @@ pub enum QueryAnswer {
 pub struct SrvRecord {
     /// Priority. Servers with a lower number are tried first.
     pub priority: u16,
-    /// Share of the requests among servers of the same priority.
+    /// Share of the requests that the server gets, relative to other servers of the same priority.
     pub weight: u16,
-    /// Port of the service.
+    /// Port at which the server offers the service.
     pub port: u16,
     /// Absolute name of the server, at most [`NAME_MAX`] bytes. The name `.` means that there is no
     /// such service.
@@ -130,16 +130,16 @@ pub struct SrvRecord {
 /// §4.1).
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct NaptrRecord {
-    /// Order. Records with a lower number must be used first.
+    /// Order of the record. Records with a lower number must be used first.
     pub order: u16,
-    /// Preference among records of the same order. Records with a lower number should be used
-    /// first.
+    /// Preference of the record among those of the same order. Records with a lower number should
+    /// be used first.
     pub preference: u16,
     /// Meaning of the replacement, at most [`NAME_MAX`] bytes: `s` if it is the name of SRV
     /// records.
     pub flags: Arc<str>,
     /// Service and protocol, such as `SIP+D2U`. At most [`NAME_MAX`] bytes.
     pub service: Arc<str>,
-    /// The name to ask for next: absolute, at most [`NAME_MAX`] bytes.
+    /// The name for the next query: absolute, at most [`NAME_MAX`] bytes.
     pub replacement: Arc<str>,
 }

@@ -8,7 +8,7 @@ use crate::{
     Timestamp, Transmit, delegate,
 };
 
-/// One input of a core. `B` holds the bytes of a packet.
+/// One input of a core. `B` is the type of the bytes of packets and commands.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Input<B = Vec<u8>> {
     /// [`Core::offer`]: the arrival stamp, the flow, the bytes, and the number of handoffs so far.
@@ -38,7 +38,7 @@ pub enum Input<B = Vec<u8>> {
 /// An input, with the `now` that belongs to it.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Entry<B = Vec<u8>> {
-    /// The time that the driver gave.
+    /// The time `now` that the driver gave with the input.
     pub now: Timestamp,
     /// The input.
     pub input: Input<B>,

@@ -42,9 +42,10 @@ pub struct SlotRef {
 #[derive(Debug)]
 pub struct SlotTable<T> {
     chunks: Vec<Vec<Slot<T>>>,
-    /// The next vacant slot. Each vacant slot has the number of another one.
+    /// The number of the vacant slot that is used next. Each vacant slot contains the number of
+    /// another one.
     free: u32,
-    /// First slot of each bucket.
+    /// The number of the first slot of each bucket.
     heads: Vec<Vec<u32>>,
     buckets: u32,
     /// One less than the power of two that is at least `buckets`.
@@ -116,8 +117,8 @@ impl<T: Hashed> SlotTable<T> {
         }
     }
 
-    /// Returns the first entry with this hash for which `is_it` is true. Entries with the same hash
-    /// are in the order of their insertion.
+    /// Returns the first entry with this hash for which `is_it` returns true, if there is one.
+    /// Entries with the same hash are in the order of their insertion.
     #[inline]
     pub fn find(&self, hash: u64, is_it: impl Fn(&T) -> bool) -> Option<SlotRef> {
         if self.length == 0 {
@@ -142,14 +143,14 @@ impl<T: Hashed> SlotTable<T> {
             .filter(move |entry| entry.hash() == hash)
     }
 
-    /// Returns an entry, if it is still in the table.
+    /// Returns an entry, or `None` if it is no longer in the table.
     #[inline]
     pub fn get(&self, of: SlotRef) -> Option<&T> {
         let slot = self.chunks.get(Self::chunk_of(of.slot))?.get(Self::place_of(of.slot))?;
         slot.entry.as_ref().filter(|_| slot.generation == of.generation)
     }
 
-    /// Returns an entry, if it is still in the table.
+    /// Returns an entry, or `None` if it is no longer in the table.
     #[inline]
     pub fn get_mut(&mut self, of: SlotRef) -> Option<&mut T> {
         let slot =
@@ -157,19 +158,20 @@ impl<T: Hashed> SlotTable<T> {
         slot.entry.as_mut().filter(|_| slot.generation == of.generation)
     }
 
-    /// Returns the entry in the slot with this number, and its reference.
+    /// Returns the entry in the slot with this number, and its reference, or `None` if the slot is
+    /// vacant.
     pub fn at(&self, slot: u32) -> Option<(SlotRef, &T)> {
         let found = self.chunks.get(Self::chunk_of(slot))?.get(Self::place_of(slot))?;
         let entry = found.entry.as_ref()?;
         Some((SlotRef { slot, generation: found.generation }, entry))
     }
 
-    /// Returns the entry in the slot with this number.
+    /// Returns the entry in the slot with this number, or `None` if the slot is vacant.
     pub fn at_mut(&mut self, slot: u32) -> Option<&mut T> {
         self.chunks.get_mut(Self::chunk_of(slot))?.get_mut(Self::place_of(slot))?.entry.as_mut()
     }
 
-    /// Removes an entry, if it is still in the table.
+    /// Removes and returns an entry, or returns `None` if it is no longer in the table.
     pub fn remove(&mut self, of: SlotRef) -> Option<T> {
         let hash = self.get(of)?.hash();
         let free = self.free;

@@ -13,7 +13,7 @@ pub enum Purpose {
     Identity,
     /// Holding times of calls.
     Hold,
-    /// Choices among equal candidates.
+    /// Choices among candidates that are equally good.
     Pick,
     /// Loss and delay of packets on a link.
     Link,
@@ -27,7 +27,7 @@ pub enum Purpose {
     Outcome,
     /// Ringing times of calls.
     Ring,
-    /// Choice of the calls that the called party ends, and the time.
+    /// Choice of the calls that the called party ends, and the times at which it ends them.
     HangUp,
     /// States of bursty arrivals, and their lengths.
     Modulation,
@@ -55,12 +55,12 @@ pub enum Purpose {
     Probes,
     /// Packets of attackers.
     Strangers,
-    /// Restriction for a server that asks for it: which requests are not sent. Also probes of a
-    /// server that no longer answers.
+    /// Requests that are not sent to a server that asks for fewer. Also probes of a server that no
+    /// longer answers.
     Restriction,
     /// Key of the table of the servers that send requests to us.
     Upstreams,
-    /// Decisions of people to call again, and when.
+    /// Decisions of people to call again, and the times at which they do.
     Redial,
     /// Choice of the people who make emergency calls.
     Emergency,

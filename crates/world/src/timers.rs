@@ -33,7 +33,7 @@ const FEW: usize = if cfg!(test) { 8 } else { 2048 };
 /// Number of timers that [`Timers::sweep`] examines before it stops at the end of an epoch.
 const SWEEP: usize = 512;
 
-/// Minimum capacity that an emptied bucket keeps.
+/// An emptied bucket keeps capacity for at least twice this number of timers, if it had it.
 const ROOM_MIN: usize = 64;
 
 /// Timers in the order in which they fire. Those that fire together are in the order in which they
@@ -48,7 +48,7 @@ pub struct Timers<K> {
     epoch: u64,
     /// Timers of each later epoch.
     far: BTreeMap<u64, Bucket<K>>,
-    /// Time of the first timer in `far`.
+    /// Time of the first timer in `far`, or `NEVER` if `far` is empty.
     far_first: Timestamp,
     /// The storage of a past epoch, kept for a new one.
     spare: Vec<(Timestamp, K)>,
@@ -99,7 +99,7 @@ impl<K: Copy> Timers<K> {
         self.len == 0
     }
 
-    /// Returns the time of the first timer.
+    /// Returns the time of the first timer, or `None` if there is no timer.
     #[inline]
     pub fn next(&self) -> Option<Timestamp> {
         if self.len == 0 {
@@ -108,13 +108,13 @@ impl<K: Copy> Timers<K> {
         Some(self.near.next().unwrap_or(self.far_first))
     }
 
-    /// Returns the first timer. This may examine all timers of the first bucket.
-    /// [`next`](Self::next) does not.
+    /// Returns the first timer, or `None` if there is no timer. This may examine all timers of the
+    /// first bucket. [`next`](Self::next) does not.
     pub fn peek(&self) -> Option<(Timestamp, K)> {
         self.near.peek().or_else(|| self.far.first_key_value()?.1.peek())
     }
 
-    /// Takes the first timer, if it fires by `now`.
+    /// Removes and returns the first timer, if it fires by `now`.
     pub fn pop(&mut self, now: Timestamp) -> Option<(Timestamp, K)> {
         if self.next()? > now {
             return None;
@@ -126,8 +126,8 @@ impl<K: Copy> Timers<K> {
         self.near.pop()
     }
 
-    /// Drops timers for which `counts` is false. It examines all timers. A shard that must not
-    /// pause uses [`sweep`](Self::sweep).
+    /// Drops timers for which `counts` returns false. This examines all timers. A shard that must
+    /// not pause uses [`sweep`](Self::sweep).
     pub fn retain(&mut self, counts: impl Fn(Timestamp, K) -> bool) {
         self.near.retain(&counts);
         self.far.retain(|_, bucket| {
@@ -221,7 +221,7 @@ fn epoch_of(at: Timestamp) -> u64 {
 /// A heap of timers for a short time. A push or a pop may move all of them.
 #[derive(Debug)]
 struct RadixHeap<K> {
-    /// Time at which the last timer fired. All others fire then or later.
+    /// Time at which the last timer fired, in nanoseconds. All others fire then or later.
     last: u64,
     /// Timers that fire at `last`, and timers that were later set for an earlier time.
     due: VecDeque<(Timestamp, K)>,

@@ -113,7 +113,7 @@ impl ByeSender {
     }
 }
 
-/// Returns the text of the mark in a branch of ours.
+/// Returns the text of the mark in a branch of ours, or `None` for any other branch.
 pub(crate) fn mark_of(branch: &[u8]) -> Option<&[u8]> {
     branch.strip_prefix(COOKIE)
 }

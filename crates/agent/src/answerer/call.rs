@@ -17,18 +17,20 @@ use super::ringing::{Ringing, RingingAction};
 pub(crate) enum Phase {
     /// The call has arrived, and nothing has been done yet.
     New,
-    /// Nothing is sent until this time.
+    /// The call intentionally gets no response. It stays in the table until this time.
     Ignored(Timestamp),
     /// The call rings, without a final response.
     Ringing(Box<Ringing>),
     /// A 2xx was sent. It is retransmitted until the ACK arrives, or until this time.
     Answered(Option<Backoff>, Timestamp, Answer),
-    /// Another final response was sent. The transaction of the INVITE is kept with it.
+    /// A final response other than 2xx was sent. Contains the server transaction of the INVITE, and
+    /// the response for retransmissions.
     Refused(InviteServer, Box<[u8]>),
     /// The call is acknowledged. The dialog lasts until the caller sends a BYE, or until this time.
     /// If we have to hang up, the answer is present, because our BYE is made from it.
     Talking(Timestamp, Option<Answer>),
-    /// We have hung up. The BYE and its transaction are kept.
+    /// We have hung up. Contains the client transaction of our BYE, the BYE, and how the call
+    /// ended.
     Leaving(OtherClient, PendingBye, Ending),
     /// The call has ended. It is kept until this time, with the BYE that ended it, if any.
     Over(Timestamp, Option<Ended>),
@@ -54,20 +56,20 @@ pub(crate) enum Ending {
     Forgotten,
 }
 
-/// An incoming call.
+/// An incoming call, from its INVITE until no late copy can arrive.
 #[derive(Debug)]
 pub(crate) struct Call {
     /// Fingerprint of the INVITE's transaction.
     pub key: u128,
     /// Fingerprint of the Call-ID.
     pub dialog: u128,
-    /// Flow for responses.
+    /// The flow on which responses are sent.
     pub flow: Flow,
     /// Arrival of the first INVITE.
     pub came: Timestamp,
     /// Time for which we talk before we hang up, or `None` to wait for the caller.
     pub talk: Option<Duration>,
-    /// Time until which a copy of the CANCEL gets the same answer, if there was a CANCEL.
+    /// Time until which a copy of the CANCEL gets the same answer, or `None` without a CANCEL.
     pub cancelled: Option<Timestamp>,
     pub phase: Phase,
 }
@@ -196,7 +198,7 @@ impl Call {
     }
 
     /// Returns the message that is retransmitted until it is acknowledged or answered, with its
-    /// flow.
+    /// flow, or `None` if the call has no such message.
     pub fn repeated(&self) -> Option<(Flow, &[u8])> {
         match &self.phase {
             Phase::Answered(.., answer) => Some((self.flow, answer.response())),
@@ -263,7 +265,7 @@ impl Call {
         }
     }
 
-    /// Stops ringing.
+    /// Stops ringing. Returns the ringing state, or `None` if the call did not ring.
     pub fn stop_ringing(&mut self) -> Option<Box<Ringing>> {
         match std::mem::replace(&mut self.phase, Phase::New) {
             Phase::Ringing(ringing) => Some(ringing),
@@ -279,7 +281,7 @@ impl Call {
         matches!(self.phase, Phase::Leaving(..))
     }
 
-    /// Handles a response to our BYE. Returns how the call ended, if it did.
+    /// Handles a response to our BYE. Returns how the call ended, or `None` if it has not ended.
     // RFC 3261 §15.1.1: "If the response for the BYE is a 481 [...] or a 408 [...] or no response
     // at all is received for the BYE [...], the UAC MUST consider the session and the dialog
     // terminated." Any other refusal leaves nothing else to do.

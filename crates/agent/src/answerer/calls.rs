@@ -47,7 +47,7 @@ impl Calls {
         id
     }
 
-    /// Returns the call whose INVITE has this fingerprint.
+    /// Returns the call whose INVITE has this fingerprint, or `None` if there is none.
     pub fn find(&self, key: u128) -> Option<Id> {
         self.transactions.find(hash(key), |entry| entry.0 == key).map(|entry| entry.1)
     }
@@ -56,7 +56,8 @@ impl Calls {
         self.table.get(id)
     }
 
-    /// Changes a call, and sets its alarm to match.
+    /// Changes a call with `change`, and sets its alarm to match. Returns the result of `change`,
+    /// or `None` if the call is not in the table.
     pub fn change<R>(&mut self, id: Id, change: impl FnOnce(&mut Call) -> R) -> Option<R> {
         let call = self.table.get(id)?;
         let was_over = call.is_over();
@@ -78,12 +79,12 @@ impl Calls {
         entry.expect("every call is in the map").remove();
     }
 
-    /// Takes the next call whose alarm is due.
+    /// Returns the next call whose alarm is due, if there is one. The call then has no alarm.
     pub fn pop_due(&mut self, now: Timestamp) -> Option<Id> {
         self.table.pop_due(now)
     }
 
-    /// Returns a time before which no alarm is due.
+    /// Returns a time before which no alarm is due, or `None` if no call has an alarm.
     pub fn next_due(&self) -> Option<Timestamp> {
         self.table.next_due()
     }

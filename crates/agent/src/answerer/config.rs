@@ -37,7 +37,7 @@ pub struct AnswererConfig {
     /// so does the callee of paper 002 §4.2, whose calls have seven messages. If false, a call gets
     /// a 100 only if it gets no other response within 200 ms (RFC 3261 §17.2.1). Default false.
     pub trying: bool,
-    /// Delay of the final response. Default 0.
+    /// Time from an INVITE to its final response. Default 0.
     pub ring: Span,
     /// Fraction of the answered calls that the answerer ends, 0 to 1. In the other calls, the
     /// caller hangs up. Default 0.

@@ -11,8 +11,8 @@ pub enum Behaviour {
     /// Answers the call with 200.
     #[default]
     Answer,
-    /// Rejects it with this final status, 300..=699. A status of 500..=599 is sent at once, without
-    /// ringing, as by a failing server.
+    /// Rejects the call with this final status, 300..=699. A status of 500..=599 is sent at once,
+    /// without ringing, as by a failing server.
     Refuse(u16),
     /// Rings until the caller hangs up.
     Ring,
@@ -26,7 +26,8 @@ impl Behaviour {
         !matches!(self, Self::Refuse(500..600) | Self::Silent)
     }
 
-    /// Returns the final status, if any.
+    /// Returns the final status of the response, or `None` if this behaviour sends no final
+    /// response.
     pub(crate) fn status(self) -> Option<u16> {
         match self {
             Self::Answer => Some(200),

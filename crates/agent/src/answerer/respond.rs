@@ -14,14 +14,14 @@ use crate::response;
 use crate::table::Id;
 
 impl Answerer {
-    /// Answers or rejects a call.
+    /// Sends the final response `status` to a call, which answers or rejects it.
     pub(super) fn decide(&mut self, now: Timestamp, id: Id, invite: &Message<'_>, status: u16) {
         if self.send_final(now, id, invite, status) {
             *if status < 300 { &mut self.stats.answered } else { &mut self.stats.refused } += 1;
         }
     }
 
-    /// Sends the provisional response that is due.
+    /// Sends the provisional response of a call that is due.
     pub(super) fn ring_on(&mut self, id: Id) {
         let Some(call) = self.calls.get(id) else { return };
         let Phase::Ringing(ringing) = &call.phase else { return };
@@ -175,7 +175,7 @@ impl Answerer {
         self.namer.fingerprint(&[branch, scan.sent_by, scan.call_id, &scan.cseq.to_ne_bytes()])
     }
 
-    /// Returns the call whose dialog a request belongs to.
+    /// Returns the call to whose dialog a request belongs, or `None` if it belongs to none.
     pub(super) fn dialog(&mut self, scan: &Scan<'_>) -> Option<Id> {
         let id = self.tags.call(scan.to_tag?)?;
         let dialog = self.namer.fingerprint(&[scan.call_id]);

@@ -23,16 +23,16 @@ pub(crate) struct Ringing {
     pub behaviour: Behaviour,
     /// Number of provisional responses to send while the call rings.
     statuses: u8,
-    /// Number of these that were sent.
+    /// Number of provisional responses that were sent.
     sent: u8,
     /// True if the call gets a 100 when it gets no other provisional response. This is so if it is
     /// configured, or if the call rings for long.
     says_trying: bool,
     /// Time between provisional responses.
     step: Duration,
-    /// Time of the next provisional response, new or repeated.
+    /// Time of the next provisional response, whether it is new or repeated.
     next: Timestamp,
-    /// End of the ringing.
+    /// Time at which the ringing ends with a final response.
     end: Timestamp,
 }
 
@@ -52,7 +52,7 @@ pub(crate) enum ProvisionalSent {
 pub(crate) enum RingingAction {
     /// Send the response in [`said`](Ringing::said): the next response, or the last one again.
     Provisional,
-    /// Answer or reject the call, because the ringing time is over.
+    /// Send the final response, because the ringing time is over.
     Enough,
 }
 
@@ -111,7 +111,7 @@ impl Ringing {
         RingingAction::Provisional
     }
 
-    /// Advances to the next response. After the last response, repeats it.
+    /// Advances to the next provisional response. After the last one, schedules its repetition.
     fn advance(&mut self, now: Timestamp) {
         self.sent = (self.sent + 1).min(self.statuses);
         self.next = match self.sent {

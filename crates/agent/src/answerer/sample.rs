@@ -20,7 +20,7 @@ pub struct AnswererSample {
     pub completed: u64,
     /// Received copies of INVITEs.
     pub invites_again: u64,
-    /// Retransmissions of final responses to INVITEs, and of BYEs.
+    /// Number of retransmissions of final responses to INVITEs, and of BYEs.
     pub repeated: u64,
     /// Calls that are open now.
     pub open: u64,

@@ -17,11 +17,11 @@ pub struct AnswererStats {
     pub overflowed: u64,
     /// Calls that intentionally got no response.
     pub silent: u64,
-    /// Calls whose response would not have fitted into a datagram.
+    /// Calls that got no response because it would not have fitted into a datagram.
     pub unanswerable: u64,
-    /// Calls that rang until they were forgotten.
+    /// Calls that rang until the answerer forgot them.
     pub unanswered: u64,
-    /// Calls cancelled while ringing.
+    /// Calls that the caller cancelled while they rang.
     pub cancelled: u64,
     /// Calls rejected with the configured status, or because they were within a dialog.
     pub refused: u64,
@@ -33,7 +33,7 @@ pub struct AnswererStats {
     pub hung_up: u64,
     /// Answered calls that were never acknowledged and were ended with a BYE.
     pub not_acknowledged: u64,
-    /// Acknowledged calls that never ended with a BYE.
+    /// Acknowledged calls that the answerer forgot because neither end sent a BYE.
     pub forgotten: u64,
     /// Calls whose 200 was acknowledged.
     pub acknowledged: u64,
@@ -45,11 +45,11 @@ pub struct AnswererStats {
     /// INVITE travels, but not that of the ACK. For this count, it is the reverse. So both counts
     /// are at least as large as that goodput.
     pub acknowledged_in_time: u64,
-    /// Open calls.
+    /// Calls that are open now.
     pub open: u64,
     /// Number of retransmissions of final responses to INVITEs, and of BYEs.
     pub repeated: u64,
-    /// BYEs of ours that were never answered.
+    /// BYEs of ours that got no response.
     pub byes_unanswered: u64,
     /// Requests that intentionally got no response.
     pub ignored: u64,

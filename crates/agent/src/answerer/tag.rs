@@ -37,7 +37,7 @@ impl Tags {
         self.join(&text)
     }
 
-    /// Returns the call to which a tag belongs, if it is one of our tags.
+    /// Returns the call to which a tag belongs, or `None` if it is not one of our tags.
     pub fn call(&self, tag: &[u8]) -> Option<Id> {
         let mark = self.namer.recognise(tag.strip_prefix(&self.prefix[..])?)?;
         Some(mark.id)

@@ -89,7 +89,7 @@ impl Curve {
     }
 
     /// Returns Λ⁻¹: the time in seconds after the start at which the number of expected calls first
-    /// exceeds `calls`. `None` if it never does.
+    /// exceeds `calls`. Returns `None` if it never does.
     pub fn time_of(&self, calls: f64) -> Option<f64> {
         let piece = self.last_piece(|piece| piece.calls <= calls);
         let passed_s = piece.shape.time(calls - piece.calls)?;

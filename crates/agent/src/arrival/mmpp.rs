@@ -99,9 +99,9 @@ impl fmt::Display for Mmpp {
 /// An error in an [`Mmpp`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum MmppError {
-    /// The text has another form.
+    /// The text does not have the form `F=S,F=S,…`.
     Form,
-    /// The number of states is out of bounds.
+    /// The number of states is not 2 to 8.
     States(usize),
     /// A factor is not a number of at least 0.
     Factor,
@@ -132,7 +132,7 @@ pub(super) struct Modulation {
     mean_factor: f64,
     stream: Stream,
     state: usize,
-    /// End of the current state, in seconds after the start.
+    /// End of the current state, in seconds after the start of the run.
     until_s: f64,
 }
 

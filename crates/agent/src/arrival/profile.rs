@@ -188,9 +188,9 @@ pub enum ProfileError {
     Calls,
     /// The time of a decay, or a window, is zero.
     Length,
-    /// Steps are not in order of time, or two have the same time.
+    /// A step is not later than the step before it.
     Order,
-    /// There are too many steps.
+    /// There are more than 1,024 steps.
     TooMany,
 }
 
@@ -204,7 +204,7 @@ impl fmt::Display for ProfileError {
             Self::Calls => f.write_str("the calls must be a whole number from 0 up"),
             Self::Length => f.write_str("a decay or a window must be longer than 0 s"),
             Self::Order => f.write_str("each step must be later than the one before"),
-            Self::TooMany => write!(f, "more than {STEPS_MAX} steps"),
+            Self::TooMany => write!(f, "the profile has more than {STEPS_MAX} steps"),
         }
     }
 }

@@ -99,10 +99,12 @@ pub enum TraceError {
 impl fmt::Display for TraceError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Empty => f.write_str("a trace without a call"),
-            Self::TooLong => write!(f, "more than {MOMENTS_MAX} calls"),
+            Self::Empty => f.write_str("the trace has no call"),
+            Self::TooLong => write!(f, "the trace has more than {MOMENTS_MAX} calls"),
             Self::Moment { line } => write!(f, "line {line}: not a number of seconds from 0 up"),
-            Self::Order { line } => write!(f, "line {line}: earlier than the call before it"),
+            Self::Order { line } => {
+                write!(f, "line {line}: the call is earlier than the call before it")
+            }
         }
     }
 }
@@ -134,7 +136,7 @@ mod tests {
         }
         assert_eq!(refused("0\n#\n2\n1.5\n"), TraceError::Order { line: 4 });
         let said = TraceError::Order { line: 4 }.to_string();
-        assert_eq!(said, "line 4: earlier than the call before it");
+        assert_eq!(said, "line 4: the call is earlier than the call before it");
         let s = Duration::from_secs;
         assert_eq!(Trace::new([s(1), s(2), s(1)]), Err(TraceError::Order { line: 3 }));
     }

@@ -14,7 +14,7 @@ use crate::caller::redial::Person;
 use crate::caller::stats::Failure;
 use crate::dialog::Dialog;
 
-/// The outcome of a call.
+/// The outcome of an ended call: success, or the reason for its failure.
 pub(crate) type Outcome = Result<(), Failure>;
 
 /// An action of the caller for a call.
@@ -72,10 +72,10 @@ pub(crate) struct Call {
     /// Index of the server to which the call is offered: the number of servers that have rejected
     /// it.
     pub server: usize,
-    /// Time of the first BYE.
+    /// Time of the first BYE, or `None` before it.
     left: Option<Timestamp>,
     phase: Phase,
-    /// The dialog, once the call is set up.
+    /// The dialog, or `None` until the call is set up.
     dialog: Option<Dialog>,
     /// True if the call was set up before its caller hung up.
     is_served: bool,
@@ -132,17 +132,17 @@ impl Call {
         }
     }
 
-    /// Returns whether it was set up before its caller hung up.
+    /// Returns whether the call was set up before its caller hung up.
     pub fn is_served(&self) -> bool {
         self.is_served
     }
 
-    /// Returns the dialog, once there is one.
+    /// Returns the dialog, or `None` until the call is set up.
     pub fn dialog(&self) -> Option<&Dialog> {
         self.dialog.as_ref()
     }
 
-    /// Returns the time of its caller's first BYE, if any.
+    /// Returns the time of the caller's first BYE, or `None` if there was none.
     pub fn left(&self) -> Option<Timestamp> {
         self.left
     }
@@ -264,7 +264,8 @@ impl Call {
     }
 }
 
-/// Returns the action for a client transaction's timer.
+/// Returns the action that an expired timer of a client transaction requires. `failure` is the
+/// outcome if the transaction has timed out.
 fn after(firing: Firing, method: Method, failure: Failure) -> Action {
     match firing {
         Firing::Silent => Action::Wait,

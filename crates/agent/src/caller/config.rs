@@ -86,14 +86,15 @@ pub struct CallerConfig {
     /// Maximum number of open calls in a closed loop. A further call is held back until another
     /// ends, and starts late. Its set-up delay counts from its intended time, so the results
     /// include the wait. Calls held back at the end of the [`Load`]'s duration are never started.
-    /// Default: none, an open loop.
+    /// Default: `None`, an open loop.
     pub open_limit: Option<usize>,
-    /// Behaviour of people whose call has failed. Default: they do not call again.
+    /// Behaviour of people whose call has failed, or `None` if they do not call again. Default:
+    /// `None`.
     pub redial: Option<Redial>,
     /// The share of people who call `urn:service:sos` (RFC 5031) instead of the callee, 0..1.
     /// Default 0.
     pub emergency: f64,
-    /// Devices that register through the target. Default: none.
+    /// Devices that register through the target, or `None`. Default: `None`.
     pub devices: Option<DevicesConfig>,
 }
 
@@ -168,16 +169,16 @@ impl CallerConfig {
     }
 }
 
-/// An invalid configuration of a caller.
+/// The reason why the configuration of a caller is invalid.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum CallerConfigError {
     /// The load is invalid.
     Load(LoadError),
     /// The Request-URI is empty, too long, or has characters that are invalid in a URI.
     Uri,
-    /// There is no callee.
+    /// The number of called users is 0.
     Callees,
-    /// There is no caller.
+    /// The number of calling users is 0.
     Callers,
     /// There are fewer callers than connections, or the transport has no connections.
     Connections,
@@ -203,12 +204,14 @@ impl fmt::Display for CallerConfigError {
         match self {
             Self::Load(why) => why.fmt(f),
             Self::Uri => write!(f, "the Request-URI must be 1 to {URI_MAX} bytes of a SIP URI"),
-            Self::Callees => f.write_str("no callees: there must be one at least"),
-            Self::Callers => f.write_str("no callers: there must be one at least"),
+            Self::Callees => f.write_str("the number of called users is 0: it must be 1 or more"),
+            Self::Callers => f.write_str("the number of calling users is 0: it must be 1 or more"),
             Self::Connections => {
-                f.write_str("connections need TCP or TLS, and as many callers at least")
+                f.write_str("connections need TCP or TLS, and as many calling users or more")
             }
-            Self::OpenLimit => f.write_str("a limit of 0 open calls: none would ever begin"),
+            Self::OpenLimit => {
+                f.write_str("the limit of open calls is 0: no call would ever begin")
+            }
             Self::Redial => f.write_str("the probability of a redial must be 0 to 1"),
             Self::Emergency => f.write_str("the share of emergency calls must be 0 to 1"),
             Self::Devices => write!(
@@ -217,7 +220,7 @@ impl fmt::Display for CallerConfigError {
                 DevicesConfig::COUNT_MAX
             ),
             Self::DevicesOverStreams => f.write_str("devices register over UDP only"),
-            Self::Slack => write!(f, "a slack of more than {} ms", SLACK_MAX.as_millis()),
+            Self::Slack => write!(f, "the slack is more than {} ms", SLACK_MAX.as_millis()),
             Self::T1 => f.write_str("T1 is zero: it must be 1 ms or more"),
         }
     }

@@ -15,11 +15,11 @@ pub struct DevicesConfig {
     /// Time from a registration until the device refreshes it. The times of the devices are spread
     /// evenly at the start. So `count / refresh` devices register a second.
     pub refresh: Duration,
-    /// Wait after a failed registration.
+    /// Wait of a device after a failed registration.
     pub back_off: BackOff,
     /// Whether a device waits at least as long as the Retry-After of a rejection says.
     pub obeys_retry_after: bool,
-    /// An event at which devices lose their registrations.
+    /// An event at which devices lose their registrations, or `None`.
     pub loss: Option<RegistrationLoss>,
 }
 
@@ -99,11 +99,11 @@ pub struct DeviceStats {
     pub rejected: BTreeMap<u16, u64>,
     /// Attempts without a final response in 64·T1 (timer F).
     pub timeouts: u64,
-    /// Attempts whose outcome is not known yet.
+    /// Attempts that have got no final response yet.
     pub open: u64,
     /// Responses to earlier attempts.
     pub late: u64,
-    /// Time from the loss of a registration until the next.
+    /// Times from the loss of a registration to the next successful registration.
     pub delay: Delays,
 }
 

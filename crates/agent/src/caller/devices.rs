@@ -44,9 +44,9 @@ const ELEMENT: u32 = 1 << 31;
 /// The registration of one device.
 struct Device {
     phase: Phase,
-    /// Number of its last REGISTER.
+    /// CSeq number of its last REGISTER.
     cseq: u32,
-    /// Failures since its last success.
+    /// Number of failed attempts since its last success.
     failures: u32,
     /// Time at which it lost its registration, or `None` while it has one.
     lost: Option<Timestamp>,
@@ -73,7 +73,7 @@ pub(super) struct Devices {
     /// The devices in the order of their numbers. Both the slot and the serial number of an entry
     /// are the number of the device.
     table: Table<Device>,
-    /// The loss of registrations, until it has happened.
+    /// Time and extent of the loss of registrations, or `None` if none is still to come.
     loss: Option<(Timestamp, RegistrationLoss)>,
 }
 
@@ -117,7 +117,7 @@ impl Devices {
         }
     }
 
-    /// Returns a time before which no device acts.
+    /// Returns a time before which no device acts, or `None` if there are no devices.
     pub fn next_due(&self) -> Option<Timestamp> {
         let loss = self.loss.map(|(at, _)| at);
         [loss, self.table.next_due()].into_iter().flatten().min()
@@ -240,7 +240,7 @@ impl Devices {
         self.table.wake_at(id, now + wait);
     }
 
-    /// Removes the registrations of a share of the devices.
+    /// Makes a share of the devices lose their registrations.
     fn lose(&mut self, now: Timestamp, loss: RegistrationLoss, stats: &mut DeviceStats) {
         for slot in 0..self.config.count {
             // Each device draws two numbers, whether it loses its registration or not.

@@ -19,19 +19,18 @@ pub struct Persons {
     pub gave_up: u64,
     /// People who did not call again because the load had ended.
     pub cut_off: u64,
-    /// People whose call could not begin, or who could not wait, because the caller had no room
-    /// ([`open_max`](crate::CallerConfig::open_max),
-    /// [`waiting_max`](crate::Redial::waiting_max)).
+    /// People whose call could not begin because of [`open_max`](crate::CallerConfig::open_max), or
+    /// who could not wait because of [`waiting_max`](crate::Redial::waiting_max).
     pub overflowed: u64,
     /// People who wait before they call again.
     pub waiting: u64,
     /// Calls that were not the first attempt of their person. They count as offered calls too.
     pub redials: u64,
-    /// Delay from the intended time of a person's first call to the answer.
+    /// Delays from the intended time of a person's first call to the answer.
     pub delay: Delays,
     /// People whose first call came after the warm-up.
     pub measured_came: u64,
-    /// The part of these people who were answered.
+    /// Those of these people who were answered, at any attempt.
     pub measured_served: u64,
 }
 

@@ -55,7 +55,7 @@ impl Redialers {
         self.waiting.len()
     }
 
-    /// Returns a time before which nobody calls again.
+    /// Returns a time before which nobody calls again, or `None` if nobody waits.
     pub fn next_due(&self) -> Option<Timestamp> {
         self.waiting.next()
     }

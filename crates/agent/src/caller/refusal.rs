@@ -12,7 +12,7 @@ use crate::identity::Mark;
 use crate::table::Id;
 
 impl Caller {
-    /// Handles a final response to an INVITE other than 2xx.
+    /// Handles a final response to an INVITE, if it is not a 2xx.
     pub(super) fn on_refusal(
         &mut self,
         now: Timestamp,
@@ -62,13 +62,14 @@ impl Caller {
         true
     }
 
-    /// Returns the server of a call: requests that do not use the route set go there.
+    /// Returns the address of the server to which a call was offered. Requests that do not use the
+    /// route set go there.
     pub(super) fn server_of(&mut self, id: Id) -> SocketAddr {
         let server = self.calls.get(id).map_or(0, |call| call.server);
         server.checked_sub(1).map_or(self.config.target, |index| self.config.alternates[index])
     }
 
-    /// Returns the address for an ACK to a server, whether the call has ended or not.
+    /// Returns the address for an ACK to the server at `remote`, whether the call has ended or not.
     pub(super) fn server_at(&self, remote: SocketAddr) -> SocketAddr {
         if self.config.alternates.contains(&remote) { remote } else { self.config.target }
     }

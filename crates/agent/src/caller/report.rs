@@ -13,7 +13,7 @@ use crate::usage::Usage;
 /// JSON.
 #[derive(Clone, Debug, Serialize)]
 pub struct CallerReport {
-    /// Requested rate in calls/s while the factor of the profile is 1.
+    /// Requested rate in calls/s, while the factor of the profile is 1.
     pub asked_cps: f64,
     /// Arrival process, in the syntax of its option.
     pub arrivals: String,
@@ -21,7 +21,7 @@ pub struct CallerReport {
     pub profile: String,
     /// Rate in calls/s of the drawn start times.
     pub intended_cps: f64,
-    /// Rate achieved, calls/s.
+    /// Rate in calls/s at which calls were started.
     pub begun_cps: f64,
     /// Calls/s set up in time.
     pub goodput_cps: f64,
@@ -35,7 +35,7 @@ pub struct CallerReport {
     pub seed: u64,
     /// Counts of the caller.
     pub stats: CallerStats,
-    /// Resources used.
+    /// Resources that the run used.
     pub usage: Usage,
     /// CPU time per started call, in µs.
     pub cpu_us_per_call: f64,

@@ -76,7 +76,7 @@ const CALLER_MAX: usize = UNEVEN as usize + 10;
 /// Length of the longest branch.
 const BRANCH_MAX: usize = COOKIE.len() + 1 + MARK + 16;
 
-/// The transaction of a call that a branch belongs to.
+/// The kind of transaction of a call to which a branch belongs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Branch {
     /// INVITE, its CANCEL, and the ACK to a rejection.
@@ -104,8 +104,8 @@ impl Branch {
         }
     }
 
-    /// Returns the text of the branch. `remote` is the tag of the other end if the request is in a
-    /// dialog.
+    /// Returns the text of the branch. `remote` is the tag of the other end. Only the branches of
+    /// an ACK to a 2xx and of a BYE to a stray dialog depend on it.
     pub fn text(self, mark: &Mark, remote: &[u8]) -> ArrayVec<u8, BRANCH_MAX> {
         let mut text = ArrayVec::new();
         text.extend(COOKIE.iter().copied());
@@ -124,7 +124,8 @@ impl Branch {
         text
     }
 
-    /// Splits a branch of ours into its transaction and the text of its mark.
+    /// Splits a branch of ours into its kind of transaction and the text of its mark. Returns
+    /// `None` for any other branch.
     pub fn split(branch: &[u8]) -> Option<(Self, &[u8])> {
         let (&letter, mark) = branch.strip_prefix(COOKIE)?.split_first()?;
         let kind = Self::ALL.into_iter().find(|kind| kind.letter() == letter)?;

@@ -29,7 +29,8 @@ impl Caller {
         }
     }
 
-    /// Starts calls that were held back, as far as there is room.
+    /// Starts calls that were held back, as long as fewer calls are open than
+    /// [`open_limit`](crate::CallerConfig::open_limit).
     pub(super) fn start_delayed(&mut self, now: Timestamp) {
         if now > self.last_begin() {
             self.give_up_held_back();
@@ -115,7 +116,7 @@ impl Caller {
         self.config.open_limit.is_some_and(|limit| self.calls.len() >= limit)
     }
 
-    /// Returns the end of the load.
+    /// Returns the time at which the load ends, so that no call begins later.
     pub(super) fn last_begin(&self) -> Timestamp {
         self.stats.start + self.config.load.duration
     }

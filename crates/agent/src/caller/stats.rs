@@ -50,7 +50,7 @@ pub struct Failures {
 }
 
 impl Failures {
-    /// Returns the sum.
+    /// Returns the number of failed calls.
     pub fn total(&self) -> u64 {
         let Self { timeout, transport, status, abandoned, malformed, bye_timeout, bye_status } =
             self;
@@ -121,7 +121,7 @@ pub struct Repeated {
 }
 
 impl Repeated {
-    /// Returns the sum.
+    /// Returns the number of retransmitted requests of all methods.
     pub fn total(&self) -> u64 {
         self.invite + self.ack + self.cancel + self.bye
     }
@@ -140,14 +140,14 @@ pub struct Measured {
     pub refused: u64,
     /// INVITEs retransmitted, by timer A.
     pub repeated_invites: u64,
-    /// Delay from the intended time to the arrival of the 2xx.
+    /// Delays from the intended time of a call to the arrival of the 2xx.
     pub set_up_delay: Delays,
     /// BYEs that were sent for the first time between the warm-up and the end of the load, whenever
     /// their calls started.
     pub byes: u64,
     /// BYEs answered with 2xx within the deadline.
     pub byes_in_time: u64,
-    /// Delay from the first BYE to the arrival of its 2xx.
+    /// Delays from the first BYE of a call to the arrival of its 2xx.
     pub bye_delay: Delays,
 }
 
@@ -217,10 +217,10 @@ pub struct CallerStats {
     pub failed: Failures,
     /// Retransmitted requests.
     pub repeated: Repeated,
-    /// Delay from the intended time to the arrival of the 2xx.
+    /// Delays from the intended time of a call to the arrival of the 2xx.
     pub set_up_delay: Delays,
-    /// Delay from the intended time until the driver got the INVITE, for calls that were not held
-    /// back.
+    /// Delays from the intended time of a call until the driver got the INVITE, for calls that were
+    /// not held back.
     pub lateness: Delays,
     /// The calls after the warm-up.
     pub measured: Measured,
@@ -243,7 +243,7 @@ pub struct CallerStats {
     /// Earliest possible start of the first call.
     #[serde(skip)]
     pub start: Timestamp,
-    /// The last intended time.
+    /// The last intended time of a call.
     #[serde(skip)]
     pub last_intended: Timestamp,
     /// Start of the last call.
@@ -330,7 +330,7 @@ impl CallerStats {
     }
 }
 
-/// The caller was too slow.
+/// The figures of a caller that was too slow to offer its load.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 pub struct TooSlow {
     /// Delay of the start that 1 % of the calls exceeded.

@@ -13,7 +13,7 @@ use crate::connections::ConnectionUse;
 /// The longest address-of-record, in bytes.
 const AOR_MAX: usize = 1024;
 
-/// The most users.
+/// Maximum number of users.
 const USERS_MAX: u32 = 10_000_000;
 
 /// The configuration of a [`Registrant`](crate::Registrant).
@@ -25,7 +25,7 @@ pub struct RegistrantConfig {
     /// Use of connections to the registrar, over a stream. Default: all users share one connection.
     pub connections: ConnectionUse,
     /// Interval of the keep-alives on each connection (RFC 5626 §4.4.1), until the run is stopped.
-    /// Default: none, and the run ends with the last registration.
+    /// Default: `None`, so that the run ends with the last registration.
     pub keep_alive: Option<Duration>,
     /// Our address, which is written into Via and Contact. It is never a wildcard.
     pub local: SocketAddr,
@@ -36,7 +36,7 @@ pub struct RegistrantConfig {
     /// Number of users, which register in turn. If there are several, `-0`, `-1`, … is appended to
     /// the user part of `aor`. Default 1.
     pub users: u32,
-    /// Times of the registrations. Default: 10 at 10/s.
+    /// Times of the registrations. Default: 10 registrations at 10 a second.
     pub load: Load,
     /// CSeq number of each user's first REGISTER. Default 1. A registrar ignores a REGISTER that
     /// has the same Call-ID as an earlier one but a lower number. So a run with the seed of an
@@ -112,18 +112,18 @@ impl RegistrantConfig {
     }
 }
 
-/// An invalid configuration of a registrant.
+/// The reason why the configuration of a registrant is invalid.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum RegistrantConfigError {
     /// The load is invalid.
     Load(LoadError),
     /// The address-of-record is empty, is too long, or is not a SIP URI with a user.
     Aor,
-    /// There is no user, or there are too many.
+    /// The number of users is 0 or too large.
     Users,
     /// There are fewer users than connections, or the transport has no connections.
     Connections,
-    /// Keep-alives at an interval of zero, or without several connections that stay open.
+    /// The interval of keep-alives is zero, or no two connections stay open.
     KeepAlive,
     /// T1 is zero, so retransmissions would never end.
     T1,
@@ -138,7 +138,7 @@ impl fmt::Display for RegistrantConfigError {
             }
             Self::Users => write!(f, "the number of users must be 1 to {USERS_MAX}"),
             Self::Connections => {
-                f.write_str("connections need TCP or TLS, and as many users at least")
+                f.write_str("connections need TCP or TLS, and as many users or more")
             }
             Self::KeepAlive => f.write_str(
                 "keep-alives need an interval, and two or more connections that stay open",

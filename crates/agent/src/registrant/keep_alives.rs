@@ -28,12 +28,13 @@ impl KeepAlives {
         self.due.push_back((now + self.interval, id));
     }
 
-    /// Returns the time of the next ping.
+    /// Returns the time of the next ping, or `None` if there is no connection.
     pub fn next_due(&self) -> Option<Timestamp> {
         self.due.front().map(|&(at, _)| at)
     }
 
-    /// Removes and returns a connection whose ping is due. It may have ended meanwhile.
+    /// Removes and returns a connection whose ping is due, if there is one. The connection may have
+    /// ended meanwhile.
     pub fn pop_due(&mut self, now: Timestamp) -> Option<ConnectionId> {
         self.due.pop_front_if(|&mut (at, _)| at <= now).map(|(_, id)| id)
     }

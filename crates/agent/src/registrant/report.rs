@@ -9,7 +9,7 @@ use super::config::RegistrantConfig;
 use super::stats::RegistrantStats;
 use crate::usage::Usage;
 
-/// Delay that 1 % of the registrations must exceed for the generator to count as too slow.
+/// The delay that 1 % of the registrations must exceed for the generator to count as too slow.
 const LATENESS_MAX: Duration = Duration::from_millis(5);
 
 /// The results of a run. [`Display`](fmt::Display) formats them as a table, and [`Serialize`] as
@@ -18,7 +18,7 @@ const LATENESS_MAX: Duration = Duration::from_millis(5);
 pub struct RegistrantReport {
     /// Requested rate in registrations/s while the factor of the profile is 1.
     pub asked_per_s: f64,
-    /// Rate achieved, registrations/s.
+    /// Rate in registrations/s at which registrations were started.
     pub begun_per_s: f64,
     /// Registrations/s answered in time.
     pub registered_in_time_per_s: f64,
@@ -26,7 +26,7 @@ pub struct RegistrantReport {
     pub users: u32,
     /// The deadline of a registration, in seconds.
     pub deadline_s: f64,
-    /// Interval of keep-alives, in seconds.
+    /// Interval of keep-alives in seconds, or `None` without keep-alives.
     pub keep_alive_s: Option<f64>,
     /// Length of the warm-up, in seconds.
     pub warm_up_s: f64,
@@ -34,7 +34,7 @@ pub struct RegistrantReport {
     pub seed: u64,
     /// Counts of the registrant.
     pub stats: RegistrantStats,
-    /// Resources used.
+    /// Resources that the run used.
     pub usage: Usage,
     /// CPU time per started registration, in µs.
     pub cpu_us_each: f64,

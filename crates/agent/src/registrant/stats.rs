@@ -15,7 +15,7 @@ pub struct MeasuredRegistrations {
     pub registered: u64,
     /// Registrations answered with 2xx within the deadline.
     pub registered_in_time: u64,
-    /// Delay from the intended time to the arrival of the 2xx.
+    /// Delays from the intended time of a registration to the arrival of the 2xx.
     pub delay: Delays,
 }
 
@@ -41,15 +41,17 @@ pub struct RegistrantStats {
     pub failed: Failures,
     /// REGISTERs retransmitted by timer E.
     pub repeated: u64,
-    /// The shortest time granted, in seconds.
+    /// The shortest time for which the registrar granted a registration, in seconds, or `None` if
+    /// it granted none.
     pub granted_s_min: Option<u32>,
-    /// The longest time granted, in seconds.
+    /// The longest time for which the registrar granted a registration, in seconds, or `None` if it
+    /// granted none.
     pub granted_s_max: Option<u32>,
     /// Registrations whose 2xx does not state for how long they are valid.
     pub granted_unknown: u64,
-    /// Delay from the intended time to the arrival of the 2xx.
+    /// Delays from the intended time of a registration to the arrival of the 2xx.
     pub delay: Delays,
-    /// Delay from the intended time until the driver got the REGISTER.
+    /// Delays from the intended time of a registration until the driver got the REGISTER.
     pub lateness: Delays,
     /// The registrations after the warm-up.
     pub measured: MeasuredRegistrations,
@@ -68,7 +70,7 @@ pub struct RegistrantStats {
     /// Earliest possible start of the first registration.
     #[serde(skip)]
     pub start: Timestamp,
-    /// The last intended time.
+    /// The last intended time of a registration.
     #[serde(skip)]
     pub last_intended: Timestamp,
     /// Start of the last registration.
@@ -77,7 +79,7 @@ pub struct RegistrantStats {
 }
 
 impl RegistrantStats {
-    /// Counts a time that a registrar has granted.
+    /// Counts a time for which a registrar has granted a registration, in seconds.
     pub(crate) fn granted(&mut self, seconds: u32) {
         let least = self.granted_s_min.map_or(seconds, |least| least.min(seconds));
         let most = self.granted_s_max.map_or(seconds, |most| most.max(seconds));

@@ -76,9 +76,11 @@ impl Sources {
 /// A conclusion from the recent rejections of a back end.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Verdict {
-    /// True if several destinations of several sources are rejected.
+    /// True if several destinations of several sources are rejected, so that a learned rate must
+    /// fall.
     pub(crate) teaches: bool,
-    /// True if the rejections also outnumber the requests that are not rejected.
+    /// True if the rejections also outnumber the requests that are not rejected, so that the back
+    /// end must pause.
     pub(crate) pauses: bool,
 }
 
@@ -231,7 +233,8 @@ fn number(now: Timestamp) -> u64 {
     1 + now.as_nanos() / GENERATION.as_nanos() as u64
 }
 
-/// Returns the number of bits in `refused`, and the number of bits that are only in `given`.
+/// Returns the number of bits in `refused`, and the number of bits in `given` that are not in
+/// `refused`.
 fn split(given: u64, refused: u64) -> (u32, u32) {
     (refused.count_ones(), (given & !refused).count_ones())
 }

@@ -24,14 +24,15 @@ const LATEST: u64 = (1 << TIME_BITS) - 1;
 pub(crate) enum Liveness {
     /// The back end answers.
     Up {
-        /// Start of the state, in nanoseconds, or zero if the back end was never down.
+        /// Start of the state in nanoseconds since the start of the driver, or zero if the back end
+        /// was never down.
         since: u64,
-        /// Failures since its last answer.
+        /// Number of consecutive failures since its last answer.
         errors: u32,
     },
     /// The back end does not answer.
     Down {
-        /// Time at which it counts as up without an answer, in nanoseconds.
+        /// Time in nanoseconds since the start at which it counts as up without an answer.
         until: u64,
         /// Number of consecutive probes that were answered.
         good: u32,

@@ -52,7 +52,7 @@ pub struct RateLearning {
     pub increase: f64,
     /// The rate after a decrease, as a share of the accepted rate.
     pub decrease: f64,
-    /// Minimum rate.
+    /// Minimum of the learned rate, in requests a second.
     pub rate_min_cps: f64,
 }
 
@@ -72,9 +72,9 @@ impl Default for RateLearning {
 pub(crate) struct Interval {
     /// Time during which requests arrived.
     pub(crate) lasted: Duration,
-    /// Requests given to the back end.
+    /// Requests that the back end got.
     pub(crate) given: u64,
-    /// Requests that it rejected.
+    /// Requests that the back end rejected.
     pub(crate) refused: u64,
     /// True if the rate limit held requests back.
     pub(crate) wanted: bool,
@@ -85,7 +85,7 @@ pub(crate) struct Interval {
 pub(crate) struct Aimd {
     /// Rate in requests a second, or infinity before the first rejection.
     pub(crate) rate: f64,
-    /// Seconds of use without a rejection.
+    /// Seconds for which the rate was used without a rejection.
     clean_s: f64,
 }
 

@@ -11,29 +11,29 @@ use tidegate_world::Timestamp;
 use super::AtomicF64;
 use super::aimd::{Aimd, Interval, RateLearning};
 
-/// Number of intervals by which an interval with rejections is prolonged, until the reason for the
-/// rejections is known.
+/// Maximum number of intervals by which an interval with rejections is prolonged while the reason
+/// for the rejections is not known.
 const SUSPECT_INTERVALS: u32 = 3;
 
-/// Means that nothing is learned.
+/// The value of `ends_at` which means that nothing is learned.
 const OFF: u64 = u64::MAX;
 
 /// A rate that is being learned.
 #[derive(Debug)]
 pub(crate) struct Learned {
-    /// Earliest end of the interval.
+    /// Earliest end of the current interval, in nanoseconds since the start.
     ends_at: AtomicU64,
-    /// Copy of the rate in the record.
+    /// Copy of the rate in `record`, in requests a second, which is read without a lock.
     rate: AtomicF64,
     given: AtomicU64,
-    /// Time of the last request.
+    /// Time of the last request, in nanoseconds since the start.
     given_at: AtomicU64,
     refused: AtomicU64,
     /// Rejections that may or may not be a sign of load.
     suspected: AtomicU64,
-    /// Whether the rate kept requests from the back end.
+    /// Whether the rate limit kept a request from the back end in the current interval.
     wanted: AtomicBool,
-    /// Time from which requests count as evidence about the rate.
+    /// Time from which requests count as evidence about the rate, in nanoseconds since the start.
     counts_from: AtomicU64,
     record: Mutex<Record>,
 }
@@ -94,7 +94,7 @@ impl Learned {
         self.rate.get()
     }
 
-    /// Records that the rate kept a request from the back end.
+    /// Records that the rate limit kept a request from the back end.
     pub(crate) fn on_wanted(&self) {
         if !self.wanted.load(Relaxed) {
             self.wanted.store(true, Relaxed);

@@ -32,9 +32,9 @@ const NONE: u64 = u64::MAX;
 /// A window that is being learned.
 #[derive(Debug)]
 pub(crate) struct Window {
-    /// Earliest end of the interval.
+    /// Earliest end of the current interval, in nanoseconds since the start.
     ends_at: AtomicU64,
-    /// Copy of the window in the record.
+    /// Copy of the window in `record`, in requests, which is read without a lock.
     window: AtomicF64,
     /// Requests without a response, by the slice in which they were sent. The upper half of a word
     /// is the number of the slice, the lower half the count.
@@ -43,7 +43,8 @@ pub(crate) struct Window {
     least_ns: AtomicU64,
     lost: AtomicU64,
     wanted: AtomicBool,
-    /// Only requests sent after this time are evidence about the window.
+    /// Time in nanoseconds since the start. Only requests sent at or after it are evidence about
+    /// the window.
     counts_from: AtomicU64,
     record: Mutex<Record>,
 }
@@ -107,7 +108,7 @@ impl Window {
         self.window.set(record.law.window);
     }
 
-    /// Returns the window in requests, or infinity if there is none.
+    /// Returns the window in requests, or infinity if no window has been learned.
     pub(crate) fn size(&self) -> f64 {
         self.window.get()
     }

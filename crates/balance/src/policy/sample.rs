@@ -8,8 +8,8 @@ use tidegate_world::Stream;
 use super::Candidates;
 use crate::Backend;
 
-/// Number of draws that may hit unusable or already drawn back ends. After that, the back ends are
-/// searched in order.
+/// Maximum number of draws that may hit unusable or already drawn back ends. After that, the back
+/// ends are searched in order.
 const TRIES: usize = 16;
 
 #[derive(Debug)]
@@ -71,7 +71,8 @@ impl Sample {
         })
     }
 
-    /// Returns the first usable back end from an index on.
+    /// Returns the first usable back end from a random index on, or `None` if no back end is
+    /// usable.
     fn seek(&self, among: &Candidates<'_>, draws: &mut Stream) -> Option<usize> {
         let n = self.ends.len();
         let start = draws.below(n as u64) as usize;

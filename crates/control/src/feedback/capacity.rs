@@ -36,11 +36,11 @@ const REJECTION: f64 = 0.1;
 /// The largest cost of a rejection that is believed, as a part of the cost of a call.
 const REJECTION_MAX: f64 = 0.9;
 
-/// The calls a second that the law allows all peers together, and the cost of a rejection.
+/// The calls a second that the law allows to all peers together, and the cost of a rejection.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Capacity {
     cps: f64,
-    /// μ: the calls a second that can be served.
+    /// μ: the calls a second that the server can serve.
     served_cps: f64,
     rejection: f64,
 }
@@ -52,8 +52,8 @@ impl Default for Capacity {
 }
 
 impl Capacity {
-    /// Reads the allowance of the law. `original_cps` is what the peers would send without
-    /// feedback.
+    /// Reads the allowance of the law. `original_cps` is the number of calls a second that the
+    /// peers would send without feedback.
     pub(super) fn update(&mut self, gate: &Gate, original_cps: f64) {
         let floor = gate.control().rank_floor.clamp(0.0, 1.0);
         let cps = match gate.control().admit(Bucket::Session) {
@@ -94,7 +94,7 @@ impl Capacity {
         self.served_cps
     }
 
-    /// Returns the calls a second that the server can take.
+    /// Returns the calls a second that the law allows to all peers together.
     pub(super) fn cps(&self) -> f64 {
         self.cps
     }
@@ -104,7 +104,8 @@ impl Capacity {
         self.rejection
     }
 
-    /// Returns whether the law restricts work now. A window restricts nothing while few calls wait.
+    /// Returns whether the law restricts new work now. A window restricts nothing while few calls
+    /// wait.
     pub(super) fn is_used(&self, gate: &Gate) -> bool {
         match gate.control().admit(Bucket::Session) {
             Allowance::Window(window) => gate.waiting_sessions() >= window / 4.0,
@@ -112,7 +113,8 @@ impl Capacity {
         }
     }
 
-    /// Returns the window of a peer that may send `granted_cps`.
+    /// Returns the window, in unanswered calls, of a peer that may send `granted_cps` calls a
+    /// second.
     pub(super) fn window(&self, granted_cps: f64, gate: &Gate) -> f64 {
         match gate.control().admit(Bucket::Session) {
             Allowance::Window(window) if self.cps > 0.0 => {

@@ -5,15 +5,16 @@
 pub enum Category {
     /// The request begins a session.
     Session,
-    /// The request stands alone: a registration, a message.
+    /// The request belongs to no session, such as a REGISTER or a MESSAGE.
     Single,
     /// The request begins a session and is preferred to others: an emergency call, or a call with
     /// priority.
     Priority,
-    /// The request belongs to a session that has begun.
+    /// The request belongs to a session that exists.
     Ongoing,
-    /// The request has no response that could reject it, or it ends work: ACK, CANCEL. It is always
-    /// sent to a server that answers. It is counted, so that other requests make room for it.
+    /// The request has no response that could reject it, or it ends work: an ACK or a CANCEL. A
+    /// restriction never holds it back from a server that answers. It is counted, so that fewer
+    /// other requests are sent.
     Required,
 }
 

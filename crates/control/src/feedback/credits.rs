@@ -39,8 +39,9 @@ impl Credits {
         window.saturating_sub(self.unanswered.iter().sum())
     }
 
-    /// Returns whether a request passes: the window has room for one more unanswered call. Priority
-    /// calls may exceed the window by a quarter, and one of them passes even a closed window.
+    /// Returns whether a request may be sent: a new request only while fewer calls than `window`
+    /// are unanswered. Priority calls may exceed the window by a quarter, and one of them passes
+    /// even a closed window.
     pub(super) fn passes(&mut self, now: Timestamp, window: u32, category: Category) -> bool {
         self.forget(now);
         let reserve = if category == Category::Priority { (window / 4).max(1) } else { 0 };
@@ -78,7 +79,8 @@ impl Credits {
         }
     }
 
-    /// Records that a call got its first response, or will get none.
+    /// Records that a call got its first response, if `is_answer` is true, or that it will get
+    /// none.
     pub(super) fn on_settled(&mut self, is_answer: bool) {
         let from = usize::from(self.unanswered[1] > 0);
         self.unanswered[from] = self.unanswered[from].saturating_sub(1);

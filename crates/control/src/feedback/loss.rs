@@ -26,10 +26,10 @@ const FADES_S: f64 = 1.0;
 /// The weight of the assumed mix, in requests. It fades too.
 const ASSUMED: f64 = 5.0;
 
-/// The first category's part of the requests, until it is known.
+/// The assumed part of the first category among all requests, until enough requests have come.
 const REDUCIBLE_AT_FIRST: f64 = 0.8;
 
-/// The state of one server.
+/// The state of the `loss` algorithm towards one server.
 // RFC 7339 §4.2: "A SIP client MUST support the loss-based overload control scheme". §5.5: "this local
 // policy SHOULD transmit the same number of SIP requests as the sample algorithm defined by the overload
 // control scheme being used."
@@ -70,7 +70,7 @@ impl Loss {
         self.weights[0] / self.weights[1]
     }
 
-    /// Returns whether a request passes, when `percent` of all requests must be held back.
+    /// Returns whether a request may be sent when `percent` of all requests must be held back.
     pub(super) fn passes(&mut self, percent: u32, category: Category) -> bool {
         let loss = f64::from(percent.min(100)) / 100.0;
         let reducible = self.reducible();

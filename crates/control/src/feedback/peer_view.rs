@@ -31,22 +31,22 @@ impl Standing {
 /// The state of a peer, for status and metrics.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct PeerView {
-    /// The key of the peer; `None` for all peers without room in the table.
+    /// The key of the peer, or `None` for all peers together that did not fit into the table.
     pub key: Option<u128>,
     /// Whether the peer takes part in overload control, and whether it obeys.
     pub standing: Standing,
-    /// The algorithm that the peer was told, if any.
+    /// The algorithm that the peer was told, or `None` if it was told none.
     pub algorithm: Option<Algorithm>,
-    /// The last value that the peer was told; zero without overload.
+    /// The last value that the peer was told, or zero without an overload.
     pub value: u32,
     /// New requests a second that the peer would send without feedback.
     pub original_cps: f64,
-    /// New requests a second that the peer claims it would send without feedback; `None` if it
+    /// New requests a second that the peer claims it would send without feedback, or `None` if it
     /// claims nothing.
     pub claimed_cps: Option<f64>,
     /// True if, within the last minute, the peer has claimed more than it would send.
     pub is_doubted: bool,
-    /// New requests a second that the peer may send; infinite without overload.
+    /// New requests a second that the peer may send, or infinity without an overload.
     pub granted_cps: f64,
     /// Requests of the peer that were rejected because its share was used up.
     pub rejected: u64,

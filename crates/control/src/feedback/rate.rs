@@ -22,12 +22,12 @@ const TAU0: f64 = 0.0;
 const TAU1: f64 = 5.0;
 const TAU2: f64 = 10.0;
 
-/// The state of one server.
+/// The state of the `rate` algorithm towards one server.
 #[derive(Debug)]
 pub(super) struct Rate {
     bucket: LeakyBucket,
     stream: Stream,
-    /// The rate in force when the last request came.
+    /// The rate in requests a second that applied to the last request.
     rate: u32,
 }
 
@@ -46,7 +46,7 @@ impl Rate {
         self.rate = rate;
     }
 
-    /// Returns whether a request passes at `rate` requests a second.
+    /// Returns whether a request may be sent at `rate` requests a second.
     pub(super) fn passes(&mut self, now: Timestamp, rate: u32, category: Category) -> bool {
         // RFC 7415 §3.5.1: "when the "oc" parameter is 0 with a non-zero "oc-validity", then the
         // client should reject 100% of SIP requests destined to the overload server."

@@ -56,7 +56,7 @@ pub enum SendReason {
     Feedback,
     /// The server does not answer.
     Silent,
-    /// A limiter expects that the server would reject the request, or answer it late.
+    /// A limiter of our own expects that the server would reject the request, or answer it late.
     Inferred,
 }
 
@@ -65,7 +65,7 @@ pub enum SendReason {
 pub enum FeedbackOutcome {
     /// The value applies from now on.
     Accepted,
-    /// The value was known already.
+    /// The value repeats the last one that was accepted.
     Known,
     /// The value is older than the last one.
     Late,
@@ -112,7 +112,7 @@ pub enum RestrictionStatus {
 pub struct RestrictionCounts {
     /// Requests sent, including probes.
     pub sent: u64,
-    /// Requests held back because the server asked for it.
+    /// Requests held back because the server asked for fewer requests.
     pub held: u64,
     /// Requests held back because the server does not answer.
     pub silenced: u64,
@@ -142,14 +142,15 @@ pub trait EgressLimiter: std::fmt::Debug + Send {
 #[derive(Debug)]
 pub struct Restriction {
     settings: RestrictionSettings,
-    /// The value in force, and when it expires.
+    /// The algorithm and the value in force, and the time at which they expire, or `None` without a
+    /// value.
     in_force: Option<(Algorithm, u32, Timestamp)>,
     history: SequenceHistory,
     loss: Loss,
     rate: Rate,
     credits: Credits,
     silence: Silence,
-    /// The requests that begin a session, whether they are sent or not.
+    /// Rate of the requests that begin a session, whether they are sent or held back.
     original: ArrivalRate,
     is_load_wanted: bool,
     counts: RestrictionCounts,
@@ -272,7 +273,7 @@ impl Restriction {
         &self.counts
     }
 
-    /// Returns whether the value in force lets a request pass.
+    /// Returns whether the value in force allows a request to be sent.
     fn passes(&mut self, now: Timestamp, category: Category) -> bool {
         let window = match self.in_force {
             Some((Algorithm::Loss, percent, _)) => return self.loss.passes(percent, category),

@@ -19,7 +19,7 @@ const UNITS: u32 = 100_000;
 /// Time after which no response of a transaction can still arrive: 64·T1 of RFC 3261 §17.
 const LATE_MAX: Duration = Duration::from_secs(32);
 
-/// Consecutive values too low to be late ones that prove an overflow.
+/// Number of consecutive values that prove an overflow, if they are too low to be late values.
 const SEVERAL: u32 = 3;
 
 impl Sequence {
@@ -52,7 +52,7 @@ pub(super) enum Novelty {
     Late,
 }
 
-/// The last sequence number that was accepted.
+/// The last sequence number that was accepted, and the lower ones after it.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct SequenceHistory {
     last: Option<(Sequence, Timestamp)>,

@@ -31,13 +31,12 @@ impl Default for SilenceSettings {
     }
 }
 
-/// The state of one server.
+/// The number of unanswered requests to one server, and the time of its next probe.
 #[derive(Debug)]
 pub(super) struct Silence {
     settings: SilenceSettings,
     timeouts: u32,
-    /// The time between probes, and when the next one is due. Tidegate uses it only while the
-    /// server is silent.
+    /// The time between probes, and when the next one is due. `None` while the server answers.
     probing: Option<(Duration, Timestamp)>,
     stream: Stream,
 }
@@ -47,7 +46,7 @@ impl Silence {
         Self { settings, timeouts: 0, probing: None, stream }
     }
 
-    /// Returns when the next probe may be sent, if the server is silent.
+    /// Returns when the next probe may be sent, or `None` if the server answers.
     pub(super) fn next_probe(&self) -> Option<Timestamp> {
         self.probing.map(|(_, due)| due)
     }

@@ -11,13 +11,14 @@ const MOST_KEPT: f64 = 0.82;
 /// The values that a peer was told under one algorithm.
 #[derive(Debug)]
 pub(super) struct Told {
-    /// The last value, and its meaning.
+    /// The last value and its algorithm, or `None` if there is none.
     last: Option<(Algorithm, u32)>,
     /// The time of the last value.
     at: Timestamp,
-    /// The lowest rate that the peer was allowed to send since the last tick.
+    /// The lowest rate that the peer was allowed to send since the last tick, in requests a second.
     least: f64,
-    /// The highest rate that the peer was allowed to send. It fades.
+    /// The highest rate that the peer was allowed to send, in requests a second. It fades with
+    /// every tick.
     most: f64,
 }
 
@@ -43,8 +44,8 @@ impl Told {
         *self = Self { at: self.at, ..Self::default() };
     }
 
-    /// Returns the requests a second that the peer may send, if it was told a rate. A rate of zero
-    /// means that there is no overload.
+    /// Returns the requests a second that the peer may send, or `None` if it was not told a rate. A
+    /// rate of zero means that there is no overload.
     pub(super) fn rps(&self) -> Option<f64> {
         match self.last {
             Some((Algorithm::Rate, 0 | u32::MAX)) => None,
@@ -53,9 +54,9 @@ impl Told {
         }
     }
 
-    /// Returns the lowest and the highest rate that the peer can think it may send. `may` is what
-    /// it may send now. The last value may not have reached the peer yet, and the rate of the peer
-    /// is measured over some time.
+    /// Returns the lowest and the highest rate that the peer can think it may send, in requests a
+    /// second. `may` is the rate that it may send now. The last value may not have reached the peer
+    /// yet, and the rate of the peer is measured over some time.
     pub(super) fn look(&mut self, may: f64) -> (f64, f64) {
         let at_least = std::mem::replace(&mut self.least, may).min(may);
         let at_most = may.max(self.most * MOST_KEPT);

@@ -18,16 +18,16 @@ use crate::throttle::Deterministic;
 /// 1/`SHARE_MIN` requests.
 const SHARE_MIN: f64 = 0.01;
 
-/// The part of its grant below which a peer is not limited by the grant, and the number of
-/// consecutive ticks for which it must stay below.
+/// A peer is not limited by its grant if it sends less than this part of the grant for [`UNUSED`]
+/// consecutive ticks.
 const SATURATED: f64 = 0.85;
 const UNUSED: u32 = 10;
 
 /// The part of its grant that a peer must use if it claims to want more. A claim counts as false
-/// once the peer has sent too little, by as much as it may send in the time below. A peer that
-/// sends nothing is doubted after twice this time. An honest peer sends too little while a larger
-/// value is on its way to it. Values travel in responses, so a peer that has to hold back almost
-/// everything gets them late.
+/// once the requests missing from this part are as many as the peer may send in the time
+/// [`SHORTFALL_MAX`]. A peer that sends nothing is doubted after twice this time. An honest peer
+/// sends too little while a larger value is on its way to it. Values travel in responses, so a peer
+/// that has to hold back almost everything gets them late.
 const CLAIMED_MIN: f64 = 0.5;
 const SHORTFALL_MAX: Duration = Duration::from_secs(1);
 
@@ -71,7 +71,7 @@ pub(super) const AGREED: Duration = Duration::from_secs(3600);
 /// The state of one peer.
 #[derive(Debug)]
 pub(super) struct Upstream {
-    /// The algorithm, and the time of its choice.
+    /// The algorithm, and the time of its choice, or `None` before a choice.
     agreed: Option<(Algorithm, Timestamp)>,
     /// The original load that the peer claimed last, and the time of this claim.
     claimed: Option<(f64, Timestamp)>,
@@ -119,7 +119,7 @@ pub(super) struct Upstream {
     passed: f64,
     /// Selects the requests that pass if the peer has to be restricted here.
     throttle: Deterministic,
-    /// The time at which the grant of the peer became finite.
+    /// The time at which the grant of the peer became finite, or `None` while it is infinite.
     restricted: Option<Timestamp>,
     /// Consecutive ticks in which the peer used less than its grant.
     unused: u32,
@@ -134,7 +134,8 @@ pub(super) struct Upstream {
     is_policed: bool,
     /// The percentage to hold back, as of the last tick.
     percent: u32,
-    /// The part of a percentage or of a window that was rounded off. It is added to the next value.
+    /// The fraction by which the last percentage or window was rounded down. It is added to the
+    /// next value.
     carried: f64,
     told: Told,
     rejected: u64,
@@ -239,7 +240,8 @@ impl Upstream {
         }
     }
 
-    /// Returns whether a new request passes, by the share that the peer may send.
+    /// Returns whether this server accepts a new request of the peer, by the share that the peer
+    /// may send.
     pub(super) fn passes(&mut self) -> bool {
         let passes = self.standing() == Standing::Obeys || self.throttle.passes(self.passed);
         self.rejected += u64::from(!passes);
@@ -270,7 +272,7 @@ impl Upstream {
         }
     }
 
-    /// Returns the host whose peers share one grant, if this peer is one of them.
+    /// Returns the host whose peers share one grant, or `None` if this peer has a grant of its own.
     pub(super) fn host(&self) -> Option<u128> {
         self.host
     }
@@ -341,7 +343,7 @@ impl Upstream {
         true
     }
 
-    /// Checks whether the peer sends too much.
+    /// Checks whether the peer sends too much for so long that this server itself must limit it.
     fn police(&mut self, now: Timestamp) {
         // RFC 7339 §4.3: a value that is not renewed ends. After that the peer may send any number
         // of requests.

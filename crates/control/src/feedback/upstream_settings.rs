@@ -35,7 +35,7 @@ pub struct UpstreamSettings {
     /// [user-centric](UpstreamFairness::User) fairness, 0 to 1. It limits what a false claim can
     /// gain.
     pub share_max: f64,
-    /// Time for which a value holds.
+    /// Time for which a feedback value holds.
     pub validity: Duration,
     /// Time from 1970 to the driver's start, for sequence numbers.
     pub started: Duration,
@@ -67,7 +67,7 @@ pub struct Offer {
     pub original_cps: Option<f64>,
     /// The weight of the sender under [weighted](UpstreamFairness::Weighted) fairness, at least 1.
     pub weight: u32,
-    /// The host of the sender. All peers of a host get one share together. `None` if the sender
-    /// gets a share of its own.
+    /// The host of the sender. All peers of a host get one share together. If it is `None`, the
+    /// sender gets a share of its own.
     pub host: Option<u128>,
 }

@@ -82,10 +82,10 @@ pub enum Arrival {
     Reject,
 }
 
-/// A peer, or all peers of one host, when the capacity is shared.
+/// The demand of a peer, or of all peers of one host, when the capacity is shared.
 #[derive(Clone, Copy, Debug)]
 struct Demand {
-    /// The host; `None` for a peer that shares with no other.
+    /// The host, or `None` for a peer that shares with no other.
     host: Option<u128>,
     original_cps: f64,
     weight: f64,
@@ -104,7 +104,7 @@ pub struct Upstreams {
     /// Calls a second that could be served in the time spent on rejecting requests of peers without
     /// feedback.
     rejecting_cps: f64,
-    /// When the load last exceeded the capacity, during an overload.
+    /// Time at which the load last exceeded the capacity, or `None` without an overload.
     overloaded: Option<Timestamp>,
     sequence: Sequence,
     due: Timestamp,
@@ -214,7 +214,7 @@ impl Upstreams {
         self.share(now);
     }
 
-    /// Returns when the next measurement is due.
+    /// Returns when the next measurement is due, or `None` if none is needed.
     pub fn poll_timeout(&self) -> Option<Timestamp> {
         (self.due != Timestamp::NEVER).then_some(self.due)
     }
@@ -314,7 +314,7 @@ impl Upstreams {
         self.overloaded.is_some()
     }
 
-    /// Returns how often a peer shared an entry with others because the table was full.
+    /// Returns how often a peer was counted together with others because the table was full.
     pub fn overflowed(&self) -> u64 {
         self.peers.overflowed()
     }

@@ -10,7 +10,8 @@ use crate::{
     Verdict,
 };
 
-/// The part of the places in the queue that calls may use if they probably come too late.
+/// Part of the queue, 0 to 1, that may be used when a call is admitted that probably comes too
+/// late.
 const SPARE: f64 = 0.25;
 
 impl Gate {
@@ -103,9 +104,10 @@ impl Gate {
         passes
     }
 
-    /// Records that new work is taken from the queue. It is called after [its service
-    /// begins](Self::on_service). Judges the work, unless it was judged [at its
-    /// arrival](Decide::Arrival). Returns the reason if the work must be rejected now.
+    /// Records that new work is taken from the queue. The caller first calls
+    /// [`on_service`](Self::on_service). Judges the work, unless it was judged [at its
+    /// arrival](Decide::Arrival). Returns the reason if the work must be rejected now, or `None` if
+    /// it can be served.
     pub fn on_taken(&mut self, now: Timestamp, ticket: Ticket) -> Option<Reason> {
         let Ticket { bucket, class, fingerprint, again, .. } = ticket;
         if bucket == Bucket::Session {
@@ -151,8 +153,8 @@ impl Gate {
         None
     }
 
-    /// Records that admitted work was rejected later, because there was no room or no back end for
-    /// it. Its repetitions will be rejected as well.
+    /// Records that admitted work was rejected later, because a queue was full or no back end was
+    /// available. The gate will reject its repetitions as well.
     pub fn on_refused(&mut self, now: Timestamp, fingerprint: u64) {
         self.remember(now, Some(fingerprint), Decision::Refused);
     }
@@ -216,8 +218,8 @@ impl Gate {
         !self.stopping && self.control.makes_stale(bucket, self.signals.service.sojourn)
     }
 
-    /// Returns whether most places are free. Then a call that probably comes too late does not take
-    /// the place of another call.
+    /// Returns whether less than a quarter of the queue is used. Then a call that probably comes
+    /// too late does not take the place of another call.
     fn has_spare_places(&self, bucket: Bucket, class: u8, waiting_max: usize) -> bool {
         let in_progress = self.in_progress(bucket);
         // A scheme may turn a window into a share. It is still a window here.
@@ -300,7 +302,7 @@ impl Gate {
     }
 
     /// Lets the shadow law judge a piece of work. `admitted` is the decision of the law in force.
-    /// Work for which there is no room is skipped, because there would be no room under the shadow
+    /// Work that does not fit into the queue is skipped, because it would not fit under the shadow
     /// law either.
     fn compare(&mut self, now: Timestamp, ticket: &Ticket, has_room: bool, admitted: bool) {
         let Ticket { bucket, class, fingerprint, .. } = *ticket;

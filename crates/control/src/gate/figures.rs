@@ -6,7 +6,8 @@ use super::Gate;
 use crate::{Allowance, Bucket, Control, Decide, Scheme, Signals, bound};
 
 impl Gate {
-    /// Returns the share of new work in a bucket that the shadow would admit, 0 to 1.
+    /// Returns the share of new work in a bucket that the shadow law would admit, 0 to 1, or `None`
+    /// without a shadow law.
     pub fn share_of_shadow(&self, bucket: Bucket) -> Option<f64> {
         Some(self.share_under(self.shadow()?.control(), bucket))
     }
@@ -17,8 +18,8 @@ impl Gate {
         self.share_under(&self.control, bucket)
     }
 
-    /// Returns the share of the messages of a class that is admitted, 0 to 1. `bucket` is set if
-    /// the messages are new work.
+    /// Returns the share of the messages of a class that is admitted, 0 to 1. `bucket` is the
+    /// bucket of the messages, or `None` if they are not new work.
     pub fn share_of_class(&self, bucket: Option<Bucket>, class: u8) -> f64 {
         match self.allowance_of(&self.control, bucket, class) {
             Allowance::Fraction(fraction) => fraction,
@@ -27,8 +28,8 @@ impl Gate {
     }
 
     /// Returns r, the cost of shedding one session. It includes the repetitions of the session and
-    /// the acknowledgements of its rejection, but not the work of the operating system. `None`
-    /// before the first rejection.
+    /// the acknowledgements of its rejection, but not the work of the operating system. Returns
+    /// `None` before the first rejection.
     pub fn refusal_cost(&self) -> Option<Duration> {
         let Signals { costs, messages_refused, .. } = &self.signals;
         let flows = Bucket::ALL.map(|bucket| self.signals.flow(bucket));
@@ -38,7 +39,7 @@ impl Gate {
     }
 
     /// Returns the maximum goodput that any law can reach at the current offered load, as a
-    /// multiple of the capacity ([`bound`]). `None` while the costs are not known.
+    /// multiple of the capacity ([`bound`]). Returns `None` while the costs are not known.
     pub fn bound(&self) -> Option<f64> {
         let session_s = self.signals.sessions.cost()?.as_secs_f64();
         let refusal_s = self.refusal_cost()?.as_secs_f64();

@@ -28,8 +28,8 @@ pub(super) struct Arrivals {
 }
 
 impl Arrivals {
-    /// Records that `count` packets came in `seconds`. Only packets with a `part` of the marks were
-    /// counted.
+    /// Records that `count` packets came in `seconds`. Only packets whose marks are in the part
+    /// `part` of all marks, 0 to 1, were counted.
     pub(super) fn record(&mut self, count: f64, part: f64, seconds: f64) {
         let expected = self.per_second() * part * seconds;
         let deviation = count - expected;
@@ -46,7 +46,7 @@ impl Arrivals {
         self.seconds = self.seconds * kept + part * seconds;
     }
 
-    /// Returns the rate, or 0 before the first record.
+    /// Returns the rate of first packets a second, or 0 before the first record.
     pub(super) fn per_second(&self) -> f64 {
         if self.seconds > 0.0 { self.counted / self.seconds } else { 0.0 }
     }

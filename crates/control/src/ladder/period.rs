@@ -10,7 +10,7 @@ const REFUSALS: u64 = 10;
 pub struct Tally {
     /// Messages of all kinds that were read.
     pub messages: u64,
-    /// Messages that asked for work that may be dropped, including retransmissions.
+    /// Requests for new work of the kinds that the ladder may drop, including retransmissions.
     pub asked: u64,
     /// The messages in `asked` to which the share applied and that were
     /// [fresh](super::Ladder::is_fresh). They are counted only while [marks
@@ -23,15 +23,15 @@ pub struct Tally {
     pub refused: u64,
     /// Messages in `asked` that were served.
     pub taken: u64,
-    /// Acknowledgements of rejections.
+    /// Acknowledgements of rejections that were read.
     pub brought: u64,
     /// Messages that the ladder had dropped before they were read.
     pub filtered: u64,
-    /// Messages lost because a receive buffer was full.
+    /// Messages lost because a receive buffer of the kernel was full.
     pub overflow: u64,
-    /// Time for which the processor was occupied.
+    /// Time since the start for which the processor was occupied.
     pub occupied: Duration,
-    /// Time spent on service.
+    /// Time since the start that was spent on service.
     pub served: Duration,
 }
 
@@ -49,7 +49,7 @@ pub(super) struct Period {
     pub(super) load: f64,
     /// The part of the period in which the processor was idle.
     pub(super) idle: f64,
-    /// Seconds that a rejection took, if there were enough rejections.
+    /// Seconds that a rejection took, or `None` if there were too few rejections.
     pub(super) cost: Option<f64>,
 }
 
@@ -77,8 +77,8 @@ impl Period {
         }
     }
 
-    /// Returns the number of messages that asked for work that may be dropped, including the
-    /// dropped messages.
+    /// Returns the number of requests for work that may be dropped, including those that were
+    /// dropped.
     pub(super) fn arrived(&self) -> f64 {
         self.asked + self.filtered + self.overflow
     }

@@ -100,11 +100,11 @@ impl Measuring for Acceptance {
     }
 }
 
-/// The acceptance over the last k measurements.
+/// The acceptance over the last k measurements, for the law.
 #[derive(Debug)]
 pub(super) struct Estimate {
     target: f64,
-    /// The lower limit of the acceptance. When everything is rejected, a lower value has no
+    /// The lower limit of the acceptance α. When everything is rejected, a lower value has no
     /// meaning.
     least: f64,
     /// Sustainable rate of new sessions a second, or `None` if the acceptance of messages is
@@ -116,7 +116,8 @@ pub(super) struct Estimate {
     silent: usize,
 }
 
-/// Counts since the start. Rejections because of full back ends are excluded.
+/// Counts of messages or sessions since the start. Rejections because of full back ends are
+/// excluded.
 #[derive(Clone, Copy, Debug)]
 struct Counts {
     at: Timestamp,

@@ -62,7 +62,7 @@ pub(crate) trait Measuring: std::fmt::Debug + Send {
     /// Handles an arrival or a tick. Measures if a measurement is due.
     fn measure(&mut self, now: Timestamp, signals: &Signals, control: &mut Control);
 
-    /// Returns the occupancy, 0 to 1, that the law aims at, if any.
+    /// Returns the occupancy, 0 to 1, that the law aims at, or `None` if it aims at none.
     fn occupancy_aimed_at(&self) -> Option<f64> {
         None
     }
@@ -112,8 +112,8 @@ pub(crate) struct Cadence {
 #[derive(Clone, Debug)]
 enum Every {
     Messages(u64),
-    /// Measures so often that it acts in time: (1−min)·w, the part of an overload that a
-    /// measurement shows, and the time limit.
+    /// Measures so often that the law acts in time. Contains (1−min)·w, the part of an overload
+    /// that a measurement shows, and the time limit.
     InTime {
         step: f64,
         notice_s: f64,
@@ -145,7 +145,7 @@ impl Cadence {
         }
     }
 
-    /// Starts at `now`. The server may already have been running for some time.
+    /// Starts to count at `now`. The server may already have been running for some time.
     pub(crate) fn start(&mut self, now: Timestamp, signals: &Signals) {
         (self.seen, self.taken) = (signals.messages, (now, signals.messages));
     }

@@ -107,7 +107,7 @@ struct Cinnamon {
     tuner: Tuner,
 }
 
-/// The queue and its counts at a step.
+/// The free places in flight and the counts of the queue at a step.
 #[derive(Clone, Copy, Debug, Default)]
 struct Seen {
     waiting: usize,
@@ -128,7 +128,7 @@ impl Seen {
     }
 }
 
-/// The tuner of the number of places in flight.
+/// The tuner that sets the number of places in flight.
 #[derive(Debug)]
 struct Tuner {
     limit: f64,

@@ -92,9 +92,9 @@ struct Codel {
     target: Duration,
     interval: Duration,
     newest_first: bool,
-    /// The end of the interval.
+    /// Time at which the current interval ends.
     until: Timestamp,
-    /// The minimum sojourn in the interval, or `None` before the first.
+    /// The minimum sojourn in the current interval, or `None` before the first call in it.
     least: Option<Duration>,
     overloaded: bool,
 }

@@ -104,7 +104,7 @@ struct Dagor {
     calls_max: u32,
     alpha: f64,
     beta: f64,
-    /// Total wait of the calls taken in this window, and their number.
+    /// Sum of the waits of the calls taken in this window, and their number.
     waited: Duration,
     calls: u32,
     /// The share of ranks that is admitted.

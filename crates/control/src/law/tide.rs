@@ -195,7 +195,8 @@ struct Tide {
     ticks: usize,
 }
 
-/// The new calls that were decided by the last tick, since the start.
+/// The numbers of new calls that were offered and that were rejected by the last tick, since the
+/// start.
 #[derive(Debug, Default)]
 struct Decided {
     offered: u64,
@@ -276,7 +277,8 @@ impl Tide {
         }
     }
 
-    /// Returns the age above which a call is rejected when its turn comes, if there is one.
+    /// Returns the wait above which a call is rejected when its turn comes, or `None` if no wait is
+    /// too long.
     fn age_max(&self, socket_fill: f64, lag: Duration) -> Option<Duration> {
         if socket_fill >= FULL {
             // Reading faster would not help: the kernel drops what does not fit.

@@ -21,7 +21,7 @@ pub(super) static BUDGET: Param = Param {
     max: 60.0,
 };
 
-/// Admits `count` pieces of new work in addition to those that wait.
+/// Admits `count` pieces of new work in addition to those that wait now.
 pub(super) fn admit_further(signals: &Signals, control: &mut Control, count: f64) {
     for bucket in Bucket::ALL {
         // If work is judged when it is taken from the queue, all waiting work is behind it.

@@ -15,7 +15,7 @@ use tidegate_world::Timestamp;
 
 #[derive(Clone, Debug, Default)]
 pub(super) struct Gapping {
-    /// The time at which the last call passed.
+    /// The time at which the last call passed, or `None` before the first.
     passed: Option<Timestamp>,
 }
 

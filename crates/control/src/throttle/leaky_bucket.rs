@@ -41,13 +41,13 @@ impl LeakyBucket {
         (self.content_s, self.passed) = (left_s * factor, now);
     }
 
-    /// Returns whether a piece passes, at the rate `rate`, above zero.
+    /// Returns whether a piece passes at `rate` pieces a second, above zero.
     pub(crate) fn passes(&mut self, now: Timestamp, rate: f64) -> bool {
         self.passes_within(now, rate, self.tolerance, || 0.0)
     }
 
-    /// Returns whether a piece passes at the rate `rate`, above zero. TAU is given in multiples of
-    /// T. If the bucket is empty, the piece adds `spread` times T more.
+    /// Returns whether a piece passes at `rate` pieces a second, above zero. `tolerance` is TAU in
+    /// multiples of T. If the bucket is empty, the piece adds `spread` times T more.
     pub(crate) fn passes_within(
         &mut self,
         now: Timestamp,

@@ -29,7 +29,7 @@ impl TokenBucket {
         self.tokens >= self.depth
     }
 
-    /// Returns whether a piece passes, at the rate `rate`.
+    /// Returns whether a piece passes at `rate` pieces a second.
     pub(crate) fn passes(&mut self, now: Timestamp, rate: f64) -> bool {
         self.fill(now, rate);
         // In floating point ten times a tenth of a token is less than one.

@@ -65,8 +65,9 @@ impl Prices {
     }
 
     /// Limits the cost of examining an INVITE and an ACK to their cost in `refused`, where calls
-    /// are rejected. An admitted message costs more (its place in a queue, and cache misses). This
-    /// difference is added to the cost of its service, so the sum does not change.
+    /// are rejected. An admitted message costs more, because it enters a queue and causes cache
+    /// misses. The function adds this difference to the cost of its service, so the sum does not
+    /// change.
     pub fn looking_as(self, refused: &Self) -> Self {
         let looks = [
             (Class::Invite, refused.dispose_us[Class::Invite as usize]),
@@ -86,7 +87,8 @@ impl Prices {
         prices
     }
 
-    /// Separates the cost of receiving a message from the cost of examining it.
+    /// Sets the cost of receiving a message to `us`, and subtracts it from the costs of examining
+    /// one.
     pub fn receiving_for(self, us: f64) -> Self {
         let apart = |prices: [Option<f64>; Work::CLASSES_MAX]| {
             prices.map(|price| price.map(|price| (price - us).max(0.0)))

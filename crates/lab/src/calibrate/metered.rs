@@ -33,12 +33,12 @@ pub(super) struct Tally {
     pub received: u64,
     /// Length of the longest INVITE, in bytes.
     pub invite_bytes: usize,
-    /// Approximate CPU time that the metering itself takes.
+    /// Approximate CPU time that the measurement itself takes, in ns.
     pub metering_ns: u64,
 }
 
 impl Sum {
-    /// Returns the mean CPU time of an input.
+    /// Returns the mean CPU time of an input in ns, or `None` if there was no input.
     pub fn mean_ns(&self) -> Option<f64> {
         (self.inputs > 0).then(|| self.ns as f64 / self.inputs as f64)
     }
@@ -63,7 +63,7 @@ impl Tally {
         }
     }
 
-    /// Returns the CPU time in the core.
+    /// Returns the CPU time in the core, in ns.
     pub fn ns(&self) -> u64 {
         self.sums().map(|sum| sum.ns).sum()
     }
@@ -102,7 +102,7 @@ pub(super) struct Metered<C> {
     out: VecDeque<Transmit>,
     tally: Tally,
     slices: Slices,
-    /// Time to read the clock twice, and the part of that time between the two readings.
+    /// Time to read the clock twice, and the part of that time between the two readings, in ns.
     clock_ns: (u64, u64),
 }
 
@@ -119,8 +119,8 @@ impl<C: Core> Metered<C> {
         self.tally
     }
 
-    /// Gives the core an input and takes its outputs. Returns the result, the CPU time and the
-    /// number of packets.
+    /// Gives the core an input and takes its outputs. Returns the result of the input, its CPU
+    /// time, and the number of packets that the core sent.
     fn meter<R>(&mut self, input: impl FnOnce(&mut C) -> R) -> (R, Sum) {
         if self.metering == Metering::Hardly {
             self.unread += 1;
@@ -156,7 +156,7 @@ impl Sum {
     }
 }
 
-/// Adds `sum` to the entry for `work`.
+/// Adds `sum` to the sums of `tally` for this kind of work.
 fn enter(tally: &mut Tally, work: Work, sum: Sum) {
     let place = match work {
         Work { refused: Some(class), .. } => &mut tally.refused[usize::from(class)],
@@ -203,8 +203,8 @@ impl<C: Core> Core for Metered<C> {
         last_work, poll_timeout, is_drained);
 }
 
-/// Returns the time to read the clock twice, and the measured time of an empty input. Both are
-/// medians of many.
+/// Returns the time to read the clock twice, and the measured time of an empty input, in ns. Both
+/// are medians of many.
 fn clock_cost() -> (u64, u64) {
     let mut pairs: Vec<(u64, u64)> = (0..1001)
         .map(|_| {

@@ -69,12 +69,13 @@ impl Action {
     }
 }
 
-/// The cost of a run to the server.
+/// The counts and CPU times of one run.
 pub(super) struct Played {
     pub tally: Tally,
-    /// Number of calls started or, for dropped calls, of INVITEs received.
+    /// Number of calls that were started. For dropped calls, number of INVITEs that the server
+    /// received.
     units: u64,
-    /// CPU time of the server's thread without the metering.
+    /// CPU time of the server's thread without that of the measurement, in ns.
     cpu_ns: f64,
     /// The part of its slices that the server used while calls were offered.
     pub server_load: f64,
@@ -101,7 +102,7 @@ impl Played {
         self.drops += whole.drops;
     }
 
-    /// Returns the time spent outside the core.
+    /// Returns the packets of the run, and the CPU time that the thread spent outside the core.
     pub fn outside(&self) -> Outside {
         Outside {
             received: self.tally.received,

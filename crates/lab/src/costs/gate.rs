@@ -45,7 +45,8 @@ impl Gate {
     /// Measures another round: this many datagrams that are read, and as many that the gate drops.
     ///
     /// # Errors
-    /// Returns an error when there is no socket, or datagrams are lost or dropped unexpectedly.
+    /// Returns an error when a socket cannot be created, or when datagrams are lost or dropped
+    /// unexpectedly.
     pub(super) fn measure(&mut self, datagrams: u32) -> Result<(), String> {
         let none = Shedding::NONE;
         let all = Shedding { share: 1.0, ..Shedding::NONE };

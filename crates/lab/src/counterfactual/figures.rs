@@ -54,7 +54,7 @@ impl Figures {
     }
 }
 
-/// A row of the answer.
+/// The outcomes of the calls under one law: a row of the answer.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Row {
     /// The law.

@@ -22,24 +22,25 @@ pub struct Call {
     pub forwarded: Option<Timestamp>,
     /// Whether a ringing response of a callee was observed.
     pub rang: bool,
-    /// The first final response to it, with its time.
+    /// Status and time of the first final response to the INVITE that reached the proxy, if any.
     pub answered: Option<(u16, Timestamp)>,
-    /// The first final response that the caller got, with its time.
+    /// Status and time of the first final response to the INVITE that the proxy sent to the caller,
+    /// if any.
     pub decided: Option<(u16, Timestamp)>,
-    /// Arrival of the first CANCEL.
+    /// Arrival of the first CANCEL, if any.
     pub given_up: Option<Timestamp>,
-    /// Arrival of the first BYE.
+    /// Arrival of the first BYE, if any.
     pub ended: Option<Timestamp>,
 }
 
 impl Call {
-    /// Returns the time from the first INVITE to its 2xx.
+    /// Returns the time from the first INVITE to its 2xx, or `None` without a 2xx.
     pub fn setup(&self) -> Option<Duration> {
         let (status, at) = self.decided?;
         (status < 300).then(|| at.since(self.arrived))
     }
 
-    /// Returns whether the proxy itself rejected it, without forwarding.
+    /// Returns whether the proxy itself rejected the call, without forwarding its INVITE.
     pub fn is_refused(&self) -> bool {
         self.forwarded.is_none() && self.decided.is_some_and(|(status, _)| status >= 300)
     }

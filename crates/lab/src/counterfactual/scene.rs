@@ -40,13 +40,14 @@ pub struct Scene {
     pub ring: Duration,
     /// Whether callees send a 180.
     pub rings: bool,
-    /// Patience of a caller: the median, if it could be observed.
+    /// Median patience of the callers, or `None` if it could not be estimated.
     pub patience: Option<Duration>,
-    /// Holding time of a call: the median observed, or forever if none ended.
+    /// Median holding time of the calls that ended, or `None` if none ended. Then calls are held
+    /// forever.
     pub hold: Option<Duration>,
     /// Addresses of the proxy, for receiving and for sending.
     pub proxy: Vec<SocketAddr>,
-    /// Number of calls left out because callees or the proxy itself started them.
+    /// Number of calls that the scene leaves out because a callee or the proxy itself started them.
     pub left_out: usize,
 }
 
@@ -102,7 +103,7 @@ impl Scene {
     }
 }
 
-/// Formats the observations and the assumptions.
+/// Writes the observations, and the assumptions about the rest.
 impl fmt::Display for Scene {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let ms = |time: Duration| time.as_secs_f64() * 1e3;

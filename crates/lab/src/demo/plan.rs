@@ -78,7 +78,7 @@ impl Side {
         }
     }
 
-    /// Returns the configuration of the side's server up to the `backends`.
+    /// Returns the configuration of the server of this side, which sends its calls to `backends`.
     pub fn configuration(
         self,
         state_dir: &Path,
@@ -131,7 +131,8 @@ impl Plan {
         (self.load + DEADLINE) * phases + self.pause * (phases - 1)
     }
 
-    /// Returns the start of a phase, relative to the start of the first one.
+    /// Returns the start of the load numbered `phase` from 0, relative to the start of the first
+    /// load.
     pub fn start_of(&self, phase: usize) -> Duration {
         (self.load + DEADLINE + self.pause) * phase as u32
     }

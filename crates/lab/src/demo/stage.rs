@@ -58,7 +58,7 @@ impl Stage {
         Ok(summarise(MULTIPLES[phase], plan, &callers.finish()?))
     }
 
-    /// Reads the counts of the server and of its callers.
+    /// Reads the counts of the server and of its callers, and adds them to `seen`.
     pub(super) fn look(&self, at: Duration, seen: &mut Seen) -> io::Result<()> {
         let status = self.tidegate.status()?;
         let gauges = self.callers.as_ref().map(Callers::gauges);

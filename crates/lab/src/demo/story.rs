@@ -106,7 +106,7 @@ impl Phase {
     }
 }
 
-/// Cumulative counts at one moment.
+/// The cumulative counts of one side at one moment.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Counted {
     at: Duration,

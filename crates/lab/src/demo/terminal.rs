@@ -25,7 +25,8 @@ enum Shown {
 }
 
 impl Screen {
-    /// Takes the terminal of standard output. It is restored when this is dropped, and by a panic.
+    /// Takes control of the terminal of standard output. Dropping the screen, or a panic, restores
+    /// the terminal.
     ///
     /// # Errors
     /// Returns an error if standard output is not a terminal, or if signals cannot be caught.
@@ -92,7 +93,8 @@ impl Drop for Screen {
     }
 }
 
-/// Returns whether a key asks to stop. In this mode the terminal sends no signal for Ctrl-C.
+/// Returns whether a key asks to stop. While the picture is shown, the terminal sends no signal for
+/// Ctrl-C.
 fn is_end(event: &Event) -> bool {
     let Event::Key(KeyEvent { code, modifiers, kind: KeyEventKind::Press, .. }) = event else {
         return false;

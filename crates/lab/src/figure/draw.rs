@@ -25,8 +25,8 @@ const DOTS: f64 = 4.0;
 /// SVG.
 const PLOT: (f64, f64) = (400.0, 300.0);
 const MARGIN: f64 = 20.0;
-/// Distance from the left edge of a panel to its vertical axis. `TOP` and `BOTTOM` are distances
-/// from the other edges.
+/// Distance from the left edge of a panel to its vertical axis. `TOP` and `BOTTOM` are the
+/// distances from the upper and the lower edge to the curves.
 const LEFT: f64 = 54.0;
 const TOP: f64 = 52.0;
 const BOTTOM: f64 = 44.0;

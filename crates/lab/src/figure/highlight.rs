@@ -32,10 +32,10 @@ pub struct Highlights {
 
 impl Highlights {
     /// Chooses the highlighted curves. If `samples` has at most [`MAX`] curves, all are
-    /// highlighted. Otherwise the `asked` ones, the unprotected one, and those with the best mean
-    /// beyond the capacity are highlighted. A sample is a curve's name, an offered load as a
-    /// multiple of the capacity, and the goodput at this load as a part of the greatest possible
-    /// goodput.
+    /// highlighted. Otherwise it highlights the `asked` curves, the unprotected one, and those with
+    /// the best mean goodput at loads above the capacity. A sample is a curve's name, an offered
+    /// load as a multiple of the capacity, and the goodput at this load as a part of the greatest
+    /// possible goodput.
     pub fn choose(samples: &[(&str, f64, f64)], asked: &[String]) -> Self {
         let mut names: Vec<&str> = Vec::new();
         for (name, ..) in samples {

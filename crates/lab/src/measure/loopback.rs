@@ -19,7 +19,8 @@ use super::subject::{State, Subject};
 use super::{COALESCE, empty_ns, thread_ns};
 use crate::real::{CoreThread, Socket};
 
-/// The datagram that makes the server's thread stop: a keep-alive, which its core never gets.
+/// The datagram that makes the server's thread stop: a keep-alive, which never reaches the server's
+/// core.
 const HOLD: &[u8] = b"\r\n\r\n";
 
 /// Longest time for a batch. Loopback loses nothing while there is room in the buffers.
@@ -112,7 +113,7 @@ impl Peer {
         self.group.listener(0).ordinary().send_to(message, to).map(|_| ())
     }
 
-    /// Takes all waiting datagrams.
+    /// Reads and returns all datagrams that wait at the socket.
     fn take(&self, buffer: &mut [u8]) -> Vec<Vec<u8>> {
         let listener = self.group.listener(0);
         let receive = || listener.ordinary().recv(buffer).ok().map(|n| buffer[..n].to_vec());

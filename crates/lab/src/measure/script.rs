@@ -57,7 +57,7 @@ pub(crate) enum Side {
     Backend,
 }
 
-/// The result of passing a batch.
+/// The result of passing a batch of messages to the server.
 #[derive(Debug, Default)]
 pub(crate) struct Passed {
     /// CPU time of the server.
@@ -241,8 +241,9 @@ impl Script {
         answers.iter().map(|answer| self.parties.within(method, answer)).collect()
     }
 
-    /// Returns a packet for each message of the batch. If some are missing, this is an error,
-    /// because the cost of fewer messages would be wrong.
+    /// Returns a packet for each message of the batch. Returns an error if some packets are
+    /// missing, because the cost of fewer messages would be wrong. `what` names the packets in the
+    /// error.
     fn all<'a>(
         &self,
         packets: impl Iterator<Item = &'a [u8]>,

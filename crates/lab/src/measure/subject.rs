@@ -69,7 +69,7 @@ pub(crate) struct Subject {
     /// The time by which the core's clock is ahead of the driver's.
     ahead: Duration,
     last: Timestamp,
-    /// Whether the law is shown a busy processor.
+    /// Whether the core is told that the processor is busy, so that the law rejects.
     busy: bool,
     reads_every: u32,
     unread: u32,
@@ -82,7 +82,7 @@ impl Subject {
     /// Creates a server with the addresses in `parties`, on the thread that drives it.
     ///
     /// # Errors
-    /// Returns an error when there is no socket.
+    /// Returns an error when a socket cannot be created.
     pub fn new(state: &State, parties: &Parties, pool: &Pool) -> std::io::Result<Self> {
         let ends = [parties.server, parties.backend];
         let core = server(ends, state.mode, &state.overload(), Seed(1), pool.clone());
@@ -137,8 +137,8 @@ impl Subject {
         self.core.on_load(now, Load { busy, cpu: busy, ..Load::default() });
     }
 
-    /// Reads the processor and the sockets as a driver does, and reports values to the core. The
-    /// values that were read are discarded.
+    /// Reads the load of the processor and the sockets as a driver does, and reports chosen values
+    /// to the core. It discards the values that it has read.
     fn read(&mut self) {
         std::hint::black_box(thread_ns());
         for socket in &self.sockets {
@@ -148,7 +148,7 @@ impl Subject {
         self.tell(self.last + Duration::from_nanos(1));
     }
 
-    /// Passes an input to the core in its own time.
+    /// Passes an input to the core at the core's time for `now`.
     fn pass(&mut self, now: Timestamp, input: impl FnOnce(&mut Server, Timestamp)) {
         let now = self.at(now);
         input(&mut self.core, now);

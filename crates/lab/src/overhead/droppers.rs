@@ -83,7 +83,7 @@ fn row(parameters: &Parameters, kind: ThrottleKind, fraction: f64) -> Row {
     }
 }
 
-/// Decisions, one after the other.
+/// The decisions of a throttle, one after the other.
 #[derive(Default)]
 struct Seen {
     pieces: u32,
@@ -114,7 +114,8 @@ impl Seen {
     }
 }
 
-/// Returns the exact deviation, mean run, and longest of `runs` runs.
+/// Returns the exact deviation, the exact mean length of a run of rejections, and the exact length
+/// of the longest of `runs` runs.
 fn exact(kind: ThrottleKind, fraction: f64, runs: usize) -> [f64; 3] {
     let n = f64::from(WINDOW);
     match kind {

@@ -43,9 +43,9 @@ pub struct Parameters {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Reading {
-    /// At each measurement of the law.
+    /// The law reads the load at each of its measurements.
     AtMeasurement,
-    /// Every 2 ms, by the driver, with a law and without.
+    /// The driver reads the load every 2 ms, with a law and without.
     ByDriver,
 }
 

@@ -25,7 +25,8 @@ const INTERVAL: Duration = Duration::from_micros(300);
 /// 250, and an exact clock.
 const GRAINS: [(&str, u64); 3] = [("10 ms", 10_000_000), ("4 ms", 4_000_000), ("1 ns", 1)];
 
-/// The values of k and measure of each window, from the paper's first attempt to its experiments.
+/// The values of `k` and `measure` for each window, from the paper's first attempt to its
+/// experiments.
 const WINDOWS: [(usize, usize); 6] = [(2, 1), (2, 10), (2, 125), (25, 1), (25, 10), (25, 125)];
 
 /// The parameters of a measurement.
@@ -42,7 +43,7 @@ pub struct Parameters {
 pub struct Readings {
     /// Occupancy of the thread over the whole time, by the exact clock.
     pub occupancy: f64,
-    /// Occupancy of the thread that the parameters give on average.
+    /// Mean occupancy that the time for a packet and the mean interval between packets give.
     pub intended: f64,
     /// Number of packets.
     pub packets: usize,
@@ -74,8 +75,8 @@ pub struct Row {
     /// Root mean square error in relation to the occupancy over the whole time. The load itself
     /// varies, so an exact clock has an error too.
     pub error: f64,
-    /// Root mean square error in relation to the exact clock in the same window, which shows the
-    /// effect of the resolution.
+    /// Root mean square error in relation to the readings of the exact clock in the same window. It
+    /// shows the effect of the clock's resolution alone.
     pub of_grain: f64,
 }
 
@@ -86,10 +87,10 @@ struct Moment {
     cpu: u64,
 }
 
-/// Runs the thread, and reads its clocks.
+/// Runs the thread, and returns the readings of its clocks.
 ///
 /// # Errors
-/// Returns an error when there is no thread.
+/// Returns an error when the thread cannot be created.
 pub fn measure(parameters: &Parameters) -> Result<Readings, String> {
     let parameters = *parameters;
     let thread =

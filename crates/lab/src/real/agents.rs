@@ -15,7 +15,7 @@ use crate::timeline::CallersReading;
 /// Time between the start and the first call, so that the driver is running before the call.
 const LEAD: Duration = Duration::from_millis(20);
 
-/// Time by which an agent may be late, so that one wake serves several datagrams.
+/// Time by which the driver may handle a datagram late, so that one wake serves several datagrams.
 const SLACK: Duration = Duration::from_micros(200);
 
 /// A caller's counts, readable while it calls.
@@ -79,18 +79,19 @@ impl From<&Gauges> for CallersReading {
     }
 }
 
-/// A group of callers behind one address of loopback.
+/// A group of callers that share one loopback address.
 pub struct Callers {
     thread: CoreThread<CallerStats>,
     gauges: Arc<Gauges>,
 }
 
 impl Callers {
-    /// Starts to call. `configure` gets the source address. `element` distinguishes these callers
-    /// from others with the same seed.
+    /// Starts the callers. `configure` returns their configuration for the source address that it
+    /// gets. `element` distinguishes these callers from others with the same seed.
     ///
     /// # Errors
-    /// Returns an error when there is no socket or no thread, or the configuration is invalid.
+    /// Returns an error when a socket or a thread cannot be created, or the configuration is
+    /// invalid.
     pub fn start(
         configure: impl FnOnce(SocketAddr) -> CallerConfig,
         seed: Seed,
@@ -132,10 +133,11 @@ impl Callers {
 pub struct Answerers(Vec<CoreThread<AnswererStats>>);
 
 impl Answerers {
-    /// Starts `count` answerers. `configure` gets the number of each, from 0, and its address.
+    /// Starts `count` answerers. `configure` returns the configuration of an answerer for its
+    /// number, counted from 0, and its address.
     ///
     /// # Errors
-    /// Returns an error when there is no socket or no thread.
+    /// Returns an error when a socket or a thread cannot be created.
     pub fn start(
         count: usize,
         configure: impl Fn(usize, SocketAddr) -> AnswererConfig,

@@ -34,7 +34,7 @@ impl Socket {
     }
 }
 
-/// The result of a core, and what it cost.
+/// The counts of a core whose thread has ended, and what it used.
 #[derive(Clone, Debug)]
 pub struct Done<S> {
     /// Counts of the core.
@@ -43,11 +43,11 @@ pub struct Done<S> {
     pub cpu: Duration,
     /// Time from the start of the thread to its end.
     pub wall: Duration,
-    /// Number of datagrams lost at its socket, or that could not be sent.
+    /// Number of datagrams that its socket lost or could not send.
     pub drops: u64,
 }
 
-/// A thread that drives a core. Dropping this stops the thread.
+/// A thread that drives a core. Dropping the value stops the thread.
 pub(crate) struct CoreThread<S> {
     local: SocketAddr,
     stop: Stop,

@@ -14,16 +14,16 @@ use std::time::{Duration, Instant};
 use crossbeam_channel::{RecvTimeoutError, Sender, bounded};
 use rustix::process::{Pid, Signal, kill_process};
 
-/// Longest time from the start until it is ready.
+/// Longest time from the start of a process until it is ready for calls.
 const READY_MAX: Duration = Duration::from_secs(10);
 
-/// Longest time from a request to stop until its end.
+/// Longest time from the request to stop a process until its end.
 const END_MAX: Duration = Duration::from_secs(5);
 
-/// Number of lines of its standard error that are kept.
+/// Number of lines of the process's standard error that are kept.
 const LINES_MAX: usize = 20;
 
-/// Maximum length of a status in bytes.
+/// Maximum length of a response to `/status`, in bytes.
 const STATUS_MAX: u64 = 1 << 20;
 
 /// The content of `/status`.
@@ -39,10 +39,10 @@ pub struct Tidegate {
     said: Said,
 }
 
-/// The last lines of its standard error.
+/// The last lines of the process's standard error.
 type Said = Arc<Mutex<VecDeque<String>>>;
 
-/// The addresses at which it can be reached.
+/// The addresses at which the process can be reached.
 struct Reached {
     address: SocketAddr,
     admin: String,
@@ -101,10 +101,10 @@ impl Tidegate {
         self.address
     }
 
-    /// Returns the status that it reports.
+    /// Returns the content of the process's `/status`.
     ///
     /// # Errors
-    /// Returns an error when it does not answer.
+    /// Returns an error when the process does not answer.
     pub fn status(&self) -> io::Result<Status> {
         let url = format!("{}/status", self.admin);
         let mut response = self.agent.get(&url).call().map_err(io::Error::other)?;
@@ -117,7 +117,7 @@ impl Tidegate {
     /// exact to the ns.
     ///
     /// # Errors
-    /// Returns an error when it has ended.
+    /// Returns an error when the process has ended.
     pub fn cpu(&self) -> io::Result<Duration> {
         let mut total = Duration::ZERO;
         for thread in fs::read_dir(format!("/proc/{}/task", self.child.id()))? {
@@ -131,7 +131,7 @@ impl Tidegate {
     /// Stops the process, and waits for its end. After 5 s it is killed.
     ///
     /// # Errors
-    /// Returns an error when it cannot be waited for.
+    /// Returns an error when the operating system does not report the end of the process.
     pub fn stop(mut self) -> io::Result<ExitStatus> {
         // The second signal ends the wait for open calls, which do not matter here.
         for _ in 0..2 {
@@ -152,18 +152,18 @@ impl Tidegate {
     /// Kills the process at once.
     ///
     /// # Errors
-    /// Returns an error when it cannot be waited for.
+    /// Returns an error when the operating system does not report the end of the process.
     pub fn kill(mut self) -> io::Result<()> {
         self.child.kill()?;
         self.child.wait().map(|_| ())
     }
 
-    /// Stops the process temporarily, or lets it continue.
+    /// Stops the process temporarily if `stalled` is true. Otherwise lets it continue.
     pub fn stall(&self, stalled: bool) {
         self.signal(if stalled { Signal::STOP } else { Signal::CONT });
     }
 
-    /// Returns the last lines of its standard error.
+    /// Returns the last lines of the process's standard error.
     pub fn said(&self) -> String {
         told(&self.said)
     }

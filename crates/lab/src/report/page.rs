@@ -226,7 +226,8 @@ struct Drawn {
     slots: Vec<(String, usize)>,
     sources: Vec<DrawnSource>,
     bounds: Vec<Bound>,
-    /// Number of runs whose values over time are left out because there was no room.
+    /// Number of runs whose values over time the page leaves out, because it already has the
+    /// maximum number of values.
     left_out: usize,
 }
 

@@ -41,7 +41,7 @@ pub struct Results {
     /// Set-up delay up to which a call counts as goodput, in ms.
     #[serde(default)]
     pub deadline_ms: Option<f64>,
-    /// The world of rows and runs that do not name their own, or real sockets if absent.
+    /// The world of the rows and runs that do not name their own. `None` means real sockets.
     pub world: Option<Kind>,
     /// One row for each variant and set of conditions.
     pub rows: Vec<Row>,
@@ -69,7 +69,7 @@ pub type Swept = BTreeMap<String, f64>;
 /// The runs of one variant under one set of conditions.
 #[derive(Clone, Debug, Deserialize, Serialize)]
 pub struct Row {
-    /// The world of the runs, or that of the results if absent.
+    /// The world of the runs, or `None` for the world of the results.
     pub world: Option<Kind>,
     /// The variant's name.
     pub variant: String,
@@ -136,7 +136,7 @@ pub struct Condition {
 /// One run.
 #[derive(Clone, Debug, Deserialize)]
 pub struct Point {
-    /// The world of the run, or that of the results if absent.
+    /// The world of the run, or `None` for the world of the results.
     pub world: Option<Kind>,
     /// The variant's name.
     pub variant: String,

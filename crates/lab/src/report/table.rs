@@ -27,7 +27,7 @@ pub(crate) struct Cell {
     text: String,
     /// Text below the value in small letters. It may be empty.
     spread: String,
-    /// The sort key, if it is not the text.
+    /// The sort key, or `None` to sort by the text.
     order: Option<f64>,
 }
 

@@ -9,7 +9,7 @@ use serde::Deserialize;
 /// Name of the file with the values over time.
 const TIMELINE: &str = "timeline.csv";
 
-/// Maximum number of lines that are read of a file: more than a run writes.
+/// Maximum number of lines that the report reads from a file. No run writes more.
 const LINES_MAX: usize = 4_000_000;
 
 /// Maximum number of samples of a series that are shown. In longer series, neighbouring samples are
@@ -37,8 +37,8 @@ struct Sample {
     value: f64,
 }
 
-/// Returns the series in the folder of a run, in the order of their first samples. If there is no
-/// file, there are none.
+/// Returns the series in the folder of a run, in the order of their first samples. Returns no
+/// series if the folder has no such file.
 pub fn read(folder: &Path) -> Vec<Series> {
     let Ok(reader) = csv::Reader::from_path(folder.join(TIMELINE)) else { return Vec::new() };
     let samples = reader.into_deserialize().take(LINES_MAX).filter_map(Result::ok);

@@ -42,10 +42,10 @@ pub struct Setup {
     pub id: String,
     /// Name of the scenario's file, without extension.
     pub scenario: String,
-    /// Keys of the scenario that get other values.
+    /// Keys of the scenario whose values the set-up replaces.
     #[serde(default)]
     pub change: Table,
-    /// Further changes that apply with `--quick`.
+    /// Further keys whose values the set-up replaces with `--quick`.
     #[serde(default)]
     pub quick: Table,
 }
@@ -83,7 +83,7 @@ pub struct Claim {
     /// Wrong values that replace some of the paper's values. For these, the rule must not give the
     /// verdict "reproduced".
     pub planted: BTreeMap<String, f64>,
-    /// Whether `--quick` runs it, because a short run with one seed has the same verdict.
+    /// Whether `--quick` runs the claim, because a short run with one seed has the same verdict.
     #[serde(default)]
     pub quick: bool,
 }
@@ -181,7 +181,7 @@ impl Claims {
         ] {
             names.sort_unstable();
             if let Some(twin) = names.windows(2).find(|pair| pair[0] == pair[1]) {
-                return Err(format!("two are called `{}`", twin[0]));
+                return Err(format!("two claims or two set-ups are called `{}`", twin[0]));
             }
         }
         Ok(())

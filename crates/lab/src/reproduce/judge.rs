@@ -33,8 +33,8 @@ impl Finding {
     }
 }
 
-/// The median of the runs with their range. The range of five runs contains the true median with a
-/// probability of 94 %.
+/// The median, the minimum and the maximum of a value over the runs. The range of five runs
+/// contains the true median with a probability of 94 %.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Range {
     /// The median.
@@ -82,7 +82,7 @@ pub(super) fn judge(claim: &Claim, evaluator: &Evaluator) -> Result<Finding, Str
         let each = evaluator.values(claim, expression)?;
         seeds = each.len();
         let Some(Spread { median, min, max, .. }) = Spread::of(each) else {
-            return Err(format!("{}: no runs", claim.id));
+            return Err(format!("{}: a value has no runs", claim.id));
         };
         values.insert(name.clone(), Range { median, min, max });
     }
@@ -114,7 +114,11 @@ pub(super) fn check(claim: &Claim) -> Result<(), String> {
     }
     let verdict = grade(claim, &values)?;
     if verdict != Grade::Reproduced {
-        return Err(format!("{}: by the numbers of the paper `{}`", claim.id, verdict.word()));
+        return Err(format!(
+            "{}: with the numbers of the paper the verdict is `{}`",
+            claim.id,
+            verdict.word()
+        ));
     }
     for (name, value) in &claim.planted {
         let Some(planted) = values.get_mut(name) else {
@@ -124,7 +128,10 @@ pub(super) fn check(claim: &Claim) -> Result<(), String> {
     }
     let verdict = grade(claim, &values)?;
     if verdict == Grade::Reproduced {
-        return Err(format!("{}: reproduced by planted numbers too", claim.id));
+        return Err(format!(
+            "{}: the planted numbers also give the verdict `reproduced`",
+            claim.id
+        ));
     }
     shown(claim, &values).map(|_| ())
 }

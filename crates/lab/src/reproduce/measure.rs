@@ -31,10 +31,10 @@ pub(super) enum Of {
     Part(fn(&Point, &Part) -> f64),
 }
 
-/// A part of a run: the callers of one entry, from one time to another.
+/// A part of a run: the callers of one server, from one time to another.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) struct Part {
-    /// Number of the entry, from 1.
+    /// Number of the server among those to which callers send, from 1.
     source: f64,
     /// Seconds after the start of the load.
     from_s: f64,
@@ -42,7 +42,7 @@ pub(super) struct Part {
 }
 
 impl Default for Part {
-    /// Returns the first entry, in the whole run.
+    /// Returns the callers of the first server, over the whole run.
     fn default() -> Self {
         Self { source: 1.0, from_s: 0.0, to_s: f64::INFINITY }
     }
@@ -149,7 +149,8 @@ const fn part_of(name: &'static str, of: fn(&Point, &Part) -> f64) -> Measure {
     Measure { name, of: Of::Part(of) }
 }
 
-/// Returns the mean of a quantity over time, one value for the callers of each entry.
+/// Returns the mean of a quantity over time, one value for the callers of each server to which
+/// callers send.
 fn of_sources(point: &Point, part: &Part, quantity: &str) -> Vec<f64> {
     let topology = &point.run.conditions.topology;
     let name = |(place, _): (usize, f64)| format!("callers-{}", topology.nodes()[place].name);
@@ -162,8 +163,8 @@ fn of_sources(point: &Point, part: &Part, quantity: &str) -> Vec<f64> {
     means.collect()
 }
 
-/// Returns two rates for each entry that gets calls: the calls offered a second, and the calls set
-/// up in time a second.
+/// Returns two rates for each server to which callers send: the calls offered a second, and the
+/// calls set up in time a second.
 fn pairs(point: &Point, part: &Part) -> impl Iterator<Item = (f64, f64)> {
     let offered = of_sources(point, part, "offered_cps").into_iter();
     let pairs = offered.zip(of_sources(point, part, "in_time_cps"));

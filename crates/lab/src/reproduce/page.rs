@@ -83,13 +83,16 @@ impl Page {
         for claim in claims.all() {
             judge::check(claim)?;
             let Some(Recorded { finding, .. }) = record.0.get(&claim.id) else {
-                return Err(format!("{}: no finding; run `reproduce --row {0}`", claim.id));
+                return Err(format!(
+                    "{}: the record has no finding; run `reproduce --row {0}`",
+                    claim.id
+                ));
             };
             let verdict = judge::grade(claim, &finding.values)?;
             if verdict != claim.verdict || finding.verdict != claim.verdict {
                 let word = finding.verdict.word();
                 return Err(format!(
-                    "{}: `{word}`, and its rule says `{}`",
+                    "{}: the recorded verdict is `{word}`, and the rule gives `{}`",
                     claim.id,
                     verdict.word()
                 ));

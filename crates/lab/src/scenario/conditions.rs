@@ -36,22 +36,22 @@ pub struct Conditions {
     pub patience_s: f64,
     /// Longest set-up delay of a call that counts as goodput, in ms.
     pub deadline_ms: f64,
-    /// Definition of a call's set-up.
+    /// The event with which a call counts as set up.
     pub goodput: Goodput,
-    /// Whether agents retransmit.
+    /// Whether callers and answerers retransmit messages.
     pub retransmissions: bool,
     /// Maximum number of open calls to one server.
     pub open_max: usize,
     /// Maximum number of open calls in a closed loop: while this number is open, the next call
     /// waits. `None` means an open loop.
     pub open_limit: Option<usize>,
-    /// Whether callers send a call that one server has rejected to the others.
+    /// Whether callers send a call that one server has rejected to the other servers.
     pub failover: bool,
     /// Number of addresses of the callers of one server, not counting the trunk.
     pub sources: u32,
     /// The fraction of the calls that comes from an additional address, the trunk.
     pub trunk: f64,
-    /// Behaviour of people whose call has failed. `None`: they do not call again.
+    /// Behaviour of people whose call has failed, or `None` if they do not call again.
     pub redial: Option<Redial>,
     /// The share of people who call an emergency service.
     pub emergency: f64,
@@ -199,7 +199,8 @@ impl Axis {
     }
 
     /// Reads the value of the condition from `section`, or returns its default. The inner `None`
-    /// means that there is neither. The outer `None` means that an error was reported.
+    /// means that there is no value and no default. The outer `None` means that the function has
+    /// reported an error.
     pub(super) fn read(
         self,
         section: &Section<'_, '_>,
@@ -220,7 +221,8 @@ impl Axis {
         tables::FARM.names().any(|name| name == self.name())
     }
 
-    /// Returns whether the condition may be absent, because another rule applies then.
+    /// Returns whether a scenario may omit the condition although it has no default, because the
+    /// reference says what its absence means.
     fn is_optional(self) -> bool {
         matches!(self.documented().absent(), Absent::Means(_))
     }

@@ -9,7 +9,7 @@ use tidegate_world::{Purpose, Seed};
 use crate::network::{Fault, Trouble};
 use crate::topology::Topology;
 
-/// Servers behind a balancer, and their pauses.
+/// A farm: servers behind a balancer, and the pauses of the servers.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Farm {
     /// Number of servers, at least 1.

@@ -32,7 +32,8 @@ use crate::topology::Topology;
 use network::{FaultDraft, WayDraft};
 use workload::Workload;
 
-/// The swept conditions, each with its value for the case that it is not swept.
+/// The conditions that can be swept, each with the value that applies if the scenario does not
+/// sweep it.
 type Base = Vec<(Axis, f64)>;
 
 /// The maximum number of runs of one scenario, including repetitions.
@@ -106,7 +107,7 @@ fn read(document: &Document<'_>, folder: &Path, report: &mut Report) -> Option<S
     check_capacity(&topology, &emulate, report)?;
     if emulate.get_ref().quota.is_some() && disturbance.is_some_and(|d| d.stolen.is_some()) {
         let help = "remove `quota` from `[emulate]`, or `stolen_ms` from `[disturbance]`";
-        report.error(emulate.span(), "a quota and stolen time", "has a quota", help);
+        report.error(emulate.span(), "a quota excludes stolen time", "has a quota", help);
         return None;
     }
     let workload = workload?;
@@ -189,7 +190,8 @@ fn check_capacity(
     Some(())
 }
 
-/// Returns the load of a trace, or `None` if there is no trace.
+/// Returns the load that the arrival times of a trace give, as a multiple of the capacity, or
+/// `None` if the arrivals are not a trace.
 fn trace_load(
     workload: &Workload,
     topology: &Topology,
@@ -199,7 +201,7 @@ fn trace_load(
 ) -> Option<f64> {
     let Process::Trace(trace) = workload.arrivals.get_ref() else { return None };
     let mut refuse = |label, help| {
-        report.error(workload.arrivals.span(), "a trace says who calls when", label, help);
+        report.error(workload.arrivals.span(), "a trace determines the load itself", label, help);
     };
     if sweep.iter().any(|(axis, _)| *axis == Axis::LOAD) {
         refuse("the load is swept", "remove `load` from `[sweep]`");
@@ -244,7 +246,7 @@ fn read_sweep(section: &Section<'_, '_>, report: &mut Report) -> Option<Vec<(Axi
         match axis.read_list(value, report) {
             Some(values) if values.is_empty() => {
                 let title = format!("`{}` has no values", axis.name());
-                report.error(value.span(), title, "empty", "write at least one, or remove it");
+                report.error(value.span(), title, "the list is empty", "write a value");
                 right = false;
             }
             Some(mut values) => {
@@ -286,7 +288,7 @@ fn read_schedule(section: &Section<'_, '_>, report: &mut Report) -> Option<Sched
     })
 }
 
-/// An `[[expect]]`, with the places to name in errors.
+/// An `[[expect]]`, with the position in the file of the name to which errors refer.
 struct Expected {
     variant: Range<usize>,
     expectation: Expectation,
@@ -301,7 +303,7 @@ fn read_expectation(section: &Section<'_, '_>, report: &mut Report) -> Option<Ex
         report.error(
             section.span(),
             "`[[expect]]` expects nothing",
-            "no condition in this table",
+            "this table has no condition",
             format!("add `{} = …` or `{} = …`", OF_BOUND_MIN.name, OF_BOUND_MAX.name),
         );
     }
@@ -354,8 +356,8 @@ fn check_farm(
 ) {
     let swept = sweep.iter().map(|(axis, _)| *axis).find(|axis| axis.is_of_farm());
     if let (Some(axis), None) = (swept, farm) {
-        let title = format!("`{}` is swept where there is no `[farm]`", axis.name());
-        report.error(root.span(), title, "no `[farm]`", "add one, or remove it from `[sweep]`");
+        let title = format!("`{}` is swept, but there is no `[farm]`", axis.name());
+        report.error(root.span(), title, "no `[farm]`", "add `[farm]`, or do not sweep it");
     }
 }
 
@@ -364,6 +366,6 @@ fn check_count(sweep: &[(Axis, Vec<f64>)], variants: usize, repetitions: u32, re
     let count = lengths.fold(variants.saturating_mul(repetitions as usize), usize::saturating_mul);
     if count > POINTS_MAX {
         let title = format!("{count} runs are too many");
-        report.missing(title, format!("sweep less: there may be {POINTS_MAX}"));
+        report.missing(title, format!("sweep fewer values: {POINTS_MAX} runs are allowed"));
     }
 }

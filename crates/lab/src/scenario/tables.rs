@@ -148,7 +148,8 @@ pub(super) static EXPECT: Table = Table {
     header: "[[expect]]",
     name: "expect",
     count: 0..=100,
-    doc: "Expected result of a variant. If the result is different, the exit status is 1.",
+    doc: "Expected result of a variant. If the result is different, the exit status is 1. The bound \
+          is the most goodput that any law could reach at the offered load.",
     knobs: || vec![&OF, &LOADS, &OF_BOUND_MIN, &OF_BOUND_MAX],
     tables: &[],
     has_free_keys: false,
@@ -229,7 +230,7 @@ fn printable(text: &str, length_max: usize) -> Result<String, Wrong> {
     match text.chars().count() {
         0 => Err("empty".into()),
         n if n > length_max => Err(format!("{n} characters").into()),
-        _ if text.chars().any(char::is_control) => Err("holds a control character".into()),
+        _ if text.chars().any(char::is_control) => Err("the text has a control character".into()),
         _ => Ok(text.to_owned()),
     }
 }

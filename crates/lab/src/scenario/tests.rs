@@ -53,7 +53,7 @@ fn a_quota_and_stolen_time_exclude_each_other() {
     let emulate = parse(&quota).unwrap_or_else(|wrong| panic!("{wrong}")).conditions.emulate;
     assert_eq!((emulate.quota, emulate.period), (Some(0.2), Duration::from_millis(5)));
     let stolen = "[disturbance]\nstolen_ms = 4\nstolen_every_ms = 5\n";
-    assert!(refusal(&(quota + stolen)).contains("a quota and stolen time"));
+    assert!(refusal(&(quota + stolen)).contains("a quota excludes stolen time"));
     assert!(parse(&(RIGHT.to_owned() + stolen)).is_ok());
     let idle = RIGHT.replace("[emulate]\n", "[emulate]\ntick_ms = 4\n");
     assert!(refusal(&idle).contains("without a quota there are no periods"));
@@ -179,17 +179,17 @@ fn errors_in_servers_links_and_faults_are_shown() {
     let fault = "[[fault]]\nat_s = 1\nfor_s = 1\n";
     for (text, expected) in [
         (NODES.replace("[\"core\"]", "[\"cor\"]"), "did you mean `\"core\"`?"),
-        (NODES.replace("[\"answerers\"]", "[\"edge\"]"), "a call would go round in a circle"),
-        (NODES.replace("[\"core\"]", "[\"answerers\"]") + "share = 1\n", "no call comes to a node"),
+        (NODES.replace("[\"answerers\"]", "[\"edge\"]"), "a call would pass a node twice"),
+        (NODES.replace("[\"core\"]", "[\"answerers\"]") + "share = 1\n", "no call reaches a node"),
         (NODES.replace("under_test = true\n", ""), "no node is under test"),
         (NODES.replace("\"core\"\nto", "\"edge\"\nto"), "two nodes are called `edge`"),
-        (NODES.replace("name = \"core\"", "name = \"callers\""), "means others"),
+        (NODES.replace("name = \"core\"", "name = \"callers\""), "this name has another meaning"),
         (format!("{NODES}[[link]]\nfrom = \"edg\"\n"), "there is no node `edg`"),
-        (format!("{NODES}{fault}kind = \"crash\"\n"), "which node?"),
-        (format!("{fault}kind = \"crash\"\nloss = 0.5\n"), "`loss` means nothing to this kind"),
+        (format!("{NODES}{fault}kind = \"crash\"\n"), "the fault names no node"),
+        (format!("{fault}kind = \"crash\"\nloss = 0.5\n"), "`loss` has no effect on this kind"),
         (
             format!("{fault}kind = \"partition\"\nfrom = \"callers\"\n"),
-            "a partition is between two",
+            "a partition needs `from` and `to`",
         ),
     ] {
         let said = refusal(&format!("{RIGHT}{text}"));
@@ -209,7 +209,7 @@ fn a_workload_has_the_processes_and_profiles_of_agents() {
         ("arrivals = \"mmpp:1=2\"", "`arrivals` is not valid"),
         ("arrivals = \"random\"", "no such process"),
         ("profile = \"flash:1\"", "expected flash:AT,PEAK,RISE,DECAY"),
-        ("arrivals = \"trace:/nonexistent\"", "is no trace"),
+        ("arrivals = \"trace:/nonexistent\"", "is not a valid trace"),
     ] {
         let said = refusal(&with(keys));
         assert!(said.contains(expected), "{expected} is not said:\n{said}");
@@ -257,7 +257,7 @@ fn errors_in_a_farm_are_shown() {
     let node = "[[node]]\nname = \"a\"\nto = [\"answerers\"]\nunder_test = true\n";
     for (text, expected) in [
         (FARM.replace("[farm]\nnodes = 3\nspeeds = [1, 0.5]\npause_ms = 50\n", ""), "no `[farm]`"),
-        (format!("{FARM}{node}"), "`[farm]` beside `[[node]]`"),
+        (format!("{FARM}{node}"), "`[farm]` and `[[node]]` exclude each other"),
         (FARM.replace("speeds = [1, 0.5]", "speeds = [0]"), "`speeds` is out of bounds"),
         (FARM.replace("lognormal:1.5", "lognormal:x"), "SIGMA is a number from 0 to 5"),
         (FARM.replace("\"tlwl\"", "\"tlw\""), "did you mean"),
@@ -284,7 +284,7 @@ fn a_trace_says_the_load_itself() {
     assert!((conditions.load - s).abs() < 1e-9, "{}", conditions.load);
     let profile = text.replace("[server]", "profile = \"instant:3\"\n[server]");
     let said = parse(&profile).expect_err("both say when").to_string();
-    assert!(said.contains("a trace has no profile"), "{said}");
+    assert!(said.contains("a trace cannot have a profile"), "{said}");
 }
 
 const PEOPLE: &str = "title = \"t\"\n[workload]\nemergency = 0.01\n\
@@ -320,7 +320,7 @@ fn errors_in_people_and_devices_are_shown() {
         ("attempts_max = 5", "attempt_max = 5", "did you mean `attempts_max`?"),
         ("lognormal:1", "normal:1", "no such distribution"),
         ("count = 500\n", "", "lacks `count`"),
-        ("lost_at_s = 60\n", "", "no registration is lost"),
+        ("lost_at_s = 60\n", "", "no device loses its registration"),
         ("emergency = 0.01", "emergency = 2", "`emergency` is out of bounds"),
     ] {
         let said = refusal(&PEOPLE.replace(from, to));

@@ -30,7 +30,7 @@ impl Hold {
                 Ok(sigma) if (0.0..=5.0).contains(&sigma) => Ok(Self::Lognormal(sigma)),
                 _ => Err("SIGMA is a number from 0 to 5".into()),
             },
-            _ => Err("no such distribution".into()),
+            _ => Err("there is no such distribution".into()),
         }
     }
 

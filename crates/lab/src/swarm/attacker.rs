@@ -33,7 +33,7 @@ const SEEN_MAX: usize = 64;
 /// Maximum number of responses of one burst to which an attacker reacts.
 const REACTIONS_MAX: usize = 64;
 
-/// An attacker.
+/// An attacker, as a world describes it.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Attacker {
@@ -124,7 +124,8 @@ impl Attacker {
         Timestamp::ZERO + Duration::from_millis(self.begins_ms) + after
     }
 
-    /// Returns whether its times are possible: none may be longer than a day.
+    /// Returns whether its rate and its share of visible packets are allowed, and whether its start
+    /// and its duration are at most a day.
     pub(super) fn is_possible(&self) -> bool {
         (0.01..=1e6).contains(&self.rate_pps)
             && (0.0..=1.0).contains(&self.sees)
@@ -143,7 +144,7 @@ pub(super) struct Wiretap {
 }
 
 impl Wiretap {
-    /// Keeps the packets of the first `below` nodes, if any attacker `listens`.
+    /// Creates a wiretap that keeps the packets of the first `below` nodes, if `listens` is true.
     pub(super) fn new(below: usize, listens: bool) -> Self {
         Self { seen: Rc::default(), below, listens }
     }

@@ -48,7 +48,8 @@ pub struct Tally {
     pub missing: u64,
     /// Number of faults in the runs: crashes, stalls, partitions, bad links.
     pub faults: u64,
-    /// Number of requests, responses and calls that the checkers had no room to watch.
+    /// Number of requests, responses and calls that the checkers did not watch because their memory
+    /// was full.
     pub unwatched: u64,
 }
 
@@ -57,7 +58,7 @@ pub struct Tally {
 pub struct Failed {
     /// Seed of the world.
     pub seed: u64,
-    /// The findings in the world as it was drawn.
+    /// The findings in the world as it was drawn from its seed.
     pub findings: Vec<Finding>,
     /// The world after it was reduced.
     pub shrunk: Shrunk,

@@ -31,7 +31,7 @@ use super::world::{Place, World, address};
 /// Maximum number of open calls of a group of callers.
 const OPEN_MAX: usize = 100_000;
 
-/// A number of transactions or calls that no world reaches.
+/// A number of transactions or calls that is larger than in any world.
 const ROOMY: usize = 10_000;
 
 /// Maximum number of calls of an answerer, by default.
@@ -74,11 +74,11 @@ struct Limits {
     counts_at_once: bool,
 }
 
-/// A function that wraps the proxy's core in the network.
+/// A function that wraps the core of the proxy with this index before the network drives it.
 pub type Wrap<'a> = &'a dyn Fn(usize, Server) -> Box<dyn Core>;
 
 impl Node {
-    /// Creates the node at a place, in the life numbered `life` from 0.
+    /// Creates the node `place` for its life number `life`, counted from 0.
     ///
     /// # Errors
     /// Returns the errors of the world.
@@ -155,7 +155,7 @@ impl Node {
         }
     }
 
-    /// Returns the counts that a node reports about itself. An attacker has none.
+    /// Returns the counts that a node reports about itself, or `None` for an attacker.
     pub(super) fn book(&self, now: Timestamp) -> Option<Book> {
         Some(match self {
             Self::Caller(caller, outside) => {
@@ -173,7 +173,7 @@ impl Node {
     }
 }
 
-/// Returns the role of a node for the checkers. An attacker has none.
+/// Returns the role of a node for the checkers, or `None` for an attacker.
 pub(super) fn role(world: &World, place: Place) -> Result<Option<Role>, String> {
     Ok(Some(match place {
         Place::Caller(_) => Role::Caller,
@@ -195,8 +195,8 @@ pub(super) fn role(world: &World, place: Place) -> Result<Option<Role>, String> 
 }
 
 /// Returns the balancer that the checkers compare with the proxy. Returns `None` unless the proxy
-/// handles each packet immediately and has room for all transactions. Without a transaction, only
-/// the sender retransmits a request.
+/// handles each packet immediately and its transaction table has room for all requests. Without a
+/// transaction, only the sender retransmits a request.
 pub(super) fn balancer(world: &World, place: Place) -> Result<Option<Balancer>, String> {
     let Place::Proxy(index) = place else { return Ok(None) };
     let config = configuration::config(world, index)?;
@@ -211,7 +211,8 @@ pub(super) fn balancer(world: &World, place: Place) -> Result<Option<Balancer>, 
     }))
 }
 
-/// Returns the limits of a proxy against attackers.
+/// Returns those limits of a proxy by which the checkers test attacks, or `None` if the node is no
+/// proxy.
 pub(super) fn front(world: &World, place: Place) -> Result<Option<Front>, String> {
     let Place::Proxy(index) = place else { return Ok(None) };
     let config = configuration::config(world, index)?;
@@ -238,7 +239,7 @@ pub(super) fn front(world: &World, place: Place) -> Result<Option<Front>, String
     }))
 }
 
-/// Adds connections to a core.
+/// Wraps a core so that it uses connections.
 fn connected<C: Core>(core: C) -> Streams<C> {
     Streams::new(core, ConnectionLimits::default(), Pool::new())
 }

@@ -20,9 +20,9 @@ use super::world::{Names, Place, Streams, World, address, host};
 const LOOK: Duration = Duration::from_millis(250);
 const LOOK_AFTERWARDS: Duration = Duration::from_secs(60);
 
-/// Longest time after the last call until everything has ended: patience, ringing and talking (at
-/// most 15 minutes each), the idle time of the call table (3 hours by default), Timer C and the
-/// timers that follow it.
+/// Longest time after the last call until no event is left: patience, ringing and talking (at most
+/// 15 minutes each), the idle time of the call table (3 hours by default), Timer C and the timers
+/// that follow it.
 const SETTLES_WITHIN: Duration = Duration::from_secs(4 * 3600);
 
 /// The checker's name for a core that panics.
@@ -36,8 +36,8 @@ pub const SAME: &str = "same";
 pub const GOODPUT: &str = "goodput";
 
 /// The part of the calls that may be lost because of noise, and a number of calls that may be lost
-/// in addition. The two are needed because in an overloaded proxy a single additional packet
-/// changes many later decisions.
+/// in addition. Such a tolerance is needed because in an overloaded proxy a single additional
+/// packet changes many later decisions.
 const LOST_MAX: (f64, u64) = (0.3, 10);
 
 /// A violation.
@@ -45,7 +45,7 @@ const LOST_MAX: (f64, u64) = (0.3, 10);
 pub struct Finding {
     /// The checker that found it.
     pub checker: String,
-    /// Description of the violation, with place and time.
+    /// Description of the violation, with the node and the time.
     pub what: String,
 }
 
@@ -54,7 +54,8 @@ pub struct Finding {
 pub struct Ran {
     /// Violations, or empty if there are none.
     pub findings: Vec<Finding>,
-    /// Number of requests, responses and calls that the checkers had no room to watch.
+    /// Number of requests, responses and calls that the checkers did not watch because their memory
+    /// was full.
     pub unwatched: u64,
     /// Counts of the packets.
     pub summary: Summary,

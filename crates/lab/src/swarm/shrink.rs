@@ -21,7 +21,7 @@ pub struct Shrunk {
     pub tries: u32,
 }
 
-/// Reduces `world`, in which `checker` finds something, with at most `tries_max` runs by `find`.
+/// Reduces `world`, in which `checker` finds a violation, with at most `tries_max` runs by `find`.
 pub fn shrink(
     world: World,
     checker: &str,
@@ -58,8 +58,9 @@ pub fn shrink(
     }
 }
 
-/// A function that returns the world with the reduction of this number, counted from 0. It returns
-/// `None` if there are no more reductions. After a success the same number is tried again.
+/// A function that returns `world` with one reduction, the one with this number, counted from 0. It
+/// returns `None` if there are no more reductions. After a success the caller tries the same number
+/// again.
 type Step = fn(&World, usize) -> Option<World>;
 
 const STEPS: [Step; 14] = [
@@ -126,7 +127,7 @@ fn without_names(world: &World, at: usize) -> Option<World> {
     Some(world)
 }
 
-/// Replaces streams by datagrams, everywhere or in one place.
+/// Replaces streams by datagrams: everywhere, or only outside, between or inside the proxies.
 fn without_streams(world: &World, at: usize) -> Option<World> {
     let mut world = world.clone();
     let streams = world.streams.as_mut()?;
@@ -318,7 +319,7 @@ fn with_plain_parties(world: &World, at: usize) -> Option<World> {
     Some(world)
 }
 
-/// Removes the key numbered `at` from all proxies' settings.
+/// Removes one key, the one numbered `at`, from the settings of all proxies.
 fn with_default(world: &World, at: usize) -> Option<World> {
     let mut world = world.clone();
     let mut at = at;
@@ -366,7 +367,8 @@ fn with_default(world: &World, at: usize) -> Option<World> {
     None
 }
 
-/// Removes the entry numbered `at`. If there are fewer entries, reduces `at` by their number.
+/// Removes the entry numbered `at` of `map`. If `map` has fewer entries, subtracts their number
+/// from `at`.
 fn take<V>(map: &mut std::collections::BTreeMap<String, V>, at: &mut usize) -> bool {
     match map.keys().nth(*at).cloned() {
         Some(key) => {

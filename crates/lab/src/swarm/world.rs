@@ -163,7 +163,7 @@ pub struct Server {
     /// distribution.
     #[serde(default)]
     pub hold_ms: u64,
-    /// Maximum number of calls in its table.
+    /// Maximum number of calls in its table, or `None` for a table that never becomes full.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub calls_max: Option<usize>,
 }
@@ -207,7 +207,7 @@ impl World {
         toml::to_string(self).expect("a world has no value that TOML lacks")
     }
 
-    /// Returns the place of the node numbered `index`.
+    /// Returns the role and index of the node numbered `index`, or `None` if there is no such node.
     pub fn place(&self, index: usize) -> Option<Place> {
         let (callers, proxies) = (self.callers.len(), self.proxies.len());
         let parties = self.parties();
@@ -220,7 +220,7 @@ impl World {
         }
     }
 
-    /// Returns the node at a place.
+    /// Returns the number of the node with this role and index.
     pub fn node(&self, place: Place) -> NodeId {
         let (callers, proxies) = (self.callers.len(), self.proxies.len());
         NodeId::new(match place {
@@ -246,7 +246,7 @@ impl World {
         (0..self.proxies.len()).filter(|&index| self.proxies[index].layer == layer).collect()
     }
 
-    /// Returns the places to which a proxy sends admitted requests.
+    /// Returns the nodes to which a proxy sends admitted requests.
     pub fn behind(&self, proxy: usize) -> Vec<Place> {
         let next = self.layer(self.proxies[proxy].layer + 1);
         match next.is_empty() {

@@ -3,8 +3,8 @@
 use super::{Objective, Parameters, Step};
 use crate::figure::{Axis, Figure, Line, Panel, Point, Stroke};
 
-/// Draws the parameters over the steps, as multiples of their initial values, and the value of each
-/// step.
+/// Draws two curves over the steps: each parameter as a multiple of its initial value, and the
+/// value of the objective.
 pub fn picture(parameters: &Parameters, path: &[Step]) -> Figure {
     let law = parameters.start.entry().name;
     let names: Vec<&str> = parameters.sought.iter().map(|param| param.name).collect();

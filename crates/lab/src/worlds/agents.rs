@@ -10,7 +10,7 @@ use crate::run_spec::RunSpec;
 /// The callee. It is a name, so that no server treats it as a foreign address.
 const CALLED: &str = "sip:service@example.com";
 
-/// Number of called users, if there must be several.
+/// Number of called users of a run in which callers must call several.
 const CALLEES: u32 = 100;
 
 /// Time after the deadline of the last call, in which messages in flight are counted.
@@ -55,8 +55,8 @@ pub(super) fn sources(run: &RunSpec) -> Vec<Source> {
     parts.into_iter().enumerate().map(|(index, part)| Source { index, part }).collect()
 }
 
-/// Returns callers at `local` that make the calls of one source. They call the entry with number
-/// `index` of those at `entries`.
+/// Returns callers at `local` that make the calls of one source. `entries` are the addresses of all
+/// servers to which callers send. These callers send to the one at `index`.
 pub(super) fn caller(
     run: &RunSpec,
     share: f64,
@@ -92,7 +92,8 @@ pub(super) fn caller(
     }
 }
 
-/// Returns the rate over time of the calls to the entry with this number.
+/// Returns the rate over time of the calls to the server at `index` among those to which callers
+/// send.
 fn profile(run: &RunSpec, index: usize) -> Profile {
     let topology = &run.conditions.topology;
     let entry = topology.entries().nth(index).map(|(place, _)| &topology.nodes()[place]);
@@ -128,8 +129,9 @@ pub(super) fn answerer_element(index: usize) -> u32 {
     1 + index as u32
 }
 
-/// Returns the number of a source of the entry at `index` among all agents. There are fewer than 65
-/// answerers and entries.
+/// Returns the number among all agents of a source of calls. `index` is the index of its server
+/// among those to which callers send. There are fewer than 65 answerers, and fewer than 65 such
+/// servers.
 pub(super) fn caller_element(index: usize, source: usize) -> u32 {
     match (index, source) {
         (0, 0) => 0,

@@ -25,7 +25,7 @@ pub(super) fn configuration_name(topology: &Topology, place: usize) -> String {
 }
 
 /// Returns the outcome of `run`, without the servers' counts. It is computed from the counts of the
-/// callers at each entry and of all answerers together.
+/// callers of each server and of all answerers together.
 pub(super) fn outcome(
     run: &RunSpec,
     callers: &[CallerStats],
@@ -112,8 +112,8 @@ fn settled_after_s(run: &RunSpec, timeline: &Timeline) -> Option<f64> {
 }
 
 /// Returns Jain's index of fairness, computed from the fraction of its calls that each source set
-/// up in time. It is 1 if all fractions are the same, and 1/n if only one of n sources set up
-/// calls. `None` if fewer than two sources have calls, or if no call was set up.
+/// up in time. The index is 1 if all fractions are the same, and 1/n if only one of n sources set
+/// up calls. Returns `None` if fewer than two sources have calls, or if no call was set up.
 pub(super) fn fairness<'a>(sources: impl IntoIterator<Item = &'a CallerStats>) -> Option<f64> {
     let measured = sources.into_iter().map(|stats| &stats.measured).filter(|m| m.offered > 0);
     let (count, sum, squares) = measured.fold((0.0, 0.0, 0.0), |(count, sum, squares), m| {

@@ -116,7 +116,8 @@ fn check(run: &RunSpec) -> Result<(), String> {
     Ok(())
 }
 
-/// Returns the steps with their times, in order. `None` in place of a step means to take a sample.
+/// Returns the steps with their times, in order. `None` in place of a step means that a sample is
+/// taken.
 fn agenda(run: &RunSpec) -> Vec<(Duration, Option<Step>)> {
     let (every, end) = (run.sample(), agents::lasts(run));
     let looks = (1..).map(|count| every * count).take_while(|&at| at < end).chain([end]);
@@ -134,7 +135,7 @@ fn agenda(run: &RunSpec) -> Vec<(Duration, Option<Step>)> {
     actions
 }
 
-/// Returns the use of the processor by the generator, and its losses.
+/// Returns the load of the generator's threads, and the datagrams that it lost.
 fn used(calls: &[Done<CallerStats>], answers: &[Done<AnswererStats>]) -> Generator {
     fn load<S>(done: &Done<S>) -> f64 {
         done.cpu.as_secs_f64() / done.wall.as_secs_f64()

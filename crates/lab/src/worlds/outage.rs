@@ -74,14 +74,15 @@ fn trigger_ended(run: &RunSpec) -> Option<Duration> {
     [overload, faults, loss].into_iter().flatten().max().filter(|&ended| ended < load.duration)
 }
 
-/// Returns the count at the first sample from `time` on, or the last one.
+/// Returns the count at the first sample at or after `time`, or the last count if there is no such
+/// sample.
 fn at(counts: &[(Duration, u64)], time: Duration) -> u64 {
     let later = counts.iter().find(|(at, _)| *at >= time);
     later.or(counts.last()).map_or(0, |(_, count)| *count)
 }
 
-/// Returns the growth of `some` per growth of `whole` between two times, or 1 if `whole` did not
-/// grow.
+/// Returns by how much `some` grows between two times, divided by the growth of `whole`, or 1 if
+/// `whole` does not grow.
 fn part(some: &[(Duration, u64)], whole: &[(Duration, u64)], from: Duration, to: Duration) -> f64 {
     let growth = |counts| at(counts, to).saturating_sub(at(counts, from)) as f64;
     if growth(whole) > 0.0 { growth(some) / growth(whole) } else { 1.0 }
@@ -109,7 +110,8 @@ fn good_from(
     }
 }
 
-/// Returns the time from which the count was always enough, at the earliest `from`.
+/// Returns the earliest time, not before `from`, from which the count was `enough` at every later
+/// sample.
 fn since(
     counts: &[(Duration, u64)],
     from: Duration,

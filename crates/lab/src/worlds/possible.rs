@@ -8,10 +8,11 @@ use super::agents;
 use crate::cost::Capacity;
 use crate::run_spec::RunSpec;
 
-/// Returns the greatest possible goodput between two times after the start of the load, in calls/s,
-/// if `offered` times the calls of the profile are offered.
+/// Returns the greatest possible goodput between two times after the start of the load, in calls/s.
+/// `offered` is the number of calls that are offered, divided by the number that the profile gives.
 ///
-/// A call may be served until its deadline. So the mean load over the length of a deadline counts.
+/// A call may be served until its deadline. So the function uses the mean load over the length of a
+/// deadline.
 pub(crate) fn possible_cps(run: &RunSpec, from: Duration, to: Duration, offered: f64) -> f64 {
     let capacity = Capacity::under(&run.conditions);
     let ratio = capacity.ratio(&run.conditions.emulate, run.variant.overload.disposal);

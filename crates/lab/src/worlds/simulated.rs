@@ -20,15 +20,15 @@ use stage::Stage;
 
 /// The world of simulated time.
 ///
-/// The outcome of a run depends on its inputs only. Its speed is in [`speed`](Self::speed), and in
-/// no result.
+/// The outcome of a run depends on its inputs only. [`speed`](Self::speed) returns the speed of the
+/// simulation, which appears in no result.
 #[derive(Debug, Default)]
 pub struct Simulated {
     deliveries: AtomicU64,
     cpu_ns: AtomicU64,
 }
 
-/// The amount of simulation so far, and the time that it took.
+/// The number of packets that were simulated, and the CPU time that this took.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
 pub struct Speed {
     /// Number of packets delivered.
@@ -43,7 +43,7 @@ impl Simulated {
         Self::default()
     }
 
-    /// Returns the work and time of all runs so far.
+    /// Returns the packets and the CPU time of all runs so far.
     pub fn speed(&self) -> Speed {
         let cpu = Duration::from_nanos(self.cpu_ns.load(SeqCst));
         Speed { deliveries: self.deliveries.load(SeqCst), cpu }
@@ -51,7 +51,8 @@ impl Simulated {
 }
 
 impl Speed {
-    /// Returns the number of deliveries in a second of CPU time, or 0 if there were none.
+    /// Returns the number of packets delivered in a second of CPU time, or 0 if no CPU time was
+    /// used.
     pub fn per_cpu_s(self) -> f64 {
         let cpu_s = self.cpu.as_secs_f64();
         if cpu_s > 0.0 { self.deliveries as f64 / cpu_s } else { 0.0 }

@@ -45,11 +45,11 @@ struct Account {
     received: u64,
     /// Bytes sent in addition to the answers that are always allowed.
     beyond: u64,
-    /// Requests received, by branch.
+    /// Branches of the requests received, as hashes.
     requests: BTreeSet<u64>,
-    /// Responses sent, by status. All final responses count as 200.
+    /// Number of responses sent, by status. All final responses count as 200.
     responses: BTreeMap<u16, u64>,
-    /// To-tags sent to this address.
+    /// To-tags of the responses sent to this address, as hashes.
     tags: BTreeSet<u64>,
     has_proved: bool,
     is_reported: bool,
@@ -60,10 +60,11 @@ pub(super) struct Amplification {
     accounts: Recent<(NodeId, SocketAddr), Account>,
 }
 
-/// Number of To-tags that are remembered for one address.
+/// Maximum number of To-tags that the checker remembers for one address.
 const TAGS_MAX: usize = 1024;
 
-/// Maximum number of distinct requests of one address. No attacker sends more.
+/// Maximum number of distinct requests of one address that the checker remembers. No attacker sends
+/// more.
 const REQUESTS_MAX: usize = 1 << 16;
 
 impl Amplification {

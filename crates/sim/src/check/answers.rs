@@ -26,7 +26,7 @@ pub const NAME: &str = "answers";
 
 #[derive(Debug, Default)]
 struct Taken {
-    /// Time of the 100.
+    /// Time at which the proxy answered the INVITE with 100, or `None` if it has not.
     at: Option<Timestamp>,
     answered: bool,
 }

@@ -16,19 +16,19 @@ pub enum Book {
 /// The number of ended calls of a caller, for each way in which a call can end.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Endings {
-    /// The call was set up, and the caller's BYE ended it.
+    /// The caller's BYE ended the established call.
     pub left: u64,
-    /// The call was set up, and the other side's BYE ended it.
+    /// The other side's BYE ended the established call.
     pub hung_up: u64,
-    /// The caller ended the call before there was an answer.
+    /// The caller ended the call before the INVITE was answered.
     pub abandoned: u64,
-    /// There was no response to the INVITE.
+    /// No response to the INVITE came in time.
     pub unanswered: u64,
-    /// The call was rejected. The counts are by status.
+    /// The INVITE was rejected. The number of such calls, by status.
     pub refused: BTreeMap<u16, u64>,
-    /// There was no response to the BYE.
+    /// No response to the caller's BYE came.
     pub bye_unanswered: u64,
-    /// The BYE was rejected, by status.
+    /// The caller's BYE was rejected. The number of such calls, by status.
     pub bye_refused: BTreeMap<u16, u64>,
 }
 
@@ -45,14 +45,14 @@ impl Endings {
 /// The counts that a caller reports about itself.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct CallerBook {
-    /// Calls that were offered.
+    /// Calls that were due, whether the caller started them or not.
     pub offered: u64,
-    /// Calls for which there was no room.
+    /// Calls that the caller did not start because its call table was full.
     pub not_begun: u64,
     /// Calls whose INVITE was sent.
     pub begun: u64,
-    /// True if a tap sees the caller's messages when the caller sends them. On a stream, messages
-    /// wait and may not be accepted.
+    /// True if a tap sees each message at the time when the caller sends it. False on a stream,
+    /// where a message may wait in a buffer and may never be sent.
     pub is_seen: bool,
     /// Open calls.
     pub open: u64,
@@ -60,7 +60,7 @@ pub struct CallerBook {
     pub open_max: u64,
     /// Calls answered with 2xx while the caller was waiting.
     pub set_up: u64,
-    /// Calls whose 2xx was malformed.
+    /// Calls whose 2xx the caller could not use because it was malformed.
     pub malformed: u64,
     /// Ended calls.
     pub ended: Endings,
@@ -69,11 +69,11 @@ pub struct CallerBook {
 /// The counts that an answerer reports about itself.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct AnswererBook {
-    /// New calls.
+    /// New calls that arrived.
     pub calls: u64,
-    /// Calls that got no 2xx, for any reason.
+    /// Calls to which the answerer sent no 2xx, for any reason.
     pub not_answered: u64,
-    /// Calls with a 2xx.
+    /// Calls to which the answerer sent a 2xx.
     pub answered: u64,
     /// Answered calls whose ACK arrived.
     pub acknowledged: u64,
@@ -90,43 +90,44 @@ pub struct AnswererBook {
 /// The counts that a proxy reports about itself.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct ProxyBook {
-    /// Messages read.
+    /// Messages that the proxy has read.
     pub received: u64,
     /// Datagrams lost at full receive buffers.
     pub overflowed: u64,
-    /// Datagrams that were dropped before the receive buffers at the request of the core.
+    /// Datagrams that the kernel dropped before the receive buffers because the core asked for it.
     pub filtered: u64,
-    /// Messages lost at a full queue, or dropped because of a ban. It is unknown whether they had
-    /// been read.
+    /// Messages that the proxy lost at a full queue, or dropped because of a ban. The book does not
+    /// say whether the proxy had read them.
     pub perhaps_dropped: u64,
     /// Messages sent, except the ACK and the first CANCEL of one hop.
     pub sent: u64,
     /// First CANCELs of one hop sent.
     pub cancels: u64,
-    /// Messages that were counted as sent but that no connection accepted.
+    /// Messages that the proxy counted as sent, although no connection accepted them.
     pub unsent: u64,
     /// Number of entries in the call table, and its size.
     pub calls: Fill,
-    /// Ended calls that were forgotten early because there was no room.
+    /// Ended calls that the proxy forgot early because its call table was full.
     pub evicted: u64,
     /// Number of server transactions, and the size of their table.
     pub server_transactions: Fill,
-    /// Client transactions. They have no limit of their own.
+    /// Number of client transactions. They have no limit of their own.
     pub client_transactions: u64,
-    /// Transactions of calls that wait for a final response.
+    /// Number of transactions of calls that wait for a final response.
     pub open: u64,
     /// Number of messages that wait for service, and the maximum number.
     pub queued: Fill,
-    /// Number of pieces of new work that were admitted, or `None` if this is not known at every
-    /// moment.
+    /// Number of new requests that the gate admitted, or `None` if the proxy cannot report this
+    /// number at every moment.
     pub admitted: Option<u64>,
-    /// Number of remembered decisions, and the maximum number.
+    /// Number of the gate's decisions that the proxy remembers for retransmissions, and the maximum
+    /// number.
     pub remembered: Fill,
-    /// Work of the back ends, as the proxy counts it.
+    /// Calls and work of each back end, as the proxy counts them.
     pub backends: Vec<Held>,
 }
 
-/// The fill of a table.
+/// The number of entries in a table, and its size.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Fill {
     /// Number of entries.
@@ -135,20 +136,22 @@ pub struct Fill {
     pub max: u64,
 }
 
-/// Work of a back end, as its proxy counts it.
+/// The calls and the work of a back end, as its proxy counts them.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Held {
     /// Name of the back end.
     pub name: String,
     /// Open calls.
     pub calls: u64,
-    /// Limit on the number of its calls, if this is its only limit.
+    /// Limit on the number of its calls, or `None` if there is no such limit or if it also has
+    /// another limit.
     pub calls_max: Option<u64>,
-    /// Work of open transactions.
+    /// Sum of the weights of its open transactions, in hundredths of the weight of a BYE.
     pub work: u64,
     /// Availability for new calls.
     pub standing: Standing,
-    /// Learned rate in requests a second, if known.
+    /// Rate that the proxy has learned for it, in requests a second, or `None` if it has not
+    /// learned one.
     pub learned_cps: Option<f64>,
 }
 

@@ -41,7 +41,7 @@ use ending::{Call, Ending};
 /// The checker's name.
 pub const NAME: &str = "calls";
 
-/// RFC 3261 §17.1.1.2 and §13.3.1.4: 64·T1, for which both ends wait for each other.
+/// RFC 3261 §17.1.1.2 and §13.3.1.4: 64·T1, the time for which each end waits for the other.
 const PATIENCE: Duration = Duration::from_secs(32);
 
 /// Maximum number of calls of all callers that are watched at the same time.
@@ -58,9 +58,9 @@ struct Crowd {
 /// An answered call on the wire, at its answerer.
 #[derive(Debug, Default)]
 struct Answered {
-    /// Time of the first 2xx.
+    /// Time at which the answerer sent the first 2xx, or `None` if it was not seen.
     since: Option<Timestamp>,
-    /// Whether the call was on a stream.
+    /// Whether the answerer sent the 2xx on a stream.
     is_on_stream: bool,
     acknowledged: bool,
     has_bye: bool,
@@ -135,7 +135,7 @@ impl Calls {
         self.settle(seen);
     }
 
-    /// Closes the call if it has ended.
+    /// Removes the call of this packet if it has ended, and counts its ending.
     fn settle(&mut self, seen: &Seen) {
         let key = (seen.node, seen.call);
         let Some(ending) = self.open.get(&key).and_then(Call::ending) else { return };

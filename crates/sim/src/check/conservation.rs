@@ -26,14 +26,14 @@ use crate::tap::Loss;
 /// The checker's name.
 pub const NAME: &str = "conservation";
 
-/// Equal packets in one direction.
+/// The counts of equal packets that travel in one direction.
 #[derive(Debug, Default)]
 struct Flight {
     sent: u64,
     ended: u64,
 }
 
-/// Packets of one life of a node.
+/// The packets of a node since its last start.
 #[derive(Debug, Default)]
 struct Tally {
     delivered: u64,
@@ -57,7 +57,7 @@ impl Conservation {
         }
     }
 
-    /// Records a sent packet that has been read.
+    /// Records a packet that a watched node has sent or received, in parsed form.
     pub(super) fn on_seen(&mut self, seen: &Seen) {
         let of_hop = seen.is_request() && seen.vias.len() == 1 && seen.method == Method::Ack;
         if of_hop && seen.may_have_transactions() {

@@ -2,10 +2,10 @@
 //!
 //! Attackers can cause rejections at a back end (a 503 with a Retry-After of an hour, silence) and
 //! forge packets in its name (ICMP, responses). This checker sees on the wire how the back end
-//! treats callers and probes. A proxy has *evidence* against a back end in two cases. In the
-//! first case a caller's request or a probe that it has sent there gets a 503, or no response for
-//! some time. In the second case a packet between the two is lost. For a back end that has just answered callers' requests or probes, and
-//! against which there is no evidence, these rules apply:
+//! treats callers and probes. A proxy has *evidence* against a back end in two cases. In the first
+//! case a caller's request or a probe that it has sent there gets a 503, or no response for some
+//! time. In the second case a packet between the two is lost. For a back end that has just answered
+//! callers' requests or probes, and against which there is no evidence, these rules apply:
 //!
 //! - It must not be down or paused for longer than [`OUT_MAX`] in total. Shorter exclusions are
 //!   allowed: if half of a pool may be excluded, forgeries in the name of all back ends exclude
@@ -43,7 +43,7 @@ const EVIDENCE_HOLDS: Duration = Duration::from_secs(600);
 /// Maximum age of the answers that prove that a back end worked at the time of its exclusion.
 const PROOF_HOLDS: Duration = Duration::from_secs(5);
 
-/// Number of answers that prove that a back end works.
+/// Number of recent answers that prove that a back end works.
 const PROOF: usize = 3;
 
 /// Maximum time for which a back end that answers may be excluded.
@@ -58,20 +58,21 @@ const RATE_SPAN: Duration = Duration::from_secs(1);
 /// A back end as one proxy sees it.
 #[derive(Debug, Default)]
 struct Witness {
-    /// Time of the last evidence against it.
+    /// Time of the last evidence against the back end, or `None` if there is none.
     evidence: Option<Timestamp>,
-    /// Times of the last answers to callers and probes.
+    /// Times of its last answers to callers and probes.
     answers: VecDeque<Timestamp>,
-    /// Start of an exclusion that began right after the back end proved that it works.
+    /// Start of its current exclusion, if that began right after the back end proved that it works.
     out_since: Option<Timestamp>,
     /// Total time of earlier exclusions that began right after the back end proved that it works,
     /// since the last evidence.
     out_for: Duration,
-    /// Requests of callers and probes without an answer: branch, method, start.
+    /// Requests of callers and probes to which it has not responded: branch, method, and time of
+    /// sending.
     waits: VecDeque<(u64, u32, Timestamp)>,
-    /// Times of the last final responses to INVITEs of callers.
+    /// Times of its last final responses to INVITEs of callers.
     served: VecDeque<Timestamp>,
-    /// The highest rate of these final responses since the last evidence.
+    /// The highest rate of these final responses since the last evidence, per second.
     served_cps: f64,
     is_reported: bool,
 }
@@ -82,7 +83,7 @@ const ANSWERS_MAX: usize = 64;
 #[derive(Debug, Default)]
 pub(super) struct Exclusion {
     witnesses: BTreeMap<(NodeId, usize), Witness>,
-    /// Answered requests, and whether the answer was final.
+    /// Requests to which a back end has responded, and whether a response was final.
     answered: Recent<(NodeId, u64, u32), bool>,
 }
 
@@ -197,7 +198,8 @@ impl Exclusion {
 }
 
 impl Witness {
-    /// Counts requests that have waited for too long as evidence.
+    /// Records evidence against the back end if a request has waited for longer than
+    /// `silent_after`.
     fn hear(&mut self, now: Timestamp, silent_after: Duration) {
         while let Some(&(.., since)) = self.waits.front()
             && now > since + silent_after
@@ -208,7 +210,7 @@ impl Witness {
     }
 }
 
-/// Returns the rate of the last answers, if they are recent and there are enough of them.
+/// Returns the rate of the last answers per second, or `None` if they are too old or too few.
 fn proof(answers: &VecDeque<Timestamp>, now: Timestamp) -> Option<f64> {
     let recent = || answers.iter().filter(|&&at| now < at + PROOF_HOLDS);
     let (&first, count) = (recent().next()?, recent().count());

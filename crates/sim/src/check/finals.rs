@@ -61,16 +61,17 @@ const LINGER: Duration = Duration::from_secs(31);
 /// RFC 3261 §17.2.1: Timer I over UDP, T4. It is reduced by a second for the same reason.
 const LINGER_ACKNOWLEDGED: Duration = Duration::from_secs(4);
 
-/// The responses to a request.
+/// The responses of one node to one request.
 #[derive(Debug, Default)]
 struct Answered {
-    /// Time at which the first copy of the request came.
+    /// Time at which the first copy of the request arrived.
     asked: Timestamp,
-    /// End of the transaction, after its final response.
+    /// End of the server transaction, or `None` before the final response.
     over: Option<Timestamp>,
-    /// Final response other than 2xx to an INVITE.
+    /// The final response, or `None` if there is none. A 2xx to an INVITE is in `successes`
+    /// instead.
     last: Option<Last>,
-    /// To-tag and hash of each 2xx to an INVITE.
+    /// Hashes of the To-tag and of the bytes of each 2xx to an INVITE.
     successes: Vec<(u64, u64)>,
 }
 
@@ -80,14 +81,14 @@ struct Last {
     status: u16,
     to_tag: u64,
     whole: u64,
-    /// Address to which it went.
+    /// Address to which the node sent it.
     to: SocketAddr,
 }
 
 #[derive(Debug, Default)]
 pub(super) struct Finals {
     answered: Recent<Transaction, Answered>,
-    /// Whether any response has gone on a stream.
+    /// Whether any node has sent a response on a stream.
     has_streams: bool,
 }
 
@@ -174,7 +175,7 @@ impl Finals {
 }
 
 impl Answered {
-    /// Returns whether the response is a copy of one that was sent.
+    /// Returns whether the response is a copy of one that the node has sent.
     fn knows(&self, seen: &Seen, status: u16) -> bool {
         let success = (seen.to_tag.unwrap_or_default(), seen.whole);
         let is_last = |last: Last| (last.status, last.whole) == (status, seen.whole);

@@ -10,10 +10,11 @@ pub struct Front {
     pub address: SocketAddr,
     /// Its back ends, in the order in which it reports them.
     pub backends: Vec<SocketAddr>,
-    /// Limit on the calls of each back end. It is also `None` if the calls cannot be observed. This
-    /// is so if a cancelled call may be answered, or if a back end may be removed and added again.
+    /// Limit on the calls of each back end, or `None` if there is none. It is also `None` if the
+    /// checker cannot count the calls: if an answerer may answer a cancelled call, or if a back end
+    /// may be removed and added again.
     pub calls_max: Option<u64>,
-    /// Limit on the rate of each back end, if any.
+    /// Limit on the requests a second of each back end, or `None` if there is none.
     pub cps_max: Option<f64>,
     /// Time without a request after which an answered call counts as ended.
     pub idle_max: Duration,
@@ -22,7 +23,7 @@ pub struct Front {
     /// True if this checker can see the evidence against a back end. A refused connection is not
     /// visible.
     pub sees_evidence: bool,
-    /// Time without an answer after which a back end may be suspected.
+    /// Time without a response after which the proxy may suspect a back end.
     pub silent_after: Duration,
     /// True if the proxy has a record of all its requests, because it keeps transactions or has
     /// room for all calls.

@@ -52,14 +52,15 @@ const OTHERS_MAX: u32 = 11;
 /// retransmission is sent 63·T1 after the first.
 const PATIENCE: Duration = Duration::from_millis(31_900);
 
-/// Maximum number of remembered To-tags of rejections, and of branches of one request.
+/// Maximum number of To-tags of rejections, and of branches of one request, that the checker
+/// remembers.
 const REMEMBERED_MAX: usize = 32;
 
 /// A request that was sent, and its responses.
 #[derive(Debug, Default)]
 struct Sent {
     times: u32,
-    /// Start of its transaction, and number of its earlier transactions.
+    /// Start of the current transaction with this branch, and number of earlier ones.
     since: Timestamp,
     over: u32,
     uri: u64,
@@ -70,8 +71,8 @@ struct Sent {
 #[derive(Debug, Default)]
 pub(super) struct Hops {
     sent: Recent<Transaction, Sent>,
-    /// To-tags of the rejections of all branches of a forwarded INVITE, by the Via with which it
-    /// came.
+    /// To-tags of the rejections of all branches of a forwarded INVITE, by the node and the Via
+    /// with which the INVITE came.
     refused: Recent<(NodeId, u64), Vec<Option<u64>>>,
     /// The INVITEs that a stateless proxy has forwarded, by the Via with which they came.
     given: Recent<(NodeId, u64), Given>,
@@ -109,7 +110,7 @@ impl Hops {
         }
     }
 
-    /// Records a request to a proxy that keeps no transactions.
+    /// Records a request that arrives at a proxy without transactions.
     fn on_passing(&mut self, seen: &Seen, from: SocketAddr) {
         let key = (seen.node, seen.vias[0]);
         match seen.method {
@@ -151,7 +152,8 @@ impl Hops {
         self.sent.unwatched() + self.refused.unwatched() + self.given.unwatched()
     }
 
-    /// Records a request of a client transaction, or its ACK.
+    /// Counts a request of a client transaction, or checks the ACK of one. Returns the violation,
+    /// if any.
     fn begins(&mut self, seen: &Seen, copies: u32) -> Option<String> {
         let of_hop = seen.vias.len() == 1;
         let (node, branch, _) = seen.transaction();
@@ -217,7 +219,8 @@ impl Hops {
         Some(counts)
     }
 
-    /// Checks a request forwarded by a proxy without transactions.
+    /// Records the branch of an INVITE that a proxy without transactions forwards, and checks the
+    /// branch of a CANCEL. Returns the violation, if any.
     fn passes(&mut self, seen: &Seen) -> Option<String> {
         let key = (seen.node, *seen.vias.get(1)?);
         match seen.method {

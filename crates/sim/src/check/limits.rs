@@ -50,7 +50,7 @@ const SHOWN_WITHIN: Duration = Duration::from_millis(10);
 /// A back end as one proxy sees it.
 type BackendOf = (NodeId, usize);
 
-/// A call of a back end.
+/// A call that a back end has, as the checker counts it.
 #[derive(Debug)]
 struct Held {
     from_tag: u64,
@@ -67,19 +67,19 @@ struct Level {
 
 #[derive(Debug, Default)]
 pub(super) struct Limits {
-    /// New INVITEs that a back end has got.
+    /// New INVITEs that reached a back end: proxy, back end, and identity of the INVITE.
     given: Recent<(NodeId, usize, u64), ()>,
-    /// New INVITEs that a proxy has forwarded to any back end.
+    /// New INVITEs that a proxy has forwarded to any back end, by their identity.
     passed: Recent<(NodeId, u64), ()>,
     passed_count: BTreeMap<NodeId, u64>,
-    /// Time and value of the last reading.
+    /// Time of the last check of a proxy, and the number of INVITEs that it had forwarded then.
     looked: BTreeMap<NodeId, (Timestamp, u64)>,
     /// Dialogs that a proxy has seen confirmed: Call-ID, and the tag of the back end.
     dialogs: Recent<(NodeId, u64, u64), ()>,
     levels: BTreeMap<BackendOf, Level>,
     /// Calls that back ends have, by a hash of Call-ID, From-tag and CSeq.
     held: BTreeMap<BackendOf, BTreeMap<(u64, u64, u32), Held>>,
-    /// True if an excess has already been reported.
+    /// True while a back end has more calls than its limit. The checker reports each excess once.
     is_over: BTreeMap<BackendOf, bool>,
 }
 

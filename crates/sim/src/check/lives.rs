@@ -6,7 +6,7 @@ use tidegate_world::Timestamp;
 
 use crate::node_id::NodeId;
 
-/// Faults of nodes. They explain some deviations from the rules.
+/// The crashes and stalls of nodes, which explain some deviations from the rules.
 #[derive(Debug, Default)]
 pub(super) struct Lives {
     crashed: BTreeMap<NodeId, Timestamp>,
@@ -24,7 +24,7 @@ impl Lives {
         self.disturbed.insert(node);
     }
 
-    /// Returns whether the node has crashed since then.
+    /// Returns whether the node has crashed since the time `then`.
     pub(super) fn is_of_another_life(&self, node: NodeId, then: Timestamp) -> bool {
         self.crashed.get(&node).is_some_and(|&crashed| then <= crashed)
     }
@@ -39,7 +39,7 @@ impl Lives {
         !self.crashed.is_empty()
     }
 
-    /// Returns whether the node was stalled in this life.
+    /// Returns whether the node was stalled or drained since its last start.
     pub(super) fn is_disturbed(&self, node: NodeId) -> bool {
         self.disturbed.contains(&node)
     }

@@ -40,7 +40,7 @@ const FORMS_MAX: usize = 256;
 pub(super) struct Form {
     kind: Kind,
     vias: u64,
-    /// The Vias without the top one.
+    /// Hash of all Vias except the top one.
     vias_below: u64,
     to_tag: Option<u64>,
     pub(super) from_tag: Option<u64>,
@@ -154,13 +154,13 @@ impl Provenance {
 }
 
 impl Form {
-    /// Returns whether the message is the same except for its Vias.
+    /// Returns whether the packet is the same message as this one, except for its Vias.
     fn fits(&self, seen: &Seen) -> bool {
         self.kind == seen.kind && self.to_tag == seen.to_tag && self.body == seen.body
     }
 }
 
-/// Returns the INVITE of an ACK or a CANCEL.
+/// Returns the identity of the INVITE to which an ACK or a CANCEL belongs.
 fn invite_of(seen: &Seen) -> u64 {
     let (call, cseq) = (seen.call.to_le_bytes(), seen.cseq.to_le_bytes());
     hash(&[&call, &cseq, &(Method::Invite as u32).to_le_bytes()])

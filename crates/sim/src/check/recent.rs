@@ -32,8 +32,8 @@ impl<K: Ord + Copy, V> Recent<K, V> {
         self.young.get_mut(&key)
     }
 
-    /// Returns the value of a key, created if it is not known, or `None` if there is no room for
-    /// it.
+    /// Returns the value of a key, and creates it if it is not known. Returns `None` if the memory
+    /// is full.
     pub(super) fn entry(&mut self, now: Timestamp, key: K) -> Option<&mut V>
     where
         V: Default,
@@ -48,20 +48,20 @@ impl<K: Ord + Copy, V> Recent<K, V> {
         self.young.get_mut(&key)
     }
 
-    /// Forgets the entries of these keys.
+    /// Forgets all entries for whose keys `is_gone` returns true.
     pub(super) fn forget(&mut self, is_gone: impl Fn(&K) -> bool) {
         self.young.retain(|key, _| !is_gone(key));
         self.old.retain(|key, _| !is_gone(key));
     }
 
-    /// Changes every entry.
+    /// Calls `change` for every entry.
     pub(super) fn change(&mut self, mut change: impl FnMut(&K, &mut V)) {
         for (key, value) in self.young.iter_mut().chain(&mut self.old) {
             change(key, value);
         }
     }
 
-    /// Returns the number of entries for which there was no room.
+    /// Returns the number of entries that did not fit into the memory.
     pub(super) fn unwatched(&self) -> u64 {
         self.unwatched
     }

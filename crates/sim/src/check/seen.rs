@@ -37,9 +37,9 @@ pub(super) struct Seen {
     pub method: Method,
     pub cseq: u32,
     pub call: u64,
-    /// For each Via, from the top, its branch and sent-by, which never change.
+    /// For each Via, from the top, a hash of its branch and sent-by, which no element changes.
     pub vias: Vec<u64>,
-    /// The sent-by of each Via, from the top.
+    /// A hash of the sent-by of each Via, from the top.
     pub hosts: Vec<u64>,
     pub from_tag: Option<u64>,
     pub to_tag: Option<u64>,

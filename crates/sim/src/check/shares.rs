@@ -26,12 +26,13 @@ use crate::node_id::NodeId;
 /// The checker's name.
 pub const NAME: &str = "shares";
 
-/// The part of the transaction table that one address may fill. The first quarter is not limited by
-/// source. New work may fill the table up to seven eighths. Between these two, a single address
-/// gets half.
+/// The part of the transaction table that one address may fill, 0 to 1. The first quarter is not
+/// limited by source. New work may fill the table up to seven eighths. Between these two, a single
+/// address gets half.
 pub const SHARE: f64 = 0.6;
 
-/// Tables with fewer entries than this are not divided among sources.
+/// Minimum number of entries of a table that is divided among sources. A proxy does not divide
+/// smaller tables.
 const ROOM_LEAST: u64 = 40;
 
 /// Time for which an unacknowledged final response is kept, and an INVITE with a 2xx: Timer H and
@@ -40,7 +41,8 @@ const KEPT_FOR: Duration = Duration::from_secs(32);
 
 #[derive(Debug, Default)]
 pub(super) struct Shares {
-    /// Branches of accepted INVITEs, by sender, and the time until which they are kept.
+    /// Branches of accepted INVITEs by proxy and sender, each with the time until which the proxy
+    /// keeps it.
     held: BTreeMap<(NodeId, IpAddr), BTreeMap<u64, Timestamp>>,
     reported: BTreeSet<(NodeId, IpAddr)>,
 }

@@ -1,4 +1,4 @@
-//! Plans: faults and their times, either given or drawn.
+//! Plans: lists of faults with their times, which are either given or drawn at random.
 
 use std::time::Duration;
 
@@ -36,7 +36,7 @@ pub enum Trouble {
         /// The reports that senders to the node get meanwhile.
         silence: Silence,
     },
-    /// A node gets no processor.
+    /// A node gets no processor time.
     Stall {
         /// The node.
         node: NodeId,
@@ -101,9 +101,10 @@ pub struct Plan {
 /// The limits of a random plan: faults, nodes and times.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Shape {
-    /// Nodes that may crash or stall.
+    /// Nodes that may crash or be stalled.
     pub nodes: Vec<NodeId>,
-    /// Pairs that may be partitioned, and whose links may worsen, each direction separately.
+    /// Pairs of nodes that may be partitioned. The links of a pair may also become worse, each
+    /// direction separately.
     pub pairs: Vec<(NodeId, NodeId)>,
     /// Earliest start of an episode.
     pub begins: Timestamp,
@@ -179,7 +180,8 @@ impl Episode {
         Some((self.begins + self.lasts, fault))
     }
 
-    /// Returns the one or two nodes concerned, or none if the fault concerns all nodes.
+    /// Returns the two nodes that the fault concerns, twice the same node if there is only one, or
+    /// `None` if it concerns all nodes.
     fn nodes(&self) -> Option<(NodeId, NodeId)> {
         Some(match self.trouble {
             Trouble::Crash { node, .. }
@@ -194,8 +196,8 @@ impl Episode {
     }
 }
 
-/// The element numbers for plans. No node or agent has these numbers, so plans draw from streams of
-/// their own.
+/// The element numbers with which plans draw random values. No node or agent has these numbers, so
+/// no other random values depend on a plan.
 const ELEMENT: u32 = u32::MAX;
 const ELEMENT_OF_STREAMS: u32 = u32::MAX - 100;
 

@@ -11,7 +11,7 @@ use crate::stream::Pipe;
 use crate::tap::{Loss, Tap};
 
 impl<N: Core, T: Tap> Network<N, T> {
-    /// Closes a connection after everything that was handed out on it has been sent.
+    /// Closes a connection after all bytes that its core has handed out were sent.
     pub(super) fn shut(&mut self, node: NodeId, id: ConnectionId) {
         let Some(&(key, side)) = self.streams.by_name.get(&(node, id)) else { return };
         let Some(connection) = self.streams.connections.get_mut(&key) else { return };
@@ -28,8 +28,8 @@ impl<N: Core, T: Tap> Network<N, T> {
         }
     }
 
-    /// Ends the connections of a crashed node. If the machine of the node is up, it informs the
-    /// peers.
+    /// Ends the connections of a crashed node. If the machine of the node is still up, it resets
+    /// them, so that the peers learn it.
     pub(super) fn break_all(&mut self, node: NodeId, silence: Silence) {
         for (key, side) in self.streams.ends_of(node) {
             match silence {
@@ -50,7 +50,8 @@ impl<N: Core, T: Tap> Network<N, T> {
         }
     }
 
-    /// Breaks a connection that carries the last bytes of one end.
+    /// Ends a connection at both ends, after the last bytes that the end `side` could send have
+    /// arrived.
     pub(super) fn sever(&mut self, key: Key, side: Side) {
         let Some(connection) = self.streams.connections.get_mut(&key) else { return };
         let pipe = connection.pipe_from(side);
@@ -76,7 +77,8 @@ impl<N: Core, T: Tap> Network<N, T> {
         self.end(key, side, cause);
     }
 
-    /// Ends a connection at one end. Its unread and unsent messages are lost.
+    /// Ends a connection at one end. The network loses the messages that this end has not read and
+    /// those that it has not sent.
     pub(super) fn end(&mut self, key: Key, side: Side, cause: CloseCause) {
         let Some(connection) = self.streams.connections.get_mut(&key) else { return };
         if !connection.is_alive(side) {
@@ -101,7 +103,7 @@ impl<N: Core, T: Tap> Network<N, T> {
         }
     }
 
-    /// Drops the messages that an end has sent.
+    /// Reports the messages as lost that `drop` takes from the bytes of the end `from`.
     fn lose_all(&mut self, key: Key, from: Side, drop: impl Fn(&mut Pipe) -> Option<Buffer>) {
         while let Some(connection) = self.streams.connections.get_mut(&key)
             && let Some(bytes) = drop(connection.pipe_from(from))

@@ -13,7 +13,7 @@ impl<N: Core, T: Tap> Network<N, T> {
     /// Takes the core out of a node: its state, its timers and its waiting messages are lost.
     ///
     /// # Panics
-    /// Panics if it has crashed already.
+    /// Panics if the node has crashed already.
     pub fn crash(&mut self, node: NodeId, silence: Silence) -> N {
         // Connections end now, so that a new core gets none of them.
         self.break_all(node, silence);
@@ -89,7 +89,7 @@ impl<N: Core, T: Tap> Network<N, T> {
         self.ways.channel(from, to).impaired = None;
     }
 
-    /// Resets the connections between two nodes. Everything in flight is lost.
+    /// Resets the connections between two nodes. Everything in flight on them is lost.
     pub fn reset(&mut self, a: NodeId, b: NodeId) {
         self.reset_between(a, b);
     }

@@ -13,13 +13,13 @@ use crate::node_id::Silence;
 pub const STALL_BUFFER: usize = 4096;
 
 pub(super) struct Node<N> {
-    /// `Err` if the node has crashed.
+    /// The running core, or, if the node has crashed, the reports that its peers get.
     pub core: Result<N, Silence>,
-    /// Number of times that it has crashed.
+    /// Number of crashes of the node so far.
     pub life: u32,
-    /// The earliest timer of the node in the calendar.
+    /// Time of the node's earliest timer in the calendar of events, or `None` if there is none.
     pub armed: Option<Timestamp>,
-    /// Time before which the node gets nothing.
+    /// Time until which the node is stalled and gets no input.
     pub stalled_until: Timestamp,
     /// Inputs that wait while the node is stalled.
     pub waiting: VecDeque<Input>,
@@ -63,7 +63,7 @@ impl<N> Node<N> {
         now < self.stalled_until && self.datagrams >= STALL_BUFFER
     }
 
-    /// Forgets the waiting inputs, the timer, and the queries.
+    /// Removes the waiting inputs, the timer and the queries of a crashed node.
     pub fn forget(&mut self) {
         self.life += 1;
         (self.armed, self.stalled_until, self.datagrams) = (None, Timestamp::ZERO, 0);

@@ -13,7 +13,7 @@ use crate::stream::Pipe;
 pub(super) struct Reader {
     framer: Option<Framer>,
     held: Vec<u8>,
-    /// Offset of the kept bytes in the stream.
+    /// Offset in the stream of the first byte that the reader keeps.
     base: u64,
     /// End of the last complete message in the stream.
     framed: u64,

@@ -35,11 +35,11 @@ impl Side {
 pub(super) enum EndState {
     /// The connection is not open yet.
     Opening,
-    /// Messages can travel.
+    /// The connection is open, and messages can travel.
     Open,
-    /// The connection ends after everything that was handed out is sent.
+    /// The connection ends as soon as all bytes that the core handed out are sent.
     Closing,
-    /// It has ended.
+    /// The connection has ended at this end.
     Closed,
 }
 
@@ -49,11 +49,11 @@ pub(super) struct End {
     pub node: Option<NodeId>,
     /// The flow as this end sees it.
     pub flow: Flow,
-    /// The flow as a tap sees it: for the opener, it has the address of its listener.
+    /// The flow as a tap sees it. The address of the opener is that of its listener.
     pub seen: Flow,
     pub state: EndState,
     pub reader: Reader,
-    /// Whether an event will continue reading, because the driver is slow.
+    /// Whether an event is scheduled at which a slow driver reads on.
     pub will_read: bool,
 }
 
@@ -63,7 +63,7 @@ pub(super) struct Connection {
     pub ends: [End; 2],
     /// Bytes sent by each end.
     pub pipes: [Pipe; 2],
-    /// Number of attempts to open it.
+    /// Number of attempts so far to open the connection.
     pub tries: u32,
 }
 
@@ -77,7 +77,7 @@ impl Connection {
         &mut self.pipes[side as usize]
     }
 
-    /// Returns whether an end is alive and can get events.
+    /// Returns whether an end is not closed, and so can get events.
     pub fn is_alive(&self, side: Side) -> bool {
         let end = &self.ends[side as usize];
         end.node.is_some() && end.state != EndState::Closed
@@ -95,7 +95,7 @@ pub(super) struct Streams {
     /// Buffers for messages.
     pub pool: Pool,
     pub connections: BTreeMap<Key, Connection>,
-    /// The ends, by the names that their cores use.
+    /// The connection and the end for each node and each connection id that its core uses.
     pub by_name: BTreeMap<(NodeId, ConnectionId), (Key, Side)>,
     pub listeners: BTreeMap<(Transport, SocketAddr), NodeId>,
     /// Pairs of nodes whose next message breaks the connection on which it travels.
@@ -107,7 +107,7 @@ pub(super) struct Streams {
     next_accepted: ConnectionId,
 }
 
-/// The ports among which a system chooses (RFC 6335 §6).
+/// The ports from which the operating system chooses one for an opened connection (RFC 6335 §6).
 const PORTS: std::ops::RangeInclusive<u16> = 49_152..=65_535;
 
 impl Streams {
@@ -129,7 +129,7 @@ impl Streams {
     /// Adds a connection that `node` opens.
     ///
     /// # Panics
-    /// Panics if its core uses that name for another one.
+    /// Panics if the core of `node` already uses `id` for another connection.
     pub fn open(&mut self, node: NodeId, id: ConnectionId, flow: Flow) -> Key {
         let key = self.next_key;
         self.next_key += 1;
@@ -155,7 +155,8 @@ impl Streams {
         key
     }
 
-    /// Gives `node` the other end of a connection.
+    /// Makes `node` the acceptor of a connection. Returns the flow as `node` sees it, or `None` if
+    /// the connection no longer exists.
     pub fn accept(&mut self, key: Key, node: NodeId) -> Option<Flow> {
         let connection = self.connections.get_mut(&key)?;
         let id = self.next_accepted;

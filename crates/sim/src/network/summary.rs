@@ -15,22 +15,21 @@ pub struct Summary {
     pub delivered: u64,
     /// Packets that links lost.
     pub lost: u64,
-    /// Packets for which the queue of a link had no room.
+    /// Packets that a link lost because its queue was full.
     pub overflowed: u64,
-    /// Packets for which no link was open, because of [`Link::cut`](crate::Link::cut) or a
-    /// partition.
+    /// Packets that no link carried, because of [`Link::cut`](crate::Link::cut) or a partition.
     pub partitioned: u64,
     /// Packets and copies that arrived at a crashed node.
     pub down: u64,
-    /// Packets and copies for which a stalled node had no room.
+    /// Packets and copies that a stalled node lost because its buffers were full.
     pub stalled: u64,
-    /// Packets and copies that their receiver wanted to be dropped.
+    /// Packets and copies that the network dropped because the receiver's core asked for it.
     pub filtered: u64,
     /// Packets and copies to an address without a node.
     pub undeliverable: u64,
     /// Messages whose connection ended before they were read.
     pub closed: u64,
-    /// Messages on streams that did not name an open connection.
+    /// Messages that cores sent on streams without naming an open connection.
     pub unconnected: u64,
     /// Packets and copies in flight.
     pub under_way: u64,

@@ -15,7 +15,8 @@ use super::{Event, Network};
 use crate::node_id::{NodeId, Silence};
 use crate::tap::{Loss, Tap};
 
-/// Bytes of a TCP segment without payload: a TCP header of 20, an IP header of 20 or 40.
+/// Returns the bytes of a TCP segment without payload: a TCP header of 20, an IP header of 20 or
+/// 40.
 pub(super) fn header(flow: Flow) -> usize {
     if flow.remote.is_ipv4() { 40 } else { 60 }
 }
@@ -32,9 +33,9 @@ pub(super) enum OnStream {
     SynArrived,
     /// The answer has come back: the connection is open.
     Established,
-    /// An end sends bytes that it could not send earlier.
+    /// The time has come at which an end can send bytes that it could not send earlier.
     Wake(Side),
-    /// The system of an end may have taken all bytes that were handed out.
+    /// The operating system of an end may have taken all bytes that its core has handed out.
     Writable(Side),
     /// This many bytes from an end arrive.
     Segment(Side, u64),
@@ -46,12 +47,12 @@ pub(super) enum OnStream {
     Broken(Side, CloseCause),
     /// A slow driver reads.
     Read(Side),
-    /// The time is over in which a closing end may still send.
+    /// The time has passed in which a closing end may still send.
     Lingered(Side),
 }
 
 impl<N: Core, T: Tap> Network<N, T> {
-    /// Posts a message of a node on a stream.
+    /// Puts a message that a node sends on a stream into the buffer of its connection.
     pub(super) fn post(&mut self, from: NodeId, Transmit { flow, bytes, .. }: Transmit) {
         self.summary.sent += 1;
         let place = flow.connection.and_then(|id| self.streams.by_name.get(&(from, id)).copied());
@@ -181,7 +182,8 @@ impl<N: Core, T: Tap> Network<N, T> {
         self.wake_when_open(key, side);
     }
 
-    /// Tells a core that it may send more, after taking its current outputs.
+    /// Takes the current outputs of a core, and then tells it that it may send more, if that is
+    /// due.
     fn tell_when_writable(&mut self, key: Key, side: Side) {
         let Some(connection) = self.streams.connections.get_mut(&key) else { return };
         let pipe = connection.pipe_from(side);
@@ -229,7 +231,8 @@ impl<N: Core, T: Tap> Network<N, T> {
         self.turn_away(key, from);
     }
 
-    /// Answers bytes that arrived where the connection no longer exists.
+    /// Lets the receiver answer bytes for a connection that no longer exists: a machine that is up
+    /// sends a reset (RFC 9293 §3.10.7.1).
     fn turn_away(&mut self, key: Key, from: Side) {
         let Some(connection) = self.streams.connections.get_mut(&key) else { return };
         let Some((sender, receiver)) = connection.nodes_from(from) else { return };

@@ -1,4 +1,4 @@
-//! Addresses of nodes, and the channels between them.
+//! Finds nodes by address, and keeps the channels between them.
 
 use std::net::SocketAddr;
 
@@ -18,8 +18,8 @@ pub(super) struct Ways {
     default: Link,
     addresses: HashMap<SocketAddr, NodeId>,
     ways: Vec<Way>,
-    /// Channels by [`pair`]. The processor cache has room for those of a hundred nodes, and little
-    /// more.
+    /// Channels by [`pair`]. They are numbers, so that the processor cache can hold those of a
+    /// hundred nodes.
     of_pairs: HashMap<u32, u32>,
 }
 

@@ -18,8 +18,8 @@ pub(super) fn read(section: &Section<'_, '_>, report: &mut Report) -> Option<Dis
         (section.value(&STOLEN_MS, report), section.value(&STOLEN_EVERY_MS, report));
     let (stolen, every) = (stolen?, every?);
     if stolen.get_ref() >= every.get_ref() {
-        let help = "let `stolen_every_ms` be longer than `stolen_ms`";
-        report.error(stolen.span(), "nothing is left of the processor", "all of a period", help);
+        let help = "make `stolen_every_ms` longer than `stolen_ms`";
+        report.error(stolen.span(), "the server never has the processor", "a whole period", help);
         return None;
     }
     let ms = |ms: f64| Duration::from_secs_f64(ms / 1e3);

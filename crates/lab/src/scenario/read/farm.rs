@@ -7,8 +7,8 @@ use toml::Spanned;
 use crate::scenario::farm::Farm;
 use crate::scenario::tables::{FARM, NODE, NODES, PAUSE_EVERY_S, PAUSE_MS, SPEEDS};
 
-/// Reads the farm of the scenario `root`, if it has one. Its servers have this `mode`. Returns
-/// `None` when an error was reported.
+/// Reads the farm of the scenario `root`, whose servers have this `mode`. The inner `None` means
+/// that the scenario has no farm. The outer `None` means that the function has reported an error.
 pub(super) fn read(
     root: &Section<'_, '_>,
     mode: Mode,
@@ -19,8 +19,8 @@ pub(super) fn read(
         |section, report| {
             if root.names().any(|name| name == NODE.name) {
                 let help = "remove one of them";
-                let title = "`[farm]` beside `[[node]]`";
-                report.error(section.span(), title, "says what the servers are", help);
+                let title = "`[farm]` and `[[node]]` exclude each other";
+                report.error(section.span(), title, "also defines servers", help);
                 return None;
             }
             let nodes = section.value(&NODES, report).map(Spanned::into_inner);

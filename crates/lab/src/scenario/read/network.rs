@@ -97,8 +97,8 @@ impl FaultDraft {
                 let (Some(a), Some(b)) = (from, to) else {
                     report.error(
                         self.kind.span(),
-                        "a partition is between two",
-                        "lacks one of them",
+                        "a partition needs `from` and `to`",
+                        "one of them is missing",
                         "add `from = …` and `to = …`",
                     );
                     return None;
@@ -119,7 +119,12 @@ impl FaultDraft {
             if topology.nodes().len() == 1 {
                 return Some(0);
             }
-            report.error(self.kind.span(), "which node?", "of several", "add `node = \"…\"`");
+            report.error(
+                self.kind.span(),
+                "the fault names no node",
+                "several nodes",
+                "add `node`",
+            );
             return None;
         };
         place(name, topology, &[], report)
@@ -147,7 +152,7 @@ fn check_keys(kind: Kind, section: &Section<'_, '_>, report: &mut Report) -> Opt
     ];
     let mut right = Some(());
     for (_, name) in idle.into_iter().filter(|(is_idle, _)| *is_idle) {
-        let title = format!("`{name}` means nothing to this kind of fault");
+        let title = format!("`{name}` has no effect on this kind of fault");
         report.error(section.span(), title, "in this table", "remove it");
         right = None;
     }

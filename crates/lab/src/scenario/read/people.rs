@@ -11,7 +11,8 @@ use crate::scenario::tables::{
     REDIAL, REFRESH_S, RETRY_MAX_S, RETRY_S, WAIT, WAIT_S, WAITING_MAX,
 };
 
-/// Reads `redial`, if present. `None` when an error was reported.
+/// Reads `redial`. The inner `None` means that the scenario has no such table. The outer `None`
+/// means that the function has reported an error.
 pub(super) fn redial(workload: &Section<'_, '_>, report: &mut Report) -> Option<Option<Redial>> {
     match workload.read_all(&REDIAL, read_redial, report).pop() {
         None => Some(None),
@@ -19,7 +20,8 @@ pub(super) fn redial(workload: &Section<'_, '_>, report: &mut Report) -> Option<
     }
 }
 
-/// Reads `devices`, if present. `None` when an error was reported.
+/// Reads `devices`. The inner `None` means that the scenario has no such table. The outer `None`
+/// means that the function has reported an error.
 pub(super) fn devices(
     workload: &Section<'_, '_>,
     report: &mut Report,
@@ -58,7 +60,7 @@ fn read_devices(section: &Section<'_, '_>, report: &mut Report) -> Option<Device
     if at.is_none() && !section.has(&LOST_AT_S) {
         section.report_idle(
             &[LOST.name, LOST_WITHIN_S.name],
-            "no registration is lost",
+            "no device loses its registration",
             "add `lost_at_s`",
             report,
         );

@@ -6,7 +6,8 @@ use toml::Spanned;
 use crate::balancing::Balancing;
 use crate::scenario::tables::{CALLS_MAX, CPS_MAX, POLICY, POOL};
 
-/// Reads `pool` in `section`, if present. `None` when an error was reported.
+/// Reads `pool` in `section`. The inner `None` means that the section has no such table. The outer
+/// `None` means that the function has reported an error.
 pub(super) fn read(section: &Section<'_, '_>, report: &mut Report) -> Option<Option<Balancing>> {
     match section.read_all(&POOL, balancing, report).pop() {
         None => Some(None),

@@ -91,7 +91,7 @@ impl Draft {
         let to = to?;
         if to.get_ref().is_empty() {
             let help = format!("name a node or `\"{ANSWERERS}\"`");
-            report.error(to.span(), "a node sends to nobody", "empty", help);
+            report.error(to.span(), "a node has no next hop", "the list is empty", help);
             return None;
         }
         Some(Self {
@@ -123,7 +123,7 @@ fn are_distinct(drafts: &[Draft], report: &mut Report) -> bool {
             format!("two nodes are called {}", quoted(draft.name.get_ref())),
             (draft.name.span(), "used already"),
             (twin.name.span(), "here"),
-            "give each a name of its own",
+            "give each node another name",
         );
     }
     distinct
@@ -157,7 +157,7 @@ pub(super) fn report_unknown(
         None => format!("write {}", alternatives(names())),
     };
     let title = format!("there is no node {}", quoted(name.get_ref()));
-    report.error(name.span(), title, "not a name of one", help);
+    report.error(name.span(), title, "not the name of a node", help);
 }
 
 /// Returns the given shares. If there are none, returns equal shares for all servers to which no
@@ -174,14 +174,14 @@ fn refuse(why: TopologyError, spans: &[Range<usize>], report: &mut Report) {
     match why {
         TopologyError::Circle(place) => report.error(
             spans[place].clone(),
-            "a call would go round in a circle",
+            "a call would pass a node twice",
             "comes back to this node",
             "remove a node from one of the lists `to`",
         ),
         TopologyError::Idle(place) => report.error(
             spans[place].clone(),
-            "no call comes to a node",
-            "this one",
+            "no call reaches a node",
+            "this node",
             "give it a `share`, or name it in a list `to`",
         ),
         TopologyError::Untested => {

@@ -57,14 +57,14 @@ pub(super) fn read(
     let (arrivals, profile, sources) = (arrivals?, profile?, sources?);
     if devices.as_ref().is_some_and(Option::is_some) && *sources.get_ref() > 1 {
         let help = "remove `sources` or `devices`";
-        report.error(sources.span(), "devices have one source", "of several", help);
+        report.error(sources.span(), "devices need `sources = 1`", "several sources", help);
         return None;
     }
     if matches!(arrivals.get_ref(), Process::Trace(_)) && *profile.get_ref() != Profile::Constant {
         report.clash(
-            "a trace has no profile",
+            "a trace cannot have a profile",
             (profile.span(), "changes the rate"),
-            (arrivals.span(), "says every moment"),
+            (arrivals.span(), "contains the time of each call"),
             "remove one of them",
         );
         return None;
@@ -101,8 +101,9 @@ fn process(
     match trace(&file) {
         Ok(trace) => Some(Spanned::new(span, Process::Trace(trace))),
         Err(why) => {
-            let title = format!("{} is no trace", quoted(&file.display().to_string()));
-            report.error(span, title, why, "write one moment a line, in seconds, in order");
+            let title =
+                format!("the file {} is not a valid trace", quoted(&file.display().to_string()));
+            report.error(span, title, why, "write one time in seconds on each line, in order");
             None
         }
     }

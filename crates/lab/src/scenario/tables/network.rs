@@ -69,7 +69,7 @@ pub(in crate::scenario) static FAILS: Knob<Real> = Knob {
     name: "fails",
     shape: Real(0.0..=1.0),
     absent: Absent::Default("0"),
-    doc: "Share of the questions for a host name that fail.",
+    doc: "Share of the queries for a host name that fail.",
 };
 
 pub(in crate::scenario) static REORDER: Knob<Real> = Knob {
@@ -97,8 +97,8 @@ pub(in crate::scenario) static QUEUE_BYTES: Knob<Whole> = Knob {
     name: "queue_bytes",
     shape: Whole(1500..=1_000_000_000),
     absent: Absent::Default("262_144"),
-    doc: "Length of the queue of a link with limited bandwidth, in bytes. Packets that find it \
-          full are lost.",
+    doc: "Length of the queue of a link with limited bandwidth, in bytes. A packet that does \
+          not fit is lost.",
 };
 
 /// A kind of fault.
@@ -156,7 +156,7 @@ pub(in crate::scenario) static KIND: Knob<Choice<Kind>> = Knob {
           its costs are emulated, it does the missed work as soon as it can. `partition`: no \
           packets between `from` and `to`, in both directions. `link`: the other keys apply to \
           packets from `from` to `to`. `resolver`: a host name is resolved after `delay_ms` and a \
-          random time of up to `jitter_ms`. The share `loss` of the questions is never answered, \
+          random time of up to `jitter_ms`. The share `loss` of the queries is never answered, \
           and the share `fails` fails. In a scenario with a `resolver` fault, servers know their \
           next hops by host names. Each answer is valid for 10 s, and comes at once while there \
           is no such fault.",

@@ -142,10 +142,10 @@ pub(in crate::scenario) static OBEYS_FEEDBACK: Knob<Flag> = Knob {
 fn name(text: &str) -> Result<String, Wrong> {
     let known = |c: char| c.is_ascii_alphanumeric() || c == '-';
     match text {
-        "" => Err("empty".into()),
-        "callers" | "answerers" => Err("means others".into()),
+        "" => Err("the name is empty".into()),
+        "callers" | "answerers" => Err("this name has another meaning".into()),
         _ if text.len() > 24 => Err(format!("{} characters", text.chars().count()).into()),
-        _ if !text.chars().all(known) => Err("holds another character".into()),
+        _ if !text.chars().all(known) => Err("the name has another character".into()),
         _ => Ok(text.to_owned()),
     }
 }

@@ -198,7 +198,7 @@ pub(in crate::scenario) static DEADLINE_MS: Knob<Real> = Knob {
     name: "deadline_ms",
     shape: Real(1.0..=60_000.0),
     absent: Absent::Default("500"),
-    doc: "A call counts as goodput if it is set up within this time after its intended moment.",
+    doc: "A call counts as goodput if it is set up within this time after its intended start.",
 };
 
 pub(in crate::scenario) static GOODPUT: Knob<Choice<Goodput>> = Knob {
@@ -223,7 +223,7 @@ fn arrivals(text: &str) -> Result<Arrivals, Wrong> {
             Arrivals::Process(Process::Mmpp(mmpp))
         }
         Some(("trace", file)) if !file.is_empty() => Arrivals::TraceFile(file.into()),
-        _ => return Err("no such process".into()),
+        _ => return Err("there is no such process".into()),
     })
 }
 

@@ -6,7 +6,7 @@ use std::net::SocketAddr;
 /// A message on the wire.
 pub(super) type Text = Vec<u8>;
 
-/// Vias that violate the grammar of RFC 3261 §25.1. They are placed below a valid Via.
+/// Vias that violate the grammar of RFC 3261 §25.1. Attackers write them below a valid Via.
 pub(super) const BROKEN_VIAS: [&str; 3] = [
     "Via: SIP/2.0/UDP ;branch=z9hG4bKbroken\r\n",
     "Via: SIP/2.0/UDP 10.9.9.9:5060;branch=z9hG4bKbroken,,SIP/2.0/UDP 10.9.9.8\r\n",
@@ -22,7 +22,7 @@ pub(super) struct Request<'a> {
     pub nonce: u64,
     /// First characters of the branch.
     pub cookie: &'a str,
-    /// Via lines below its own Via.
+    /// Via lines below the Via of the request itself.
     pub lower: &'a str,
     pub call: String,
     pub to_tag: Option<String>,

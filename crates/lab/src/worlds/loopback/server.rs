@@ -98,7 +98,8 @@ impl<'p> Servers<'p> {
         Ok(())
     }
 
-    /// Applies a step to a server. A step that is impossible while the server is down is ignored.
+    /// Applies a step to a server. Does nothing if the step is impossible because the server is
+    /// down.
     pub fn apply(&mut self, step: Step) -> Result<(), String> {
         match step {
             Step::Kill(place) => self.processes[place].end(Tidegate::kill),
@@ -119,7 +120,8 @@ impl<'p> Servers<'p> {
         }
     }
 
-    /// Stops all servers. Returns the outcomes of messages at each, and the total CPU time.
+    /// Stops all servers. Returns the counts of each server, and the CPU time of all servers
+    /// together.
     pub fn finish(mut self) -> Result<(Vec<NodeOutcome>, Duration), String> {
         for server in &mut self.processes {
             if let Some(process) = server.process.as_ref().filter(|_| server.is_stopped) {
@@ -146,7 +148,7 @@ impl<'p> Servers<'p> {
 }
 
 impl ServerProcess {
-    /// Adds the counts of the process to those of the server, and ends the process.
+    /// Adds the counts of the process to those of the server, and ends the process with `how`.
     fn end(&mut self, how: impl FnOnce(Tidegate) -> io::Result<()>) -> Result<(), String> {
         let Some(process) = self.process.take() else { return Ok(()) };
         // A stopped process cannot answer.

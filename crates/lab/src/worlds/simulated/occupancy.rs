@@ -34,7 +34,7 @@ impl Occupancy {
         Self { measured, open, counts: Vec::new() }
     }
 
-    /// Returns how many transactions met each number of open ones.
+    /// Returns the histogram: element n is the number of new transactions that met n open ones.
     pub fn counts(&self) -> &[u64] {
         &self.counts
     }

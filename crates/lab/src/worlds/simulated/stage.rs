@@ -43,7 +43,7 @@ pub(super) struct Stage<'p> {
     timeline: Timeline,
 }
 
-/// A server's node and its counts.
+/// A server of the topology: its node, and the counts of its processes.
 struct ServerNode {
     node: NodeId,
     place: usize,
@@ -192,7 +192,8 @@ impl<'p> Stage<'p> {
         Ok(Outcome { good, nodes, flows, occupancy, fairness, ..outcome })
     }
 
-    /// Returns the nodes at an end of a link. An end with an index that does not exist has none.
+    /// Returns the nodes at an end of a link, or no nodes if the end has an index that does not
+    /// exist.
     fn nodes_of(&self, endpoint: Endpoint) -> Vec<NodeId> {
         match endpoint {
             Endpoint::Callers => self.callers.iter().map(|&(_, node)| node).collect(),
@@ -264,7 +265,7 @@ impl ServerNode {
         Actor::Server(part.core(self.pool.clone()))
     }
 
-    /// Keeps the counts of a process that has ended.
+    /// Adds the counts of a process that has ended to [`past`](ServerNode::past).
     fn end(&mut self, now: Timestamp) {
         if let Some(instruments) = self.instruments.take() {
             self.past.add(&Value::Object(instruments.read(now)));

@@ -22,7 +22,7 @@ pub(super) enum Ending {
 #[derive(Debug)]
 pub(super) struct Call {
     state: State,
-    /// The To-tag of the 2xx that counts.
+    /// The To-tag of the 2xx that set up the call, as a hash.
     remote: Option<u64>,
     /// Whether the caller hung up before the call was answered.
     is_abandoned: bool,
@@ -30,7 +30,7 @@ pub(super) struct Call {
 
 #[derive(Clone, Copy, Debug)]
 enum State {
-    /// The INVITE was sent. Contains the time since which there has been no response.
+    /// The INVITE was sent at this time, or `None` after a provisional response.
     Inviting(Option<Timestamp>),
     /// The CANCEL was sent at this time.
     Cancelling(Timestamp),
@@ -54,7 +54,7 @@ impl Call {
         }
     }
 
-    /// Returns how the call ends if no further packets come.
+    /// Returns the ending of the call if no further packet comes.
     pub(super) fn left(&self) -> Ending {
         match self.state {
             State::Inviting(_) => Ending::Unanswered,
@@ -116,7 +116,8 @@ impl Call {
         sets_up
     }
 
-    /// Handles the other side's BYE. RFC 3261 §12.2.2: a dialog is identified by both tags.
+    /// Handles a request of the other side. A BYE ends the call if its From-tag is the To-tag of
+    /// the 2xx (RFC 3261 §12.2.2).
     fn on_request(&mut self, seen: &Seen) {
         if seen.method != Method::Bye || seen.from_tag != self.remote {
             return;

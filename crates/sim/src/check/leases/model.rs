@@ -41,10 +41,11 @@ const DIALOGS_MAX: usize = 2;
 const INVITE_WORK: u64 = 175;
 const OTHER_WORK: u64 = 100;
 
-/// A request as its sender identifies it: the branch with which it came, and its method.
+/// A request as its sender identifies it: the hash of the branch with which it came, and its
+/// method.
 type Name = (u64, u32);
 
-/// The tags of a dialog.
+/// The hashes of both tags of a dialog, in increasing order. `None` stands for an absent tag.
 type Dialog = [Option<u64>; 2];
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -60,9 +61,10 @@ enum Phase {
 #[derive(Clone, Copy, Debug)]
 struct Open {
     until: Timestamp,
-    /// The back end that has to answer, or `None` if the request goes to no back end.
+    /// The back end whose answer is expected, or `None` if the request goes to no back end.
     at: Option<usize>,
-    /// Whether the balancer itself waits for the answer.
+    /// Whether the balancer keeps a transaction for the request, and so waits for the answer
+    /// itself.
     is_stateful: bool,
 }
 
@@ -70,16 +72,17 @@ struct Open {
 struct Call {
     backend: usize,
     phase: Phase,
-    /// True if the call is counted at its back end.
+    /// True if the balancer counts the call at its back end.
     is_held: bool,
-    /// Whether the back end has sent anything.
+    /// Whether the back end has sent any message of the call.
     is_answered: bool,
-    /// Time at which the call is forgotten.
+    /// Time at which the balancer forgets the call.
     until: Timestamp,
-    /// True if the ACK to the 2xx that set up the call has passed, or a refresh of the session.
+    /// True if the balancer has forwarded the ACK to the 2xx that set up the call, or a request
+    /// that refreshes the session.
     is_acknowledged: bool,
     open: BTreeMap<Name, Open>,
-    /// The tags of both ends, from the responses to its INVITE.
+    /// The tags of both ends, from the responses to the INVITE of the call.
     dialogs: BTreeSet<Dialog>,
     /// The dialogs that a 2xx has confirmed.
     confirmed: BTreeSet<Dialog>,
@@ -87,9 +90,9 @@ struct Call {
     leaving: BTreeSet<Dialog>,
     /// The dialogs that a BYE has ended.
     ended: BTreeSet<Dialog>,
-    /// All transactions that have ever been open.
+    /// All transactions of the call so far, whether open or not.
     begun: BTreeSet<Name>,
-    /// Transactions with a final response.
+    /// The transactions of the call that have got a final response.
     over: BTreeSet<Name>,
 }
 
@@ -120,7 +123,7 @@ pub(super) struct Model {
     balancer: Balancer,
     /// Calls by Call-ID and by the tag of the calling end, because a Call-ID alone proves nothing.
     calls: BTreeMap<(u64, u64), Call>,
-    /// Branches of the balancer's own.
+    /// Branches of the requests that the balancer has sent.
     sent: Recent<u64, ()>,
     handed: Option<Handed>,
 }
@@ -130,7 +133,7 @@ impl Model {
         Self { balancer, calls: BTreeMap::new(), sent: Recent::default(), handed: None }
     }
 
-    /// Resets the model with the balancer.
+    /// Empties the model when the balancer crashes.
     pub(super) fn forget(&mut self) {
         *self = Self::new(self.balancer.clone());
     }
@@ -211,7 +214,8 @@ impl Model {
         self.balancer.backends.iter().position(|&backend| backend == address)
     }
 
-    /// Returns the key of the call of a packet. Either end may have sent it.
+    /// Returns the key of the call to which a packet belongs. Either end of the call may have sent
+    /// it.
     fn key(&self, seen: &Seen) -> (u64, u64) {
         let [from, to] = [seen.from_tag, seen.to_tag].map(Option::unwrap_or_default);
         let is_from_callee = !self.calls.contains_key(&(seen.call, from))
@@ -219,7 +223,7 @@ impl Model {
         (seen.call, if is_from_callee { to } else { from })
     }
 
-    /// Returns the call of a packet, if it has not been forgotten.
+    /// Returns the call to which a packet belongs, or `None` if the model does not know it.
     fn call(&mut self, seen: &Seen) -> Option<&mut Call> {
         let key = self.key(seen);
         let Entry::Occupied(mut entry) = self.calls.entry(key) else { return None };
@@ -232,7 +236,8 @@ impl Model {
         Some(entry.into_mut())
     }
 
-    /// Handles a forwarded request: to a back end, or from one.
+    /// Handles a request that the balancer forwards to or from a back end. `backend` is the back
+    /// end that receives it, if any.
     fn on_request(&mut self, seen: &Seen, backend: Option<usize>) {
         let Balancer { forks, idle_max, .. } = self.balancer;
         let is_within = seen.to_tag.is_some();
@@ -272,7 +277,7 @@ impl Model {
         call.touch(seen.now, seen.method, is_within.then(|| dialog(seen)), idle_max);
     }
 
-    /// Handles a forwarded final response.
+    /// Handles a final response that the balancer forwards.
     fn on_final(&mut self, seen: &Seen, status: u16) {
         let idle_max = self.balancer.idle_max;
         let name = (seen.vias[0], seen.method as u32);
@@ -346,7 +351,8 @@ impl Model {
     }
 }
 
-/// Returns the tags of both ends. The result is the same for both directions of a dialog.
+/// Returns the tags of a message in increasing order, so that both directions of a dialog give the
+/// same result.
 fn dialog(seen: &Seen) -> Dialog {
     let mut tags = [seen.from_tag, seen.to_tag];
     tags.sort_unstable();
@@ -438,7 +444,8 @@ impl Call {
         }
     }
 
-    /// Records activity, in this dialog if there is one.
+    /// Updates the call for a message, which is in `dialog` if the call has this dialog: its phase,
+    /// and the time at which the balancer forgets it.
     fn touch(
         &mut self,
         now: Timestamp,

@@ -1,4 +1,4 @@
-//! `tidegate-lab calibrate`: what messages cost on this machine.
+//! `tidegate-lab calibrate`: the cost of messages on this machine.
 
 use std::fs;
 use std::io::Write;
@@ -19,7 +19,7 @@ use tidegate::trouble::Trouble;
 /// while the command runs.
 #[derive(clap::Args)]
 pub struct Args {
-    /// Whether calls are served with transactions
+    /// Whether the measured server keeps transactions
     #[arg(long, value_enum, default_value_t = Kept::Transaction)]
     mode: Kept,
 
@@ -31,7 +31,7 @@ pub struct Args {
     #[arg(long, value_name = "S", value_parser = parse_length, default_value = "2")]
     seconds: f64,
 
-    /// Number of rounds. The result is their median
+    /// Number of rounds. The result is the median of all rounds
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=100), default_value_t = 3)]
     rounds: u32,
 
@@ -43,7 +43,7 @@ pub struct Args {
     #[arg(long, value_name = "FILE", default_value = "costs.toml")]
     out: PathBuf,
 
-    /// Write all figures to FILE as JSON
+    /// Write all results to FILE as JSON
     #[arg(long, value_name = "FILE")]
     json: Option<PathBuf>,
 }
@@ -114,7 +114,7 @@ fn figures(calibration: &Calibration) -> Result<Value, Trouble> {
     Ok(figures)
 }
 
-/// An observer that prints each run as it ends.
+/// An observer that prints each run when it ends.
 struct Teller;
 
 impl Observer for Teller {

@@ -32,20 +32,20 @@ const PART: f64 = 0.9;
 /// while the command runs.
 #[derive(clap::Args)]
 pub struct Args {
-    /// Whether calls are served with transactions
+    /// Whether the measured server keeps transactions
     #[arg(long, value_enum, default_value_t = Kept::Transaction)]
     mode: Kept,
 
-    /// Number of rounds. The table shows the minimum, median and mean of all rounds. The paper has
-    /// 10
+    /// Number of rounds. The table shows the minimum, median and mean of all rounds. The
+    /// measurement in the paper has 10
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=100), default_value_t = 5)]
     rounds: u32,
 
-    /// Messages of each kind in a round. The paper has 100,000
+    /// Number of messages of each kind in a round. The measurement in the paper has 100,000
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=1_000_000), default_value_t = 2000)]
     messages: u32,
 
-    /// Number of messages of one kind in one measurement
+    /// Number of messages of one kind that are timed together
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=500), default_value_t = 100)]
     batch: u32,
 
@@ -72,7 +72,11 @@ pub fn run(args: &Args) -> Result<ExitCode, Trouble> {
     };
     write(&args.out, &costs, &cycle, &processing)?;
     let text = table(&costs) + &conclusions(&cycle, &processing) + &dropped(&costs.gate);
-    let _ = writeln!(anstream::stdout(), "{text}costs and figure: {}", args.out.display());
+    let _ = writeln!(
+        anstream::stdout(),
+        "{text}the costs and the figure are in {}",
+        args.out.display()
+    );
     Ok(ExitCode::SUCCESS)
 }
 
@@ -170,7 +174,8 @@ fn dropped(gate: &Gate) -> String {
         text += &format!("{what:<41} {sender:>11.2} {reader:>11.2} {:>9.2}\n", sender + reader);
     }
     text + &format!(
-        "the kernel gate saves {:.2} µs; on this machine the arrival includes the sending\n\n",
+        "the kernel gate saves {:.2} µs; on this machine the time of arrival includes the time of \
+         sending\n\n",
         gate.saved_us()
     )
 }
@@ -242,7 +247,7 @@ fn fate(fate: Decision) -> &'static str {
     }
 }
 
-/// An observer that prints each measurement as it ends.
+/// An observer that prints each measurement when it ends.
 struct Teller;
 
 impl Observer for Teller {

@@ -15,11 +15,11 @@ use tidegate_lab::demo::{Options, Screen, run as show};
 ///
 /// Two servers on loopback can carry 200 calls/s each. Both get the same calls: half of this rate,
 /// the same rate, twice this rate, and five times this rate. Exit status: 0 if at twice the
-/// capacity the protected server keeps 80 % of the bound, 1 if not, 2 if the demonstration could
-/// not run.
+/// capacity the protected server reaches at least 80 % of the greatest possible goodput, 1 if not,
+/// 2 if the demonstration could not run.
 #[derive(clap::Args)]
 pub struct Args {
-    /// Duration in seconds, approximately
+    /// Approximate duration in seconds
     #[arg(long, value_name = "N", default_value_t = 60,
           value_parser = clap::value_parser!(u64).range(SECONDS_MIN..=3600))]
     seconds: u64,
@@ -36,14 +36,15 @@ pub struct Args {
     #[arg(long, value_name = "FILE")]
     picture: Option<PathBuf>,
 
-    /// Write all figures to FILE as JSON
+    /// Write all results to FILE as JSON
     #[arg(long, value_name = "FILE")]
     json: Option<PathBuf>,
 }
 
 /// Runs the demonstration, then prints the results.
 pub fn run(args: &Args) -> Result<ExitCode, Trouble> {
-    let summary = play(args)?.ok_or_else(|| Trouble::failure("the demonstration ended early"))?;
+    let summary = play(args)?
+        .ok_or_else(|| Trouble::failure("the demonstration was stopped before its end"))?;
     tell(args, &summary)
 }
 

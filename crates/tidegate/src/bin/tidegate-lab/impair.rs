@@ -17,7 +17,8 @@ use tidegate::trouble::Trouble;
 /// Maximum number of addresses from which packets leave for the target: one socket each.
 const CLIENTS_MAX: u64 = 15;
 
-/// Maximum delay and jitter. It is short, so that packets in transit arrive before the relay ends.
+/// Maximum delay and jitter. It is short, so that the packets in transit still arrive when the
+/// relay stops.
 const DELAY_MAX: Duration = Duration::from_secs(2);
 
 /// Maximum number of packets in transit, of up to 2 KiB each.

@@ -19,7 +19,7 @@ pub struct Args {
     #[arg(long, value_name = "DIR", default_value = "scenarios")]
     dir: PathBuf,
 
-    /// Print JSON
+    /// Print the list as JSON
     #[arg(long)]
     json: bool,
 }

@@ -36,16 +36,17 @@ pub fn run(args: Args) -> Result<ExitCode, Trouble> {
     }
 }
 
-/// Time between the start and the first call or registration: the driver must be running by then.
+/// Time between the start of the driver and the first call or registration, so that the driver is
+/// running by then.
 const LEAD: Duration = Duration::from_millis(20);
 
-/// Parses seconds, with fractions.
+/// Parses a number of seconds, which may have a fraction.
 fn parse_seconds(text: &str) -> Result<Duration, String> {
     let seconds: f64 = text.parse().map_err(|_| "not a number of seconds".to_owned())?;
     Duration::try_from_secs_f64(seconds).map_err(|error| error.to_string())
 }
 
-/// Parses seconds, or `exp:` and the mean of an exponential distribution in seconds.
+/// Parses a number of seconds, or `exp:` and the mean of an exponential distribution in seconds.
 fn parse_span(text: &str) -> Result<Span, String> {
     match text.strip_prefix("exp:") {
         Some(mean) => parse_seconds(mean).map(Span::Exponential),
@@ -53,7 +54,8 @@ fn parse_span(text: &str) -> Result<Span, String> {
     }
 }
 
-/// Parses the same as [`parse_span`], in milliseconds.
+/// Parses a number of milliseconds, or `exp:` and the mean of an exponential distribution in
+/// milliseconds.
 fn parse_span_millis(text: &str) -> Result<Span, String> {
     match text.strip_prefix("exp:") {
         Some(mean) => parse_millis(mean).map(Span::Exponential),
@@ -61,7 +63,7 @@ fn parse_span_millis(text: &str) -> Result<Span, String> {
     }
 }
 
-/// Parses milliseconds, with fractions.
+/// Parses a number of milliseconds, which may have a fraction.
 pub fn parse_millis(text: &str) -> Result<Duration, String> {
     let millis: f64 = text.parse().map_err(|_| "not a number of milliseconds".to_owned())?;
     Duration::try_from_secs_f64(millis / 1e3).map_err(|error| error.to_string())

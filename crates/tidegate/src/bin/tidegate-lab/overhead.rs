@@ -1,4 +1,4 @@
-//! `tidegate-lab overhead`: what a law's measurements cost, and what they are worth.
+//! `tidegate-lab overhead`: the cost and the accuracy of a law's measurements.
 
 use std::fs;
 use std::io::Write;
@@ -12,7 +12,7 @@ use crate::calibrate::Kept;
 use tidegate::json;
 use tidegate::trouble::Trouble;
 
-/// Measure the cost and the accuracy of a law's measurements, and how throttles select
+/// Measure the cost and the accuracy of a law's measurements, and the accuracy of the throttles
 ///
 /// There are three measurements, as in paper 000. The first is the additional cost of a message
 /// when the laws occupancy, aro and sired measure at intervals of several messages and admit all
@@ -22,7 +22,7 @@ use tidegate::trouble::Trouble;
 /// runs.
 #[derive(clap::Args)]
 pub struct Args {
-    /// Whether calls are served with transactions
+    /// Whether the measured server keeps transactions
     #[arg(long, value_enum, default_value_t = Kept::Transaction)]
     mode: Kept,
 
@@ -31,11 +31,12 @@ pub struct Args {
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=10_000), default_value_t = 60)]
     rounds: u32,
 
-    /// Calls in a batch
+    /// Number of calls in a batch
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=1000), default_value_t = 100)]
     calls: u32,
 
-    /// Number of packets that the thread with a known occupancy serves. Each takes 300 µs
+    /// Number of packets that the thread with a known occupancy serves. A packet comes every 300 µs
+    /// on average
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(10..=1_000_000), default_value_t = 20_000)]
     packets: u32,
 
@@ -67,7 +68,11 @@ pub fn run(args: &Args) -> Result<ExitCode, Trouble> {
     let text = of_packets(&overhead.packets, rounds)
         + &of_readings(&overhead.readings)
         + &of_droppers(&overhead.droppers, pieces);
-    let _ = writeln!(anstream::stdout(), "{text}tables and figures: {}", args.out.display());
+    let _ = writeln!(
+        anstream::stdout(),
+        "{text}the tables and the figures are in {}",
+        args.out.display()
+    );
     Ok(ExitCode::SUCCESS)
 }
 

@@ -53,7 +53,7 @@ pub struct Args {
     #[arg(long, value_name = "DIR", default_value = "out/reproduce")]
     out: PathBuf,
 
-    /// Runs at the same time [default: number of cores]
+    /// Number of runs at the same time [default: number of cores]
     #[arg(long, value_name = "N")]
     jobs: Option<NonZeroUsize>,
 }
@@ -73,7 +73,9 @@ pub fn run(args: &Args) -> Result<ExitCode, Trouble> {
     };
     let selected: Vec<&Claim> = claims.all().filter(wanted).collect();
     if selected.is_empty() {
-        return Err(Trouble::usage("no claim has this name; `scenarios/claims` has them all"));
+        return Err(Trouble::usage(
+            "no selected claim exists; the files in the directory `claims` contain all claims",
+        ));
     }
     let programs = Programs::running().map_err(Trouble::failure)?;
     let cancelled = cancelled_by_signal()?;
@@ -92,7 +94,9 @@ pub fn run(args: &Args) -> Result<ExitCode, Trouble> {
         cancelled: &cancelled,
     };
     let done = reproduction.perform(&selected).map_err(Trouble::usage)?;
-    let findings = done.ok_or_else(|| Trouble::failure("stopped; finished runs are kept"))?;
+    let findings = done.ok_or_else(|| {
+        Trouble::failure("the command was stopped; the results of finished runs are kept")
+    })?;
     let mut is_known = true;
     for (claim, finding) in selected.iter().zip(&findings) {
         is_known &= finding.verdict == claim.verdict;
@@ -119,7 +123,8 @@ fn say(text: &str) {
     let _ = writeln!(anstream::stdout(), "{text}");
 }
 
-/// Returns the commit of the sources, with a mark if they were changed.
+/// Returns the commit of the sources. The text ends in a mark if the sources were changed since
+/// that commit.
 fn commit(folder: &Path) -> String {
     let describe = ["describe", "--always", "--dirty", "--exclude=*"];
     let done = Command::new("git").arg("-C").arg(folder).args(describe).output();

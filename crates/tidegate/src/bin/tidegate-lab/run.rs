@@ -23,11 +23,11 @@ use tidegate_lab::worlds::{self, Loopback, Simulated, Speed};
 use crate::signals::cancelled_by_signal;
 
 /// Message for a run that a signal ended.
-const STOPPED: &str = "stopped; the results of finished runs are kept";
+const STOPPED: &str = "the command was stopped; the results of finished runs are kept";
 
 /// Run a scenario and show the results
 ///
-/// The command does not repeat parameter sets that already have results. Exit status: 0 if every
+/// The command does not repeat runs that already have results. Exit status: 0 if every
 /// run succeeded and the expectations of the scenario are met, 1 if not, 2 if the scenario could
 /// not run.
 #[derive(clap::Args)]
@@ -52,12 +52,13 @@ pub struct Args {
     #[arg(long, value_name = "DIR")]
     out: Option<PathBuf>,
 
-    /// Names of curves that get a colour in any case, separated by commas. If a figure has more than
-    /// eight curves, the other colours go to `none` and to the best curves beyond the capacity
+    /// Names of curves that get a colour in any case, separated by commas. If a figure has more
+    /// than eight curves, the other colours go to `none` and to the curves with the best goodput at
+    /// loads above the capacity
     #[arg(long, value_name = "LABELS", value_delimiter = ',')]
     highlight: Vec<String>,
 
-    /// Runs to execute at the same time [default: number of cores]
+    /// Number of runs at the same time [default: number of cores]
     #[arg(long, value_name = "N")]
     jobs: Option<NonZeroUsize>,
 
@@ -114,7 +115,7 @@ pub fn run(args: &Args) -> Result<ExitCode, Trouble> {
     let experiment = done.ok_or_else(|| Trouble::failure(STOPPED))?;
     print(&experiment);
     print_speed(stage.speed());
-    let _ = writeln!(anstream::stdout(), "results and figures: {}", out.display());
+    let _ = writeln!(anstream::stdout(), "the results and the figures are in {}", out.display());
     let held = experiment.verdicts.iter().all(|verdict| verdict.held);
     Ok(if held && experiment.failed.is_empty() { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }
@@ -122,7 +123,7 @@ pub fn run(args: &Args) -> Result<ExitCode, Trouble> {
 /// Checks that each of the `asked` curves is one of `labels`.
 ///
 /// # Errors
-/// Returns an error when one is not.
+/// Returns an error that names the first curve that does not exist.
 pub fn check_highlight(asked: &[String], labels: &[&str]) -> Result<(), Trouble> {
     match asked.iter().find(|name| !labels.contains(&name.as_str())) {
         None => Ok(()),
@@ -165,7 +166,7 @@ impl Worlds {
         })
     }
 
-    /// Returns the world in which the runs take place.
+    /// Returns the world in which the runs are made.
     pub fn world(&self) -> &dyn worlds::World {
         match &self.stage {
             Stage::Simulated(simulated) => simulated,
@@ -173,7 +174,7 @@ impl Worlds {
         }
     }
 
-    /// Returns the number of simulated deliveries and their processor time so far.
+    /// Returns the number of simulated packets so far, and the CPU time for them.
     fn speed(&self) -> Speed {
         match &self.stage {
             Stage::Simulated(simulated) => simulated.speed(),
@@ -195,7 +196,7 @@ fn print_head(scenario: &Scenario) {
     let _ = writeln!(
         anstream::stdout(),
         "{}\na call costs s = {:.2} ms, rejecting one costs r = {:.2} ms, r/s = {:.3}; the capacity is \
-         C = {:.1} calls/s\n{} runs of each point, seed {}",
+         C = {:.1} calls/s\n{} runs of each parameter set, seed {}",
         scenario.title,
         ms(capacity.call),
         ms(cost::refusal(emulate, disposal)),

@@ -1,4 +1,4 @@
-//! Run of a core on real sockets, from start to end.
+//! Runs a core on real sockets, from its start to its end.
 
 use std::io;
 use std::net::{IpAddr, SocketAddr, UdpSocket};
@@ -25,10 +25,10 @@ const PROGRESS: Duration = Duration::from_secs(1);
 /// Maximum time that open calls may take to end after a signal.
 const DRAIN: Duration = Duration::from_secs(5);
 
-/// Longest pause of a driver to gather datagrams.
+/// Maximum time for which a driver waits for further datagrams, so that one wake serves several.
 const PAUSE_MAX: Duration = Duration::from_micros(500);
 
-/// Sockets and a clock for a core.
+/// The sockets of a core, and the clock of its driver.
 pub struct Stage {
     groups: Vec<Group>,
     connected: Option<Connected>,
@@ -53,7 +53,8 @@ pub struct Run {
     pub usage: Usage,
     /// Whether a signal stopped the run.
     pub interrupted: bool,
-    /// Whether the agent had finished all its work when the run ended.
+    /// True if the agent finished all its work before it ended, so that no call or registration was
+    /// open.
     pub drained: bool,
 }
 
@@ -108,7 +109,7 @@ impl Stage {
         self.pool.clone()
     }
 
-    /// Returns the handle with which the agent ends the run.
+    /// Returns the handle with which an agent ends its run.
     pub fn stop(&self) -> Stop {
         self.stop.clone()
     }
@@ -237,7 +238,8 @@ fn process_cpu() -> Duration {
     Duration::new(time.tv_sec as u64, time.tv_nsec as u32)
 }
 
-/// Returns the local address from which packets to `remote` leave, with any free port.
+/// Returns the local address from which packets to `remote` leave, with port 0, which means any
+/// free port.
 pub fn towards(remote: SocketAddr) -> std::io::Result<SocketAddr> {
     let any = if remote.is_ipv4() { "0.0.0.0:0" } else { "[::]:0" };
     // Connecting a datagram socket sends nothing. It only queries the routing table.
@@ -263,5 +265,6 @@ pub fn parse_address(text: &str) -> Result<SocketAddr, String> {
 /// Returns a seed for a run without one: a different one each time, so that two runs against one
 /// server have different Call-IDs.
 pub fn random_seed() -> Result<u64, Trouble> {
-    getrandom::u64().map_err(|error| Trouble::failure(format!("no random seed: {error}")))
+    getrandom::u64()
+        .map_err(|error| Trouble::failure(format!("the system gives no random seed: {error}")))
 }

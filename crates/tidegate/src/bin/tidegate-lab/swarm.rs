@@ -1,4 +1,4 @@
-//! `tidegate-lab swarm`: random worlds from seeds, checked by the checkers.
+//! `tidegate-lab swarm`: networks drawn from seeds, watched by the checkers.
 
 // This command reports its own duration. No world reads the clock.
 #![allow(clippy::disallowed_methods)]
@@ -28,7 +28,7 @@ use crate::signals::cancelled_by_signal;
 /// not run.
 #[derive(clap::Args)]
 pub struct Args {
-    /// Number of seeds to run [default: until stopped]
+    /// Number of seeds to run [default: no limit, until a signal stops the command]
     #[arg(long, value_name = "N")]
     seeds: Option<u64>,
 
@@ -36,7 +36,7 @@ pub struct Args {
     #[arg(long, value_name = "SEED", default_value_t = 1)]
     from: u64,
 
-    /// Worlds to run at the same time [default: number of cores]
+    /// Number of worlds to run at the same time [default: number of cores]
     #[arg(long, value_name = "N")]
     jobs: Option<NonZeroUsize>,
 
@@ -44,7 +44,7 @@ pub struct Args {
     #[arg(long)]
     first: bool,
 
-    /// Use streams besides datagrams, with connections that break, stall and are slow
+    /// Use TCP connections besides datagrams, some of which break, stall or are slow
     #[arg(long)]
     streams: bool,
 
@@ -181,7 +181,7 @@ fn failed_json(failed: &Failed, file: &Path) -> serde_json::Value {
 fn print_failed(out: &mut impl Write, failed: &Failed, file: &Path) -> std::io::Result<()> {
     writeln!(out, "seed {}:", failed.seed)?;
     print_findings(out, &failed.findings)?;
-    writeln!(out, "made smaller by {} runs:", failed.shrunk.tries)?;
+    writeln!(out, "the world after {} runs that made it smaller:", failed.shrunk.tries)?;
     writeln!(out, "  {}", failed.shrunk.finding.what)?;
     for line in failed.shrunk.world.to_toml().lines() {
         writeln!(out, "    {line}")?;
@@ -204,7 +204,8 @@ fn print_tally(out: &mut impl Write, tally: &Tally, seconds: f64) -> std::io::Re
     if tally.unwatched > 0 {
         writeln!(
             out,
-            "{} requests, responses and calls were not checked, because the checkers had no room",
+            "{} requests, responses and calls were not checked, because the memory of the checkers was \
+             full",
             tally.unwatched
         )?;
     }

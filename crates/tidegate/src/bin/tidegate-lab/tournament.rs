@@ -19,10 +19,10 @@ use crate::signals::cancelled_by_signal;
 /// Compare all laws in all scenarios of a directory, in simulated time
 ///
 /// Each law runs twice. On the same path, all laws use the scenario's `decide`, `queue` and
-/// `disposal`. On its own path, a law uses the values from its source. The difference shows the
-/// gain by a cheap rejection, not by the law. All laws get the same calls. For each scenario the
-/// command prints the law with the highest goodput, the laws that are not worse, and the default
-/// law.
+/// `disposal`. On its own path, a law uses the values from its source. The difference between the
+/// paths shows the gain by a cheaper rejection or another queue, not by the law. All laws get the
+/// same calls. For each scenario the command prints the law with the highest goodput, the laws
+/// whose goodput is not significantly lower, and the default law.
 #[derive(clap::Args)]
 pub struct Args {
     /// Directory of the scenarios and of own-paths.toml
@@ -37,7 +37,7 @@ pub struct Args {
     #[arg(long, value_name = "NAMES", value_delimiter = ',')]
     scenarios: Vec<String>,
 
-    /// Runs of each law in each scenario, by different seeds
+    /// Number of runs of each law in each scenario, each with another seed
     #[arg(long, value_name = "N", default_value_t = 10, value_parser = clap::value_parser!(u32).range(1..=1000))]
     seeds: u32,
 
@@ -50,12 +50,12 @@ pub struct Args {
     #[arg(long, value_name = "DIR", default_value = "out/tournament")]
     out: PathBuf,
 
-    /// Runs at the same time [default: number of cores]
+    /// Number of runs at the same time [default: number of cores]
     #[arg(long, value_name = "N")]
     jobs: Option<NonZeroUsize>,
 }
 
-/// The law whose rank is always printed.
+/// The default law, whose rank is always printed.
 const OURS: &str = "tide";
 
 /// Runs the tournament, prints each bout, and writes its files.
@@ -75,7 +75,7 @@ pub fn run(args: &Args) -> Result<ExitCode, Trouble> {
     let results = tournament
         .run(&world, jobs, &cancelled, |bout| say(&line(bout)))
         .map_err(Trouble::failure)?
-        .ok_or_else(|| Trouble::failure("stopped; nothing was written"))?;
+        .ok_or_else(|| Trouble::failure("the tournament was stopped; it has written no results"))?;
     let page = results
         .write(&args.out)
         .map_err(|error| Trouble::failure(format!("{}: {error}", args.out.display())))?;
@@ -87,7 +87,8 @@ fn say(text: &str) {
     let _ = writeln!(anstream::stdout(), "{text}");
 }
 
-/// Describes a bout: on each path the best law, the laws tied with it, and our law.
+/// Describes a bout: for each path, the best law, the laws tied with it, and the default law if it
+/// is worse.
 fn line(bout: &Bout) -> String {
     let mut text = bout.name.clone();
     let has_entrants = |route: &Route| bout.cells.iter().any(|cell| cell.route == *route);

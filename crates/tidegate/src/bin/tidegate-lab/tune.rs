@@ -44,7 +44,7 @@ pub struct Args {
     #[arg(long, value_name = "NAME=VALUE", value_parser = parse_from)]
     from: Vec<(String, f64)>,
 
-    /// The result that the search improves
+    /// Objective of the search
     #[arg(long, value_enum, default_value_t = Wanted::Goodput)]
     objective: Wanted,
 
@@ -68,7 +68,7 @@ pub struct Args {
     #[arg(long, value_name = "DIR")]
     out: Option<PathBuf>,
 
-    /// Runs at the same time [default: number of cores]
+    /// Number of runs at the same time [default: number of cores]
     #[arg(long, value_name = "N")]
     jobs: Option<NonZeroUsize>,
 }
@@ -77,7 +77,8 @@ pub struct Args {
 enum Wanted {
     /// Goodput as a fraction of the bound, averaged over the loads
     Goodput,
-    /// The set-up delay that 1 % of the calls exceed
+    /// The set-up delay that 1 % of the calls exceed, as a multiple of the deadline, averaged over
+    /// the loads
     Delay,
 }
 
@@ -185,7 +186,7 @@ fn print(parameters: &Parameters, tuned: &Tuned, out: &Path) {
         let (min, median, max) = (spread.min, spread.median, spread.max);
         text += &format!("  {name}  {min:.4} / {median:.4} / {max:.4}\n");
     }
-    text += &format!("steps of the search, and figure: {}\n", out.display());
+    text += &format!("the steps of the search and the figure are in {}\n", out.display());
     let _ = write!(anstream::stdout(), "{text}");
 }
 

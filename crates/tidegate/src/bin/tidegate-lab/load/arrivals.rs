@@ -28,7 +28,7 @@ fn read(file: &str) -> Result<Trace, Box<dyn std::error::Error>> {
     let mut text = String::new();
     File::open(file)?.take(FILE_MAX + 1).read_to_string(&mut text)?;
     if text.len() as u64 > FILE_MAX {
-        return Err(format!("more than {} MiB", FILE_MAX >> 20).into());
+        return Err(format!("the file has more than {} MiB", FILE_MAX >> 20).into());
     }
     Ok(text.parse()?)
 }
@@ -62,7 +62,7 @@ mod tests {
         write!(file, "1\n0.5\n").unwrap();
         let path = file.path().display();
         let said = refused(&format!("trace:{path}"));
-        assert_eq!(said, format!("{path}: line 2: earlier than the call before it"));
+        assert_eq!(said, format!("{path}: line 2: the call is earlier than the call before it"));
     }
 
     #[test]

@@ -65,11 +65,13 @@ pub struct Args {
     #[arg(long, value_name = "MS", value_parser = parse_millis, default_value = "500")]
     deadline: Duration,
 
-    /// Duration of the warm-up in seconds. The report also shows the response times without it
+    /// Duration of the warm-up in seconds. The report also shows the response times without the
+    /// registrations of the warm-up
     #[arg(long, value_name = "S", value_parser = parse_seconds, default_value = "0")]
     warm_up: Duration,
 
-    /// Maximum number of registrations without a response. Further ones do not begin
+    /// Maximum number of registrations without a response. Further registrations do not begin, and
+    /// the report counts them
     #[arg(long, value_name = "N", default_value_t = 100_000)]
     open_max: usize,
 
@@ -113,7 +115,7 @@ pub struct Args {
     #[arg(long, value_name = "N")]
     seed: Option<u64>,
 
-    /// Write all figures to FILE as JSON
+    /// Write all results to FILE as JSON
     #[arg(long, value_name = "FILE")]
     json: Option<PathBuf>,
 
@@ -207,10 +209,10 @@ fn first_cseq() -> u32 {
     (unix_time().as_secs() as u32) >> 1
 }
 
-/// Parses milliseconds, at most 1.
+/// Parses a number of milliseconds, at most 1.
 fn parse_slack(text: &str) -> Result<Duration, String> {
     let slack = parse_millis(text)?;
-    if slack > Duration::from_millis(1) { Err("at most 1".to_owned()) } else { Ok(slack) }
+    if slack > Duration::from_millis(1) { Err("more than 1 ms".to_owned()) } else { Ok(slack) }
 }
 
 /// Gauges that the progress thread reads while users register.

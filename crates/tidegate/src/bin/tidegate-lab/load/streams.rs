@@ -20,14 +20,14 @@ use tidegate_world::Transport;
 use crate::stage::Stage;
 use tidegate::trouble::Trouble;
 
-/// Number of file descriptors that are not used for connections.
+/// Number of file descriptors that are reserved for everything but connections.
 const OTHERS: usize = 64;
 
-/// Maximum number of connections, if the system allows as many.
+/// Maximum number of connections, if the operating system allows as many.
 const CONNECTIONS_MAX: usize = 100_000;
 
-/// Maximum number of messages that wait for one connection. It is high because an open loop offers
-/// calls even while a server reads nothing.
+/// Maximum number of messages that wait for one connection. There may be many, because an open loop
+/// continues while the server reads nothing.
 const WAITING_MAX: usize = 10_000;
 
 /// Maximum number of bytes that wait for one connection.
@@ -59,8 +59,9 @@ pub struct TlsArgs {
 struct Identity(Vec<CertificateDer<'static>>, PrivateKeyDer<'static>);
 
 impl TlsArgs {
-    /// Opens a stage for agents at `address`: sockets for datagrams, or a listener for connections.
-    /// `name` is the host that certificates of peers have to name [default: the address of the peer].
+    /// Opens the [`Stage`] of an agent at `address`: sockets for datagrams, or a listener for
+    /// connections. `name` is the host that certificates of peers have to name [default: the
+    /// address of the peer].
     pub fn open(
         &self,
         transport: Transport,
@@ -163,7 +164,7 @@ fn authorities(path: &Path) -> Result<RootCertStore, Trouble> {
     let (added, _) = roots.add_parsable_certificates(certificates(path)?);
     if added == 0 {
         return Err(Trouble::usage(format!(
-            "{}: no certificate of an authority in it",
+            "the file {} contains no certificate of an authority",
             path.display()
         )));
     }
@@ -179,7 +180,8 @@ fn self_signed(address: SocketAddr) -> Result<Identity, Trouble> {
     Ok(Identity(vec![made.cert.der().clone()], key))
 }
 
-/// Returns the limits of a generator's connections: as many as this process may have descriptors.
+/// Returns the limits of a generator's connections, which follow from the number of file
+/// descriptors that this process may open.
 fn limits() -> ConnectionLimits {
     let most = descriptors().saturating_sub(OTHERS).min(CONNECTIONS_MAX);
     ConnectionLimits {
@@ -192,7 +194,8 @@ fn limits() -> ConnectionLimits {
     }
 }
 
-/// Raises the number of descriptors that this process may open as far as the system allows.
+/// Raises the number of file descriptors that this process may open, as far as the operating system
+/// allows. Returns the number.
 fn descriptors() -> usize {
     let limit = getrlimit(Resource::Nofile);
     let raised = Rlimit { current: limit.maximum, ..limit };
@@ -206,7 +209,7 @@ pub fn parse_transport(text: &str) -> Result<Transport, String> {
     [Transport::Udp, Transport::Tcp, Transport::Tls]
         .into_iter()
         .find(|transport| transport.name().eq_ignore_ascii_case(text))
-        .ok_or_else(|| "expected udp, tcp or tls".to_owned())
+        .ok_or_else(|| "not a transport: expected udp, tcp or tls".to_owned())
 }
 
 #[cfg(test)]

@@ -120,7 +120,7 @@ pub struct Args {
     #[arg(long, value_name = "N")]
     seed: Option<u64>,
 
-    /// Write all figures to FILE as JSON
+    /// Write all results to FILE as JSON
     #[arg(long, value_name = "FILE")]
     json: Option<PathBuf>,
 }

@@ -4,7 +4,7 @@ use std::str::FromStr;
 
 use tidegate_control::{Values, registry};
 
-/// Parameter of a law: `LAW.NAME=VALUE`.
+/// The value of a law's parameter, as in `LAW.NAME=VALUE`.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Setting {
     law: String,
