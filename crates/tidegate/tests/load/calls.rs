@@ -208,7 +208,7 @@ fn impossible_runs_are_usage_errors() {
         (vec!["uac", "127.0.0.1:9", "--rate", "1", "--arrivals", "mmpp:1=1"], "2 to 8"),
         (
             vec!["uac", "127.0.0.1:9", "--rate", "1", "--arrivals", "trace:/dev/null"],
-            "without a call",
+            "has no call",
         ),
         (
             vec!["uac", "127.0.0.1:9", "--rate", "1", "--profile", "gradual:5"],
@@ -217,7 +217,7 @@ fn impossible_runs_are_usage_errors() {
         (vec!["uac", "127.0.0.1:9", "--rate", "1", "--profile", "instant:5"], "--calls"),
         (
             vec!["uac", "127.0.0.1:9", "--rate", "1", "--calls", "1", "--open-limit", "0"],
-            "limit of 0",
+            "open calls is 0",
         ),
         (vec!["uac", "no host", "--rate", "1", "--calls", "1"], "expected HOST"),
         (vec!["uac", "127.0.0.1:9", "--rate", "1", "--calls", "1", "--slack", "2"], "slack"),
