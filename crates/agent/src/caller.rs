@@ -187,7 +187,8 @@ impl Caller {
         self.send(mark, hop, server, bytes);
     }
 
-    /// Sends a request to the first hop of a route set, or to `server` if `hop` is `None`.
+    /// Sends a request to `hop`, the first hop of a route set. Sends it to `server` if `hop` is
+    /// `None` or has another address family than the caller.
     fn send(&mut self, mark: &Mark, hop: Option<SocketAddr>, server: SocketAddr, bytes: Buffer) {
         let local = self.config.local;
         let hop = hop.filter(|hop| hop.is_ipv4() == local.is_ipv4());

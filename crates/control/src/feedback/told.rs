@@ -44,8 +44,9 @@ impl Told {
         *self = Self { at: self.at, ..Self::default() };
     }
 
-    /// Returns the requests a second that the peer may send, or `None` if it was not told a rate. A
-    /// rate of zero means that there is no overload.
+    /// Returns the requests a second that the peer may send. Returns `None` if the peer was not
+    /// told a rate, or if the last rate sets no limit: 0 means that there is no overload, and
+    /// `u32::MAX` allows every rate.
     pub(super) fn rps(&self) -> Option<f64> {
         match self.last {
             Some((Algorithm::Rate, 0 | u32::MAX)) => None,

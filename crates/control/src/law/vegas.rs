@@ -11,10 +11,11 @@
 //! even if it is longer. The library draws this number of windows at random. Here it is always the
 //! mean.
 //!
-//! Known bias: if the latency of a server is its own processor time, the window has no room for
-//! bursts. Only a few calls may wait, and at 0.8 of the capacity one call in twenty is rejected. In
-//! an overload, the probe takes the latency of a full window for the latency of an empty server.
-//! Then L grows until a call has waited less.
+//! Known bias: if the latency of an empty server is only processor time, every wait is long
+//! compared with it. So the window has no room for bursts: only a few calls may wait, and at 0.8 of
+//! the capacity one call in twenty is rejected. In an overload, a probe replaces the least latency
+//! by the latency of a call in a full window. Then L grows until a call has a shorter latency than
+//! this one.
 //!
 //! Source: Netflix concurrency-limits, `VegasLimit.java`, after Brakmo and Peterson, "TCP Vegas",
 //! 1995.
@@ -44,7 +45,8 @@ static LIMIT_MAX: Param = Param {
 
 static PROBE: Param = Param {
     name: "probe",
-    doc: "Maximum number of windows of calls between two measurements of the lowest latency.",
+    doc: "The largest number of windows of calls between two measurements of the lowest latency in \
+          the library, which draws the number at random. This law always uses the mean, 3/4 of it.",
     unit: "windows",
     default: 30.0,
     min: 1.0,

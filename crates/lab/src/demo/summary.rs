@@ -115,8 +115,8 @@ impl Summary {
 /// Width of the longest bar in columns. It represents the capacity.
 const BAR: usize = 24;
 
-/// Returns a bar for a goodput of `part` of the capacity, in eighths of a column. A character in
-/// the bar marks the greatest possible goodput, `bound`.
+/// Returns a bar for a goodput of `part` of the capacity, in eighths of a column. If the bar is not
+/// longer than the greatest possible goodput, `bound`, a character after the bar marks `bound`.
 fn bar(part: f64, bound: f64) -> String {
     const EIGHTHS: [char; 8] = [' ', '▏', '▎', '▍', '▌', '▋', '▊', '▉'];
     let eighths = (part.clamp(0.0, 1.2) * BAR as f64 * 8.0).round() as usize;

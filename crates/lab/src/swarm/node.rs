@@ -81,7 +81,7 @@ impl Node {
     /// Creates the node `place` for its life number `life`, counted from 0.
     ///
     /// # Errors
-    /// Returns the errors of the world.
+    /// Returns an error if the node cannot be built.
     pub(super) fn new(
         world: &World,
         place: Place,

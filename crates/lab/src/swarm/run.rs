@@ -70,7 +70,7 @@ pub struct Ran {
 /// Runs a world.
 ///
 /// # Errors
-/// Returns the errors of the world.
+/// Returns an error if a node of the world cannot be built.
 pub fn run(world: &World) -> Result<Ran, String> {
     run_with(world, &|_, server: Server| Box::new(server))
 }
@@ -78,7 +78,7 @@ pub fn run(world: &World) -> Result<Ran, String> {
 /// Runs a world. `wrap` wraps the core of each proxy.
 ///
 /// # Errors
-/// Returns the errors of the world.
+/// Returns an error if a node of the world cannot be built.
 pub fn run_with(world: &World, wrap: Wrap<'_>) -> Result<Ran, String> {
     // After a panic, nothing of the run is used.
     catch_unwind(AssertUnwindSafe(|| Run::new(world, wrap)?.go())).unwrap_or_else(|panic| {
@@ -99,7 +99,7 @@ pub fn run_with(world: &World, wrap: Wrap<'_>) -> Result<Ran, String> {
 /// Runs a world twice, and reports a difference as a violation.
 ///
 /// # Errors
-/// Returns the errors of the world.
+/// Returns an error if a node of the world cannot be built.
 pub fn run_twice(world: &World) -> Result<Ran, String> {
     let (mut ran, again) = (run_compared(world)?, run(world)?);
     if ran.trace != again.trace || ran.summary != again.summary {
@@ -113,7 +113,7 @@ pub fn run_twice(world: &World) -> Result<Ran, String> {
 /// completed as without them.
 ///
 /// # Errors
-/// Returns the errors of the world.
+/// Returns an error if a node of the world cannot be built.
 pub fn run_compared(world: &World) -> Result<Ran, String> {
     let mut ran = run(world)?;
     if world.is_noisy() {

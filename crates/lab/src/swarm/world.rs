@@ -195,7 +195,7 @@ impl World {
     /// Parses a world.
     ///
     /// # Errors
-    /// Returns the errors of the world, in a sentence.
+    /// Returns an error if the text does not describe a valid world.
     pub fn parse(text: &str) -> Result<Self, String> {
         let world: Self = toml::from_str(text).map_err(|error| error.to_string())?;
         world.check()?;

@@ -33,7 +33,8 @@ pub struct Probe {
     /// Consecutive unanswered probes until a back end is down, with the same limits as
     /// `error_limit`.
     pub fall: u32,
-    /// Consecutive answered probes until the back end is up again, with the same limits.
+    /// Consecutive answered probes until the back end is up again, 1 to
+    /// [`COUNT_MAX`](tidegate_balance::COUNT_MAX).
     pub rise: u32,
     /// The responses that count as success.
     pub accept: Accept,

@@ -67,8 +67,9 @@ const HEARD_MAX: usize = 4096;
 /// The longest wait for a response to a CANCEL: 64·T1.
 const ASKED_FOR: Duration = Duration::from_secs(32);
 
-/// The time after the start in which a process cancels requests of the previous process. If a
-/// callee rings for longer, it has sent a response in this time.
+/// The time after its start in which a process cancels requests of the previous process even if
+/// it has seen no response to them. A callee that rings for longer has sent a response in this
+/// time, and the response shows the back end and the branch of the request.
 const BEFORE_FOR: Duration = Duration::from_secs(300);
 
 /// After receiving a CANCEL this number of times, the proxy forwards the next negative response to

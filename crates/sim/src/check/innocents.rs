@@ -8,8 +8,9 @@
 //!   source with verified calls loses only new work. A response must not be dropped in this way
 //!   either.
 //! - A BYE of such a call that arrives at a proxy is forwarded or answered. This is asserted for
-//!   proxies that handle each packet at once. Slower proxies may lose it at a full queue. `tidegate
-//!   lab swarm` compares the number of calls that they complete with a world without attackers.
+//!   proxies that handle each packet at once. Slower proxies may lose it at a full queue. If the
+//!   attackers send only noise, `tidegate lab swarm` compares the number of completed calls with
+//!   that in a world without attackers.
 //!
 //! After a crash, the second rule holds for calls that were answered in the new life. The first
 //! rule is asserted for the calls of every life, because their tokens prove them.

@@ -206,10 +206,7 @@ fn impossible_runs_are_usage_errors() {
         (vec!["uac", "127.0.0.1:9", "--rate", "1"], "--calls"),
         (vec!["uac", "127.0.0.1:9", "--calls", "1"], "--rate"),
         (vec!["uac", "127.0.0.1:9", "--rate", "1", "--arrivals", "mmpp:1=1"], "2 to 8"),
-        (
-            vec!["uac", "127.0.0.1:9", "--rate", "1", "--arrivals", "trace:/dev/null"],
-            "has no call",
-        ),
+        (vec!["uac", "127.0.0.1:9", "--rate", "1", "--arrivals", "trace:/dev/null"], "has no call"),
         (
             vec!["uac", "127.0.0.1:9", "--rate", "1", "--profile", "gradual:5"],
             "gradual:UP,HOLD,DOWN",

@@ -156,8 +156,7 @@ fn conclusions(cycle: &Derived, processing: &Derived) -> String {
         Some(paper.delay_ratio(at(&paper))),
     );
     line("f for 90 % if calls are rejected by 503", &|d| at(&d.refusing), 3, None);
-    text.push('\n');
-    text
+    text + "f: the admitted share of the messages (paper 000, §5)\n\n"
 }
 
 /// Returns the table of the costs of an unwanted datagram, if the process or the kernel drops it.

@@ -153,8 +153,8 @@ fn table(counts: &RelayCounts) -> String {
     }
     let RelayCounts { clients, no_room, strays, late, undelivered, .. } = counts;
     text += &format!(
-        "clients {clients}; datagrams not relayed: {no_room} of further clients, {strays} stray; \
-         {late} late, {undelivered} undelivered\n"
+        "clients {clients}; datagrams not relayed: {no_room} because --clients was reached, \
+         {strays} that belong to no client, {late} at the stop; not delivered: {undelivered}\n"
     );
     text
 }
