@@ -3,9 +3,9 @@
 from typing import Any
 
 from tests.scratch import Scratch
-from tidegate_bench import curve, table
+from tidegate_bench import curve, prediction, table
 from tidegate_bench.curve import Point
-from tidegate_bench.demonstrations import disposal, laws, loss, predict, registrations, tiers
+from tidegate_bench.demonstrations import disposal, laws, loss, registrations, tiers
 from tidegate_bench.load import Outcome, Usage
 from tidegate_bench.overload import Variant
 from tidegate_bench.registrations import Registrations
@@ -72,14 +72,14 @@ class ColumnsTest(Scratch):
         self.assertEqual(self.cells(trials, registrations.BEYOND)["kept"], "0.80 0.80 0.80")
         self.assertEqual((trials[0].row()["kept"], trials[0].row()["us_each"]), (0.8, 2500.0))
 
-    def test_predict(self) -> None:
+    def test_prediction(self) -> None:
         spread = {"min": 0.7, "median": 0.8, "max": 0.9}
-        row = predict.compare(
-            Variant("pi"), {"load": 2.0, "goodput": spread, "p99_ms": None}, [outcome(70), outcome(90)], 100.0
-        )
+        row = prediction.compare({"load": 2.0, "goodput": spread, "p99_ms": None}, [outcome(70), outcome(90)], 100.0)
         self.assertEqual((row["real_goodput_minimum"], row["error"]), (0.7, 0.0))
-        cells = self.cells([row], predict.COLUMNS)
-        self.assertEqual((cells["goodput/C: sim"], cells["p99 ms: sim"], cells["element"]), ("0.800", "nan", "18"))
+        cells = self.cells([row], prediction.COLUMNS)
+        self.assertEqual(
+            (cells["goodput/C: sim"], cells["p99 ms: sim"], cells["drops: element"]), ("0.800", "nan", "18")
+        )
 
     def test_steady(self) -> None:
         runs = [steady.Run(2000, 1, "transaction", outcome(199.0), times=1.5)]
@@ -100,5 +100,5 @@ class ColumnsTest(Scratch):
         self.assertEqual(run("relay", 1, 100, 1.0).limit(), "")
 
     def test_heads_are_over_their_cells(self) -> None:
-        listed = [*disposal.COLUMNS, *tiers.COLUMNS, *laws.COLUMNS, *loss.COLUMNS, *predict.COLUMNS, *steady.COLUMNS]
+        listed = [*disposal.COLUMNS, *tiers.COLUMNS, *laws.COLUMNS, *loss.COLUMNS, *prediction.COLUMNS, *steady.COLUMNS]
         self.assertTrue(all(column.summary in ("spread", *table._SUMMARIES) for column in listed))

@@ -3,8 +3,8 @@
 scenarios/outage-t-mobile-2020.toml with 50 s after the trigger instead of 130 s, in simulated time and on
 real sockets: three emulated servers behind a balancer, one of which is gone for 30 s, people who call
 again and devices that register again. Without control, the calls set up in time in the last 30 s are at
-most half of the first attempts. With the default, they are at least nine tenths. A run on real sockets takes two minutes, and
-`--rounds` gives the number of runs of each variant.
+most half of the first attempts. With the default, they are at least nine tenths. A run on real sockets takes two
+minutes, and `--rounds` gives the number of runs of each variant.
 """
 
 from typing import Any

@@ -17,9 +17,9 @@ from tidegate_bench import program, table
 from tidegate_bench.demonstration import Demonstration, Results
 from tidegate_bench.load import Load, Outcome, trial
 from tidegate_bench.overload import Variant
+from tidegate_bench.prediction import COLUMNS, compare
 from tidegate_bench.quota import SHARE
-from tidegate_bench.record import Record, Spread
-from tidegate_bench.table import Column
+from tidegate_bench.record import Record
 
 WARM_UP_S = 2.5
 MEASURED_S = 2.5
@@ -44,37 +44,6 @@ def predicted(record: Record) -> dict[str, Any]:
     return program.scenario("scenarios/predict.toml", out, "--world", "sim", "--costs", costs, profile="release")
 
 
-def compare(law: Variant, row: dict[str, Any], runs: list[Outcome], capacity: float) -> dict[str, Any]:
-    """What was predicted of one load beside what came."""
-    goodput = Spread.of([run.goodput_cps / capacity for run in runs])
-    p99 = Spread.of([run.p99_ms for run in runs])
-    return {
-        "variant": law.name,
-        "load": row["load"],
-        "sim_goodput": round(row["goodput"]["median"], 4),
-        **{f"real_goodput_{name}": round(value, 4) for name, value in goodput._asdict().items()},
-        "error": round(row["goodput"]["median"] - goodput.median, 4),
-        "sim_p99_ms": round(row["p99_ms"]["median"] if row["p99_ms"] else float("nan"), 2),
-        **{f"real_p99_ms_{name}": value for name, value in p99._asdict().items()},
-        "generator_cpu": round(max(r.usage.caller + r.usage.callee for r in runs), 3),
-        "generator_drops": sum(r.usage.drops for r in runs),
-        "element_drops": sum(r.usage.element_drops for r in runs),
-        "too_slow": sum(r.too_slow for r in runs),
-    }
-
-
-COLUMNS = [
-    Column("goodput/C: sim", "sim_goodput", 3),
-    *(Column(name, f"real_goodput_{name}", 3) for name in Spread._fields),
-    Column("error", "error", 3),
-    Column("p99 ms: sim", "sim_p99_ms", 1),
-    *(Column(name, f"real_p99_ms_{name}", 1) for name in Spread._fields),
-    Column("generator", "generator_cpu", 2),
-    Column("drops: own", "generator_drops"),
-    Column("element", "element_drops"),
-]
-
-
 class Show(Demonstration):
     def run(self) -> Results:
         prediction = predicted(self)
@@ -90,7 +59,7 @@ class Show(Demonstration):
         rows = self.rows(
             "results",
             [
-                compare(law, row, outcomes[law.name, row["load"]], capacity)
+                {"variant": law.name, **compare(row, outcomes[law.name, row["load"]], capacity)}
                 for law in VARIANTS
                 for row in prediction["rows"]
                 if row["variant"] == law.name

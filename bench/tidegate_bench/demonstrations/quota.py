@@ -14,17 +14,15 @@ import socket
 import threading
 from collections import defaultdict
 from dataclasses import dataclass
-from typing import Any
 
 from tidegate_bench import kamailio, program, table, tidegate
 from tidegate_bench.demonstration import Demonstration, Results
 from tidegate_bench.kamailio import DEFAULT_BUFFER_BYTES
 from tidegate_bench.load import Load, Outcome, offer
+from tidegate_bench.prediction import COLUMNS, compare
 from tidegate_bench.process import Stage
 from tidegate_bench.quota import SHARE, Quota, tick_ms
-from tidegate_bench.record import Spread
 from tidegate_bench.sockets import LOCALHOST, buffer_bytes
-from tidegate_bench.table import Column
 
 SCENARIO = "scenarios/predict-quota.toml"
 WARM_UP_S = 3.0
@@ -190,33 +188,3 @@ class Show(Demonstration):
         slow = sum(row["too_slow"] for row in rows)
         self.expect(slow == 0, f"the generator was too slow in {slow} runs")
         return {"capacity_cps": capacity, "rows": rows}
-
-
-def compare(row: dict[str, Any], runs: list[Outcome], capacity: float) -> dict[str, Any]:
-    """What was predicted of one load beside what came."""
-    goodput = Spread.of([run.goodput_cps / capacity for run in runs])
-    p99 = Spread.of([run.p99_ms for run in runs])
-    return {
-        "load": row["load"],
-        "sim_goodput": round(row["goodput"]["median"], 4),
-        **{f"real_goodput_{name}": round(value, 4) for name, value in goodput._asdict().items()},
-        "error": round(row["goodput"]["median"] - goodput.median, 4),
-        "sim_p99_ms": round(row["p99_ms"]["median"] if row["p99_ms"] else float("nan"), 2),
-        **{f"real_p99_ms_{name}": value for name, value in p99._asdict().items()},
-        "real_cpu": round(Spread.of([run.usage.steady_cpu_s / run.usage.steady_s for run in runs]).median, 4),
-        "element_drops": sum(run.usage.element_drops for run in runs),
-        "generator_drops": sum(run.usage.drops for run in runs),
-        "too_slow": sum(run.too_slow for run in runs),
-    }
-
-
-COLUMNS = [
-    Column("goodput/C: sim", "sim_goodput", 3),
-    *(Column(name, f"real_goodput_{name}", 3) for name in Spread._fields),
-    Column("error", "error", 3),
-    Column("p99 ms: sim", "sim_p99_ms", 1),
-    *(Column(name, f"real_p99_ms_{name}", 1) for name in Spread._fields),
-    Column("cpu", "real_cpu", 3),
-    Column("drops: element", "element_drops"),
-    Column("generator", "generator_drops"),
-]

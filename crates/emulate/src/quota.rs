@@ -17,8 +17,8 @@ pub struct Quota {
     pub period: Duration,
     /// Processor time in each period, above 0 and at most the period.
     pub runtime: Duration,
-    /// Time between two ticks, at which a running thread is throttled; 0 if it is throttled as soon
-    /// as its runtime is used up.
+    /// Time between two ticks. A running thread is throttled at a tick. With 0, it is throttled as
+    /// soon as its runtime is used up.
     pub tick: Duration,
 }
 
@@ -38,7 +38,7 @@ pub(super) struct Account {
 
 impl Account {
     /// # Panics
-    /// If the runtime is 0 or longer than the period.
+    /// Panics if the runtime is 0 or longer than the period.
     pub(super) fn new(quota: Quota) -> Self {
         let Quota { period, runtime, tick } = quota;
         assert!(!runtime.is_zero() && runtime <= period, "a quota of {runtime:?} in {period:?}");

@@ -18,7 +18,7 @@ pub(super) struct Turn {
     read: usize,
     /// Start of this turn.
     began: Timestamp,
-    /// Time at which service ends; `None` while the server reads.
+    /// Time at which service ends, or `None` while the server reads.
     serves_until: Option<Timestamp>,
 }
 

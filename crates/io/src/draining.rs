@@ -40,7 +40,7 @@ pub(crate) struct Draining {
     until: Timestamp,
     /// Time at which the core is told to drain, if it has not been told yet.
     tell: Option<Timestamp>,
-    /// Whether datagrams may still wait at the addresses that this shard has left.
+    /// True if datagrams may still wait at the addresses that this shard has left.
     may_hold: bool,
 }
 

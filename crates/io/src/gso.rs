@@ -36,9 +36,9 @@ pub(crate) struct GsoBatch {
     segment: usize,
     /// Length of the shortest datagram before padding.
     shortest: usize,
-    /// Whether another datagram may join the batch.
+    /// True if another datagram may join the batch.
     is_open: bool,
-    /// Whether all datagrams of the batch may be padded.
+    /// True if all datagrams of the batch may be padded.
     may_grow: bool,
 }
 

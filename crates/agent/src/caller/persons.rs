@@ -30,7 +30,7 @@ pub struct Persons {
     pub delay: Delays,
     /// People whose first call came after the warm-up.
     pub measured_came: u64,
-    /// Those of these people who were answered, at any attempt.
+    /// Number of these people who were answered, at any attempt.
     pub measured_served: u64,
 }
 

@@ -38,14 +38,14 @@ pub struct Conditions {
     pub deadline_ms: f64,
     /// The event with which a call counts as set up.
     pub goodput: Goodput,
-    /// Whether callers and answerers retransmit messages.
+    /// True if callers and answerers retransmit messages.
     pub retransmissions: bool,
     /// Maximum number of open calls to one server.
     pub open_max: usize,
     /// Maximum number of open calls in a closed loop: while this number is open, the next call
     /// waits. `None` means an open loop.
     pub open_limit: Option<usize>,
-    /// Whether callers send a call that one server has rejected to the other servers.
+    /// True if callers send a call that one server has rejected to the other servers.
     pub failover: bool,
     /// Number of addresses of the callers of one server, not counting the trunk.
     pub sources: u32,

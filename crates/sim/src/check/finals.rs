@@ -88,7 +88,7 @@ struct Last {
 #[derive(Debug, Default)]
 pub(super) struct Finals {
     answered: Recent<Transaction, Answered>,
-    /// Whether any node has sent a response on a stream.
+    /// True if any node has sent a response on a stream.
     has_streams: bool,
 }
 
