@@ -44,7 +44,7 @@ PROFILED = ("transaction", 1, 1000, 10)
 
 # The functions by which the network enters its nodes and its tap.
 ENTRIES = {
-    "proxy": "<tidegate_proxy::proxy::Proxy as tidegate_world::core::Core>::",
+    "proxy": "tidegate_proxy::core::contract::<impl tidegate_world::core::Core for tidegate_proxy::core::Proxy>::",
     "callers": "<tidegate_agent::caller::Caller as tidegate_world::core::Core>::",
     "called": "<tidegate_agent::answerer::Answerer as tidegate_world::core::Core>::",
     "trace": "<tidegate_sim::tap::Trace as tidegate_sim::tap::Tap>::",

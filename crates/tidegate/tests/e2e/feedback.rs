@@ -38,6 +38,9 @@ impl Chain {
         let here = stages[1].ip();
         configuration.more = format!(
             "{SLOW}
+            # The kernel would drop INVITEs of SIPp, which repeats them after the other caller has ended.
+            [overload]
+            disposal = \"reject\"
             [overload.feedback]
             peers = [\"{peer}\"]
             fairness = \"user\"
