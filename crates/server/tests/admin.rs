@@ -139,11 +139,11 @@ fn silent_and_slow_connections_do_not_block_others() {
         let mut stream = connect(admin.address());
         stream.write_all(b"GET /readyz HTTP/1.1\r\nX-Slow: ").unwrap();
         slow.push(stream);
-        // A busy client is not the one with the least to do.
+        // A busy client is not the one that has been idle longest, so its connection stays open.
         assert!(asked(&mut kept));
     }
     assert_eq!(request(admin.address(), "GET", "/readyz"), (200, "admitting\n".to_owned()));
-    // 63 are given up after their wait, the others were at once.
+    // 63 connections are closed after their time limit. The others were closed at once.
     for stream in slow {
         assert_eq!(rest(stream), "");
     }

@@ -1,5 +1,5 @@
 //! Tests of overload control, shown and changed over HTTP while a shard runs.
-#![allow(clippy::disallowed_methods)] // A thread of its own is waited for.
+#![allow(clippy::disallowed_methods)] // The tests wait for threads.
 
 mod shard;
 
@@ -161,7 +161,7 @@ fn laws_are_switched_by_toml_and_json_and_the_shard_says_so() {
     assert_eq!(shard["orders"], 2);
     let off = running.applied("[overload.shadow]\nlaw = \"off\"");
     assert!(off["shadow"].is_null() && off["shards"][0]["shadow"].is_null());
-    // It could be in the file from which the process is started next.
+    // The text is valid in the file from which the process is started next.
     let text = off["configuration"].as_str().unwrap();
     let file = CONFIGURATION.split("[overload]").next().unwrap().to_owned() + text;
     let config = Config::parse(Path::new("f"), file.as_bytes()).unwrap();
@@ -183,7 +183,7 @@ fn told(running: &Running) -> Vec<String> {
 fn every_operator_request_is_logged_with_its_result() {
     let running = Running::start(true);
     running.applied(r#"{"overload": {"law": "pi", "params": {"c_t": 0.75}}}"#);
-    // The shard may not have been there at first.
+    // The shard may not have started when the first command came.
     assert_eq!(told(&running).last().unwrap(), "law pi c_t=0.75: done");
     let ask = |method, path| running.ask(method, path, "Host: localhost\r\n", "").0;
     assert_eq!(running.put("[overload.shadow]\nlaw = \"codel\"").0, 200);
@@ -244,7 +244,7 @@ fn a_back_end_with_a_name_is_drained_by_its_address_too() {
 #[test]
 fn an_adaptive_pool_says_how_its_calls_are_served() {
     let running = Running::start(true);
-    // The shard is there when it has applied a command.
+    // A shard that has applied a command has started.
     let tiers = running.applied("overload.law = \"pi\"")["shards"][0]["tiers"].clone();
     assert_eq!(tiers["share_stateful"], 1.0);
     assert!(tiers["occupancy"].as_f64().unwrap() <= 0.85);

@@ -241,7 +241,7 @@ mod tests {
             let again = parse(&(overload_toml(&config.overload) + &emulate_toml(&emulate)));
             assert_eq!(again.overload, config.overload);
             let again = again.emulate.expect("it was written");
-            // There are places for more classes than there are.
+            // The array has room for more classes than exist.
             for class in Class::ALL.map(|class| class as usize) {
                 assert_eq!(again.offer[class], emulate.offer[class]);
                 assert_eq!(again.serve[class], emulate.serve[class]);

@@ -94,7 +94,7 @@ fn record(inputs: u64, len: usize) -> (TempDir, PathBuf) {
         core.offer(now, Received::new(now, flow(), pool.copy(&vec![i as u8; len])));
         while core.poll_transmit().is_some() {}
         core.handle_timeout(now);
-        // Slower than any disk.
+        // Wait for the writer, so that no input is lost even on a slow disk.
         while len > 1000 && recorder.tally().written.get() + 2000 < 2 * i {
             std::thread::yield_now();
         }
@@ -179,7 +179,7 @@ fn other_files_than_recordings_are_left_alone() {
 
 #[test]
 fn a_full_ring_keeps_the_newest_and_reports_the_loss() {
-    // 25 MB in 16.
+    // 25 MB of inputs for a file of 16 MB.
     let (_dir, file) = record(10_000, 5000);
     let recording = Recording::open(&file).unwrap();
     assert!(recording.overwritten() > 0 && recording.cut().is_none());
