@@ -23,6 +23,8 @@ pub(super) struct Processor {
 }
 
 impl Processor {
+    /// Creates an idle processor with this number of cores.
+    ///
     /// # Panics
     /// Panics if there are no cores, if other work takes all of them, or if a quota has several
     /// cores.

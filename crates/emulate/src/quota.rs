@@ -37,6 +37,8 @@ pub(super) struct Account {
 }
 
 impl Account {
+    /// Creates an account with the runtime of one period.
+    ///
     /// # Panics
     /// Panics if the runtime is 0 or longer than the period.
     pub(super) fn new(quota: Quota) -> Self {

@@ -85,7 +85,7 @@ mod tests {
     }
 
     #[test]
-    fn free_offers_delay_no_service() {
+    fn offers_without_cost_delay_no_service() {
         assert_eq!(steps(1000, 0, 5).0, "o".repeat(1000));
     }
 }

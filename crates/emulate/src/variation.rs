@@ -95,7 +95,7 @@ mod tests {
     const MEAN: Duration = Duration::from_micros(100);
 
     #[test]
-    fn constant_costs_are_what_they_are() {
+    fn constant_costs_do_not_vary() {
         assert_eq!(Varying::new(Variation::Constant).of(MEAN), MEAN);
     }
 

@@ -28,8 +28,8 @@ impl Clock {
     #[inline]
     pub fn stamps(&self) -> Stamps {
         let now = self.now();
-        // With a wall clock before 1970, every stamp becomes "now": a sojourn of zero is better
-        // than an invented one.
+        // If the wall clock shows a time before 1970, every stamp counts as now, because a sojourn
+        // of zero is better than an invented one.
         let wall = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
         Stamps { now, wall }
     }

@@ -148,7 +148,7 @@ mod tests {
     }
 
     #[test]
-    fn it_ends_when_nothing_is_held_by_force_or_in_time() {
+    fn a_drain_ends_without_work_by_force_or_at_its_time_limit() {
         let drain = Duration::from_secs(35);
         let draining = Draining::start(NOW, drain, false);
         let before = NOW + drain - Duration::from_nanos(1);

@@ -317,7 +317,7 @@ mod tests {
     }
 
     #[test]
-    fn a_survey_finds_the_reports_of_a_sink() {
+    fn reading_the_drop_counters_finds_the_reports_of_a_sink() {
         let listen =
             Listen { gate: true, split: false, ..Listen::new("127.0.0.1:0".parse().unwrap()) };
         let group = open(&listen).unwrap();

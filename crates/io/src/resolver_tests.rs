@@ -163,7 +163,7 @@ fn servers_and_services_are_resolved() {
 
 // RFC 2308 §5: "its TTL is taken from the minimum of the SOA.MINIMUM field and SOA's TTL".
 #[test]
-fn an_answer_that_there_is_none_says_for_how_long() {
+fn a_negative_answer_has_a_time_to_live() {
     let (server, _) = name_server();
     let resolver = Resolver::start(&[server]).unwrap();
     let gone = ask(&resolver, "gone.example", RecordType::Naptr);

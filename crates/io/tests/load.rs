@@ -195,7 +195,7 @@ fn fill_is_that_of_the_fullest_socket_while_datagrams_wait() {
     drive(&group, limits, LONG, None, |told| {
         let first = reading(told).1.socket_fill;
         assert!(first > 0.1 && first < 0.9, "{first}");
-        // One a turn is read, and nothing sent meanwhile.
+        // One datagram is read in each turn, and none is sent meanwhile.
         let mut last = first;
         for _ in 0..50 {
             received(&peer);

@@ -67,7 +67,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn limits_are_given_in_turn() {
+    fn limits_apply_to_the_targets_in_turn() {
         let balancing =
             Balancing { calls_max: vec![7], cps_max: vec![10.0, 2.5], ..Balancing::default() };
         let keys = [0, 1, 2].map(|place| balancing.backend_toml(place));

@@ -62,7 +62,7 @@ fn refusal_costs(scenario: &Scenario) -> String {
         (Disposal::Reject, "rejecting"),
         (Disposal::Drop, "dropping"),
         (Disposal::Kernel, "having the kernel drop"),
-        (Disposal::Auto, "having the kernel drop in need"),
+        (Disposal::Auto, "having the kernel drop if necessary"),
     ]
     .into_iter()
     .filter(|(disposal, _)| has(*disposal))
@@ -136,7 +136,7 @@ pub fn way(row: &Row) -> String {
     let disposal = match row.variant.overload.disposal {
         Disposal::Reject => "",
         Disposal::Drop => ", dropped in silence",
-        Disposal::Auto => ", dropped by the kernel in need",
+        Disposal::Auto => ", dropped by the kernel if necessary",
         Disposal::Kernel => ", dropped by the kernel",
     };
     format!("{when}, {how}{disposal}")

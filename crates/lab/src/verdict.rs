@@ -111,7 +111,7 @@ mod tests {
     }
 
     #[test]
-    fn it_is_said_what_was_expected_and_what_came() {
+    fn a_verdict_states_the_expectation_and_the_result() {
         let verdicts = judge(&[expect(Some(0.8), None, &[])], &rows([0.95, 0.7]));
         let expected = "pi (arrival, class) has at least 80 % of the bound: least 70 % at 2";
         assert_eq!(verdicts[0].condition, expected);

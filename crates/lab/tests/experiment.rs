@@ -32,8 +32,8 @@ variant = "pi (arrival, class)"
 goodput_of_bound_min = 0.8
 "#;
 
-/// A world that keeps 90 % of the bound, or collapses beyond the capacity, with two in a thousand
-/// calls more with each seed.
+/// A world that keeps 90 % of the bound, or collapses beyond the capacity. Each further seed adds
+/// two calls in a thousand.
 #[derive(Default)]
 struct Reckoned(AtomicUsize);
 
@@ -141,7 +141,7 @@ fn an_experiment_whose_repetitions_are_one_run_does_not_hold() {
     let failed: Vec<_> = experiment.verdicts.iter().filter(|verdict| !verdict.held).collect();
     let repeated = failed.iter().filter(|verdict| verdict.condition.contains("all 3 are equal"));
     assert_eq!(repeated.count(), 8, "two variants under four loads: {failed:?}");
-    // Who reads the results is told too.
+    // The files of results contain the failed verdict too.
     let json: Value =
         serde_json::from_slice(&fs::read(folder.path().join("results.json")).unwrap()).unwrap();
     let told = json["conditions"].as_array().unwrap().iter();

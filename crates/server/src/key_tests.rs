@@ -160,7 +160,7 @@ fn a_change_leaves_whole_keys_or_the_old_ones() {
 }
 
 #[test]
-fn of_processes_that_rotate_together_one_does() {
+fn one_of_several_processes_that_rotate_together_makes_a_key() {
     let (dir, _) = written(format!("{}\n", "0a".repeat(32)));
     let settle = Duration::from_secs(60);
     let rotate = |key: u8| change(dir.path(), |ring| ring.rotated(unix_time(), settle, [key; 32]));
@@ -191,7 +191,7 @@ fn as_many_keys_as_may_be_known_are_read() {
 }
 
 #[test]
-fn a_draft_takes_the_place_of_no_other_and_is_missed_if_it_is_gone() {
+fn a_draft_replaces_no_existing_file_and_its_absence_is_an_error() {
     let (dir, path) = written("first");
     let draft = dir.path().join("draft");
     fs::write(&draft, "second").unwrap();
@@ -203,7 +203,7 @@ fn a_draft_takes_the_place_of_no_other_and_is_missed_if_it_is_gone() {
 }
 
 #[test]
-fn why_keys_stay_as_they_are_is_said() {
+fn the_reason_for_no_new_key_is_reported() {
     let wrong = || StartError::new("here", "what is wrong", "what to do");
     for (why, said) in [
         (NotKept::Busy, "another process is changing the keys".to_owned()),

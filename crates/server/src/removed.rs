@@ -97,7 +97,7 @@ mod tests {
     }
 
     #[test]
-    fn lines_that_are_damaged_are_passed_over() {
+    fn damaged_lines_are_skipped() {
         let dir = tempfile::tempdir().unwrap();
         let removed = RemovedBackends::new(dir.path(), Duration::from_secs(100));
         fs::write(removed.path(), "nonsense\n192.0.2.1:7 configured\n192.0.2.1:8\n").unwrap();

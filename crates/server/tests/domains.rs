@@ -154,7 +154,7 @@ fn calls_are_shared_by_weight_among_the_servers_of_the_first_priority() {
 // RFC 2782: "A client MUST attempt to contact the target host with the lowest-numbered priority it
 // can reach".
 #[test]
-fn servers_of_the_next_priority_stand_in_while_the_dns_is_silent() {
+fn servers_of_the_next_priority_get_calls_while_the_dns_is_silent() {
     let ended = run("transaction", 3, |stage| {
         stage.run_until(at(20));
         stage.resolve_by(Resolution { fails: 1.0, ..Resolution::default() });

@@ -22,7 +22,7 @@ fn played(log: &[Entry], topology: Topology) -> Sent {
 }
 
 #[test]
-fn a_real_run_played_back_brings_out_the_same_bytes() {
+fn the_replay_of_a_real_run_sends_the_same_bytes() {
     let live::Run { topology, log, sent } = live::run(false);
     assert!(sent.len() >= CALLS as usize, "{} packets", sent.len());
     assert!(log.iter().any(|entry| matches!(entry.input, Input::Load(_))), "the law saw the load");

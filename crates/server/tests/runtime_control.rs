@@ -144,7 +144,7 @@ fn value_of(law: &Value, name: &str) -> Value {
 }
 
 #[test]
-fn laws_are_switched_by_toml_and_json_and_the_shard_says_so() {
+fn laws_are_switched_by_toml_and_json_and_the_shard_reports_it() {
     let running = Running::start(true);
     let before = running.get("/overload");
     assert_eq!((&before["law"]["name"], &before["orders"]), (&"occ".into(), &0.into()));
@@ -242,7 +242,7 @@ fn a_back_end_with_a_name_is_drained_by_its_address_too() {
 }
 
 #[test]
-fn an_adaptive_pool_says_how_its_calls_are_served() {
+fn an_adaptive_pool_reports_the_tiers_of_its_calls() {
     let running = Running::start(true);
     // A shard that has applied a command has started.
     let tiers = running.applied("overload.law = \"pi\"")["shards"][0]["tiers"].clone();
@@ -292,7 +292,7 @@ fn no_page_of_another_origin_is_served() {
 }
 
 #[test]
-fn without_a_shard_that_could_hear_it_no_order_is_taken() {
+fn without_a_running_shard_no_command_is_accepted() {
     let running = Running::start(false);
     let (status, said) = running.put("overload.law = \"pi\"");
     assert_eq!(status, 503, "{said}");
@@ -351,7 +351,7 @@ fn without_a_shard_the_page_of_a_call_says_that_it_is_not_complete() {
 }
 
 #[test]
-fn refusals_are_shown_newest_first_with_what_their_reasons_mean() {
+fn rejections_are_shown_newest_first_with_explained_reasons() {
     let running = Running::start(true);
     // Nothing may wait behind the first: all others are rejected.
     let closed = "[overload]\nlaw = \"clearwater\"\nparams = { rate_start = 1, rate_min = 1 }";

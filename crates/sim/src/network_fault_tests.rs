@@ -19,7 +19,7 @@ fn a_dead_process_causes_icmp_errors_and_its_successor_answers() {
 }
 
 #[test]
-fn of_a_machine_that_is_gone_nothing_is_heard() {
+fn a_machine_that_is_down_sends_no_reports() {
     let mut pair = Pair::plain();
     pair.apply(at(10, 5), Fault::Crash { node: pair.b, silence: Silence::Silent });
     assert_eq!(pair.run().down, 90);
@@ -150,7 +150,7 @@ fn a_link_is_impaired_one_way_and_restored() {
 }
 
 #[test]
-fn a_fault_that_does_not_fit_is_none() {
+fn an_impossible_fault_has_no_effect() {
     let mut pair = Pair::plain();
     let node = pair.b;
     let restarted = pair.network.apply(at(1, 0), &Fault::Restart { node }, |_| panic!("it is up"));

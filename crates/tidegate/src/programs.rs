@@ -78,7 +78,7 @@ mod tests {
     }
 
     #[test]
-    fn only_an_executable_file_counts() {
+    fn only_executable_files_are_programs() {
         let folder = tempfile::tempdir().unwrap();
         make(folder.path(), "text", 0o644);
         fs::create_dir(folder.path().join("folder")).unwrap();

@@ -74,7 +74,7 @@ fn keys_that_are_not_at_their_defaults_are_summed_up() {
 }
 
 #[test]
-fn a_broken_configuration_is_a_status_of_2_and_says_where() {
+fn a_broken_configuration_gives_status_2_and_the_place() {
     let (_folder, file) = written(&SMALLEST.replace("address", "adress"));
     let output = tidegate(&["check", &file]);
     assert_eq!(output.status.code(), Some(2));

@@ -51,7 +51,7 @@ fn a_scenario_is_run_on_real_sockets_and_judged() {
 }
 
 #[test]
-fn a_wrong_scenario_is_refused_with_its_place() {
+fn an_invalid_scenario_is_rejected_with_the_place_of_the_error() {
     let folder = tempfile::tempdir().unwrap();
     let refused = run(folder.path(), "goodput = 1").code(2);
     let err = text(&refused.get_output().stderr);
@@ -123,7 +123,7 @@ fn results_of_both_worlds_are_reported_in_one_page() {
 }
 
 #[test]
-fn scenarios_are_listed_and_broken_ones_with_their_fault() {
+fn scenarios_are_listed_with_the_errors_of_broken_ones() {
     let folder = tempfile::tempdir().unwrap();
     fs::write(folder.path().join("few.toml"), format!("{SCENARIO}goodput_of_bound_min = 0\n"))
         .unwrap();

@@ -208,7 +208,7 @@ mod tests {
     /// RFC 7118 §5: "Thus, client and server transactions using WebSocket for transport MUST follow the
     /// procedures and timer values for reliable transports as defined in [RFC3261]."
     #[test]
-    fn transports_are_what_their_rfcs_say() {
+    fn transports_have_the_properties_in_their_rfcs() {
         let facts = Transport::ALL.map(|t| (t.name(), t.is_reliable(), t.is_secure()));
         let expected = [
             ("UDP", false, false),

@@ -127,7 +127,7 @@ fn a_peer_without_tls_and_a_silent_one_lose_their_connections() {
     drop((garbage, silent));
 }
 
-/// A connection that is opened exists once the peer has shown who it is.
+/// A connection that Tidegate opens is usable once the peer has proved its identity.
 #[test]
 fn a_connection_is_opened_to_the_right_peer_only() {
     let Certified { server, client } = certified("a.example");
@@ -164,7 +164,7 @@ fn a_connection_is_opened_to_the_right_peer_only() {
             assert_eq!(scene.closed(), CloseCause::Insecure);
             assert_eq!(scene.counters.tls_failed_certificate.get(), 1);
         }
-        // There is no way to tell who is at another address.
+        // The identity of a peer at another address cannot be verified.
         scene.connections.connect(connect("127.0.0.1:9".parse().unwrap()));
         assert_eq!(scene.closed(), CloseCause::Insecure);
     }

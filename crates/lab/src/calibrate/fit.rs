@@ -54,7 +54,7 @@ pub(super) fn fit(runs: &[Outside]) -> Option<PerPacket> {
         ((a1 * bb - b1 * ab) / determinant, (b1 * aa - a1 * ab) / determinant);
     Some(match (received_ns < 0.0, sent_ns < 0.0) {
         (false, false) => PerPacket { received_ns, sent_ns },
-        // At an end of the possible range, the other cost is free.
+        // A cost that would be negative is 0, and the runs determine the other cost.
         (true, _) => PerPacket { received_ns: 0.0, sent_ns: b1 / bb },
         (_, true) => PerPacket { received_ns: a1 / aa, sent_ns: 0.0 },
     })

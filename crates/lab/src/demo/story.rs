@@ -165,7 +165,7 @@ impl Story {
     pub fn comment(&self) -> String {
         let phase = self.phase();
         if matches!(self.act, Act::Pause(_)) {
-            return "Pause: the callers have gone, the queues empty.".to_owned();
+            return "Pause: no calls are offered, and the queues drain.".to_owned();
         }
         match MULTIPLES[phase] {
             m if m < 1.0 => "Below capacity: both complete every call.".to_owned(),

@@ -86,7 +86,7 @@ mod tests {
     }
 
     #[test]
-    fn speeds_are_given_in_turn() {
+    fn speeds_apply_to_the_servers_in_turn() {
         let (pause_ms, pause_every_s, mode) = (0.0, 10.0, Mode::Stateless);
         let farm = Farm { nodes: 3, speeds: vec![1.0, 0.5], pause_ms, pause_every_s, mode };
         let speeds: Vec<f64> = farm.topology().nodes()[1..].iter().map(|node| node.speed).collect();

@@ -83,7 +83,7 @@ fn a_right_scenario_is_read_with_its_defaults() {
 }
 
 #[test]
-fn everything_that_is_wrong_is_shown_with_its_place_and_remedy() {
+fn every_error_is_shown_with_its_place_and_remedy() {
     let text = RIGHT
         .replace("hold_s = 0.5", "hold_ms = 500")
         .replace("load = [2, 0.5, 2]", "lod = [2]\nanswerer = []")
@@ -270,7 +270,7 @@ fn errors_in_a_farm_are_shown() {
 }
 
 #[test]
-fn a_trace_says_the_load_itself() {
+fn a_trace_determines_the_load() {
     let folder = tempfile::tempdir().unwrap();
     fs::write(folder.path().join("calls.txt"), "1\n2\n3\n4 # the last\n").unwrap();
     let parse = |text: &str| Scenario::parse(&folder.path().join("s.toml"), text.as_bytes());

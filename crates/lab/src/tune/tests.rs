@@ -98,7 +98,7 @@ fn numbers_above_zero_are_sought_unless_others_are_named() {
 }
 
 #[test]
-fn delay_counts_in_deadlines_and_silence_most() {
+fn delays_are_multiples_of_the_deadline_and_silence_is_the_worst() {
     let scenario = parameters(1).scenario;
     let run = runs(&scenario, Kind::Sim).remove(0);
     let mut outcome = Outcome::default();

@@ -161,7 +161,7 @@ mod tests {
                           [[pool]]\nname = \"app\"\n[[pool.backend]]\nuri = \"sip:127.0.0.1\"\n";
 
     #[test]
-    fn a_policy_is_read_as_what_it_was() {
+    fn a_written_policy_reads_back_unchanged() {
         for keys in ["policy = \"tlwl\"\nparams = { invite = 2.5 }\n", "policy = \"fork\"\n"] {
             let text =
                 |keys: &str| PLACES.replace("name = \"app\"\n", &format!("name = \"app\"\n{keys}"));

@@ -62,7 +62,7 @@ fn the_oldest_key_goes_a_day_after_it_was_last_in_use() {
 }
 
 #[test]
-fn keys_that_are_rotated_as_often_as_may_be_are_rotated_each_time() {
+fn every_rotation_at_the_shortest_interval_succeeds() {
     for settle in [Duration::from_secs(10), SETTLE, 10 * HOUR] {
         let every = Rotation::every_min(settle) + Duration::from_secs(1);
         let rotates = |every: Duration| {
@@ -83,7 +83,7 @@ fn keys_that_are_rotated_as_often_as_may_be_are_rotated_each_time() {
 /// After a rotation by a clock that was ahead, the next rotation was rejected for as long as the
 /// clock had been ahead.
 #[test]
-fn keys_of_a_clock_that_was_decades_ahead_hold_nothing_up() {
+fn keys_of_a_clock_that_was_decades_ahead_delay_no_rotation() {
     let decades = 30 * 365 * 24 * HOUR;
     for times in [1, KEYS_MAX as u32] {
         let mut ring = KeyRing::new([9; 32], [1; 32], at(0));
@@ -134,7 +134,7 @@ fn a_clock_that_was_not_set_makes_no_keys() {
 /// Only a file edited by hand has such versions. A rotation once wrote a version that could not be
 /// read.
 #[test]
-fn after_the_last_version_comes_the_first_with_the_same_mark() {
+fn after_the_highest_version_comes_the_lowest_with_the_same_mark() {
     let key = "0a".repeat(32);
     let last = u32::MAX - 1;
     let text = format!("base {key}\n{last} 5 {key}\n{} 5 {key}\n", last - 7);

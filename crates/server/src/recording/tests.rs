@@ -195,7 +195,7 @@ fn a_full_ring_keeps_the_newest_and_reports_the_loss() {
 }
 
 #[test]
-fn a_recording_cut_short_is_whole_up_to_there() {
+fn a_truncated_recording_is_valid_up_to_its_end() {
     let (_dir, file) = record(5000, 300);
     let bytes = fs::read(&file).unwrap();
     let whole = Recording::open(&file).unwrap();
@@ -264,7 +264,7 @@ fn a_recording_of_the_format_before_is_replayed() {
 }
 
 #[test]
-fn a_block_that_is_whole_and_holds_no_inputs_is_refused_when_it_is_fed() {
+fn a_block_with_invalid_inputs_is_rejected_by_the_replay() {
     let (_dir, file) = record(2000, 300);
     let mut bytes = fs::read(&file).unwrap();
     let (at, header) = places(&Recording::open(&file).unwrap())[1];
@@ -283,7 +283,7 @@ fn a_block_that_is_whole_and_holds_no_inputs_is_refused_when_it_is_fed() {
 }
 
 #[test]
-fn numbers_that_no_recorder_reaches_do_no_harm() {
+fn the_highest_numbers_in_a_recording_do_no_harm() {
     let (_dir, file) = record(3000, 300);
     let mut bytes = fs::read(&file).unwrap();
     let places = places(&Recording::open(&file).unwrap());

@@ -106,7 +106,7 @@ fn stalled(settings: &HostSettings) -> (Vec<Timestamp>, u64) {
 }
 
 #[test]
-fn a_stalled_host_has_lost_its_time_and_what_its_buffer_did_not_hold() {
+fn a_stalled_host_loses_its_time_and_what_its_buffer_has_no_room_for() {
     let lost = HostSettings { catches_up: false, buffer_max: 6, ..fifo(0, 900, 0) };
     // Packets from 31 to 40 ms wait: the first is started then, six have room. The one of 30 ms was
     // complete and could not leave.

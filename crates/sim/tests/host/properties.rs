@@ -83,7 +83,7 @@ proptest! {
             let wake = due.as_nanos().div_ceil(period) * period;
             prop_assert_eq!(left.as_nanos(), wake, "{} was due at {:?}", what, due);
         }
-        // And again.
+        // A second run gives the same result.
         prop_assert_eq!(run().go().seen, prompt.seen);
     }
 }

@@ -6,7 +6,7 @@ use tidegate_world::{Core, Pool, Received, Shedding, Timestamp};
 use crate::echo::{Echo, Seen, flow};
 use crate::{at, fifo};
 
-/// Returns a host whose core wants this shed, and gets the load now.
+/// Returns a host whose core wants this share of INVITEs shed, and gets a reading of the load now.
 fn shedding(share: f64, settings: &HostSettings) -> Host<Echo> {
     let mut echo = Echo::new();
     echo.shedding = Shedding { share, ..Shedding::NONE };
@@ -78,7 +78,7 @@ fn messages_handed_off_have_passed_their_gate() {
 }
 
 #[test]
-fn it_is_asked_with_each_reading_and_the_driver_of_sockets_is_not() {
+fn the_host_asks_for_the_shedding_at_each_reading_and_passes_none_to_the_driver() {
     let mut host = shedding(1.0, &fifo(0, 1_500, 0));
     assert_eq!(*Core::poll_shedding(&host), Shedding::NONE);
     offer(&mut host, at(1), "INVITE 0", 0);

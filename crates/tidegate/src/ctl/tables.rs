@@ -288,7 +288,7 @@ mod tests {
     }
 
     #[test]
-    fn a_status_says_how_many_back_ends_are_up_and_what_became_of_new_calls() {
+    fn a_status_shows_the_back_ends_that_are_up_and_the_results_of_new_calls() {
         let backend = |state: &str| json!({ "name": "a", "state": state, "up": state != "down" });
         let pool = |name: &str, states: &[&str]| {
             let backends: Vec<_> = states.iter().map(|state| backend(state)).collect();
@@ -366,7 +366,7 @@ mod tests {
     }
 
     #[test]
-    fn an_answer_that_lacks_something_is_shown_all_the_same() {
+    fn incomplete_answers_are_shown() {
         for show in [status, backends, overload, in_force, rejections, call, keys] {
             show(&json!({ "shards": [{}], "listeners": 5, "shadow": {}, "refusals": [{}] }));
             show(&json!([{ "backends": [{}] }]));

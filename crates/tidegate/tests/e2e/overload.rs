@@ -124,7 +124,7 @@ fn the_repetition_of_a_call_that_waits_is_absorbed() {
 }
 
 #[test]
-fn disposal_by_silence_says_nothing() {
+fn dropped_calls_get_no_response() {
     let busy = Busy::set_up("disposal = \"drop\"");
     busy.call(busy.waits + 1);
     let metrics = busy.tidegate.wait_for("it is refused", |metrics| {

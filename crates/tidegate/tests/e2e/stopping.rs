@@ -34,7 +34,7 @@ impl Ringing {
 }
 
 #[test]
-fn with_nothing_held_it_stops_at_once() {
+fn without_open_work_it_stops_at_once() {
     let stage = Stage::new();
     let backend = Peer::new(stage.ip());
     let mut tidegate = Tidegate::start(&stage, &Configuration::new(&stage, &[backend.address()]));
@@ -45,7 +45,7 @@ fn with_nothing_held_it_stops_at_once() {
 }
 
 #[test]
-fn signals_that_ask_for_nothing_do_not_end_it_and_sigquit_is_as_sigterm() {
+fn unused_signals_do_not_end_it_and_sigquit_acts_like_sigterm() {
     let mut ringing = Ringing::set_up();
     let tidegate = &mut ringing.tidegate;
     for (signal, name) in

@@ -94,7 +94,7 @@ fn together(caller: &str, callees: &[&str]) -> (Tidegate, Vec<Sipp>, Stage) {
 /// RFC 3261 §17.2.1: "The server transaction MUST generate a 100 (Trying) response unless it
 /// knows that the TU will generate a provisional or final response within 200 ms".
 #[test]
-fn a_caller_hears_100_before_all_else() {
+fn a_caller_gets_a_100_before_anything_else() {
     let (tidegate, callees, _stage) = together("uac-trying", &["uas-record-route"]);
     for callee in callees {
         callee.finish().assert_all_well(CALLS);
@@ -157,7 +157,7 @@ fn a_repeated_invite_is_answered_here() {
 }
 
 #[test]
-fn of_requests_that_the_network_doubles_each_reaches_the_back_end_once() {
+fn a_request_that_the_network_duplicates_reaches_the_back_end_once() {
     let stage = Stage::new();
     let callee = Sipp::callee(&stage, "uas-record-route");
     let tidegate = Tidegate::start(&stage, &Configuration::new(&stage, &[callee.address()]));

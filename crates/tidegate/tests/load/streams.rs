@@ -136,7 +136,7 @@ fn a_server_that_is_not_there_fails_the_calls_at_once() {
     }
 }
 
-/// A server is who its certificate says, unless the user does not care.
+/// The certificate of a server is verified, unless the user turns that off.
 #[test]
 fn a_certificate_is_verified() {
     let folder = tempfile::tempdir().unwrap();

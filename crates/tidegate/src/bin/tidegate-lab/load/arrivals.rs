@@ -51,7 +51,7 @@ mod tests {
     }
 
     #[test]
-    fn not_a_process() {
+    fn invalid_arrival_processes_are_rejected() {
         let refused = |text: &str| parse_arrivals(text).unwrap_err();
         for text in ["", "poison", "poisson:", "trace", "mmpp"] {
             assert!(refused(text).starts_with("expected "), "{text}");
