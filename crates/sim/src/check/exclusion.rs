@@ -156,9 +156,9 @@ impl Exclusion {
             let name = &held.name;
             let what = match held.standing {
                 Standing::Excluded => match witness.out_since {
-                    Some(since) if now.since(since) + witness.out_for > OUT_MAX => {
-                        Some(format!("{name} is out since {since:?}, and had just answered"))
-                    }
+                    Some(since) if now.since(since) + witness.out_for > OUT_MAX => Some(format!(
+                        "{name} has been excluded since {since:?}, although it had just answered"
+                    )),
                     None if proof(&witness.answers, now).is_some() => {
                         witness.out_since = Some(now);
                         None
@@ -171,7 +171,7 @@ impl Exclusion {
                     let served_cps = witness.served_cps;
                     match held.learned_cps {
                         Some(cps) if cps < served_cps * RATE_LEAST => Some(format!(
-                            "{name} is given {cps:.1}/s, and has answered {served_cps:.1}/s"
+                            "{name}: learned rate {cps:.1}/s, although it has answered {served_cps:.1}/s"
                         )),
                         _ => {
                             witness.is_reported = false;
