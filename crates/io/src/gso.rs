@@ -285,7 +285,7 @@ mod tests {
     }
 
     #[test]
-    fn only_packets_of_one_address_that_may_join_share_a_batch() {
+    fn only_packets_with_the_same_source_address_that_may_join_share_a_batch() {
         let mut datagrams = [datagram(0, 1, 9), datagram(1, 1, 9), datagram(2, 1, 9)];
         datagrams[1].source = "192.0.2.9".parse().ok();
         assert_eq!(formed(&datagrams), [vec![0, 2], vec![1]]);

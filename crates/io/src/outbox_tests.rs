@@ -83,7 +83,7 @@ fn one_datagram_refused_does_not_hold_up_the_others() {
 }
 
 #[test]
-fn a_left_over_icmp_report_costs_no_datagram() {
+fn a_pending_icmp_report_loses_no_datagram() {
     let pool = Pool::new();
     let sender = socket();
     crate::sockopt::set(sender.as_fd(), libc::IPPROTO_IP, libc::IP_RECVERR, 1).unwrap();
@@ -190,7 +190,7 @@ fn messages_of_different_calls_are_padded_to_one_length() {
 }
 
 #[test]
-fn a_train_leaves_a_wildcard_socket_from_the_address_it_is_to() {
+fn a_batch_leaves_a_wildcard_socket_from_the_given_source_address() {
     let any = |address: &str| {
         let socket = UdpSocket::bind(address).unwrap();
         socket.set_read_timeout(Some(Duration::from_secs(5))).unwrap();
@@ -298,7 +298,7 @@ fn a_partial_send_goes_on_where_it_ended() {
 }
 
 #[test]
-fn a_full_buffer_is_waited_for_and_then_given_up() {
+fn a_flush_waits_for_a_full_buffer_and_then_gives_up() {
     let (outcomes, _) = run(3, &[Ok(1), Err(libc::EAGAIN), Err(libc::EAGAIN)], 2);
     assert_eq!(outcomes, [SendOutcome::Sent; 3]);
     let (outcomes, calls) = run(3, &[Ok(1), Err(libc::EAGAIN), Err(libc::EAGAIN)], 1);
@@ -322,7 +322,7 @@ fn an_error_of_one_datagram_affects_only_this_datagram() {
 }
 
 #[test]
-fn reports_of_earlier_datagrams_are_passed_over() {
+fn reports_about_earlier_datagrams_are_ignored() {
     let script = [Err(libc::ECONNREFUSED), Ok(1), Err(libc::EHOSTUNREACH), Err(libc::EINTR)];
     assert_eq!(run(2, &script, 0).0, [SendOutcome::Sent; 2]);
 }

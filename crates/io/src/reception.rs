@@ -290,7 +290,7 @@ mod tests {
     use tidegate_world::Pool;
 
     #[test]
-    fn reports_beyond_a_turns_limit_come_with_later_turns() {
+    fn reports_beyond_the_limit_of_a_turn_are_read_in_later_turns() {
         const SENT: usize = 20;
         // A sink gets some of the reports too.
         let listen = Listen { gate: true, ..Listen::new("127.0.0.1:0".parse().unwrap()) };

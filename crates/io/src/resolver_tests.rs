@@ -97,7 +97,7 @@ fn ask(resolver: &Resolver, host: &str, record: RecordType) -> QueryAnswer {
 
 // RFC 2782: `_Service._Proto.Name`.
 #[test]
-fn a_host_of_the_hosts_file_has_no_services() {
+fn a_name_in_the_hosts_file_has_no_srv_or_naptr_records() {
     let (server, questions) = name_server();
     let resolver = Resolver::start(&[server]).unwrap();
     for (name, record) in
@@ -171,7 +171,7 @@ fn a_negative_answer_has_a_time_to_live() {
 }
 
 #[test]
-fn the_dns_knows_no_users() {
+fn a_look_up_of_a_user_gets_no_answer_from_the_dns() {
     let (server, questions) = name_server();
     let resolver = Resolver::start(&[server]).unwrap();
     let handle = resolver.join(Waker::new().unwrap());

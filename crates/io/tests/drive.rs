@@ -282,7 +282,7 @@ fn a_stop_drains_once_and_waits_at_most_for_the_time_limit() {
 /// A process that got no more packets waited until its time limit, although its last transaction
 /// had ended long before.
 #[test]
-fn the_last_call_may_end_by_a_timer_and_ends_the_drain() {
+fn a_last_call_that_ends_by_a_timer_ends_the_drain() {
     let drain = Duration::from_secs(20);
     let group = group("127.0.0.1", 1, true);
     let clock = Clock::start();

@@ -104,7 +104,7 @@ fn datagrams_are_received_filtered_or_overflow_during_any_change() {
 }
 
 #[test]
-fn the_share_is_not_of_spared_networks() {
+fn the_share_does_not_apply_to_spared_networks() {
     for (ip, networks, spares) in [
         ("127.0.0.1", &[("127.0.0.0", 8)][..], true),
         ("127.0.0.1", &[("192.0.2.0", 24), ("127.0.0.1", 32)], true),
@@ -150,7 +150,7 @@ fn the_longest_program_fits_into_the_kernels_option_memory() {
 }
 
 #[test]
-fn requested_shedding_drops_and_counts_without_other_arrivals() {
+fn requested_shedding_drops_and_counts_even_if_nothing_else_arrives() {
     const SENT: u64 = 1_000;
     let groups = [gated("127.0.0.1", 1, true), gated("127.0.0.1", 1, true)];
     let (mut echo, sight) = Echo::new();
@@ -181,7 +181,7 @@ fn requested_shedding_drops_and_counts_without_other_arrivals() {
 }
 
 #[test]
-fn the_share_is_met_and_takes_nothing_but_invites() {
+fn the_dropped_share_is_met_and_contains_only_invites() {
     const SENT: u32 = 20_000;
     for (split, wanted) in [(true, 0.3), (false, 0.9), (true, 0.01)] {
         let group = gated("127.0.0.1", 1, split);

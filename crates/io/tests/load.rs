@@ -223,7 +223,7 @@ fn a_socket_that_overflows_is_full_and_no_more_than_full() {
 }
 
 #[test]
-fn turns_that_follow_each_other_closely_share_a_reading() {
+fn turns_in_quick_succession_share_a_reading_of_the_counters() {
     let group = group();
     let peer = peer("127.0.0.1");
     // Each datagram takes one turn of some ten microseconds.

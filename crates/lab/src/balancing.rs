@@ -77,7 +77,7 @@ mod tests {
     }
 
     #[test]
-    fn without_limits_its_inputs_are_those_of_its_policy() {
+    fn without_limits_the_inputs_are_those_of_the_policy() {
         let plain = Balancing::default();
         assert_eq!(plain.inputs(), selection_toml(&plain.selection));
         let limited = Balancing { cps_max: vec![1.0], ..Balancing::default() };

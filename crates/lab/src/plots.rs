@@ -158,7 +158,7 @@ mod tests {
     use crate::worlds::Kind;
 
     #[test]
-    fn a_panel_for_each_way_to_decide_and_a_line_for_each_law() {
+    fn a_figure_has_a_panel_for_each_queue_setting_and_a_line_for_each_law() {
         let text = "title = \"t\"\n[emulate]\nserve_us = 1000\n[sweep]\nload = [1, 2]\n\
                     [[variant]]\noverload = { law = \"none\", queue = \"fifo\" }\n\
                     [[variant]]\noverload = { law = \"none\" }\n\
@@ -193,7 +193,7 @@ mod tests {
     }
 
     #[test]
-    fn each_panel_has_the_bound_and_the_deadline_of_what_it_shows() {
+    fn each_panel_has_the_bound_and_the_deadline_of_its_runs() {
         let text = "title = \"t\"\n[emulate]\noffer_us = 100\nserve_us = 900\nrefuse_us = 100\n\
                     [sweep]\nload = [1, 5]\ndeadline_ms = [250, 500]\n\
                     [[variant]]\noverload = { law = \"pi\" }\n\

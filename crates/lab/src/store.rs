@@ -188,7 +188,7 @@ mod tests {
     }
 
     #[test]
-    fn a_run_that_is_given_up_leaves_nothing() {
+    fn an_abandoned_run_leaves_no_files() {
         let folder = tempfile::tempdir().unwrap();
         let store = Store::open(folder.path(), &Programs::running().unwrap()).unwrap();
         let workshop = store.workshop().unwrap();

@@ -92,7 +92,7 @@ mod tests {
     }
 
     #[test]
-    fn the_least_share_decides_at_all_loads_or_at_those_named() {
+    fn an_expectation_limits_the_worst_share_at_all_loads_or_the_named_ones() {
         let rows = rows([0.95, 0.7]);
         assert!(held(expect(Some(0.7), None, &[]), &rows));
         assert!(!held(expect(Some(0.71), None, &[]), &rows));

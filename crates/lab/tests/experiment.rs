@@ -106,7 +106,7 @@ fn results_are_written_and_what_was_run_is_not_run_again() {
 }
 
 #[test]
-fn rows_have_the_spread_of_their_runs_and_the_bound_beside() {
+fn a_row_has_the_spread_of_its_runs_and_the_bound() {
     let folder = tempfile::tempdir().unwrap();
     let experiment = perform_in(folder.path(), &Reckoned::default());
     let at = |variant: &str, load: f64| {
@@ -135,7 +135,7 @@ impl World for Constant {
 }
 
 #[test]
-fn an_experiment_whose_repetitions_are_one_run_does_not_hold() {
+fn an_experiment_with_identical_repetitions_fails() {
     let folder = tempfile::tempdir().unwrap();
     let experiment = perform_in(folder.path(), &Constant);
     let failed: Vec<_> = experiment.verdicts.iter().filter(|verdict| !verdict.held).collect();

@@ -52,7 +52,7 @@ fn finds(checker: &str, mode: &str, meddling: Meddling) {
 }
 
 #[test]
-fn a_proxy_that_does_not_meddle_is_not_found_fault_with() {
+fn a_correct_proxy_has_no_findings() {
     for mode in ["transaction", "stateless"] {
         assert_eq!(found(mode, |_, sent| vec![sent]), [""; 0], "{mode}");
     }

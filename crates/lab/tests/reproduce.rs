@@ -197,7 +197,7 @@ fn a_row_needs_only_the_runs_that_it_names_and_quick_one_seed_of_them() {
 }
 
 #[test]
-fn repetitions_that_are_one_run_have_no_verdict() {
+fn identical_repetitions_get_no_verdict() {
     /// A world that ignores the seed.
     struct Same;
     impl World for Same {

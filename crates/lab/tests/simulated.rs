@@ -128,7 +128,7 @@ fn a_trace_determines_the_calls() {
 }
 
 #[test]
-fn a_call_that_is_acknowledged_counts_where_that_is_asked_for() {
+fn only_acknowledged_calls_count_if_the_scenario_asks_for_it() {
     let deaf = "[[link]]\nfrom = \"server\"\nto = \"answerers\"\nloss = 0.5\n";
     let run = |goodput: &str| {
         run(&format!(
@@ -232,7 +232,7 @@ fn servers_of_a_farm_have_pauses() {
 }
 
 #[test]
-fn callers_fail_over_from_a_server_that_refuses_to_the_one_that_does_not() {
+fn callers_fail_over_from_a_server_that_rejects_to_one_that_accepts() {
     let closed = "[[node]]\nname = \"closed\"\nto = [\"answerers\"]\n\
         [[node.overload.limit]]\nfrom = \"0.0.0.0/0\"\nrate_cps = 0.1\nper = \"limit\"\n";
     let open = "[[node]]\nname = \"open\"\nto = [\"answerers\"]\nunder_test = true\n";

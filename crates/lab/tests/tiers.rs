@@ -67,7 +67,7 @@ fn no_call_is_rejected_that_can_be_served_without_transactions() {
 }
 
 #[test]
-fn beyond_that_it_carries_as_much_as_a_server_without_transactions() {
+fn beyond_that_load_it_serves_as_much_as_a_server_without_transactions() {
     for load in [1.8, 3.0] {
         let [adaptive, stateless] = ["adaptive", "stateless"].map(|mode| run(mode, "pi", load));
         let kept = adaptive.good as f64 / stateless.good as f64;

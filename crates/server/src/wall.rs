@@ -45,7 +45,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn times_are_those_of_date_1() {
+    fn times_match_the_command_date() {
         // As `date -u -d @N` shows them.
         for (seconds, text) in [
             (0, "1970-01-01T00:00:00"),

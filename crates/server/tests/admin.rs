@@ -109,7 +109,7 @@ fn other_pages_and_methods_are_refused() {
 }
 
 #[test]
-fn an_endless_head_is_cut_off() {
+fn a_request_head_without_end_is_cut_off() {
     let (admin, _life) = start();
     let mut stream = connect(admin.address());
     stream.write_all(b"GET /healthz HTTP/1.1\r\nX: ").unwrap();

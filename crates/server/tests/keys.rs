@@ -158,7 +158,7 @@ fn keys_are_rotated_by_age_and_not_before_they_have_settled() {
 }
 
 #[test]
-fn another_base_waits_for_a_restart_and_its_keys_do_not() {
+fn a_new_base_key_needs_a_restart_but_new_token_keys_do_not() {
     let running = Running::start(Some(Duration::from_secs(7200)));
     let path = running.state.path().join(key::FILE_NAME);
     let shown = running.keeper.shown(running.began);

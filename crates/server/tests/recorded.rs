@@ -83,7 +83,7 @@ fn assert_alike(topology: Topology, arrivals: &[Arrival], end: Timestamp) -> Tim
     driven
 }
 
-fn both_drivers_bring_out_the_same(transactions: bool) {
+fn both_drivers_give_the_same_bytes(transactions: bool) {
     let live::Run { topology, log, sent } = live::run(transactions);
     let arrivals = arrivals(&log);
     let end = arrivals.last().unwrap().at + Duration::from_secs(60);
@@ -112,11 +112,11 @@ fn both_drivers_bring_out_the_same(transactions: bool) {
 }
 
 #[test]
-fn the_driver_of_sockets_and_simulated_time_bring_out_the_same_with_transactions() {
-    both_drivers_bring_out_the_same(true);
+fn real_sockets_and_simulated_time_give_the_same_bytes_with_transactions() {
+    both_drivers_give_the_same_bytes(true);
 }
 
 #[test]
-fn the_driver_of_sockets_and_simulated_time_bring_out_the_same_without_transactions() {
-    both_drivers_bring_out_the_same(false);
+fn real_sockets_and_simulated_time_give_the_same_bytes_without_transactions() {
+    both_drivers_give_the_same_bytes(false);
 }

@@ -101,7 +101,7 @@ mod tests {
     }
 
     #[test]
-    fn a_link_draws_for_what_it_does_and_for_nothing_else() {
+    fn a_link_draws_random_numbers_only_for_its_configured_effects() {
         let link = Link { jitter: JITTER, ..Link::delaying(Duration::from_millis(5)) };
         let drawn = stream().below(2_000_000);
         let after = Duration::from_millis(5) + Duration::from_nanos(drawn);

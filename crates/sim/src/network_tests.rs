@@ -169,7 +169,7 @@ fn each(seconds: impl IntoIterator<Item = u64>, ms: u64) -> Vec<Timestamp> {
 }
 
 #[test]
-fn packets_take_the_links_time_and_nothing_else() {
+fn packets_take_exactly_the_delay_of_the_link() {
     let mut pair = Pair::plain();
     let summary = pair.run();
     assert_eq!((summary.sent, summary.delivered, summary.missing()), (200, 200, 0));

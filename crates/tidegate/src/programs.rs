@@ -67,7 +67,7 @@ mod tests {
     }
 
     #[test]
-    fn the_program_beside_comes_before_the_path() {
+    fn a_program_in_the_same_directory_comes_before_the_path() {
         let (beside, path) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
         let found = || search("p", beside.path(), path.path().as_os_str());
         assert_eq!(found(), None);

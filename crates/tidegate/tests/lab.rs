@@ -139,7 +139,7 @@ fn scenarios_are_listed_with_the_errors_of_broken_ones() {
 }
 
 #[test]
-fn shards_fill_one_folder_and_a_run_finds_all_points_there() {
+fn shards_of_a_sweep_fill_one_folder_and_a_run_finds_all_points_there() {
     let folder = tempfile::tempdir().unwrap();
     fs::write(folder.path().join("few.toml"), format!("{SCENARIO}goodput_of_bound_min = 0.01\n"))
         .unwrap();
@@ -308,7 +308,7 @@ fn json(file: &Path) -> serde_json::Value {
 }
 
 #[test]
-fn costs_are_those_of_every_kind_of_message_and_give_the_model() {
+fn costs_are_measured_for_every_kind_of_message_and_give_the_model() {
     let folder = tempfile::tempdir().unwrap();
     let out = folder.path().join("made/costs");
     let bounds = ["--rounds", "1", "--messages", "20", "--batch", "10"];
@@ -331,7 +331,7 @@ fn costs_are_those_of_every_kind_of_message_and_give_the_model() {
 }
 
 #[test]
-fn overhead_is_that_of_measuring_reading_and_selecting() {
+fn the_overhead_of_measuring_reading_and_selecting_is_measured() {
     let folder = tempfile::tempdir().unwrap();
     let out = folder.path().join("overhead");
     let bounds = ["--rounds", "1", "--calls", "5", "--packets", "200", "--pieces", "10000"];

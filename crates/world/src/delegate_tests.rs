@@ -190,7 +190,7 @@ impl<C: Core> Core for Onlooker<C> {
 }
 
 #[test]
-fn own_functions_replace_delegated_ones() {
+fn a_cores_own_functions_replace_delegated_ones() {
     let mut onlooker = Onlooker { core: Noting::default(), seen: Vec::new() };
     call_all(&mut onlooker);
     assert_eq!(onlooker.core.called.take(), ALL);

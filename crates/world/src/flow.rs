@@ -229,7 +229,7 @@ mod tests {
     }
 
     #[test]
-    fn either_side_names_its_own_connections_and_begins_again_behind_the_last() {
+    fn each_side_numbers_its_own_connections_and_wraps_around() {
         let after = |number| ConnectionId::new(number).unwrap().next();
         for (first, opened) in
             [(ConnectionId::FIRST_OPENED, true), (ConnectionId::FIRST_ACCEPTED, false)]

@@ -186,7 +186,7 @@ impl Core for Clockwork {
 }
 
 #[test]
-fn a_serve_that_advances_the_own_time_of_a_core_is_recorded() {
+fn a_serve_that_advances_the_time_of_a_core_is_recorded() {
     let clockwork = Clockwork { due: Timestamp::from_nanos(10) };
     let mut recorder = Recorder::new(clockwork, Memory::new(10));
     for now in [5, 9, 10, 19, 25] {

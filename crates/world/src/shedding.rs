@@ -186,7 +186,7 @@ mod tests {
     }
 
     #[test]
-    fn the_share_is_of_invites_alone() {
+    fn the_share_applies_to_invites_only() {
         let all = share(1.0);
         for (bytes, dropped) in [
             (&b"INVITE sip:a"[..], true),

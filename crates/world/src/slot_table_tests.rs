@@ -76,7 +76,7 @@ fn step() -> impl Strategy<Value = Step> {
 proptest! {
     /// Compares with a list in the order of insertion.
     #[test]
-    fn it_is_a_list_that_is_found_by_hash(steps in prop::collection::vec(step(), 0..400)) {
+    fn a_slot_table_behaves_like_a_list_searched_by_hash(steps in prop::collection::vec(step(), 0..400)) {
         let mut table = SlotTable::new();
         let mut list: Vec<(SlotRef, Entry)> = Vec::new();
         let mut gone = Vec::new();

@@ -156,7 +156,7 @@ fn pings_do_not_fill_the_memory() {
 
 /// Both have the limits of TLS handshakes.
 #[test]
-fn a_peer_without_a_handshake_and_a_silent_one_lose_their_connections() {
+fn connections_of_peers_without_a_handshake_and_of_silent_peers_are_closed() {
     let mut scene = scene(StreamLimits::default());
     let mut garbage = TcpStream::connect(scene.local).unwrap();
     garbage.write_all(MESSAGE).unwrap();

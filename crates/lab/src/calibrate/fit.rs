@@ -79,7 +79,7 @@ mod tests {
     }
 
     #[test]
-    fn a_run_counts_by_its_relative_error_however_short() {
+    fn short_and_long_runs_count_by_their_relative_errors() {
         // The long run is 10 % off, the short ones agree with 1,000 and 1,000.
         let runs = [run(10, 0, 10_000.0), run(0, 10, 10_000.0), run(10_000, 10_000, 22_000_000.0)];
         let found = fit(&runs).unwrap();

@@ -260,7 +260,7 @@ mod tests {
     }
 
     #[test]
-    fn looks_that_come_late_do_not_change_the_rates() {
+    fn late_samples_do_not_change_the_rates() {
         let mut seen = Seen::default();
         for step in 0..=20u64 {
             let status = status(step as f64 * 0.252, step * 252);

@@ -221,7 +221,7 @@ mod tests {
     }
 
     #[test]
-    fn a_generator_that_failed_makes_doubtful() {
+    fn a_failed_generator_is_named_as_a_doubt() {
         let mut summary = summary(180.0);
         summary.unprotected[3].generator_drops = 5;
         summary.protected[1].too_slow = Some("late".to_owned());

@@ -73,7 +73,7 @@ fn a_goodput_figure_names_every_line_in_every_panel() {
 }
 
 #[test]
-fn of_many_curves_those_that_are_not_highlighted_are_grey_and_named_in_the_note() {
+fn curves_that_are_not_highlighted_are_grey_and_named_in_the_note() {
     let mut facets = facets();
     for facet in &mut facets {
         for number in 0..10 {

@@ -303,7 +303,7 @@ mod tests {
     }
 
     #[test]
-    fn means_and_parts_are_those_of_all_callers() {
+    fn means_and_shares_cover_all_callers() {
         let delay = |count: u64, mean_us: u64| json!({ "count": count, "mean_us": mean_us });
         let outcome = |_| Outcome {
             callers: vec![
@@ -349,7 +349,7 @@ mod tests {
     }
 
     #[test]
-    fn an_outage_has_its_figures() {
+    fn the_figures_of_an_outage_are_read() {
         let outage = Outage {
             trigger_ended_s: 3.0,
             backlog_s: 10.0,
@@ -426,7 +426,7 @@ mod tests {
     }
 
     #[test]
-    fn most_transactions_met_at_most_so_many_others() {
+    fn the_quantile_of_transactions_that_others_met_is_found() {
         assert_eq!(met_by(&[90, 9, 0, 1], 0.9), 0.0);
         assert_eq!(met_by(&[90, 9, 0, 1], 0.99), 1.0);
         assert_eq!(met_by(&[90, 9, 0, 1], 0.999), 3.0);

@@ -65,7 +65,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn servers_pause_apart_and_as_often_as_they_are_to() {
+    fn servers_pause_independently_and_as_often_as_configured() {
         let mode = Mode::Stateless;
         let farm = Farm { nodes: 3, speeds: vec![], pause_ms: 500.0, pause_every_s: 4.5, mode };
         let pauses = farm.pauses(Seed(1), Duration::from_secs(5000));

@@ -198,7 +198,7 @@ fn errors_in_servers_links_and_faults_are_shown() {
 }
 
 #[test]
-fn a_workload_has_the_processes_and_profiles_of_agents() {
+fn a_workload_accepts_the_arrival_processes_and_profiles_of_agents() {
     let with = |keys: &str| RIGHT.replace("arrivals = \"uniform\"", keys);
     let text = with("arrivals = \"mmpp:1=2,3=4\"\nprofile = \"instant:3\"\nhold = \"exp\"");
     let conditions = parse(&text).unwrap().conditions;
@@ -226,7 +226,7 @@ const FARM: &str = "title = \"t\"\n[workload]\nhold_s = 3\nhold = \"lognormal:1.
     [[variant]]\n";
 
 #[test]
-fn a_farm_is_a_balancer_before_so_many_servers() {
+fn a_farm_is_a_balancer_and_its_servers() {
     let scenario = parse(FARM).unwrap();
     let labels: Vec<&str> = scenario.variants.iter().map(|variant| &*variant.label).collect();
     assert_eq!(labels, ["tlwl", "turn", "tide"]);

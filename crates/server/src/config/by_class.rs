@@ -120,7 +120,7 @@ mod tests {
     }
 
     #[test]
-    fn equal_costs_are_written_once() {
+    fn a_class_is_written_if_its_cost_differs_from_the_default() {
         assert_eq!(written("700"), "700");
         assert_eq!(
             written("{ default = 700, invite = 0.125 }"),

@@ -156,7 +156,7 @@ fn others_may_not_read_the_keys() {
 }
 
 #[test]
-fn other_files_than_recordings_are_left_alone() {
+fn files_that_are_not_recordings_are_not_changed() {
     let dir = tempfile::tempdir().unwrap();
     let refused = |place: &std::path::Path| {
         let before = place.metadata().unwrap();

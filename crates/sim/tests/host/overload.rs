@@ -71,7 +71,7 @@ fn service_without_waiting_work_creates_no_debt() {
 }
 
 #[test]
-fn while_nothing_is_to_be_served_the_core_is_asked_after_each_burst_only() {
+fn without_work_to_serve_the_core_is_asked_only_after_each_burst() {
     let outcome = ten_seconds(fifo(0, 10_000, 1_000), &steady("NO 0", 400));
     let asked = outcome.seen.iter().filter(|(_, seen)| *seen == Seen::Idle).count();
     // Ten thousand are rejected, 64 in each burst and one before.

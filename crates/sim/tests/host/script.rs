@@ -187,7 +187,7 @@ fn the_end_of_service_sends_at_once_and_is_followed_by_service() {
 }
 
 #[test]
-fn a_call_that_comes_too_early_changes_nothing() {
+fn functions_called_too_early_change_nothing() {
     let mut host = Host::new(echo(&[50]), &fifo(0, 10, 0));
     host.offer(at(0), received(0, "A 0"));
     let before = host.core().seen.clone();
@@ -201,7 +201,7 @@ fn a_call_that_comes_too_early_changes_nothing() {
 }
 
 #[test]
-fn a_datagram_older_than_the_last_timer_is_charged_from_its_stamp_on() {
+fn a_datagram_older_than_the_last_timer_is_charged_from_its_arrival() {
     let mut host = Host::new(echo(&[50]), &fifo(0, 10, 0));
     host.handle_timeout(at(60));
     assert_eq!(host.poll_transmit().unwrap().bytes[..], b"timer"[..]);

@@ -154,7 +154,7 @@ fn questions_that_are_lost_are_given_up_and_asked_again() {
 }
 
 #[test]
-fn while_names_cannot_be_resolved_calls_go_to_the_last_address() {
+fn while_a_name_cannot_be_resolved_calls_go_to_its_last_address() {
     let ended = run(Mode::Transaction, 3, |stage| {
         let resolution = Resolution { fails: 1.0, ..Resolution::default() };
         stage.apply(5, Fault::Resolver { resolution });

@@ -270,7 +270,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn untrusted_text_moves_no_cursor() {
+    fn untrusted_text_cannot_move_the_cursor() {
         let refused = json!({
             "refusals": [{ "age_s": 1.25, "source": "192.0.2.1:5060", "method": "INVITE",
                 "status": 503, "reason": "law", "from": "<sip:a\u{1b}@h>", "allowance": 0.5, "occupancy": 0.9, "sojourn_p99_ms": 1.5,
@@ -327,7 +327,7 @@ mod tests {
     }
 
     #[test]
-    fn a_back_end_is_shown_with_its_rates_apart() {
+    fn a_back_end_is_shown_with_each_of_its_rates() {
         let shown = backends(&json!([{ "name": "app", "backends": [{
             "name": "a", "address": "192.0.2.1:5060", "state": "up", "state_s": 12.3, "calls": 7,
             "calls_max": null, "cps_max": 300.0, "learned_cps": 41.25, "cps_in_force": 41.25,

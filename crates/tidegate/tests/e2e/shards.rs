@@ -81,7 +81,7 @@ fn a_bye_from_another_port_without_a_route_finds_its_call() {
 
 /// A shard without calls still hands messages to a shard with calls.
 #[test]
-fn a_stopping_process_goes_on_with_all_its_shards() {
+fn a_stopping_process_keeps_all_its_shards_running() {
     let stage = Stage::new();
     let backend = Peer::new(stage.ip());
     let configuration =

@@ -88,7 +88,7 @@ fn a_storm_of_sighups_does_not_prevent_stopping() {
 }
 
 #[test]
-fn a_call_that_rings_is_set_up_first() {
+fn a_ringing_call_is_set_up_before_the_process_ends() {
     let Ringing { stage, mut tidegate, caller, backend, invite } = Ringing::set_up();
     let here = tidegate.address();
     tidegate.signal(Signal::TERM);

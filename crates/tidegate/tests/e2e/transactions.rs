@@ -209,7 +209,7 @@ fn a_cancel_waits_for_the_back_end_to_ring() {
 /// RFC 3261 §21.5.4: "A client (proxy or UAC) receiving a 503 (Service Unavailable) SHOULD attempt
 /// to forward the request to an alternate server."
 #[test]
-fn calls_go_past_a_back_end_that_is_out_of_service() {
+fn calls_skip_a_back_end_that_is_out_of_service() {
     let (tidegate, callees, _stage) =
         together("uac-routes", &["uas-unavailable", "uas-record-route"]);
     let [refuses, serves] = <[Sipp; 2]>::try_from(callees).ok().expect("two callees");
@@ -225,7 +225,7 @@ fn calls_go_past_a_back_end_that_is_out_of_service() {
 
 /// The caller does not retransmit: it has received its 100.
 #[test]
-fn calls_go_past_a_back_end_that_is_not_there() {
+fn calls_skip_an_absent_back_end() {
     let stage = Stage::new();
     let serves = Sipp::callee(&stage, "uas-record-route");
     let backends = [stage.free_address(), serves.address()];

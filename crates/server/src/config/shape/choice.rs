@@ -190,7 +190,7 @@ mod tests {
     use super::{ELSEWHERE, plain};
 
     #[test]
-    fn words_of_other_programs_lead_to_ours() {
+    fn words_of_other_programs_lead_to_our_names() {
         let is_policy = |name: &str| POLICIES.iter().any(|policy| policy.name == name);
         for (word, name) in ELSEWHERE {
             assert_eq!(plain(word), word);
