@@ -136,7 +136,7 @@ class Registrations:
     memory_before_mib: float
 
     def row(self) -> dict[str, Any]:
-        """For a table of raw data."""
+        """Returns the row for a table of raw data."""
         own = {name: value for name, value in asdict(self).items() if name != "outcome"}
         return {**own, "us_each": self.outcome.steady_us_per_call, **self.outcome.row()}
 

@@ -128,11 +128,11 @@ class Trial:
 
     @property
     def goodput(self) -> float:
-        """As a part of the peak."""
+        """Goodput as a part of the peak."""
         return self.outcome.goodput_cps / self.peak_cps
 
     def row(self) -> dict[str, Any]:
-        """For a table of raw data."""
+        """Returns the row for a table of raw data."""
         own = {name: value for name, value in asdict(self).items() if name != "outcome"}
         return {**own, "goodput": round(self.goodput, 4), **self.outcome.row()}
 

@@ -77,7 +77,7 @@ class Trial:
 
     @property
     def goodput(self) -> float:
-        """As a part of the peak."""
+        """Goodput as a part of the peak."""
         return self.outcome.goodput_cps / self.peak_cps
 
     @property
@@ -90,7 +90,7 @@ class Trial:
         return self.goodput / self.bound if self.bound > 0 else None
 
     def row(self) -> dict[str, Any]:
-        """For a table of raw data."""
+        """Returns the row for a table of raw data."""
         row = {name: value for name, value in asdict(self).items() if name != "outcome"}
         derived = {name: round(getattr(self, name), 4) for name in ("offered", "goodput", "bound", "lost")}
         return row | derived | self.outcome.row()

@@ -20,7 +20,7 @@ REAL_JOBS = 3
 APART_MAX = 1.25
 
 Means = Mapping[tuple[str, float, float], float]
-"""By policy, pause and load."""
+"""Mean response times of INVITEs in ms, by policy, pause and load."""
 
 
 def invite_ms(points: Points) -> float:

@@ -40,11 +40,11 @@ class Trial:
 
     @property
     def goodput(self) -> float:
-        """As a part of the peak."""
+        """Goodput as a part of the peak."""
         return self.outcome.goodput_cps / self.peak_cps
 
     def row(self) -> dict[str, Any]:
-        """For a table of raw data."""
+        """Returns the row for a table of raw data."""
         own = {key: getattr(self, key) for key in ("round", "kind", "learn", "multiple", "peak_cps", "goodput")}
         return {**own, **self.outcome.row()}
 

@@ -39,7 +39,7 @@ COLUMNS = [
     *spread("p99, ms", "p99_ms", 0),
     *spread("refused", "refused", 2),
 ]
-"""Of the rows of a scenario: goodput as a part of the capacity, INVITEs repeated a call, delay, share refused."""
+"""Columns of a scenario: goodput as a part of the capacity, repeated INVITEs for each call, delay, refused share."""
 
 
 def lost(outcome: dict[str, Any]) -> Counter[str]:

@@ -105,7 +105,7 @@ def simulated(name: str, load: float) -> float | None:
 
 
 def bound(load: float) -> float:
-    """The goodput that no control at the receiver alone can exceed : each call in excess is refused."""
+    """The goodput that control at the receiver alone cannot exceed, because it has to refuse each call in excess."""
     part = REFUSE_US / (MESSAGES * SERVE_US)
     return min(load, max(0.0, (1 - load * part) / (1 - part))) if load > 1 else load
 

@@ -52,7 +52,7 @@ class Sample:
     arrivals: str
     answered: bool
     cpu: float
-    """In cores."""
+    """CPU usage in cores."""
     invites: float
     others: float
     wakes: float

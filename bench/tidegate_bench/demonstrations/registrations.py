@@ -72,7 +72,7 @@ class Trial:
         return self.outcome.goodput_cps / self.limit if self.limit else 0.0
 
     def row(self) -> dict[str, Any]:
-        """For a table of raw data."""
+        """Returns the row for a table of raw data."""
         own = {"round": self.round, "element": self.element, "mode": self.mode, "multiple": self.multiple}
         return {**own, "limit": self.limit, "kept": round(self.kept, 4), **self.result.row()}
 

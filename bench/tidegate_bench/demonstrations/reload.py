@@ -224,7 +224,7 @@ def one_run(record: Record, layout: str, seed: int, reloads: int, profiled: bool
     record.expect(
         drops + server_drops == 0, f"{server_drops} datagrams dropped by Tidegate's sockets, {drops} by others"
     )
-    record.expect(worst <= WORST_MS, f"the slowest OPTIONS took {worst:.1f} ms, before the reloads {max(calm):.1f}")
+    record.expect(worst <= WORST_MS, f"the slowest OPTIONS took {worst:.1f} ms (before the reloads {max(calm):.1f})")
     record.expect(cpu[1] < 0.5, f"the caller used {cpu[1]:.2f} cores")
     row = {"layout": layout, "seed": seed, "reloads": len(took), "options": len(each), "options_lost": lost}
     row |= {"calls": stats["offered"], "calls_completed": stats["completed"], "repeated": again}

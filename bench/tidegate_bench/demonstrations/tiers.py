@@ -45,11 +45,11 @@ class Point:
 
     @property
     def goodput(self) -> float:
-        """As a part of the peak with transactions."""
+        """Goodput as a part of the peak with transactions."""
         return self.outcome.goodput_cps / self.peak_cps
 
     def row(self) -> dict[str, Any]:
-        """For a table of raw data."""
+        """Returns the row for a table of raw data."""
         return {
             "round": self.round,
             "mode": self.mode,

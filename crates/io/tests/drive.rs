@@ -98,7 +98,7 @@ fn pauses_are_taken_at_a_high_rate_and_lose_nothing() {
     let peer = peer("127.0.0.1");
     let mut rounds = 0;
     while running.counters.pauses.get() < 10 {
-        // Twenty datagrams a round trip are a rate at which pauses pay.
+        // At twenty datagrams for each round trip, a pause saves more than it costs.
         for i in 0..20u8 {
             peer.send_to(&[i], group.local()).unwrap();
         }
@@ -222,7 +222,7 @@ fn a_timer_fires_when_it_is_due_and_not_before() {
     let running = start(core, clock, Limits::default(), listeners, handoffs);
     let Seen::Timeout(fired) = next(&sight) else { panic!("nothing else happens") };
     assert!(fired >= due);
-    // Late by a second only if the timer was not what woke it.
+    // If something else than the timer had woken the shard, it would be late by a second or more.
     assert!(fired.since(due) < Duration::from_secs(1), "{:?}", fired.since(due));
     running.end();
 }

@@ -272,7 +272,7 @@ fn an_outage_has_a_backlog_and_an_end() {
     assert!(outage.backlog_s > 2.0 && outage.backlog_s < 15.0 * 0.33 + 0.61, "{outage:?}");
     assert!(outage.recovered_s.is_some_and(|time| time < 30.0), "{outage:?}");
     assert!(outage.registered_s.is_some() && outage.registered_end == Some(1.0), "{outage:?}");
-    // Of the calls of the first sample some came before it.
+    // Some calls of the first sample began before it, so the value is not exactly 1.
     assert!((outage.goodput_end - 1.0).abs() < 0.01, "{outage:?}");
     assert!(outage.emergency > 300 && outage.emergency_in_time < outage.emergency);
     assert!(outcome.redials() > 300, "{}", outcome.redials());

@@ -92,7 +92,7 @@ fn every_kind_of_trouble_occurs_over_many_seeds() {
         links().filter(|link| link.duplicate > 0.0).count(),
         links().filter(|link| link.bandwidth.is_some()).count(),
     ];
-    // Some 2,000 are drawn, of which half clash.
+    // About 2,000 episodes are drawn. Half of them clash with earlier ones and are left out.
     assert!(counts.iter().all(|&count| count > 50), "{counts:?}");
     assert!(plans.iter().any(|plan| plan.episodes.is_empty()));
 }

@@ -52,7 +52,7 @@ fn a_flood_of_rejected_work_leaves_half_for_service() {
     datagrams.extend(steady("NO 0", 400));
     let outcome = ten_seconds(fifo(0, 10_000, 1_000), &datagrams);
     let (served, refused) = (count(&outcome, "BYE"), count(&outcome, "NO"));
-    // 5 s each, except for a burst of 64 ms and a service of 10.
+    // 5 s each, except for a burst of 64 ms and a service of 10 ms.
     assert!((493..=501).contains(&served), "{served} served, {refused} refused");
     assert!((4_990..=5_064).contains(&refused), "{served} served, {refused} refused");
     assert!(outcome.overflow > 15_000, "{}", outcome.overflow);

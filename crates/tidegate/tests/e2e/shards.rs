@@ -88,7 +88,7 @@ fn a_stopping_process_keeps_all_its_shards_running() {
         Configuration { shards: 2, ..Configuration::new(&stage, &[backend.address()]) };
     let mut tidegate = Tidegate::start(&stage, &configuration);
     let here = tidegate.address();
-    // Until there is a caller whose shard differs from that of the back end.
+    // Tries callers until one has another shard than the back end.
     let (caller, invite) = (0..)
         .find_map(|number| {
             let caller = Peer::new(stage.ip());
