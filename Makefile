@@ -1,9 +1,10 @@
-# Everything is one of these targets; `make` alone lists them.
+# `make` without a target lists the targets.
 
 CARGO ?= cargo
-# Where Debian has kamailio and rustup has cargo.
+# Debian installs kamailio into /usr/sbin, and rustup installs cargo into ~/.cargo/bin.
 export PATH := $(PATH):/usr/sbin:$(HOME)/.cargo/bin
-# The end-to-end tests mostly wait: on two cores, four at a time take half as long as two.
+# The end-to-end tests spend most of their time waiting. On two cores, four at a time take half as
+# long as two at a time.
 export RUST_TEST_THREADS ?= 4
 
 .DEFAULT_GOAL := help
@@ -28,7 +29,8 @@ deb: build ## make Debian packages in out/packages
 	@scripts/setup deb
 	@scripts/package
 
-# What is tested and demonstrated: optimised too, with assertions, and built in less time.
+# The programs for tests and demonstrations. They are optimised as well, have assertions, and take
+# less time to build than `build`.
 programs:
 	@scripts/setup build
 	@$(CARGO) build --package tidegate
@@ -36,7 +38,7 @@ programs:
 demo: programs ## see in a minute what overload does to a server, and what protection does
 	@$(or $(CARGO_TARGET_DIR),target)/debug/tidegate demo $(DEMO)
 
-run: programs ## run Tidegate with two back ends and a trickle of calls, until Ctrl-C
+run: programs ## run Tidegate with two back ends and a few calls a second, until Ctrl-C
 	@scripts/run-sample
 
 python: ## lint, check the types of and test the Python package in bench/ (part of `check` and `test`)
@@ -85,7 +87,7 @@ bench: release ## instructions a message; CPU a call beside a relay and Kamailio
 release: build
 	@$(CARGO) build --release --package tidegate-io --examples
 
-# These measure CPU times.
+# These demonstrations measure CPU times, so they need release programs.
 show-refusal show-predict show-quota show-kernel show-disposal show-tiers show-costs \
 	show-fairness show-counters show-farm show-dispatch show-default show-registrations show-idle: release
 show-speed show-million: simulations
@@ -101,12 +103,12 @@ growth:
 	@scripts/setup build
 	$(CARGO) build --release --package tidegate-proxy --example growth
 
-# Nothing else wants a browser.
+# Only this target needs a browser.
 show-report: programs
 	@scripts/setup report
 	@scripts/show-report $(SHOW)
 
-# Nothing else wants JsSIP.
+# Only this target needs JsSIP.
 show-browser: programs
 	@scripts/setup browser
 	@scripts/show-browser $(SHOW)
@@ -115,17 +117,17 @@ show-parallel: programs
 	@scripts/setup parallel
 	@scripts/show-parallel $(SHOW)
 
-# Nothing else wants Asterisk.
+# Only this target needs Asterisk.
 show-cookbook: programs
 	@scripts/setup cookbook
 	@scripts/show-cookbook $(SHOW)
 
-# Nothing else makes an address translator.
+# Only this target sets up an address translator.
 show-nat: programs
 	@scripts/setup nat
 	@scripts/show-nat $(SHOW)
 
-# The packages as users get them.
+# This target tests the Debian packages.
 show-package: deb
 	@scripts/setup package
 	@scripts/show-package $(SHOW)

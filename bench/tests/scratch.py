@@ -1,4 +1,4 @@
-"""A folder that stands in for the repository, and what a test prints."""
+"""A test with a folder in place of the repository, and with its captured output."""
 
 import io
 import tempfile
@@ -10,7 +10,7 @@ from unittest import mock
 
 
 class Scratch(unittest.TestCase):
-    """A test with a folder of its own; what it prints is in `printed`."""
+    """A test with its own folder. Its output is in `printed`."""
 
     def setUp(self) -> None:
         folder = tempfile.TemporaryDirectory(prefix="tidegate-test-")
@@ -26,7 +26,7 @@ class Scratch(unittest.TestCase):
         return self._output.getvalue()
 
     def replace(self, target: str, value: Any) -> None:
-        """Puts a value in the place of another until the test ends."""
+        """Replaces a value until the test ends."""
         patch = mock.patch(target, value)
         patch.start()
         self.addCleanup(patch.stop)

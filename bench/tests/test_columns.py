@@ -1,4 +1,4 @@
-"""Each demonstration's table, given a run that a person can check."""
+"""Tests of each demonstration's table, with a run that a person can check."""
 
 from typing import Any
 

@@ -18,12 +18,12 @@ class BoundTest(unittest.TestCase):
     def test_is_the_load_up_to_the_capacity(self) -> None:
         self.assertEqual([bound(load, 0.1) for load in (0.5, 1.0)], [0.5, 1.0])
 
-    def test_falls_to_nothing_where_disposal_takes_all(self) -> None:
+    def test_is_zero_where_rejecting_takes_the_whole_processor(self) -> None:
         self.assertAlmostEqual(bound(2, 0.1), 0.8 / 0.9)
         self.assertEqual(bound(10, 0.1), 0.0)
         self.assertEqual(bound(2, 1.0), 0.0)
 
-    def test_is_what_the_costs_leave(self) -> None:
+    def test_is_the_load_that_the_costs_of_rejecting_leave(self) -> None:
         costs = Costs(offer_us=100, serve_us=733, refuse_us=200)
         offered = 2 * costs.capacity_cps
         kept = bound(2, costs.ratio) * costs.capacity_cps
@@ -51,7 +51,7 @@ class PointTest(unittest.TestCase):
         self.assertAlmostEqual(point.of_bound or 0, 0.9)
         self.assertEqual(point.row()["offered_cps"], 200)
 
-    def test_where_nothing_can_be_kept_there_is_no_part_of_the_bound(self) -> None:
+    def test_there_is_no_part_of_a_bound_of_zero(self) -> None:
         self.assertIsNone(Point(1, "t", Variant("pi"), 20.0, 100.0, 0.1, outcome(2000, 1)).of_bound)
 
 
@@ -68,7 +68,7 @@ class PeakTest(unittest.TestCase):
                 found = self.climb(capacity, start)
                 self.assertTrue(0.94 * capacity <= found <= 1.011 * capacity, (capacity, start, found))
 
-    def test_rate_that_is_set_up_in_time_by_waiting_is_not_the_peak(self) -> None:
+    def test_rate_whose_calls_wait_is_not_the_peak(self) -> None:
         def offer(load: Load) -> Outcome:
             # A queue grows by what exceeds the capacity: after 4 s at 1.1 times it, calls wait for .4 s.
             wait_s = max(load.rate_cps / 1000.0 - 1, 0.0) * load.seconds
@@ -93,7 +93,7 @@ class PeakTest(unittest.TestCase):
 
 
 class FarmTest(unittest.TestCase):
-    def test_worlds_are_apart_by_the_factor_of_their_means(self) -> None:
+    def test_two_worlds_differ_by_the_factor_of_their_means(self) -> None:
         sim = {("RR", 0.0, 0.5): 10.0, ("RR", 0.0, 0.9): 20.0}
         real = {("RR", 0.0, 0.5): 5.0, ("RR", 0.0, 0.9): 20.0}
         self.assertAlmostEqual(farm.apart(sim, real, max), 2.0)

@@ -1,4 +1,4 @@
-"""Links in the documentation: every file and every heading that a page links to exists."""
+"""Tests that every file and every heading to which the documentation links exists."""
 
 import re
 import subprocess
@@ -11,7 +11,7 @@ LINK = re.compile(r"(?<!!)\[[^\]]*\]\(([^)\s]+)\)|!\[[^\]]*\]\(([^)\s]+)\)")
 
 
 def anchors(page: Path) -> set[str]:
-    """The names by which a page's headings can be linked, as GitHub makes them."""
+    """Returns the anchors of a page's headings, as GitHub makes them."""
     headings = re.findall(r"^#+ (.*)$", without_code(page.read_text()), re.M)
     names: dict[str, int] = {}
     for heading in headings:

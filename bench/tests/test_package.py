@@ -10,14 +10,14 @@ from tidegate_bench.record import ROOT
 
 
 class UnitTest(unittest.TestCase):
-    def test_keys_may_stand_there_several_times(self) -> None:
+    def test_key_may_occur_several_times(self) -> None:
         unit = Unit("[Service]\n# User=root\nUser=tidegate\nExecStart=/bin/a -c b=1\nFilter=x\nFilter=~y\n")
         self.assertEqual((unit.one("User"), unit.one("ExecStart")), ("tidegate", "/bin/a -c b=1"))
         self.assertEqual((unit.all("Filter"), unit.all("Absent")), (["x", "~y"], []))
         with self.assertRaises(ValueError):
             unit.one("Filter")
 
-    def test_packaged_unit_has_what_a_start_needs(self) -> None:
+    def test_packaged_unit_has_the_keys_that_a_start_needs(self) -> None:
         unit = Unit((ROOT / "packaging/tidegate.service").read_text())
         for key in ("User", "Group", "StateDirectory", "StateDirectoryMode", "UMask", "ExecStart", "ExecStartPre"):
             self.assertTrue(unit.one(key), key)
@@ -54,7 +54,7 @@ class UpgradeTest(Scratch):
         text = (self.folder / "new/etc/tidegate/tidegate.toml").read_text()
         self.assertEqual(text, "[admin]\n# New in this version.\n")
 
-    def test_one_package_bears_the_name(self) -> None:
+    def test_one_package_has_the_name(self) -> None:
         self.replace("tidegate_bench.demonstrations.package.PACKAGES", self.folder)
         for name in ("tidegate_1-1_all.deb", "tidegate-lab_1-1_all.deb", "tidegate-dbgsym_1-1_all.deb"):
             (self.folder / name).touch()

@@ -41,10 +41,10 @@ class SippTest(Scratch):
         self.assertFalse(calls.clean)
         self.assertEqual(str(calls).split(", ")[:2], ["40 calls", "38 successful"])
 
-    def test_nothing_written_is_no_call(self) -> None:
+    def test_without_statistics_there_are_no_calls(self) -> None:
         self.assertEqual(self.made(STATISTICS.splitlines()[0] + "\n").calls(), Calls(0, 0, 0, 0, 0, 0))
 
-    def test_clean_is_all_successful_and_nothing_else(self) -> None:
+    def test_run_is_clean_only_if_all_calls_succeeded(self) -> None:
         self.assertTrue(Calls(5, 5, 0, 0, 0, 9).clean)
         for wrong in (Calls(5, 4, 0, 0, 0, 0), Calls(5, 5, 0, 1, 0, 0), Calls(5, 5, 0, 0, 1, 0)):
             self.assertFalse(wrong.clean)
@@ -89,7 +89,7 @@ class TidegateTest(Scratch):
         self.assertEqual(list(metrics.samples("backend_up")), [1.0, 0.0])
         self.assertEqual(metrics.value("absent"), 0.0)
 
-    def test_configuration_is_toml_with_what_was_added(self) -> None:
+    def test_configuration_is_toml_with_the_added_tables(self) -> None:
         edge = tidegate.configure(
             Mock(directory=self.folder),
             [5070, "127.0.0.9:5071"],
@@ -111,7 +111,7 @@ class TidegateTest(Scratch):
         with self.assertRaises(SystemExit):
             tidegate.built("no-such-program")
 
-    def test_report_of_our_caller_is_told_in_the_words_of_sipp(self) -> None:
+    def test_report_of_our_caller_has_the_form_of_the_report_of_sipp(self) -> None:
         stats = {"offered": 9, "completed": 8, "failed": {"malformed": 1}, "unexpected": 2, "repeated": {"invite": 3}}
         report = self.folder / "uac.json"
         report.write_text(json.dumps({"stats": stats}))
@@ -123,7 +123,7 @@ class TidegateTest(Scratch):
 
 
 class OtherPeersTest(Scratch):
-    def test_kamailio_is_told_its_definitions(self) -> None:
+    def test_kamailio_gets_its_definitions(self) -> None:
         stage, defines = Mock(directory=self.folder), {"TO": '"sip:a"', "TRANSACTIONS": ""}
         words = kamailio.command(stage, Path("k.cfg"), "10.0.0.1", 5070, defines, allocator=None)
         self.assertIn("udp:10.0.0.1:5070", words)
@@ -161,7 +161,7 @@ class OtherPeersTest(Scratch):
         )
         self.assertEqual(after("--connections", "persistent", Load(0.5, 1, 3, 1)), "1")
 
-    def test_quality_tells_what_differs_from_a_perfect_link(self) -> None:
+    def test_quality_names_the_differences_from_a_perfect_link(self) -> None:
         quality = impair.Quality(loss="5%", delay="20ms")
         self.assertEqual((str(quality), quality.loss_share), ("loss 5%, delay 20ms", 0.05))
 
@@ -177,7 +177,7 @@ class OtherPeersTest(Scratch):
         with self.assertRaises(SystemExit):
             Flood(stage, "127.0.0.1:5060", 10, 1.0, "debug").finish(1)
 
-    def test_replay_is_told_in_one_line(self) -> None:
+    def test_replay_is_described_in_one_line(self) -> None:
         self.assertEqual(Replayed(True, "law pi\nexact: 3 of 3\n", {}).line, "exact: 3 of 3")
         self.assertEqual(Replayed(False, "no such file\n", {}).line, "no such file")
 
@@ -216,7 +216,7 @@ class UserAgentTest(Scratch):
         self.assertIn(";tag=", message.value(response, "To"))
         self.assertEqual((seen.invites, seen.stray), ({"c1": {1}}, 0))
 
-    def test_counts_calls_that_were_changed_once_and_ended(self) -> None:
+    def test_counts_ended_calls_with_one_change(self) -> None:
         answerer = Answerer()
         for method, to, cseq in (
             ("INVITE", "", 1),
@@ -234,7 +234,7 @@ class UserAgentTest(Scratch):
         self.assertTrue(response.startswith(b"SIP/2.0 481 "))
         self.assertEqual(answerer.close().stray, 1)
 
-    def test_numbers_of_the_exchange_behave(self) -> None:
+    def test_numbers_of_the_exchange_are_answered_as_documented(self) -> None:
         exchange = Exchange()
         expected = {"overloaded": b"503", "nobody": b"404", "ringing": b"183", "service": b"200"}
         for number, status in expected.items():
@@ -265,7 +265,7 @@ class ProcessTest(Scratch):
         self.assertEqual(process.exit_status, -signal.SIGTERM)
         self.assertFalse(folder.exists())
 
-    def test_process_tells_its_end_and_its_words(self) -> None:
+    def test_process_has_its_exit_status_and_output(self) -> None:
         process = Process("said", ["sh", "-c", "echo one; echo two; exit 3"], self.folder / "said.log")
         self.assertTrue(process.wait(10))
         self.assertEqual((process.exit_status, process.tail(1)), (3, "    two"))

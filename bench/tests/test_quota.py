@@ -1,4 +1,4 @@
-"""The costs that are calculated from runs far below the capacity."""
+"""Tests of the costs that are calculated from runs far below the capacity."""
 
 import unittest
 from dataclasses import replace
@@ -15,7 +15,7 @@ class CostsTest(unittest.TestCase):
             samples.append(Sample(0.5, "poisson", others > 0, cpu, invites, others, wakes, in_time=1.0))
         for cost, expected in zip(costs_us(samples), (12, 8, 5), strict=True):
             self.assertAlmostEqual(cost, expected)
-        # A run that costs more than the others say changes the result.
+        # A run with a higher cost than the other runs imply changes the result.
         dearer = [*samples[:-1], replace(samples[-1], cpu=1.1 * samples[-1].cpu)]
         self.assertGreater(abs(costs_us(dearer)[2] - 5), 0.1)
 

@@ -8,14 +8,14 @@ from tidegate_bench.record import Record, Spread, quantile
 
 
 class SpreadTest(unittest.TestCase):
-    def test_has_least_median_and_greatest(self) -> None:
+    def test_has_minimum_median_and_maximum(self) -> None:
         self.assertEqual(Spread.of([3.0, 1.0, 2.0]), (1.0, 2.0, 3.0))
         self.assertEqual(Spread.of([4.0, 1.0]).median, 2.5)
 
     def test_text_rounds_to_digits(self) -> None:
         self.assertEqual(Spread(1.0, 2.25, 3.0).text(1).split(), ["1.0", "2.2", "3.0"])
 
-    def test_nothing_measured_is_an_error(self) -> None:
+    def test_spread_without_values_is_an_error(self) -> None:
         with self.assertRaises(ValueError):
             Spread.of([])
 
@@ -27,7 +27,7 @@ class QuantileTest(unittest.TestCase):
         self.assertEqual(quantile(hundred, 0.99), 99.0)
         self.assertEqual(quantile(hundred, 1.0), 100.0)
 
-    def test_of_nothing_is_infinite(self) -> None:
+    def test_without_values_it_is_infinite(self) -> None:
         self.assertEqual(quantile([], 0.5), inf)
 
 
@@ -41,7 +41,7 @@ class RecordTest(Scratch):
         found: dict[str, object] = json.loads((self.record.directory / "result.json").read_text())
         return found
 
-    def test_lies_below_out_with_its_machine(self) -> None:
+    def test_is_a_directory_below_out_and_names_its_machine(self) -> None:
         self.assertEqual(self.record.directory.parent, self.folder / "out/show/sample")
         self.assertEqual(self.record.finish(), 0)
         self.assertGreaterEqual(self.record.machine["cores"], 1)

@@ -28,7 +28,7 @@ class ColumnTest(Scratch):
             for rows in (ROWS[:3], ROWS[3:]):
                 self.assertEqual(len(column.cell(rows)), len(column.head()), column)
 
-    def test_leaves_out_what_is_none(self) -> None:
+    def test_leaves_out_values_that_are_none(self) -> None:
         self.assertEqual(Column("x", "goodput").cell(ROWS[3:]).strip(), "-")
         self.assertEqual(Column("x", lambda row: row["goodput"], 1).cell(ROWS).strip(), "0.8")
 
@@ -43,7 +43,7 @@ class ShowTest(Scratch):
         self.assertEqual(lines[2], ["none", "goodput", "drops"])
         self.assertEqual(lines[3], ["load", "1", "-", "0"])
 
-    def test_of_nothing_prints_nothing(self) -> None:
+    def test_prints_nothing_without_rows(self) -> None:
         table.show([], [Column("drops", "drops")], line=str)
         self.assertEqual(self.printed.strip(), "")
 

@@ -35,10 +35,10 @@ class StructureTest(Scratch):
             self.cycles(lib="mod a; mod b;", a="use crate::b::B;", b="fn f() { crate::a::g(); }"), [[("a",), ("b",)]]
         )
 
-    def test_passing_a_name_on_hides_no_cycle(self) -> None:
+    def test_reexport_does_not_hide_a_cycle(self) -> None:
         self.assertEqual(len(self.cycles(lib="pub use a::A;", a="use crate::b::B;", b="use crate::A;")), 1)
 
-    def test_one_way_and_comments_are_no_cycle(self) -> None:
+    def test_use_in_one_direction_or_in_a_comment_is_no_cycle(self) -> None:
         self.assertEqual(self.cycles(lib="mod a; mod b;", a="use crate::b::B;", b="// use crate::a::A;\n"), [])
 
     def test_unit_tests_are_left_out(self) -> None:
@@ -67,7 +67,7 @@ class LanguageTest(Scratch):
     def rust(self, source: str) -> list[int]:
         return [finding.line for finding in language.in_rust("a.rs", source, self.opening, self.words)]
 
-    def test_openings_count_in_the_first_line_of_a_doc_comment(self) -> None:
+    def test_first_words_count_only_in_the_first_line_of_a_doc_comment(self) -> None:
         self.assertEqual(self.rust("/// Who calls.\nfn f() {}\n"), [1])
         self.assertEqual(self.rust("/// Calls.\n/// Who calls.\nfn f() {}\n"), [])
         self.assertEqual(self.rust("// Who calls.\n"), [])
@@ -156,7 +156,7 @@ class RequirementsTest(Scratch):
         self.assertEqual(of(f"Another sentence comes before. {timer_f} {timer_k}"), [0, 1])
         self.assertEqual(of("it waits and the client transaction MUST transition to nothing"), [])
 
-    def test_words_in_a_row_match_in_the_section_or_below(self) -> None:
+    def test_consecutive_words_match_in_the_section_or_its_subsections(self) -> None:
         requirement = Requirement(3261, "16.6.1", 1, "MUST", "The proxy MUST forward the request to each target.")
 
         def matches(section: str, quotation: str, rfc: int = 3261) -> bool:
@@ -169,7 +169,7 @@ class RequirementsTest(Scratch):
         self.assertFalse(matches("16.6", "The proxy MUST drop the request to each target"))
         self.assertFalse(matches("16.6", "The proxy MUST forward the request to", rfc=3263))
 
-    def test_state_is_that_of_its_citations(self) -> None:
+    def test_citations_determine_the_state_of_a_sentence(self) -> None:
         one = Requirement(3261, "16.6", 1, "MUST", "")
         states = [one.state]
         one.code.append("a.rs:1")
@@ -179,7 +179,7 @@ class RequirementsTest(Scratch):
         one.kind = "not ours"
         self.assertEqual([*states, one.state], ["open", "implemented", "proven", "not ours"])
 
-    def test_citation_of_no_sentence_is_stray(self) -> None:
+    def test_citation_without_a_sentence_is_stray(self) -> None:
         listed = [Requirement(3261, "16.6", 1, "MUST", "The proxy MUST forward the request to each target.")]
         quotations = (
             "The proxy MUST forward the request to",

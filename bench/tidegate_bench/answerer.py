@@ -1,8 +1,7 @@
-"""A callee that answers whatever is asked within its calls, from wherever it comes.
+"""A callee that answers every request within its calls, whatever its source.
 
-SIPp's sends all responses of a call to where its first request came from. Where several elements
-take turns in one call (RFC 3261 §18.2.2 has each response go where its own request came from) that
-element may be gone.
+SIPp sends all responses of a call to the source of its first request. By RFC 3261 §18.2.2 each response goes to the
+source of its own request. If several elements take turns in one call, the first element may no longer exist.
 """
 
 from dataclasses import dataclass, field
@@ -13,19 +12,19 @@ from tidegate_bench.uas import UserAgentServer
 
 @dataclass
 class Answered:
-    """What it has seen of its calls, by Call-ID."""
+    """The requests that it has received, by Call-ID."""
 
     invites: dict[str, set[int]] = field(default_factory=dict)
     """CSeq numbers of INVITEs: two of a call that was changed once."""
     ended: set[str] = field(default_factory=set)
     """Calls that had a BYE."""
     stray: int = 0
-    """Requests within a call of which it has not seen the beginning: refused."""
+    """Requests within a call whose beginning it has not seen, which it rejects."""
     repeated: int = 0
-    """INVITEs and BYEs seen before."""
+    """Retransmitted INVITEs and BYEs."""
 
     def whole(self, invites: int) -> int:
-        """Calls that had so many INVITEs and a BYE."""
+        """Number of calls with this number of INVITEs and a BYE."""
         return sum(len(seen) == invites and call in self.ended for call, seen in self.invites.items())
 
 
@@ -37,7 +36,7 @@ class Answerer(UserAgentServer):
         super().__init__()
 
     def close(self) -> Answered:
-        """Ends it, and returns what it has seen."""
+        """Ends the callee, and returns the requests that it has received."""
         self.stop()
         return self.answered
 

@@ -1,4 +1,4 @@
-"""Baresip, a phone without screen and sound card, steered by its module ctrl_tcp."""
+"""Baresip, a phone without screen and sound card, controlled through its module ctrl_tcp."""
 
 import contextlib
 import json
@@ -15,7 +15,7 @@ class Baresip:
     """One running phone. It answers calls by itself."""
 
     def __init__(self, stage: Stage, name: str, files: dict[str, str], port: int) -> None:
-        """Starts it with these files in its directory; ctrl_tcp listens at `port`."""
+        """Starts the phone with these files in its directory. Its module ctrl_tcp listens at `port`."""
         home: Path = stage.directory / name
         home.mkdir()
         for file, text in {"contacts": "", **files}.items():
@@ -26,16 +26,16 @@ class Baresip:
         self._received = b""
 
     def command(self, command: str, argument: str = "") -> None:
-        """Gives a command of the phone, such as `dial`."""
+        """Sends a command to the phone, such as `dial`."""
         text = json.dumps({"command": command, "params": argument, "token": command}).encode()
         self._control.sendall(b"%d:%s," % (len(text), text))
 
     def event(self, kind: str, seconds: float = 20) -> dict[str, Any] | None:
-        """The next event of this kind, such as `CALL_ESTABLISHED`; `None` if none comes in time."""
+        """Returns the next event of this kind, such as `CALL_ESTABLISHED`, or `None` if none arrives in time."""
         return self._next(time.monotonic() + seconds, "type", kind)
 
     def registered(self, seconds: float = 20) -> bool:
-        """Waits until the phone is registered; false if it is not in time."""
+        """Waits until the phone is registered. Returns false if that takes too long."""
         deadline = time.monotonic() + seconds
         while time.monotonic() < deadline:
             self.command("reginfo")
@@ -66,7 +66,7 @@ class Baresip:
                 return control
 
     def _message(self) -> dict[str, Any] | None:
-        """The next message, each as a netstring; `None` if there is none for a moment."""
+        """Returns the next message, which is a netstring, or `None` if none arrives soon."""
         length, colon, rest = self._received.partition(b":")
         if colon and len(rest) > int(length):
             self._received = rest[int(length) + 1 :]

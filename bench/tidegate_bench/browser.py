@@ -1,4 +1,4 @@
-"""Debian's Chromium without a window, told what to do by the DevTools protocol over a pipe."""
+"""Debian's Chromium without a window, controlled by the DevTools protocol over a pipe."""
 
 import base64
 import fcntl
@@ -20,7 +20,7 @@ COMMANDS, ANSWERS = 3, 4
 
 
 class Browser:
-    """One page of a browser of its own, with what it complained of and asked the network for."""
+    """One page in a separate browser, with its error messages and its network requests."""
 
     def __init__(self, width: int = 1280, height: int = 900, options: Sequence[str] = ()) -> None:
         self.complaints: list[str] = []
@@ -46,12 +46,12 @@ class Browser:
         shutil.rmtree(self._profile, ignore_errors=True)
 
     def size(self, width: int, height: int) -> None:
-        """Makes the window so large, in CSS pixels."""
+        """Sets the size of the window, in CSS pixels."""
         metrics = {"width": width, "height": height, "deviceScaleFactor": 1.5, "mobile": False}
         self.send("Emulation.setDeviceMetricsOverride", metrics)
 
     def colours(self, scheme: str) -> None:
-        """Prefers a `light` or a `dark` page."""
+        """Sets the preferred colour scheme, `light` or `dark`."""
         feature = {"name": "prefers-color-scheme", "value": scheme}
         self.send("Emulation.setEmulatedMedia", {"features": [feature]})
 
@@ -66,7 +66,7 @@ class Browser:
         self.wait(f"document.readyState === 'complete' && location.href === {json.dumps(url)}")
 
     def evaluate(self, script: str) -> Any:
-        """What the JavaScript `script` comes to."""
+        """Returns the result of the JavaScript `script`."""
         given = {"expression": script, "returnByValue": True, "awaitPromise": True}
         answer = self.send("Runtime.evaluate", given)
         if "exceptionDetails" in answer:
@@ -74,7 +74,7 @@ class Browser:
         return answer["result"].get("value")
 
     def wait(self, condition: str, seconds: float = 20) -> bool:
-        """Whether `condition` becomes true in time."""
+        """Returns whether `condition` becomes true in time."""
         end = time.monotonic() + seconds
         while not self.evaluate(f"Boolean({condition})"):
             if time.monotonic() > end:
@@ -92,7 +92,7 @@ class Browser:
         self.mouse("mouseReleased", end)
 
     def mouse(self, kind: str, at: tuple[float, float], clicks: int = 1) -> None:
-        """One event of the mouse, such as `mouseMoved`."""
+        """Sends one mouse event, such as `mouseMoved`."""
         event = {"type": kind, "x": at[0], "y": at[1], "clickCount": clicks}
         if kind != "mouseMoved":
             event["button"] = "left"
@@ -104,7 +104,7 @@ class Browser:
             self.send("Input.dispatchKeyEvent", {"type": kind, "key": key})
 
     def picture(self, file: Path, whole: bool = True) -> None:
-        """Writes what the page looks like as a PNG image; all of it or what is in the window."""
+        """Writes a PNG image of the whole page, or of the part in the window."""
         given = {"format": "png", "captureBeyondViewport": whole}
         if whole:
             size = self.send("Page.getLayoutMetrics")["cssContentSize"]
@@ -117,7 +117,7 @@ class Browser:
         file.write_bytes(base64.b64decode(self.send("Page.printToPDF", given)["data"]))
 
     def send(self, method: str, given: Json | None = None) -> Json:
-        """Gives the page a command and returns its answer."""
+        """Sends a command to the page and returns the answer."""
         return self._call(method, given, self._session)
 
     def _call(self, method: str, given: Json | None = None, session: str | None = None) -> Json:
@@ -140,7 +140,7 @@ class Browser:
             readable, _, _ = select.select([self._read], [], [], max(0, end - time.monotonic()))
             piece = os.read(self._read, 1 << 20) if readable else b""
             if not piece:
-                raise RuntimeError("the browser says nothing any more")
+                raise RuntimeError("the browser does not answer any more")
             self._rest += piece
         message, _, self._rest = self._rest.partition(b"\0")
         return json.loads(message)
@@ -159,10 +159,10 @@ class Browser:
 
 
 def _started(profile: str, options: Sequence[str]) -> tuple[subprocess.Popen[bytes], int, int]:
-    """A browser, where to write commands, and where to read answers."""
+    """Starts a browser. Returns it with the pipes for commands and for answers."""
     commands, write = os.pipe()
     read, answers = os.pipe()
-    # Out of the way of the descriptors that they become.
+    # Not at the numbers of the descriptors 3 and 4, to which they are copied.
     apart = [fcntl.fcntl(fd, fcntl.F_DUPFD_CLOEXEC, 10) for fd in (commands, answers)]
     os.close(commands)
     os.close(answers)

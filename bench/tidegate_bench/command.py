@@ -1,6 +1,6 @@
 """Commands of this package: `show-NAME` for each demonstration, and the tools.
 
-A command is a link to `bench/command`; the name of the link says which one.
+A command is a link to `bench/command`. The name of the link is the name of the command.
 """
 
 import ast
@@ -37,5 +37,5 @@ def demonstrations() -> Iterator[tuple[str, str]]:
 
 
 def run() -> None:
-    """Runs the command that this process was called by."""
+    """Runs the command by whose name this process was started."""
     sys.exit(main(Path(sys.argv[0]).name, sys.argv[1:]))

@@ -1,4 +1,4 @@
-"""Goodput over offered load: the points of such a curve, and how they are shown."""
+"""Goodput over offered load: the points of such a curve, and their table."""
 
 import argparse
 from collections.abc import Iterable
@@ -13,7 +13,7 @@ from tidegate_bench.table import Column
 
 
 class CurveDemonstration(Demonstration):
-    """A demonstration that offers multiples of a peak, each load for the same time."""
+    """A demonstration that offers several multiples of a peak, each for the same time."""
 
     PROFILE = "release"
     WARM_UP_S: ClassVar[float]
@@ -25,7 +25,7 @@ class CurveDemonstration(Demonstration):
         parser.add_argument("--seconds", type=float, default=cls.MEASURED_S, help="s (%(default)s)")
 
     def load(self, rate_cps: float, round_: int) -> Load:
-        """The round's number is the seed."""
+        """Returns the load of a round. The number of the round is the seed."""
         return Load(rate_cps, self.options.warm_up, self.options.seconds, round_)
 
 
@@ -37,10 +37,10 @@ class Point:
     element: str
     law: Variant
     multiple: float
-    """What was asked for."""
+    """The requested load, as a multiple of the peak."""
     capacity_cps: float
     ratio: float
-    """r/s, by which the bound is computed."""
+    """r/s, from which the bound is computed."""
     outcome: Outcome
 
     @property
@@ -49,7 +49,7 @@ class Point:
 
     @property
     def goodput(self) -> float:
-        """As a part of the capacity."""
+        """Goodput as a part of the capacity."""
         return self.outcome.goodput_cps / self.capacity_cps
 
     @property
@@ -58,11 +58,11 @@ class Point:
 
     @property
     def of_bound(self) -> float | None:
-        """Goodput as a part of the bound; none where nothing can be kept."""
+        """Goodput as a part of the bound, or `None` if the bound is 0."""
         return self.goodput / self.bound if self.bound > 0 else None
 
     def row(self) -> dict[str, Any]:
-        """For a table of raw data."""
+        """Returns a row for a table of raw data."""
         row = {"round": self.round, "element": self.element, "law": self.law.law, "decide": self.law.decide}
         row |= {"queue": self.law.queue, "multiple": self.multiple, "goodput_of_peak": round(self.goodput, 4)}
         return row | {"bound": round(self.bound, 4), **self.outcome.row()}
@@ -77,16 +77,16 @@ OUTCOME = [
     Column("too slow", lambda point: point.outcome.too_slow, 0, "sum"),
     Column("drops: own", lambda point: point.outcome.usage.drops, 0, "sum"),
 ]
-"""The fate of the calls; then the occupancy of the generator, the runs in which it was too slow, and its drops."""
+"""The outcomes of the calls, the occupancy of the generator, the runs in which it was too slow, and its drops."""
 BOUND = [Column("bound", lambda point: point.bound, 2), Column("of bound", lambda point: point.of_bound, 2)]
 GOODPUT = Column("goodput/C", lambda point: point.goodput, 3, "spread")
 ELEMENT_DROPS = Column("element", lambda point: point.outcome.usage.element_drops, 0, "sum")
 
 
 def show(points: Iterable[Point]) -> None:
-    """Prints a block for each element and law, a line for each load, with its rounds' spread.
+    """Prints a block for each element and law, and in it a line for each load with the spread of its rounds.
 
-    Where no spread is printed the value is the median, and of drops the sum.
+    A value without a spread is the median, or the sum for drops.
     """
     columns = [GOODPUT, *BOUND, *OUTCOME, ELEMENT_DROPS]
     table.show(points, columns, line=lambda point: f"{point.multiple:4.1f}", block=lambda point: point.name)

@@ -14,11 +14,11 @@ from tidegate_bench.process import Process, Stage
 from tidegate_bench.record import ROOT
 
 BASE = ROOT / "out" / "debian" / platform.machine()
-"""A root that debootstrap has made; it is copied, never changed."""
+"""A root directory that debootstrap has made. It is copied but never changed."""
 
 
 def bootstrap() -> None:
-    """Makes the base, if it is not there: some 60 MB are fetched."""
+    """Makes the base if it does not exist. This downloads about 60 MB."""
     if BASE.exists():
         return
     if os.geteuid() != 0:
@@ -45,11 +45,11 @@ class Unit:
                 self._values[key.strip()].append(value.strip())
 
     def all(self, key: str) -> list[str]:
-        """The values of a key that may stand there several times."""
+        """Returns the values of a key that may occur several times."""
         return self._values[key]
 
     def one(self, key: str) -> str:
-        """The value of a key that stands there once."""
+        """Returns the value of a key that occurs once."""
         [value] = self._values[key]
         return value
 
@@ -63,18 +63,20 @@ class Root:
         subprocess.run(["cp", "-a", "--reflink=auto", str(BASE), str(self.path)], check=True)
 
     def file(self, name: str) -> Path:
-        """A file of the root by its absolute name there."""
+        """Returns the path of a file whose absolute name in the root is given."""
         return self.path / name.removeprefix("/")
 
     def command(self, *words: str, before: str = "") -> list[str]:
-        """The command that runs another one in the root, with its own /proc and processes; `before` are shell
-        commands in the same mount namespace."""
+        """Returns the command that runs another one in the root, with its own /proc and processes.
+
+        `before` are shell commands in the same mount namespace.
+        """
         script = f'{before}exec chroot {shlex.quote(str(self.path))} "$@"'
         isolated = ["unshare", "--mount", "--pid", "--fork", "--kill-child", f"--mount-proc={self.path}/proc"]
         return [*isolated, "sh", "-euc", script, "sh", *words]
 
     def run(self, *words: str) -> tuple[int, str]:
-        """Runs a command in the root: its exit status and what it printed."""
+        """Runs a command in the root. Returns its exit status and its output."""
         environment = {"PATH": "/usr/sbin:/usr/bin:/sbin:/bin", "DEBIAN_FRONTEND": "noninteractive", "LC_ALL": "C"}
         done = subprocess.run(
             self.command(*words), env=environment, capture_output=True, text=True, check=False, stdin=subprocess.DEVNULL
@@ -82,7 +84,7 @@ class Root:
         return done.returncode, done.stdout + done.stderr
 
     def unit(self, name: str) -> Unit:
-        """A unit that a package has installed."""
+        """Reads a unit that a package has installed."""
         return Unit(self.file(f"/lib/systemd/system/{name}").read_text())
 
     def start(self, name: str, unit: Unit) -> "Service":
@@ -119,7 +121,7 @@ class Service:
         self._notify = notify
 
     def ready(self, seconds: float) -> bool:
-        """Whether it says in time that it is ready, as `Type=notify` asks for."""
+        """Returns whether the service reports in time that it is ready, as `Type=notify` requires."""
         self._notify.settimeout(seconds)
         try:
             return b"READY=1" in self._notify.recv(4096).split(b"\n")
@@ -128,11 +130,11 @@ class Service:
 
     @property
     def pid(self) -> int:
-        """The program itself, below what starts it in its namespaces."""
+        """Returns the pid of the program itself, which is a child of the command that made its namespaces."""
         return max(self.process.pids())
 
     def stop(self) -> int | None:
-        """Asks it to end as systemd does, and returns its exit status."""
+        """Stops the service as systemd does, and returns its exit status."""
         os.kill(self.pid, 15)
         self.process.wait(10)
         self.process.stop()

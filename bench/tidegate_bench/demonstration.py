@@ -10,16 +10,16 @@ Results = Mapping[str, Any]
 
 
 class Demonstration(Record):
-    """A claim under test, which is also the record of its run.
+    """A claim that is tested, and the record of its run.
 
     A module of `demonstrations` has one subclass, `Show`. The first line of the module's documentation is the claim.
-    `Show` runs, prints and notes what it expects; the exit status is 0 if everything expected held.
+    `Show` runs, prints results and records its expectations. The exit status is 0 if all of them are met.
     """
 
     ROUNDS: ClassVar[int | None] = 3
-    """Default of `--rounds`, each with its own seed; `None` if the option makes no sense."""
+    """Default of `--rounds`, each with its own seed, or `None` if the option makes no sense."""
     PROFILE: ClassVar[str | None] = None
-    """Default of `--profile`, the build under test; `None` if there is no choice."""
+    """Default of `--profile`, the build under test, or `None` if there is no choice."""
 
     def __init__(self, name: str, options: argparse.Namespace) -> None:
         super().__init__("show", name)
@@ -34,7 +34,7 @@ class Demonstration(Record):
         """Prepares this process before the record is made, or ends it if something needed is missing."""
 
     def run(self) -> Results:
-        """Runs the demonstration and returns what result.json gets beside options and conditions."""
+        """Runs the demonstration. Returns the content of result.json besides options and conditions."""
         raise NotImplementedError
 
     @property

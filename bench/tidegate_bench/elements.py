@@ -1,4 +1,4 @@
-"""What is measured between a caller and a callee: Tidegate, a bare relay, Kamailio."""
+"""The elements that are measured between a caller and a callee: Tidegate, a bare relay, Kamailio."""
 
 from collections.abc import Callable
 from functools import partial
@@ -8,9 +8,9 @@ from tidegate_bench.process import Process, Stage
 from tidegate_bench.sockets import LOCALHOST, free_port
 
 BASELINE = "relay"
-"""What the others are compared to: the least that any element can do."""
+"""The element with which the others are compared: it does the least that an element can do."""
 
-# A process, and the port where it listens.
+# A process, and its port.
 Element = tuple[Process, int]
 Start = Callable[[Stage, int], Element]
 
@@ -32,7 +32,10 @@ def _kamailio(transactions: bool, allocator: str | None, stage: Stage, backend_p
 
 
 def elements(server: str = "") -> dict[str, Start]:
-    """How each is started before a callee; `server` are more keys of [server] for Tidegate."""
+    """Returns the function that starts each element in front of a callee.
+
+    `server` are more keys of [server] for Tidegate.
+    """
     return {
         "transaction": partial(_tidegate, "transaction", server),
         "stateless": partial(_tidegate, "stateless", server),

@@ -1,7 +1,7 @@
-"""A back end whose numbers behave: some answer, others reject, ring for ever or stay silent.
+"""A back end with special numbers: some answer, and others reject, ring forever or are silent.
 
-It is a user agent server that is strict about dialogs: a BYE ends a call only if its tags match, as
-RFC 3261 §12.2.2 has it. So its counts say what a back end really holds, whatever a proxy believes.
+It is a user agent server that is strict about dialogs: a BYE ends a call only if its tags match (RFC 3261 §12.2.2). So
+it counts the calls that a back end really has, whatever a proxy believes.
 """
 
 from collections import Counter, defaultdict
@@ -13,7 +13,7 @@ from tidegate_bench.uas import UserAgentServer
 
 _SDP = "v=0\r\n" + "a=filler:" + 900 * "x" + "\r\n"
 _UNKNOWN_CALL = "481 Call/Transaction Does Not Exist"
-# Statuses with which the numbers of these names answer an INVITE; any other number answers 200.
+# The statuses with which these numbers answer an INVITE. Any other number answers 200.
 _REJECTIONS = {"overloaded": "503 Service Unavailable", "nobody": "404 Not Found"}
 _RETRY_AFTER = "Retry-After: 3600\r\n"
 
@@ -25,17 +25,17 @@ class Seen:
     requests: Counter[str] = field(default_factory=Counter)
     """Distinct INVITEs: two copies share Call-ID, From-tag, CSeq and Request-URI (RFC 3261 §8.2.2.2)."""
     live: Counter[str] = field(default_factory=Counter)
-    """Calls answered and not ended."""
+    """Calls that were answered and have not ended."""
     live_max: Counter[str] = field(default_factory=Counter)
     wrong_tags: int = 0
-    """BYEs with tags of no call here: rejected with 481."""
+    """BYEs whose tags belong to no call here. They are rejected with 481."""
 
 
 class Exchange(UserAgentServer):
-    """Answers until it is closed.
+    """Answers requests until it is closed.
 
-    The number `overloaded` answers 503 with `Retry-After: 3600`, `nobody` 404, `ringing` 183 with
-    900 bytes of SDP and then nothing, `rejecting` the same and then 486, and `silent` nothing.
+    The number `overloaded` answers 503 with `Retry-After: 3600`, and `nobody` answers 404. `ringing` answers 183 with
+    900 bytes of SDP and then nothing. `rejecting` answers the same and then 486. `silent` does not answer.
     """
 
     def __init__(self, host: str = LOCALHOST) -> None:
@@ -45,7 +45,7 @@ class Exchange(UserAgentServer):
         super().__init__(host)
 
     def close(self) -> Seen:
-        """Ends it, and returns all that it has seen."""
+        """Ends the back end, and returns all counts."""
         self.stop()
         return self.seen
 

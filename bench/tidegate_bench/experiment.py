@@ -1,4 +1,4 @@
-"""A scenario of `scenarios/` that `tidegate lab run` runs, and what came of each of its runs."""
+"""A scenario of `scenarios/` that `tidegate lab run` runs, and the results of its runs."""
 
 import re
 from typing import Any
@@ -21,7 +21,7 @@ class Run:
         build: str = "release",
         **changed: str,
     ) -> None:
-        """Runs it in the world `world`, by the `build` of the program, `release` or `debug`.
+        """Runs the scenario in the world `world` with the `build` of the program, `release` or `debug`.
 
         The keys in `changed` get other values than in the file.
         """
@@ -41,7 +41,7 @@ class Run:
         self.points: Points = results["points"]
 
     def of(self, label: str, **swept: object) -> Points:
-        """The runs of the variant with this label under these conditions."""
+        """Returns the runs of the variant with this label under these conditions."""
         found = [
             point
             for point in self.points

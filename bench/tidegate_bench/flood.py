@@ -1,4 +1,4 @@
-"""The generator of calls that nobody ends, `examples/flood`."""
+"""The generator `examples/flood`, which sends INVITEs and only acknowledges rejections."""
 
 import sys
 
@@ -8,7 +8,7 @@ from tidegate_bench.tidegate import built
 
 
 class Flood:
-    """One running flood of INVITEs, which acknowledges what rejects them."""
+    """One running flood of INVITEs. It acknowledges the rejections."""
 
     def __init__(
         self, stage: Stage, target: str, rate: int, seconds: float, profile: str, host: str = LOCALHOST
@@ -18,8 +18,8 @@ class Flood:
         self._process = stage.start("flood", command)
 
     def finish(self, patience_s: float) -> dict[str, float]:
-        """Waits for its end and returns its figures by name."""
+        """Waits for the end of the flood and returns its figures by name."""
         if not self._process.wait(patience_s) or self._process.exit_status != 0:
-            sys.exit(f"the flood did not end well:\n{self._process.tail()}")
+            sys.exit(f"the flood failed:\n{self._process.tail()}")
         words = self._process.tail(1).split()
         return dict(zip(words[::2], map(float, words[1::2]), strict=True))

@@ -1,4 +1,4 @@
-"""A relay of `tidegate lab impair`: a link of a certain quality before a server."""
+"""A relay of `tidegate lab impair`: a link of a given quality in front of a server."""
 
 import json
 import signal
@@ -13,7 +13,7 @@ from tidegate_bench.tidegate import built
 
 @dataclass(frozen=True)
 class Quality:
-    """What becomes of datagrams, the same on both ways."""
+    """The effects of the link on datagrams, the same in both directions."""
 
     loss: str = "0%"
     delay: str = "0ms"
@@ -42,14 +42,14 @@ class Relay:
         return f"{LOCALHOST}:{self.port}"
 
     def finish(self) -> dict[str, Any]:
-        """Ends it, and returns what it counted."""
+        """Ends the relay, and returns its counts."""
         self.process.stop(signal.SIGTERM)
         counts: dict[str, Any] = json.loads(self._counts.read_text())
         return counts
 
 
 def relay(stage: Stage, name: str, target_port: int, quality: Quality, seed: int) -> Relay:
-    """Starts one before `target_port`, and returns once it listens."""
+    """Starts a relay in front of `target_port`, and returns when it listens."""
     port, counts = free_port(), stage.directory / f"{name}.json"
     command = [built("tidegate"), "lab", "impair", "--listen", f"{LOCALHOST}:{port}"]
     command += ["--target", f"{LOCALHOST}:{target_port}", "--seed", str(seed)]

@@ -1,4 +1,4 @@
-"""Kamailio before one back end: bare, or with the overload control it has."""
+"""Kamailio in front of one back end, with or without its own overload control."""
 
 import contextlib
 import json
@@ -13,15 +13,15 @@ from tidegate_bench.quota import Quota
 from tidegate_bench.record import ROOT
 from tidegate_bench.sockets import LOCALHOST, free_port
 
-# As large as everybody else's where CPU is compared.
+# The size of the socket buffer when CPU time is compared: the same for all elements.
 _BUFFER_BYTES = 4 * 1024 * 1024
-# Shared memory: it keeps some KiB of every transaction for some seconds.
+# Shared memory in MB. Kamailio keeps some KiB of every transaction for some seconds.
 _TRANSACTIONS_MIB = 1024
-# What a file wants defined if callers may come over TCP: the largest number of connections.
+# The definition for a configuration file that accepts callers over TCP: the largest number of connections.
 _TCP = "TCP_MAX"
-# Descriptors for everything but connections.
+# Descriptors for everything except connections.
 _OTHER_FILES = 100
-# Its own default: what waits in a larger one is served too late.
+# Kamailio's default. Messages that wait in a larger buffer are served too late.
 DEFAULT_BUFFER_BYTES = 256 * 1024
 
 
@@ -47,10 +47,10 @@ def command(
     transactions: bool = False,
     allocator: str | None = "fm",
 ) -> list[str]:
-    """The command of a Kamailio with this file and what it wants defined.
+    """Returns the command of a Kamailio with this file and these definitions.
 
-    Its `allocator` is the fast one, for shared and for private memory; `None` is that of Debian's package, which
-    checks each block. If `TCP_MAX` is defined, it listens for TCP too, at the same port.
+    The default `allocator` is the fast one, for shared and for private memory. `None` is that of Debian's package,
+    which checks each block. If `TCP_MAX` is defined, Kamailio listens for TCP too, at the same port.
     """
     scratch = str(stage.directory)
     words = ["kamailio", "-f", str(file), "-DD", "-E", "-l", f"udp:{host}:{port}", "-M", "8"]
@@ -73,10 +73,10 @@ def run(
     allocator: str | None = "fm",
     connections_max: int = 0,
 ) -> Kamailio:
-    """Starts it with a file of `bench/`, and what that wants defined besides the back end.
+    """Starts Kamailio with a file of `bench/`, and with its definitions besides the back end.
 
-    With `transactions` it is `t_relay()` that forwards, where the file knows it. With `connections_max` callers
-    may come over TCP too.
+    With `transactions` it forwards with `t_relay()`, if the file supports this. With `connections_max` callers may use
+    TCP too.
     """
     named = {"BACKEND_HOST": LOCALHOST, "BACKEND_PORT": str(backend_port), "BUFFER": str(buffer_bytes)}
     named |= {"T_RELAY_TO": f'"{LOCALHOST}", "{backend_port}"'} if transactions else {}
@@ -86,14 +86,14 @@ def run(
 
 
 def dispatch(stage: Stage, destinations: list[str], algorithm: int, *, transactions: bool = False) -> Kamailio:
-    """Starts one that balances calls among destinations (`ADDRESS:PORT`) by this algorithm of its dispatcher."""
+    """Starts a Kamailio that balances calls among destinations (`ADDRESS:PORT`) with a dispatcher algorithm."""
     listed = stage.directory / "dispatcher.list"
     # Algorithm 10 counts calls by the attribute `duid`.
     lines = [f"1 sip:{where} 0 0 duid=d{index}\n" for index, where in enumerate(destinations)]
     listed.write_text("".join(lines))
     named = {"DESTINATIONS": f'"{listed}"', "ALGORITHM": f'"{algorithm}"', "BUFFER": str(_BUFFER_BYTES)}
     named |= {"TRANSACTIONS": ""} if transactions else {}
-    # It keeps calls whether it has transactions or not.
+    # It keeps calls with and without transactions.
     return _serve(stage, "kamailio-dispatcher.cfg", named, True, "fm", None)
 
 
@@ -110,16 +110,15 @@ def _serve(
     return Kamailio(stage.serve("kamailio", words, port, quota=quota, over_streams=_TCP in defines), port)
 
 
-# How often the load is told: some twenty periods of a quota of 5 ms.
+# The interval at which the load is reported: some twenty periods of a quota of 5 ms.
 _TELL_S = 0.1
 
 
 class LoadTeller:
-    """Tells the ratelimit module how much of its quota Kamailio uses.
+    """Reports to the ratelimit module how much of its quota Kamailio uses.
 
-    The module's FEEDBACK algorithm looks at /proc/stat, the load of the whole machine,
-    which says nothing of a process under a quota; this is the other source it offers,
-    the command `rl.push_load`.
+    The module's FEEDBACK algorithm reads /proc/stat, the load of the whole machine, which does not show the load of a
+    process under a quota. The command `rl.push_load` is the other source that the module offers.
     """
 
     def __init__(self, process: Process, socket_file: Path, share: float) -> None:
@@ -147,10 +146,10 @@ class LoadTeller:
                 now_ns, now = _cpu_ns(pids), time.monotonic()
                 load = (now_ns - used_ns) / NS / (now - at) / self._share
                 used_ns, at = now_ns, now
-                # A number: the module takes a string for 0.
+                # Send a number: the module reads a string as 0.
                 params = [float(min(load, 1.0))]
                 command = {"jsonrpc": "2.0", "method": "rl.push_load", "params": params, "id": 1}
-                # Overloaded, it may not have read the last ones: the next will do.
+                # An overloaded Kamailio may not have read the last values. The next one is enough.
                 with contextlib.suppress(OSError):
                     sender.sendto(json.dumps(command).encode(), str(self._server))
                 with contextlib.suppress(OSError):

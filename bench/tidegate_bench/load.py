@@ -1,4 +1,4 @@
-"""An open load of calls: offered whatever becomes of them, and measured after a warm-up."""
+"""An open load of calls: it does not depend on their outcome, and is measured after a warm-up."""
 
 import json
 import sys
@@ -16,11 +16,11 @@ from tidegate_bench.sockets import LOCALHOST
 from tidegate_bench.tidegate import Callee, Metrics, built, cut
 
 DEADLINE_S = 0.5
-# Time that an answer may still be on its way when the last call's deadline has passed.
+# Time for answers that are still in transit when the deadline of the last call has passed.
 _GRACE_S = 0.2
-# From the start of the caller's process to its first call.
+# Time from the start of the caller's process to its first call.
 _START_S = 0.02
-# In a collapse none of the calls begun in the last half a minute has ended.
+# Maximum number of open calls. In a collapse no call of the last half minute has ended.
 _OPEN_MAX = 2_000_000
 
 
@@ -41,10 +41,10 @@ class Load:
 
 @dataclass(frozen=True)
 class Usage:
-    """What a load cost. Occupancies are in cores, while calls were offered."""
+    """The cost of a load. Occupancies are in cores, during the time in which calls were offered."""
 
     element_cpu_s: float
-    """Over all calls, to the end of the last one."""
+    """CPU time for all calls, until the end of the last one."""
     element: float
     caller: float
     callee: float
@@ -52,30 +52,30 @@ class Usage:
     """Datagrams lost by the sockets of the caller and the callee."""
     element_drops: int
     steady_cpu_s: float
-    """CPU of the element in the measured time."""
+    """CPU time of the element in the measured time."""
     steady_s: float
     wakes_per_s: float
-    """How often its threads went to sleep in the measured time."""
+    """Number of times that its threads went to sleep in the measured time."""
 
 
 @dataclass(frozen=True)
 class Outcome:
-    """What became of a load. Rates and delays are those of the measured time."""
+    """The outcome of a load. Rates and delays are those of the measured time."""
 
     calls: int
-    """All calls begun, in the warm-up too."""
+    """All calls that were started, including the warm-up."""
     offered_cps: float
     goodput_cps: float
     """Calls set up within the deadline."""
     refused_cps: float
-    """Calls answered by 503."""
+    """Calls answered with 503."""
     retransmission_ratio: float
-    """INVITEs sent again, for each sent first."""
+    """Retransmitted INVITEs per first INVITE."""
     p50_ms: float
     p99_ms: float
     """Set-up delay of the calls that were set up, in time or not."""
     too_slow: bool
-    """The caller could not offer what it was asked to."""
+    """Whether the caller was too slow to offer the requested load."""
     usage: Usage
 
     @property
@@ -84,19 +84,19 @@ class Outcome:
         return self.goodput_cps / self.offered_cps if self.offered_cps else 0.0
 
     def row(self) -> dict[str, Any]:
-        """For a table of raw data: all values, those of the usage among them."""
+        """Returns a row for a table of raw data, with all values including those of the usage."""
         row = asdict(self)
         usage = row.pop("usage")
         return {**row, **usage}
 
     @property
     def element_us_per_call(self) -> float:
-        """CPU of the element for each call begun."""
+        """CPU time of the element for each call that was started."""
         return 1e6 * self.usage.element_cpu_s / max(self.calls, 1)
 
     @property
     def steady_us_per_call(self) -> float:
-        """CPU of the element in the measured time for each call begun in it."""
+        """CPU time of the element in the measured time for each call that was started in it."""
         return 1e6 * self.usage.steady_cpu_s / max(self.offered_cps * self.usage.steady_s, 1.0)
 
 
@@ -110,9 +110,9 @@ def offer(
     host: str = LOCALHOST,
     options: Sequence[str] = (),
 ) -> Outcome:
-    """Offers the load to the element at `target` and cuts it off after the last deadline.
+    """Offers the load to the element at `target` and stops it after the last deadline.
 
-    The caller is at the address `host`, and given these `options` too. Without a callee, someone else gets the calls.
+    The caller is at the address `host` and gets these `options`. Without a callee, other servers get the calls.
     """
     file = stage.directory / "uac.json"
     file.unlink(missing_ok=True)
@@ -121,7 +121,7 @@ def offer(
     command += ["--warm-up", str(load.warm_up_s), "--deadline", str(1000 * DEADLINE_S)]
     command += ["--arrivals", load.arrivals, "--seed", str(load.seed), "--slack", "1"]
     command += ["--open-max", str(_OPEN_MAX), "--json", str(file)]
-    # An element that does not record its route would otherwise see no ACK and no BYE.
+    # Otherwise an element that does not record its route would get no ACK and no BYE.
     command += ["--no-record-route", *options]
 
     answerer = callee.process if callee else None
@@ -149,7 +149,7 @@ def offer(
 def run(
     start: Callable[[], Process], element: Process, callee: Process | None, load: Load, end: Callable[[Process], None]
 ) -> tuple[Process, Usage]:
-    """Runs a caller for the time of the load and of the last deadlines, and then ends it.
+    """Runs a caller until the deadline of the last calls, and then ends it.
 
     There is no callee if the element itself answers.
     """
@@ -201,15 +201,15 @@ def trial(
     options: Sequence[str] = (),
     **configuration: Any,
 ) -> tuple[Outcome, Metrics]:
-    """One load on a fresh Tidegate under a law, before a fresh callee; what Tidegate counted of its own.
+    """Offers one load to a fresh Tidegate with a law and a fresh callee. Returns the outcome and Tidegate's metrics.
 
-    `limited` gives it a fifth of a core. The calls are made `by` this function, with these `options`.
+    `limited` gives Tidegate a fifth of a core. The function `by` makes the calls, with these `options`.
     """
     with Quota() if limited else nullcontext() as quota, Stage() as stage:
         callee = tidegate.callee(stage, "uas", profile)
         edge = tidegate.start(stage, [callee.port], profile, quota, tables=law.tables() + tables, **configuration)
         outcome = by(stage, edge.process, edge.address, callee, load, profile, options=options)
         metrics = edge.metrics()
-        # An overloaded server may take long over an orderly end.
+        # An overloaded server may take long to stop in an orderly way.
         stage.kill()
     return outcome, metrics

@@ -1,4 +1,4 @@
-"""SIP messages as a scripted peer writes them, and what it reads in others."""
+"""SIP messages: scripted peers write requests, and read header fields of other messages."""
 
 import re
 
@@ -17,7 +17,10 @@ def request(
     more: str = "",
     body: str = "",
 ) -> bytes:
-    """A request from the address `here`; `more` are further header lines, `via` further parameters of the Via."""
+    """Returns a request from the address `here`.
+
+    `more` are further header lines, and `via` further parameters of the Via.
+    """
     return (
         f"{method} {uri} SIP/2.0\r\nVia: SIP/2.0/UDP {here}{via};branch={branch}\r\n"
         f"From: <sip:stranger@{here}>;tag={from_tag}\r\nTo: {to or f'<{uri}>'}\r\nCall-ID: {call}\r\n"
@@ -27,6 +30,6 @@ def request(
 
 
 def value(message: bytes, name: str) -> str:
-    """The value of the first header field of that name; empty if there is none."""
+    """Returns the value of the first header field of that name, or an empty text if there is none."""
     found = re.search(rf"^{name}:[ \t]*([^\r]*)\r$".encode(), message, re.I | re.M)
     return found[1].decode() if found else ""

@@ -1,4 +1,4 @@
-"""Network namespaces: networks of their own for the peers of a demonstration, on one machine."""
+"""Network namespaces: separate networks for the peers of a demonstration on one machine."""
 
 import contextlib
 import ctypes
@@ -15,8 +15,8 @@ _CLONE_NEWNET = 0x40000000
 
 
 def enter_own() -> None:
-    """Runs this script again in a network namespace of its own; without root, in a user namespace too."""
-    # Where Debian has ip, nft and kamailio.
+    """Runs this script again in a new network namespace. Without root, it also makes a user namespace."""
+    # The directories in which Debian has ip, nft and kamailio.
     os.environ["PATH"] += ":/usr/sbin"
     if _INSIDE in os.environ:
         run("ip", "link", "set", "lo", "up")
@@ -48,7 +48,7 @@ class Namespace:
         self.run("ip", "link", "set", "lo", "up")
 
     def command(self, command: list[str]) -> list[str]:
-        """The command that runs another one in the namespace."""
+        """Returns the command that runs another one in the namespace."""
         return ["nsenter", f"--net={self.file}", "--", *command]
 
     def run(self, *command: object) -> None:
@@ -56,7 +56,7 @@ class Namespace:
         run(*self.command(list(map(str, command))))
 
     def start(self, name: str, command: list[str], settle_s: float = 0.0) -> Process:
-        """Starts a program in the namespace; it must still run after `settle_s`."""
+        """Starts a program in the namespace. It must still run after `settle_s`."""
         process = self._stage.start(name, self.command(command))
         time.sleep(settle_s)
         if settle_s and not process.running():
@@ -65,7 +65,7 @@ class Namespace:
 
     @contextlib.contextmanager
     def entered(self) -> Iterator[None]:
-        """Within the block this thread, what it starts, and its new sockets are in the namespace."""
+        """Within the block, this thread, its child processes and its new sockets are in the namespace."""
         libc = ctypes.CDLL(None, use_errno=True)
         with open("/proc/self/ns/net") as own, open(self.file) as other:
             if libc.setns(other.fileno(), _CLONE_NEWNET):
@@ -80,7 +80,10 @@ End = tuple[str, str, Namespace | None]
 
 
 def link(one: End, other: End) -> None:
-    """Joins two namespaces by a link; each end has a name, addresses and a namespace, by default this one's."""
+    """Joins two namespaces by a link.
+
+    Each end has a name, addresses and a namespace, by default that of this process.
+    """
     run("ip", "link", "add", one[0], "type", "veth", "peer", "name", other[0])
     for name, addresses, where in (one, other):
         if where:

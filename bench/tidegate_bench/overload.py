@@ -1,4 +1,4 @@
-"""Overload control as an experiment varies it, and the most that any of it can keep."""
+"""The overload control that an experiment varies, and the greatest possible goodput."""
 
 import tomllib
 from collections.abc import Mapping
@@ -21,14 +21,14 @@ class Variant:
     params: Mapping[str, float] = field(default_factory=dict)
     disposal: str = "reject"
     pad: int | None = None
-    """Bytes to which a 503 is lengthened."""
+    """Length in bytes to which a 503 is padded."""
 
     @property
     def name(self) -> str:
         return f"{self.law} ({self.decide}, {self.queue})"
 
     def tables(self) -> str:
-        """As the configuration has it."""
+        """Returns the tables of the configuration."""
         params = "".join(f"{name} = {value}\n" for name, value in self.params.items())
         pad = "" if self.pad is None else f"pad = {self.pad}\n"
         return f"""
@@ -42,8 +42,7 @@ disposal = "{self.disposal}"
 {params}"""
 
 
-# Refuses all but one call in ten thousand once it has seen its first messages: an occupancy
-# that is always above the target.
+# Rejects all but one call in ten thousand after its first messages, because the occupancy is always above the target.
 REFUSING = Variant(
     "occupancy", "arrival", "class", params={"rho_targ": 0.01, "f_min": 0.0001, "measure": 1, "k": 2, "w": 1}
 )
@@ -51,7 +50,7 @@ REFUSING = Variant(
 
 @dataclass(frozen=True)
 class Costs:
-    """What every message costs an emulated processor, in µs: [emulate] of a Tidegate."""
+    """The cost of a message on an emulated processor, in µs: the table [emulate]."""
 
     offer_us: float
     serve_us: float
@@ -59,17 +58,17 @@ class Costs:
 
     @property
     def call_s(self) -> float:
-        """s: of a call that is served: INVITE, 180, 200, ACK, BYE and 200."""
+        """s: the cost of a served call: INVITE, 180, 200, ACK, BYE and 200."""
         return 6 * (self.offer_us + self.serve_us) / 1e6
 
     @property
     def refusal_s(self) -> float:
-        """r: of a call that is refused: its INVITE, and the ACK to the 503."""
+        """r: the cost of a rejected call: its INVITE, and the ACK to the 503."""
         return (2 * self.offer_us + self.refuse_us) / 1e6
 
     @property
     def capacity_cps(self) -> float:
-        """C: calls/s that fill the processor."""
+        """C: the calls/s that fill the processor."""
         return 1 / self.call_s
 
     @property
@@ -78,7 +77,7 @@ class Costs:
         return self.refusal_s / self.call_s
 
     def tables(self) -> str:
-        """As the configuration has it."""
+        """Returns the tables of the configuration."""
         return f"""
 [emulate]
 offer_us = {self.offer_us}
@@ -89,7 +88,7 @@ refuse_us = {self.refuse_us}
 
 @dataclass(frozen=True)
 class Scenario:
-    """What a file of `scenarios` says of the server and of the laws it is run with."""
+    """The server and the laws in a file of `scenarios`."""
 
     costs: Costs
     queue_max: int
@@ -106,9 +105,9 @@ class Scenario:
 
 
 def bound(multiple: float, ratio: float) -> float:
-    """The most goodput, as a part of the capacity, that any law can keep at `multiple` of it.
+    """Returns the greatest possible goodput at `multiple` of the capacity, as a part of the capacity.
 
-    `ratio` is r/s: what it costs to dispose of a call, over what it costs to serve one.
+    `ratio` is r/s: the cost of rejecting a call divided by the cost of serving one.
     """
     if multiple <= 1:
         return multiple

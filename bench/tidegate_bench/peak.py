@@ -1,42 +1,46 @@
-"""The capacity of an element, found by climbing."""
+"""The capacity of an element, found by raising the rate."""
 
 from collections.abc import Callable
 
 from tidegate_bench.load import Load, Outcome
 
 STEP = 1.25
-# The last step is halved so often: the peak is found to 6 %.
+# The number of times that the last step is halved. So the peak is found to within 6 %.
 _HALVINGS = 2
-# The share of calls that must be set up in time at a rate that is carried.
+# The share of calls that must be set up in time so that a rate counts as carried.
 IN_TIME = 0.99
-# One call in a hundred may take longer than this at a rate that is carried. An element that is offered a little
-# more than it can carry lets calls wait, a tenth more for half a second after five: it would pass by its queue.
+# At a carried rate, at most one call in a hundred may take longer than this. An element that gets slightly more calls
+# than it can carry lets them wait. With a tenth more, calls wait for half a second after five seconds, so without this
+# limit the rate would count as carried.
 DELAY_MAX_MS = 100.0
 _WARM_UP_S = 1.5
 _MEASURED_S = 2.5
 _STEPS_MAX = 40
-# How often the highest rate has to be carried again, with other seeds.
+# The number of times that the highest rate has to be carried again, with other seeds.
 _AGAIN = 3
 
 Offer = Callable[[Load], Outcome]
 
 
 def is_carried(outcome: Outcome) -> bool:
-    """Whether the calls were set up in time, and not only because they could still wait."""
+    """Whether the calls were set up in time, without a queue that was still growing."""
     return outcome.in_time >= IN_TIME and outcome.p99_ms <= DELAY_MAX_MS
 
 
 def estimate(offer: Offer, share: float) -> float:
-    """Calls/s that would fill `share` of a core at what a call costs under a light load.
+    """Calls/s that would fill `share` of a core at the cost of a call under a light load.
 
-    Too low rather than too high: under load an element does more at each wake.
+    The estimate is rather too low, because under load an element does more work at each wake.
     """
     light = offer(Load(200.0, 0.5, 1.0, seed=1))
     return share / (light.element_us_per_call / 1e6)
 
 
 def climb(offer: Offer, start_cps: float, seed: int) -> tuple[float, Outcome]:
-    """The highest rate carried time after time, and what it was like, climbing from `start_cps` or below."""
+    """Returns the highest rate that is carried repeatedly, and its outcome.
+
+    The search starts at `start_cps` or below.
+    """
     rate, step, best, halvings = start_cps, STEP, None, 0
     for number in range(_STEPS_MAX):
         outcome = offer(Load(rate, _WARM_UP_S, _MEASURED_S, seed + number))
@@ -47,7 +51,7 @@ def climb(offer: Offer, start_cps: float, seed: int) -> tuple[float, Outcome]:
         elif best:
             halvings, step = halvings + 1, step**0.5
         else:
-            # Not even the start was carried.
+            # Even the first rate was not carried.
             rate /= STEP**2
             continue
         if halvings > _HALVINGS:
@@ -55,7 +59,7 @@ def climb(offer: Offer, start_cps: float, seed: int) -> tuple[float, Outcome]:
         rate = best[0] * step
     if best is None:
         raise RuntimeError(f"not even {rate:.0f} calls/s are set up in time")
-    # The machine is a quarter faster in some seconds than in others.
+    # In some seconds the machine is a quarter faster than in others.
     rate, again = best[0], 0
     for number in range(_STEPS_MAX, 2 * _STEPS_MAX):
         outcome = offer(Load(rate, _WARM_UP_S, _MEASURED_S, seed + number))
@@ -69,5 +73,5 @@ def climb(offer: Offer, start_cps: float, seed: int) -> tuple[float, Outcome]:
 
 
 def peak(offer: Offer, share: float, before_cps: float | None, round_: int) -> tuple[float, Outcome]:
-    """The highest rate carried with a share of a core: from where the round before found it, or from an estimate."""
+    """Finds the highest rate carried with a share of a core, from the last round's peak or from an estimate."""
     return climb(offer, before_cps / STEP if before_cps else estimate(offer, share), seed=100 * round_)

@@ -1,4 +1,4 @@
-"""Processes under measurement, and the certainty that none outlives its script."""
+"""Measured processes. None of them outlives its script."""
 
 import contextlib
 import ctypes
@@ -21,12 +21,12 @@ _libc = ctypes.CDLL(None)
 
 
 def _end_with_parent() -> None:
-    # A script that is killed outright cannot clean up; the kernel then does.
+    # A script that is killed cannot clean up, so the kernel ends its processes.
     _libc.prctl(_PR_SET_PDEATHSIG, signal.SIGTERM)
 
 
 class Process:
-    """One started program with all its children, in a session of its own."""
+    """A started program with all its children, in a session of its own."""
 
     def __init__(self, name: str, command: list[str], output: Path, quota: Quota | None = None) -> None:
         self.name = name
@@ -54,7 +54,7 @@ class Process:
         self.pid = self._popen.pid
 
     def pids(self) -> list[int]:
-        """The program and every process it has started that still runs."""
+        """The program and those of its child processes that still run."""
         members = []
         for entry in os.listdir("/proc"):
             if entry.isdigit() and _session(entry) == self.pid:
@@ -64,44 +64,44 @@ class Process:
     def cpu_ns(self) -> int:
         """CPU time since the start in ns, of all threads of all its processes.
 
-        Once it has ended: what the kernel accounted to it at its exit (µs steps).
+        After its end, this is the CPU time that the kernel accounted at its exit (in steps of 1 µs).
         """
         return max(sum(self.cpu_ns_by_thread().values()), self._cpu_ns_final)
 
     def cpu_ns_by_thread(self) -> dict[int, int]:
-        """CPU time since the start in ns, of each thread; once it has ended, as last seen."""
+        """CPU time since the start in ns, of each thread. After its end, these are the last values read."""
         if self.running():
             for pid in self.pids():
                 self._cpu_ns_seen.update(_cpu_ns_by_thread(pid))
         return dict(self._cpu_ns_seen)
 
     def wakes(self) -> int:
-        """How often its threads have gone to sleep since the start, all its processes together."""
+        """Number of times that the threads of all its processes have gone to sleep since the start."""
         return sum(_wakes(pid) for pid in self.pids())
 
     def drops(self) -> int:
-        """Datagrams its UDP sockets have dropped; once it has ended, as last seen."""
+        """Datagrams that its UDP sockets have dropped. After its end, this is the last value read."""
         if self.running():
             self._drops_seen = max(self._drops_seen, sockets.drops(self.pids()))
         return self._drops_seen
 
     def resident_bytes(self) -> int:
-        """Memory it holds now (VmRSS), all its processes together."""
+        """Present memory of all its processes together (VmRSS)."""
         return sum(_kib(f"/proc/{pid}/status", "VmRSS:") * 1024 for pid in self.pids())
 
     def memory_bytes(self) -> int:
-        """Memory it holds now, all its processes together: what several of them share counts once (Pss)."""
+        """Present memory of all its processes together. Memory that several of them share counts once (Pss)."""
         return sum(_kib(f"/proc/{pid}/smaps_rollup", "Pss:") * 1024 for pid in self.pids())
 
     def running(self) -> bool:
-        """False once it has ended; `exit_status` then says how."""
+        """Whether it still runs. After its end `exit_status` has its exit status."""
         if self.exit_status is not None:
             return False
         pid, status, usage = os.wait4(self.pid, os.WNOHANG)
         if pid == 0:
             return True
         self.exit_status = os.waitstatus_to_exitcode(status)
-        # Popen would otherwise wait for a child that is no longer there.
+        # Otherwise Popen would wait for a child that no longer exists.
         self._popen.returncode = self.exit_status
         self._cpu_ns_final = int((usage.ru_utime + usage.ru_stime) * NS)
         return False
@@ -118,7 +118,7 @@ class Process:
                 os.kill(pid, number)
 
     def wait(self, seconds: float) -> bool:
-        """Waits for its end; False if it still runs after `seconds`."""
+        """Waits for its end. Returns False if it still runs after `seconds`."""
         deadline = time.monotonic() + seconds
         while self.running():
             if time.monotonic() >= deadline:
@@ -127,7 +127,7 @@ class Process:
         return True
 
     def stop(self, first: signal.Signals = signal.SIGTERM, patience_s: float = 5.0) -> None:
-        """Ends it: by `first`, and after `patience_s` by force, with all its children."""
+        """Ends it with all its children: by the signal `first`, and after `patience_s` by force."""
         self.cpu_ns()
         self.drops()
         self.send(first)
@@ -136,7 +136,7 @@ class Process:
         self.wait(patience_s)
 
     def end_in_order(self) -> None:
-        """Ends it by SIGTERM, by a second one if it still holds something."""
+        """Ends it by SIGTERM, and by a second SIGTERM if it still has open work."""
         for _ in range(2):
             self.send(signal.SIGTERM)
             if self.wait(1.0):
@@ -144,13 +144,13 @@ class Process:
         self.stop()
 
     def tail(self, lines: int = 12) -> str:
-        """The end of what it wrote."""
+        """The end of its output."""
         text = self.output.read_text(errors="replace").splitlines()
         return "\n".join(f"    {line}" for line in text[-lines:])
 
 
 class Cores:
-    """How many cores each of these processes has used on the mean since this was made."""
+    """The number of cores that each of these processes has used on average since this object was made."""
 
     def __init__(self, *processes: Process) -> None:
         self._processes = processes
@@ -158,17 +158,16 @@ class Cores:
         self._begun = time.monotonic()
 
     def used(self) -> list[float]:
-        """In the order of the processes."""
+        """The numbers, in the order of the processes."""
         elapsed_ns = (time.monotonic() - self._begun) * NS
         pairs = zip(self._processes, self._before, strict=True)
         return [(process.cpu_ns() - before) / elapsed_ns for process, before in pairs]
 
 
 class Stage:
-    """Where a run takes place: a scratch directory, and the processes started in it.
+    """The place of a run: a scratch directory, and the processes started in it.
 
-    Leaving the `with` block, in whatever way, ends the processes and removes the
-    directory.
+    The end of the `with` block, even after an error, ends the processes and removes the directory.
     """
 
     def __init__(self) -> None:
@@ -185,7 +184,7 @@ class Stage:
         shutil.rmtree(self.directory, ignore_errors=True)
 
     def start(self, name: str, command: list[str], quota: Quota | None = None) -> Process:
-        """Starts a program; its output goes to `name`.log in the scratch directory."""
+        """Starts a program. Its output goes to `name`.log in the scratch directory."""
         process = Process(name, command, self.directory / f"{name}.log", quota)
         self.processes.append(process)
         return process
@@ -199,7 +198,7 @@ class Stage:
         quota: Quota | None = None,
         over_streams: bool = False,
     ) -> Process:
-        """Starts a program and returns once a UDP socket is bound to `port`, or a TCP socket listens there."""
+        """Starts a program. Returns it when a UDP socket is bound to `port`, or a TCP socket listens there."""
         process = self.start(name, command, quota)
         deadline = time.monotonic() + seconds
         is_open = sockets.listening if over_streams else sockets.bound
@@ -215,8 +214,7 @@ class Stage:
             self.processes.pop().stop()
 
     def kill(self) -> None:
-        """Ends every process at once, without what it would do at its end: an overloaded
-        server may take long over that."""
+        """Kills every process at once, because an overloaded server may take long to stop in an orderly way."""
         while self.processes:
             self.processes.pop().stop(signal.SIGKILL)
 
@@ -230,7 +228,7 @@ def _session(pid: str) -> int:
         stat = Path("/proc", pid, "stat").read_text()
     except OSError:
         return -1
-    # The name in parentheses may itself hold blanks and parentheses.
+    # The name in parentheses may itself contain blanks and parentheses.
     state, _parent, _group, session = stat.rpartition(")")[2].split()[:4]
     return -1 if state == "Z" else int(session)
 
@@ -244,7 +242,7 @@ def _cpu_ns_by_thread(pid: int) -> dict[int, int]:
 
 
 def _wakes(pid: int) -> int:
-    """Voluntary context switches of all threads of one process; 0 if it has gone."""
+    """Voluntary context switches of all threads of one process, or 0 if the process has ended."""
     total = 0
     for status in Path(f"/proc/{pid}/task").glob("*/status"):
         with contextlib.suppress(OSError):
@@ -255,7 +253,7 @@ def _wakes(pid: int) -> int:
 
 
 def _kib(file: str, name: str) -> int:
-    """The number after `name` in a file of /proc; 0 if the process has gone."""
+    """The number after `name` in a file of /proc, or 0 if the process has ended."""
     with contextlib.suppress(OSError):
         for line in Path(file).read_text().splitlines():
             if line.startswith(name):

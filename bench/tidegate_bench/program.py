@@ -41,15 +41,15 @@ def cargo_example(name: str, *arguments: object) -> Json:
 
 
 def lab(*arguments: object, profile: str = "debug") -> str:
-    """Runs `tidegate lab`; status 1 says that an expectation of the scenario was missed."""
+    """Runs `tidegate lab`. Status 1 means that an expectation of the scenario was not met."""
     return output(tidegate.built("tidegate", profile), "lab", *arguments, ok=(0, 1))
 
 
 def scenario(name: object, out: Path, *arguments: object, profile: str = "debug") -> Json:
     """Runs a scenario by `tidegate lab run` and returns its results.
 
-    Ends this process if repetitions with different seeds are equal: they are one run counted several times, so no
-    verdict may rest on them.
+    Ends this process if repetitions with different seeds are equal, because they are one run counted several times and
+    support no verdict.
     """
     lab("run", name, "--out", out, *arguments, profile=profile)
     results: Json = json.loads((out / "results.json").read_text())
@@ -61,5 +61,5 @@ def scenario(name: object, out: Path, *arguments: object, profile: str = "debug"
 
 
 def swarm(*arguments: object, program: object | None = None, profile: str = "debug") -> Json:
-    """Runs `tidegate lab swarm` and returns its result; status 1 says that it found something."""
+    """Runs `tidegate lab swarm` and returns its result. Status 1 means that it found a violation."""
     return result(program or tidegate.built("tidegate", profile), "lab", "swarm", "--json", *arguments, ok=(0, 1))

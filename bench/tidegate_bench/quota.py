@@ -13,7 +13,7 @@ from subprocess import PIPE, Popen
 _ROOT = Path("/sys/fs/cgroup")
 _VERSION_1 = _ROOT / "cpu"
 _numbers = itertools.count()
-# Prints the times in ms for which it ran, and those for which it waited. Shorter interruptions are those of others.
+# Prints the times in ms for which it ran, and those for which it waited. Shorter interruptions have other causes.
 _SPIN = """
 import sys, time
 end, began, last, runs, waits = time.monotonic() + float(sys.argv[1]), None, time.monotonic(), [], []
@@ -28,7 +28,7 @@ while last < end:
 for times in (runs, waits):
     print(*(f"{1000 * time:.2f}" for time in times))
 """
-# What demonstrations give a server that nothing emulates: 1 ms of every 5.
+# The quota of a server that is not emulated: 1 ms of every 5.
 SHARE = 0.2
 PERIOD_MS = 5
 
@@ -47,8 +47,8 @@ def tick_ms() -> float:
 class Quota:
     """A control group that may use `share` of one core, in slices of `period_us`.
 
-    A process that is given it runs in it from its first instruction, with all its
-    children. The group is removed at the end of the `with` block, when they must be gone.
+    A process that is started with it runs in it from its first instruction, with all its children. The group is removed
+    at the end of the `with` block, when all these processes must have ended.
     """
 
     def __init__(self, share: float = SHARE, period_us: int = 1000 * PERIOD_MS) -> None:
@@ -86,7 +86,7 @@ class Quota:
         (self._group / "cgroup.procs").write_text("0")
 
     def stretches_ms(self, seconds: float = 1.0) -> tuple[float, float]:
-        """How long a thread that never sleeps runs in this group, and how long it then waits: the medians."""
+        """The median times for which a thread that never sleeps runs in this group, and then waits."""
         spin = [sys.executable, "-c", _SPIN, str(seconds)]
         # It calls only the kernel.
         with Popen(spin, stdout=PIPE, text=True, preexec_fn=self.join) as busy:  # noqa: PLW1509
@@ -95,7 +95,7 @@ class Quota:
         return runs[len(runs) // 2], waits[len(waits) // 2]
 
     def throttled_s(self) -> float:
-        """Time for which it was kept from running so far."""
+        """Time for which the group was kept from running so far."""
         for line in (self._group / "cpu.stat").read_text().splitlines():
             name, _, value = line.partition(" ")
             if name == "throttled_time":

@@ -1,4 +1,4 @@
-"""The record of a run: where its raw data lie, on what machine it was made, what held."""
+"""The record of a run: its raw data, its machine, and the conditions that held."""
 
 import csv
 import json
@@ -27,18 +27,18 @@ class Spread(NamedTuple):
         return cls(min(values), statistics.median(values), max(values))
 
     def text(self, digits: int) -> str:
-        """Minimum, median and maximum, with so many digits after the point."""
+        """Minimum, median and maximum, with this number of digits after the point."""
         return "  ".join(f"{value:9.{digits}f}" for value in self)
 
 
 def quantile(values: Iterable[float], share: float) -> float:
-    """The value that this share of them does not exceed; infinite if there are none."""
+    """The value that this share of the values does not exceed, or infinity if there are none."""
     ascending = sorted(values)
     return ascending[int(share * (len(ascending) - 1))] if ascending else inf
 
 
 class Record:
-    """One folder of raw data under `out/`, and the conditions that held or did not."""
+    """A folder of raw data under `out/`, and the conditions with their results."""
 
     def __init__(self, kind: str, name: str) -> None:
         self.machine = _machine()
@@ -52,7 +52,7 @@ class Record:
         print(f"raw data: {self.directory.relative_to(ROOT)}", flush=True)
 
     def expect(self, held: bool, condition: str) -> bool:
-        """Notes and prints whether a condition held."""
+        """Records and prints whether a condition held."""
         self._conditions.append({"condition": condition, "held": held})
         print(f"  {'ok  ' if held else 'FAIL'}  {condition}", flush=True)
         return held
@@ -77,7 +77,7 @@ class Record:
                 (self.directory / file.name).write_bytes(file.read_bytes())
 
     def finish(self, **results: Any) -> int:
-        """Writes result.json. The exit status: 0 if every condition held, else 1."""
+        """Writes result.json. Returns the exit status: 0 if every condition held, else 1."""
         held = all(entry["held"] for entry in self._conditions)
         result = {"machine": self.machine, "held": held, "conditions": self._conditions, **results}
         (self.directory / "result.json").write_text(json.dumps(result, indent=2) + "\n")

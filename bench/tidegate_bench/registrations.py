@@ -1,4 +1,4 @@
-"""An open load of registrations, over UDP or in one of three ways over TCP, and what became of it."""
+"""An open load of registrations, over UDP or in one of three ways over TCP, and its outcome."""
 
 import json
 import math
@@ -30,13 +30,14 @@ CONNECTIONS = 1_000
 _OPENED_MAX = 13_000
 # The most connections that an element accepts. A process may have 20,000 descriptors on this machine.
 _ACCEPTED_MAX = 18_800
-# Over TCP, a registration without a response ends after 2 s: it holds a connection. Nothing is sent twice there.
+# Over TCP, a registration without a response ends after 2 s, because it keeps a connection. Nothing is retransmitted
+# there.
 _T1_MS = 31.25
-# Registrations without a response over UDP, in a collapse.
+# Maximum number of registrations over UDP without a response, which is reached in a collapse.
 _OPEN_MAX = 2_000_000
-# A tenth of it is 1 ms, the shortest slice of a quota.
+# The period of the quota. A tenth of it is 1 ms, the shortest slice of a quota.
 _PERIOD_US = 10_000
-# The generator may send so late, so that one wake serves several. It adds to each response time.
+# The generator may send this much late, so that one wake serves several messages. This time adds to each response time.
 SLACK_MS = 1.0
 
 
@@ -50,7 +51,7 @@ def fitted(mode: str, load: Load) -> Load:
 
 def connections(mode: str, load: Load) -> list[str]:
     """The options of `tidegate load register` for a mode."""
-    # No user has to wait for the response to its registration before.
+    # So many users that none has to wait for the response to its previous registration.
     users = math.ceil(1.02 * load.rate_cps * load.seconds) + 100
     options = ["--users", str(users)]
     if mode == "udp":
@@ -66,7 +67,7 @@ def connections(mode: str, load: Load) -> list[str]:
 
 @dataclass(frozen=True)
 class Element:
-    """A process under the load, where it is reached, and the registrar behind it if it is none itself."""
+    """A process under the load, its address, and the registrar behind it unless it is a registrar itself."""
 
     process: Process
     address: str
@@ -74,7 +75,7 @@ class Element:
 
 
 Start = Callable[[Stage, str, Quota | None, str], Element]
-"""Starts an element for a mode, under a quota, of a build."""
+"""The function that starts an element for a mode, under a quota, from a build."""
 
 
 def _echo(stage: Stage, mode: str, quota: Quota | None, profile: str) -> Element:
@@ -121,7 +122,7 @@ ELEMENTS: dict[str, Start] = {"echo": _echo, "tidegate": _tidegate, "kamailio": 
 
 @dataclass(frozen=True)
 class Registrations:
-    """What became of a load. A call of `outcome` is a registration."""
+    """The outcome of a load. A call of `outcome` is a registration."""
 
     outcome: Outcome
     mean_ms: float
@@ -131,11 +132,11 @@ class Registrations:
     own_losses: int
     """Registrations, messages and connections that the generator itself had no room for."""
     memory_mib: float
-    """Of the element, at the end of the load."""
+    """Memory of the element at the end of the load."""
     memory_before_mib: float
 
     def row(self) -> dict[str, Any]:
-        """For a table of raw data."""
+        """Returns the row for a table of raw data."""
         own = {name: value for name, value in asdict(self).items() if name != "outcome"}
         return {**own, "us_each": self.outcome.steady_us_per_call, **self.outcome.row()}
 
@@ -143,7 +144,7 @@ class Registrations:
 def offer(
     element: str, mode: str, load: Load, profile: str, share: float | None = None, slack_ms: float = SLACK_MS
 ) -> Registrations:
-    """Offers the load to a fresh element, and cuts it off after the last deadline.
+    """Offers the load to a fresh element, and stops it after the last deadline.
 
     The element may use this `share` of a core, or as much as it can.
     """
@@ -168,7 +169,7 @@ def offer(
             report = json.loads(file.read_text())
         except (OSError, ValueError):
             sys.exit(f"the generator left no report:\n{caller.tail()}")
-        # An overloaded server may take long over an orderly end.
+        # An overloaded server may take long to stop in an orderly way.
         stage.kill()
     stats, streams = report["stats"], report["usage"]["streams"] or {}
     measured = stats["measured"]

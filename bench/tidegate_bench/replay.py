@@ -9,21 +9,21 @@ from typing import Any
 
 @dataclass(frozen=True)
 class Replayed:
-    """What a replay printed and its figures."""
+    """The output of a replay, and its figures."""
 
     exact: bool
-    """Whether every packet was the recorded one."""
+    """Whether every packet was the same as the recorded one."""
     said: str
     figures: dict[str, Any]
 
     @property
     def line(self) -> str:
-        """The line that says how exact it was; all that was printed if there is none."""
+        """The line that says how exact the replay was, or the whole output if there is none."""
         return next((line for line in self.said.splitlines() if line.startswith("exact: ")), self.said.strip())
 
 
 def replay(program: str | Path, recording: Path, *more: str, laws: tuple[str, ...] = (), name: str = "") -> Replayed:
-    """Replays a recording; the figures and what was printed lie beside it, under its name and this one."""
+    """Replays a recording. The figures and the output are stored beside it, with its name and this name."""
     file = recording.with_suffix(f"{name and '.'}{name}.json")
     words = [str(program), "replay", str(recording), "--json", str(file), *more]
     done = subprocess.run(

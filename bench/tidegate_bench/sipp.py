@@ -1,4 +1,4 @@
-"""SIPp as caller and callee, and what its statistics say."""
+"""SIPp as caller and callee, and its statistics."""
 
 import csv
 import signal
@@ -11,8 +11,8 @@ from tidegate_bench.sockets import LOCALHOST, free_port
 
 SCENARIOS = Path(__file__).resolve().parents[2] / "tests" / "sipp"
 
-# SIPp's own buffer overflows at a burst of a few hundred datagrams, and its losses would
-# be taken for the element's.
+# SIPp's default buffer overflows at a burst of a few hundred datagrams, and its losses would be counted as those of the
+# element.
 _BUFFER_BYTES = 4 * 1024 * 1024
 
 
@@ -24,14 +24,14 @@ class Calls:
     successful: int
     failed: int
     unexpected: int
-    """Failed for a message that the scenario does not expect at that place."""
+    """Calls that failed because of a message that the scenario does not expect at that place."""
     out_of_call: int
     """Messages that belong to no call."""
     retransmissions: int
 
     @property
     def clean(self) -> bool:
-        """Every call that began ended well, and nothing came that should not."""
+        """Whether every call succeeded, and no unexpected message arrived."""
         return self.successful == self.created and not (self.failed or self.unexpected or self.out_of_call)
 
     def __str__(self) -> str:
@@ -51,7 +51,7 @@ class Sipp:
         self._statistics = statistics
 
     def calls(self) -> Calls:
-        """What it has counted; complete once it has ended."""
+        """The counts of SIPp, which are complete after its end."""
         with self._statistics.open(newline="") as file:
             rows = list(csv.DictReader(file, delimiter=";"))
         if not rows:
@@ -67,14 +67,14 @@ class Sipp:
         )
 
     def response_times(self) -> list[tuple[float, float]]:
-        """For each response of timer 1: when it came, since the start, and how long it took.
+        """Returns the arrival since the start and the delay of each response that timer 1 measures.
 
-        In seconds, in steps of SIPp's own clock of some milliseconds.
+        The times are in seconds, in the steps of SIPp's clock, which are some milliseconds.
         """
         return [(float(row["Date_ms"]) / 1e3, float(row["response_time_ms"]) / 1e3) for row in self._traced("rtt")]
 
     def counts(self) -> list[dict[str, float]]:
-        """Once a second the messages so far, such as `0_INVITE_Sent`; `elapsed_s`: when."""
+        """The counts of messages in each second, such as `0_INVITE_Sent`, with the time `elapsed_s`."""
         rows = []
         for row in self._traced("counts"):
             hours, minutes, seconds, micros = row["ElapsedTime"].split(":")
@@ -89,15 +89,16 @@ class Sipp:
             return list(csv.DictReader(lines, delimiter=";"))
 
     def finish(self, patience_s: float = 8.0) -> Calls:
-        """Lets the calls that are open end, ends SIPp, and returns what it counted."""
+        """Waits for the end of the open calls, ends SIPp, and returns its counts."""
         self.process.stop(signal.SIGUSR1, patience_s)
         return self.calls()
 
 
 def callee(stage: Stage, name: str, scenario: str = "uas", tolerant: bool = False) -> Sipp:
-    """A SIPp that answers: `uas` is its built-in scenario, any other a file of ours.
+    """Starts a SIPp that answers.
 
-    If it is `tolerant` it passes over messages that the scenario does not expect.
+    `uas` is its built-in scenario, and any other is a file of this project. If it is `tolerant`, it ignores messages
+    that the scenario does not expect.
     """
     port = free_port()
     process = stage.serve(name, command(stage, name, scenario, port, tolerant=tolerant), port)
@@ -119,19 +120,19 @@ def caller(
     host: str = LOCALHOST,
     options: Sequence[str] = (),
 ) -> Sipp:
-    """A SIPp at `host` that makes `calls` calls, `rate_cps` a second, whatever becomes of them.
+    """Starts a SIPp at `host` that makes `calls` calls, `rate_cps` a second, whatever their outcome.
 
-    If it is `traced` it also writes what `response_times` and `counts` read; if it is
-    `tolerant` it passes over messages that the scenario does not expect; if it is `scattered`
-    each call has a port of its own, as if many clients made them. `options` are further ones of SIPp.
+    If it is `traced`, it also writes the files that `response_times` and `counts` read. If it is `tolerant`, it ignores
+    messages that the scenario does not expect. If it is `scattered`, each call has its own port, as if many clients
+    made the calls. `options` are further options of SIPp.
     """
     port = free_port()
     words = command(stage, name, scenario, port, host, tolerant)
     if scattered:
         words += ["-t", "un"]
     words += ["-r", str(rate_cps), "-m", str(calls), "-d", str(hold_ms)]
-    # Without a limit of its own SIPp holds back new calls when the old ones are slow, and
-    # the load offered is no longer the load asked for.
+    # Without an explicit limit, SIPp holds back new calls when old ones are slow, and offers less than the requested
+    # load.
     words += ["-l", str(calls)]
     if traced:
         words += ["-trace_rtt", "-rtt_freq", "1", "-trace_counts"]
@@ -148,9 +149,10 @@ def command(
     tolerant: bool = False,
     options: Sequence[str] = (),
 ) -> list[str]:
-    """The command of a SIPp at an address, whose statistics and errors bear its name in the scratch directory.
+    """Returns the command of a SIPp at an address.
 
-    The scenario is a built-in one, the name of a file of ours, or the path of another.
+    Its statistics and errors have its name in the scratch directory. The scenario is built in, the name of a file of
+    this project, or the path of another file.
     """
     _statistics(stage, name).unlink(missing_ok=True)
     file = scenario if scenario.endswith(".xml") else str(SCENARIOS / f"{scenario}.xml")
@@ -165,7 +167,7 @@ def command(
 
 
 def made_by(stage: Stage, name: str, process: Process, port: int) -> Sipp:
-    """The SIPp that a process runs by `command`."""
+    """Returns the SIPp that a process runs by `command`."""
     return Sipp(process, port, _statistics(stage, name))
 
 

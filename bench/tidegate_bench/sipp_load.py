@@ -1,4 +1,4 @@
-"""The load of `load.py`, made by SIPp: what it says of the calls, by its own traces."""
+"""The load of `load.py` made by SIPp. The outcome of the calls is read from SIPp's traces."""
 
 import signal
 from collections.abc import Sequence
@@ -23,7 +23,7 @@ def offer(
     host: str = LOCALHOST,
     options: Sequence[str] = (),
 ) -> Outcome:
-    """Offers the load from `host`, at even intervals, and cuts it off after the last deadline."""
+    """Offers the load from `host` at even intervals, and stops it after the last deadline."""
     started: list[Sipp] = []
 
     def start() -> Process:

@@ -21,7 +21,7 @@ class _Socket(NamedTuple):
 
 
 def free_port() -> int:
-    """A port that is free for UDP and TCP now, and is not handed out twice by this script."""
+    """Returns a port that is free for UDP and TCP now. This script never gets the same port twice."""
     while True:
         with (
             socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as datagram,
@@ -55,7 +55,7 @@ def listening(port: int) -> bool:
 
 
 def drops(pids: Iterable[int]) -> int:
-    """Datagrams dropped so far by the UDP sockets that these processes hold."""
+    """Datagrams that the UDP sockets of these processes have dropped so far."""
     held = {inode for pid in pids for inode in _inodes(pid)}
     return sum(entry.drops for entry in _sockets() if entry.inode in held)
 

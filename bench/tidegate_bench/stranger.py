@@ -1,4 +1,4 @@
-"""A stranger on the network: requests as it likes, from any address of the loopback network."""
+"""A stranger on the network: it sends any requests, from any address of the loopback network."""
 
 import itertools
 import random
@@ -11,13 +11,13 @@ from collections.abc import Callable, Iterable
 from tidegate_bench import message
 from tidegate_bench.sockets import LOCALHOST
 
-# An address that no back end and no honest caller has.
+# An address that no back end and no normal caller has.
 HOST = "127.0.0.66"
 _ICMP_PORT_UNREACHABLE = (3, 3)
 
 
 class Stranger:
-    """A socket from which one sends what one likes, and the bytes that came back."""
+    """A socket from which tests send any message, and the bytes that came back."""
 
     def __init__(self, edge: str, seed: int, host: str = HOST) -> None:
         name, _, port = edge.rpartition(":")
@@ -38,7 +38,7 @@ class Stranger:
         self._socket.close()
 
     def token(self) -> str:
-        """A word that was never used before."""
+        """Returns a word that was never used before."""
         return f"{next(self._numbers)}x{self.draw.getrandbits(48):x}"
 
     def request(
@@ -54,7 +54,7 @@ class Stranger:
         more: str = "",
         body: str = "",
     ) -> bytes:
-        """A request for a number at the edge; identifiers that are not given are new."""
+        """Returns a request to a number at the edge proxy. Identifiers that are not given are new."""
         uri = f"sip:{number}@{self.edge}"
         return message.request(
             method,
@@ -71,7 +71,7 @@ class Stranger:
         )
 
     def send(self, data: bytes) -> None:
-        """Sends a message, and takes in what has come meanwhile."""
+        """Sends a message, and reads the messages that have arrived meanwhile."""
         while True:
             try:
                 self._socket.sendto(data, self._target)
@@ -83,7 +83,7 @@ class Stranger:
         self.take()
 
     def take(self) -> list[bytes]:
-        """The messages that have come since the last look; their bytes are counted."""
+        """Returns the messages that have arrived since the last call, and counts their bytes."""
         taken = []
         while True:
             try:
@@ -93,7 +93,7 @@ class Stranger:
                 return taken
 
     def wait(self, status: int, seconds: float) -> bytes | None:
-        """The next response with this status; None if none comes in time."""
+        """Returns the next response with this status, or None if none arrives in time."""
         until = time.monotonic() + seconds
         while time.monotonic() < until:
             for taken in self.take():
@@ -116,7 +116,7 @@ class Stranger:
 
 
 def forged_icmp(edge: str, backends: Iterable[str], times: int) -> None:
-    """Reports to the edge that nobody listens at its back ends, quoting nothing but addresses.
+    """Reports to the edge proxy that nothing listens at its back ends, and quotes only addresses.
 
     RFC 792: a port unreachable carries the IP header and the first 8 bytes of the datagram that it
     is about. Needs CAP_NET_RAW.
@@ -158,7 +158,7 @@ def _checksum(data: bytes) -> int:
 
 
 class Background:
-    """Runs a function on a thread; leaving the block waits for it."""
+    """Runs a function on a thread. The end of the block waits for it."""
 
     def __init__(self, run: Callable[[], None]) -> None:
         self._thread = threading.Thread(target=run, daemon=True)

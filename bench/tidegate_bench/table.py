@@ -16,7 +16,7 @@ _SUMMARIES: dict[str, Callable[[Sequence[float]], float]] = {
 
 @dataclass(frozen=True)
 class Column:
-    """A column: its title, a quantity of each item, and how the items of one line are summarised."""
+    """A column: its title, a quantity of each item, and the way to summarise the items of one line."""
 
     title: str
     of: Callable[[Any], float | None] | str
@@ -26,13 +26,13 @@ class Column:
     """`spread`, `median`, `sum`, `min` or `max`."""
 
     def head(self) -> str:
-        """The title, over the place of `cell`."""
+        """The title, as wide as `cell`."""
         if self.summary == "spread":
             return f"  {self.title + ':':>10}{'min':>7}{'median':>9}{'max':>9}"
         return f"  {self.title:>{self._width}}"
 
     def cell(self, items: Iterable[Any]) -> str:
-        """The summary of these items; a dash if none has the quantity."""
+        """The summary of these items, or a dash if none has the quantity."""
         values = [value for item in items if (value := value_of(item, self.of)) is not None]
         if not values:
             return f"{'-':>{len(self.head())}}"
@@ -57,9 +57,8 @@ def show(
     line: Callable[[Any], object],
     block: Callable[[Any], object] = lambda _: "",
 ) -> None:
-    """Prints a block for each value of `block` and in it a line for each value of `line`.
-
-    All items that share both are summarised in one line.
+    """Prints a block for each value of `block`, and in it a line for each value of `line`, which summarises all items
+    with both values.
     """
     listed = list(items)
     lines = [f"  {line(item)}" for item in listed]
@@ -75,7 +74,7 @@ def show(
 
 
 def show_spreads(rows: Sequence[Mapping[str, Any]], quantities: Mapping[str, int], title: str = "") -> None:
-    """Prints a line for each quantity: its least, median and greatest value, with so many digits."""
+    """Prints a line for each quantity: its minimum, median and maximum, with this number of digits."""
     print(f"{title:40}{'min':>9}  {'median':>9}  {'max':>9}")
     for name, digits in quantities.items():
         print(f"  {name:38}{Spread.of([row[name] for row in rows]).text(digits)}")

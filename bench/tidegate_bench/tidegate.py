@@ -18,15 +18,15 @@ from tidegate_bench.sockets import LOCALHOST, free_port
 
 
 def built(program: str, profile: str = "debug") -> str:
-    """A program that cargo has built, in its folder `debug` (optimised too) or `release`."""
+    """Returns a program that cargo has built, in its folder `debug` (optimised too) or `release`."""
     path = ROOT / os.environ.get("CARGO_TARGET_DIR", "target") / profile / program
     if not path.exists():
-        sys.exit(f"{path} is not there: build it first, or use the make target")
+        sys.exit(f"{path} does not exist: build it first, or use the make target")
     return str(path)
 
 
 class Metrics:
-    """What a Tidegate reports of itself at one moment, as Prometheus text."""
+    """The metrics of a Tidegate at one moment, as Prometheus text."""
 
     def __init__(self, text: str) -> None:
         self.text = text
@@ -49,7 +49,7 @@ class Metrics:
 
 @dataclass
 class Edge:
-    """A Tidegate: where it listens, the configuration file that says so, and its process once it runs."""
+    """A Tidegate: its addresses, its configuration file, and its process when it runs."""
 
     port: int
     admin_port: int
@@ -66,7 +66,7 @@ class Edge:
         return self.started
 
     def metrics(self) -> Metrics:
-        """What it reports of itself now."""
+        """The present metrics."""
         with urllib.request.urlopen(f"http://{LOCALHOST}:{self.admin_port}/metrics", timeout=5) as answer:
             return Metrics(answer.read().decode())
 
@@ -85,11 +85,11 @@ def configure(
     name: str = "tidegate",
     state: str | None = None,
 ) -> Edge:
-    """The smallest configuration, on free ports, with its state in the scratch directory.
+    """Writes the smallest configuration, on free ports, with its state in the scratch directory.
 
-    `backends` are ports, or addresses with ports. `server`, `listen`, `pool` and `tables` are added as they
-    are: more keys of [server], of the listener, of the pool, more tables, such as [overload]. The files bear
-    `name`, and so does the state unless another is named.
+    `backends` are ports, or addresses with ports. `server`, `listen` and `pool` are more keys of [server], of the
+    listener and of the pool. `tables` are more tables, such as [overload]. The files have the name `name`, and so does
+    the state unless it has another name.
     """
     edge = Edge(free_port(), free_port(), stage.directory / f"{name}.toml")
     addresses = [f"{LOCALHOST}:{b}" if isinstance(b, int) else b for b in backends]
@@ -126,7 +126,7 @@ def run(
     quota: Quota | None = None,
     options: Sequence[str] = (),
 ) -> Process:
-    """Starts `tidegate run` and returns once it listens."""
+    """Starts `tidegate run` and returns when it listens."""
     command = [built("tidegate", profile), "run", "--config", str(edge.configuration), *options]
     edge.started = stage.serve(name, command, edge.port, quota=quota)
     return edge.started
@@ -140,14 +140,14 @@ def start(
     options: Sequence[str] = (),
     **configuration: Any,
 ) -> Edge:
-    """Configures a Tidegate as `configure` does, starts it and returns once it listens."""
+    """Configures a Tidegate as `configure` does, starts it, and returns when it listens."""
     edge = configure(stage, backends, **configuration)
     run(stage, edge, profile, configuration.get("name", "tidegate"), quota, options)
     return edge
 
 
 class Caller:
-    """A running `tidegate load uac`, with the face of `sipp.Sipp`."""
+    """A running `tidegate load uac`, with the same methods as `sipp.Sipp`."""
 
     def __init__(self, process: Process, port: int, report: Path) -> None:
         self.process = process
@@ -155,22 +155,22 @@ class Caller:
         self.report = report
 
     def stats(self) -> dict[str, Any]:
-        """All that it counted; there only once it has ended."""
+        """All counts, which exist only after its end."""
         return _stats(self.process, self.report)
 
     def connections(self) -> dict[str, Any]:
-        """What it counted of its connections; empty over UDP."""
+        """The counts of its connections, which are empty over UDP."""
         return _report(self.process, self.report)["usage"]["streams"] or {}
 
     def end(self, patience_s: float) -> bool:
-        """Waits for its end, and cuts the calls that are left off after so long: whether it ended by itself."""
+        """Waits for its end, and stops the remaining calls after this time. Returns whether it ended by itself."""
         ended = self.process.wait(patience_s)
         if not ended:
             cut(self.process)
         return ended
 
     def calls(self) -> Calls:
-        """What it counted, in SIPp's words."""
+        """Its counts, in the form of SIPp's counts."""
         stats = self.stats()
         return Calls(
             created=stats["offered"],
@@ -191,7 +191,7 @@ class Callee:
     report: Path
 
     def finish(self) -> dict[str, Any]:
-        """Ends it, and returns all that it counted."""
+        """Ends it, and returns all its counts."""
         self.process.stop()
         return _stats(self.process, self.report)
 
@@ -199,7 +199,7 @@ class Callee:
 def callee(
     stage: Stage, name: str, profile: str = "debug", options: Sequence[str] = (), transport: str = "udp"
 ) -> Callee:
-    """Starts a `tidegate load uas` and returns once it listens."""
+    """Starts a `tidegate load uas` and returns when it listens."""
     port, report = free_port(), stage.directory / f"{name}.json"
     command = [built("tidegate", profile), "load", "uas", "--bind", f"{LOCALHOST}:{port}"]
     command += ["--transport", transport, "--json", str(report), *options]
@@ -220,7 +220,7 @@ def _report(process: Process, report: Path) -> dict[str, Any]:
 
 
 def cut(agent: Process) -> None:
-    """Has a `tidegate load` end at once and write its report: the second signal does that."""
+    """Makes a `tidegate load` end at once and write its report, by a second signal."""
     for _ in range(2):
         agent.send(signal.SIGINT)
         agent.wait(0.05)
@@ -241,7 +241,7 @@ def caller(
 ) -> Caller:
     """Starts a `tidegate load uac` that makes `calls` calls at even intervals, with further `options`.
 
-    Unless it is to follow routes, ACK and BYE go where the INVITE went.
+    Unless it follows routes, ACK and BYE go to the target of the INVITE.
     """
     words = ["--calls", str(calls), "--arrivals", "uniform"] + ([] if follow_routes else ["--no-record-route"])
     return _caller(stage, name, target, rate_cps, seed, LOCALHOST, profile, [*words, *options])
@@ -250,7 +250,10 @@ def caller(
 def caller_for(
     stage: Stage, target: str, *, rate_cps: float, seconds: float, hold: float | str, seed: int, host: str = LOCALHOST
 ) -> Caller:
-    """Starts a `tidegate load uac` at `host` that makes independent calls for so long, each held (s, or as `exp:3`)."""
+    """Starts a `tidegate load uac` at `host` that makes independent calls for this time.
+
+    The holding time is in seconds, or `exp:3`.
+    """
     options = ["--duration", str(seconds), "--hold", str(hold)]
     return _caller(stage, "uac", target, rate_cps, seed, host, "debug", options)
 

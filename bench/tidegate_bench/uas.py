@@ -1,4 +1,4 @@
-"""A user agent server at an address of its own."""
+"""A user agent server at its own address."""
 
 import re
 import socket
@@ -26,11 +26,11 @@ class UserAgentServer:
         self._thread.start()
 
     def responses(self, method: str, request: bytes) -> list[bytes]:
-        """The responses to a request that is no ACK."""
+        """Returns the responses to a request other than ACK."""
         raise NotImplementedError
 
     def response(self, request: bytes, status: str, more: str = "", body: str = "") -> bytes:
-        """A response with further header lines and a body. A To without tag gets one."""
+        """Returns a response with further header lines and a body. A To without a tag gets one."""
         to = value(request, "To")
         tag = "" if ";tag=" in to else f";tag={self.port}"
         rest = f"To: {to}{tag}\r\nContact: <sip:{self.address}>\r\n{more}Content-Length: {len(body)}\r\n\r\n{body}"
@@ -53,5 +53,5 @@ class UserAgentServer:
             if method in ("ACK", "SIP/2.0"):
                 continue
             for response in self.responses(method, request):
-                # RFC 3581 §4: to the source, for a Via with rport asks for that.
+                # RFC 3581 §4: the response goes to the source, because the Via has rport.
                 self._socket.sendto(response, source)

@@ -1,10 +1,10 @@
-"""JsSIP in Chromium registers, calls and is called over a secure WebSocket; either side hangs up
+"""A browser phone registers, calls and is called over a secure WebSocket. Either side can hang up
 
-A web server of this machine serves a page with JsSIP. It registers at a Kamailio behind Tidegate, with a password, and
-calls a SIPp through both. The browser ends every other call, SIPp the rest: those BYEs are for a host that does not
-exist, `something.invalid`, and arrive on the connection of the browser. Then a SIPp calls the browser by way of
-Kamailio, which has stored the Path of Tidegate. When the page is closed without signing off, such a call gets 430. The
-same page from another origin gets no connection.
+A web server of this machine serves a page with JsSIP, and Chromium opens it. JsSIP registers with a password at a
+Kamailio behind Tidegate, and calls a SIPp through both. The browser ends every other call, and SIPp ends the rest. The
+BYEs of SIPp are addressed to a host that does not exist, `something.invalid`, and must arrive on the connection of the
+browser. Then a SIPp calls the browser through Kamailio, which has stored the Path of Tidegate. After the page was
+closed without unregistering, such a call gets 430. The same page from another origin gets no connection.
 """
 
 import base64
@@ -123,7 +123,7 @@ function call(hangsUp) {
 
 
 class Quiet(SimpleHTTPRequestHandler):
-    """Serves files, and says nothing."""
+    """Serves files without a log."""
 
     def log_message(self, *_: object) -> None:
         pass
@@ -149,7 +149,7 @@ class Site:
 
 
 def certificate(folder: Path) -> tuple[Path, Path, str]:
-    """A certificate for this machine, its key, and the hash by which Chromium is told to accept it."""
+    """A certificate for this machine, its key, and the hash that makes Chromium accept it."""
     file, key = folder / "own.pem", folder / "own.key"
     words = ["openssl", "req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:P-256", "-nodes", "-days", "2"]
     words += [
@@ -177,7 +177,7 @@ def registrar(stage: Stage, callee: int) -> int:
 
 
 def caller_behind(stage: Stage, name: str, registrar_port: int, calls: int) -> sipp.Sipp:
-    """A SIPp that calls alice by way of the registrar, one call after the other."""
+    """A SIPp that calls alice through the registrar, one call after the other."""
     options = ["-l", "1", "-s", "alice"]
     target = f"{LOCALHOST}:{registrar_port}"
     return sipp.caller(stage, name, target, rate_cps=5, calls=calls, scenario="uac-browser", options=options)
@@ -219,7 +219,7 @@ origins = ["http://{LOCALHOST}:{site.port}"]
             browser.wait(f"state.received.filter((call) => call.by !== '').length === {CALLS}")
             received = browser.evaluate("state.received")
             complaints = list(browser.complaints)
-        # The browser has ended, and its registration is still there.
+        # The browser has ended, but its registration still exists.
         late = caller_behind(stage, "late", behind, 1)
         late.process.wait(60)
         made, missed = calling.calls(), late.calls()
@@ -261,7 +261,7 @@ class Show(Demonstration):
         missing = [program for program in ("chromium", "kamailio", "sipp", "openssl") if not shutil.which(program)]
         missing += [] if JSSIP.exists() else [str(JSSIP)]
         if missing:
-            sys.exit(f"{', '.join(missing)}: not there; `scripts/setup browser` installs what is missing")
+            sys.exit(f"{', '.join(missing)}: missing; `scripts/setup browser` installs it")
 
     def run(self) -> Results:
         return {"runs": self.rows("runs", [one_run(self, round_) for round_ in self.rounds])}

@@ -1,9 +1,8 @@
-"""20,000 calls by SIPp and by our own caller, at 1,000 and 2,000 a second: none fails
+"""20,000 calls by SIPp and by our own caller, at 1,000 and 2,000 a second: no call fails
 
-Tidegate stands before two back ends, each a SIPp, and chooses by turns. SIPp's built-in
-caller and callee know nothing of Record-Route: the call table routes their ACK and BYE.
-Our caller follows the route set. Every call must succeed, as the caller counts it, and the
-back ends must have served half of them each, as they count them.
+Tidegate stands in front of two back ends, each a SIPp, and selects them in turn. SIPp's built-in caller and callee
+ignore Record-Route, so the call table routes their ACK and BYE. Our own caller follows the route set. Every call must
+succeed by the counts of the caller, and each back end must have served half of the calls by its own count.
 """
 
 from collections.abc import Callable
@@ -19,10 +18,10 @@ from tidegate_bench.table import Column
 from tidegate_bench.tidegate import Caller
 
 CALLS = 20_000
-# Of all calls: how far the busier back end may be ahead.
+# The largest difference between the back ends, as a part of all calls.
 UNEVEN_MAX = 0.001
 
-# Who calls, and SIPp's scenario for who answers.
+# The caller of each generator, and SIPp's scenario for its callee.
 PARTIES: dict[str, tuple[Callable[..., Sipp | Caller], str]] = {
     "sipp": (sipp.caller, "uas"),
     "tidegate": (tidegate.caller, "uas-record-route"),
@@ -49,10 +48,10 @@ def one_load(record: Record, round_: int, generator: str, rate: int) -> dict[str
         record.expect(ended and asked.created == CALLS and asked.clean, f"the caller: {asked}")
         record.expect(
             first + second == CALLS and all(backend.clean for backend in served),
-            f"the back ends served {first:,} + {second:,} calls, all to their end",
+            f"the back ends served {first:,} + {second:,} calls, and all of them ended",
         )
         record.expect(abs(first - second) <= UNEVEN_MAX * CALLS, f"they differ by {abs(first - second)} calls")
-        record.expect(drops == 0, f"{drops} datagrams dropped at its sockets")
+        record.expect(drops == 0, f"{drops} datagrams were dropped at Tidegate's sockets")
         row = {"round": round_, "generator": generator, "rate_cps": rate, **asdict(asked)}
         row |= {"first_backend": first, "second_backend": second}
         return row | {"tidegate_us_per_call": round(cpu_us, 1), "tidegate_drops": drops}

@@ -1,7 +1,7 @@
-"""Ten broken configurations: each is refused, with its line, its fault and the remedy
+"""Ten broken configurations: each is rejected with the line, the error and the remedy
 
-`tidegate check` must end with status 2, name the file and the line, show the offending text
-and say what would be right; `tidegate run` must refuse the same file in the same way.
+`tidegate check` must end with status 2, name the file and the line, show the wrong text and say how to correct it.
+`tidegate run` must reject the same file in the same way.
 """
 
 import subprocess
@@ -36,7 +36,7 @@ class Broken(NamedTuple):
     by: str
     line: int
     offending: str
-    """What the message must show."""
+    """The text that the message must show."""
 
 
 BROKEN = [
@@ -84,14 +84,13 @@ class Show(Demonstration):
                 print(f"\n{number}. {case.name}\n{text}")
                 self.keep(file)
                 self.text(f"{file.stem}.txt", text)
-                self.expect(status == REFUSED, f"check refuses it (status {status})")
+                self.expect(status == REFUSED, f"check rejects it (status {status})")
                 self.expect(f"{file.name}:{case.line}:" in text, f"the message names line {case.line}")
                 self.expect(offending in text, f"the message shows {offending}")
-                self.expect("help: " in text, "the message says what would be right")
+                self.expect("help: " in text, "the message says how to correct it")
 
                 status, text = run("run", "--config", str(file))
                 self.expect(
-                    status == REFUSED and f"{file.name}:{case.line}:" in text,
-                    f"run refuses it as well (status {status})",
+                    status == REFUSED and f"{file.name}:{case.line}:" in text, f"run rejects it too (status {status})"
                 )
         return {}

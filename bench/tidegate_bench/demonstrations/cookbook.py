@@ -1,8 +1,7 @@
-"""Each recipe of docs/cookbook.md with its own files and real peers: Kamailio, Asterisk, Baresip
+"""Each recipe of docs/cookbook.md works with its own files and real peers, such as Kamailio and Asterisk
 
-A network namespace has all addresses of the recipes, so that the files of docs/cookbook run as they
-are. OpenSIPS is tested if it is installed (Debian 12 has no package). Without root, a user namespace
-is made as well.
+A network namespace has all addresses of the recipes, so that the files of docs/cookbook run unchanged. OpenSIPS is
+tested if it is installed (Debian 12 has no package). Without root, the demonstration also makes a user namespace.
 """
 
 import argparse
@@ -43,7 +42,7 @@ ADDRESSES = (OUTSIDE, "10.0.0.10", PHONES, "198.51.100.3", CARRIER, RESELLER, ST
 def lay_addresses() -> None:
     for address in ADDRESSES:
         namespace.run("ip", "address", "add", f"{address}/32", "dev", "lo")
-    # As on a machine with two networks: the kernel sends from the address on the same side.
+    # The kernel sends from the address on the same side, as on a machine with two networks.
     for network, source in (("192.0.2.0/24", OUTSIDE), ("198.51.100.0/24", OUTSIDE), ("10.0.0.0/8", "10.0.0.10")):
         namespace.run("ip", "route", "add", network, "dev", "lo", "src", source)
 
@@ -77,7 +76,7 @@ class Scene:
         return process
 
     def tidegate(self, file: str, state: Path | None = None, address: str = OUTSIDE) -> Process:
-        """Runs a file of the page. Only the directory of the keys is another one."""
+        """Runs a file of the page unchanged, except for the directory of the keys."""
         text = (FILES / file).read_text()
         state = state or self.stage.directory / "state"
         copy = self.stage.directory / file
@@ -127,13 +126,13 @@ class Scene:
         return sipp.made_by(self.stage, name, process, port)
 
     def succeed(self, what: str, calling: sipp.Sipp, calls: int) -> None:
-        """All calls succeed, without anything unexpected."""
+        """Expects that all calls succeed without unexpected messages."""
         ended = calling.process.wait(70)
         found = calling.calls()
         self.expect(ended and found.clean and found.created == calls, f"{what}: {found}")
 
     def ctl(self, command: str, *arguments: str) -> str:
-        """A command of the page by which operators see what Tidegate does."""
+        """Runs a command of the page that shows the state of Tidegate."""
         done = subprocess.run(
             [built("tidegate"), "ctl", command, *arguments], capture_output=True, text=True, check=False
         )
@@ -192,7 +191,7 @@ def phones(scene: Scene) -> None:
             shown.startswith("established;") and "pool registrars" in shown,
             f"{what}: ctl call shows the call at its registrar",
         )
-        # Whoever was called hangs up: a BYE toward the caller, by the recorded routes.
+        # The callee hangs up: its BYE goes to the caller by the recorded routes.
         callee.command("hangup")
         scene.expect(caller.event("CALL_CLOSED") is not None, f"{what}: ended by {callee.name}")
         callee.event("CALL_CLOSED")
@@ -215,7 +214,7 @@ def asterisk(scene: Scene) -> None:
     scene.callee(PHONES)
     scene.tidegate("asterisk.toml")
     # The scenario counts calls from 1: the numbers are 101 and 201.
-    for number, what in (("10", "answers a call"), ("20", "calls a peer by way of Tidegate")):
+    for number, what in (("10", "answers a call"), ("20", "calls a peer through Tidegate")):
         for turn in range(4):
             calling = scene.caller(
                 f"calling-{number}-{turn}", "198.51.100.3", number, OUTSIDE, calls=1, hold_ms=1500, port=5070 + turn
@@ -267,7 +266,7 @@ documentation_language = en_US
 def opensips(scene: Scene) -> None:
     for address in SERVERS:
         file = scene.stage.directory / f"opensips-{address}.cfg"
-        # One that was built by hand has its modules where OPENSIPS_MODULES says.
+        # OPENSIPS_MODULES names the modules of an OpenSIPS that was built by hand.
         modules = os.environ.get("OPENSIPS_MODULES")
         path = f'mpath="{modules}/"\n' if modules else ""
         text = (FILES / "opensips.cfg").read_text().replace("10.0.0.21", address)
@@ -280,7 +279,7 @@ def opensips(scene: Scene) -> None:
     scene.tidegate("opensips.toml")
     calls = 40 + scene.seed
     calling = scene.caller("calling", "198.51.100.3", "user", "example.com", calls=calls)
-    scene.succeed("calls reach the gateway by way of Tidegate", calling, calls)
+    scene.succeed("calls reach the gateway through Tidegate", calling, calls)
     scene.called_by_tidegate(GATEWAY)
 
 
@@ -304,7 +303,7 @@ def trunks(scene: Scene) -> None:
     errors = (scene.stage.directory / "stranger.errors").read_text()
     scene.expect("SIP/2.0 404" in errors and "no route" in errors, "with 404, no route")
     outgoing = scene.caller("outgoing", "10.0.0.31", "o", "192.0.2.7", calls=20, port=5064, target="10.0.0.21")
-    scene.succeed("calls to the carrier leave by way of Tidegate", outgoing, 20)
+    scene.succeed("calls to the carrier leave through Tidegate", outgoing, 20)
     scene.called_by_tidegate(CARRIER)
 
 
@@ -340,7 +339,7 @@ def data_centres(scene: Scene) -> None:
 
 
 def overload(scene: Scene) -> None:
-    """The commands of the page: four times the load that the emulated server carries, for ten seconds."""
+    """Runs the commands of the page at four times the load that the emulated server carries, for ten seconds."""
     here, calls = "127.0.0.1", 1600
     words = sipp.command(scene.stage, "callee", "uas", 5070, here)
     scene._listening("callee", scene.stage.start("callee", words), here, 5070)
@@ -359,7 +358,7 @@ def overload(scene: Scene) -> None:
     scene.expect(rates["arrived"] >= 120, f"of {rates['arrived']:.0f} INVITEs/s that arrive")
     new = json.loads(scene.ctl("status", "--json"))["shards"][0]["new_calls"]
     parts = new["dropped_in_kernel"] + new["repeated"] + new["admitted"] + new["rejected"]
-    scene.expect(parts == new["arrived"], f"the parts add up to what arrived: {new}")
+    scene.expect(parts == new["arrived"], f"the counts add up to the arrived INVITEs: {new}")
     answered = new["admitted"] + new["rejected"]
     scene.expect(answered == found.successful, f"the caller has as many responses, {answered}, each call once")
     # A retransmission that is still in a buffer when the caller ends may be one of its last.

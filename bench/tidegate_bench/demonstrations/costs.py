@@ -1,10 +1,10 @@
-"""What a message costs, admitted and dropped, and what a law's measurements cost: paper 000
+"""The cost of a message, admitted and dropped, and of a law's measurements, compared with paper 000
 
-`tidegate lab costs` and `tidegate lab overhead`, three times each. Every claim of the paper about
-costs (§6.1, §6.2), its model (§5), its clock (§4.1.1) and its droppers (§3.4) is held against what
-is measured here, with the verdict: reproduced, partly, or not, by which number and why. What holds
-is the verdict, not the paper's microseconds: those are of a Pentium 4. Each condition is also given
-numbers that must break it, such as those of the random dropper in place of the deterministic one.
+Runs `tidegate lab costs` and `tidegate lab overhead` three times each. Every claim of the paper about costs (§6.1,
+§6.2), its model (§5), its clock (§4.1.1) and its droppers (§3.4) is compared with the values measured here. Each claim
+has an expected verdict, with its reason: reproduced, partly reproduced or not reproduced. The verdicts must hold, and
+not the paper's microseconds, which are those of a Pentium 4. Each condition is also given wrong numbers, and must fail
+with them. An example are the numbers of the random dropper in place of those of the deterministic one.
 """
 
 import copy
@@ -29,14 +29,14 @@ Planted = Callable[[Run], None]
 
 
 class Seen(NamedTuple):
-    """Whether a condition held, and by which numbers."""
+    """Whether a condition held, and the numbers that decided it."""
 
     held: bool
     numbers: str
 
 
 class Claim(NamedTuple):
-    """A claim of the paper, what is said of it, and numbers that must break that."""
+    """A claim of the paper, its verdict here, and wrong numbers with which the verdict must fail."""
 
     place: str
     claim: str
@@ -53,11 +53,11 @@ def command(name: str, folder: Path, *more: str) -> Run:
     return result
 
 
-# What the conditions ask of a run.
+# Values of a run that the conditions use.
 
 
 def cost(run: Run, kind: str, control: str, fate: str, way: str = "cycle") -> float:
-    """The least of the least, as the paper reads its tables, to a good destination."""
+    """The minimum of all minimums, as the paper reads its tables, for messages to a good destination."""
     wanted = {"kind": kind, "good": True, "control": control, "fate": fate}
     rows = [row for row in run["costs"]["rows"] if wanted.items() <= row.items()]
     return float(rows[0][way]["min_us"])
@@ -68,7 +68,7 @@ def over_kinds(run: Run, value: Callable[[str], float]) -> float:
 
 
 def more(run: Run, measure: int, reading: str) -> float:
-    """What a message costs more, as a part of its cost: the median of the three laws."""
+    """The additional cost of a message, as a part of its cost: the median of the three laws."""
     rows = [
         row["more_ns"]["median"] / row["none_ns"]["median"]
         for row in run["overhead"]["packets"]
@@ -115,7 +115,7 @@ def dropping(runs: Sequence[Run]) -> Seen:
 def alike(runs: Sequence[Run]) -> Seen:
     idle = [median(runs, partial(cost, kind=kind, control="idle", fate="dropped")) for kind in CALL]
     ratio = max(idle) / min(idle)
-    return Seen(ratio > 1.15, f"the dearest kind costs {ratio:.2f} times the cheapest")
+    return Seen(ratio > 1.15, f"the most expensive kind costs {ratio:.2f} times the cheapest")
 
 
 def control(runs: Sequence[Run]) -> Seen:
@@ -239,7 +239,7 @@ def even(runs: Sequence[Run]) -> Seen:
     longest = max(off(row, "run_longest") for row in rows)
     return Seen(
         deviation < 0.02 and longest == 0,
-        f"off the formula by {deviation:.3f} in 100 at the most, in the longest run by {longest:.0f}",
+        f"differs from the formula by at most {deviation:.3f} in 100, and in the longest run by {longest:.0f}",
     )
 
 
@@ -254,11 +254,11 @@ def clusters(runs: Sequence[Run]) -> Seen:
     )
 
 
-# Numbers that must break them.
+# Wrong numbers with which the conditions must fail.
 
 
 def costing(change: Callable[[dict[str, Any]], float]) -> Planted:
-    """A row's costs are so many times what they were."""
+    """Multiplies the costs of each row by a factor."""
 
     def planted(run: Run) -> None:
         for row, way in product(run["costs"]["rows"], ("cycle", "processing")):
@@ -279,7 +279,7 @@ def even_drops(run: Run) -> None:
 
 
 def swapped(part: str, key: str, first: Any, second: Any) -> Planted:
-    """The rows of one name are those of another."""
+    """Exchanges the rows of two names."""
 
     def planted(run: Run) -> None:
         rows = run["overhead"][part]
@@ -290,7 +290,7 @@ def swapped(part: str, key: str, first: Any, second: Any) -> Planted:
 
 
 def picking(impostor: str, victim: str) -> Planted:
-    """One dropper does what the other did."""
+    """Gives one dropper the numbers of the other."""
 
     def planted(run: Run) -> None:
         pairs = zip(droppers(run, victim), droppers(run, impostor), strict=True)
@@ -318,8 +318,8 @@ CLAIMS = [
     ),
     Claim(
         "414",
-        "and that alike for all kinds of message",
-        "not: what tells a repetition from new work is read before a message is judged, which of "
+        "and this cost is alike for all kinds of message",
+        "not: before the decision, the server reads what distinguishes a retransmission from new work, which of "
         "an INVITE or ACK is more than the first line",
         alike,
         even_drops,
@@ -333,9 +333,9 @@ CLAIMS = [
     ),
     Claim(
         "414",
-        "with one 1 µs, and far more of a dropped message (2.5)",
-        "partly: it costs between the two, and the same of either: nothing of a measurement "
-        "depends on what becomes of the message",
+        "with a measurement 1 µs, and far more for a dropped message (2.5)",
+        "partly: it costs between the two, and the same for both: nothing of a measurement "
+        "depends on the decision about the message",
         measured,
         costing(lambda row: 2.5 if row["fate"] == "dropped" and row["control"] == "measuring" else 1),
     ),

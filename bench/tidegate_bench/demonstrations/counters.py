@@ -1,14 +1,14 @@
-"""A million simulated calls and 200,000 real ones that end in every way: every count is exact
+"""A million simulated calls and 200,000 real ones end in every possible way, and every count stays exact
 
-Simulated: callers who wait, hang up, give up; callees who answer early and late, are busy, ring for
-ever, keep silent, refuse; links that lose and double packets; back ends that crash, with and without
-ICMP, and come back; under every policy, with transactions and without. Beside each balancer runs the
-reference model of its leases (docs/checkers.md), and what it counts on each back end is compared
-with the model's four times a second, and with zero at the end.
+Simulated: callers wait, hang up or give up. Callees answer early or late, are busy, ring forever, are silent, or
+reject. Links lose and duplicate packets. Back ends crash, with and without ICMP reports, and are started again. All
+this is run under every policy, with transactions and without. The reference model of the leases (docs/checkers.md)
+runs beside each balancer. Four times a second the count of each back end is compared with the model, and at the end
+with zero.
 
-Real: SIPp as caller and callee, one call in ten abandoned: its caller acknowledges the answer and
-is never heard of again. When the last call is made, Tidegate counts the abandoned ones on its back
-ends and no other; when the idle time has passed, none.
+Real: SIPp is the caller and the callee. One call in ten is abandoned: its caller acknowledges the answer and then
+sends nothing more. After the last call Tidegate must count exactly the abandoned calls at its back ends, and after the
+idle time no calls at all.
 """
 
 import argparse
@@ -24,15 +24,15 @@ from tidegate_bench.tidegate import Edge
 
 MODES = ("transaction", "stateless")
 POLICIES = ("rr", "hash", "cjsq", "tlwl")
-CALLERS = 4  # Crowds of a world.
+CALLERS = 4  # Groups of callers in a world.
 BACKENDS = 3
-# What the checkers remember of a world has a limit; so it has few calls, and there are many worlds.
+# The memory of the checkers for a world is limited, so a world has few calls, and there are many worlds.
 WORLD_CALLS = 40_000
 WORLD_RATE_CPS = 400
 
 RATE_CPS = 1500
-ABANDONED_SHARE = 10  # One in so many.
-SETTLES_S = 36.0  # 64·T1, RFC 3261 §17, and a little.
+ABANDONED_SHARE = 10  # One call in this number is abandoned.
+SETTLES_S = 36.0  # A little more than 64·T1 (RFC 3261 §17).
 
 
 def world(seed: int, calls: int) -> str:
@@ -54,7 +54,7 @@ def world(seed: int, calls: int) -> str:
         f'[[answerer]]\nmix = "{late}"\nring_ms = {ring_ms}\nhangs_up = 0.4\nhold_ms = 10000\n'
         for ring_ms in (0, 2_000, 8_000)
     )
-    # Crowds are numbered first, then the proxy, then the back ends.
+    # Nodes are numbered in this order: groups of callers, the proxy, the back ends.
     first = CALLERS + 1
     faults = "".join(
         f"[[fault]]\nbegins_us = {lasts_us * at // 10}\nlasts_us = {min(lasts_us // 10, 15_000_000)}\n"
@@ -70,7 +70,7 @@ def world(seed: int, calls: int) -> str:
 
 
 def simulate(record: Record, seed: int, calls: int, profile: str) -> dict[str, Any]:
-    """Runs one world, twice over, and returns the result."""
+    """Runs one world twice, and returns the result."""
     file = record.directory / f"world-{seed}.toml"
     file.write_text(world(seed, calls))
     began = time.monotonic()
@@ -79,7 +79,7 @@ def simulate(record: Record, seed: int, calls: int, profile: str) -> dict[str, A
 
 
 def simulated(record: Record, calls: int, jobs: int, profile: str) -> list[dict[str, Any]]:
-    """Runs worlds until so many calls are made."""
+    """Runs worlds until this number of calls is made."""
     each = min(calls // 4, WORLD_CALLS)
     seeds = range(1, -(-calls // each) + 1)
     print(f"simulated: {len(seeds)} worlds of {each:,} calls at {WORLD_RATE_CPS} calls/s")
@@ -95,25 +95,26 @@ def simulated(record: Record, calls: int, jobs: int, profile: str) -> list[dict[
             print(f"  seed {run['seed']}: {finding['what']}")
     record.expect(offered >= calls, f"{offered:,} calls were made")
     record.expect(
-        0.3 * offered < sum(run["completed"] for run in runs) < 0.7 * offered, "some ended well, and some did not"
+        0.3 * offered < sum(run["completed"] for run in runs) < 0.7 * offered,
+        "some calls were completed, and some were not",
     )
     record.expect(
         not any(run["findings"] for run in runs),
-        "every count was the reference model's all the time, and zero at the end",
+        "every count agreed with the reference model at all times, and was zero at the end",
     )
     record.expect(not any(run["unwatched"] for run in runs), "nothing went unwatched")
     return runs
 
 
 def counted(edge: Edge) -> dict[str, int]:
-    """What Tidegate counts now."""
+    """Returns the present counts of Tidegate."""
     shown = edge.metrics()
     names = ("backend_calls", "backend_work", "calls_abandoned_total", "calls")
     return {name: round(shown.value(name)) for name in names}
 
 
 def real(record: Record, round_: int, mode: str, calls: int, idle_s: int, profile: str) -> dict[str, Any]:
-    """Makes calls of which one in ten is abandoned, and looks at the counts before and after."""
+    """Makes calls of which one in ten is abandoned, and checks the counts before and after the idle time."""
     abandoned = calls // ABANDONED_SHARE
     print(f"real, round {round_}, {mode}: {calls:,} calls at {RATE_CPS}/s, {abandoned:,} abandoned")
     with Stage() as stage:

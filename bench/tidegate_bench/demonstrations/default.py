@@ -1,20 +1,20 @@
-"""A configuration of a listener and a back end, nothing else, is protected from overload
+"""A configuration with only a listener and a back end is protected from overload
 
-Each element gets a fifth of a core, 1 ms of every 5; nothing is emulated. `default` is a Tidegate with a configuration
-of two lines; `none` has a third line, `overload = { law = "none" }`. Kamailio has transactions (`t_relay()`), the fast
-allocator and its default socket buffer, which serves it better than a large one: `kamailio` without control,
-`feedback` and `taildrop` with two algorithms of its module ratelimit. FEEDBACK aims at 90 % of the quota and is told
-how much of it is used; TAILDROP admits 90 % of Kamailio's peak.
+Each element gets a fifth of a core, 1 ms of every 5. Nothing is emulated. `default` is a Tidegate with a configuration
+of two lines. `none` has a third line, `overload = { law = "none" }`. Kamailio has transactions (`t_relay()`), the fast
+allocator and its default socket buffer, with which it does better than with a large one. It runs without overload
+control (`kamailio`), and with two algorithms of its module ratelimit (`feedback` and `taildrop`). FEEDBACK aims at 90
+% of the quota, and is told how much of the quota is used. TAILDROP admits 90 % of Kamailio's peak.
 
-The peak of a program is the highest rate, climbing by 1.25, at which it sets up 99 % of the calls within 500 ms
-without control, and takes longer than 100 ms for at most one call in a hundred. Then 0.5 to 10 times its peak is
-offered. Goodput counts calls that are set up within 500 ms.
+The peak of a program is the highest rate, found in steps of a factor of 1.25, at which the program without overload
+control sets up 99 % of the calls within 500 ms, and at most one call in a hundred takes longer than 100 ms. Then 0.5
+to 10 times this peak is offered. Goodput counts calls that are set up within 500 ms.
 
-At half the peak and at the peak the default may set up 1 % of the calls less than `none`, or what the rounds of
-`none` differ by if that is more. Beyond the peak it has to keep the share of it that KEPT_MIN says.
+At half the peak and at the peak, `default` may set up 1 % fewer calls than `none`, or as many fewer as the rounds of
+`none` differ by, if that is more. Beyond the peak it must keep the share of the peak that KEPT_MIN gives.
 
-With `--share 1` a program has a whole core, or more if it has more threads. With `--generator sipp` the caller is SIPp,
-which offers as much as it can: the column `offered` has what it reached.
+With `--share 1` a program has a whole core, or more if it has more threads. With `--generator sipp` the caller is
+SIPp, which offers as many calls as it can. The column `offered` shows how many these were.
 """
 
 import argparse
@@ -40,14 +40,14 @@ MULTIPLES = (0.5, 1.0, 2.0, 4.0, 6.0, 8.0, 10.0)
 # processor is up to a quarter slower in some seconds than in others.
 KEPT_MIN = {2.0: 0.9, 4.0: 0.85, 6.0: 0.8, 8.0: 0.75, 10.0: 0.75}
 DIFFERENCE_MAX = 0.01
-# Of the quota, or of the peak: where Kamailio's control is set.
+# The target of Kamailio's control, as a part of the quota or of the peak.
 TARGET = 0.9
 
 CONFIGURATION = """\
 listen = [{{ transport = "udp", address = "{address}" }}]
 pool = [{{ name = "app", policy = "rr", backend = [{{ uri = "sip:{backend}" }}] }}]
 """
-# The keys beside those lines.
+# The additional keys of each variant.
 TIDEGATE = {"none": 'overload = { law = "none" }\n', "default": ""}
 # The pipe of its module ratelimit and the seconds between its ticks. FEEDBACK must not look at the load itself (see
 # LoadTeller): its next tick is in an hour.
@@ -61,7 +61,7 @@ OFFERS: dict[str, load.Offer] = {"tidegate": load.offer, "sipp": sipp_load.offer
 
 
 def unprotected(variant: str) -> str:
-    """The variant that determines the peak of this one's program."""
+    """The variant that determines the peak of the program of this variant."""
     return "none" if variant in TIDEGATE else "kamailio"
 
 
@@ -69,7 +69,7 @@ def unprotected(variant: str) -> str:
 def started(
     stage: Stage, quota: Quota | None, variant: str, backend_port: int, peak_cps: float, profile: str, share: float
 ) -> Iterator[tuple[Process, str]]:
-    """A program under the quota, and where it listens."""
+    """Starts a program under the quota. Returns it and its address."""
     if variant in TIDEGATE:
         port = free_port()
         file = stage.directory / "tidegate.toml"
@@ -106,7 +106,7 @@ def started(
 def measure(
     variant: str, offered: Load, profile: str, share: float, peak_cps: float = 0, offer: load.Offer = load.offer
 ) -> Outcome:
-    """One load on a fresh program with this share of a core, before a fresh callee."""
+    """Measures one load on a fresh program with this share of a core, in front of a fresh callee."""
     with Quota(share) if share < 1 else contextlib.nullcontext() as quota, Stage() as stage:
         callee = tidegate.callee(stage, "uas", profile)
         with started(stage, quota, variant, callee.port, peak_cps, profile, share) as (element, address):
@@ -123,16 +123,16 @@ class Trial:
     variant: str
     multiple: float
     peak_cps: float
-    """Of its program, without control."""
+    """The peak of its program, without control."""
     outcome: Outcome
 
     @property
     def goodput(self) -> float:
-        """As a part of the peak."""
+        """Goodput as a part of the peak."""
         return self.outcome.goodput_cps / self.peak_cps
 
     def row(self) -> dict[str, Any]:
-        """For a table of raw data."""
+        """Returns the row for a table of raw data."""
         own = {name: value for name, value in asdict(self).items() if name != "outcome"}
         return {**own, "goodput": round(self.goodput, 4), **self.outcome.row()}
 
@@ -188,7 +188,7 @@ class Show(CurveDemonstration):
         return {"trials": rows}
 
     def climb(self, peaks: dict[str, float], round_: int) -> None:
-        """Finds the peak of each program, from that of the round before."""
+        """Finds the peak of each program, starting from that of the previous round."""
         for program in dict.fromkeys(map(unprotected, self.options.variants)):
 
             def offer(offered: Load, program: str = program) -> Outcome:

@@ -1,8 +1,7 @@
-"""Overload seen in a minute: the protected server keeps its goodput, the other collapses
+"""Overload in a minute: the protected server keeps its goodput, and the unprotected one collapses
 
-`tidegate demo` three times, of 60 s each, with three seeds: at every load, up to five times
-the capacity, the protected server keeps at least 80 % of the bound; the unprotected one
-collapses beyond its capacity.
+Runs `tidegate demo` three times with three seeds, 60 s each. At every load, up to five times the capacity, the
+protected server must keep at least 80 % of the bound. The unprotected server must collapse beyond its capacity.
 """
 
 import json
@@ -29,7 +28,7 @@ class Show(Demonstration):
             for side, values in (("protected", kept), ("unprotected", collapsed)):
                 for phase in result[side]:
                     load = phase["multiple"]
-                    # Calls that arrive at random are not as many as was asked for.
+                    # The number of randomly arriving calls differs from the requested one.
                     offered = phase["offered_cps"] / capacity
                     bound = offered if offered < 1 else (1 - offered * ratio) / (1 - ratio)
                     values[load].append(phase["goodput_cps"] / capacity / bound)

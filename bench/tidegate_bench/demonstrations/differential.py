@@ -1,10 +1,9 @@
-"""The SIP grammar against Wireshark's, on 100,000 messages: every difference has its reason
+"""Tidegate and Wireshark read 100,000 messages alike, or the difference has a known reason
 
-The test that `make test` runs on one corpus (crates/sip/tests/differential), here on others:
-the torture messages of RFC 4475 and RFC 5118, generated messages and damaged ones, read by
-tshark and by Tidegate. Request or response, method, Request-URI, status, Call-ID, CSeq, all
-Vias, tags, Max-Forwards, Content-Length and the number of Via and Route lines must be the
-same, or one of the reasons in excuses.rs covers the difference.
+`make test` runs this test on one corpus (crates/sip/tests/differential). Here it runs on others: the torture messages
+of RFC 4475 and RFC 5118, generated messages and damaged ones, read by tshark and by Tidegate. Request or response,
+method, Request-URI, status, Call-ID, CSeq, all Vias, tags, Max-Forwards, Content-Length and the number of Via and
+Route lines must be the same, or one of the reasons in excuses.rs must explain the difference.
 """
 
 import argparse

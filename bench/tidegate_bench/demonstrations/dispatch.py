@@ -1,11 +1,11 @@
-"""The balancer alone: calls per CPU-second with 2 to 1,000 back ends, beside Kamailio's dispatcher
+"""The balancer alone: calls per second of CPU time with 2 to 1,000 back ends, compared with Kamailio
 
-Calls from one caller through a balancer to one callee, which answers at as many addresses of
-127.0.0.0/8 as there are back ends. Each balancer has one worker: Tidegate by `tlwl` with and
-without transactions and by `rr`; Kamailio's dispatcher by the algorithms 0 (hash over the Call-ID),
-4 (round robin) and 10 (fewest calls), stateless, and 10 with transactions. They take turns, in
-three rounds; CPU is that of all threads of the balancer, from /proc/PID/task/*/schedstat.
-003 §VI.e: its balancer, alone with 5 + 5 machines, carried 5,500 calls/s.
+Calls go from one caller through a balancer to one callee, which answers at as many addresses of 127.0.0.0/8 as there
+are back ends. Each balancer has one worker. Tidegate runs with `tlwl`, with and without transactions, and with `rr`.
+Kamailio's dispatcher runs without transactions with the algorithms 0 (hash over the Call-ID), 4 (round robin) and 10
+(fewest calls), and with transactions with 10. The balancers take turns in three rounds. CPU time is that of all
+threads of the balancer, from /proc/PID/task/*/schedstat. The balancer of paper 003 (§VI.e) carried 5,500 calls/s with
+5 + 5 machines.
 """
 
 import argparse
@@ -23,10 +23,10 @@ from tidegate_bench.table import Column
 
 COUNTS = (2, 10, 100, 1000)
 PAPER_CPS = 5500
-# A worker's core is full from here on: what it costs then is not what it costs.
+# Above this load the worker's core is full, and the cost of a call is no longer its usual cost.
 FULL = 0.95
 
-# A process, and the port where it listens.
+# A process, and its port.
 Element = tuple[Process, int]
 
 
@@ -53,7 +53,7 @@ def elements(profile: str) -> dict[str, Callable[[Stage, list[str]], Element]]:
 
 
 class Run(NamedTuple):
-    """One balancer before so many back ends, once."""
+    """One run of a balancer with a number of back ends."""
 
     element: str
     backends: int
@@ -66,12 +66,12 @@ class Run(NamedTuple):
 
     @property
     def per_cpu_s(self) -> float:
-        """Calls that a second of CPU time carries."""
+        """Calls per second of CPU time."""
         return 1e6 / self.cpu_us_per_call if self.cpu_us_per_call else 0.0
 
 
 def addresses(count: int, port: int) -> list[str]:
-    """So many addresses of the loopback network, none of them 127.0.0.1."""
+    """Returns this number of addresses of the loopback network, without 127.0.0.1."""
     return [f"127.1.{index // 250}.{index % 250 + 1}:{port}" for index in range(count)]
 
 
@@ -149,7 +149,7 @@ class Show(Demonstration):
             if name.startswith("kamailio"):
                 continue
             alone = median(name, counts[0])
-            # There on its machine, here on this one: what can be compared stands beside it.
+            # The value of the paper was measured on another machine, so only the ratios beside it can be compared.
             seen = "reproduced" if alone >= PAPER_CPS else "partly"
             self.expect(
                 alone >= PAPER_CPS / 2, f"003 §I: {seen}: {name}: {alone:.0f} calls per CPU-second, of 5,500 there"

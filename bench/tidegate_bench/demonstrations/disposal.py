@@ -1,17 +1,16 @@
-"""A fifth of a core, up to 10 times its peak: what pi keeps by each disposal, beside its bound
+"""The goodput of the law pi with each disposal, on a fifth of a core, up to 10 times its peak
 
-Nothing is emulated: the kernel gives Tidegate 1 ms of every 5. Its peak and s are those without
-control, as in show-default. What is not admitted is answered by a 503 (`reject`), by 503s of one
-length (`padded`), not at all (`drop`: the caller repeats itself), or by a 503 as long as that
-takes no more than its share of the processor, beyond which the kernel sheds unread (`kernel`).
-r is the CPU for a call that is refused, with all its repetitions, under a law that refuses all;
-that of `kernel` falls with the load, so it is measured at each. The bound is computed from the r
-and s of the same run and from the load that the generator offered.
+Nothing is emulated: the kernel gives Tidegate 1 ms of every 5. Its peak and s are those without control, as in
+show-default. Calls that are not admitted get a 503 (`reject`), 503s of one length (`padded`), or no response (`drop`:
+the caller retransmits). With `kernel` they get a 503 as long as that takes no more than its share of the processor.
+Beyond that, the kernel drops INVITEs unread. r is the CPU time for a rejected call with all its retransmissions, under
+a law that rejects every call. The r of `kernel` falls with the load, so it is measured at each load. The bound is
+computed from the r and s of the same run, and from the load that the generator really offered.
 
-Everything is on one machine. What the kernel does with a datagram before it lies in a buffer, or
-is shed, is charged to its sender: between machines the receiver pays that as well. The calls come
-from one address, as a trunk's do, in names of 16 lengths: some 503s are alike without padding too.
-Which part of all datagrams went in trains is told beside the drops.
+Everything runs on one machine. The kernel's work on a datagram, until it is in a buffer or is dropped, is charged to
+the sender. Between machines the receiver pays for this work. The calls come from one address, like those of a trunk,
+with names of 16 lengths, so some 503s have the same length without padding too. The table also shows the share of all
+datagrams that were sent in batches.
 """
 
 from dataclasses import asdict, dataclass, replace
@@ -28,11 +27,11 @@ from tidegate_bench.table import Column
 from tidegate_bench.tidegate import Metrics
 
 MULTIPLES = (1.0, 2.0, 3.0, 5.0, 10.0)
-# Where r is measured if it does not depend on the load.
+# The load at which r is measured if it does not depend on the load.
 REFUSING_AT = 3.0
-# A trunk's: at one address, with names of different lengths.
+# Calls like those of a trunk: from one address, with names of different lengths.
 CALLERS = ("--callers", "1000", "--uneven")
-# Longer than any 503 to our caller.
+# A length above that of any 503 to our caller.
 PAD = 512
 
 UNPROTECTED = Variant("none", "service", "fifo", sticky=False)
@@ -47,7 +46,7 @@ DISPOSALS: dict[str, dict[str, Any]] = {
 
 @dataclass(frozen=True)
 class Trial:
-    """One disposal under one load, in one round, and what Tidegate counted of its own."""
+    """One disposal under one load, in one round, with the counts of Tidegate itself."""
 
     round: int
     disposal: str
@@ -63,7 +62,7 @@ class Trial:
 
     @property
     def lost(self) -> int:
-        """Datagrams that its full sockets dropped."""
+        """Datagrams that Tidegate's full sockets dropped."""
         return max(self.outcome.usage.element_drops - self.filtered, 0)
 
     @property
@@ -73,12 +72,12 @@ class Trial:
 
     @property
     def offered(self) -> float:
-        """As a multiple of the peak: less than asked for where the generator was too slow."""
+        """The offered load as a multiple of the peak. It is less than requested if the generator was too slow."""
         return self.outcome.offered_cps / self.peak_cps
 
     @property
     def goodput(self) -> float:
-        """As a part of the peak."""
+        """Goodput as a part of the peak."""
         return self.outcome.goodput_cps / self.peak_cps
 
     @property
@@ -87,11 +86,11 @@ class Trial:
 
     @property
     def of_bound(self) -> float | None:
-        """Goodput as a part of the bound; none where nothing can be kept."""
+        """Goodput as a part of the bound, or `None` if the bound is 0."""
         return self.goodput / self.bound if self.bound > 0 else None
 
     def row(self) -> dict[str, Any]:
-        """For a table of raw data."""
+        """Returns the row for a table of raw data."""
         row = {name: value for name, value in asdict(self).items() if name != "outcome"}
         derived = {name: round(getattr(self, name), 4) for name in ("offered", "goodput", "bound", "lost")}
         return row | derived | self.outcome.row()
@@ -128,7 +127,7 @@ COLUMNS = [
 
 
 def judge(record: Record, trials: list[Trial]) -> None:
-    """Expects each disposal to have been what it is called."""
+    """Expects each disposal to have had the effect that its name promises."""
 
     def of(disposal: str) -> list[Trial]:
         return [one for one in trials if one.disposal == disposal and one.multiple > 1]
@@ -143,7 +142,7 @@ def judge(record: Record, trials: list[Trial]) -> None:
     others = sum(one.filtered for one in trials if one.disposal != "kernel")
     record.expect(others == 0, f"by no other disposal: {others}")
     trains = [one.in_trains for one in of("padded")]
-    record.expect(min(trains) > 0, f"padded: {min(trains)} datagrams or more go in trains")
+    record.expect(min(trains) > 0, f"padded: {min(trains)} datagrams or more are sent in batches")
 
 
 class Show(CurveDemonstration):

@@ -1,9 +1,9 @@
-"""The DNS falls silent under 500 calls/s: calls to known names go on, others are answered in time
+"""The DNS stops responding: 500 calls/s to known names continue, and other requests get a response in time
 
-SIPp calls a domain whose SRV record stands in a real DNS server (dnsmasq), 500 calls/s, and its records
-hold for 5 s. 20 times a second a request goes to a name of its own that nobody knows. The server
-answers, is stopped (SIGSTOP), goes on, and is killed. A call to the known domain has failed if SIPp
-says so; a request to an unknown name has an answer in time if its final response comes within 11 s.
+SIPp makes 500 calls/s to a domain whose SRV record is on a real DNS server (dnsmasq). Records are valid for 5 s. 20
+times a second a request goes to another unknown name. The DNS server first answers. Then it is stopped (SIGSTOP),
+continued, and killed. SIPp counts the failed calls to the known domain. A request to an unknown name gets a response
+in time if its final response arrives within 11 s.
 """
 
 import os
@@ -28,13 +28,13 @@ SIGNALS = {"silent": signal.SIGSTOP, "again": signal.SIGCONT, "gone": signal.SIG
 ENDS = dict(zip((phase for phase, _ in PHASES), accumulate(length for _, length in PHASES), strict=True))
 DURATION_S = max(ENDS.values())
 TTL_S = 5
-# A request is parked for 10 s at the most.
+# A request is parked for at most 10 s.
 IN_TIME_S = 11.0
 PARKED_MAX = 1024
 
 
 class Unknown(threading.Thread):
-    """Sends requests to names that nobody knows, and notes when and how they are answered."""
+    """Sends requests to unknown names, and records the times and statuses of the responses."""
 
     def __init__(self, proxy: str, seed: int) -> None:
         super().__init__(daemon=True)
@@ -132,7 +132,7 @@ def one_run(record: Record, round_: int) -> dict[str, Any]:
         left = edge.metrics().value("parked_requests")
 
     def p99_ms(*phases: str) -> float:
-        """Of the calls that were answered in these phases."""
+        """The p99 of the set-up delay of the calls that were answered in these phases."""
         ended = [next((phase for phase, ends in ENDS.items() if came < ends), "") for came, _ in times]
         delays = (delay for phase, (_, delay) in zip(ended, times, strict=True) if phase in phases)
         return round(1e3 * quantile(delays, 0.99), 2)
@@ -142,7 +142,7 @@ def one_run(record: Record, round_: int) -> dict[str, Any]:
     statuses = sorted({status for _, status in unknown.finals.values()})
     asked = RATE_CPS * DURATION_S
     record.expect(calls.created > 0.95 * asked, f"{calls.created} calls to the known domain were made")
-    record.expect(calls.clean, f"all of them went well: {calls}")
+    record.expect(calls.clean, f"all of them succeeded: {calls}")
     record.expect(
         not late, f"of {len(unknown.sent)} requests to unknown names {late} had no final response within {IN_TIME_S} s"
     )

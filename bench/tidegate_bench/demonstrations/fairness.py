@@ -1,14 +1,13 @@
-"""100,000 INVITEs/s from one address beside 200 calls/s: what the flood leaves to the others
+"""100,000 INVITEs/s from one address and 200 calls/s from another: the calls that succeed despite the flood
 
-Tidegate under `pi` stands before answerers on this machine; nothing is emulated. From one
-loopback address INVITEs are sent as fast as they are asked for, each answered 503 acknowledged;
-from another come calls, of which those count that are set up within 500 ms. Without fairness
-the flood takes as large a part of what is admitted as it has of what is offered. Then the same
-with `fair = true`, refusing by a 503 or by silence; with a limit on the flood's address whose
-excess is refused, or dropped; and with `ban_above_cps`, where the kernel drops the INVITEs of a
-banned address. Three runs of each, by turns. Beside each stand what the flood really was,
-what it cost the server, and what the sockets lost: a flood that the processor cannot even
-refuse overflows the socket that all INVITEs share.
+Tidegate with the law `pi` stands in front of answerers on this machine. Nothing is emulated. From one loopback address
+INVITEs are sent at this rate, and each 503 is acknowledged. Calls come from another address. They count if they are
+set up within 500 ms. Without fairness, the flood gets as large a part of the admitted work as it has of the offered
+work. The same load is then offered with `fair = true`, with rejection by 503 and with dropping; with a limit on the
+address of the flood, whose excess is rejected or dropped; and with `ban_above_cps`, where the kernel drops the INVITEs
+of a banned address. Each variant runs three times, and the variants take turns. The table also shows the real rate of
+the flood, its cost for the server, and the losses at the sockets. If the flood is larger than the processor can even
+reject, the socket that all INVITEs share overflows.
 """
 
 import argparse
@@ -51,9 +50,9 @@ VARIANTS = {
     "limit, drop": (LAW, LIMIT + 'then = "drop"\n'),
     "ban": (LAW, "[overload.sources]\nban_above_cps = 5000\n"),
 }
-# Who makes the others' calls.
+# The generator of the other calls.
 CALLERS = {"uac": load.offer, "sipp": sipp_load.offer}
-# That hold whatever the flood costs them: it costs little.
+# Variants that are expected to hold although the flood costs the server something.
 CHEAP = ("limit, drop", "ban")
 
 
@@ -67,7 +66,7 @@ def one(record: Record, round_: int, name: str, options: argparse.Namespace) -> 
         flood = Flood(stage, edge.address, options.rate, seconds, profile, FLOODER)
         time.sleep(LEAD_S)
         busy: list[int] = []
-        # What the flood costs while it is steady; the calls are few beside it.
+        # The CPU time of the server while the flood is steady. The calls need little beside it.
         clocks = [
             threading.Timer(at, lambda: busy.append(edge.process.cpu_ns()))
             for at in (WARM_UP_S, WARM_UP_S + options.seconds)

@@ -1,9 +1,9 @@
-"""Balancing before a farm of eight servers, on real sockets beside simulated time
+"""A balancer in front of eight servers: response times on real sockets compared with simulated time
 
-scenarios/paper-003-wire.toml in both worlds: the mean response time of INVITEs under three policies,
-at half and at 95 % of the capacity, with and without servers that pause, five runs of each point.
-Planted means of twice the length must be noticed. `tidegate-lab reproduce --row 003` has the claims
-of the paper. `--rounds 1` makes one run of each point instead of five.
+Runs scenarios/paper-003-wire.toml in both worlds: the mean response time of INVITEs under three policies, at half and
+at 95 % of the capacity, with and without servers that pause, five runs of each parameter set. The comparison must fail
+with planted means of twice the length. `tidegate-lab reproduce --row 003` judges the claims of the paper. With
+`--rounds 1` each parameter set has one run instead of five.
 """
 
 import statistics
@@ -14,23 +14,23 @@ from tidegate_bench.demonstration import Demonstration, Results
 from tidegate_bench.experiment import Points, Run
 
 POLICIES = ("TLWL-1.75", "CJSQ", "RR")
-# Real runs at once: each takes a fifth of a core.
+# Number of real runs at the same time. Each takes a fifth of a core.
 REAL_JOBS = 3
-# How far simulated and real means may be apart, as a factor, in the median.
+# The largest allowed median factor between simulated and real means.
 APART_MAX = 1.25
 
 Means = Mapping[tuple[str, float, float], float]
-"""By policy, pause and load."""
+"""Mean response times of INVITEs in ms, by policy, pause and load."""
 
 
 def invite_ms(points: Points) -> float:
-    """The median of the runs of their mean response time of INVITEs."""
+    """The median over the runs of the mean response time of INVITEs."""
     delays = [point["outcome"]["callers"][0]["stats"]["measured"]["set_up_delay"] for point in points]
     return float(statistics.median(delay["mean_us"] / 1e3 for delay in delays))
 
 
 def apart(sim: Means, real: Means, of: Callable[[list[float]], float]) -> float:
-    """By which factor the means of both worlds differ."""
+    """The factor by which the means of the two worlds differ."""
     return exp(of([abs(log(real[place] / sim[place])) for place in sim]))
 
 
@@ -72,7 +72,7 @@ class Show(Demonstration):
             f"simulated and real means differ by a factor of {middle:.2f} in the median, {most:.2f} at most",
         )
         planted = apart(sim, {place: 2 * mean for place, mean in real.items()}, statistics.median)
-        self.expect(planted > APART_MAX, f"not with real means of twice the length: {planted:.2f}")
+        self.expect(planted > APART_MAX, f"the check fails with real means of twice the length: {planted:.2f}")
         self.rows(
             "means",
             [

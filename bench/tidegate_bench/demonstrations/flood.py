@@ -1,11 +1,11 @@
-"""INVITEs with forged To-tags and emergency marks, 4 times the capacity: no way past the gate
+"""INVITEs with forged To-tags and emergency marks at 4 times the capacity: none passes the gate
 
-Tidegate emulates a server of 200 calls/s under `pi`. SIPp sets 300 calls up; then a stranger
-floods with INVITEs that claim to be within a call by a To-tag, to be an emergency by the URN
-of their Request-URI or by Resource-Priority, or all of it. They must be judged as new calls:
-counted as such, refused in the same share, and never taken for requests within a call. The
-300 calls, each with a re-INVITE and a BYE during the flood, must all complete; new good
-calls beside the flood get the share that the law allows to everybody.
+Tidegate emulates a server of 200 calls/s with the law `pi`. SIPp sets up 300 calls. Then an unknown sender floods the
+server with INVITEs that claim to be within a call (by a To-tag), to be an emergency (by the URN in the Request-URI, or
+by Resource-Priority), or all of this. Tidegate must treat them as new calls: it must count them as such, reject the
+same share of them, and must not treat any as an in-dialog request. The 300 calls, each with a re-INVITE and a BYE
+during the flood, must all complete. New well-formed calls during the flood must get the share that the law allows
+everyone.
 """
 
 import itertools
@@ -29,7 +29,7 @@ HELD_CALLS = 300
 HELD_RATE_CPS = 60
 # Before the re-INVITE, and again before the BYE.
 HOLD_MS = 8000
-# From when all are set up to when the last is hung up.
+# Time from the set-up of all calls until the last one is ended.
 FLOOD_AFTER_S = HELD_CALLS / HELD_RATE_CPS + 1.0
 FLOOD_S = 16.0
 FLOOD_MULTIPLE = 4.0
@@ -37,12 +37,12 @@ GOOD_RATE_CPS = 40.0
 WARM_UP_S = 3.0
 # An address that no back end has.
 STRANGER = "127.0.0.88"
-# Where the good new calls come from; the held ones come from SIPp's address.
+# The address of the normal new calls. The held calls come from SIPp's address.
 GOOD = "127.0.0.77"
-# How far the good calls' share may be from everybody's.
+# The largest allowed difference between the share of the normal calls and that of all calls.
 SHARE_DIFFERENCE_MAX = 0.05
-# Tidegate tells its counts every few milliseconds while it works; at rest the last few
-# messages may be missing.
+# Tidegate publishes its counts every few milliseconds while it works. When it is idle, the last few messages may be
+# missing.
 COUNTED_MIN = 0.999
 
 MARKS = {
@@ -71,7 +71,7 @@ def forged(draw: random.Random, number: int, edge: str, here: str) -> bytes:
 
 
 class Counted:
-    """What Tidegate has counted, at one moment."""
+    """The counts of Tidegate at one moment."""
 
     def __init__(self, edge: tidegate.Edge) -> None:
         shown = edge.metrics()
@@ -83,7 +83,7 @@ class Counted:
         self.lost = shown.total("udp_overflow") + shown.total("emulated_overflow")
 
     def since(self, before: "Counted") -> dict[str, int]:
-        """What was counted since then."""
+        """The difference to an earlier moment."""
         return {name: count - vars(before)[name] for name, count in vars(self).items()}
 
 
@@ -142,8 +142,10 @@ def one_flood(record: Record, seed: int) -> dict[str, Any]:
 
 
 def routes(talking_port: int) -> str:
-    """The held calls, which come from SIPp's address, have a back end of their own: SIPp as a
-    callee would take the forged INVITEs that are admitted for calls that fail."""
+    """The held calls, which come from SIPp's address, have a separate back end.
+
+    Otherwise SIPp as the callee would count admitted forged INVITEs as failed calls.
+    """
     return f"""
 [[pool]]
 name = "talking"
@@ -166,13 +168,13 @@ def judge(record: Record, row: dict[str, Any]) -> None:
     )
     record.expect(
         HELD_CALLS <= row["in_dialog"] <= HELD_CALLS + row["again"],
-        f"{row['in_dialog']} requests were taken for such within a call: {HELD_CALLS} re-INVITEs, "
+        f"{row['in_dialog']} requests were treated as in-dialog requests: {HELD_CALLS} re-INVITEs, "
         f"and at most {row['again']} repetitions",
     )
     new = row["forged"] + row["good_calls"]
     record.expect(
         COUNTED_MIN * new - row["lost"] <= row["offered"] <= new,
-        f"{row['offered']} were judged as new calls: {row['forged']} forged and "
+        f"{row['offered']} were treated as new calls: {row['forged']} forged and "
         f"{row['good_calls']} good, {row['lost']} lost before",
     )
     everybody = row["admitted_of_all"]
@@ -191,7 +193,7 @@ class Show(Demonstration):
             judge(self, row)
             self.expect(
                 row["refused"] > row["forged"] / 2,
-                f"the law refused {row['refused']} while {row['forged']} were forged",
+                f"the law rejected {row['refused']} while {row['forged']} were forged",
             )
             rows.append(row)
         self.rows("runs", rows)

@@ -1,8 +1,7 @@
-"""A call for three agents at once: the first to answer has it, the others are cancelled
+"""A call to three agents at once: the first to answer gets the call, and the others are cancelled
 
-The pool's policy is `fork`; its agents ring for 200, 400 and 600 ms. The first must answer every
-call, each of the others must be cancelled and answer 487 while it rings, and 64·T1 + T4 later
-nothing is left of any of it.
+The policy of the pool is `fork`. Its agents ring for 200, 400 and 600 ms. The first one must answer every call. Each
+of the others must be cancelled and answer 487 while it rings. 64·T1 + T4 later no state may be left.
 """
 
 from typing import Any
@@ -43,7 +42,7 @@ def one_run(record: Record, round_: int) -> dict[str, Any]:
                 f"who rings for {ms} ms: {found['calls']} calls, {found['answered']} answered, "
                 f"{found['completed']} completed, {found['cancelled']} cancelled",
             )
-            # Without its ACK an agent sends the 200 or the 487 again.
+            # Without its ACK an agent retransmits the 200 or the 487.
             record.expect(stats["repeated"] == 0, f"it sent {stats['repeated']} responses again")
             row |= {f"{name}_{ms}_ms": count for name, count in found.items()}
         row |= {name: metrics.total(name) for name in ("cancels", "timeouts")} | {"drops": edge.process.drops()}

@@ -1,8 +1,8 @@
-"""One core in simulated time: same seed, same packets; an hour in seconds; a real run replayed
+"""The same cores in simulated time: one seed gives one trace, and a recorded real run is replayed exactly
 
-The very proxy and the very agents, without a socket: 10,000 calls to three answerers, three
-runs of one seed and one of another; an hour of calls; and a run over real sockets whose
-recorded inputs, fed to a proxy without any, bring out the same bytes.
+The same proxy and agents run without sockets. 10,000 calls to three answerers run three times with one seed and once
+with another. Then an hour of calls is simulated in seconds. At last the recorded inputs of a run over real sockets are
+given to a proxy without sockets, which must send the same bytes.
 """
 
 from typing import Any

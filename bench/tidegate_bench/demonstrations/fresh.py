@@ -1,7 +1,7 @@
-"""A fresh clone of the last commit: `make demo`, `make run`, Ctrl-C, `make test`, and their times
+"""A fresh clone of the last commit: `make demo`, `make run`, Ctrl-C and `make test` work
 
-Nothing is built before; only what cargo has downloaded is shared with this checkout. Every
-process must end with the command that started it.
+Nothing is built before. The clone shares with this checkout only the files that cargo has downloaded. Every process
+must end with the command that started it. The times of the commands are printed.
 """
 
 import os
@@ -35,7 +35,7 @@ def run_demo(record: Record, stage: Stage, clone: Path) -> dict[str, float]:
     said = demo.output.read_text()
     record.expect(
         ended and demo.exit_status == 0 and said.count(" x protected") == 4,
-        f"make demo shows collapse and rescue after {took_s:.0f} s, building included",
+        f"make demo shows both servers after {took_s:.0f} s, building included",
     )
     record.expect(not demo.pids(), "it leaves no process behind")
     record.keep(demo.output)
@@ -52,7 +52,7 @@ def run_sample(record: Record, stage: Stage, clone: Path) -> dict[str, float]:
             return {}
         time.sleep(0.2)
     up_s = time.monotonic() - begun
-    record.expect(True, f"make run is up after {up_s:.0f} s")
+    record.expect(True, f"make run is ready after {up_s:.0f} s")
 
     time.sleep(SAMPLE_S)
     record.expect(sample.running(), f"it still runs {SAMPLE_S} s later")
@@ -62,11 +62,11 @@ def run_sample(record: Record, stage: Stage, clone: Path) -> dict[str, float]:
     record.expect("tidegate_" in metrics, f"{found.group()} answers")
 
     asked = time.monotonic()
-    # As a terminal does on Ctrl-C: to the process group in the foreground.
+    # Send the signal to the foreground process group, as a terminal does on Ctrl-C.
     os.killpg(sample.pid, signal.SIGINT)
     ended = sample.wait(15)
     end_s = time.monotonic() - asked
-    record.expect(ended and not sample.pids(), f"Ctrl-C ends it all, after {end_s:.1f} s")
+    record.expect(ended and not sample.pids(), f"Ctrl-C ends all processes, after {end_s:.1f} s")
     record.keep(sample.output)
     print(sample.tail(40))
     return {"run_up_s": round(up_s, 1), "run_end_s": round(end_s, 1)}
@@ -93,7 +93,7 @@ class Show(Demonstration):
     ROUNDS = None
 
     def run(self) -> Results:
-        # A shell has what it starts in the background ignore Ctrl-C, and children inherit that.
+        # A shell makes its background processes ignore Ctrl-C, and their children inherit that.
         signal.signal(signal.SIGINT, signal.default_int_handler)
         with Stage() as stage:
             clone = stage.directory / "clone"

@@ -1,9 +1,8 @@
-"""100,000 random and mutated datagrams: calls beside them complete, memory stays, no relay
+"""100,000 random and damaged datagrams: other calls complete, memory stays, and nothing is relayed
 
-The datagrams come from strangers, 4,000 a second, half-broken SIP for the most part, while
-SIPp makes ordinary calls through the same socket. Then the strangers ask to be relayed to
-an address that is not configured: it must receive nothing, and they 403. Seeds are fixed
-and printed, so that a run can be had again.
+Unknown senders send 4,000 datagrams a second, most of them half-broken SIP, while SIPp makes ordinary calls through
+the same socket. Then the unknown senders ask to be relayed to an address that is not configured. This address must
+receive nothing, and they must get a 403. The seeds are fixed and printed, so that a run can be repeated.
 """
 
 import itertools
@@ -22,13 +21,12 @@ from tidegate_bench.sockets import LOCALHOST
 DATAGRAMS = 100_000
 RATE = 4000
 STRANGERS = 8
-# Addresses that no back end has: a back end may have things sent where it wants.
+# Addresses that no back end has, because a back end may send to any address.
 STRANGER = "127.0.0.88"
 VICTIM = "127.0.0.99"
 DATAGRAM_MAX = 60_000
 CALL_RATE_CPS = 100
-# What tables may hold for calls that strangers began and never ended; a leak of one buffer
-# a datagram would be 200 MB.
+# Memory of the tables for calls that strangers began and never ended. A leak of one buffer a datagram would be 200 MB.
 GROWTH_MAX_BYTES = 32 * 1024 * 1024
 
 METHODS = ("INVITE", "ACK", "BYE", "CANCEL", "OPTIONS", "REGISTER", "MESSAGE", "NOTIFY", "PRACK")
@@ -41,14 +39,14 @@ PIECES = (
     b"Route: <sip:127.0.0.9:9;lr>\r\n", b"Record-Route: <sip:x;lr>,,<sip:\r\n", b"l: 5\r\n",
 )  # fmt: skip
 
-# What is done to a message, and how often.
+# The kinds of damage, with their weights.
 DAMAGES = {"noise": 6, "gap": 6, "foreign": 8, "end": 2, "order": 2, "echo": 5, "flood": 0.2}
 
 
 def whole_message(draw: random.Random, edge: tidegate.Edge) -> bytes:
-    """A whole request or response, as a stranger would write it."""
+    """Returns a whole request or response, as a stranger would write it."""
     number = draw.getrandbits(40)
-    # INVITEs are kept few: the callee repeats its 200 for 32 s to those that never ACK.
+    # There are few INVITEs, because the callee retransmits its 200 for 32 s to a caller that sends no ACK.
     method = draw.choice(METHODS) if draw.random() < 0.5 else draw.choice(METHODS[1:])
     tag = f";tag={draw.getrandbits(32):x}" if draw.random() < 0.4 else ""
     if draw.random() < 0.25:
@@ -70,7 +68,7 @@ def whole_message(draw: random.Random, edge: tidegate.Edge) -> bytes:
 
 
 def mutate(draw: random.Random, data: bytes) -> bytes:
-    """A few damages; most often one, so that much of the rest is still understood."""
+    """Damages a message a few times, mostly once, so that the rest can still be parsed."""
     for _ in range(draw.choice((1, 1, 1, 2, 4))):
         at = draw.randrange(len(data) + 1)
         to = min(len(data), at + draw.randrange(1, 40))
@@ -102,7 +100,7 @@ def datagram(draw: random.Random, edge: tidegate.Edge) -> bytes:
 
 
 def strangers() -> list[socket.socket]:
-    """Sockets that send and never read: what they are sent overflows in the kernel."""
+    """Sockets that send and never read. Packets to them overflow in the kernel."""
     opened = []
     for _ in range(STRANGERS):
         stranger = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
@@ -112,7 +110,7 @@ def strangers() -> list[socket.socket]:
 
 
 def send_all(seed: int, edge: tidegate.Edge, process: Process) -> tuple[int, int]:
-    """Sends the datagrams; how many, and the largest memory seen meanwhile."""
+    """Sends the datagrams. Returns their number, and the largest memory seen meanwhile."""
     draw, senders, peak, sent = random.Random(seed), strangers(), 0, 0
     begun = time.monotonic()
     while sent < DATAGRAMS and process.running():
@@ -128,15 +126,15 @@ def send_all(seed: int, edge: tidegate.Edge, process: Process) -> tuple[int, int
     return sent, peak
 
 
-# What a stranger hears who asks to be relayed; of a call that is not known, that it is not
-# (RFC 3261 §12.2.2); and nothing at all to ACK and responses (§17).
+# The statuses that a stranger gets when it asks to be relayed: for an unknown call, that it is unknown (RFC 3261
+# §12.2.2), and no response at all to ACK and responses (§17).
 REFUSED = ("403",)
 UNKNOWN = ("403", "481")
 UNANSWERED = ()
 
 
 class Attempt(NamedTuple):
-    """One way to ask for something to be sent elsewhere."""
+    """One attempt to make Tidegate send something elsewhere."""
 
     name: str
     datagram: bytes
@@ -145,7 +143,7 @@ class Attempt(NamedTuple):
 
 
 def relay_attempts(edge: tidegate.Edge, away: str) -> list[Attempt]:
-    """What a stranger may try in order to have something sent to the address `away`."""
+    """Attempts of a stranger to make Tidegate send something to the address `away`."""
     here, there = f"Route: <sip:{edge.address};lr>\r\n", f"Route: <sip:{away};lr>\r\n"
     token = f"Route: <sip:{'A' * 32}@{edge.address};lr>\r\n"
     numbers, stranger, victim = itertools.count(), f"{STRANGER}:9", f"sip:victim@{away}"
@@ -171,7 +169,7 @@ def relay_attempts(edge: tidegate.Edge, away: str) -> list[Attempt]:
 
 
 def first_lines(receiver: socket.socket, seconds: float) -> list[str]:
-    """The start lines of what arrives within so many seconds."""
+    """Returns the start lines of the messages that arrive within this number of seconds."""
     lines, until = [], time.monotonic() + seconds
     while (left := until - time.monotonic()) > 0:
         receiver.settimeout(left)
@@ -186,7 +184,7 @@ def ask_to_relay(record: Record, edge: tidegate.Edge) -> None:
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as victim:
         victim.bind((VICTIM, 0))
         for attempt in relay_attempts(edge, f"{VICTIM}:{victim.getsockname()[1]}"):
-            # A socket for each, so that a late answer is not taken for another's.
+            # Each attempt has its own socket, so that a late answer is not mistaken for that of another attempt.
             with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as stranger:
                 stranger.bind((STRANGER, 0))
                 stranger.sendto(attempt.datagram, (LOCALHOST, edge.port))
@@ -203,7 +201,7 @@ def ask_to_relay(record: Record, edge: tidegate.Edge) -> None:
 def one_seed(record: Record, seed: int) -> dict[str, Any]:
     print(f"seed {seed}: {DATAGRAMS:,} datagrams at {RATE:,}/s beside {CALL_RATE_CPS} calls/s")
     with Stage() as stage:
-        # SIPp as a callee ends itself over some of these messages; ours must not.
+        # Some of these messages make SIPp exit when it is the callee. Our callee must not exit.
         backends = [tidegate.callee(stage, name) for name in ("first", "second")]
         edge = tidegate.start(stage, [backend.port for backend in backends], mode="transaction")
         process = edge.process

@@ -1,9 +1,8 @@
-"""Coverage-guided fuzzing of the grammar and of the whole proxy core: MINUTES=3, no crash
+"""Coverage-guided fuzzing of the grammar and of the whole proxy for MINUTES=3 finds no crash
 
-Five targets (docs/fuzzing.md) run one after the other on one core: `scan`, `message`, `uri`,
-`framer` and `endpoint`, which has half of the time. They begin with the torture messages of RFC 4475 and
-RFC 5118 and with what runs before have found (fuzz/corpus). It needs a nightly compiler and
-cargo-fuzz, and says so if they are not there.
+Five targets (docs/fuzzing.md) run one after the other on one core: `scan`, `message`, `uri`, `framer` and `endpoint`,
+which has half of the time. They start with the torture messages of RFC 4475 and RFC 5118 and with the findings of
+earlier runs (fuzz/corpus). The demonstration needs a nightly compiler and cargo-fuzz, and reports if one is missing.
 """
 
 import argparse
@@ -19,16 +18,16 @@ from tidegate_bench.record import ROOT, Record
 
 FUZZ = ROOT / "fuzz"
 MESSAGES = ROOT / "crates/sip/tests"
-# The share of the time that each target has.
+# The share of the time of each target.
 SHARES = {"scan": 1 / 8, "message": 1 / 8, "uri": 1 / 8, "framer": 1 / 8, "endpoint": 1 / 2}
 SEED = 1
 # Setups of the proxy in crates/proxy/tests/behaviour/drive: transactions, none, forking, tiny
 # tables, a law, one queue.
 SETUPS = (0, 1, 2, 4, 8, 16)
-# A source there that nobody trusts, and one that may have things sent elsewhere.
+# An untrusted source in these setups, and one that may send to other addresses.
 SOURCES = (0, 6)
 DATAGRAM_MAX = 4096
-# The cores hold no unsafe code, so there is nothing for AddressSanitizer to find.
+# The cores have no unsafe code, so AddressSanitizer would find nothing.
 WHERE = ("--fuzz-dir", str(FUZZ), "-s", "none")
 NEEDED = """\
 show-fuzzing: needs a nightly compiler and cargo-fuzz:
@@ -39,7 +38,7 @@ DONE = re.compile(r"^#(\d+)\s+\w+\s+cov: (\d+) ft: (\d+) corp: (\d+)", re.MULTIL
 
 
 def seeds() -> None:
-    """The torture messages, as each target wants them."""
+    """The torture messages, in the input format of each target."""
     for target in SHARES:
         (FUZZ / "corpus" / target).mkdir(parents=True, exist_ok=True)
     for file in sorted(MESSAGES.glob("rfc*/*.dat")):

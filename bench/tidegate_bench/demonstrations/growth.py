@@ -1,19 +1,19 @@
-"""A million calls built up in one shard: the longest pass, and the bytes of each call
+"""A million calls set up in one shard: the longest turn of the proxy, and the bytes of each call
 
-The very proxy without sockets (`crates/proxy/examples/growth.rs`), in both modes, with calls that ring
-and calls that are answered and whose transactions linger. A pass is one message or one
-`handle_timeout`. Three rounds, each with other keys and other times between the calls.
+The real proxy runs without sockets (`crates/proxy/examples/growth.rs`), in both modes, with ringing calls, and with
+answered calls whose transactions are still kept. A pass is the handling of one message, or one `handle_timeout`. There
+are three rounds, each with other keys and other times between the calls.
 
-The time of a pass is CPU time of its thread; wall time is printed beside it and judges nothing. The
-condition is on the round whose longest pass is shortest: tables grow by counts, so a stall that
-they cause is in each round, with the same number of the call. What a virtual machine or the
-kernel takes from a thread in between counts as its CPU time too, and is not in each round. The longest of
-all rounds is printed as well, and result.json has the ten longest of each with the number of the call.
+The time of a pass is CPU time of its thread. The wall time is printed too, but not judged. The condition is on the
+round whose longest pass is shortest. Tables grow at fixed counts, so a stall that they cause occurs in each round at
+the same number of calls. Time that a virtual machine or the kernel takes from a thread counts as its CPU time too, but
+does not occur in each round at the same place. The longest pass of all rounds is printed as well, and result.json has
+the ten longest passes of each round with the number of the call.
 
-The fault that this must find is the table before: at commit 416564e, with this example copied there,
-INVITEs stall whose number is 7/8 of a power of two (the index; number 917,504 for 124 to 158 ms) or
-a power of two (the slots; number 524,288 for 294 to 557 ms, of which the allocator that counts has the
-larger part, since it copies where glibc remaps).
+This test must find the fault of an earlier table. At commit 416564e, with this example copied there, INVITEs stall if
+their number is 7/8 of a power of two (the index: number 917,504 takes 124 to 158 ms) or a power of two (the slots:
+number 524,288 takes 294 to 557 ms). The larger part of the latter is due to the counting allocator, which copies where
+glibc remaps.
 """
 
 import argparse
@@ -26,8 +26,8 @@ from tidegate_bench.tidegate import built
 
 # Half of the longest time that may pass between two turns of a shard.
 PASS_MAX_US = 1_000
-# Of each mode and stage. A call that rings with transactions holds its INVITE and its last response,
-# which take about half of it.
+# The limit of each mode and stage. A ringing call with transactions keeps its INVITE and its last response, which take
+# about half of it.
 BYTES_MAX = {
     ("stateless", "live"): 380,
     ("stateless", "answered"): 285,

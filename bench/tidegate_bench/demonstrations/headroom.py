@@ -1,8 +1,8 @@
-"""Limits of back ends: servers that refuse, behind a Tidegate that knows what they take, or learns it
+"""Servers that reject calls keep 90 % of their capacity behind a Tidegate with configured or learned limits
 
-scenarios/pool-headroom.toml, simulated, three runs of each point: four servers, one of them with half
-of the power, that refuse by two watermarks of their queues; without limits, with configured ones, and
-with learned ones. `--rounds 1` makes one run of each point instead of three.
+Runs scenarios/pool-headroom.toml in simulated time, three runs of each parameter set. Four servers, one of them at
+half the speed, reject calls by two watermarks of their queues. Tidegate has no limits, configured limits, or learned
+limits. With `--rounds 1` each parameter set has one run instead of three.
 """
 
 from typing import Any
@@ -22,7 +22,7 @@ def goodput(point: dict[str, Any]) -> float:
 
 
 def refused(point: dict[str, Any]) -> float:
-    """Of the INVITEs that came to the servers, the part that they refused."""
+    """The share of the INVITEs that the servers rejected."""
     servers = [n for n in point["outcome"]["nodes"] if n["node"].startswith("server-")]
     invites = sum(n["received"].get("invite", 0) for n in servers)
     return sum(sum(n["refused"].values()) for n in servers) / max(1, invites)
@@ -40,7 +40,7 @@ class Show(Demonstration):
             for label in LABELS
             for load in loads
         }
-        print("\ngoodput ÷ capacity, and the part of their INVITEs that servers refused: minimum, median, maximum")
+        print("\ngoodput ÷ capacity, and the share of INVITEs that the servers rejected: minimum, median, maximum")
         for label, what in LABELS.items():
             for load in loads:
                 good, bad = spreads[label, load]

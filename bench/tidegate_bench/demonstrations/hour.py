@@ -1,9 +1,9 @@
-"""An hour of 1,000 calls/s of every outcome in simulated time: nothing is left of any of them
+"""An hour of 1,000 calls/s with every outcome in simulated time leaves no state behind
 
-The very proxy with its transactions, a crowd of callers, three back ends, links of 1 ms that
-lose a packet in a thousand. Calls are answered and ended by either side, refused, given up by
-their callers, met with silence. Three seeds for five minutes each, one for the hour; and what
-100,000 calls hold in memory, while they are live and when they are final.
+The real proxy with its transactions runs with a group of callers, three back ends, and links of 1 ms that lose one
+packet in a thousand. Calls are answered and ended by either side, rejected, cancelled, or get no response. Three seeds
+run for five minutes each, and one for the hour. The demonstration also measures the memory of 100,000 calls while they
+are live and after their final responses.
 """
 
 from typing import Any
@@ -18,18 +18,18 @@ SHORT_S = 300
 HOUR_S = 3600
 HELD = 100_000
 
-# What the design allows for each transaction; a call through the proxy has two.
+# Bytes that the design allows for each transaction. A call through the proxy has two.
 LIVE_MAX_BYTES = 1024
 FINAL_MAX_BYTES = 256
 
 
 def outcomes(run: dict[str, Any]) -> dict[str, int]:
-    """What became of the calls, as the callers saw it: each counts once."""
+    """The outcomes of the calls as the callers saw them. Each call counts once."""
     caller = run["caller"]
     failed = caller["failed"]
     kinds = {
         "ended by the caller": caller["completed"] - caller["hung_up"],
-        "ended by the called": caller["hung_up"],
+        "ended by the callee": caller["hung_up"],
         "given up": failed["abandoned"],
         **{f"refused, {status}": count for status, count in failed["status"].items()},
         **{f"BYE refused, {status}": count for status, count in failed["bye_status"].items()},
@@ -81,12 +81,12 @@ def show(record: Record, run: dict[str, Any]) -> None:
     record.expect(
         all(
             kinds.get(kind, 0) > calls / 1000
-            for kind in ("given up", "ended by the called", "refused, 486", "refused, 500")
+            for kind in ("given up", "ended by the callee", "refused, 486", "refused, 500")
         ),
         "none of the kinds is missing",
     )
     record.expect(not any(run["left"].values()), "no call and no transaction is left")
-    record.expect(run["settled"], "and no back end is thought to have any work")
+    record.expect(run["settled"], "and no back end counts as having work")
 
 
 def memory(record: Record) -> dict[str, Any]:

@@ -29,7 +29,7 @@ KEEP_ALIVE_S = 25.0
 # Two keep-alives on each connection.
 SECONDS = 60.0
 OPENED_PER_S = 2_000
-# User space, for each connection.
+# Bytes of user space for each connection.
 BYTES_MAX = 4 * 1024
 
 
@@ -81,7 +81,7 @@ class Phones:
 
 
 def calls(stage: Stage, edge: Edge, options: argparse.Namespace, name: str, round_: int) -> tuple[Calls, float]:
-    """Makes the calls, and returns what became of them and the CPU time of Tidegate for each, in µs."""
+    """Makes the calls. Returns their outcome, and the CPU time of Tidegate for each call, in µs."""
     count = round(options.rate * options.seconds)
     before_ns = edge.process.cpu_ns()
     caller = tidegate.caller(
@@ -94,7 +94,7 @@ def calls(stage: Stage, edge: Edge, options: argparse.Namespace, name: str, roun
 def measure(options: argparse.Namespace, round_: int) -> Run:
     """Makes the calls through a fresh Tidegate, first alone, then beside the connections."""
     with Stage() as stage:
-        # It answers registrations too.
+        # The callee answers registrations too.
         callee = tidegate.callee(stage, "uas", options.profile)
         port = free_port()
         edge = tidegate.start(stage, [callee.port], options.profile, mode="transaction", tables=over_tcp(port))

@@ -1,10 +1,10 @@
-"""A back end without overload control behind Tidegate keeps its goodput: its limit is learned from its delay
+"""A back end without overload control keeps its goodput behind Tidegate, which learns a limit from its delay
 
-Kamailio has a fifth of a core, 1 ms of every 5, and rejects nothing. Its peak is the highest rate, climbing by
-1.25, at which it sets up 99 % of the calls within 500 ms when callers reach it directly. Then Tidegate stands before
-it and is offered 0.5 to 5 times that: with nothing learned, with limits learned from rejections, of which there
-are none, and with limits learned from delay. No limit is configured. `t_relay` sends a 100 itself; with `forward`
-the first response comes from the callee.
+Kamailio has a fifth of a core, 1 ms of every 5, and rejects nothing. Its peak is the highest rate, found in steps of a
+factor of 1.25, at which it sets up 99 % of the calls within 500 ms when callers reach it directly. Then Tidegate
+stands in front of it and is offered 0.5 to 5 times that rate: without learning, with limits learned from rejections
+(there are none), and with limits learned from delay. No limit is configured. `t_relay` sends a 100 itself. With
+`forward`, the first response comes from the callee.
 """
 
 from dataclasses import dataclass
@@ -40,11 +40,11 @@ class Trial:
 
     @property
     def goodput(self) -> float:
-        """As a part of the peak."""
+        """Goodput as a part of the peak."""
         return self.outcome.goodput_cps / self.peak_cps
 
     def row(self) -> dict[str, Any]:
-        """For a table of raw data."""
+        """Returns the row for a table of raw data."""
         own = {key: getattr(self, key) for key in ("round", "kind", "learn", "multiple", "peak_cps", "goodput")}
         return {**own, **self.outcome.row()}
 

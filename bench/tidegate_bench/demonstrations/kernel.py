@@ -1,10 +1,10 @@
-"""What a datagram costs that the kernel drops, and that each is counted once
+"""The CPU time of a datagram that the kernel drops, and exact counts of all datagrams
 
-examples/gate sends itself datagrams by turns with reading them, in one thread, and tells the CPU
-time of both halves. On the loopback interface the sender's half contains what the kernel does
-with a datagram until it lies in a buffer or is dropped; between machines the receiver pays that.
-What is dropped there is never read nor answered. In every way of disposing of them,
-sent = received + filtered + overflow must hold to the datagram. Release builds.
+examples/gate alternately sends datagrams to itself and reads them, in one thread, and prints the CPU time of sending
+and of reading. On the loopback interface, sending includes the kernel's work on a datagram until it is in a buffer or
+is dropped. Between machines the receiver pays for this work. A datagram that the kernel drops is neither read nor
+answered. For every way to dispose of datagrams, sent = received + filtered + overflow must hold exactly. Uses release
+builds.
 """
 
 import argparse
@@ -14,13 +14,13 @@ from tidegate_bench import program, tidegate
 from tidegate_bench.demonstration import Demonstration, Results
 from tidegate_bench.record import Spread
 
-# What is left of the reader's half: two readings of the clock for 64 datagrams.
+# The CPU time that remains for reading: two readings of the clock for 64 datagrams.
 READER_NS_MAX = 50
 
 
 @dataclass(frozen=True)
 class Run:
-    """One way of disposing of datagrams, in one round."""
+    """One way to dispose of datagrams, in one round."""
 
     round: int
     way: str
@@ -80,11 +80,11 @@ class Show(Demonstration):
         shed = [run for run in runs if run.way in ("kernel-all", "kernel-banned")]
         self.expect(
             all(run.filtered == run.sent and run.reader_ns <= READER_NS_MAX for run in shed),
-            "what the kernel is to drop is never read",
+            "datagrams that the kernel has to drop are never read",
         )
         self.expect(
             all(run.filtered == 0 for run in runs if not run.way.startswith("kernel")),
-            "what overflows is not counted as dropped on purpose",
+            "overflow is not counted as dropped on purpose",
         )
         for way, spent in saved.items():
             median = Spread.of(spent).median

@@ -1,9 +1,8 @@
-"""A back end is killed under 1,000 calls: no new call fails, and every count comes back
+"""A back end is killed during 1,000 calls: no new call fails, and every count returns to zero
 
-Three back ends, transactions, 500 calls/s held for two seconds each; one back end ends by SIGKILL.
-A new call has failed if its INVITE was not answered by 200. Calls that were up on the dead back end
-cannot be ended there: their BYE is refused, and what they counted is given back. Caller and back
-ends count on their own.
+There are three back ends, transactions, and 500 calls/s that last two seconds each. One back end is killed by SIGKILL.
+A new call has failed if its INVITE did not get a 200. Calls on the dead back end cannot be ended there: their BYE is
+rejected, and their counts are released. Caller and back ends count separately.
 """
 
 import signal
@@ -22,11 +21,11 @@ RATE_CPS = 500
 HOLD_S = 2.0
 OFFERED_S = 10.0
 KILL_AFTER_S = 5.0
-# From the look at what is up to the death of the back end.
+# Time from reading the counts of open calls to the death of the back end.
 BETWEEN_S = 0.1
 # The last calls are held, and the BYE of those on the dead back end may run into timer F.
 AFTER_S = 40.0
-# Call table entries are forgotten, and with them what they count, 64*T1 after their last message.
+# Entries of the call table, and their counts, are removed 64*T1 after their last message.
 FORGOTTEN_S = 35.0
 
 HEALTH = '\n[pool.health]\nprobe = "options"\ninterval_s = 1\ntimeout_ms = 500\n'
@@ -47,7 +46,7 @@ def one_run(record: Record, round_: int) -> dict[str, Any]:
         caller.process.wait(KILL_AFTER_S)
         shown = edge.metrics()
         up, up_there = shown.value("backend_calls"), shown.value("backend_calls", backend=backends[0])
-        # What it had lost is lost with it.
+        # Datagrams that its sockets had dropped are no longer counted.
         dead_drops = dead.process.drops()
         dead.process.send(signal.SIGKILL)
         excluded_ms = exclusion_ms(edge, backends[0])
@@ -71,7 +70,7 @@ def one_run(record: Record, round_: int) -> dict[str, Any]:
     lost = asked["set_up"] - asked["completed"]
     record.expect(
         ended and abs(lost - up_there) <= RATE_CPS * BETWEEN_S,
-        f"{lost} calls could not be ended, of {up_there:.0f} that were up there a moment before",
+        f"{lost} calls could not be ended, of {up_there:.0f} that were open there a moment before",
     )
     for had, counts in zip(counted[1:], answered, strict=True):
         record.expect(
@@ -92,7 +91,7 @@ def one_run(record: Record, round_: int) -> dict[str, Any]:
 
 
 def exclusion_ms(edge: Edge, backend: str) -> float | None:
-    """From now until it is given no new calls; None if not within ten seconds."""
+    """Milliseconds until the back end gets no new calls, or None if that takes more than ten seconds."""
     began = time.monotonic()
     while time.monotonic() - began < 10:
         if not edge.metrics().value("backend_up", backend=backend):
@@ -101,7 +100,7 @@ def exclusion_ms(edge: Edge, backend: str) -> float | None:
 
 
 def settled(edge: Edge) -> Metrics:
-    """What Tidegate says of itself once it counts nothing, or when it should."""
+    """The metrics of Tidegate as soon as it counts nothing, or when it should count nothing."""
     deadline = time.monotonic() + FORGOTTEN_S
     while (shown := edge.metrics()).value("backend_calls") and time.monotonic() < deadline:
         time.sleep(0.2)

@@ -1,9 +1,9 @@
-"""Every law at 0.5 to 10 times the capacity, on real sockets: goodput beside the bound
+"""Every law at 0.5 to 10 times the capacity, on real sockets: goodput compared with the bound
 
-scenarios/laws.toml: an emulated server of 200 calls/s, three runs of each point, six at a time. `--laws`
-selects some. For each law: goodput and the bound, repeated INVITEs a call, p50 and p99 of the set-up delay, share
-refused; the processor of the generator and what was lost at sockets beside it. Of calls that were
-admitted no BYE and no ACK may be lost at any load.
+Runs scenarios/laws.toml: an emulated server of 200 calls/s, three runs of each parameter set, six at a time. `--laws`
+selects some laws. The table shows for each law: goodput and the bound, retransmitted INVITEs per call, p50 and p99 of
+the set-up delay, and the share of rejected calls. It also shows the processor time of the generator and the losses at
+sockets. No BYE and no ACK of an admitted call may be lost at any load.
 """
 
 import argparse
@@ -21,12 +21,12 @@ JOBS = 6
 
 
 def of(key: str, part: str) -> Callable[[dict[str, Any]], float | None]:
-    """A part of a spread in a row; none where nothing was measured."""
+    """A value of a spread in a row, or `None` if nothing was measured."""
     return lambda row: row[key] and row[key][part]
 
 
 def spread(title: str, key: str, digits: int) -> list[Column]:
-    """Columns for the least, the median and the greatest of the runs."""
+    """Columns for the minimum, the median and the maximum of the runs."""
     titles = ((f"{title}: min", "min"), ("median", "median"), ("max", "max"))
     return [Column(head, of(key, part), digits) for head, part in titles]
 
@@ -39,11 +39,11 @@ COLUMNS = [
     *spread("p99, ms", "p99_ms", 0),
     *spread("refused", "refused", 2),
 ]
-"""Of the rows of a scenario: goodput as a part of the capacity, INVITEs repeated a call, delay, share refused."""
+"""Columns of a scenario: goodput as a part of the capacity, repeated INVITEs for each call, delay, refused share."""
 
 
 def lost(outcome: dict[str, Any]) -> Counter[str]:
-    """Of calls that were set up: what its parties had to give up."""
+    """The BYEs and ACKs of established calls for which their senders gave up waiting."""
     callers = [callers["stats"]["failed"] for callers in outcome["callers"]]
     return Counter(
         bye=sum(failed["bye_timeout"] + sum(failed["bye_status"].values()) for failed in callers),
@@ -78,7 +78,7 @@ class Show(Demonstration):
         busy = max(row["generator_load"] for row in rows)
         drops = sum(row["drops"] for row in rows)
         slow = sum(row["too_slow"] or 0 for row in rows)
-        print(f"        generator: at the most {busy:.2f} of a core; {drops} datagrams lost there")
+        print(f"        generator: at most {busy:.2f} of a core; {drops} datagrams lost there")
         self.expect(slow == 0, f"the generator was too slow in {slow} of {len(runs)} runs")
         lost_of: Counter[str] = Counter()
         for run in runs:

@@ -1,9 +1,9 @@
-"""Inside and outside listeners in namespaces, Kamailio behind: calls and hang-ups cross both ways
+"""An outside and an inside listener in network namespaces: calls and their BYEs pass in both directions
 
-Three network namespaces: a caller outside, Tidegate with one listener on each network, and Kamailio
-with a callee inside. There is no route between outside and inside, so a packet that leaves by the
-wrong listener is lost. SIPp calls, and the callee hangs up: its BYE has to find its way outside.
-Once by the routing table alone, once with `listener = "inside"`.
+There are three network namespaces: a caller outside, Tidegate with one listener on each network, and Kamailio with a
+callee inside. There is no route between outside and inside, so a packet that leaves through the wrong listener is
+lost. SIPp calls, and the callee hangs up: its BYE has to find its way outside. The test runs once with the routing
+table alone, and once with `listener = "inside"`.
 """
 
 import argparse

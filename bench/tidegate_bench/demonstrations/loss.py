@@ -1,10 +1,10 @@
-"""Calls complete where 5 % of datagrams are lost on each way of both sides of Tidegate
+"""Calls complete although 5 % of the datagrams are lost in each direction on both sides of Tidegate
 
-Between the caller and Tidegate stands a relay (`tidegate lab impair`), between Tidegate and the
-callee another: each loses 5 % of the datagrams each way, delays them by 20 to 30 ms, and lets 1 %
-overtake the others. With transactions at least 99.9 % of the calls must complete, by repetition
-alone. Beside it, for comparison, a stateless Tidegate and none at all, behind the same links. By
-our own caller and callee with three seeds, and by SIPp.
+There is a relay (`tidegate lab impair`) between the caller and Tidegate, and another between Tidegate and the callee.
+Each loses 5 % of the datagrams in each direction, delays them by 20 to 30 ms, and lets 1 % overtake the others. With
+transactions at least 99.9 % of the calls must complete, by retransmission alone. For comparison, a stateless Tidegate
+and no Tidegate at all run behind the same links. The calls are made by our own caller and callee with three seeds, and
+by SIPp.
 """
 
 import argparse
@@ -24,11 +24,11 @@ from tidegate_bench.watch import Watch
 
 QUALITY = Quality(loss="5%", delay="20ms", jitter="10ms", reorder="1%")
 COMPLETE_MIN = 0.999
-# The element between the two relays, and who calls through it, side by side. Transactions must complete the calls.
+# The elements between the two relays, each with its generator. With transactions the calls must complete.
 PARTIES = (("transaction", "tidegate"), ("stateless", "tidegate"), ("none", "tidegate"), ("transaction", "sipp"))
 # Our caller calls the address of the relay, SIPp a name.
 ROUTES = '[[route]]\ndomain = ["127.0.0.1", "example.com"]\nto = "app"\n'
-# Standard errors that a relay's losses may be off what was asked for.
+# Number of standard errors by which the losses of a relay may differ from the requested share.
 ERRORS_MAX = 5
 
 
@@ -50,14 +50,14 @@ class Course:
 
 
 def build(stage: Stage, element: str, generator: str, seed: int, calls: int, rate_cps: int) -> Course:
-    """Starts it, caller and all."""
+    """Starts the whole path, including the caller."""
     name, with_sipp = f"{element}-{generator}", generator == "sipp"
     callee: Sipp | Callee
     if with_sipp:
         callee = sipp.callee(stage, f"{name}-uas", "uas-loss", tolerant=True)
     else:
         callee = tidegate.callee(stage, f"{name}-uas")
-    # Seeds of their own, or both relays would lose the same.
+    # Each relay has its own seed. Otherwise both would lose the same datagrams.
     inner = impair.relay(stage, f"{name}-inner", callee.port, QUALITY, 2 * seed)
     edge = None
     if element != "none":
@@ -74,7 +74,7 @@ def build(stage: Stage, element: str, generator: str, seed: int, calls: int, rat
 
 
 def finish(record: Record, path: Course, calls: int, ended: bool) -> dict[str, Any]:
-    """Ends a path whose caller is done, and says what was counted on it."""
+    """Ends a path whose caller is done, and returns the counts of its parts."""
     asked = path.caller.calls()
     row: dict[str, Any] = {"element": path.element, "generator": path.generator, "seed": path.seed}
     row |= {"calls": asked.created, "completed": asked.successful, "by_caller": asked.retransmissions}
@@ -90,7 +90,7 @@ def finish(record: Record, path: Course, calls: int, ended: bool) -> dict[str, A
         row["by_tidegate"] = shown.total("requests_resent") + shown.total("responses_resent")
         row["absorbed"] = shown.total("retransmissions") + shown.total("messages_dropped", reason="repeated_response")
         if path.element == "transaction":
-            # A call whose BYE never came is still a call.
+            # A call whose BYE never arrived counts as a call.
             transactions = kept.server_transactions + kept.client_transactions
             record.expect(
                 row["by_tidegate"] > 0 and transactions == 0 and kept.calls <= asked.created - asked.successful,
@@ -126,7 +126,7 @@ def finish(record: Record, path: Course, calls: int, ended: bool) -> dict[str, A
 
 
 def again(by: str) -> Column:
-    """How often a message of a call was sent again by this party."""
+    """Retransmissions by this party per call."""
     return Column(f"again by {by}", lambda row: row[f"by_{by}"] / row["calls"], 2)
 
 

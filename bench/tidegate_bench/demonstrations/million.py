@@ -1,8 +1,8 @@
-"""A million calls in progress: what each holds in memory, and what a request within one costs
+"""A million calls in progress: the memory of each call, and the cost of an in-dialog request
 
-The very proxy, in one process with those who talk to it and without sockets: so many calls are set
-up and acknowledged, and their transactions are over. Memory is what the allocator has given out for
-each, and how much the process has grown. Then requests come within calls drawn from all of them.
+The real proxy runs in one process with its peers, without sockets. A million calls are set up and acknowledged, and
+their transactions are over. Memory is measured as the bytes that the allocator has given out for each call, and as the
+growth of the process. Then requests arrive within randomly chosen calls.
 """
 
 import argparse
@@ -13,10 +13,10 @@ from tidegate_bench.record import Spread
 
 MODES = ("transaction", "stateless")
 FEW = 1_000
-# What the design allows for each balanced call.
+# Bytes that the design allows for each balanced call.
 CALL_MAX_BYTES = 1024
-# The quickest of five batches is compared. Of a million calls each look-up misses the caches of the processor, of a
-# thousand none does.
+# The fastest of five batches is compared. With a million calls each look-up misses the caches of the processor, and
+# with a thousand calls none does.
 DEARER_MAX_NS = 3_000
 
 

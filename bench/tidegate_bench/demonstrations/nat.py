@@ -1,9 +1,9 @@
-"""Phones behind a real address translator call; the back end hangs up, and its BYE reaches them
+"""Phones behind a real address translator call, the back end hangs up, and its BYEs reach them
 
-Three network namespaces: phones with private addresses, a router that masquerades them to other ports (nft),
-and outside it Tidegate with a back end. Nothing outside has a route to the private addresses, so a BYE that
-goes to the Contact of a phone is lost. SIPp makes 100 calls, Baresip some more. That the phones are behind
-a translator is checked as well: a caller that asks for no rport gets no answer.
+There are three network namespaces: phones with private addresses, a router that translates them to other ports (nft
+masquerade), and Tidegate with a back end outside. Nothing outside has a route to the private addresses, so a BYE that
+goes to the Contact of a phone is lost. SIPp makes 100 calls, and Baresip some more. The test also checks that the
+phones are really behind a translator: a caller that does not ask for rport gets no response.
 """
 
 import argparse
@@ -69,7 +69,7 @@ audio_alert aufile,/dev/null
 
 
 class Networks:
-    """The phones' network, the router, and the network outside, which is that of this process."""
+    """The network of the phones, the router, and the outside network, which is that of this process."""
 
     def __init__(self, stage: Stage) -> None:
         self.phones, self.router = Namespace(stage, "phones"), Namespace(stage, "router")
@@ -85,7 +85,7 @@ class Networks:
 def call(
     stage: Stage, networks: Networks, name: str, scenario: str, port: int, calls: int, seconds: int = 20
 ) -> sipp.Calls:
-    """Calls from behind the router, and says what became of them."""
+    """Makes calls from behind the router, and returns their outcome."""
     words = sipp.command(stage, name, scenario, port, PHONE, options=TALK)
     words += ["-r", str(RATE_CPS), "-m", str(calls), "-l", str(calls), "-timeout", f"{seconds}s", "-s", "service"]
     process = networks.phones.start(name, [*words, f"{PROXY}:5060"])
@@ -94,7 +94,7 @@ def call(
 
 
 def baresip(stage: Stage, networks: Networks) -> tuple[int, int]:
-    """Calls with Baresip: how many calls were set up, and how many ended because it was hung up on."""
+    """Makes calls with Baresip. Returns the number of established calls, and of calls that the other side ended."""
     with networks.phones.entered():
         phone = Baresip(stage, "baresip", PHONE_FILES, 4444)
     established = closed = 0
@@ -152,7 +152,7 @@ class Show(Demonstration):
         namespace.enter_own()
         missing = [program for program in ("nft", "ip", "nsenter", "sipp", "baresip") if not shutil.which(program)]
         if missing:
-            sys.exit(f"{', '.join(missing)}: not installed; `scripts/setup nat` installs what is missing")
+            sys.exit(f"{', '.join(missing)}: missing; `scripts/setup nat` installs it")
 
     def run(self) -> Results:
         return {"runs": self.rows("runs", [one_run(self, round_) for round_ in self.rounds])}

@@ -1,10 +1,10 @@
-"""A region's failure spreads without overload control, on real sockets too; with the default it does not
+"""A region's failure spreads without overload control, on real sockets too. With the default it does not
 
-scenarios/outage-t-mobile-2020.toml with 50 s after the trigger instead of 130 s, in simulated time and on
-real sockets: three emulated servers behind a balancer, one of which is gone for 30 s, people who call
-again and devices that register again. Without control, the calls set up in time in the last 30 s are at
-most half of the first attempts. With the default, they are at least nine tenths. A run on real sockets takes two
-minutes, and `--rounds` gives the number of runs of each variant.
+Runs scenarios/outage-t-mobile-2020.toml with 50 s after the trigger instead of 130 s, in simulated time and on real
+sockets. Three emulated servers are behind a balancer, and one of them is down for 30 s. People call again, and devices
+register again. Without control, the calls set up in time in the last 30 s are at most half of the first attempts. With
+the default, they are at least nine tenths. A run on real sockets takes two minutes, and `--rounds` gives the number of
+runs of each variant.
 """
 
 from typing import Any
@@ -15,10 +15,10 @@ from tidegate_bench.record import Spread
 
 SCENARIO = "outage-t-mobile-2020"
 LABELS = ("no control", "default")
-# The goodput in the last 30 s, as a part of the first attempts: collapsed, and back.
+# The goodput in the last 30 s, as a part of the first attempts: the most if collapsed, the least if recovered.
 COLLAPSED_MAX = 0.5
 BACK_MIN = 0.9
-# The emergency calls that the default serves in time.
+# The least share of emergency calls that the default must serve in time.
 EMERGENCY_MIN = 0.9999
 
 

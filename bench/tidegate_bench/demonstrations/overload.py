@@ -1,15 +1,15 @@
-"""Goodput of four laws at half to five times the capacity, on real sockets, beside the bound
+"""The goodput of four laws at half to five times the capacity, on real sockets, compared with the bound
 
-The scenario scenarios/overload-local.toml: a Tidegate slowed down to about 200 calls/s stands
-before answerers on this machine. Each law is run as the papers' servers decide and as Tidegate
-does, three times under each load. About nine minutes; the figures lie with the raw data.
+Runs scenarios/overload-local.toml: a Tidegate that is slowed down to about 200 calls/s stands in front of answerers on
+this machine. Each law decides once as the servers in the papers do and once as Tidegate does, with three runs at each
+load. This takes about nine minutes. The figures are beside the raw data.
 """
 
 from tidegate_bench import program, table
 from tidegate_bench.demonstration import Demonstration, Results
 from tidegate_bench.demonstrations.laws import COLUMNS
 
-# A point costs little CPU: its processor is emulated.
+# A run takes little CPU time, because its processor is emulated.
 JOBS = 4
 
 

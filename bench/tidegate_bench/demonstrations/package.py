@@ -1,11 +1,11 @@
-"""The Debian package: installed, started as its unit says, upgraded with edits kept, removed, purged
+"""The Debian package installs, starts as its unit says, keeps edits at an upgrade, and can be removed
 
-`make deb` makes the packages; debootstrap makes a Debian 12 below out/debian, of which each round has a copy. The
-package is installed there by dpkg, its unit is verified, and its program is run as the unit says: its user, its
-capability, its state directory and a read-only system; the notification of readiness is received by a socket.
-Calls go through it with the default configuration, a reload takes an edit over, and a package of a higher version
-is installed on top. At last it is removed, and purged: nothing of it is left. systemd itself does not run, so the
-unit's system call filter is not applied. Needs root.
+`make deb` makes the packages, and debootstrap makes a Debian 12 below out/debian, of which each round has a copy. dpkg
+installs the package there, its unit is verified, and its program is run as the unit says: with its user, its
+capability, its state directory and a read-only system. A socket receives the notification of readiness. Calls pass
+through it with the default configuration, a reload applies an edit, and a package of a higher version is installed on
+top. At the end the package is removed and purged, and nothing of it may be left. systemd itself does not run, so the
+unit's system call filter is not applied. This demonstration needs root.
 """
 
 import argparse
@@ -26,17 +26,17 @@ from tidegate_bench.tidegate import Edge, built
 
 PACKAGES = ROOT / "out" / "packages"
 CONFIGURATION, STATE, SERVICE = "/etc/tidegate/tidegate.toml", "/var/lib/tidegate", "tidegate.service"
-# Those of the packaged configuration.
+# The ports of the packaged configuration.
 EDGE, ADMIN, BACKEND, ADDED = 5060, 8060, 5070, 5071
 EDIT = f'[[pool.backend]]                # an edit\nuri = "sip:{LOCALHOST}:{ADDED}"\n[pool.health]'
 CALLS, RATE_CPS = 200, 50
 READY_S = 10
-# What systemd calls OK begins here.
+# systemd rates exposure levels below this value as OK.
 EXPOSURE_MAX = 2.5
 
 
 def package(name: str) -> Path:
-    """The package of this name that `make deb` has made."""
+    """Returns the package of this name that `make deb` has made."""
     [file] = PACKAGES.glob(f"{name}_[0-9]*.deb")
     return file
 
@@ -114,13 +114,13 @@ class Show(Demonstration):
         self.expect(len(pages) > 1, f"{len(pages)} manual pages")
 
     def serve(self, root: Root, stage: Stage, name: str) -> None:
-        """Starts the service, has calls pass, takes an edit over and ends it."""
+        """Starts the service, makes calls through it, reloads an edit, and ends it."""
         unit = root.unit(SERVICE)
         [before] = unit.all("ExecStartPre")
         status, said = root.run("setpriv", "--reuid=tidegate", "--regid=tidegate", "--init-groups", *before.split())
         self.expect(status == 0, f"{before} (status {status}): {' '.join(said.split())[:100]}")
         service = root.start(f"tidegate-{name}", unit)
-        if not self.expect(service.ready(READY_S), f"{unit.one('ExecStart')} says that it is ready"):
+        if not self.expect(service.ready(READY_S), f"{unit.one('ExecStart')} reports that it is ready"):
             print(service.process.tail())
             return
         owner, mode = root.file(STATE).stat(), root.file(f"{STATE}/route.key").stat()

@@ -1,8 +1,8 @@
-"""GNU parallel shares the points of a scenario among processes, which fill one folder
+"""GNU parallel divides the runs of a scenario among processes, which fill one directory
 
-Eight shards of scenarios/overload-local.toml in simulated time, each a process of its own, two at
-once; then a run of the whole, which finds every point there. What it writes is what a single
-process writes. About a minute.
+Runs eight shards of scenarios/overload-local.toml in simulated time, each in a process of its own, two at a time. Then
+a run of the whole scenario must find every result there, and must write the same files as a single process. This takes
+about a minute.
 """
 
 import subprocess

@@ -1,9 +1,8 @@
-"""Faults planted in the source, one by one: each is found by the checker that is to find it
+"""Faults planted in the source, one at a time: the intended checker finds each of them
 
-Every patch of crates/lab/tests/planted breaks one thing as a programmer might, and names the
-checker that is to notice, and whether that takes worlds with streams. In a scratch checkout of this
-commit each is applied, built, and sought with `tidegate lab swarm`, seed after seed from 1: how many
-seeds it took, and what was found.
+Every patch in crates/lab/tests/planted breaks one thing as a programmer might. It names the checker that must find the
+fault, and says whether worlds with streams are needed. Each patch is applied in a scratch checkout of this commit, and
+built. Then `tidegate lab swarm` tries seed after seed from 1. The output shows the number of seeds and the finding.
 With names of faults as arguments, only these are planted.
 """
 
@@ -21,7 +20,7 @@ from tidegate_bench.record import ROOT
 PATCHES = ROOT / "crates/lab/tests/planted"
 SEEDS_MAX = 1000
 TARGET = Path(os.environ.get("CARGO_TARGET_DIR", ROOT / "target"))
-# Beside the builds of the source as it is, so that each finds the other's dependencies.
+# In the same directory as the builds of the unchanged source, so that dependencies are built only once.
 SCRATCH = TARGET / "planted"
 
 
@@ -30,7 +29,7 @@ def git(*arguments: object, at: Path = ROOT) -> None:
 
 
 def checkout() -> Path:
-    """The source as it is here, without what git does not know."""
+    """A copy of the source in this checkout, without files that git does not know."""
     source = SCRATCH / "source"
     shutil.rmtree(source, ignore_errors=True)
     known = subprocess.run(["git", "-C", str(ROOT), "ls-files", "-z"], check=True, capture_output=True).stdout
@@ -59,7 +58,7 @@ def build(source: Path) -> Path:
 
 
 def hunt(tidegate: Path, checker: str, has_streams: bool) -> dict[str, Any]:
-    """The first seed in which that checker finds something."""
+    """Returns the first seed in which this checker finds something."""
     streams = ["--streams"] if has_streams else []
     seed, found = 1, dict[str, Any]()
     while seed <= SEEDS_MAX:

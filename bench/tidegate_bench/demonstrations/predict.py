@@ -1,12 +1,11 @@
-"""The simulator predicts this machine: costs calibrated here, goodput and p99 held against it
+"""The simulator predicts goodput and p99 of this machine under overload from costs measured here
 
-Nothing is emulated in the real runs: the kernel gives Tidegate 1 ms of every 5 (a fifth of a
-core). `tidegate lab calibrate --share 0.2` says what messages cost there; scenarios/predict.toml
-is run in simulated time with those costs; the same loads, multiples of the capacity that the
-costs predict, are offered to the real Tidegate. Stated: the error of the predicted goodput, in
-parts of the capacity, and the ratio of the predicted p99 of the set-up delay to the real one.
-Without control the error is stated and not judged (docs/laboratory.md says why it is large); what
-has to come out is that it collapses where the laws do not.
+Nothing is emulated in the real runs: the kernel gives Tidegate 1 ms of every 5 (a fifth of a core). `tidegate lab
+calibrate --share 0.2` measures the costs of messages under this condition. scenarios/predict.toml is run in simulated
+time with these costs. The same loads, as multiples of the predicted capacity, are offered to the real Tidegate. The
+output shows the error of the predicted goodput, in parts of the capacity, and the ratio of the predicted p99 of the
+set-up delay to the real one. Without control the error is shown but not judged (docs/laboratory.md says why it is
+large). But the server without control must collapse where the laws do not.
 """
 
 from collections import defaultdict
@@ -23,20 +22,20 @@ from tidegate_bench.record import Record
 
 WARM_UP_S = 2.5
 MEASURED_S = 2.5
-# The scenario's variants, by the names it gives them.
+# The variants of the scenario, by their names there.
 VARIANTS = (
     Variant("none", "service", "fifo", sticky=False),
     Variant("occupancy", "arrival", "class"),
     Variant("pi", "arrival", "class"),
 )
-# The mean error of the goodput that a prediction may have under control, in parts of the capacity.
+# The largest allowed mean error of a predicted goodput under control, in parts of the capacity.
 ERROR_MAX = 0.1
 # From this load on a server without control collapses.
 COLLAPSED = 2.0
 
 
 def predicted(record: Record) -> dict[str, Any]:
-    """What calibration and simulation say."""
+    """The results of calibration and simulation."""
     costs, out = record.directory / "costs.toml", record.directory / "sim"
     calibrate = ("calibrate", "--mode", "stateless", "--share", SHARE, "--rounds", 5, "--out", costs)
     program.lab(*calibrate, "--json", costs.with_suffix(".json"), profile="release")
@@ -70,7 +69,7 @@ class Show(Demonstration):
             errors = [abs(row["error"]) for row in rows if row["variant"] == law.name]
             mean = sum(errors) / len(errors)
             stated = (
-                f"{law.name}: the goodput is predicted to {mean:.3f} of the capacity on the mean, "
+                f"{law.name}: the goodput is predicted to {mean:.3f} of the capacity on average, "
                 f"{max(errors):.3f} at the worst"
             )
             if law is VARIANTS[0]:

@@ -1,14 +1,13 @@
-"""Three senders before one receiver of 72 calls/s, at up to 8 times that: `loss` keeps 90 % of it
+"""Three senders at up to 8 times the 72 calls/s of one receiver: with feedback by `loss` 90 % are set up
 
-The topology of paper 002 as real processes on loopback: three callers, each with a Tidegate of its
-own that is as fast as the machine; they send to one Tidegate whose processor is emulated (72 calls/s,
-a rejection costs a sixth of a message), before an answerer. The receiver tells its senders by RFC 7339
-how much they may send: by the algorithms `rate` and `loss` with the law `tide`, and by the laws of paper
-002 with `loss`; then it controls its load alone, by `tide`; then there is no control. Goodput is the calls
-that are set up within 500 ms, as a part of 72 a second. Beside it are the bound of any control at the
-receiver alone, and the goodput in the closed loop of three senders that tests of `control` simulate, where
-a rejection costs less. `--quick` runs some of them in two minutes for each seed; `--variants`, `--loads`
-and `--seconds` select others.
+The topology of paper 002 runs as real processes on loopback. Three callers, each with a Tidegate of its own that is as
+fast as the machine, send to one Tidegate whose processor is emulated (72 calls/s, a rejection costs a sixth of a
+message), in front of an answerer. The receiver tells its senders by RFC 7339 how much they may send: with the law
+`tide` by the algorithms `rate` and `loss`, and with the laws of paper 002 by `loss`. Then the receiver controls its
+load alone, with `tide`. Then there is no control. Goodput is the number of calls that are set up within 500 ms, as a
+part of 72 a second. The table also shows the bound of any control at the receiver alone, and the goodput of the closed
+loop of three senders that tests of `control` simulate, where a rejection costs less. `--quick` runs some of the
+variants in two minutes for each seed. `--variants`, `--loads` and `--seconds` select others.
 """
 
 import argparse
@@ -33,12 +32,12 @@ SERVE_US = 1e6 / CAPACITY_CPS / MESSAGES
 REFUSE_US = SERVE_US / 6
 LOADS = (1.0, 2.0, 4.0, 8.0)
 WARM_UP_S = 3.0
-# From the start of a caller's process to its first call, and for the last answers.
+# Time from the start of a caller's process to its first call, and time for the last answers.
 SLACK_S = 0.7
 KEPT_MIN = 0.9
 # The least load beyond the capacity.
 BEYOND = 1.5
-# From here on one server alone loses more than the feedback does.
+# From this load on one server alone loses more than with feedback.
 HEAVY = 4.0
 
 EMULATE = f"[emulate]\nserve_us = {SERVE_US:.0f}\nrefuse_us = {REFUSE_US:.0f}\n"
@@ -106,7 +105,7 @@ def simulated(name: str, load: float) -> float | None:
 
 
 def bound(load: float) -> float:
-    """The goodput that no control at the receiver alone can exceed : each call in excess is refused."""
+    """The goodput that control at the receiver alone cannot exceed, because it has to refuse each call in excess."""
     part = REFUSE_US / (MESSAGES * SERVE_US)
     return min(load, max(0.0, (1 - load * part) / (1 - part))) if load > 1 else load
 

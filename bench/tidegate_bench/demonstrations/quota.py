@@ -33,7 +33,7 @@ OTHERS = 5
 UNANSWERED = 4.0
 # Loads of the calibration, as parts of the capacity that the first of them shows.
 CALIBRATED = (0.25, 0.45, 0.65)
-# Calls/s of the first run, a load far below the capacity.
+# Calls/s of the first run. This load is far below the capacity.
 PILOT_CPS = 200.0
 # Arrivals of the calibration. In a burst of 1 or 3 ms calls come at 20 times the rate. Then several messages wait at
 # once, and one wake serves them. The mean rate is the same.
@@ -52,7 +52,7 @@ class Sample:
     arrivals: str
     answered: bool
     cpu: float
-    """In cores."""
+    """CPU usage in cores."""
     invites: float
     others: float
     wakes: float
@@ -180,7 +180,7 @@ class Show(Demonstration):
         rows = self.rows("results", [compare(row, outcomes[row["load"]], capacity) for row in prediction["rows"]])
         table.show(rows, COLUMNS, line=lambda row: f"{row['load']:4.1f}")
         worst = max(abs(row["error"]) for row in rows)
-        self.expect(worst <= ERROR_MAX, f"the goodput is predicted to {worst:.3f} of the capacity at the worst")
+        self.expect(worst <= ERROR_MAX, f"the goodput is predicted to within {worst:.3f} of the capacity at the worst")
         compared = [row for row in rows if row["real_p99_ms_median"] >= DELAY_MIN_MS]
         ratios = [row["sim_p99_ms"] / row["real_p99_ms_median"] for row in compared]
         furthest = max((max(ratio, 1 / ratio) for ratio in ratios), default=1.0)

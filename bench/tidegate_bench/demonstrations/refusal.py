@@ -1,12 +1,11 @@
-"""What a refused call costs at saturation: at most 1.3 times its three bare datagrams
+"""Rejecting a call at saturation costs at most 1.3 times the CPU time of its three bare datagrams
 
-r is the CPU that Tidegate uses for a call that it refuses: INVITE in, 503 out, ACK in. It is
-compared with that of examples/refuse, which answers every INVITE by a fixed text under the
-same driver and parses nothing: the kernel's cost of the same datagrams. Both get the same
-load by turns, at rates climbing until one of them or the generator is full, and the ratio is
-taken within a round at the highest rate that both carried in every round. s is the CPU of a
-call that is served, at the highest rate carried without overload control. Where r goes is
-told by perf, if it is there. Release builds.
+r is the CPU time of Tidegate for a call that it rejects: INVITE in, 503 out, ACK in. It is compared with that of
+examples/refuse, which answers every INVITE with a fixed text under the same driver and parses nothing. That is the
+kernel's cost of the same datagrams. Both get the same load in turn, at rising rates until one of them or the generator
+is full. The ratio is taken within a round, at the highest rate that both carried in every round. s is the CPU time of
+a served call, at the highest rate carried without overload control. If perf is installed, it shows where Tidegate
+spends its time. Uses release builds.
 """
 
 import argparse
@@ -26,9 +25,9 @@ from tidegate_bench.sockets import LOCALHOST, free_port
 RATIO_MAX = 1.3
 START_CPS = 20_000
 STEP = 1.4
-# From here on a core counts as full: the rest is the scheduler's.
+# From this load on a core counts as full, because the scheduler takes the rest.
 FULL = 0.95
-# The first few are admitted, until the law has seen how busy the processor is.
+# The first few calls are admitted, until the law has measured how busy the processor is.
 REFUSED_MIN = 0.995
 ELEMENTS = ("tidegate", "bare")
 SERVING = Variant("none", "arrival", "class")
@@ -54,7 +53,7 @@ class Run:
     element_drops: int
 
     def limit(self) -> str:
-        """Why no higher rate is carried; empty if this one is."""
+        """The reason why no higher rate is carried, or empty if this rate is carried."""
         if self.generator_cpu >= FULL or self.behind_s > 0.05:
             return "the generator is full"
         if self.element_cpu >= FULL:
@@ -65,7 +64,7 @@ class Run:
 
 
 def start(stage: Stage, element: str, profile: str) -> tuple[Process, str]:
-    """Starts the element; where it listens."""
+    """Starts the element, and returns its port."""
     if element == "bare":
         port = free_port()
         command = [tidegate.built("examples/refuse", profile), "--listen", f"{LOCALHOST}:{port}"]
@@ -97,7 +96,7 @@ def refuse(round_: int, element: str, rate: int, seconds: float, profile: str) -
 
 
 def climb(round_: int, seconds: float, profile: str) -> list[Run]:
-    """Both elements at each rate, until one of them cannot carry it."""
+    """Runs both elements at each rate, until one of them cannot carry it."""
     runs: list[Run] = []
     rate, limits = START_CPS, [""]
     while not any(limits):
@@ -116,16 +115,16 @@ def climb(round_: int, seconds: float, profile: str) -> list[Run]:
 
 
 def serve(round_: int, profile: str) -> tuple[float, float]:
-    """The highest rate served, and s there in µs."""
+    """Returns the highest rate served, and s at this rate in µs."""
 
     rate, outcome = peak.climb(lambda load: trial(load, SERVING, profile)[0], 5000.0, seed=100 * round_)
     return rate, outcome.element_us_per_call
 
 
 def explain(record: Record, rate: int, profile: str) -> None:
-    """Samples where Tidegate spends its time while it refuses, and prints it."""
+    """Samples where Tidegate spends its time while it rejects calls, and prints the profile."""
     if not shutil.which("perf"):
-        print("where it goes is not known: there is no perf here (Debian: linux-perf)")
+        print("no profile: perf is not installed (Debian: linux-perf)")
         return
     with Stage() as stage:
         process, address = start(stage, "tidegate", profile)
@@ -134,7 +133,7 @@ def explain(record: Record, rate: int, profile: str) -> None:
         sample = ["perf", "record", "-q", "-e", "cpu-clock", "-F", "1999", "-o", str(data)]
         sample += ["-p", str(process.pid), "--", "sleep", "3"]
         if subprocess.run(sample, capture_output=True, check=False).returncode != 0:
-            print("where it goes is not known: perf may not sample here")
+            print("no profile: perf may not sample on this machine")
             return
         for keys, file in (("dso", "perf-objects.txt"), ("dso,symbol", "perf-symbols.txt")):
             report = ["perf", "report", "-i", str(data), "--stdio", "-q"]

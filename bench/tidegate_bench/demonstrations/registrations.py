@@ -1,18 +1,18 @@
-"""Registrations over UDP and in three ways over TCP: the rate falls off beyond the limit without a cliff
+"""Registrations over UDP and in three ways over TCP: beyond the limit the rate falls slowly
 
 This is the measurement of paper 004, §4.4. A user registers by a REGISTER and gets a 200: over UDP (`udp`); over TCP
 with a connection for each registration (`each`); on a connection that stays open, whose opening counts as part of the
 response time (`opening`) or does not (`persistent`). The elements are a server that only echoes, as the least that a
-server has to do, and Tidegate and Kamailio (fast allocator), both with transactions before the same registrar, which
-is such an echo over UDP.
+server has to do, and Tidegate and Kamailio (fast allocator), both with transactions in front of the same registrar,
+which is such an echo server over UDP.
 
 `--part response`: 2,500 registrations/s, a whole core for each element. The table shows the response time, the CPU
-time of a registration and the memory, beside the figure 4.1 of the paper.
+time of a registration and the memory, beside the values of figure 4.1 of the paper.
 
-`--part limit`: each element has a tenth of a core. The limit is the highest rate, climbing by 1.25, at which 99 % of
-the registrations are answered within 500 ms, and takes longer than 100 ms for at most one in a hundred. Then up to
-3 times the limit is offered. Goodput counts registrations that are answered by 2xx within 500 ms. The server of the
-paper lost nearly all registrations over TCP just beyond its limit, but few over UDP.
+`--part limit`: each element has a tenth of a core. The limit is the highest rate, found in steps of a factor of 1.25,
+at which 99 % of the registrations are answered within 500 ms, and at most one in a hundred takes longer than 100 ms.
+Then up to 3 times the limit is offered. Goodput counts registrations that are answered with 2xx within 500 ms. The
+server of the paper lost nearly all registrations over TCP just beyond its limit, but few over UDP.
 """
 
 import argparse
@@ -31,20 +31,20 @@ RATE = 2_500
 SHARE = 0.1
 MULTIPLES = (1.0, 1.25, 1.5, 2.0, 3.0)
 WARM_UP_S = 1.2
-# The mode `opening` opens 13,000 connections in both: this is the most that fits (see `registrations.fitted`).
+# The mode `opening` opens 13,000 connections in both parts, which is the most that fits (see `registrations.fitted`).
 MEASURED_S = 4.0
 MEASURED_LIMIT_S = 2.5
 
-# What paper 004 found. Registrations/s that were sustained with a thread queue of limited length:
+# Results of paper 004. Registrations/s that were sustained with a thread queue of limited length:
 PAPER_LIMITS = {"udp": 5_300, "each": 2_900, "opening": 3_300, "persistent": 4_100}
-# The most that the SIP server took longer than the echo server at 2,500/s.
+# The largest additional response time of the SIP server at 2,500/s, compared with the echo server.
 PAPER_OVER_ECHO_MS = 1.2
 # The opening of a connection, at the SIP server and at the echo server.
 PAPER_OPENING_MS = {"tidegate": 0.4, "echo": 0.2}
 
-# Of the limit, what Tidegate has to keep beyond it.
+# The part of the limit that Tidegate has to keep beyond it.
 KEPT_MIN = {1.25: 0.8, 1.5: 0.7, 2.0: 0.6, 3.0: 0.4}
-# Of what it keeps over UDP, what it has to keep on connections that stay open.
+# The part of the goodput over UDP that it has to keep on connections that stay open.
 KEPT_OF_UDP_MIN = 0.9
 # The limit is found to 6 %.
 FOUND_TO = 0.94
@@ -52,13 +52,13 @@ FOUND_TO = 0.94
 
 @dataclass(frozen=True)
 class Trial:
-    """One load on a fresh element, in one round."""
+    """One load on a fresh element in one round."""
 
     round: int
     element: str
     mode: str
     multiple: float | None
-    """Of the limit; `None` at the fixed rate."""
+    """The load as a multiple of the limit, or `None` at the fixed rate."""
     limit: float | None
     result: Registrations
 
@@ -72,7 +72,7 @@ class Trial:
         return self.outcome.goodput_cps / self.limit if self.limit else 0.0
 
     def row(self) -> dict[str, Any]:
-        """For a table of raw data."""
+        """Returns the row for a table of raw data."""
         own = {"round": self.round, "element": self.element, "mode": self.mode, "multiple": self.multiple}
         return {**own, "limit": self.limit, "kept": round(self.kept, 4), **self.result.row()}
 
@@ -131,7 +131,7 @@ class Show(Demonstration):
         }
 
     def _response(self) -> list[Trial]:
-        """Response times at a rate that all carry."""
+        """Measures response times at a rate that all elements carry."""
         trials = []
         for round_, element, mode in product(self.rounds, self.options.elements, self.options.modes):
             load = Load(self.options.rate, WARM_UP_S, MEASURED_S, round_)
@@ -166,10 +166,10 @@ class Show(Demonstration):
                 self.expect(over <= there, told)
 
     def _limit(self) -> tuple[dict[tuple[str, str], list[float]], list[Trial]]:
-        """The highest rates that are carried, and what is kept of them beyond."""
+        """Measures the highest rates that are carried, and the goodput beyond them."""
         limits: dict[tuple[str, str], list[float]] = {}
         trials = []
-        # An echo is no proxy: it has nothing to protect.
+        # The echo server is not measured beyond its limit, because it is no proxy.
         for round_, element, mode in product(self.rounds, self.options.elements, self.options.modes):
             if element == "echo":
                 continue
@@ -207,7 +207,7 @@ class Show(Demonstration):
         return limits, trials
 
     def _judge_limits(self, limits: dict[tuple[str, str], list[float]]) -> None:
-        """Expects the order of the paper, and more than Kamailio carries."""
+        """Expects the order of the paper, and a higher limit than that of Kamailio."""
         median = {key: Spread.of(found).median for key, found in limits.items()}
         descending = ["udp", "persistent", "opening", "each"]
         for above, below in pairwise(mode for mode in descending if ("tidegate", mode) in median):

@@ -1,10 +1,10 @@
-"""10,000 back ends are reloaded under calls and OPTIONS: not a packet is missed
+"""10,000 back ends are reloaded under calls and OPTIONS, and no packet is lost
 
-One server answers at 10,000 addresses, in one pool and in a hundred. Every two seconds the configuration
-becomes another one, drawn from a seed: half of the back ends go, as many come, and their order changes; at
-last two reloads are asked for at once. Meanwhile calls go on, each held for some seconds at a back end that
-may be gone by its BYE, and OPTIONS to Tidegate itself tell how long a packet waits. Neither is sent again
-without being counted. `--profile` says where the time goes, with perf.
+One server answers at 10,000 addresses, in one pool and in a hundred pools. Every two seconds the configuration changes
+to another one, drawn from a seed: half of the back ends are removed, as many are added, and their order changes. At
+the end two reloads are requested at the same time. Meanwhile calls continue, each held for some seconds at a back end
+that may have been removed before its BYE. OPTIONS requests to Tidegate itself measure how long a packet waits. Every
+retransmission of either is counted. `--profile` shows by perf where the time is spent.
 """
 
 import argparse
@@ -32,14 +32,14 @@ BEFORE_S = 4.0
 OPTIONS_CPS = 500
 CALLS_CPS = 100
 HOLD_S = 3
-# Half of T1 (RFC 3261 §17), after which a sender repeats a request.
+# Half of T1 (RFC 3261 §17), the time after which a sender retransmits a request.
 WORST_MS = 250.0
-# Linux says when a datagram came, whatever Python does meanwhile.
+# Linux stamps the arrival of a datagram, so delays of Python do not matter.
 _SO_TIMESTAMPNS = 35
 
 
 class Options(threading.Thread):
-    """Sends OPTIONS at even intervals, each once, and notes how long each answer took."""
+    """Sends OPTIONS at even intervals, each once, and records the delay of each answer."""
 
     def __init__(self, proxy: str) -> None:
         super().__init__(daemon=True)
@@ -92,7 +92,7 @@ class Options(threading.Thread):
 
 
 class Configurations:
-    """Configurations of 10,000 back ends, each half of which the one before had."""
+    """Configurations of 10,000 back ends. Half of them were in the previous configuration too."""
 
     def __init__(self, head: str, port: int, pools: int, seed: int) -> None:
         self._head, self._port, self._pools = head, port, pools
@@ -119,7 +119,7 @@ class Configurations:
 
 
 def reload(edge: tidegate.Edge) -> float:
-    """Asks for a reload; the milliseconds until every shard has heard of it, or two seconds have passed."""
+    """Requests a reload. Returns the milliseconds until every shard has received it, at most two seconds."""
     begun = time.monotonic()
     url = f"http://{LOCALHOST}:{edge.admin_port}/reload"
     with urllib.request.urlopen(urllib.request.Request(url, method="POST"), timeout=30) as answer:
@@ -128,7 +128,7 @@ def reload(edge: tidegate.Edge) -> float:
 
 
 class Alive(threading.Thread):
-    """Asks for /healthz all the time: how long does the admin interface keep others waiting?"""
+    """Requests /healthz continually, to measure how long the admin interface makes requests wait."""
 
     def __init__(self, edge: tidegate.Edge) -> None:
         super().__init__(daemon=True)
@@ -185,7 +185,7 @@ def one_run(record: Record, layout: str, seed: int, reloads: int, profiled: bool
             shard_ms.append((used - calm_cores * elapsed) / 1e6)
             time.sleep(max(0.0, EVERY_S - took[-1] / 1e3))
         waited = shard(server)[1] - waited
-        # Two at once: the shards may hear of both in one turn.
+        # Two reloads at once: the shards may get both in one turn.
         edge.configuration.write_text(configurations.next())
         both = [threading.Thread(target=lambda: took.append(reload(edge))) for _ in range(2)]
         for one in both:
@@ -205,13 +205,13 @@ def one_run(record: Record, layout: str, seed: int, reloads: int, profiled: bool
             perf.wait(20)
         record.keep(stage.directory / "tidegate.log")
     took_ms = [ns / 1e6 for ns in options.took_ns.values()]
-    # The first second is that of the start.
+    # The first second belongs to the start.
     calm = [ns / 1e6 for n, ns in options.took_ns.items() if OPTIONS_CPS < n < quiet - OPTIONS_CPS // 2]
     first, *_ = options.sent_ns
     sent = enumerate(options.sent_ns)
     each = [{"number": n, "sent_ns": ns - first, "took_ns": options.took_ns.get(n, "")} for n, ns in sent]
     record.rows(f"options-{name}", each)
-    # Those of 10,000 back ends are thirty megabytes.
+    # The metrics of 10,000 back ends have thirty megabytes.
     whole = [line for line in metrics.text.splitlines() if "backend=" not in line]
     record.text(f"{name}.metrics", "\n".join(whole) + "\n")
     lost, worst = len(each) - len(took_ms), max(took_ms)
@@ -224,7 +224,7 @@ def one_run(record: Record, layout: str, seed: int, reloads: int, profiled: bool
     record.expect(
         drops + server_drops == 0, f"{server_drops} datagrams dropped by Tidegate's sockets, {drops} by others"
     )
-    record.expect(worst <= WORST_MS, f"the slowest OPTIONS took {worst:.1f} ms, before the reloads {max(calm):.1f}")
+    record.expect(worst <= WORST_MS, f"the slowest OPTIONS took {worst:.1f} ms (before the reloads {max(calm):.1f})")
     record.expect(cpu[1] < 0.5, f"the caller used {cpu[1]:.2f} cores")
     row = {"layout": layout, "seed": seed, "reloads": len(took), "options": len(each), "options_lost": lost}
     row |= {"calls": stats["offered"], "calls_completed": stats["completed"], "repeated": again}
@@ -246,7 +246,7 @@ def one_run(record: Record, layout: str, seed: int, reloads: int, profiled: bool
 
 
 def shard(server: Process) -> tuple[int, int]:
-    """Nanoseconds for which the thread of the shard has had a core, and has waited for one."""
+    """Nanoseconds for which the thread of the shard has run on a core, and has waited for one."""
     for task in Path(f"/proc/{server.pid}/task").iterdir():
         if (task / "comm").read_text().startswith("shard"):
             used, waited, _ = (task / "schedstat").read_text().split()

@@ -1,10 +1,10 @@
-"""A flood on real sockets, recorded; replayed exactly; and what other laws would have made of it
+"""A flood is recorded on real sockets, replayed exactly, and simulated under other laws
 
-Tidegate emulates a server of 200 calls/s under `pi` and is recorded while three times as many
-are offered for ten seconds. The recording, fed to the proxy once more, brings out every packet
-alike. Its calls are then simulated under two other laws; each of those is run on real sockets,
-too, with the same arrivals, and must come out as predicted. Three floods. At last what the
-recorder costs: CPU of the shard for a call, with and without it, by turns.
+Tidegate emulates a server of 200 calls/s with the law `pi`, and is recorded while three times as many calls are
+offered for ten seconds. When the recording is given to the proxy again, every packet must be the same. The recorded
+calls are then simulated under two other laws. Each of these is also run on real sockets with the same arrivals, and
+the result must agree with the prediction. There are three floods. At the end the cost of recording is measured: the
+CPU time of the shard for a call, alternately with and without it.
 """
 
 from dataclasses import asdict, dataclass, replace
@@ -23,9 +23,9 @@ RECORDED = "pi"
 OTHERS = ("occupancy", "none")
 FLOOD = Load(3 * COSTS.capacity_cps, 0.0, 10.0, 0)
 RING_MS = 20
-# Shares of calls set up in time, between what was predicted and what came.
+# The largest allowed difference between the predicted and the measured share of calls set up in time.
 DIFFERENCE_MAX = 0.05
-# For the recorder's cost: without emulation, well below what a core carries.
+# The load for the cost of recording: without emulation, well below the capacity of a core.
 PLAIN = Load(1000, 1.0, 5.0, 1)
 COST_ROUNDS = 5
 COST_MAX = 1.3
@@ -108,7 +108,7 @@ def floods(record: Demonstration, scratch: Path) -> list[Row]:
 
 
 def shard_ns(element: Process) -> int:
-    """CPU time of its shard so far. Other threads come and go."""
+    """CPU time of the shard so far. Other threads start and end."""
 
     def is_shard(tid: int) -> bool:
         try:

@@ -1,8 +1,8 @@
-"""A report is one page that draws, zooms and tells its values in a browser, and asks for nothing
+"""A report is one page that draws, zooms and shows its values in a browser, and loads nothing else
 
-A small scenario is run in simulated time and on real sockets, and both are put into one report.
-Debian's Chromium opens it: charts are drawn in light and dark, zoomed, hidden, read by pointer and
-by keyboard, tables sorted, the page printed. Pictures of it lie with the raw data. Half a minute.
+A small scenario is run in simulated time and on real sockets, and both results are put into one report. Debian's
+Chromium opens it. Charts are drawn in light and dark colours, zoomed, hidden, and read by pointer and by keyboard.
+Tables are sorted, and the page is printed. Screenshots are kept beside the raw data. This takes half a minute.
 """
 
 import json
@@ -37,7 +37,7 @@ variant = "pi (arrival, class)"
 goodput_of_bound_min = 0.5
 """
 
-# What the page is asked, as JavaScript.
+# The queries to the page, as JavaScript.
 CHARTS = "document.querySelectorAll('.chart').length"
 DRAWN = """[...document.querySelectorAll('.figures canvas')].map(canvas => {
   const { data } = canvas.getContext('2d').getImageData(0, 0, canvas.width, canvas.height);
@@ -74,7 +74,7 @@ class Show(Demonstration):
             hidden(self, browser)
             timeline(self, browser, page.parent)
             values = browser.evaluate(COLUMN)
-            self.expect(len(values) > 2 and values == sorted(values), "pressing a column's head sorts the table")
+            self.expect(len(values) > 2 and values == sorted(values), "a click on the head of a column sorts the table")
             browser.size(420, 900)
             narrow = browser.wait("document.documentElement.scrollWidth <= innerWidth", 3)
             self.expect(narrow, "it fits into a window of 420 pixels")
@@ -85,7 +85,7 @@ class Show(Demonstration):
             self.expect(paper > 20_000, f"it can be printed ({paper} bytes of PDF)")
             self.expect(not browser.complaints, f"no error or warning: {browser.complaints}")
             asked = {url for url in browser.requests if url != page.resolve().as_uri()}
-            self.expect(not asked, f"nothing was asked of anybody: {sorted(asked)}")
+            self.expect(not asked, f"the page loads nothing: {sorted(asked)}")
         return {}
 
 
@@ -110,7 +110,7 @@ def report(record: Record) -> Path:
 
 def drawn(record: Record, browser: Browser, scheme: str) -> None:
     browser.wait("document.querySelectorAll('.chart canvas').length === " + CHARTS)
-    # Lines, spreads, marks and letters have many shades; an empty canvas has one.
+    # Lines, spreads, marks and letters have many colours, and an empty canvas has one.
     shades = browser.evaluate(DRAWN)
     least = min(shades, default=0)
     record.expect(len(shades) == 8 and least > 20, f"{scheme}: {len(shades)} charts, each of {least} shades")
@@ -145,13 +145,13 @@ def told(record: Record, browser: Browser, results: Path) -> None:
     told = browser.evaluate(TIP)
     median = f"{row['goodput']['median']:.3f}".rstrip("0").rstrip(".")
     found = "load 2" in told and row["label"] in told and median in told
-    record.expect(found, f"pointing at a place tells its values: {told.split()[:9]}")
+    record.expect(found, f"pointing at a place shows its values: {told.split()[:9]}")
     browser.picture(record.directory / "pointed.png", whole=False)
     browser.evaluate(f"{FIRST}.querySelector('.plot').focus()")
     for _ in range(2):
         browser.press("ArrowRight")
     spoken = browser.evaluate("document.querySelector('.spoken').textContent")
-    record.expect(spoken.startswith("load "), f"arrow keys have them read out: {spoken!r}")
+    record.expect(spoken.startswith("load "), f"arrow keys make a screen reader read the values: {spoken!r}")
 
 
 def hidden(record: Record, browser: Browser) -> None:
@@ -164,7 +164,7 @@ def hidden(record: Record, browser: Browser) -> None:
 
 
 def timeline(record: Record, browser: Browser, folder: Path) -> None:
-    """What runs left over time is shown, if they left something."""
+    """Checks that the timelines of runs are shown, if there are any."""
     left = len(list(folder.glob("*/points/*/timeline.csv")))
     charts = browser.evaluate("document.querySelectorAll('.timeline .chart').length")
     record.expect((left > 0) == (charts > 0), f"{left} runs left a timeline: {charts} charts")

@@ -1,9 +1,9 @@
-"""Tidegate is restarted in the middle of 1,000 calls: every BYE finds its back end
+"""Tidegate is restarted in the middle of 1,000 calls, and every BYE finds its back end
 
-The calls are set up within five seconds and held for ten; Tidegate ends after seven, by
-SIGTERM or by SIGKILL, and is started again. All it then knows of the calls stands in their
-own Record-Route. A BYE at the wrong back end fails there, and is missed at the right one.
-At last Tidegate is not started again: no BYE may arrive, or they did not go through it.
+The calls are set up within five seconds and held for ten. After seven seconds Tidegate is ended by SIGTERM or SIGKILL,
+and started again. The new process knows the calls only by their own Record-Route. A BYE at the wrong back end fails
+there, and is missing at the right one. In a last run Tidegate is not started again, and no BYE may arrive. Otherwise
+the BYEs would not have passed through it.
 """
 
 import signal
@@ -20,13 +20,13 @@ from tidegate_bench.table import Column
 CALLS = 1000
 RATE_CPS = 200
 HOLD_MS = 10_000
-# After the last call is set up (CALLS / RATE_CPS), before the first BYE (HOLD_MS).
+# A time after the last call is set up (CALLS / RATE_CPS), and before the first BYE (HOLD_MS).
 RESTART_AFTER_S = 7.0
 CONTROL_CALLS = 100
 
 
 class Calls:
-    """Two back ends, Tidegate, and a caller that follows the route set, some time after the last call is set up."""
+    """Two back ends, Tidegate, and a caller that follows the route set, soon after the last call is set up."""
 
     def __init__(self, stage: Stage, calls: int) -> None:
         self.backends = [sipp.callee(stage, name, "uas-record-route") for name in ("first", "second")]
@@ -64,7 +64,7 @@ def one_restart(record: Record, round_: int, how: signal.Signals) -> dict[str, A
 
 
 def control(record: Record) -> None:
-    print(f"control: {CONTROL_CALLS} calls, and Tidegate stays away")
+    print(f"control: {CONTROL_CALLS} calls, and Tidegate is not started again")
     with Stage() as stage:
         up = Calls(stage, CONTROL_CALLS)
         up.edge.process.stop()

@@ -1,8 +1,8 @@
-"""Simulated results are the same to the byte: 1 job or 2, once or twice; another seed, others
+"""Simulated results are the same to the byte with one or two runs at a time, and differ with another seed
 
-Every file of scenarios/overload-local.toml in simulated time, 144 runs of eight variants under six
-loads, goes into one SHA-256: tables, figures, the report, and of each run its result, its course
-and the configuration of its server. About a minute.
+Every file of scenarios/overload-local.toml in simulated time, 144 runs of eight variants at six loads, goes into one
+SHA-256: tables, figures, the report, and for each run its result, its timeline and the configuration of its server.
+This takes about a minute.
 """
 
 import hashlib
@@ -18,7 +18,7 @@ RUNS = (("1 job", 1, 1), ("2 jobs", 2, 1), ("1 job again", 1, 1), ("2 jobs again
 
 
 def digest(folder: Path) -> tuple[str, int]:
-    """SHA-256 over the paths and contents of all files, and how many there are."""
+    """Returns the SHA-256 of the paths and contents of all files, and the number of files."""
     files = sorted(path for path in folder.rglob("*") if path.is_file())
     whole = hashlib.sha256()
     for path in files:
@@ -40,7 +40,7 @@ class Show(Demonstration):
             runs.append({"run": name, "jobs": jobs, "seed": seed, "files": files, "sha256": sha256})
         self.rows("runs", runs)
         same = {run["sha256"] for run in runs if run["seed"] == 1}
-        self.expect(len(same) == 1, "four runs of one seed left the same bytes")
-        self.expect(runs[-1]["sha256"] not in same, "another seed left others")
+        self.expect(len(same) == 1, "four runs with one seed wrote the same bytes")
+        self.expect(runs[-1]["sha256"] not in same, "another seed wrote other bytes")
         self.expect(runs[0]["files"] > 3 * 144, "all files of 144 points were compared")
         return {"runs": runs}

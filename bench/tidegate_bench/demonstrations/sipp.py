@@ -1,10 +1,9 @@
-"""Twice the capacity by SIPp as the caller: every law's goodput is that of our own caller
+"""At twice the capacity, the goodput of every law with SIPp as the caller equals that with our own caller
 
-Tidegate emulates a server of 200 calls/s and is offered 400, under each law of show-overload
-(or of show-laws: SHOW="--scenario laws"): by `tidegate load uac`, whose calls are independent as in
-show-overload or come at even intervals; and by SIPp, which begins them in bursts of 10 ms and
-whose set-up times come from its own trace. SIPp shares no code with either and does not know
-how Tidegate decides, so that a fault of our caller would show.
+Tidegate emulates a server of 200 calls/s and is offered 400, under each law of show-overload (or of show-laws:
+SHOW="--scenario laws"). The callers are `tidegate load uac`, whose calls are independent as in show-overload or come
+at even intervals, and SIPp, which starts calls in bursts of 10 ms and whose set-up times come from its own trace. SIPp
+shares no code with our caller or with Tidegate. So the comparison would show a fault of our caller.
 """
 
 import argparse
@@ -22,7 +21,7 @@ MULTIPLE = 2.0
 # callers' retransmissions have other phases.
 DIFFERENCE_MAX = 0.05
 
-# What becomes of a full FIFO depends on how calls arrive, and SIPp's bursts are neither of ours.
+# The goodput of a full FIFO depends on how calls arrive, and SIPp's bursts differ from both of our patterns.
 OURS = ("poisson", "uniform")
 CALLERS: dict[str, tuple[Offer, str]] = {
     **{arrivals: (load.offer, arrivals) for arrivals in OURS},
@@ -31,7 +30,7 @@ CALLERS: dict[str, tuple[Offer, str]] = {
 
 
 def agree(record: Record, law: Variant, points: list[Point]) -> None:
-    """Expects SIPp's goodput under one law to be within what our caller finds."""
+    """Expects SIPp's goodput under one law to be within the range of our caller."""
 
     def found(*callers: str) -> Spread:
         names = [f"{caller} {law.name}" for caller in callers]

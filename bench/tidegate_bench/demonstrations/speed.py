@@ -1,20 +1,18 @@
-"""The simulator: 300,000 deliveries a CPU second through the real proxy and agents; its growth
+"""The simulator makes 300,000 deliveries per second of CPU time through the real proxy and agents
 
-A delivery is one message at one node: the very proxy with its transactions, callers and called
-parties of every outcome, links of 1 ms that lose a packet in a thousand, one thread. So many
-calls at 10 to 10,000 calls/s through one proxy, and at 1,000 calls/s among up to 100 nodes, of
-which a third are callers, a third proxies, and every proxy sends to all of the rest; without a
-tap, and with one that hashes every packet. Then, by instructions, who of them the time goes to.
+A delivery is one message at one node. The real proxy runs with its transactions, callers, callees with every outcome,
+and links of 1 ms that lose one packet in a thousand, on one thread. The calls come at 10 to 10,000 calls/s through one
+proxy, and at 1,000 calls/s among up to 100 nodes. A third of these are callers, a third are proxies, and every proxy
+sends to all remaining nodes. Each set-up runs without a tap, and with one that hashes every packet. Then instructions
+are counted to show which part the time is spent in.
 
-300,000 is the target of four nodes at up to 1,000 calls/s. What grows with the load and with the
-network is what is alive at a time, and soon more than a cache holds: so much of the speed is to be
-left at a thousand times the load and at 25 times the nodes; where that is below the target, the
-table says so.
+300,000 is the target for four nodes at up to 1,000 calls/s. With a higher load or a larger network more state is alive
+at a time, and soon more than fits in a cache. So a given part of the speed must be left at a thousand times the load,
+and at 25 times the nodes. If that is below the target, the table says so.
 
-The conditions are on the fastest of five rounds. A round always does the same work on one thread,
-and time of a CPU that it waits for does not count: what others do on a shared machine, by its
-caches, its memory and its frequency, can make a round slower and never faster. Medians stand
-beside.
+The conditions are on the fastest of five rounds. A round always does the same work on one thread, and time that it
+waits for a processor does not count. On a shared machine, other programs can make a round slower by their use of
+caches, memory and frequency, but never faster. The medians are shown too.
 """
 
 import re
@@ -31,15 +29,15 @@ from tidegate_bench.record import Record, Spread
 from tidegate_bench.tidegate import built
 
 TARGET = 300_000
-# Of how many calls/s among four nodes that is the target.
+# The highest rate in calls/s among four nodes for which the target applies.
 TARGET_CPS = 1000
-# What is left of the speed at a thousand times the load, and at 25 times the nodes.
+# The least part of the speed that must be left at a thousand times the load, and at 25 times the nodes.
 LEFT_MIN = 0.5
 CALLS = 100_000
 ROUNDS = 5
 RATES_CPS = (10, 100, 1000, 10_000)
 NODES = (4, 10, 30, 100)
-# By instructions: ten seconds of 1,000 calls/s take half a minute under callgrind.
+# The load for counting instructions. Ten seconds of 1,000 calls/s take half a minute under callgrind.
 PROFILED = ("transaction", 1, 1000, 10)
 
 # The functions by which the network enters its nodes and its tap.
@@ -54,7 +52,7 @@ RUN = "tidegate_sim::network::Network<N,T>::run_until"
 
 @dataclass(frozen=True)
 class Setup:
-    """What is simulated."""
+    """The parameters of a simulation."""
 
     nodes: int
     rate_cps: int
@@ -78,7 +76,7 @@ def table(runs: dict[Setup, list[dict[str, Any]]]) -> None:
 
 
 def profile(record: Record) -> dict[str, float]:
-    """Instructions of a delivery, by whom they are executed."""
+    """Returns the instructions of a delivery, for each part of the simulator."""
     with tempfile.TemporaryDirectory() as scratch:
         counts = Path(scratch) / "callgrind.out"
         under = ("valgrind", "--quiet", "--tool=callgrind", f"--callgrind-out-file={counts}")
@@ -87,8 +85,8 @@ def profile(record: Record) -> dict[str, float]:
         command += [str(counts)]
         done = subprocess.run(command, capture_output=True, text=True, check=True)
     (record.directory / "callgrind.txt").write_text(done.stdout)
-    # A function has a line for each file from which something was inlined; the largest is its
-    # own, with all that it called.
+    # A function has a line for each file from which something was inlined. The line with the largest number is its own
+    # line, which includes its calls.
     inclusive: dict[str, int] = {}
     for line in done.stdout.splitlines():
         if found := re.match(r"\s*([\d,]+) \(.*?\)\s+[^:]*:(.*?)( \[.*\])?$", line):

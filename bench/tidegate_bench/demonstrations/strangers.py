@@ -1,8 +1,8 @@
-"""Strangers attack beside 20 honest calls/s: no honest call is lost, no back end wrongly excluded
+"""Attacks beside 20 normal calls/s: no normal call is lost, and no back end is wrongly excluded
 
-Each attack is a scripted run on real sockets: what one address that nobody trusts can send, or
-forge. Honest calls come from another address. Of each run: honest calls lost, back ends that were
-excluded although they answer, and how far the stranger got beyond a limit.
+Each attack is a scripted run on real sockets: everything that one untrusted address can send or forge. Normal calls
+come from another address. For each run the table shows the lost normal calls, the back ends that were excluded
+although they answer, and how far the attacker exceeded a limit.
 """
 
 import argparse
@@ -26,12 +26,12 @@ RATE_CPS = 20
 HOLD_S = 1.0
 OFFERED_S = 10.0
 ATTACK_AFTER_S = 2.0
-# The longest that a call of the last moment may take: its INVITE or BYE is repeated for 64*T1.
+# The longest time that a call of the last moment may take: its INVITE or BYE is retransmitted for 64*T1.
 AFTER_S = 40.0
-# Messages a second: 25 times what the honest calls send.
+# Messages a second, 25 times as many as those of the normal calls.
 FLOOD_RATE = 25 * 6 * RATE_CPS
 FLOOD_S = 6.0
-# 200 calls/s; to look at a message costs a fortieth of serving it.
+# A server of 200 calls/s. Examining a message costs a fortieth of serving it.
 EMULATED = "\n[emulate]\noffer_us = 20\nserve_us = 813\nrefuse_us = 100\n"
 FAIR = '\n[overload]\nlaw = "pi"\n[overload.sources]\nfair = true\n'
 PROBED = '\n[pool.health]\nprobe = "options"\ninterval_s = 0.5\ntimeout_ms = 400\n'
@@ -45,7 +45,7 @@ Attack = Callable[["Run"], Row]
 
 @dataclass
 class Run:
-    """One attack beside honest calls."""
+    """One attack beside normal calls."""
 
     stage: Stage
     seed: int
@@ -63,7 +63,7 @@ class Run:
         offered_s: float = OFFERED_S,
         hold_s: float = HOLD_S,
     ) -> Row:
-        """Offers honest calls, and runs the attack while they go on."""
+        """Offers normal calls, and runs the attack meanwhile."""
         memory = edge.process.resident_bytes()
         caller = tidegate.caller_for(
             self.stage, edge.address, rate_cps=RATE_CPS, seconds=offered_s, hold=hold_s, seed=self.seed, host=HONEST
@@ -97,7 +97,7 @@ class Run:
 
 
 class Watch:
-    """Looks every tenth of a second at which back ends get no calls, or hardly any, and at memory."""
+    """Checks every tenth of a second which back ends get hardly any or no calls, and the memory of Tidegate."""
 
     def __init__(self, edge: Edge) -> None:
         self.excluded_max = 0
@@ -130,7 +130,7 @@ def exchanges(count: int) -> Iterator[list[Exchange]]:
 
 
 def _pool(backends: Sequence[str | Exchange], keys: str = "", more: str = "") -> str:
-    """A pool that the stranger's requests alone go to; `keys` are of the pool, `more` of the last back end."""
+    """A pool for the requests of the stranger. `keys` are those of the pool, `more` those of the last back end."""
     addresses = (backend.address if isinstance(backend, Exchange) else backend for backend in backends)
     each = "".join(f'[[pool.backend]]\nuri = "sip:{address}"\n' for address in addresses)
     route = f'[[route]]\nfrom = "{HOST}/32"\nto = "theirs"\n[[route]]\nto = "app"\n'
@@ -138,7 +138,7 @@ def _pool(backends: Sequence[str | Exchange], keys: str = "", more: str = "") ->
 
 
 def _to_number(number: str, rate: float, seconds: float, body: str = "", **options: Any) -> Attack:
-    """INVITEs to a number of two back ends."""
+    """Sends INVITEs to a number at two back ends."""
 
     def attack(run: Run) -> Row:
         with exchanges(2) as backends:
@@ -160,7 +160,7 @@ def silent_number(run: Run) -> Row:
 
 
 def dropped_by_kamailio(run: Run) -> Row:
-    """INVITEs that an idle, real Kamailio drops in silence, for what stands below their first Via."""
+    """INVITEs that an idle, real Kamailio silently drops because of the text below their first Via."""
     broken = ["SIP/2.0/UDP", "SIP/3.0/UDP 192.0.2.1;branch=z9hG4bKx", ", SIP/2.0/UDP 192.0.2.1"]
 
     def attack(stranger: Stranger) -> None:
@@ -182,7 +182,7 @@ def icmp(run: Run) -> Row:
         return run.beside(edge, lambda _: forged_icmp(edge.address, addresses, 50))
 
 
-# Of one source: what the limit below lets through in so many seconds.
+# Requests of one source that the limit below admits in this number of seconds.
 LIMIT_CPS, LIMIT_BURST = 2, 2
 
 
@@ -260,7 +260,7 @@ def _stray_response(stranger: Stranger) -> bytes:
 
 
 def forged_trunk(run: Run) -> Row:
-    """INVITEs that bear the address of a trunk with calls, beyond a limit that bans."""
+    """INVITEs with the forged address of a trunk that has calls, beyond a limit that bans."""
     limit = (
         f'\n[[overload.limit]]\nfrom = "{HONEST}/32"\nrate_cps = {4 * RATE_CPS}\n'
         f'burst = {4 * RATE_CPS}\nthen = "ban"\nban_s = 60\n'
@@ -273,11 +273,11 @@ def forged_trunk(run: Run) -> Row:
 
     with exchanges(2) as backends:
         row = run.beside(run.edge(backends, tables=limit), attack, host=HONEST, hold_s=4.0, offered_s=8.0)
-    # Its new calls are what a ban is for; a call that is up must end as it would.
+    # A ban applies to new calls only. An open call must end as usual.
     return row | {"lost": row["lost_set_up"]}
 
 
-# Times the bytes of the request: see "Responses to forged sources" in docs/reference/calls.md.
+# A multiple of the bytes of the request: see "Responses to forged sources" in docs/reference/calls.md.
 AMPLIFICATION_MAX = 12.0
 
 
@@ -302,7 +302,7 @@ def amplification(run: Run) -> Row:
 ATTACKS: dict[str, tuple[str, Attack]] = {
     # INVITEs to a number that answers `503 Retry-After: 3600`.
     "overloaded-number": ("A1", _to_number("overloaded", 5, 5.0)),
-    # The same before learned rates: 100 INVITEs to that number.
+    # The same attack with learned rates: 100 INVITEs to that number.
     "learned-rate": ("A2", _to_number("overloaded", 20, 5.0, tables='\n[pool.limit]\nlearn = "refusals"\n')),
     "silent-number": ("A3", silent_number),
     "dropped-by-kamailio": ("A3", dropped_by_kamailio),
@@ -314,7 +314,7 @@ ATTACKS: dict[str, tuple[str, Attack]] = {
     "flood-ack": ("B7", _flood(lambda s: s.request("ACK", "service", to_tag=s.token()))),
     "flood-in-dialog": ("B7", _flood(lambda s: s.request("INFO", "service", to_tag=s.token()))),
     "flood-response": ("B7", _flood(_stray_response)),
-    # 1,500 INVITEs of 60 KB to a number that rings for ever, where 2,000 transactions have room.
+    # 1,500 INVITEs of 60 KB to a number that rings forever, with room for 2,000 transactions.
     "large-requests": ("B8", _to_number("ringing", 250, 6.0, 60_000 * "x", server="transactions_max = 2000")),
     "forged-trunk": ("B9", forged_trunk),
     "amplification": ("B10", amplification),

@@ -1,14 +1,13 @@
-"""5,000 calls each over TCP, TLS and between transports, and 100,000 over streams that break: all holds
+"""5,000 calls each over TCP, TLS and between transports, and 900 networks whose connections break: none fails
 
-First, on real sockets, 5,000 calls each: by Tidegate's own caller over TCP and TLS, on one connection for
-all calls and on one for each, and by SIPp in the same two ways (`-t t1`, `-t tn`); from UDP to a back end over
-TCP and the reverse. No call may fail, and no message may be lost. The certificate of the listener for TLS is
-checked.
+First, on real sockets, 5,000 calls each are made: by Tidegate's own caller over TCP and TLS, on one connection for all
+calls and on one for each call, by SIPp in the same two ways (`-t t1`, `-t tn`), and from UDP to a back end over TCP
+and the reverse. No call may fail, and no message may be lost. The certificate of the TLS listener is checked.
 
-Then, in simulated time, three times 300 worlds are drawn, each time from the next seeds, in which messages
-travel on streams here and there: from callers, between proxies, to back ends. Connections are reset, break
-within a message, and are read slowly; nodes crash, stall and are partitioned. All checkers watch. What they
-find if something is broken on purpose, `make show-planted` shows. `--part` selects one of the two.
+Then, in simulated time, three times 300 worlds are drawn from successive seeds. In these worlds messages travel on
+streams in some places: from callers, between proxies, or to back ends. Connections are reset, break within a message,
+and are read slowly. Nodes crash, stall and are partitioned. All checkers watch. `make show-planted` shows what they
+find if something is broken on purpose. `--part` selects one of the two parts.
 """
 
 import argparse
@@ -36,7 +35,7 @@ CALLS, RATE_CPS = 5_000, 250
 
 @dataclass(frozen=True)
 class Way:
-    """Who calls, over which transports, and the number of connections of the callers."""
+    """The caller, the transports, and the number of connections of the caller."""
 
     generator: str
     """`tidegate` or `sipp`."""
@@ -63,7 +62,7 @@ WAYS = (
 
 
 def certificate(folder: Path) -> tuple[Path, Path]:
-    """A certificate for this machine, which is its own authority, and its key."""
+    """A self-signed certificate for this machine, and its key."""
     file, key, extensions = folder / "own.pem", folder / "own.key", folder / "own.cnf"
     extensions.write_text(
         "[req]\ndistinguished_name = name\nx509_extensions = more\n[name]\n[more]\n"
@@ -86,7 +85,7 @@ def listeners(stage: Stage) -> tuple[dict[str, int], str, Path]:
 
 
 def one_way(show: Demonstration, way: Way) -> dict[str, Any]:
-    """Makes the calls one way through a fresh Tidegate before a fresh callee."""
+    """Makes the calls in one way through a fresh Tidegate in front of a fresh callee."""
     begun = time.monotonic()
     with Stage() as stage:
         ports, tables, authority = listeners(stage)
@@ -122,7 +121,7 @@ def one_way(show: Demonstration, way: Way) -> dict[str, Any]:
 
 
 def _sipp(stage: Stage, target: str, mode: str) -> sipp.Calls:
-    """Calls by a SIPp over TCP, which listens nowhere."""
+    """Makes calls by a SIPp over TCP, which does not listen."""
     words = sipp.command(stage, "sipp", "uac-routes", free_port(), options=("-t", mode))
     words += ["-r", str(RATE_CPS), "-m", str(CALLS), "-l", str(CALLS), "-d", "100"]
     process = stage.start("sipp", [*words, "-timeout", f"{CALLS / RATE_CPS + 60:.0f}s", target])

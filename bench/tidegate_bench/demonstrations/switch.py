@@ -1,9 +1,8 @@
-"""The law of an overloaded Tidegate is switched ten times: no admitted call is lost
+"""The law of an overloaded Tidegate is changed ten times, and no admitted call is lost
 
-A Tidegate slowed down to about 200 calls/s is offered twice that, each call held for a second,
-while `tidegate ctl` puts one law after the other in force, every other time with a shadow. Of each
-call that was answered ACK and BYE must arrive, and whatever was not answered must have had its 503;
-caller and callee count on their own.
+A Tidegate slowed down to about 200 calls/s is offered twice that rate, and each call is held for a second. Meanwhile
+`tidegate ctl` puts one law after the other in force, every other time with a shadow law. For each answered call ACK
+and BYE must arrive, and every other call must have got a 503. Caller and callee count separately.
 """
 
 import time
@@ -23,10 +22,10 @@ MULTIPLE = 2
 QUEUE_MAX = 400
 HOLD_S = 1.0
 OFFERED_S = 12.0
-# The first switch is made in the midst of the overload, the last well before its end.
+# The first switch is made during the overload, and the last one well before its end.
 BEFORE_S = 1.0
 BETWEEN_S = 0.9
-# What was answered last is held, and then ends.
+# Time in which the calls that were answered last are held and end.
 AFTER_S = 30.0
 
 LAWS: list[list[str]] = [
@@ -45,7 +44,7 @@ LAWS: list[list[str]] = [
 
 @dataclass(frozen=True)
 class Switch:
-    """One switch, and what had become of new calls until then."""
+    """One switch, and the counts of new calls until then."""
 
     law: str
     took_ms: float
@@ -78,7 +77,7 @@ def one_run(record: Record, round_: int, rate: int) -> dict[str, Any]:
     row = {"run": round_, **judge(record, switches, ended, asked, answered, shown)}
     print(
         f"        CPU in cores: Tidegate {cpu[0]:.2f}, caller {cpu[1]:.2f}, callee {cpu[2]:.2f}; "
-        f"a switch took {row['switch_ms_max']:.0f} ms at the most, the command included"
+        f"a switch took {row['switch_ms_max']:.0f} ms at most, including the command"
     )
     names = ("tidegate_cores", "caller_cores", "callee_cores")
     return row | {name: round(used, 3) for name, used in zip(names, cpu, strict=True)} | {"drops": drops}
@@ -96,15 +95,13 @@ def judge(
         ended and begun == completed + refused,
         f"of {begun} calls {completed} were completed and {refused} refused by 503",
     )
-    record.expect(
-        asked["set_up"] == completed, f"each of the {asked['set_up']} calls that had their 200 came to its end"
-    )
+    record.expect(asked["set_up"] == completed, f"each of the {asked['set_up']} calls that got a 200 was ended")
     record.expect(
         answered["answered"] == answered["acknowledged"] == answered["completed"] == completed,
         f"the callee answered {answered['answered']}, had {answered['acknowledged']} ACK and "
         f"{answered['completed']} BYE",
     )
-    # In between a law may admit nothing for a while: the queue of the law before is still there.
+    # After a switch a law may admit nothing for a while, because the queue of the previous law still exists.
     before, last = switches[0].admitted, switches[-1].admitted
     after = shown.total("work_admitted", bucket="session") - last
     record.expect(

@@ -1,10 +1,10 @@
-"""Tidegates at one address: one is killed, one joins, one is drained: no call is lost
+"""Several Tidegates share one address. One is killed, one joins, and one is drained: no call is lost
 
-Two processes share an address and a key file, and nothing else. Each call of SIPp comes from a port
-of its own, so the kernel divides them between the two. With all calls up one process is killed
-(kill -9): the re-INVITEs and BYEs of its calls come to the other. Then, under load, a third process
-joins and the first is asked to end. At last the two have keys of their own: what the dead one's
-calls send is refused, so it was the key that carried them.
+Two processes share an address and a key file, and nothing else. Each call of SIPp comes from its own port, so the
+kernel divides the calls between the two. While all calls are up, one process is killed (kill -9). The re-INVITEs and
+BYEs of its calls arrive at the other process. Then, under load, a third process joins and the first is asked to stop.
+In a last run the two processes have different keys, and the requests of the killed one's calls are rejected. This
+shows that the key made the takeover possible.
 """
 
 import signal
@@ -19,13 +19,13 @@ from tidegate_bench.process import Stage
 from tidegate_bench.record import Record
 from tidegate_bench.sockets import LOCALHOST, free_port
 
-# Not where other programs have their ports: what they repeat would come to a caller.
+# A range that other programs do not use: their retransmissions would arrive at a caller.
 CALLER = "127.0.77.1"
 CALLS = 800
 RATE_CPS = 200
 # The last call begins after CALLS / RATE_CPS seconds, the first re-INVITE comes after these.
 HOLD_MS = 8000
-# From the last INVITE to its ACK.
+# Time from the last INVITE to its ACK.
 SET_UP_S = 0.5
 
 MOVING_CALLS = 1500
@@ -62,11 +62,11 @@ class Site:
         return sipp.caller(self.stage, "caller", self.address, **options)
 
     def carried(self, *names: str) -> dict[str, int]:
-        """Calls that each of these has brought to a back end."""
+        """Calls that each of these has sent to a back end."""
         return {name: self.edges[name].metrics().total("backend_assigned") for name in names or self.edges}
 
     def wait_for(self, calls: int) -> dict[str, int]:
-        """Waits until so many are up, or it is too late. Calls that each Tidegate has brought."""
+        """Waits until this number of calls is open, or until a time limit. Returns the calls of each Tidegate."""
         begun = time.monotonic()
         while sum((through := self.carried()).values()) < calls and time.monotonic() - begun <= HOLD_MS / 1000:
             time.sleep(0.1)
@@ -74,7 +74,7 @@ class Site:
         return through
 
     def expect_served(self, record: Record, run: str, caller: sipp.Sipp, calls: int) -> sipp.Calls:
-        """Every call has ended well, at the caller and at the back ends. Keeps the logs of `run`."""
+        """Expects that every call was completed, at the caller and at the back ends. Keeps the logs of `run`."""
         ended, asked = caller.process.wait(60), caller.calls()
         record.expect(ended and asked.created == calls and asked.clean, f"the caller: {asked}")
         total = 0
@@ -104,12 +104,12 @@ def one_kill(record: Record, round_: int) -> dict[str, Any]:
         away = time.monotonic() - begun
         record.expect(
             sum(through.values()) == CALLS and min(through.values()) > CALLS // 4,
-            f"calls are up through both: {through['a']} and {through['b']}",
+            f"calls are open through both: {through['a']} and {through['b']}",
         )
         record.expect(away < HOLD_MS / 1000, f"killed after {away:.1f} s, before any re-INVITE")
         asked = site.expect_served(record, f"kill-{round_}", caller, CALLS)
         byes = site.edges["b"].metrics().total("messages_received", class_="bye")
-        record.expect(byes >= CALLS, f"all of the {byes} BYEs came to the other")
+        record.expect(byes >= CALLS, f"all of the {byes} BYEs arrived at the other")
         row = {"round": round_, "through_killed": through["a"], "through_other": through["b"]}
         return row | {"byes_at_other": byes, **asdict(asked)}
 
@@ -124,7 +124,7 @@ def one_move(record: Record, round_: int) -> dict[str, Any]:
         site.open("c")
         time.sleep(LEAVE_AFTER_S - (time.monotonic() - begun))
         asked_to_end, first = time.monotonic(), site.edges["a"].process
-        # Its last scrape, for it shows nothing once it has ended.
+        # The last scrape of the process, because it reports nothing after its end.
         carried = site.carried("a")
         first.send(signal.SIGTERM)
         drained = first.wait(40)

@@ -1,11 +1,10 @@
-"""A fifth of a core: stateful, stateless or adaptive service at 0.7 to 2.5 of the stateful peak
+"""On a fifth of a core, adaptive service does as well as the better of stateful and stateless service
 
-Nothing is emulated: the kernel gives Tidegate 1 ms of every 5. Its peak is that of
-`mode = "transaction"` without control, the highest rate, climbing by 1.25, at which 99 % of the
-calls are set up within 500 ms. Then a pool of each mode is offered multiples of that, under the
-same law, by turns. Which calls had transactions is counted by Tidegate itself, in the warm-up
-too. What a call costs is the CPU time of the process over all calls that were offered, those
-that were refused among them.
+Nothing is emulated: the kernel gives Tidegate 1 ms of every 5. The peak is that of `mode = "transaction"` without
+control: the highest rate, found in steps of a factor of 1.25, at which 99 % of the calls are set up within 500 ms.
+Then 0.7 to 2.5 times this peak is offered to a pool of each mode in turn, under the same law. Tidegate itself counts
+which calls had transactions, including those of the warm-up. The cost of a call is the CPU time of the process divided
+by all offered calls, including the rejected ones.
 """
 
 import argparse
@@ -26,9 +25,9 @@ MODES = ("transaction", "stateless", "adaptive")
 MULTIPLES = (0.7, 1.2, 1.6, 2.5)
 
 UNPROTECTED = Variant("none", "service", "fifo", sticky=False)
-# Of the goodput of a stateless server, what an adaptive one must have beyond the stateful peak.
+# The part of a stateless server's goodput that an adaptive one must have beyond the stateful peak.
 KEPT_MIN = 0.92
-# Of the calls below it, what must have transactions.
+# The part of the calls below this peak that must have transactions.
 STATEFUL_MIN = 0.99
 
 
@@ -46,11 +45,11 @@ class Point:
 
     @property
     def goodput(self) -> float:
-        """As a part of the peak with transactions."""
+        """Goodput as a part of the peak with transactions."""
         return self.outcome.goodput_cps / self.peak_cps
 
     def row(self) -> dict[str, Any]:
-        """For a table of raw data."""
+        """Returns the row for a table of raw data."""
         return {
             "round": self.round,
             "mode": self.mode,
@@ -64,7 +63,7 @@ class Point:
 
 
 def measure(mode: str, law: Variant, load: Load, profile: str) -> tuple[Outcome, float]:
-    """One load on a fresh Tidegate with a fifth of a core, and the share that it served statefully."""
+    """Measures one load on a fresh Tidegate with a fifth of a core, and its share of stateful calls."""
     outcome, shown = trial(load, law, profile, limited=True, mode=mode)
     stateful, stateless = (shown.total("work_routed", tier=tier) for tier in ("stateful", "stateless"))
     return outcome, stateful / max(stateful + stateless, 1)
@@ -89,7 +88,7 @@ COLUMNS = [
 
 
 def judge(record: Record, points: list[Point]) -> None:
-    """Expects the adaptive pool to be the better of both, whatever the load."""
+    """Expects the adaptive pool to do as well as the better of the other two at each load."""
     below, *beyond = MULTIPLES
     stateful = min(point.stateful for point in of(points, "adaptive", below))
     record.expect(
@@ -109,7 +108,7 @@ def judge(record: Record, points: list[Point]) -> None:
 
 
 class Show(CurveDemonstration):
-    # The share falls within half a second, and a law needs its time as well.
+    # The share falls within half a second, and a law needs some time too.
     WARM_UP_S = 3.0
     MEASURED_S = 3.0
 
@@ -117,7 +116,7 @@ class Show(CurveDemonstration):
     def arguments(cls, parser: argparse.ArgumentParser) -> None:
         super().arguments(parser)
         parser.add_argument("--law", choices=("pi", "occ"), default="pi", help="(%(default)s)")
-        parser.add_argument("--peak", type=float, help="calls/s; sought if not given")
+        parser.add_argument("--peak", type=float, help="calls/s (default: measured first)")
 
     def run(self) -> Results:
         law = Variant(self.options.law, "arrival", "class")
@@ -131,7 +130,7 @@ class Show(CurveDemonstration):
                 )
             assert peak_cps
             print(f"round {round_}: {peak_cps:.0f} calls/s with transactions", flush=True)
-            # By turns: the machine may be slower in one minute than in the next.
+            # The modes take turns, because the machine may be slower in one minute than in the next.
             for multiple, mode in product(MULTIPLES, MODES):
                 load = self.load(multiple * peak_cps, round_)
                 points.append(Point(round_, mode, multiple, peak_cps, *measure(mode, law, load, self.profile)))

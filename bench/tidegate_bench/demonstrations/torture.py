@@ -1,10 +1,10 @@
-"""All torture messages of RFC 4475 and RFC 5118 at a running Tidegate, then 1,000 good calls
+"""A running Tidegate handles all torture messages of RFC 4475 and RFC 5118, and then 1,000 normal calls
 
-Each message is sent over UDP to a Tidegate that is known as services.example.com and as
-2001:db8::10. It must be forwarded, answered or ignored as crates/proxy/tests/behaviour/verdicts.toml
-says of a stranger; what is forwarded must come out whole, and the back end's answer must come
-back through all Vias. Then SIPp makes 1,000 calls through the same process: none fails, the
-counters tell what was sent, and with transactions none is left in the end.
+Each message is sent over UDP to a Tidegate that is known as services.example.com and as 2001:db8::10. It must be
+forwarded, answered or ignored as crates/proxy/tests/behaviour/verdicts.toml says for an unknown sender. A forwarded
+message must leave complete, and the back end's answer must come back through all Vias. Then SIPp makes 1,000 calls
+through the same process, and none may fail. The counters must agree with the messages, and with transactions no state
+may be left at the end.
 """
 
 import random
@@ -30,9 +30,9 @@ CALL_RATE_CPS = 100
 # RFC 3261 §18.2.2: responses go to the port in the top Via, or to the default one of its
 # transport. These are all that the messages name.
 PORTS = (5060, 5061, 5050, 5070, 6050, 19823)
-# What the back end answers with, which Tidegate never does by itself.
+# The status of the back end's answers, which Tidegate itself never sends.
 BACKEND_STATUS = 480
-# Longer than anything takes here; an ignored message costs as much.
+# A time longer than any reaction takes here. The test waits this long for each ignored message.
 PATIENCE_S = 0.4
 
 LINE = re.compile(rb"([^\r\n:]+?)[ \t]*:((?:[^\r\n]|\r\n[ \t])*)\r\n")
@@ -40,7 +40,7 @@ COMPACT = {b"v": b"via", b"f": b"from", b"t": b"to", b"i": b"call-id", b"l": b"c
 
 
 class Entry(NamedTuple):
-    """One message and what becomes of it."""
+    """One message and its expected handling."""
 
     name: str
     section: str
@@ -51,7 +51,7 @@ class Entry(NamedTuple):
 
 
 def entries() -> list[Entry]:
-    """The table, for a stranger."""
+    """Reads the part of the table for a stranger."""
     listed = []
     for row in tomllib.loads(VERDICTS.read_text())["message"]:
         folder = "rfc" + row["section"].split()[1]
@@ -64,7 +64,7 @@ def entries() -> list[Entry]:
 
 
 def fields(message: bytes) -> list[tuple[bytes, bytes]]:
-    """The header fields by their long names, values with their folds."""
+    """Returns the header fields by their long names. Values keep their line folds."""
     _, _, rest = message.partition(b"\r\n")
     head = rest.split(b"\r\n\r\n")[0] + b"\r\n"
     found = ((name.lower(), value) for name, value in LINE.findall(head))
@@ -90,7 +90,7 @@ def in_order(listed: list[Entry]) -> list[list[Entry]]:
 
 
 def key(entry: Entry) -> tuple[bytes, bytes]:
-    """What names its transaction, as far as these messages need it."""
+    """Returns the parts that identify its transaction, as far as these messages need them."""
     return all_of(entry.data, b"via")[0].strip(), entry.data.split(b" ")[0]
 
 
@@ -123,7 +123,7 @@ def ack(request: bytes, response: bytes) -> bytes:
 
 
 class Stranger:
-    """Who sends the messages, with a socket at each port that an answer may go to."""
+    """The sender of the messages, with a socket at each port to which an answer may go."""
 
     def __init__(self) -> None:
         # An address of this machine that nobody else has.
@@ -137,7 +137,7 @@ class Stranger:
 
 
 class Seen:
-    """What became of one message."""
+    """The observed handling of one message."""
 
     def __init__(self, entry: Entry) -> None:
         self.forwarded: list[bytes] = []
@@ -145,7 +145,7 @@ class Seen:
         self._identity = (first(entry.data, b"call-id"), first(entry.data, b"cseq").split())
 
     def is_about(self, message: bytes) -> bool:
-        """Whether a message belongs to it, and does not come late from the one before."""
+        """Whether a message belongs to this request, and is not a late one of the request before."""
         return (first(message, b"call-id"), first(message, b"cseq").split()) == self._identity
 
     def verdict(self) -> str:
@@ -157,7 +157,7 @@ class Seen:
 
 
 def watch(entry: Entry, edge_port: int, stranger: Stranger, backend: socket.socket) -> Seen:
-    """Sends one message and looks on until its verdict is clear, or nothing comes."""
+    """Sends one message and waits until its verdict is clear, or until a time limit."""
     seen = Seen(entry)
     stranger.send(entry.data, edge_port)
     until = time.monotonic() + PATIENCE_S
@@ -228,7 +228,7 @@ advertise = "[2001:db8::10]:5060"
         rows = []
         for number, listed in enumerate(in_order(entries())):
             if number > 1:
-                # Until the transactions of the round before are forgotten.
+                # Wait until the transactions of the previous round have ended.
                 Watch(edge).until_empty()
             for entry in listed:
                 seen = watch(entry, edge.port, stranger, backend)
@@ -250,7 +250,7 @@ advertise = "[2001:db8::10]:5060"
 
 
 def counters(record: Record, rows: list[dict[str, Any]], shown: tidegate.Metrics) -> None:
-    """What the process says of itself must be what was seen from outside."""
+    """Expects the counters of the process to agree with the observed messages."""
 
     asked = Counter(row["asked"] for row in rows)
     statuses = sorted(status for status in asked if status.isdigit())

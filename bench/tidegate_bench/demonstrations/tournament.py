@@ -1,12 +1,13 @@
-"""Every law in every scenario of a list made to hurt: the default keeps 85 % of the bound in all but one
+"""Every law in every difficult scenario: the default keeps 85 % of the bound in all but one
 
-scenarios/tournament: constant loads, misread occupancy, heavy-tailed and changing costs, a processor that
-others use, a quota, retransmissions, a wave of BYEs, slow back ends, a step to ten times the load, bursts,
-1,000 sources and a trunk. Each law on the same path as all others and on its own (own-paths.toml). For each
-scenario the laws by their goodput, with the interval of 95 % of its mean; `=` is not worse than the first.
+scenarios/tournament has constant loads, misread occupancy, heavy-tailed and changing costs, a processor that others
+use, a quota, retransmissions, a wave of BYEs, slow back ends, a step to ten times the load, bursts, 1,000 sources and
+a trunk. Each law runs on the same path as all others and on its own path (own-paths.toml). For each scenario the laws
+are listed by their goodput, with the 95 % interval of its mean. `=` marks a law that is not significantly worse than
+the first.
 
-The bound knows nothing of the delay of back ends. In slow-back-ends at twice the capacity the best law keeps .83 of it
-and the default .70: less than .65 would be worse than known.
+The bound does not include the delay of back ends. In slow-back-ends at twice the capacity, the best law keeps .83 of
+the bound, and the default .70. Less than .65 would be worse than the known result.
 """
 
 import argparse
@@ -18,7 +19,7 @@ from tidegate_bench import program
 from tidegate_bench.demonstration import Demonstration, Results
 
 KEPT_MIN = 0.85
-# What is known to be less (crates/control/src/law/tide.rs says why).
+# A scenario that is known to keep less (crates/control/src/law/tide.rs says why).
 KNOWN_MIN = {"slow-back-ends, load 2": 0.65}
 LAW = "tide"
 MARKS = {"first": "1", "tied": "=", "behind": " "}

@@ -1,8 +1,8 @@
-"""20,000 calls by SIPp at 1,000 a second with transactions: none fails, and none is kept
+"""20,000 calls by SIPp at 1,000 a second with transactions: no call fails, and no state is left
 
-Tidegate stands between SIPp's built-in caller and callee, and keeps a server and a client
-transaction for every INVITE and BYE. Every call must succeed, as both SIPps count it, without a
-datagram lost; and 64·T1 + T4 after the last message both tables are empty.
+Tidegate stands between SIPp's built-in caller and callee, and keeps a server and a client transaction for every INVITE
+and BYE. Every call must succeed by the counts of both SIPps, and no datagram may be lost. 64·T1 + T4 after the last
+message both tables must be empty.
 """
 
 from typing import Any
@@ -37,7 +37,7 @@ def one_run(record: Record, round_: int) -> dict[str, Any]:
         asked, served = caller.calls(), callee.finish()
         record.expect(ended and asked.created == CALLS and asked.clean, f"the caller: {asked}")
         record.expect(served.created == CALLS and served.clean, f"the callee: {served}")
-        record.expect(sum(drops) == 0, f"{sum(drops)} datagrams dropped at sockets")
+        record.expect(sum(drops) == 0, f"{sum(drops)} datagrams were dropped at sockets")
         record.expect(empty, told)
         again = metrics.total("requests_resent") + metrics.total("responses_resent")
         return {

@@ -1,8 +1,8 @@
-"""Extremum seeking finds gains of pi from bad ones, and leaves good ones where they are
+"""Simulation finds good gains of pi from bad ones, and does not make good ones worse
 
-`tidegate lab tune` on scenarios/tune-pi.toml in simulated time, the processor loop's two gains:
-from the paper's (5 and 5), from far below (0.3 and 0.1), from far above (200 and 500). Each
-search is judged by seeds it has not seen.
+Runs `tidegate lab tune` on scenarios/tune-pi.toml in simulated time for the two gains of the processor loop: from the
+paper's values (5 and 5), from values far too low (0.3 and 0.1), and from values far too high (200 and 500). Each
+search is evaluated with seeds that it has not used.
 """
 
 import json
@@ -41,7 +41,7 @@ class Show(Demonstration):
         paper = runs["paper"]
         self.expect(
             paper["after"]["median"] >= paper["before"]["median"] - 0.01,
-            "the paper's gains are left as good as they are",
+            "the result from the paper's gains is not worse",
         )
         kept = paper["before"]["median"]
         for name in ("low", "high"):

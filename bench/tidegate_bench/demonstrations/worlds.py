@@ -1,9 +1,9 @@
-"""One scenario in simulated time and on real sockets: how far the two are apart
+"""One scenario in simulated time and on real sockets: goodput and delay are nearly the same
 
-scenarios/overload-local.toml, an emulated processor offered half to five times its capacity,
-under every law there is, three runs of each point in each world. Stated for each point: goodput
-as a part of the capacity in both worlds and the difference; p99 of the set-up delay in both and
-the ratio. Both are drawn in one figure, and in one report.
+scenarios/overload-local.toml offers an emulated processor half to five times its capacity, under every law in it, with
+three runs of each parameter set in each world. For each parameter set the table shows goodput as a part of the
+capacity in both worlds and the difference, and the p99 of the set-up delay in both and the ratio. Both are drawn in
+one figure, and in one report.
 """
 
 from typing import Any
@@ -13,7 +13,7 @@ from tidegate_bench.demonstration import Demonstration, Results
 from tidegate_bench.record import Spread
 
 SCENARIO = "scenarios/overload-local.toml"
-# What the median error of the goodput may be, in parts of the capacity, and what any may be.
+# The largest allowed median error and the largest allowed single error of the goodput, in parts of the capacity.
 MEDIAN_MAX = 0.02
 ERROR_MAX = 0.1
 
@@ -40,7 +40,7 @@ class Show(Demonstration):
     def run(self) -> Results:
         sim, real = self.directory / "sim", self.directory / "real"
         simulated = program.scenario(SCENARIO, sim, "--world", "sim")["rows"]
-        # An emulated server, and who calls it, need little of a core.
+        # An emulated server and its callers need little of a core.
         measured = program.scenario(SCENARIO, real, "--world", "real", "--jobs", 4)["rows"]
         print(program.lab("report", sim, real, "--out", self.directory / "report.html"))
         at = {(row["variant"], row["load"]): row for row in measured}
@@ -51,11 +51,10 @@ class Show(Demonstration):
         ratios = [row["p99_ratio"] for row in compared if row["p99_ratio"] is not None]
         self.expect(
             Spread.of(errors).median <= MEDIAN_MAX,
-            f"the goodput differs by {Spread.of(errors).median:.3f} of the capacity in the median",
+            f"the goodput differs by {Spread.of(errors).median:.3f} of the capacity in the median,",
         )
         self.expect(
-            max(errors) <= ERROR_MAX,
-            f"and by {max(errors):.3f} at the worst ({worst['variant']}, load {worst['load']})",
+            max(errors) <= ERROR_MAX, f"and by {max(errors):.3f} at worst ({worst['variant']}, load {worst['load']})"
         )
         spread = Spread.of(ratios)
         print(

@@ -1,11 +1,10 @@
 """CPU per call of Tidegate, of a bare batching relay and of Kamailio, under the same load.
 
-Each run is: caller -> element -> callee, on loopback, with fresh processes. The elements
-take turns (A B C A B C ...), so that a change of the machine's mood meets all of them, and
-ratios are taken within a round. They are:
+Each run is: caller -> element -> callee, on loopback, with fresh processes. The elements take turns (A B C A B C ...),
+so that a change of the machine's speed affects all of them, and ratios are taken within a round. They are:
 
-  transaction  Tidegate as it is by default, with transactions
-  stateless    Tidegate without
+  transaction  Tidegate with its defaults, which include transactions
+  stateless    Tidegate without transactions
   relay        datagrams in, datagrams out: the least that any element can do
   forward      Kamailio with forward(), without transactions; one worker
   t_relay      Kamailio with t_relay(), with transactions; one worker
@@ -14,11 +13,10 @@ Two parts:
 
   rate        one fixed rate of calls
   saturation  the rate is raised until calls fail, or until the element, the generator or
-              the machine is full; which of them it was is said
+              the machine is full, which the output states
 
-A call is INVITE, 180, 200, ACK, BYE, 200: six datagrams in and six out, seven with
-transactions (100). CPU is that of all
-threads of the element's processes (/proc/PID/task/*/schedstat) and of nothing else.
+A call is INVITE, 180, 200, ACK, BYE, 200: six datagrams in and six out, seven with transactions
+(100). CPU time is that of all threads of the element's processes (/proc/PID/task/*/schedstat) and of nothing else.
 """
 
 import argparse
@@ -40,10 +38,10 @@ from tidegate_bench.sipp import Calls
 from tidegate_bench.sockets import LOCALHOST
 from tidegate_bench.table import Column
 
-# From here on a core counts as full: the rest is the scheduler's.
+# From this load on a core counts as full, because the scheduler takes the rest.
 FULL = 0.95
 CORES = len(os.sched_getaffinity(0))
-# More than this of a core taken by others makes absolute figures doubtful.
+# If other processes take more than this of a core, absolute figures are doubtful.
 OTHERS_MAX = 0.2
 
 
@@ -51,7 +49,7 @@ ELEMENTS = ("transaction", "stateless", "relay", "forward", "t_relay")
 
 
 class Callee(Protocol):
-    """Who answers."""
+    """The interface of a callee."""
 
     @property
     def process(self) -> Process: ...
@@ -61,18 +59,18 @@ class Callee(Protocol):
 
 
 class Caller(Callee, Protocol):
-    """Who calls, and counts what became of it."""
+    """The interface of a caller, which counts the outcomes of its calls."""
 
     def calls(self) -> Calls: ...
 
 
 @dataclass(frozen=True)
 class Generator:
-    """Who calls and who answers."""
+    """A caller and a callee."""
 
     callee: Callable[[Stage], Callee]
     caller: Callable[[Stage, str, int, int], Caller]
-    """Given the target, the rate in calls/s and the number of calls."""
+    """Starts the caller with the target, the rate in calls/s and the number of calls."""
 
 
 GENERATORS = {
@@ -82,7 +80,7 @@ GENERATORS = {
     ),
     "tidegate": Generator(
         callee=lambda stage: tidegate.callee(stage, "uas", "release"),
-        # An element that does not record its route would otherwise see no ACK and no BYE.
+        # Otherwise an element that does not record its route would get no ACK and no BYE.
         caller=lambda stage, target, rate, calls: tidegate.caller(
             stage, "uac", target, rate_cps=rate, calls=calls, follow_routes=False, profile="release"
         ),
@@ -110,12 +108,12 @@ class Run:
     generator_busiest_thread: float
     machine: float
     others: float
-    """Of this, what was none of element, caller and callee: this script, and strangers."""
+    """The part of this that was used by this script and other programs."""
     element_drops: int
     generator_drops: int
 
     def limit(self) -> str:
-        """What kept the rate from being higher; empty if nothing did yet."""
+        """The reason why the rate cannot be higher, or empty if there is none yet."""
         if self.element_busiest_thread >= FULL:
             return f"{self.element}'s core is full"
         if self.generator_busiest_thread >= FULL:
@@ -130,7 +128,7 @@ class Run:
 
 
 class Snapshot:
-    """CPU of each process and thread at one moment, and of the machine."""
+    """CPU time of each process and thread, and of the machine, at one moment."""
 
     def __init__(self, element: Process, uac: Process, uas: Process) -> None:
         self.at = time.monotonic()
@@ -161,8 +159,8 @@ def measure(part: str, round_: int, name: str, generator: Generator, rate: int, 
         start = last = Snapshot(element, caller.process, callee.process)
         patience = time.monotonic() + calls / rate + 120
         while caller.process.running():
-            # The caller waits for stragglers at the end; full cores are judged by the time
-            # in which it was offering calls.
+            # At the end the caller waits for its last calls. Whether a core is full is judged by the time in which it
+            # offered calls.
             offering = time.monotonic() - start.at < calls / rate
             if offering:
                 last = Snapshot(element, caller.process, callee.process)
@@ -202,8 +200,10 @@ def measure(part: str, round_: int, name: str, generator: Generator, rate: int, 
 
 
 def show(runs: list[Run], all_runs: list[Run]) -> None:
-    """Prints of each element its rate, CPU per call, its ratio to the baseline's at the same rate in the same round,
-    looked up in `all_runs`, and what else of the machine was used."""
+    """Prints for each element its rate, its CPU time per call and its ratio to the baseline, and the rest of the load.
+
+    The ratio is that to the baseline at the same rate in the same round, from `all_runs`.
+    """
     baseline = {(r.round, r.rate_asked_cps): r.element_us_per_call for r in all_runs if r.element == BASELINE}
 
     def times(run: Run) -> float | None:
@@ -228,7 +228,7 @@ def show(runs: list[Run], all_runs: list[Run]) -> None:
     table.show(runs, columns, line=lambda run: run.element)
     others = max((run.others for run in runs), default=0.0)
     if others > OTHERS_MAX:
-        print(f"  (the machine was not ours alone: others took up to {others:.2f} cores)")
+        print(f"  (other processes used the machine: others took up to {others:.2f} cores)")
 
 
 def at_rate(names: list[str], generator: Generator, rate: int, seconds: int, rounds: int) -> list[Run]:
@@ -240,14 +240,14 @@ def at_rate(names: list[str], generator: Generator, rate: int, seconds: int, rou
 def at_saturation(
     names: list[str], generator: Generator, rate: int, step: float, seconds: int, rounds: int
 ) -> tuple[list[Run], list[Run]]:
-    """For each element and round the run at the highest rate without a failed call; all runs."""
+    """Returns for each element and round the run at the highest rate without a failed call, and all runs."""
     best, runs = [], []
     print(f"\nat saturation: from {rate:,} calls/s up, times {step}, {seconds} s a run", flush=True)
     for round_ in range(1, rounds + 1):
         carried: dict[str, Run] = {}
         climbing, asked = list(names), rate
         while climbing:
-            # They take turns at each rate, so that there is a baseline for each.
+            # The elements take turns at each rate, so that each rate has a baseline.
             for name in list(climbing):
                 run = measure("saturation", round_, name, generator, asked, asked * seconds)
                 runs.append(run)

@@ -1,7 +1,7 @@
-"""Instructions of what Tidegate does with a message, as Valgrind counts them.
+"""Counts with Valgrind the instructions that Tidegate needs for a message.
 
-Of the operations of the SIP library on a 500-byte INVITE, and of each message of a call in the
-proxy alone, in both modes. Counts do not depend on the machine's mood, and hardly on the machine.
+The counts are those of the operations of the SIP library on a 500-byte INVITE, and of each message of a call in the
+proxy alone, in both modes. They do not depend on other load of the machine, and hardly on the machine.
 """
 
 import json
@@ -12,22 +12,22 @@ from typing import Any
 
 from tidegate_bench.record import ROOT, Record
 
-# Crates with a bench `instructions`.
+# Crates with a benchmark `instructions`.
 PACKAGES = ("tidegate-sip", "tidegate-proxy", "tidegate-balance")
-# Calls whose timers are counted together (crates/proxy/benches/instructions.rs).
+# Number of calls whose timers are counted together (crates/proxy/benches/instructions.rs).
 CALLS = 50
 
 
 @dataclass(frozen=True)
 class Operation:
-    """What is counted, as the sum of some benchmarks."""
+    """An operation whose count is the sum of some benchmarks."""
 
     title: str
     benchmarks: tuple[str, ...]
     most: int
-    """More is a fault."""
+    """The highest count with which the check passes."""
     target: int | None = None
-    """What it is to come to, if that is less."""
+    """The count to reach later, if it is lower than `most`."""
 
 
 def call(mode: str) -> tuple[str, ...]:
@@ -90,7 +90,7 @@ OPERATIONS = (
 
 
 def count(record: Record) -> dict[str, int]:
-    """Runs the benchmarks: instructions by `function id`."""
+    """Runs the benchmarks. Returns the instructions by `function id`."""
     packages = [word for package in PACKAGES for word in ("--package", package)]
     command = ["cargo", "bench", "--quiet", *packages, "--bench", "instructions"]
     command += ["--", "--output-format=json"]
@@ -122,5 +122,5 @@ def main(arguments: list[str]) -> int:
         rows.append({"operation": title, "instructions": round(each), "most": "", "target": ""})
     record.rows("instructions", rows)
     above = [row["operation"] for row in rows if row["most"] and row["instructions"] > row["most"]]
-    record.expect(not above, f"more than they may take: {', '.join(above) or 'none'}")
+    record.expect(not above, f"more instructions than allowed: {', '.join(above) or 'none'}")
     return record.finish(operations=rows)

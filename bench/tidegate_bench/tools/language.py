@@ -1,8 +1,8 @@
-"""Hard sentences: openings and words that scripts/language.toml rules out; exit status 1 if there is one
+"""Lists openings and words that scripts/language.toml rules out. The exit status is 1 if there is one
 
 Reads the comments, string literals and function names of the Rust sources, and the prose of the documentation.
 
-    scripts/language [PATH ...]    every finding, with the word to use instead
+    scripts/language [PATH ...]    lists every finding, with a remedy
     scripts/language --check       the same; prints nothing if there is none
 """
 
@@ -51,21 +51,21 @@ def in_rust(name: str, source: str, opening: re.Pattern[str], words: Words) -> I
                 fenced = not fenced
             if kind and not COMMENT.match(before) and opening.match(text) and not is_flag(lines, number):
                 yield Finding(name, number, text, "begin with the actor, a noun or a verb")
-            # An RFC is quoted as it stands.
+            # Quotations from RFCs are not checked.
             if not fenced and not text.lstrip().startswith(('"', ">")):
                 yield from in_text(name, number, text, words)
         else:
             if name_of := NAME.match(line):
                 yield Finding(name, number, name_of.group().strip(), "name the actor or the thing")
             for literal in STRING.findall(line):
-                # Words of a message, not of the wire or of a name.
+                # Only texts with spaces are messages.
                 if " " in literal:
                     yield from in_text(name, number, literal, words)
         before = line
 
 
 def is_flag(lines: list[str], number: int) -> bool:
-    """The comment in this line is of a field and begins with `Whether`, as one of a boolean may."""
+    """Whether the comment in this line begins with `Whether` and belongs to a field, which is allowed for a boolean."""
     item = next((line for line in lines[number:] if not COMMENT.match(line) and not line.lstrip().startswith("#[")), "")
     return "/ Whether " in lines[number - 1] and bool(FIELD.match(item))
 
@@ -92,7 +92,7 @@ def findings(paths: list[str]) -> Iterator[Finding]:
             yield from in_rust(str(path.relative_to(ROOT)), path.read_text(), opening, words)
     for pattern in PROSE:
         for path in sorted(ROOT.glob(pattern)):
-            # Decisions are kept as they were taken.
+            # Decisions are not changed after they were taken.
             if "decisions" not in path.parts and wanted(path, paths):
                 yield from in_prose(str(path.relative_to(ROOT)), path.read_text(), words)
 

@@ -1,4 +1,4 @@
-"""Draws texts at random for a reader who did not write them: is each understood at the first reading?
+"""Draws texts at random, for a reader who did not write them and judges whether each is plain
 
     scripts/language-sample SEED            60 doc comments, 20 error messages, 20 help texts, 10 pages
     scripts/language-sample SEED --kind help
@@ -19,7 +19,7 @@ Text = tuple[Path, int, str]
 
 NUMBERS = {"comment": 60, "error": 20, "help": 20, "page": 10}
 LITERAL = re.compile(r'(?<![\w\'\\])"((?:[^"\\]|\\.|\\\n)*)"', re.S)
-# Literals that only a bug or a test shows, and those that are help.
+# Contexts of literals that only a bug or a test shows, and of those that are help.
 HIDDEN = re.compile(r"(expect|unreachable!|panic!|assert\w*!)\s*\([^;{}]*$")
 EXPLAINS = re.compile(r"(doc|summary): $")
 PROGRAMS = "crates/tidegate/src"
@@ -34,7 +34,7 @@ def sources() -> Iterator[tuple[Path, str]]:
 
 
 def doc_blocks(text: str) -> Iterator[tuple[int, str]]:
-    """Doc comments with the line of their beginning."""
+    """Returns doc comments with the line where they begin."""
     block: list[str] = []
     first = 0
     for number, line in enumerate(text.split("\n"), 1):
@@ -67,7 +67,7 @@ def literals(source: str) -> Iterator[tuple[int, str, str]]:
 
 
 def helps() -> list[Text]:
-    """The help of commands and options (doc comments that clap reads), and what explains keys, laws and metrics."""
+    """The help of commands and options (doc comments that clap reads), and the texts about keys, laws and metrics."""
     found: list[Text] = []
     for path, source in sources():
         found += [

@@ -1,7 +1,6 @@
-"""Each SIPp caller directly with its callee: when this fails, a scenario is at fault.
+"""Runs each SIPp caller directly against its callee. If this fails, the scenario has an error.
 
-An end-to-end test puts Tidegate between the two; it can only show something about
-Tidegate if the two understand each other without it.
+An end-to-end test puts Tidegate between the two. It only tests Tidegate if the two work without it.
 """
 
 from tidegate_bench import sipp

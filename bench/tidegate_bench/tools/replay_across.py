@@ -1,13 +1,13 @@
-"""Record runs with one version of Tidegate, replay them with another: the same bytes?
+"""Records runs with one version of Tidegate, replays them with another, and compares the bytes
 
     scripts/replay-across OLD NEW [--rounds N] [--case TEXT]
 
-OLD and NEW are programs or commits; a commit is built in a work tree below out/across, which is removed in
-the end. It is for changes that are to change no behaviour: OLD is run with --record under calls that
-succeed, fail, are cancelled and rejected, with and without transactions, while a back end dies; then
-`tidegate replay` of NEW feeds what was recorded to its own proxy and compares what that sends, at the same
-times. Where it differs, both write what passes as text, and the first lines that differ are shown.
-The calls come from the Tidegate that is built here.
+OLD and NEW are programs or commits. A commit is built in a work tree below out/across, which is removed at the end. Use
+this for changes that must not change behaviour. OLD runs with --record under calls that succeed, fail, are cancelled
+and are rejected, with and without transactions, and while a back end dies. Then `tidegate replay` of NEW gives the
+recorded inputs to its own proxy, and compares the packets and their times. If they differ, both versions write their
+packets as text, and the first lines that differ are shown. The calls come from the Tidegate that is built in this
+checkout.
 """
 
 import argparse
@@ -46,7 +46,7 @@ PATIENCE = ["--hold", "exp:0.3", "--patience", "exp:1.5"]
 
 @dataclass(frozen=True)
 class Case:
-    """A run: how the proxy is configured, and what its back ends and callers do."""
+    """A run: the configuration of the proxy, and the behaviour of its back ends and callers."""
 
     name: str
     mode: str
@@ -85,7 +85,7 @@ CASES = tuple(
 
 
 def record_run(program: Path, case: Case, seed: int, recording: Path) -> int:
-    """Records a run, and returns how many calls were begun."""
+    """Records a run, and returns the number of calls that were started."""
     with Stage() as stage:
         callees = [
             tidegate.callee(stage, name, options=[*case.callee, "--seed", str(seed + place)])
@@ -96,7 +96,7 @@ def record_run(program: Path, case: Case, seed: int, recording: Path) -> int:
         command = [str(program), "run", "--config", str(edge.configuration), "--record", str(recording)]
         element = stage.serve("tidegate", command, edge.port)
         if case.dies:
-            # It is gone for the last two thirds of the time: its port is closed.
+            # The back end is down for the last two thirds of the time, with its port closed.
             killer = f"sleep 3; kill -KILL {callees[0].process.pid}"
             stage.start("killer", ["sh", "-c", killer])
         load = Load(case.rate_cps, 0.0, 9.0, seed)
@@ -107,7 +107,7 @@ def record_run(program: Path, case: Case, seed: int, recording: Path) -> int:
 
 
 def first_difference(old: Path, new: Path, recording: Path) -> str:
-    """The lines around the first packet that differs, as OLD and as NEW send it."""
+    """Returns the lines around the first packet that differs, of OLD and of NEW."""
     dumps = []
     for name, program in (("old", old), ("new", new)):
         dump = recording.with_suffix(f".{name}.dump")
@@ -122,7 +122,7 @@ def first_difference(old: Path, new: Path, recording: Path) -> str:
 
 
 def program(which: str, name: str) -> Path:
-    """The program at a path, or that of a commit, which is built."""
+    """Returns the program at a path, or builds that of a commit."""
     if Path(which).is_file() and os.access(which, os.X_OK):
         return Path(which).resolve()
     tree = ACROSS / name
@@ -153,7 +153,7 @@ def main(arguments: list[str]) -> int:
     parser.add_argument("old", help="the program or commit that records")
     parser.add_argument("new", help="the program or commit that replays")
     parser.add_argument("--rounds", type=int, default=3, help="seeds of each run (default %(default)s)")
-    parser.add_argument("--case", default="", help="only the runs whose names have this in them")
+    parser.add_argument("--case", default="", help="only the runs whose names contain this text")
     given = parser.parse_args(arguments)
     ACROSS.mkdir(parents=True, exist_ok=True)
     old, new = program(given.old, "old"), program(given.new, "new")

@@ -1,11 +1,10 @@
-"""Which sentences with MUST or SHOULD of the RFCs are quoted above the code and above a test
+"""Lists which sentences of the RFCs with MUST or SHOULD are quoted above the code and above a test
 
-A comment that quotes an RFC cites it: `RFC 3261 §16.6: "The proxy MUST ..."`; without a number, `§16.6` is
-of the RFC that the documentation of the file names first. This finds the sentence in
-`docs/requirements/rfcNNNN.toml`. A citation in a test (a file below `tests/`, a file or a module of
-unit tests) proves the sentence; one elsewhere says where it is implemented. `docs/requirements/exceptions.toml`
-has a reason for each sentence that does not apply to Tidegate, that waits for a part of it that is not built yet,
-or that it breaks on purpose.
+A comment that quotes an RFC cites it: `RFC 3261 §16.6: "The proxy MUST ..."`. Without a number, `§16.6` belongs to the
+RFC that the documentation of the file names first. This command finds the sentence in `docs/requirements/rfcNNNN.toml`.
+A citation in a test (a file below `tests/`, or a file or a module of unit tests) proves the sentence. A citation
+elsewhere shows where the sentence is implemented. `docs/requirements/exceptions.toml` gives a reason for each sentence
+that does not apply to Tidegate, that needs a part that is not built yet, or that Tidegate breaks on purpose.
 
     scripts/requirements              coverage by section
     scripts/requirements --open       also each sentence that lacks code, a test or a reason
@@ -28,14 +27,14 @@ from tidegate_bench.record import ROOT
 
 FOLDER = ROOT / "docs/requirements"
 LEVELS = ("MUST", "SHOULD")
-# The kinds of exceptions: a duty of others or a replaced rule, a part that is missing, a decision.
+# The kinds of exceptions: a duty of others or a replaced rule, a missing part, or a decision.
 KINDS = ("not ours", "not built", "on purpose")
 STATES = ("proven", "tested", "implemented", "open", *KINDS)
 KEYWORD = re.compile(r"\b(MUST|REQUIRED|SHALL|SHOULD|RECOMMENDED)\b")
 REFERENCE = re.compile(r'(?:RFC (\d+),? )?§(\d+(?:\.\d+)*)|RFC (\d+)|"([^"]+)"')
-# Only an item of the file: a field that tests need does not begin the tests.
+# Only an item of the file begins its tests. A field that only tests use does not.
 TESTS_BEGIN = re.compile(r"^#\[cfg\(test\)\]")
-# The fewest words that a quotation shares with its sentence, one after the other.
+# The minimum number of consecutive words that a quotation shares with its sentence.
 SHARED = 6
 
 
@@ -74,7 +73,7 @@ class Citation:
 
 
 def words(text: str) -> list[str]:
-    """A text without line breaks, marks and case: what two copies of a sentence have in common."""
+    """A text without line breaks, marks and case, so that two copies of a sentence are equal."""
     return re.sub(r"[^a-z0-9]+", " ", text.lower()).split()
 
 
@@ -126,7 +125,7 @@ def citations() -> Iterator[Citation]:
 
 def cited(place: str, is_test: bool, rfc: int, text: str) -> Iterator[Citation]:
     section = None
-    # Without the marks around single words within a quotation: the "Completed" state.
+    # Remove the marks around single words within a quotation, as in: the "Completed" state.
     text = re.sub(r'"([\w-]+(?: [\w-]+)?)"', r"\1", text)
     for match in REFERENCE.finditer(text):
         with_section, its_section, alone, quotation = match.groups()
@@ -148,7 +147,7 @@ def matches(citation: Citation, requirement: Requirement) -> bool:
 
 
 def connect(requirements: list[Requirement]) -> list[Citation]:
-    """Gives each requirement its citations; returns those citations that belong to none."""
+    """Adds its citations to each requirement. Returns the citations that belong to none."""
     covered = {(one.rfc, one.section.split(".")[0]) for one in requirements}
     stray = []
     for citation in citations():
@@ -163,7 +162,7 @@ def connect(requirements: list[Requirement]) -> list[Citation]:
 
 
 def except_some(requirements: list[Requirement]) -> list[str]:
-    """Gives requirements their reasons; returns what is wrong with the reasons."""
+    """Adds their reasons to requirements. Returns the errors in the reasons."""
     wrong = []
     for entry in tomllib.loads((FOLDER / "exceptions.toml").read_text()).get("exception", []):
         if entry["kind"] not in KINDS:
@@ -209,7 +208,7 @@ def unproven(requirements: list[Requirement], level: str) -> list[Requirement]:
 
 
 def page(requirements: list[Requirement]) -> str:
-    """docs/requirements/README.md."""
+    """Returns the text of docs/requirements/README.md."""
     rows = list(table(requirements))
     text = HEAD + "| " + " | ".join(rows[0]) + " |\n|" + " --- |" * len(rows[0]) + "\n"
     text += "".join("| " + " | ".join(row) + " |\n" for row in rows[1:])
@@ -242,12 +241,12 @@ offer, or a rule that a later RFC replaces), *not built* yet, or broken *on purp
 
 
 def extract(rfc: int, text: str, sections: list[str]) -> Iterator[str]:
-    """The lines of `docs/requirements/rfcNNNN.toml`, from the text of the RFC."""
-    # Without page breaks: footer, form feed, header. A paragraph that a page break cuts is one paragraph.
+    """Returns the lines of `docs/requirements/rfcNNNN.toml`, from the text of the RFC."""
+    # Remove page breaks (footer, form feed, header), so that a paragraph on two pages is one paragraph.
     text = re.sub(r"\n+[^\n]*\[Page \d+\]\n\f?\n*(?:RFC \d+[^\n]*\n)?\n*", "\n\f\n", text)
     text = re.sub(r"(?<![.:;])\n\f\n(?=\s*(?!o )\w)|\n\f\n(?=\s*(?!o )[a-z])", "\n", text).replace("\f", "")
     heading = re.compile(r"^(\d+(?:\.\d+)*)\.? +\S[^\n]*$", re.M)
-    # The table of contents has each heading too, indented or with dots.
+    # Skip the table of contents, which has each heading too, indented or with dots.
     body = [match for match in heading.finditer(text) if "...." not in match[0]]
     yield f"# Sentences of RFC {rfc} with MUST or SHOULD, sections {', '.join(sections)}."
     command = f"scripts/requirements --extract rfc{rfc}.txt {','.join(sections)}"

@@ -1,16 +1,16 @@
 """CPU per call, wakes and added delay in steady state: Tidegate, a bare relay and Kamailio.
 
-Each run is: caller -> element -> callee, on loopback, with fresh processes. Calls are offered at one
-rate, first for a warm-up of 40 s: longer than Timers D, H, J and K of RFC 3261, so as many transactions end as
-begin. Only then is anything measured. The elements take turns, and ratios are taken within a round.
+Each run is: caller -> element -> callee, on loopback, with fresh processes. Calls are offered at one rate, first for a
+warm-up of 40 s: longer than Timers D, H, J and K of RFC 3261, so that as many transactions end as begin. Only then the
+measurement starts. The elements take turns, and ratios are taken within a round.
 
-  transaction      Tidegate as it is by default, with transactions
-  stateless        Tidegate without
+  transaction      Tidegate with its defaults, which include transactions
+  stateless        Tidegate without transactions
   relay            datagrams in, datagrams out: the least that any element can do
   forward          Kamailio with forward(), without transactions; one worker, fast allocator (-x fm)
-  t_relay          Kamailio with t_relay(), with transactions; likewise
-  forward_debian   the same with the allocator of Debian's package, which checks each block
-  t_relay_debian   likewise
+  t_relay          Kamailio with t_relay(), with transactions; also one worker and the fast allocator
+  forward_debian   forward with the allocator of Debian's package, which checks each block
+  t_relay_debian   t_relay with that allocator
   direct           no element at all, for the delay
 
 A call is INVITE, 180, 200, ACK, BYE, 200. The delay is from the INVITE to its 200, and includes the callee.
@@ -29,7 +29,7 @@ from tidegate_bench.record import Record
 from tidegate_bench.sockets import LOCALHOST
 from tidegate_bench.table import Column
 
-# A transaction is kept for 64*T1 after its end: two of each call at 10,000 calls/s are 640,000.
+# A transaction is kept for 64*T1 after its end. With two transactions per call, 10,000 calls/s need 640,000.
 ROOM = "calls_max = 2_000_000\ntransactions_max = 2_000_000\n"
 # No element at all.
 DIRECT = "direct"
@@ -47,7 +47,7 @@ class Run:
     element: str
     outcome: Outcome
     times: float | None
-    """CPU per call as a multiple of the baseline's in the same round, if that came before."""
+    """CPU time per call as a multiple of that of the baseline in the same round, if the baseline ran before."""
 
 
 def measure(name: str, options: argparse.Namespace, rate: int, seed: int) -> Outcome:

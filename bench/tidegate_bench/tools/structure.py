@@ -1,14 +1,13 @@
-"""The shape of the source: owners, import cycles, the longest functions; `--check` fails on a cycle
+"""Shows the structure of the source: owners, import cycles, the longest functions. `--check` fails on a cycle
 
-Nodes of the graph are the modules beside each other in one folder: a file, or a folder with the file
-that opens it. `c` imports `a` if a path in its file leads to `a`: by `crate::a::b` or `super::a`, alone
-or in the braces of a `use`. A name that its module only passes on leads to the module it is from, so
-that a `pub use` hides nothing: if `lib.rs` says `pub use a::B`, then `crate::B` is an import of `a`.
-Calls of methods are not seen. Unit tests (files `*_tests.rs` and `tests`, modules after
+The nodes of the graph are the modules in one folder: a file, or a folder with the file of its module. `c` imports `a`
+if a path in its file leads to `a`: by `crate::a::b` or `super::a`, alone or in the braces of a `use`. A re-exported
+name leads to the module that defines it, so that a `pub use` hides no import: if `lib.rs` says `pub use a::B`, then
+`crate::B` is an import of `a`. Calls of methods are not seen. Unit tests (files `*_tests.rs` and `tests`, modules after
 `#[cfg(test)]`) are left out.
 
     scripts/structure              every crate
-    scripts/structure proxy        one crate, its owners and longest functions as well
+    scripts/structure proxy        one crate, with its owners and longest functions
     scripts/structure --check      only the cycles; exit status 1 if there is one
 """
 
@@ -49,12 +48,12 @@ def is_test(module: Module, tests: set[Module]) -> bool:
 
 
 def without_comments(text: str) -> str:
-    """A text without comments, and without `pub(in crate::a)`, which imports nothing."""
+    """Returns a text without comments, and without `pub(in crate::a)`, which imports nothing."""
     return re.sub(r"//[^\n]*|\(in [\w:]+\)", "", text)
 
 
 def leaves(tree: str, base: Module = ()) -> Iterator[tuple[Module, str]]:
-    """Each path that the tree of a `use` names, and the name that it gets there."""
+    """Returns each path in the tree of a `use`, and the name that it gets there."""
     head, brace, rest = tree.strip().partition("{")
     if not brace:
         named, _, alias = head.partition(" as ")
@@ -75,7 +74,7 @@ def leaves(tree: str, base: Module = ()) -> Iterator[tuple[Module, str]]:
 
 
 def from_root(path: Module, module: Module, modules: Collection[Module]) -> Module | None:
-    """A path as a module reads it, from the root of the crate; `None` if it leads to another crate."""
+    """Returns a path in a module as a path from the root of the crate, or `None` if it leads to another crate."""
     first, *rest = path
     if first == "crate":
         return tuple(rest)
@@ -90,7 +89,7 @@ def from_root(path: Module, module: Module, modules: Collection[Module]) -> Modu
 def origin(
     path: Module, modules: Collection[Module], names: Names, passed: frozenset[tuple[Module, str]] = frozenset()
 ) -> Module:
-    """The module that a path leads to: the last on its way, or the one that a name there is from."""
+    """Returns the module to which a path leads: the last module in it, or the one that defines a re-exported name."""
     for length, name in enumerate(path):
         module = path[:length]
         if (*module, name) in modules:
@@ -103,7 +102,7 @@ def origin(
 
 
 def imports(modules: dict[Module, str]) -> Graph:
-    """For each module those that it imports."""
+    """Returns for each module the modules that it imports."""
     named: Graph = defaultdict(set)
     names: Names = defaultdict(dict)
     for module, commented in modules.items():
@@ -121,7 +120,7 @@ def imports(modules: dict[Module, str]) -> Graph:
 
 
 def cycles(graph: Graph) -> list[list[Module]]:
-    """Strongly connected components of more than one node (Tarjan)."""
+    """Returns the strongly connected components of more than one node (Tarjan)."""
     index: dict[Module, int] = {}
     low: dict[Module, int] = {}
     stack: list[Module] = []
@@ -156,7 +155,7 @@ def cycles(graph: Graph) -> list[list[Module]]:
 
 
 def folder_cycles(graph: Graph) -> list[list[Module]]:
-    """Cycles between modules beside each other, at every depth."""
+    """Returns cycles between modules in the same folder, at every depth."""
     levels: dict[Module, Graph] = defaultdict(lambda: defaultdict(set))
     for module, used in graph.items():
         for other in used:
@@ -167,7 +166,7 @@ def folder_cycles(graph: Graph) -> list[list[Module]]:
 
 
 def body(text: str, at: int) -> tuple[int, int]:
-    """Number of lines from a place to the brace that ends what opens there."""
+    """Returns the number of lines from an opening brace to the closing one."""
     opening = text.find("{", at)
     semicolon = text.find(";", at)
     if opening < 0 or 0 <= semicolon < opening:
@@ -181,7 +180,7 @@ def body(text: str, at: int) -> tuple[int, int]:
 
 
 def functions(modules: dict[Module, str]) -> tuple[list[tuple[int, str, str]], dict[str, tuple[int, set[Module]]]]:
-    """Length, module and name of each function; methods and files of each owner."""
+    """Returns length, module and name of each function, and methods and files of each owner."""
     lengths = []
     methods: dict[str, int] = defaultdict(int)
     files: dict[str, set[Module]] = defaultdict(set)

@@ -121,7 +121,7 @@ mod tests {
     }
 
     #[test]
-    fn invites_have_a_buffer_of_their_own_and_wait_for_the_others() {
+    fn invites_have_their_own_buffer_and_wait_for_other_datagrams() {
         let mut buffers = filled(true);
         assert_eq!(buffers.fill(), 1.0);
         assert_eq!(buffers.earliest(), Some(at(1)));
@@ -144,7 +144,7 @@ mod tests {
     }
 
     #[test]
-    fn a_flood_of_others_leaves_invites_their_turn() {
+    fn a_flood_of_other_datagrams_does_not_starve_invites() {
         let mut buffers = Buffers::new(true, 2048, None);
         for text in ["INVITE", "BYE"] {
             (0..1000).for_each(|_| assert!(buffers.push(at(0), datagram(text))));

@@ -67,12 +67,12 @@ mod tests {
     }
 
     #[test]
-    fn an_output_leaves_at_its_release() {
+    fn an_output_leaves_at_its_time_of_release() {
         assert_eq!(left(false, [4, 8, 9, 20]), expected(["", "ac", "b", "d"]));
     }
 
     #[test]
-    fn in_order_it_never_leaves_before_an_earlier_one() {
+    fn in_order_no_output_leaves_before_an_earlier_one() {
         assert_eq!(left(true, [4, 8, 9, 20]), expected(["", "a", "bc", "d"]));
     }
 }

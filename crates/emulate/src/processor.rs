@@ -23,6 +23,8 @@ pub(super) struct Processor {
 }
 
 impl Processor {
+    /// Creates an idle processor with this number of cores.
+    ///
     /// # Panics
     /// Panics if there are no cores, if other work takes all of them, or if a quota has several
     /// cores.
@@ -101,7 +103,7 @@ mod tests {
     }
 
     #[test]
-    fn of_the_work_under_way_the_part_that_has_passed_is_busy_time() {
+    fn the_elapsed_part_of_work_in_progress_is_busy_time() {
         let mut processor = Processor::new(1, 0.0, Disturbance::NONE, None);
         assert_eq!(processor.work(at(100), ns(10)), at(110));
         assert_eq!(processor.work(at(200), ns(50)), at(250));
@@ -139,7 +141,7 @@ mod tests {
     }
 
     #[test]
-    fn time_that_others_take_from_a_step_is_busy_and_may_be_misread() {
+    fn time_stolen_by_others_is_busy_time_and_readings_may_be_scaled() {
         let stolen = Some((ns(100), ns(80)));
         let disturbance = Disturbance { stolen, ..Disturbance::NONE };
         let mut processor = Processor::new(1, 0.0, disturbance, None);
@@ -161,7 +163,7 @@ mod tests {
 
     #[test]
     #[should_panic(expected = "a background load of 1")]
-    fn a_processor_of_which_nothing_is_left_is_a_bug() {
+    fn a_background_load_of_one_is_a_bug() {
         Processor::new(1, 1.0, Disturbance::NONE, None);
     }
 }

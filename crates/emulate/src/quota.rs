@@ -37,6 +37,8 @@ pub(super) struct Account {
 }
 
 impl Account {
+    /// Creates an account with the runtime of one period.
+    ///
     /// # Panics
     /// Panics if the runtime is 0 or longer than the period.
     pub(super) fn new(quota: Quota) -> Self {
@@ -152,7 +154,7 @@ mod tests {
     }
 
     #[test]
-    fn a_thread_that_owes_may_go_on_until_the_tick_but_not_wake() {
+    fn a_thread_beyond_its_quota_runs_until_the_tick_but_does_not_wake() {
         assert_eq!(completions([5, 1, 4], [(0, 2), (2, 1)]), [2, 3]);
         // At 3 it owes 1 ms, for which the period from 5 on pays.
         assert_eq!(completions([5, 1, 4], [(0, 2), (3, 1)]), [2, 11]);
@@ -169,7 +171,7 @@ mod tests {
 
     #[test]
     #[should_panic(expected = "a quota of 0ns")]
-    fn a_quota_of_nothing_is_a_bug() {
+    fn a_quota_of_zero_is_a_bug() {
         account([5, 0, 0]);
     }
 }

@@ -204,7 +204,7 @@ mod tests {
     }
 
     #[test]
-    fn an_input_costs_what_it_did() {
+    fn an_input_costs_the_work_that_it_caused() {
         let cost = |offered, served, refused| {
             costs().of(Work { offered, served, refused, stateless: false })
         };
@@ -232,7 +232,7 @@ mod tests {
     }
 
     #[test]
-    fn the_factor_is_on_every_cost_and_one_changes_nothing() {
+    fn the_factor_scales_every_cost_and_one_changes_nothing() {
         let odd = Costs::uniform(Duration::from_nanos(1), Duration::from_nanos(1_234_567_891), US);
         let odd = Costs { receive: Duration::from_nanos(7), ..odd };
         assert_eq!(HostSettings::new(odd.clone()).charged(), odd);
@@ -244,7 +244,7 @@ mod tests {
     }
 
     #[test]
-    fn work_is_done_in_the_part_of_each_period_that_others_leave() {
+    fn work_is_done_in_the_time_that_others_leave_in_each_period() {
         let stolen = Some((10 * US, 8 * US));
         let disturbance = Disturbance { stolen, ..Disturbance::NONE };
         assert_eq!(disturbance.own_part(), 0.2);
@@ -259,7 +259,7 @@ mod tests {
     }
 
     #[test]
-    fn costs_change_at_a_time() {
+    fn costs_change_at_the_given_time() {
         let disturbance = Disturbance { dearer: Some((5 * US, 3.0)), ..Disturbance::NONE };
         assert_eq!([4, 5, 6].map(|us| disturbance.cost_factor(us * US)), [1.0, 3.0, 3.0]);
         assert_eq!(Disturbance::NONE.cost_factor(US), 1.0);

@@ -68,14 +68,14 @@ mod tests {
     }
 
     #[test]
-    fn equal_costs_take_turns_of_a_burst() {
+    fn with_equal_costs_offers_and_services_alternate_in_bursts() {
         let (command, _) = steps(256, 5, 5);
         let turn = "o".repeat(64) + &"s".repeat(64);
         assert_eq!(command, turn.repeat(2));
     }
 
     #[test]
-    fn each_has_half_however_unlike_the_costs_are() {
+    fn offers_and_services_each_get_half_of_the_time_whatever_their_costs() {
         for (offer, serve) in [(1, 1000), (3, 7), (1000, 1)] {
             let (_, [offering, serving]) = steps(1_000_000, offer, serve);
             // The two times differ by a burst of offers or by one service.
@@ -85,7 +85,7 @@ mod tests {
     }
 
     #[test]
-    fn free_offers_delay_no_service() {
+    fn offers_without_cost_delay_no_service() {
         assert_eq!(steps(1000, 0, 5).0, "o".repeat(1000));
     }
 }

@@ -95,7 +95,7 @@ mod tests {
     const MEAN: Duration = Duration::from_micros(100);
 
     #[test]
-    fn constant_costs_are_what_they_are() {
+    fn constant_costs_do_not_vary() {
         assert_eq!(Varying::new(Variation::Constant).of(MEAN), MEAN);
     }
 
@@ -118,7 +118,7 @@ mod tests {
     }
 
     #[test]
-    fn a_few_pareto_costs_are_a_fifth_of_the_sum() {
+    fn a_few_pareto_costs_make_up_a_fifth_of_the_sum() {
         let mut varying = Varying::new(Variation::Pareto { seed: Seed(1), element: 0 });
         let mut drawn: Vec<f64> =
             (0..100_000).map(|_| varying.of(MEAN).as_secs_f64() * 1e6).collect();
@@ -143,7 +143,7 @@ mod tests {
     }
 
     #[test]
-    fn nothing_costs_nothing_and_is_not_drawn() {
+    fn a_cost_of_zero_stays_zero_and_draws_no_number() {
         let exponential = || Varying::new(Variation::Exponential { seed: Seed(1), element: 0 });
         let mut varying = exponential();
         assert_eq!(varying.of(Duration::ZERO), Duration::ZERO);

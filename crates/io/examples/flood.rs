@@ -1,8 +1,8 @@
 //! Offers calls to a server that rejects them: an INVITE at even intervals, and an ACK to each 503.
 //!
-//! It keeps no state of calls. The ACK is made of the response alone, so the response may be a
-//! server's rejection or the fixed text of `refuse`: both are measured under the same load. An
-//! INVITE that is not answered is not retransmitted.
+//! The example keeps no state of calls. It builds the ACK from the response alone. So it can load a
+//! server that rejects calls, and also the example `refuse`, which always sends the same text. It
+//! does not retransmit an INVITE without a response.
 //!
 //! `cargo run --release --example flood -- --target ADDR --rate N --seconds N [--bind IP]`
 //!
@@ -22,7 +22,7 @@ use tidegate_world::{Core, Failure, Flow, Pool, Received, Timestamp, Transmit};
 const USAGE: &str =
     "usage: flood --target ADDR --rate CALLS_A_SECOND --seconds SECONDS [--bind IP]";
 
-/// INVITEs sent in one turn: as many as leave in one batch.
+/// Number of INVITEs sent in one turn, as many as fit into one batch.
 const BURST: usize = 64;
 
 /// The delay allowed for an INVITE, so that several share one wake.
@@ -183,8 +183,8 @@ impl Flooder {
         self.out.push_back(Transmit::new(self.flow, self.pool.copy(&self.invite)));
     }
 
-    /// RFC 3261 §17.1.1.3: Via, From and Call-ID as in the INVITE, which the response
-    /// repeats, and To as in the response.
+    /// Sends the ACK of a response. By RFC 3261 §17.1.1.3, its Via, From and Call-ID are those of
+    /// the INVITE, which the response repeats, and its To is that of the response.
     fn acknowledge(&mut self, response: &str) {
         let mut ack = self.ack.clone();
         let copied = ["Via:", "From:", "To:", "Call-ID:"];

@@ -1,14 +1,15 @@
-//! Measures the cost of dropping a datagram in the kernel, in user space, and by an answer.
+//! Measures the cost of a datagram that the kernel drops, that the program drops, and that the
+//! program answers.
 //!
-//! It sends itself datagrams on the loopback interface, in turns with reading them, in one thread,
-//! so that the CPU time of either half is known separately. On loopback the sender's half contains
-//! all the kernel's work on a datagram until it is in a buffer or is dropped. Between two machines
-//! the receiver does this work. So only the sum of both halves is meaningful.
+//! One thread alternately sends datagrams to itself on the loopback interface and reads them. So
+//! the CPU time of sending and of reading can be measured separately. On loopback, sending includes
+//! all work of the kernel until a datagram is in a buffer or is dropped. Between two machines the
+//! receiver does this work. So only the sum of both times is meaningful.
 //!
 //! `cargo run --release --example gate -- [--datagrams N]`
 //!
-//! A line for each way gives the datagrams sent, received, filtered and lost at full buffers, and
-//! the nanoseconds of the sender's half and of the reader's for each one sent.
+//! For each way it prints a line with the datagrams sent, received, filtered and lost at full
+//! buffers, and the nanoseconds of sending and of reading for each datagram sent.
 
 use std::io;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr, UdpSocket};
@@ -102,7 +103,7 @@ fn compare(datagrams: u64) -> Result<(), Box<dyn std::error::Error>> {
     Ok(())
 }
 
-/// The fate of the datagrams, and the CPU time of both halves.
+/// The outcomes of the datagrams, and the CPU time of sending and of reading.
 #[derive(Default)]
 struct Told {
     sent: u64,

@@ -1,10 +1,11 @@
-//! The least work of any SIP server over UDP that rejects a call: an INVITE in, a 503 out, an ACK
-//! in.
+//! A server that does the least possible work to reject a call over UDP: an INVITE in, a 503 out,
+//! an ACK in.
 //!
 //! It is a core under the same driver as the proxy, but it parses nothing. It answers everything
 //! that begins with `INVITE` by one fixed text of the size of a 503, and ignores the rest. So its
-//! CPU time is the cost of the three datagrams of a rejection without SIP, the bound for a proxy's
-//! rejections. Its answers belong to no transaction: the load must acknowledge every response.
+//! CPU time is the cost of the three datagrams of a rejection without any SIP processing. No proxy
+//! can reject calls at a lower cost. Its answers belong to no transaction, so the load generator
+//! must acknowledge every response.
 //!
 //! `cargo run --release --example refuse -- --listen ADDR`
 //!
@@ -24,7 +25,7 @@ use tidegate_world::{Core, Failure, Pool, Received, Timestamp, Transmit};
 
 const USAGE: &str = "usage: refuse --listen ADDR [--coalesce MICROSECONDS]";
 
-/// As long as the proxy's answer to the INVITE of a common user agent.
+/// A response as long as that of the proxy to the INVITE of a common user agent.
 const ANSWER: &[u8; 330] = b"SIP/2.0 503 Service Unavailable\r\n\
     Via: SIP/2.0/UDP 127.0.0.1:5061;branch=z9hG4bK-12345-67890-0;received=127.0.0.1\r\n\
     From: alice <sip:alice@127.0.0.1:5061>;tag=12345SIPpTag006789\r\n\
@@ -74,7 +75,7 @@ fn refuse(arguments: &Arguments) -> Result<(), Box<dyn std::error::Error>> {
     let stop = Stop::new();
     let mut signals = Signals::new([SIGTERM, SIGINT])?;
     let asked = stop.clone();
-    // Ends with the process.
+    // This thread ends with the process.
     thread::spawn(move || signals.forever().for_each(|_| asked.request()));
     let group = open(&Listen::new(arguments.listen))?;
     let counters = Arc::new(Counters::default());

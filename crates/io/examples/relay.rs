@@ -1,4 +1,4 @@
-//! The least work of any SIP proxy over UDP: datagrams in, datagrams out.
+//! A relay that does the least possible work of a SIP proxy over UDP: datagrams in, datagrams out.
 //!
 //! It parses nothing and keeps no state except one address. So its cost is the minimum for a proxy
 //! that does this work. It uses the same batches and the same policy of pauses as the driver, and
@@ -105,7 +105,7 @@ fn relay(arguments: &Arguments) -> Result<(), Box<dyn std::error::Error>> {
                 let _ = clock_nanosleep_relative(ClockId::Monotonic, &Timespec::try_from(pause)?);
             }
             None => {
-                // A signal just before the call ends it within a second.
+                // If a signal arrives just before this call, the call still ends after a second.
                 let second = Timespec { tv_sec: 1, tv_nsec: 0 };
                 let _ = poll(
                     &mut [PollFd::from_borrowed_fd(socket.as_fd(), PollFlags::IN)],

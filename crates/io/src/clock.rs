@@ -28,8 +28,8 @@ impl Clock {
     #[inline]
     pub fn stamps(&self) -> Stamps {
         let now = self.now();
-        // With a wall clock before 1970, every stamp becomes "now": a sojourn of zero is better
-        // than an invented one.
+        // If the wall clock shows a time before 1970, every stamp counts as now, because a sojourn
+        // of zero is better than an invented one.
         let wall = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
         Stamps { now, wall }
     }
@@ -75,20 +75,20 @@ mod tests {
     }
 
     #[test]
-    fn a_stamp_lies_as_far_back_as_it_is_old() {
+    fn a_stamp_is_as_far_in_the_past_as_its_age() {
         let arrived = at(100, 1_000_000).arrived(Some(Duration::from_millis(999_970)));
         assert_eq!(arrived, Timestamp::ZERO + Duration::from_millis(70));
     }
 
     #[test]
-    fn a_stamp_from_the_future_is_now() {
+    fn a_stamp_from_the_future_becomes_the_current_time() {
         let stamps = at(100, 1_000_000);
         assert_eq!(stamps.arrived(Some(Duration::from_millis(1_000_001))), stamps.now());
         assert_eq!(stamps.arrived(None), stamps.now());
     }
 
     #[test]
-    fn a_stamp_older_than_the_clock_is_its_origin() {
+    fn a_stamp_older_than_the_clock_becomes_the_origin_of_the_clock() {
         assert_eq!(at(100, 1_000_000).arrived(Some(Duration::ZERO)), Timestamp::ZERO);
     }
 

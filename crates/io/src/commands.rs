@@ -66,7 +66,8 @@ impl CommandSender {
         if command.len() > COMMAND_MAX {
             return Err(CommandError::TooLong);
         }
-        // The sender holds the lock, and shards only take commands, so a queue with room keeps it.
+        // Only the holder of this lock adds commands, so a queue that has room now still has room
+        // below.
         let queues = self.0.queues.lock().unwrap_or_else(PoisonError::into_inner);
         if queues.len() < self.0.shards || queues.iter().any(|queue| queue.commands.is_full()) {
             return Err(CommandError::Busy);
@@ -118,7 +119,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_shard_gets_all_commands_in_their_sequence() {
+    fn every_shard_gets_all_commands_in_order() {
         let commands = CommandSender::to(2);
         let shards = [(); 2].map(|()| commands.join(Waker::new().unwrap()));
         for command in [&b"one"[..], b"two"] {
@@ -132,7 +133,7 @@ mod tests {
     }
 
     #[test]
-    fn an_order_that_one_shard_has_no_room_for_is_given_to_none() {
+    fn a_command_that_one_queue_has_no_room_for_is_sent_to_no_shard() {
         let commands = CommandSender::to(2);
         let slow = commands.join(Waker::new().unwrap());
         assert_eq!(commands.give(b"more"), Err(CommandError::Busy), "one is not there yet");

@@ -169,8 +169,8 @@ impl Connection {
     pub(crate) fn takes_messages(&self) -> bool {
         match self.state {
             State::Open => true,
-            // Messages follow the TLS handshake. The handshake of a WebSocket is a message of its
-            // own.
+            // Messages are sent when the TLS handshake is complete. On a WebSocket, no message may
+            // be sent before the response of its own handshake.
             State::Handshaking => self.websocket.is_none(),
             State::Opening | State::Closing => false,
         }

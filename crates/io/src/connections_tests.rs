@@ -178,7 +178,7 @@ fn incomplete_messages_have_a_limited_memory() {
 
 /// [`Core`](tidegate_world::Core), "Connections", point 3.
 #[test]
-fn the_core_is_told_when_the_peer_has_read_a_window() {
+fn the_core_is_told_when_it_may_send_again() {
     let mut scene = Scene::new(StreamLimits::default());
     let (mut client, flow) = scene.accept();
     scene.post(flow, b"short");

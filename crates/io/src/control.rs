@@ -181,7 +181,7 @@ mod tests {
     }
 
     #[test]
-    fn messages_stand_side_by_side() {
+    fn control_messages_are_written_one_after_the_other() {
         for (text, space) in [("192.0.2.1", 32), ("2001:db8::1", 40)] {
             let mut control = Control::empty();
             let used = control.leave_from(text.parse().unwrap());

@@ -212,7 +212,7 @@ mod tests {
     }
 
     #[test]
-    fn sums_take_every_cause() {
+    fn sums_include_every_cause() {
         let counters = Counters::default();
         for (i, counter) in [
             &counters.send_full,

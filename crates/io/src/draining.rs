@@ -107,7 +107,7 @@ mod tests {
     const NOW: Timestamp = Timestamp::from_nanos(1);
 
     #[test]
-    fn leaving_an_address_is_reported_late_but_in_time() {
+    fn leaving_a_shared_address_is_reported_after_a_delay() {
         for (drain, tell) in [(Duration::from_secs(35), LEAVING), (Duration::ZERO, Duration::ZERO)]
         {
             let mut draining = Draining::start(NOW, drain, true);
@@ -140,7 +140,7 @@ mod tests {
     }
 
     #[test]
-    fn others_report_draining_at_once() {
+    fn without_a_shared_address_draining_is_reported_at_once() {
         let drain = Duration::from_secs(35);
         let mut draining = Draining::start(NOW, drain, false);
         assert_eq!(draining.due(), NOW);
@@ -148,7 +148,7 @@ mod tests {
     }
 
     #[test]
-    fn it_ends_when_nothing_is_held_by_force_or_in_time() {
+    fn a_drain_ends_without_work_by_force_or_at_its_time_limit() {
         let drain = Duration::from_secs(35);
         let draining = Draining::start(NOW, drain, false);
         let before = NOW + drain - Duration::from_nanos(1);

@@ -148,7 +148,7 @@ mod tests {
     }
 
     #[test]
-    fn the_longest_prefix_comes_first_and_what_repeats_a_wider_one_is_left_out() {
+    fn the_longest_prefix_comes_first_and_repetitions_of_a_wider_one_are_left_out() {
         let net = |text: &str| text.parse::<IpNet>().unwrap();
         let given = vec![
             (net("10.1.0.0/16"), 1),

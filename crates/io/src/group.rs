@@ -250,7 +250,7 @@ pub fn open(listen: &Listen) -> Result<Group, OpenError> {
     };
     // This comes before the sinks are opened, so that a sink gets only shed datagrams. A group
     // begins with its second socket, and takes no program before that. If the second socket is a
-    // sink, datagrams that arrive in between may be lost, as they were until now.
+    // sink, datagrams that arrive before the program is attached may be lost.
     if count > 1 && !listen.shared {
         steer()?;
     }

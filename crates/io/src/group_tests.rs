@@ -36,7 +36,7 @@ fn arrived(group: &Group) -> usize {
 }
 
 #[test]
-fn an_address_is_divided_among_those_that_share_it() {
+fn datagrams_are_divided_among_processes_that_share_an_address() {
     let clients: Vec<_> = (0..64).map(|_| UdpSocket::bind(anywhere()).unwrap()).collect();
     let first = shared(anywhere());
     let second = shared(first.local());
@@ -52,7 +52,7 @@ fn an_address_is_divided_among_those_that_share_it() {
 }
 
 #[test]
-fn a_process_that_leaves_an_address_keeps_arrivals_and_can_send() {
+fn a_process_that_leaves_an_address_keeps_received_datagrams_and_can_send() {
     let clients: Vec<_> = (0..64).map(|_| UdpSocket::bind(anywhere()).unwrap()).collect();
     let [first, second] = {
         let first = shared(anywhere());
@@ -74,7 +74,7 @@ fn a_process_that_leaves_an_address_keeps_arrivals_and_can_send() {
 }
 
 #[test]
-fn an_address_is_shared_only_if_both_say_so() {
+fn an_address_is_shared_only_if_both_processes_allow_it() {
     let group = shared(anywhere());
     let refused = open(&Listen::new(group.local())).unwrap_err();
     assert_eq!(refused.error.kind(), ErrorKind::AddrInUse);

@@ -257,7 +257,7 @@ mod tests {
     }
 
     #[test]
-    fn a_train_has_one_length_and_ends_with_a_shorter_one() {
+    fn a_batch_has_one_length_and_ends_with_a_shorter_datagram() {
         assert_eq!(of_lengths(&[9, 9, 9]), [[0, 1, 2]]);
         assert_eq!(of_lengths(&[9, 9, 8, 9, 9]), [vec![0, 1, 2], vec![3, 4]]);
         assert_eq!(of_lengths(&[9, 10, 10]), [vec![0], vec![1, 2]]);
@@ -267,7 +267,7 @@ mod tests {
     }
 
     #[test]
-    fn a_train_has_limits() {
+    fn a_batch_has_limits() {
         assert_eq!(of_lengths(&[SEGMENT_MAX; 3]), [[0, 1, 2]]);
         assert_eq!(of_lengths(&[SEGMENT_MAX + 1; 2]), [[0], [1]]);
         let lengths: Vec<_> = of_lengths(&[SEGMENT_MAX; BATCH]).iter().map(Vec::len).collect();
@@ -276,7 +276,7 @@ mod tests {
     }
 
     #[test]
-    fn trains_to_several_destinations_form_side_by_side() {
+    fn batches_to_several_destinations_form_at_the_same_time() {
         let datagrams: Vec<_> = (0..6).map(|i| datagram(i, (i % 2) as u8, 9)).collect();
         assert_eq!(formed(&datagrams), [[0, 2, 4], [1, 3, 5]]);
         let far = LOOK_BACK + 1;
@@ -285,7 +285,7 @@ mod tests {
     }
 
     #[test]
-    fn only_packets_of_one_address_that_may_join_share_a_batch() {
+    fn only_packets_with_the_same_source_address_that_may_join_share_a_batch() {
         let mut datagrams = [datagram(0, 1, 9), datagram(1, 1, 9), datagram(2, 1, 9)];
         datagrams[1].source = "192.0.2.9".parse().ok();
         assert_eq!(formed(&datagrams), [vec![0, 2], vec![1]]);
@@ -316,7 +316,7 @@ mod tests {
     }
 
     #[test]
-    fn only_what_belongs_together_keeps_its_order() {
+    fn only_datagrams_of_one_sequence_keep_their_order() {
         let (invite, ack) = (700, 400);
         // Two calls, the INVITE and then the ACK of each.
         let calls = [free(0, 1, invite), free(1, 1, ack), free(2, 2, invite), free(3, 2, ack)];

@@ -115,7 +115,7 @@ mod tests {
     }
 
     #[test]
-    fn a_message_arrives_at_its_shard_as_it_was() {
+    fn a_message_arrives_at_its_shard_unchanged() {
         let mesh = Handoffs::mesh(3, 8).unwrap();
         let (here, there) = (Pool::new(), Pool::new());
         assert!(mesh[0].send(handoff(&here, 2, "BYE")));

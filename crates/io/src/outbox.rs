@@ -290,9 +290,9 @@ fn may_form(forming: &mut Vec<Option<Forming>>, number: usize, socket: &UdpSocke
     *known != Forming::Impossible
 }
 
-/// Returns `None` if the datagrams of the batch would also fail one by one. Otherwise they should
-/// be sent one by one. Then returns `Some(true)` if all other batches of the socket would fail too,
-/// and `Some(false)` if the error concerns only this batch.
+/// Returns what the error of a batch means: `None` if its datagrams would also fail one by one,
+/// `Some(true)` if all other batches of the socket would fail too, and `Some(false)` if the error
+/// concerns only this batch. In the last two cases the datagrams should be sent one by one.
 fn refuses_gso(code: i32) -> Option<bool> {
     match code {
         // EIO: the device computes no checksums. EINVAL: also for port 0.

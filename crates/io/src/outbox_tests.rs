@@ -83,7 +83,7 @@ fn one_datagram_refused_does_not_hold_up_the_others() {
 }
 
 #[test]
-fn a_left_over_icmp_report_costs_no_datagram() {
+fn a_pending_icmp_report_loses_no_datagram() {
     let pool = Pool::new();
     let sender = socket();
     crate::sockopt::set(sender.as_fd(), libc::IPPROTO_IP, libc::IP_RECVERR, 1).unwrap();
@@ -127,7 +127,7 @@ fn numbered(lengths: &[usize]) -> Vec<Vec<u8>> {
 }
 
 #[test]
-fn a_train_arrives_as_the_datagrams_it_is_made_of() {
+fn a_batch_arrives_as_separate_datagrams() {
     for (lengths, gso_batches, in_gso_batches) in [
         (&[500; BATCH][..], 1, 64),
         (&[500, 500, 7, 500, 500, 500, 501, 1, 1][..], 3, 8),
@@ -190,7 +190,7 @@ fn messages_of_different_calls_are_padded_to_one_length() {
 }
 
 #[test]
-fn a_train_leaves_a_wildcard_socket_from_the_address_it_is_to() {
+fn a_batch_leaves_a_wildcard_socket_from_the_given_source_address() {
     let any = |address: &str| {
         let socket = UdpSocket::bind(address).unwrap();
         socket.set_read_timeout(Some(Duration::from_secs(5))).unwrap();
@@ -211,14 +211,14 @@ fn a_train_leaves_a_wildcard_socket_from_the_address_it_is_to() {
 }
 
 #[test]
-fn a_socket_that_can_send_no_train_to_two_addresses_is_asked_no_more() {
+fn a_socket_whose_batches_to_two_addresses_are_refused_forms_none() {
     let other = UdpSocket::bind("127.0.0.2:0").unwrap();
     other.set_read_timeout(Some(Duration::from_secs(5))).unwrap();
     let (sender, receiver) = (socket(), socket());
     // The kernel does not segment batches whose checksums it does not compute.
     crate::sockopt::set(sender.as_fd(), libc::SOL_SOCKET, libc::SO_NO_CHECK, 1).unwrap();
     let mut outbox = Outbox::new();
-    // One between two batches must neither overtake nor be overtaken.
+    // A datagram between two batches must neither overtake others nor be overtaken.
     let lengths = [8, 8, 8, 9, 10, 10, 4];
     let ip = receiver.local_addr().unwrap().ip();
     for (to, forming) in [
@@ -236,7 +236,7 @@ fn a_socket_that_can_send_no_train_to_two_addresses_is_asked_no_more() {
 }
 
 #[test]
-fn without_trains_each_datagram_leaves_alone() {
+fn without_batches_each_datagram_leaves_alone() {
     let (flushed, got, _) =
         sent_over(&mut Outbox::without_gso(), &socket(), &socket(), None, &[9; 3]);
     assert_eq!(flushed, Flushed { sent: 3, bytes: 27, ..Flushed::default() });
@@ -244,7 +244,7 @@ fn without_trains_each_datagram_leaves_alone() {
 }
 
 #[test]
-fn a_train_to_nowhere_is_refused_for_each_of_its_datagrams_and_ends_no_other() {
+fn a_refused_batch_is_reported_for_each_of_its_datagrams_and_ends_no_other() {
     let pool = Pool::new();
     let (sender, receiver) = (socket(), socket());
     let to = receiver.local_addr().unwrap();
@@ -298,7 +298,7 @@ fn a_partial_send_goes_on_where_it_ended() {
 }
 
 #[test]
-fn a_full_buffer_is_waited_for_and_then_given_up() {
+fn a_flush_waits_for_a_full_buffer_and_then_gives_up() {
     let (outcomes, _) = run(3, &[Ok(1), Err(libc::EAGAIN), Err(libc::EAGAIN)], 2);
     assert_eq!(outcomes, [SendOutcome::Sent; 3]);
     let (outcomes, calls) = run(3, &[Ok(1), Err(libc::EAGAIN), Err(libc::EAGAIN)], 1);
@@ -307,7 +307,7 @@ fn a_full_buffer_is_waited_for_and_then_given_up() {
 }
 
 #[test]
-fn an_error_of_the_datagram_itself_is_its_fate_alone() {
+fn an_error_of_one_datagram_affects_only_this_datagram() {
     let (outcomes, calls) = run(2, &[Err(libc::EPERM)], 0);
     assert_eq!(outcomes, [SendOutcome::Refused(Cause::Other, libc::EPERM), SendOutcome::Sent]);
     assert_eq!(calls, 2);
@@ -322,7 +322,7 @@ fn an_error_of_the_datagram_itself_is_its_fate_alone() {
 }
 
 #[test]
-fn reports_of_earlier_datagrams_are_passed_over() {
+fn reports_about_earlier_datagrams_are_ignored() {
     let script = [Err(libc::ECONNREFUSED), Ok(1), Err(libc::EHOSTUNREACH), Err(libc::EINTR)];
     assert_eq!(run(2, &script, 0).0, [SendOutcome::Sent; 2]);
 }
@@ -330,7 +330,7 @@ fn reports_of_earlier_datagrams_are_passed_over() {
 proptest! {
     /// For any results of the kernel, the flush ends and each datagram has one outcome.
     #[test]
-    fn every_datagram_meets_one_fate(
+    fn every_datagram_has_one_outcome(
         count in 1..20usize,
         waits in 0..4usize,
         script in prop::collection::vec(prop_oneof![

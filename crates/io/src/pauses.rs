@@ -109,7 +109,7 @@ mod tests {
     }
 
     #[test]
-    fn a_high_rate_is_gathered() {
+    fn at_a_high_rate_pauses_gather_datagrams() {
         let (paused, woken) = wakes(12_000.0, 2.0);
         // 4,000 pauses of 500 µs fill the two seconds, except for the first 2 ms, in which
         // the rate is learnt.
@@ -137,7 +137,7 @@ mod tests {
     }
 
     #[test]
-    fn without_a_length_there_is_no_pause() {
+    fn without_a_budget_there_is_no_pause() {
         let mut pauses = Pauses::new(Duration::ZERO, Timestamp::ZERO);
         pauses.on_received(Timestamp::from_nanos(1), 1_000_000);
         assert_eq!(pauses.pause(), None);

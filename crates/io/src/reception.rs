@@ -290,7 +290,7 @@ mod tests {
     use tidegate_world::Pool;
 
     #[test]
-    fn reports_beyond_a_turns_limit_come_with_later_turns() {
+    fn reports_beyond_the_limit_of_a_turn_are_read_in_later_turns() {
         const SENT: usize = 20;
         // A sink gets some of the reports too.
         let listen = Listen { gate: true, ..Listen::new("127.0.0.1:0".parse().unwrap()) };
@@ -317,7 +317,7 @@ mod tests {
     }
 
     #[test]
-    fn a_survey_finds_the_reports_of_a_sink() {
+    fn reading_the_drop_counters_finds_the_reports_of_a_sink() {
         let listen =
             Listen { gate: true, split: false, ..Listen::new("127.0.0.1:0".parse().unwrap()) };
         let group = open(&listen).unwrap();

@@ -97,7 +97,7 @@ fn ask(resolver: &Resolver, host: &str, record: RecordType) -> QueryAnswer {
 
 // RFC 2782: `_Service._Proto.Name`.
 #[test]
-fn a_host_of_the_hosts_file_has_no_services() {
+fn a_name_in_the_hosts_file_has_no_srv_or_naptr_records() {
     let (server, questions) = name_server();
     let resolver = Resolver::start(&[server]).unwrap();
     for (name, record) in
@@ -163,7 +163,7 @@ fn servers_and_services_are_resolved() {
 
 // RFC 2308 §5: "its TTL is taken from the minimum of the SOA.MINIMUM field and SOA's TTL".
 #[test]
-fn an_answer_that_there_is_none_says_for_how_long() {
+fn a_negative_answer_has_a_time_to_live() {
     let (server, _) = name_server();
     let resolver = Resolver::start(&[server]).unwrap();
     let gone = ask(&resolver, "gone.example", RecordType::Naptr);
@@ -171,7 +171,7 @@ fn an_answer_that_there_is_none_says_for_how_long() {
 }
 
 #[test]
-fn the_dns_knows_no_users() {
+fn a_look_up_of_a_user_gets_no_answer_from_the_dns() {
     let (server, questions) = name_server();
     let resolver = Resolver::start(&[server]).unwrap();
     let handle = resolver.join(Waker::new().unwrap());

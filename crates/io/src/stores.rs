@@ -56,7 +56,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_store_says_what_it_holds_and_is_replaced_as_a_whole() {
+    fn a_store_answers_from_its_content_and_is_replaced_as_a_whole() {
         let stores = Stores::default();
         let look_up = |key: &str| stores.look_up(LookupKind::User, key.as_bytes());
         assert_eq!(look_up("a"), QueryAnswer::NoAnswer);

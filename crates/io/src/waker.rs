@@ -73,7 +73,7 @@ mod tests {
     }
 
     #[test]
-    fn only_a_sleeper_is_rung_and_only_once() {
+    fn only_a_sleeping_shard_is_woken_and_only_once() {
         let waker = Waker::new().unwrap();
         waker.wake();
         assert!(!is_rung(&waker), "awake: nothing to do");

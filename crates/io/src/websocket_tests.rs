@@ -95,7 +95,7 @@ fn a_handshake_is_accepted_for_the_subprotocol_of_sip() {
 }
 
 #[test]
-fn anything_else_gets_an_answer_of_http() {
+fn any_other_request_gets_an_http_error() {
     let long = format!("GET / HTTP/1.1\r\nCookie: {}", "x".repeat(9000));
     let without = |line: &str| REQUEST.replace(line, "");
     for (request, status, header, failure) in [
@@ -296,7 +296,7 @@ proptest! {
     /// However the stream is divided, the messages and the answers are the same, and nothing is held at
     /// the end.
     #[test]
-    fn pieces_do_not_matter(
+    fn messages_do_not_depend_on_how_the_stream_is_divided(
         messages in prop::collection::vec(fragmented(), 0..6),
         sizes in prop::collection::vec(1..50_usize, 1..20),
     ) {

@@ -98,7 +98,7 @@ fn pauses_are_taken_at_a_high_rate_and_lose_nothing() {
     let peer = peer("127.0.0.1");
     let mut rounds = 0;
     while running.counters.pauses.get() < 10 {
-        // Twenty datagrams a round trip are a rate at which pauses pay.
+        // At twenty datagrams for each round trip, a pause saves more than it costs.
         for i in 0..20u8 {
             peer.send_to(&[i], group.local()).unwrap();
         }
@@ -188,7 +188,7 @@ fn every_datagram_is_received_or_counted_as_overflow() {
 fn a_closed_port_comes_back_as_a_failure() {
     for (ip, from) in [("127.0.0.1", "127.0.3.2"), ("::1", "::1")] {
         let group = group(ip, 1, true);
-        // Gone before its echo is sent.
+        // This peer is closed before its echo is sent.
         let closed = {
             let peer = peer(from);
             peer.send_to(b"BYE", group.local()).unwrap();
@@ -222,7 +222,7 @@ fn a_timer_fires_when_it_is_due_and_not_before() {
     let running = start(core, clock, Limits::default(), listeners, handoffs);
     let Seen::Timeout(fired) = next(&sight) else { panic!("nothing else happens") };
     assert!(fired >= due);
-    // Late by a second only if the timer was not what woke it.
+    // If something else than the timer had woken the shard, it would be late by a second or more.
     assert!(fired.since(due) < Duration::from_secs(1), "{:?}", fired.since(due));
     running.end();
 }
@@ -247,8 +247,8 @@ fn each_wildcard_datagram_is_answered_from_the_address_it_came_to() {
 }
 
 #[test]
-fn stopping_drains_once_then_waits_no_longer_than_it_may() {
-    // Drained at once.
+fn a_stop_drains_once_and_waits_at_most_for_the_time_limit() {
+    // A core that is drained at once.
     let (running, sight, _group) = echo("127.0.0.1");
     let (summary, _) = running.end();
     assert_eq!(summary.ended, Ended::Drained);
@@ -263,13 +263,13 @@ fn stopping_drains_once_then_waits_no_longer_than_it_may() {
         let listeners = vec![group.listener(0)];
         (start(core, Clock::start(), limits, listeners, handoffs), sight, group)
     };
-    // Never drained: the time is over.
+    // A core that is never drained: the time limit ends the run.
     let (running, _sight, _group) = undrained(Duration::from_millis(20));
     let (summary, _) = running.end();
     assert_eq!(summary.ended, Ended::Late);
     assert!(summary.after >= Duration::from_millis(20));
 
-    // Never drained: still at work, then a second request.
+    // A core that is never drained works on until a second request to stop.
     let (running, sight, group) = undrained(Duration::from_secs(3_600));
     running.stop.request();
     assert_eq!(next(&sight), Seen::Drain);
@@ -279,10 +279,10 @@ fn stopping_drains_once_then_waits_no_longer_than_it_may() {
     assert_eq!(running.end().0.ended, Ended::Forced);
 }
 
-/// A process that got no more packets waited for the end of its time, though its last transaction
+/// A process that got no more packets waited until its time limit, although its last transaction
 /// had ended long before.
 #[test]
-fn the_last_call_may_end_by_a_timer_and_ends_the_drain() {
+fn a_last_call_that_ends_by_a_timer_ends_the_drain() {
     let drain = Duration::from_secs(20);
     let group = group("127.0.0.1", 1, true);
     let clock = Clock::start();
@@ -353,7 +353,7 @@ fn arrivals_at_a_shared_address_are_all_read_before_the_end() {
 }
 
 #[test]
-fn a_shard_that_holds_nothing_goes_on_as_long_as_another_holds_something() {
+fn a_shard_without_work_continues_while_another_has_work() {
     let (clock, stop) = (Clock::start(), Stop::new());
     let [idle_group, holding_group] = [0; 2].map(|_| group("127.0.0.1", 1, true));
     let (mut idle, idle_sight) = Echo::new();
@@ -380,7 +380,7 @@ fn a_shard_that_holds_nothing_goes_on_as_long_as_another_holds_something() {
     iter::from_fn(|| Some(next(&idle_sight))).find(|seen| *seen == Seen::Drain);
     assert!(handoffs(), "what arrives at the one still reaches the other");
     holding_drains.store(true, Relaxed);
-    // With the next packet it finds that it has drained, if it has not yet.
+    // The next packet makes the shard notice that it has drained, if it has not noticed yet.
     answer();
     for shard in shards {
         assert_eq!(shard.join().0.ended, Ended::Drained);
@@ -388,7 +388,7 @@ fn a_shard_that_holds_nothing_goes_on_as_long_as_another_holds_something() {
 }
 
 #[test]
-fn an_order_wakes_a_shard_and_several_keep_their_sequence() {
+fn a_command_wakes_a_shard_and_several_keep_their_order() {
     let group = group("127.0.0.1", 1, true);
     let (core, sight) = Echo::new();
     let listeners = vec![group.listener(0)];

@@ -45,8 +45,8 @@ fn waiting_for(group: &Group, shard: u16) -> Vec<String> {
 
 /// Floods a shard whose gate changes a hundred times meanwhile, and counts every datagram.
 fn every_datagram_is_counted_once(ip: &str, split: bool) {
-    // More than a buffer takes, before anything is read: the speed of the reader then does not
-    // matter.
+    // More datagrams than fit into a buffer are sent before anything is read, so that the speed of
+    // the reader does not matter.
     const EARLY: u64 = 2_000;
     const SENT: u64 = EARLY + 60_000;
     let group = gated(ip, 1, split);
@@ -104,7 +104,7 @@ fn datagrams_are_received_filtered_or_overflow_during_any_change() {
 }
 
 #[test]
-fn the_share_is_not_of_spared_networks() {
+fn the_share_does_not_apply_to_spared_networks() {
     for (ip, networks, spares) in [
         ("127.0.0.1", &[("127.0.0.0", 8)][..], true),
         ("127.0.0.1", &[("192.0.2.0", 24), ("127.0.0.1", 32)], true),
@@ -150,7 +150,7 @@ fn the_longest_program_fits_into_the_kernels_option_memory() {
 }
 
 #[test]
-fn requested_shedding_drops_and_counts_without_other_arrivals() {
+fn requested_shedding_drops_and_counts_even_if_nothing_else_arrives() {
     const SENT: u64 = 1_000;
     let groups = [gated("127.0.0.1", 1, true), gated("127.0.0.1", 1, true)];
     let (mut echo, sight) = Echo::new();
@@ -159,7 +159,8 @@ fn requested_shedding_drops_and_counts_without_other_arrivals() {
     let handoffs = Handoffs::alone().unwrap();
     let running = start(echo, Clock::start(), Limits::default(), listeners, handoffs);
     let peer = peer("127.0.0.1");
-    // The first turn asks it. That is over when it has answered.
+    // The shard asks the core for its shedding in the first turn, which is over when the core has
+    // answered.
     peer.send_to(b"BYE", groups[0].local()).unwrap();
     cores::received(&peer);
     // Longer than the time after its last datagram for which a shard looks for drops.
@@ -180,7 +181,7 @@ fn requested_shedding_drops_and_counts_without_other_arrivals() {
 }
 
 #[test]
-fn the_share_is_met_and_takes_nothing_but_invites() {
+fn the_dropped_share_is_met_and_contains_only_invites() {
     const SENT: u32 = 20_000;
     for (split, wanted) in [(true, 0.3), (false, 0.9), (true, 0.01)] {
         let group = gated("127.0.0.1", 1, split);
@@ -215,7 +216,7 @@ fn the_share_is_met_and_takes_nothing_but_invites() {
 }
 
 #[test]
-fn the_kernel_drops_exactly_what_the_reference_says_and_so_again() {
+fn the_kernel_drops_exactly_what_the_reference_selects_each_time() {
     for (split, key) in [(true, 0), (false, 0x1234_5678)] {
         let group = gated("127.0.0.1", 1, split);
         let shedding = Shedding { key, ..share(0.4) };
@@ -264,7 +265,7 @@ fn a_banned_source_gets_no_invite_through_and_others_everything() {
 }
 
 #[test]
-fn as_many_sources_are_banned_as_may_be_and_no_more() {
+fn the_maximum_number_of_sources_is_banned_and_no_more() {
     for (ip, nth) in [
         ("127.0.0.1", (|n| IpAddr::from([127, 0, 4, n])) as fn(u8) -> IpAddr),
         ("::1", |n| IpAddr::from([0x2001, 0xdb8, 0, 0, 0, 0, 0, n.into()])),
@@ -286,7 +287,7 @@ fn as_many_sources_are_banned_as_may_be_and_no_more() {
 }
 
 #[test]
-fn each_shard_sheds_what_it_wants_itself_and_a_ban_holds_for_all() {
+fn each_shard_sheds_its_own_share_and_a_ban_applies_to_all() {
     const SHARDS: u16 = 3;
     let group = gated("127.0.0.1", SHARDS, true);
     let gate = group.gate().unwrap();
@@ -336,8 +337,8 @@ fn the_largest_program_is_accepted() {
 
 #[test]
 fn reports_that_come_to_a_sink_reach_the_core() {
-    // ICMP is limited to a number of reports a second in all: other tests may have used it up. And
-    // a port that was given up may be reused at once.
+    // The kernel limits the ICMP reports a second of all programs together, so other tests may have
+    // used them up. And a port that was closed may be reused at once.
     const ATTEMPTS: usize = 10;
     for split in [true, false] {
         assert!((0..ATTEMPTS).any(|_| every_report_came(split)), "split: {split}");
@@ -348,7 +349,7 @@ fn reports_that_come_to_a_sink_reach_the_core() {
 fn every_report_came(split: bool) -> bool {
     const PEERS: usize = 30;
     let group = gated("127.0.0.1", 1, split);
-    // They are gone before they are answered. The kernel selects a socket by their ports.
+    // The peers are closed before they are answered. The kernel selects a socket by their ports.
     for _ in 0..PEERS {
         peer("127.0.0.1").send_to(b"BYE", group.local()).unwrap();
     }

@@ -195,7 +195,7 @@ fn fill_is_that_of_the_fullest_socket_while_datagrams_wait() {
     drive(&group, limits, LONG, None, |told| {
         let first = reading(told).1.socket_fill;
         assert!(first > 0.1 && first < 0.9, "{first}");
-        // One a turn is read, and nothing sent meanwhile.
+        // One datagram is read in each turn, and none is sent meanwhile.
         let mut last = first;
         for _ in 0..50 {
             received(&peer);
@@ -223,7 +223,7 @@ fn a_socket_that_overflows_is_full_and_no_more_than_full() {
 }
 
 #[test]
-fn turns_that_follow_each_other_closely_share_a_reading() {
+fn turns_in_quick_succession_share_a_reading_of_the_counters() {
     let group = group();
     let peer = peer("127.0.0.1");
     // Each datagram takes one turn of some ten microseconds.

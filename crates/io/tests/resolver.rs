@@ -92,7 +92,7 @@ fn ask(server: &NameServer, questions: &[(&str, RecordType)]) -> Vec<QueryAnswer
     answers.into_iter().map(|(_, answer)| answer).collect()
 }
 
-/// Checks how long an answer holds, and returns it without that.
+/// Checks the time for which an answer is valid, and returns the answer without this time.
 fn held(answer: QueryAnswer) -> QueryAnswer {
     let check = |ttl: Duration| {
         let most = Duration::from_secs(TTL_S);
@@ -154,7 +154,7 @@ fn a_real_server_answers_for_each_type_of_record() {
     assert_eq!(held(naptr), QueryAnswer::Naptr([record].into(), Duration::ZERO));
     assert_eq!(missing, QueryAnswer::NotFound(None));
     assert_eq!(no_srv, QueryAnswer::NotFound(None));
-    // They fit no datagram: the server is asked again over TCP.
+    // These records do not fit into a datagram, so the server is asked again over TCP.
     let QueryAnswer::Srv(many, _) = held(many) else { panic!("it has many") };
     assert_eq!(many.len(), RECORDS_MAX);
 }

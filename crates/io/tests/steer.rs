@@ -88,7 +88,7 @@ fn sources_that_differ_by_their_address_alone_find_all_shards() {
 }
 
 #[test]
-fn without_a_split_there_is_one_socket_a_shard() {
+fn without_a_split_each_shard_has_one_socket() {
     let group = group("127.0.0.1", 1, false);
     let peer = peer("127.0.0.1");
     for text in ["INVITE", "ACK"] {
@@ -110,7 +110,7 @@ fn an_address_in_use_is_refused_with_its_name_even_if_a_group_has_it() {
 }
 
 #[test]
-fn impossible_wishes_are_refused() {
+fn an_invalid_address_or_number_of_shards_is_rejected() {
     let elsewhere: SocketAddr = "192.0.2.1:0".parse().unwrap();
     assert_eq!(open(&Listen::new(elsewhere)).unwrap_err().call, "bind");
     for shards in [0, 257] {

@@ -67,7 +67,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn limits_are_given_in_turn() {
+    fn limits_apply_to_the_targets_in_turn() {
         let balancing =
             Balancing { calls_max: vec![7], cps_max: vec![10.0, 2.5], ..Balancing::default() };
         let keys = [0, 1, 2].map(|place| balancing.backend_toml(place));
@@ -77,7 +77,7 @@ mod tests {
     }
 
     #[test]
-    fn without_limits_its_inputs_are_those_of_its_policy() {
+    fn without_limits_the_inputs_are_those_of_the_policy() {
         let plain = Balancing::default();
         assert_eq!(plain.inputs(), selection_toml(&plain.selection));
         let limited = Balancing { cps_max: vec![1.0], ..Balancing::default() };

@@ -126,7 +126,7 @@ mod tests {
     }
 
     #[test]
-    fn a_call_costs_its_messages_and_a_refusal_two() {
+    fn a_call_costs_all_its_messages_and_a_rejection_costs_two() {
         let us = Duration::from_micros;
         let capacity = |trying| Capacity::of(&single(), &costs(), trying);
         assert_eq!(capacity(false).call, us(6 * 800 + 50));

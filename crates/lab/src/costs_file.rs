@@ -62,7 +62,7 @@ mod tests {
     }
 
     #[test]
-    fn nothing_but_costs_may_be_in_it() {
+    fn a_costs_file_may_contain_only_costs() {
         assert!(wrong("").contains("no `[emulate]`"));
         assert!(wrong("[emulate]\nserve_us = 1\n[pool]\n").contains("pool"));
         assert!(wrong("[emulate]\nserve_us = -1\n").contains("serve_us"));

@@ -80,7 +80,7 @@ mod tests {
     }
 
     #[test]
-    fn without_any_a_server_is_as_it_was() {
+    fn without_a_disturbance_a_server_is_unchanged() {
         let settings = HostSettings::default();
         assert_eq!(Disturbance::NONE.on(&settings, Seed(1), 2), settings);
     }

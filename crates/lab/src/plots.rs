@@ -62,7 +62,7 @@ fn refusal_costs(scenario: &Scenario) -> String {
         (Disposal::Reject, "rejecting"),
         (Disposal::Drop, "dropping"),
         (Disposal::Kernel, "having the kernel drop"),
-        (Disposal::Auto, "having the kernel drop in need"),
+        (Disposal::Auto, "having the kernel drop if necessary"),
     ]
     .into_iter()
     .filter(|(disposal, _)| has(*disposal))
@@ -136,7 +136,7 @@ pub fn way(row: &Row) -> String {
     let disposal = match row.variant.overload.disposal {
         Disposal::Reject => "",
         Disposal::Drop => ", dropped in silence",
-        Disposal::Auto => ", dropped by the kernel in need",
+        Disposal::Auto => ", dropped by the kernel if necessary",
         Disposal::Kernel => ", dropped by the kernel",
     };
     format!("{when}, {how}{disposal}")
@@ -158,7 +158,7 @@ mod tests {
     use crate::worlds::Kind;
 
     #[test]
-    fn a_panel_for_each_way_to_decide_and_a_line_for_each_law() {
+    fn a_figure_has_a_panel_for_each_queue_setting_and_a_line_for_each_law() {
         let text = "title = \"t\"\n[emulate]\nserve_us = 1000\n[sweep]\nload = [1, 2]\n\
                     [[variant]]\noverload = { law = \"none\", queue = \"fifo\" }\n\
                     [[variant]]\noverload = { law = \"none\" }\n\
@@ -193,7 +193,7 @@ mod tests {
     }
 
     #[test]
-    fn each_panel_has_the_bound_and_the_deadline_of_what_it_shows() {
+    fn each_panel_has_the_bound_and_the_deadline_of_its_runs() {
         let text = "title = \"t\"\n[emulate]\noffer_us = 100\nserve_us = 900\nrefuse_us = 100\n\
                     [sweep]\nload = [1, 5]\ndeadline_ms = [250, 500]\n\
                     [[variant]]\noverload = { law = \"pi\" }\n\

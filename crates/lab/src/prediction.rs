@@ -76,7 +76,7 @@ mod tests {
     }
 
     #[test]
-    fn each_hop_and_each_100_counts() {
+    fn a_prediction_counts_each_hop_and_each_100() {
         let two = "[workload]\ntrying = true\n[server]\nmode = \"transaction\"\n\
                    [[node]]\nname = \"a\"\nto = [\"b\"]\nunder_test = true\n\
                    [[node]]\nname = \"b\"\nto = [\"answerers\"]\n";

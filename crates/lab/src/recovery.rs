@@ -153,7 +153,7 @@ mod tests {
     }
 
     #[test]
-    fn less_is_enough_where_less_is_offered() {
+    fn a_lower_goodput_suffices_if_fewer_calls_are_offered() {
         let (offered, good) = (counts(&[20; 20]), counts(&[20; 20]));
         let recovered = recovery(&offered, &good, 100.0, s(2.0), Steady::RECOVERED);
         assert_eq!(recovered, Some(Duration::ZERO));

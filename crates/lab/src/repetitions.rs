@@ -97,7 +97,7 @@ mod tests {
     }
 
     #[test]
-    fn single_runs_and_runs_without_calls_have_nothing_to_differ() {
+    fn single_runs_and_runs_without_calls_are_not_compared() {
         assert_eq!(check(|_| Outcome::default()), Vec::<String>::new());
         let runs = twelve();
         let one = Outcome { offered: 7, ..Outcome::default() };

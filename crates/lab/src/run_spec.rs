@@ -359,7 +359,7 @@ mod tests {
     }
 
     #[test]
-    fn every_variant_meets_every_combination_as_often_as_asked() {
+    fn every_variant_runs_every_combination_as_often_as_requested() {
         let runs = all();
         assert_eq!(runs.len(), 3 * 2 * 4);
         let first: Vec<_> =
@@ -404,7 +404,7 @@ mod tests {
     }
 
     #[test]
-    fn its_configuration_is_right() {
+    fn the_configuration_of_each_run_is_valid() {
         for run in all() {
             let backends =
                 ["127.0.0.1:5070", "127.0.0.1:5071"].map(|at| at.parse::<SocketAddr>().unwrap());

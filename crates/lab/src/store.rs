@@ -160,7 +160,8 @@ mod tests {
     fn numbers_are_read_to_the_last_bit() {
         let folder = tempfile::tempdir().unwrap();
         let store = Store::open(folder.path(), &Programs::running().unwrap()).unwrap();
-        // Of the numbers beside these the shortest text is not read exactly without care.
+        // A parser that is not exact reads the shortest text of these numbers as one of their
+        // neighbours.
         let values = [27.134999999999998, 14.623000000000001, 1766.3990000000001];
         let [p50_ms, p90_ms, p99_ms] = values;
         let delay = Quantiles { p50_ms, p90_ms, p99_ms, max_ms: 0.0 };
@@ -187,7 +188,7 @@ mod tests {
     }
 
     #[test]
-    fn a_run_that_is_given_up_leaves_nothing() {
+    fn an_abandoned_run_leaves_no_files() {
         let folder = tempfile::tempdir().unwrap();
         let store = Store::open(folder.path(), &Programs::running().unwrap()).unwrap();
         let workshop = store.workshop().unwrap();

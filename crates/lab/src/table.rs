@@ -165,7 +165,7 @@ mod tests {
     }
 
     #[test]
-    fn loads_under_one_set_of_conditions_stand_together() {
+    fn loads_under_the_same_conditions_are_listed_together() {
         let text = "title = \"t\"\n[emulate]\nserve_us = 1000\n[sweep]\nload = [1, 2]\n\
                     queue_max = [300, 400]\n[[variant]]\noverload = { law = \"pi\" }\n";
         let runs = runs(&Scenario::parse(Path::new("s"), text.as_bytes()).unwrap(), Kind::Real);

@@ -275,7 +275,7 @@ mod tests {
     }
 
     #[test]
-    fn not_a_topology() {
+    fn invalid_topologies_are_rejected() {
         let mut round = tree();
         round[3].to = vec![Next::Node(1)];
         assert_eq!(Topology::new(round), Err(TopologyError::Circle(1)));

@@ -92,7 +92,7 @@ mod tests {
     }
 
     #[test]
-    fn the_least_share_decides_at_all_loads_or_at_those_named() {
+    fn an_expectation_limits_the_worst_share_at_all_loads_or_the_named_ones() {
         let rows = rows([0.95, 0.7]);
         assert!(held(expect(Some(0.7), None, &[]), &rows));
         assert!(!held(expect(Some(0.71), None, &[]), &rows));
@@ -111,7 +111,7 @@ mod tests {
     }
 
     #[test]
-    fn it_is_said_what_was_expected_and_what_came() {
+    fn a_verdict_states_the_expectation_and_the_result() {
         let verdicts = judge(&[expect(Some(0.8), None, &[])], &rows([0.95, 0.7]));
         let expected = "pi (arrival, class) has at least 80 % of the bound: least 70 % at 2";
         assert_eq!(verdicts[0].condition, expected);

@@ -32,8 +32,8 @@ variant = "pi (arrival, class)"
 goodput_of_bound_min = 0.8
 "#;
 
-/// A world that keeps 90 % of the bound, or collapses beyond the capacity, with two in a thousand
-/// calls more with each seed.
+/// A world that keeps 90 % of the bound, or collapses beyond the capacity. Each further seed adds
+/// two calls in a thousand.
 #[derive(Default)]
 struct Reckoned(AtomicUsize);
 
@@ -106,7 +106,7 @@ fn results_are_written_and_what_was_run_is_not_run_again() {
 }
 
 #[test]
-fn rows_have_the_spread_of_their_runs_and_the_bound_beside() {
+fn a_row_has_the_spread_of_its_runs_and_the_bound() {
     let folder = tempfile::tempdir().unwrap();
     let experiment = perform_in(folder.path(), &Reckoned::default());
     let at = |variant: &str, load: f64| {
@@ -135,13 +135,13 @@ impl World for Constant {
 }
 
 #[test]
-fn an_experiment_whose_repetitions_are_one_run_does_not_hold() {
+fn an_experiment_with_identical_repetitions_fails() {
     let folder = tempfile::tempdir().unwrap();
     let experiment = perform_in(folder.path(), &Constant);
     let failed: Vec<_> = experiment.verdicts.iter().filter(|verdict| !verdict.held).collect();
     let repeated = failed.iter().filter(|verdict| verdict.condition.contains("all 3 are equal"));
     assert_eq!(repeated.count(), 8, "two variants under four loads: {failed:?}");
-    // Who reads the results is told too.
+    // The files of results contain the failed verdict too.
     let json: Value =
         serde_json::from_slice(&fs::read(folder.path().join("results.json")).unwrap()).unwrap();
     let told = json["conditions"].as_array().unwrap().iter();

@@ -29,7 +29,7 @@ fn run(load: f64, disposal: &str) -> (Outcome, f64) {
 }
 
 #[test]
-fn where_refusing_takes_all_there_is_the_kernel_keeps_goodput() {
+fn the_kernel_keeps_goodput_if_rejections_would_take_the_whole_processor() {
     let (rejecting, without) = run(15.0, "reject");
     let (shedding, with) = run(15.0, "kernel");
     assert_eq!(rejecting.nodes[0].filtered, 0);
@@ -40,7 +40,7 @@ fn where_refusing_takes_all_there_is_the_kernel_keeps_goodput() {
 }
 
 #[test]
-fn where_refusing_takes_little_the_kernel_drops_nothing() {
+fn the_kernel_drops_nothing_if_rejections_cost_little() {
     let (rejecting, without) = run(1.2, "reject");
     let (shedding, with) = run(1.2, "kernel");
     assert_eq!((shedding.nodes[0].filtered, shedding.good), (0, rejecting.good));

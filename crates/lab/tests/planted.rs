@@ -52,7 +52,7 @@ fn finds(checker: &str, mode: &str, meddling: Meddling) {
 }
 
 #[test]
-fn a_proxy_that_does_not_meddle_is_not_found_fault_with() {
+fn a_correct_proxy_has_no_findings() {
     for mode in ["transaction", "stateless"] {
         assert_eq!(found(mode, |_, sent| vec![sent]), [""; 0], "{mode}");
     }
@@ -69,7 +69,7 @@ fn a_second_final_response_is_found() {
 }
 
 #[test]
-fn a_request_that_is_taken_on_and_never_answered_is_found() {
+fn an_accepted_request_that_is_never_answered_is_found() {
     finds("answers", "transaction", |_, sent| {
         if sent.starts_with("SIP/2.0 486") { vec![] } else { vec![sent] }
     });
@@ -94,7 +94,7 @@ fn forwarding_more_copies_than_arrived_is_found() {
 }
 
 #[test]
-fn a_request_that_loses_no_hop_is_found() {
+fn a_request_whose_max_forwards_is_not_reduced_is_found() {
     finds("forwarding", "transaction", |_, sent| {
         vec![sent.replacen("Max-Forwards: 69", "Max-Forwards: 70", 1)]
     });
@@ -131,8 +131,8 @@ fn uncounted_messages_of_a_node_are_found() {
 }
 
 #[test]
-fn calls_counted_as_over_too_early_are_found() {
-    // The answer is counted, and kept back.
+fn calls_that_are_counted_as_ended_too_early_are_found() {
+    // The proxy counts the answer, but does not send it.
     for mode in ["transaction", "stateless"] {
         finds("leases", mode, |_, sent| match sent.starts_with("SIP/2.0 486") {
             true => vec![],
@@ -152,7 +152,7 @@ fn forwarding_of_unadmitted_work_is_found() {
 }
 
 #[test]
-fn a_bye_that_leads_to_nothing_is_found() {
+fn a_bye_without_any_effect_is_found() {
     for mode in ["transaction", "stateless"] {
         finds("innocents", mode, |_, sent| match sent.contains(" BYE\r\n") {
             true => vec![],
@@ -172,7 +172,8 @@ fn a_stranger_that_fills_a_table_is_found() {
 
 #[test]
 fn a_stranger_that_fills_a_table_and_acknowledges_nothing_is_found() {
-    // Each rejection is one of a transaction, which the missing ACK would end.
+    // Each rejection belongs to a transaction that stays open, because the ACK that would end it is
+    // missing.
     let found = found_in(&besieged("closed"), |_, sent| match sent.contains("stranger.example") {
         true => match sent.strip_prefix("SIP/2.0 503 Service Unavailable") {
             Some(rest) => vec![format!("SIP/2.0 100 Trying{rest}"), sent],
@@ -184,7 +185,7 @@ fn a_stranger_that_fills_a_table_and_acknowledges_nothing_is_found() {
 }
 
 #[test]
-fn a_rate_that_one_number_forces_under_step_by_step_is_found() {
+fn a_rate_that_one_number_lowers_step_by_step_is_found() {
     let learns = "[proxy.learning]\nlearn = \"refusals\"\n[proxy.health]\nretry_after_max_s = 0\n\
                   [proxy.pool]";
     let text = besieged("closed").to_toml().replacen("[proxy.pool]", learns, 1);

@@ -21,7 +21,7 @@ fn until(mut condition: impl FnMut() -> bool) {
 }
 
 #[test]
-fn callers_reach_answerers_and_both_say_what_they_did() {
+fn callers_reach_answerers_and_both_report_their_calls() {
     let answerers = Answerers::start(2, |_, at| AnswererConfig::new(at), Seed(1)).unwrap();
     let target = answerers.addresses().next().unwrap();
     let load = Load { rate_cps: 500.0, calls: 100, ..Load::default() };

@@ -197,7 +197,7 @@ fn a_row_needs_only_the_runs_that_it_names_and_quick_one_seed_of_them() {
 }
 
 #[test]
-fn repetitions_that_are_one_run_have_no_verdict() {
+fn identical_repetitions_get_no_verdict() {
     /// A world that ignores the seed.
     struct Same;
     impl World for Same {
@@ -227,7 +227,7 @@ fn the_page_shows_findings_and_differs_once_a_rule_or_the_page_is_changed() {
     assert!(text.lines().any(|line| line == row), "{text}");
     assert!(text.contains("experiments for 2 claims: 1 are reproduced, 0 partly, and 1 not"));
 
-    // Other findings of one row leave the others.
+    // New findings of one claim do not change those of the others.
     let found = desk.perform(&Reckoned::keeping(0.7), "x-better", false).unwrap();
     page.update(&desk.claims(), &found, "def").unwrap();
     let changed = fs::read_to_string(&page.page).unwrap();

@@ -72,7 +72,7 @@ fn calls_go_through_a_tree_of_servers_in_proportion_to_the_shares() {
 const SHORT: &str = "[schedule]\nwarm_up_s = 0\nmeasured_s = 10\nrepetitions = 1\n";
 
 #[test]
-fn a_crash_takes_what_was_held_and_a_stall_gives_it_back() {
+fn a_crash_loses_waiting_messages_and_a_stall_delays_them() {
     let fault = |kind: &str| {
         let fault = format!("[[fault]]\nkind = \"{kind}\"\nat_s = 4\nfor_s = 2\n");
         run(&format!("[workload]\nload = 0.3\ndeadline_ms = 4000\n{SHORT}{fault}")).0
@@ -128,7 +128,7 @@ fn a_trace_determines_the_calls() {
 }
 
 #[test]
-fn a_call_that_is_acknowledged_counts_where_that_is_asked_for() {
+fn only_acknowledged_calls_count_if_the_scenario_asks_for_it() {
     let deaf = "[[link]]\nfrom = \"server\"\nto = \"answerers\"\nloss = 0.5\n";
     let run = |goodput: &str| {
         run(&format!(
@@ -145,7 +145,7 @@ fn a_call_that_is_acknowledged_counts_where_that_is_asked_for() {
 }
 
 #[test]
-fn one_seed_is_one_run() {
+fn the_same_seed_gives_the_same_run() {
     let text = "[workload]\nload = 2\narrivals = \"mmpp:1=0.5,5=0.1\"\nhold_s = 1\nhold = \"exp\"\n\
                 [[link]]\njitter_ms = 5\nloss = 0.01\n\
                 [schedule]\nwarm_up_s = 1\nmeasured_s = 3\nrepetitions = 1\n";
@@ -156,7 +156,7 @@ fn one_seed_is_one_run() {
 }
 
 #[test]
-fn an_open_call_is_not_begun_beyond_the_limit() {
+fn no_call_begins_beyond_the_limit_of_open_calls() {
     let (outcome, _) =
         run(&format!("[workload]\nload = 0.5\nhold_s = 100\nopen_max = 10\n{SHORT}"));
     assert_eq!(outcome.set_up, 10);
@@ -205,7 +205,7 @@ fn farm(keys: &str, policy: &str) -> Outcome {
 }
 
 #[test]
-fn policies_that_see_the_work_do_not_overload_the_slow_server() {
+fn policies_that_count_work_do_not_overload_the_slow_server() {
     let unequal = "[farm]\nnodes = 2\nspeeds = [1, 0.5]\n";
     let (aware, blind) = (farm(unequal, "tlwl"), farm(unequal, "rr"));
     assert!(aware.handled_part() > 0.99, "{aware:?}");
@@ -223,7 +223,7 @@ fn policies_that_see_the_work_do_not_overload_the_slow_server() {
 }
 
 #[test]
-fn servers_of_a_farm_pause() {
+fn servers_of_a_farm_have_pauses() {
     let pausing = farm("[farm]\nnodes = 2\npause_ms = 400\npause_every_s = 3\n", "tjsq");
     let longest = pausing.set_up_delay.unwrap().max_ms;
     assert!((390.0..800.0).contains(&longest), "{longest}");
@@ -232,7 +232,7 @@ fn servers_of_a_farm_pause() {
 }
 
 #[test]
-fn callers_fail_over_from_a_server_that_refuses_to_the_one_that_does_not() {
+fn callers_fail_over_from_a_server_that_rejects_to_one_that_accepts() {
     let closed = "[[node]]\nname = \"closed\"\nto = [\"answerers\"]\n\
         [[node.overload.limit]]\nfrom = \"0.0.0.0/0\"\nrate_cps = 0.1\nper = \"limit\"\n";
     let open = "[[node]]\nname = \"open\"\nto = [\"answerers\"]\nunder_test = true\n";
@@ -272,7 +272,7 @@ fn an_outage_has_a_backlog_and_an_end() {
     assert!(outage.backlog_s > 2.0 && outage.backlog_s < 15.0 * 0.33 + 0.61, "{outage:?}");
     assert!(outage.recovered_s.is_some_and(|time| time < 30.0), "{outage:?}");
     assert!(outage.registered_s.is_some() && outage.registered_end == Some(1.0), "{outage:?}");
-    // Of the calls of the first sample some came before it.
+    // Some calls of the first sample began before it, so the value is not exactly 1.
     assert!((outage.goodput_end - 1.0).abs() < 0.01, "{outage:?}");
     assert!(outage.emergency > 300 && outage.emergency_in_time < outage.emergency);
     assert!(outcome.redials() > 300, "{}", outcome.redials());

@@ -31,7 +31,7 @@ fn everything_holds(plan: Hunt) {
 }
 
 #[test]
-fn nothing_is_found_any_more_in_the_worlds_that_have_shown_a_fault() {
+fn nothing_is_found_in_the_worlds_that_once_showed_a_fault() {
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/swarm");
     let mut files: Vec<_> =
         fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().path()).collect();
@@ -45,7 +45,7 @@ fn nothing_is_found_any_more_in_the_worlds_that_have_shown_a_fault() {
 }
 
 #[test]
-fn a_world_is_read_as_it_is_written() {
+fn a_written_world_reads_back_unchanged() {
     for world in (1..100).flat_map(|seed| [draw(seed), draw_with_streams(seed)]) {
         let seed = world.seed;
         assert_eq!(World::parse(&world.to_toml()).as_ref(), Ok(&world), "seed {seed}");
@@ -53,7 +53,7 @@ fn a_world_is_read_as_it_is_written() {
 }
 
 #[test]
-fn not_a_world() {
+fn invalid_worlds_are_rejected() {
     let good = draw(1).to_toml();
     for (from, to) in [
         ("seed = 1", "sead = 1"),

@@ -50,10 +50,10 @@ fn below_its_capacity_every_call_has_transactions() {
 }
 
 #[test]
-fn none_is_refused_that_can_be_served_without_transactions() {
-    // By occupancy, by delay, and by the occupancy of a tenth of a second. By the last two, so many
-    // may come for a moment that some are rejected: of six seeds codel rejects none in four or
-    // five, and 12 to 18 of 21,600 calls in the others.
+fn no_call_is_rejected_that_can_be_served_without_transactions() {
+    // These laws decide by occupancy, by delay, and by the occupancy of a tenth of a second. With
+    // the last two, a short burst of calls may cause rejections: codel rejects none with four or
+    // five of six seeds, and 12 to 18 of 21,600 calls with the others.
     for (law, refused_max) in [("occ", 0), ("codel", 50), ("pi", 50)] {
         let always = run("transaction", law, 1.3);
         assert!(always.refused > always.offered / 7, "{law}: {}", always.refused);
@@ -67,7 +67,7 @@ fn none_is_refused_that_can_be_served_without_transactions() {
 }
 
 #[test]
-fn beyond_that_it_carries_what_a_server_without_transactions_does() {
+fn beyond_that_load_it_serves_as_much_as_a_server_without_transactions() {
     for load in [1.8, 3.0] {
         let [adaptive, stateless] = ["adaptive", "stateless"].map(|mode| run(mode, "pi", load));
         let kept = adaptive.good as f64 / stateless.good as f64;

@@ -103,8 +103,8 @@ impl Admin {
         Ok(Self { address, stop: Some(stop), thread: Some(thread) })
     }
 
-    /// Returns the address of the interface. If port 0 was configured, it has the port that was
-    /// chosen.
+    /// Returns the address of the interface. If port 0 was configured, the address contains the
+    /// port that the kernel chose.
     pub fn address(&self) -> SocketAddr {
         self.address
     }

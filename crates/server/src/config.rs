@@ -89,7 +89,8 @@ pub struct Config {
     pub server: Server,
     /// The settings of the admin interface.
     pub admin: Admin,
-    /// The name servers that Tidegate asks. If the list is empty, it asks those of the machine.
+    /// The name servers that Tidegate asks. If the list is empty, Tidegate asks the name servers of
+    /// the machine.
     pub name_servers: Vec<SocketAddr>,
     /// The addresses where SIP arrives, at least one.
     pub listen: Vec<Listen>,
@@ -228,7 +229,7 @@ fn read(path: &Path, document: &Document<'_>, report: &mut Report) -> Option<Con
         route,
         user,
         overload: overload?,
-        // The value is absent or readable: any error was reported above.
+        // The value is absent or valid here, because an error in it was reported above.
         emulate: emulate.and_then(EmulateDraft::finish),
     })
 }

@@ -187,7 +187,8 @@ fn create(state_dir: &Path, path: &Path) -> Result<(), StartError> {
     let keys = keys.map_err(unwritable)?;
     let draft = draft(state_dir).map_err(unwritable)?;
     let made = write_durably(&draft, &keys.text()).and_then(|()| publish(&draft, path));
-    // The draft is either a second name of the file, or was written too late.
+    // The draft is no longer needed: it is now a second name of the key file, or another process
+    // was faster.
     let removed = fs::remove_file(&draft);
     made.and(removed).and_then(|()| File::open(state_dir)?.sync_all()).map_err(unwritable)
 }

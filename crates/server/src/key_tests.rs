@@ -62,7 +62,7 @@ fn processes_that_start_together_agree() {
 }
 
 #[test]
-fn the_first_line_makes_tokens_and_all_verify() {
+fn the_key_in_the_first_line_makes_tokens_and_all_keys_verify_them() {
     let lines = format!("{}\n{}\n{}\n", "0a".repeat(32), "FF".repeat(32), "01".repeat(32));
     let (dir, _) = written(lines);
     let Secret { base, tokens } = in_force(&load_or_create(dir.path()).unwrap());
@@ -140,7 +140,7 @@ fn the_state_directory_is_the_first_that_is_suggested() {
 }
 
 #[test]
-fn a_change_leaves_whole_keys_or_the_old_ones() {
+fn a_change_writes_all_keys_or_keeps_the_old_ones() {
     let (dir, path) = written(format!("{}\n", "0a".repeat(32)));
     let settle = Duration::from_secs(60);
     let keys = load_or_create(dir.path()).unwrap();
@@ -160,7 +160,7 @@ fn a_change_leaves_whole_keys_or_the_old_ones() {
 }
 
 #[test]
-fn of_processes_that_rotate_together_one_does() {
+fn one_of_several_processes_that_rotate_together_makes_a_key() {
     let (dir, _) = written(format!("{}\n", "0a".repeat(32)));
     let settle = Duration::from_secs(60);
     let rotate = |key: u8| change(dir.path(), |ring| ring.rotated(unix_time(), settle, [key; 32]));
@@ -173,7 +173,7 @@ fn of_processes_that_rotate_together_one_does() {
 }
 
 #[test]
-fn a_lock_on_the_keys_is_not_waited_for() {
+fn a_locked_key_file_is_an_error_at_once() {
     let (dir, _) = written(format!("{}\n", "0a".repeat(32)));
     let rotate = |ring: &KeyRing| ring.rotated(unix_time(), Duration::ZERO, [7; 32]);
     let other = File::create(dir.path().join(LOCK_NAME)).unwrap();
@@ -184,14 +184,14 @@ fn a_lock_on_the_keys_is_not_waited_for() {
 }
 
 #[test]
-fn as_many_keys_as_may_be_known_are_read() {
+fn the_maximum_number_of_keys_is_read() {
     let lines: String = (1..=KEYS_MAX).map(|n| format!("{n:064x}\n")).collect();
     let (dir, _) = written(lines);
     assert_eq!(in_force(&load_or_create(dir.path()).unwrap()).tokens.others.len(), KEYS_MAX - 1);
 }
 
 #[test]
-fn a_draft_takes_the_place_of_no_other_and_is_missed_if_it_is_gone() {
+fn a_draft_replaces_no_existing_file_and_its_absence_is_an_error() {
     let (dir, path) = written("first");
     let draft = dir.path().join("draft");
     fs::write(&draft, "second").unwrap();
@@ -203,7 +203,7 @@ fn a_draft_takes_the_place_of_no_other_and_is_missed_if_it_is_gone() {
 }
 
 #[test]
-fn why_keys_stay_as_they_are_is_said() {
+fn the_reason_for_no_new_key_is_reported() {
     let wrong = || StartError::new("here", "what is wrong", "what to do");
     for (why, said) in [
         (NotKept::Busy, "another process is changing the keys".to_owned()),

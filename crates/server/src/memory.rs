@@ -64,7 +64,7 @@ mod tests {
     }
 
     #[test]
-    fn it_is_that_of_the_machine_where_nothing_limits_it() {
+    fn the_memory_is_that_of_the_machine_without_a_limit() {
         assert_eq!(with(&[("proc/meminfo", MEMINFO)]), 2_097_152_000);
         assert_eq!(with(&[]), 1 << 30);
         assert_eq!(with(&[("proc/meminfo", "MemTotal: much\n")]), 1 << 30);
@@ -77,12 +77,12 @@ mod tests {
     }
 
     #[test]
-    fn this_machine_has_some() {
+    fn this_machine_has_memory() {
         assert!(available() > 1 << 20);
     }
 
     #[test]
-    fn the_least_limit_of_a_group_and_those_above_it_counts() {
+    fn the_lowest_limit_of_a_group_and_its_parents_counts() {
         let mut files = vec![
             ("proc/meminfo", MEMINFO),
             ("proc/self/cgroup", "0::/system.slice/tidegate.service\n"),

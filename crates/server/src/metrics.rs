@@ -2,7 +2,8 @@
 //!
 //! Each shard counts in its own atomics, and nothing on the packet path uses this module. A
 //! *source* is a function that reads some of those atomics and assigns each number to a [`Family`].
-//! Names follow the conventions of Prometheus: `tidegate_NAME_UNIT`, and `_total` behind a counter.
+//! Names follow the conventions of Prometheus: `tidegate_NAME_UNIT`, and `_total` at the end for
+//! counters.
 
 pub(crate) mod collect;
 
@@ -39,8 +40,8 @@ enum Kind {
 }
 
 impl Family {
-    /// Creates a family of numbers that only grow. `name` has neither prefix nor suffix, which are
-    /// added. `help` is a phrase without a full stop.
+    /// Creates a family of numbers that only grow. `name` is given without prefix and suffix, which
+    /// are added. `help` is a phrase without a full stop.
     pub const fn counter(name: &'static str, help: &'static str) -> Self {
         Self { name, help, unit: None, kind: Kind::Counter }
     }

@@ -38,7 +38,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn each_process_knows_the_one_before_it() {
+    fn each_process_knows_its_predecessor() {
         let dir = tempfile::tempdir().unwrap();
         assert_eq!(succeed(dir.path(), Seed(u64::MAX)), None);
         assert_eq!(succeed(dir.path(), Seed(2)), Some(Seed(u64::MAX)));

@@ -100,7 +100,7 @@ mod tests {
     }
 
     #[test]
-    fn two_reloads_that_a_shard_has_not_heard_are_both_found_by_number_and_text() {
+    fn two_reloads_that_a_shard_has_not_received_are_both_found_by_number_and_text() {
         let [one, two] = [text(5070), text(5071)];
         let prepared = Prepared::default();
         assert!(prepared.get(1, one.as_bytes()).is_none(), "the shard reads it itself");

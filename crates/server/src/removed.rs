@@ -97,7 +97,7 @@ mod tests {
     }
 
     #[test]
-    fn lines_that_are_damaged_are_passed_over() {
+    fn damaged_lines_are_skipped() {
         let dir = tempfile::tempdir().unwrap();
         let removed = RemovedBackends::new(dir.path(), Duration::from_secs(100));
         fs::write(removed.path(), "nonsense\n192.0.2.1:7 configured\n192.0.2.1:8\n").unwrap();
@@ -105,7 +105,7 @@ mod tests {
     }
 
     #[test]
-    fn a_file_that_cannot_be_read_is_not_written_over() {
+    fn an_unreadable_file_is_not_overwritten() {
         let dir = tempfile::tempdir().unwrap();
         let removed = RemovedBackends::new(dir.path(), Duration::from_secs(100));
         fs::write(removed.path(), [0xff]).unwrap();

@@ -234,8 +234,9 @@ pub fn run(
     }
     drop((done, starting));
 
-    // Nothing is ever sent. The call returns when every shard has begun to take commands, or has
-    // failed. A command that an operator gives to a ready process must not be refused.
+    // Waits until every shard has begun to take commands, or has failed: each then drops its
+    // sender, and nothing is ever sent. So a process that reports ready takes the commands of
+    // operators.
     let _ = started.recv();
     life.advance(Phase::Admitting);
     let listeners = groups.iter().map(|group| (group.transport(), group.local())).collect();

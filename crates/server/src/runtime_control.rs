@@ -20,13 +20,13 @@ use crate::removed::RemovedBackends;
 use crate::tls::Tls;
 use crate::{key, laws, recording, status, users};
 
-/// The control of all shards, which also reports what is in force.
+/// The control of all shards, which also reports the settings in force.
 pub struct RuntimeControl {
     registry: BackendRegistry,
     /// The wanted state, as set by the last command or by the configuration.
     wanted: Mutex<Wanted>,
-    /// This lock is held during a reload. So if there are two reloads, the later one has read the
-    /// later version of the file.
+    /// This lock is held during a reload, so that of two reloads the later one reads the later
+    /// version of the file.
     reloading: Mutex<()>,
     commands: CommandSender,
     shards: Vec<ShardCounters>,
@@ -247,7 +247,8 @@ impl RuntimeControl {
             return Err(ControlError::TooLong { bytes: source.len(), limit: self.order_max });
         }
         if let Some(removed) = &self.removed {
-            // This comes before any change: otherwise a restart would lose calls.
+            // The removed back ends are stored before anything changes. Otherwise their calls would
+            // be lost at a restart.
             let noted = removed.update(key::unix_time().as_secs(), config.backend_addresses());
             noted.map_err(|error| ControlError::State(removed.path().to_owned(), error))?;
         }

@@ -117,7 +117,7 @@ mod tests {
 
     /// Signals concern the whole process, so they are one test.
     #[test]
-    fn each_kind_of_signal_arrives_whatever_else_comes_and_none_when_dropped() {
+    fn each_kind_of_signal_arrives_despite_others_and_none_after_the_drop() {
         const WAIT: Duration = Duration::from_secs(10);
         let signals = Signals::catch().unwrap();
         // A storm of one kind does not block another.

@@ -45,7 +45,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn times_are_those_of_date_1() {
+    fn times_match_the_command_date() {
         // As `date -u -d @N` shows them.
         for (seconds, text) in [
             (0, "1970-01-01T00:00:00"),
@@ -62,7 +62,7 @@ mod tests {
     }
 
     #[test]
-    fn a_moment_ago_was_a_moment_ago() {
+    fn a_past_time_of_the_shards_is_a_past_wall_clock_time() {
         let now = Timestamp::from_nanos(9_000_000_000);
         let then = wall_time(now, Timestamp::from_nanos(2_000_000_000));
         let ago = wall_now().duration_since(then).unwrap();

@@ -100,7 +100,7 @@ struct Unsent {
     count: u64,
 }
 
-/// A limit on the number of lines within a time.
+/// A limit on the number of log lines in a period.
 #[derive(Default)]
 struct Allowance {
     since: Timestamp,

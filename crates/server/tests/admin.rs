@@ -109,7 +109,7 @@ fn other_pages_and_methods_are_refused() {
 }
 
 #[test]
-fn an_endless_head_is_cut_off() {
+fn a_request_head_without_end_is_cut_off() {
     let (admin, _life) = start();
     let mut stream = connect(admin.address());
     stream.write_all(b"GET /healthz HTTP/1.1\r\nX: ").unwrap();
@@ -139,11 +139,11 @@ fn silent_and_slow_connections_do_not_block_others() {
         let mut stream = connect(admin.address());
         stream.write_all(b"GET /readyz HTTP/1.1\r\nX-Slow: ").unwrap();
         slow.push(stream);
-        // A busy client is not the one with the least to do.
+        // A busy client is not the one that has been idle longest, so its connection stays open.
         assert!(asked(&mut kept));
     }
     assert_eq!(request(admin.address(), "GET", "/readyz"), (200, "admitting\n".to_owned()));
-    // 63 are given up after their wait, the others were at once.
+    // 63 connections are closed after their time limit. The others were closed at once.
     for stream in slow {
         assert_eq!(rest(stream), "");
     }

@@ -115,7 +115,7 @@ fn limits_are_read_as_they_are_written() {
 }
 
 #[test]
-fn users_are_read_as_look_ups_find_them() {
+fn users_are_stored_in_the_form_that_look_ups_use() {
     let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/good/users.toml");
     let config = parse(&path).unwrap_or_else(|wrong| panic!("{wrong}"));
     let [alice, bob] = &config.user[..] else { panic!() };
@@ -251,7 +251,7 @@ fn the_smallest_configuration_means_what_the_reference_says() {
 }
 
 #[test]
-fn every_key_of_the_full_configuration_arrives() {
+fn every_key_of_the_full_configuration_is_read() {
     let config = parse(&files("good")[0].with_file_name("full.toml")).unwrap();
     assert_eq!(
         config.to_string(),

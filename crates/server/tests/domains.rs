@@ -140,7 +140,8 @@ fn calls_are_shared_by_weight_among_the_servers_of_the_first_priority() {
             stage.resolve_by(Resolution { delay: Duration::from_secs(5), ..Resolution::default() });
         });
         let refused = ended.caller.failed.status.get(&503).copied().unwrap_or_default();
-        // SRV and A are late, so the first ten seconds; five standard deviations are 16.
+        // The answers for SRV and A are late, so the calls of the first ten seconds are rejected.
+        // Ten are expected, and five standard deviations are 16.
         assert!((1..=26).contains(&refused), "{refused}");
         let served = u64::from(CALLS) - refused;
         assert_eq!(ended.caller.completed, served, "{:?}", ended.caller.failed);
@@ -153,7 +154,7 @@ fn calls_are_shared_by_weight_among_the_servers_of_the_first_priority() {
 // RFC 2782: "A client MUST attempt to contact the target host with the lowest-numbered priority it
 // can reach".
 #[test]
-fn servers_of_the_next_priority_stand_in_while_the_dns_is_silent() {
+fn servers_of_the_next_priority_get_calls_while_the_dns_is_silent() {
     let ended = run("transaction", 3, |stage| {
         stage.run_until(at(20));
         stage.resolve_by(Resolution { fails: 1.0, ..Resolution::default() });

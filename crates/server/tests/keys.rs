@@ -1,5 +1,5 @@
 //! Tests that keys are rotated while a shard runs, and every call can still be routed.
-#![allow(clippy::disallowed_methods)] // A thread of its own is waited for.
+#![allow(clippy::disallowed_methods)] // The tests wait for threads.
 
 mod shard;
 
@@ -68,7 +68,7 @@ impl Running {
             Some(shard::drive(assembly.part(0), group, Clock::start(), stop.clone(), commands));
         let running =
             Self { caller, backend, counters, keeper, elsewhere, began, stop, shard, state };
-        // Once a call has passed it gets commands.
+        // Once a call has passed, the shard gets commands.
         running.call("first");
         running
     }
@@ -136,7 +136,7 @@ fn a_call_outlives_the_rotation_that_another_process_made() {
 
     running.look(SETTLE, 2);
     let new = running.call("new");
-    // By another version: the mark is in the second of its bytes.
+    // The tokens have different versions of the key: the mark is in the second byte.
     assert_ne!(new.split('@').next().unwrap()[..8], old.split('@').next().unwrap()[..8]);
     running.end("old", &old);
     running.end("new", &new);
@@ -158,7 +158,7 @@ fn keys_are_rotated_by_age_and_not_before_they_have_settled() {
 }
 
 #[test]
-fn another_base_waits_for_a_restart_and_its_keys_do_not() {
+fn a_new_base_key_needs_a_restart_but_new_token_keys_do_not() {
     let running = Running::start(Some(Duration::from_secs(7200)));
     let path = running.state.path().join(key::FILE_NAME);
     let shown = running.keeper.shown(running.began);

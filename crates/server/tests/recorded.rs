@@ -22,7 +22,7 @@ fn played(log: &[Entry], topology: Topology) -> Sent {
 }
 
 #[test]
-fn a_real_run_played_back_brings_out_the_same_bytes() {
+fn the_replay_of_a_real_run_sends_the_same_bytes() {
     let live::Run { topology, log, sent } = live::run(false);
     assert!(sent.len() >= CALLS as usize, "{} packets", sent.len());
     assert!(log.iter().any(|entry| matches!(entry.input, Input::Load(_))), "the law saw the load");
@@ -31,7 +31,7 @@ fn a_real_run_played_back_brings_out_the_same_bytes() {
     for (i, (again, sent)) in again.iter().zip(&sent).enumerate() {
         assert_eq!(again, sent, "packet {i}");
     }
-    // The comparison can fail: without its first packet the result differs.
+    // Check that the comparison can fail: without the first packet the result differs.
     let first = log.iter().position(|entry| matches!(entry.input, Input::Offer(..)));
     let mut less = log.clone();
     less.remove(first.unwrap());
@@ -83,15 +83,16 @@ fn assert_alike(topology: Topology, arrivals: &[Arrival], end: Timestamp) -> Tim
     driven
 }
 
-fn both_drivers_bring_out_the_same(transactions: bool) {
+fn both_drivers_give_the_same_bytes(transactions: bool) {
     let live::Run { topology, log, sent } = live::run(transactions);
     let arrivals = arrivals(&log);
     let end = arrivals.last().unwrap().at + Duration::from_secs(60);
     let driven = assert_alike(topology, &arrivals, end);
-    // The times differ: a busy machine has rejected some calls, which these do not.
+    // The real run may have more packets: on a busy machine it rejected some calls, and these
+    // drivers reject none.
     assert!(driven.len() + 100 >= sent.len(), "{} packets, then {}", sent.len(), driven.len());
 
-    // Silent callees: the packets depend on timers, for half a minute.
+    // Without the callees' responses, the packets depend on timers for half a minute.
     let silent: Vec<_> = arrivals
         .iter()
         .filter(|arrival| !topology.backends.contains(&arrival.flow.remote))
@@ -101,7 +102,8 @@ fn both_drivers_bring_out_the_same(transactions: bool) {
     let late = unanswered.iter().filter(|(at, ..)| *at > silent.last().unwrap().at).count();
     assert_eq!(late > CALLS as usize, transactions, "{late} packets by timers alone");
 
-    // The comparison can fail: one datagram less, or a microsecond earlier, gives another result.
+    // Check that the comparison can fail: with one datagram less, or a datagram a microsecond
+    // earlier, the result differs.
     let less = simulated::run(proxy(topology), topology, &arrivals[1..], end);
     assert_ne!(less, driven);
     let mut earlier = arrivals.clone();
@@ -110,11 +112,11 @@ fn both_drivers_bring_out_the_same(transactions: bool) {
 }
 
 #[test]
-fn the_driver_of_sockets_and_simulated_time_bring_out_the_same_with_transactions() {
-    both_drivers_bring_out_the_same(true);
+fn real_sockets_and_simulated_time_give_the_same_bytes_with_transactions() {
+    both_drivers_give_the_same_bytes(true);
 }
 
 #[test]
-fn the_driver_of_sockets_and_simulated_time_bring_out_the_same_without_transactions() {
-    both_drivers_bring_out_the_same(false);
+fn real_sockets_and_simulated_time_give_the_same_bytes_without_transactions() {
+    both_drivers_give_the_same_bytes(false);
 }

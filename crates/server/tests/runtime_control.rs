@@ -1,5 +1,5 @@
 //! Tests of overload control, shown and changed over HTTP while a shard runs.
-#![allow(clippy::disallowed_methods)] // A thread of its own is waited for.
+#![allow(clippy::disallowed_methods)] // The tests wait for threads.
 
 mod shard;
 
@@ -144,7 +144,7 @@ fn value_of(law: &Value, name: &str) -> Value {
 }
 
 #[test]
-fn laws_are_switched_by_toml_and_json_and_the_shard_says_so() {
+fn laws_are_switched_by_toml_and_json_and_the_shard_reports_it() {
     let running = Running::start(true);
     let before = running.get("/overload");
     assert_eq!((&before["law"]["name"], &before["orders"]), (&"occ".into(), &0.into()));
@@ -161,7 +161,7 @@ fn laws_are_switched_by_toml_and_json_and_the_shard_says_so() {
     assert_eq!(shard["orders"], 2);
     let off = running.applied("[overload.shadow]\nlaw = \"off\"");
     assert!(off["shadow"].is_null() && off["shards"][0]["shadow"].is_null());
-    // It could be in the file from which the process is started next.
+    // The text is valid in the file from which the process is started next.
     let text = off["configuration"].as_str().unwrap();
     let file = CONFIGURATION.split("[overload]").next().unwrap().to_owned() + text;
     let config = Config::parse(Path::new("f"), file.as_bytes()).unwrap();
@@ -183,7 +183,7 @@ fn told(running: &Running) -> Vec<String> {
 fn every_operator_request_is_logged_with_its_result() {
     let running = Running::start(true);
     running.applied(r#"{"overload": {"law": "pi", "params": {"c_t": 0.75}}}"#);
-    // The shard may not have been there at first.
+    // The shard may not have started when the first command came.
     assert_eq!(told(&running).last().unwrap(), "law pi c_t=0.75: done");
     let ask = |method, path| running.ask(method, path, "Host: localhost\r\n", "").0;
     assert_eq!(running.put("[overload.shadow]\nlaw = \"codel\"").0, 200);
@@ -242,9 +242,9 @@ fn a_back_end_with_a_name_is_drained_by_its_address_too() {
 }
 
 #[test]
-fn an_adaptive_pool_says_how_its_calls_are_served() {
+fn an_adaptive_pool_reports_the_tiers_of_its_calls() {
     let running = Running::start(true);
-    // The shard is there when it has applied a command.
+    // A shard that has applied a command has started.
     let tiers = running.applied("overload.law = \"pi\"")["shards"][0]["tiers"].clone();
     assert_eq!(tiers["share_stateful"], 1.0);
     assert!(tiers["occupancy"].as_f64().unwrap() <= 0.85);
@@ -292,7 +292,7 @@ fn no_page_of_another_origin_is_served() {
 }
 
 #[test]
-fn without_a_shard_that_could_hear_it_no_order_is_taken() {
+fn without_a_running_shard_no_command_is_accepted() {
     let running = Running::start(false);
     let (status, said) = running.put("overload.law = \"pi\"");
     assert_eq!(status, 503, "{said}");
@@ -351,7 +351,7 @@ fn without_a_shard_the_page_of_a_call_says_that_it_is_not_complete() {
 }
 
 #[test]
-fn refusals_are_shown_newest_first_with_what_their_reasons_mean() {
+fn rejections_are_shown_newest_first_with_explained_reasons() {
     let running = Running::start(true);
     // Nothing may wait behind the first: all others are rejected.
     let closed = "[overload]\nlaw = \"clearwater\"\nparams = { rate_start = 1, rate_min = 1 }";

@@ -1,8 +1,8 @@
 //! Measures the proxy's memory for each of many calls, by mode and by the stage of the calls.
 //!
 //! `cargo run -p tidegate-sim --example memory -- N` prints one line of JSON: bytes for each of N
-//! calls. It counts the bytes that dropping the proxy frees: tables with the room they grew, and
-//! everything in them.
+//! calls. It counts the bytes that are freed when the proxy is dropped: the tables with their spare
+//! room, and everything in them.
 
 #[path = "../tests/line/mod.rs"]
 mod line;

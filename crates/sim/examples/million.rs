@@ -3,10 +3,10 @@
 //!
 //! `cargo run -p tidegate-sim --example million -- MODE N` prints one line of JSON. MODE is
 //! `transaction` or `stateless`. N calls are set up and acknowledged, and their transactions have
-//! ended. Memory is what the allocator has given out since the proxy was empty, including the room
-//! that tables grew, and the growth of the process. Then requests come within calls drawn from all
-//! of them, as their callers would write them: INFO by the route set, which is forwarded to the
-//! back end of its call, and is answered.
+//! ended. Memory is measured in two ways: as the bytes that the allocator has given out since the
+//! proxy was empty, including the spare room of tables, and as the growth of the process. Then INFO
+//! requests arrive within randomly chosen calls. Each follows the route set of its call, is
+//! forwarded to the back end of the call, and is answered.
 #![allow(clippy::disallowed_methods)] // It measures how long a request takes.
 
 #[path = "../tests/line/mod.rs"]
@@ -33,7 +33,7 @@ static ALLOCATOR: PeakAlloc = PeakAlloc;
 const BATCH: usize = 10_000;
 const BATCHES: usize = 5;
 
-/// Longer than any transaction lasts after its final response: 64·T1.
+/// A time longer than any transaction lasts after its final response (64·T1).
 const SETTLES: Duration = Duration::from_secs(40);
 
 fn main() -> ExitCode {

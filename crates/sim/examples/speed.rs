@@ -2,8 +2,9 @@
 //! time.
 //!
 //! `cargo run -p tidegate-sim --example speed -- NODES RATE SECONDS TAP` prints one line of JSON. A
-//! third of the nodes, but at least one, are callers and as many proxies, one for each of the
-//! callers; the others are called, by all proxies. TAP is `none` or `trace`.
+//! third of the nodes, but at least one, are callers. There are as many proxies, one for each
+//! caller. The other nodes are callees, and every proxy sends calls to all of them. TAP is `none`
+//! or `trace`.
 #![allow(clippy::disallowed_methods)] // It measures how long the simulation takes.
 
 #[path = "../tests/measure/mod.rs"]

@@ -286,7 +286,7 @@ impl Tap for Checkers {
             // The rejection of a request with invalid Vias copies these Vias, by RFC 3261 §8.2.6.2.
             let is_rejection = bytes.starts_with(b"SIP/2.0 4") || bytes.starts_with(b"SIP/2.0 5");
             if !is_rejection {
-                let what = "it sends what is not SIP".to_owned();
+                let what = "it sends a packet that is not SIP".to_owned();
                 found.report(provenance::NAME, Some(from), what);
             }
             return;

@@ -101,7 +101,7 @@ mod tests {
     }
 
     #[test]
-    fn a_link_draws_for_what_it_does_and_for_nothing_else() {
+    fn a_link_draws_random_numbers_only_for_its_configured_effects() {
         let link = Link { jitter: JITTER, ..Link::delaying(Duration::from_millis(5)) };
         let drawn = stream().below(2_000_000);
         let after = Duration::from_millis(5) + Duration::from_nanos(drawn);
@@ -121,14 +121,14 @@ mod tests {
     }
 
     #[test]
-    fn one_that_overtakes_takes_no_time() {
+    fn a_packet_that_overtakes_takes_no_time() {
         let link = Link { reorder: 1.0, jitter: JITTER, ..Link::delaying(JITTER) };
         let (way, _) = link.trips(&mut stream()).unwrap();
         assert_eq!(way, Trip { after: Duration::ZERO, overtakes: true });
     }
 
     #[test]
-    fn a_copy_goes_its_own_way() {
+    fn a_copy_is_delayed_independently() {
         let link = Link { duplicate: 1.0, jitter: JITTER, ..Link::default() };
         let mut expected = stream();
         expected.unit();
@@ -138,7 +138,7 @@ mod tests {
     }
 
     #[test]
-    fn text_keeps_what_a_link_does_and_leaves_out_what_it_does_not() {
+    fn the_text_of_a_link_contains_only_the_effects_that_it_has() {
         let link = Link {
             jitter: JITTER,
             loss: 0.25,

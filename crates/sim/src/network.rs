@@ -189,7 +189,8 @@ impl<N: Core, T: Tap> Network<N, T> {
     pub fn is_over(&mut self) -> bool {
         let is_stale = |(at, event)| self.is_stale(at, event);
         if self.calendar.peek().is_some_and(is_stale) {
-            // Taking them would advance the time, and entries made earlier would be late.
+            // Taking stale events out one by one would advance the time of the calendar, and later
+            // entries for an earlier time would be late.
             let mut calendar = std::mem::take(&mut self.calendar);
             calendar.retain(|at, event| !self.is_stale(at, event));
             self.calendar = calendar;

@@ -19,7 +19,7 @@ fn a_dead_process_causes_icmp_errors_and_its_successor_answers() {
 }
 
 #[test]
-fn of_a_machine_that_is_gone_nothing_is_heard() {
+fn a_machine_that_is_down_sends_no_reports() {
     let mut pair = Pair::plain();
     pair.apply(at(10, 5), Fault::Crash { node: pair.b, silence: Silence::Silent });
     assert_eq!(pair.run().down, 90);
@@ -42,7 +42,7 @@ fn packets_sent_before_a_crash_arrive_and_timers_are_gone() {
 }
 
 #[test]
-fn an_answer_of_icmp_is_lost_where_packets_are() {
+fn an_icmp_report_is_lost_on_a_cut_link() {
     let mut pair = Pair::plain();
     pair.network.crash(pair.b, Silence::Refused);
     pair.network.connect(pair.b, pair.a, Link { cut: true, ..Link::default() });
@@ -51,7 +51,7 @@ fn an_answer_of_icmp_is_lost_where_packets_are() {
 }
 
 #[test]
-fn a_stalled_node_gets_all_at_once_and_sees_when_it_came() {
+fn a_stalled_node_later_gets_all_packets_at_once_with_their_arrival_times() {
     let mut pair = Pair::plain();
     let stall = |node, seconds| Fault::Stall { node, lasts: Duration::from_secs(seconds) };
     pair.apply(at(10, 5), stall(pair.b, 3));
@@ -69,7 +69,7 @@ fn a_stalled_node_gets_all_at_once_and_sees_when_it_came() {
 }
 
 #[test]
-fn a_stalled_node_is_late_for_its_timers_and_hears_of_its_end_when_it_goes_on() {
+fn timers_and_drains_of_a_stalled_node_are_late() {
     let mut pair = Pair::plain();
     pair.apply(at(10, 5), Fault::Stall { node: pair.a, lasts: Duration::from_millis(2500) });
     pair.network.run_until(at(13, 600));
@@ -150,7 +150,7 @@ fn a_link_is_impaired_one_way_and_restored() {
 }
 
 #[test]
-fn a_fault_that_does_not_fit_is_none() {
+fn an_impossible_fault_has_no_effect() {
     let mut pair = Pair::plain();
     let node = pair.b;
     let restarted = pair.network.apply(at(1, 0), &Fault::Restart { node }, |_| panic!("it is up"));
@@ -165,7 +165,7 @@ fn a_fault_that_does_not_fit_is_none() {
 }
 
 #[test]
-fn a_fault_comes_at_its_time_though_nothing_else_happens() {
+fn a_fault_comes_at_its_time_even_if_nothing_else_happens() {
     let mut pair = Pair::plain();
     pair.apply(at(500, 0), Fault::Drain { node: pair.b });
     assert_eq!(pair.seen(pair.b).last(), Some(&(at(500, 0), What::Drain)));

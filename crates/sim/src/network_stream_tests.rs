@@ -181,7 +181,7 @@ fn unanswered_attempts_are_repeated_and_then_given_up() {
 }
 
 #[test]
-fn loss_and_disorder_are_delay() {
+fn on_a_stream_loss_and_reordering_only_cause_delay() {
     let bad = Link { loss: 0.2, reorder: 0.2, duplicate: 0.2, jitter: DELAY, ..link() };
     let run = |seed| {
         let mut scene = Scene::new(seed, bad);
@@ -354,7 +354,7 @@ fn over_websocket_each_message_comes_as_one() {
 }
 
 #[test]
-fn peers_of_a_node_that_crashes_hear_of_it_and_its_new_core_of_nothing() {
+fn a_crash_is_reported_to_the_peers_of_a_node_but_not_to_its_new_core() {
     let mut scene = Scene::connected(1, link());
     scene.apply(200, Fault::Crash { node: b(), silence: Silence::Refused });
     scene.apply(200, Fault::Restart { node: b() });
@@ -365,7 +365,7 @@ fn peers_of_a_node_that_crashes_hear_of_it_and_its_new_core_of_nothing() {
 }
 
 #[test]
-fn peers_of_a_machine_that_is_gone_find_out_when_they_send() {
+fn peers_of_a_vanished_machine_notice_it_when_they_send() {
     for (restarts, cause, after) in
         [(false, CloseCause::TimedOut, 25_410), (true, CloseCause::Reset, 20)]
     {
@@ -466,7 +466,7 @@ proptest! {
     /// With any faults, a message arrives once and in order or is lost, and every connection ends
     /// at most once. And one seed gives one run.
     #[test]
-    fn streams_keep_their_promises(
+    fn any_faults_leave_messages_in_order_and_end_a_connection_once(
         seed in any::<u64>(),
         steps in prop::collection::vec(step(), 1..40),
     ) {

@@ -169,7 +169,7 @@ fn each(seconds: impl IntoIterator<Item = u64>, ms: u64) -> Vec<Timestamp> {
 }
 
 #[test]
-fn packets_take_the_links_time_and_nothing_else() {
+fn packets_take_exactly_the_delay_of_the_link() {
     let mut pair = Pair::plain();
     let summary = pair.run();
     assert_eq!((summary.sent, summary.delivered, summary.missing()), (200, 200, 0));
@@ -206,7 +206,7 @@ fn one_seed_gives_one_trace() {
 }
 
 #[test]
-fn draws_of_a_link_disturb_no_other() {
+fn the_random_numbers_of_a_link_do_not_affect_another() {
     let arrivals = |back| {
         let mut pair = Pair::new(1, lossy(), B);
         pair.network.connect(pair.b, pair.a, back);
@@ -217,7 +217,7 @@ fn draws_of_a_link_disturb_no_other() {
 }
 
 #[test]
-fn each_direction_of_each_pair_draws_for_itself() {
+fn each_direction_of_each_pair_has_its_own_random_numbers() {
     // A sends to one of two nodes that answer.
     let lost = |to: &str, back: bool| {
         let mut pair = Pair::tapped(1, Link::default(), to, Noting::default());
@@ -304,7 +304,7 @@ fn a_run_stops_at_its_end_and_goes_on_from_there() {
 }
 
 #[test]
-fn cores_come_back_but_for_those_that_crashed() {
+fn the_cores_of_crashed_nodes_are_not_returned() {
     let mut pair = Pair::plain();
     pair.network.crash(pair.a, Silence::Silent);
     let (cores, _) = pair.network.into_parts();

@@ -89,7 +89,7 @@ fn each_client_has_an_address_of_its_own_towards_the_target() {
 }
 
 #[test]
-fn strangers_and_the_target_itself_find_no_way_through() {
+fn packets_of_strangers_and_of_the_target_to_the_front_are_dropped() {
     let mut script = Script::new(Link::default(), Link::default(), 10, 1);
     script.receive(front(), target(), "would come back to it");
     script.receive(backs()[0], target(), "for nobody yet");
@@ -101,7 +101,7 @@ fn strangers_and_the_target_itself_find_no_way_through() {
 }
 
 #[test]
-fn a_packet_takes_the_time_of_its_way() {
+fn a_packet_takes_the_delay_of_its_direction() {
     let mut script = Script::new(Link::delaying(10 * MS), Link::delaying(3 * MS), 10, 1);
     script.receive(front(), address("127.0.0.1:100"), "a");
     script.receive(backs()[0], target(), "b");
@@ -118,7 +118,7 @@ fn a_packet_takes_the_time_of_its_way() {
 
 /// Time spent in a socket's queue is part of the delay.
 #[test]
-fn a_packet_takes_its_time_from_when_it_arrived() {
+fn the_delay_of_a_packet_counts_from_its_arrival() {
     let mut script = Script::new(Link::delaying(3 * MS), Link::default(), 10, 1);
     let flow = Flow::udp(front(), address("127.0.0.1:100"));
     let received = Received::new(Timestamp::ZERO, flow, script.pool.copy(b"a"));
@@ -127,7 +127,7 @@ fn a_packet_takes_its_time_from_when_it_arrived() {
 }
 
 #[test]
-fn each_way_draws_for_itself() {
+fn each_direction_has_its_own_random_numbers() {
     let link = Link { loss: 0.5, ..Link::default() };
     let steps: Vec<(bool, u64)> = (0..64).map(|_| (true, 0)).collect();
     let back: Vec<(bool, u64)> = steps.iter().map(|_| (false, 0)).collect();
@@ -139,7 +139,7 @@ fn each_way_draws_for_itself() {
 }
 
 #[test]
-fn one_that_overtakes_arrives_before_those_under_way() {
+fn a_packet_that_overtakes_arrives_before_those_in_transit() {
     let mut script = Script::new(Link::delaying(10 * MS), Link::default(), 10, 1);
     let client = address("127.0.0.1:100");
     script.receive(front(), client, "first");
@@ -241,7 +241,7 @@ proptest! {
 
     /// One direction does not depend on traffic in the other.
     #[test]
-    fn the_ways_do_not_disturb_each_other(
+    fn the_two_directions_do_not_affect_each_other(
         links in [link(), link()],
         seed: u64,
         steps in prop::collection::vec((any::<bool>(), 0..10u64), 0..40),

@@ -301,7 +301,7 @@ mod tests {
     }
 
     #[test]
-    fn no_more_travels_than_the_window_and_it_opens_when_the_news_of_reading_is_back() {
+    fn the_window_limits_bytes_in_transit_and_opens_when_the_report_of_a_read_arrives() {
         let mut pipe = Pipe::default();
         hand(&mut pipe, 3000);
         hand(&mut pipe, 1500);
@@ -321,7 +321,7 @@ mod tests {
     }
 
     #[test]
-    fn the_sender_hears_that_it_may_send_more_once_half_a_window_is_taken() {
+    fn the_sender_is_told_to_send_more_when_half_a_window_is_free() {
         let mut pipe = Pipe::default();
         let settings = StreamSettings::default();
         hand(&mut pipe, STREAM_WINDOW / 2 - 1);
@@ -338,7 +338,7 @@ mod tests {
     }
 
     #[test]
-    fn no_segment_overtakes_another_and_each_has_a_bound() {
+    fn no_segment_overtakes_another_and_its_length_is_limited() {
         let mut pipe = Pipe::default();
         hand(&mut pipe, 2000);
         pipe.take(Timestamp::ZERO, &StreamSettings { buffer: 2000, ..SETTINGS });

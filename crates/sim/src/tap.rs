@@ -170,7 +170,7 @@ mod tests {
     }
 
     #[test]
-    fn a_hash_is_of_the_order_and_tapped_in_pairs_or_lent_the_same() {
+    fn a_hash_depends_on_the_order_but_not_on_how_the_tap_is_passed() {
         let send = |tap: &mut dyn Tap, ns: u64| {
             let flow = Flow::udp("127.0.0.1:1".parse().unwrap(), "127.0.0.1:2".parse().unwrap());
             tap.sent(Timestamp::from_nanos(ns), NodeId::new(0), flow, b"BYE");

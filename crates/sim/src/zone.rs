@@ -184,7 +184,7 @@ mod tests {
     }
 
     #[test]
-    fn a_name_leads_to_its_addresses_of_the_family_asked_for() {
+    fn a_name_resolves_to_addresses_of_the_requested_family() {
         let mut zone = Zone::new(Seed(1));
         let (four, six) = ("10.0.0.1".parse().unwrap(), "::1".parse().unwrap());
         let ttl = Duration::from_secs(9);
@@ -242,7 +242,7 @@ mod tests {
     }
 
     #[test]
-    fn shares_of_the_questions_fail_are_lost_and_are_late() {
+    fn the_configured_shares_of_queries_fail_or_are_lost_and_answers_are_late() {
         let mut zone = Zone::new(Seed(2));
         zone.set("a.example", &["10.0.0.1".parse().unwrap()], Duration::from_secs(9));
         let [delay, jitter] = [2, 3].map(Duration::from_secs);

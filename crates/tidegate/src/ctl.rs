@@ -164,7 +164,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_law_is_asked_for_in_the_words_of_the_configuration() {
+    fn a_law_command_uses_the_keys_of_the_configuration() {
         let law = |shadow, params| LawArgs { name: "pi".to_owned(), params, shadow }.command();
         let params = vec![("c_t".to_owned(), 0.8)];
         assert_eq!(law(false, Vec::new()), json!({ "overload": { "law": "pi" } }));
@@ -174,7 +174,7 @@ mod tests {
     }
 
     #[test]
-    fn any_call_id_can_stand_in_a_path() {
+    fn any_call_id_can_be_part_of_a_path() {
         assert_eq!(call_path("a1/@x%.."), "/calls/a1%2F%40x%25%2E%2E");
     }
 

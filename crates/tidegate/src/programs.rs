@@ -67,7 +67,7 @@ mod tests {
     }
 
     #[test]
-    fn the_program_beside_comes_before_the_path() {
+    fn a_program_in_the_same_directory_comes_before_the_path() {
         let (beside, path) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
         let found = || search("p", beside.path(), path.path().as_os_str());
         assert_eq!(found(), None);
@@ -78,7 +78,7 @@ mod tests {
     }
 
     #[test]
-    fn only_an_executable_file_counts() {
+    fn only_executable_files_are_programs() {
         let folder = tempfile::tempdir().unwrap();
         make(folder.path(), "text", 0o644);
         fs::create_dir(folder.path().join("folder")).unwrap();

@@ -34,7 +34,7 @@ uri = "sip:127.0.0.1:5070"
 "#;
 
 #[test]
-fn a_right_configuration_is_summed_up() {
+fn a_valid_configuration_is_summarised() {
     let (_folder, file) = written(SMALLEST);
     let output = tidegate(&["check", &file]);
     assert_eq!(output.status.code(), Some(0));
@@ -57,7 +57,7 @@ fn a_right_configuration_is_summed_up() {
 }
 
 #[test]
-fn keys_that_are_not_at_their_defaults_are_summed_up() {
+fn keys_that_are_not_at_their_defaults_are_listed() {
     let set = "[server]\nshards = 2\nqueue_max = 999\ngso = true\n[overload]\nlaw = \"occ\"\n\
                params = { rho_targ = 0.7 }\nretry_after = [5, 15]\n";
     let (_folder, file) = written(&format!("{SMALLEST}{set}"));
@@ -74,7 +74,7 @@ fn keys_that_are_not_at_their_defaults_are_summed_up() {
 }
 
 #[test]
-fn a_broken_configuration_is_a_status_of_2_and_says_where() {
+fn an_invalid_configuration_exits_with_2_and_names_the_place() {
     let (_folder, file) = written(&SMALLEST.replace("address", "adress"));
     let output = tidegate(&["check", &file]);
     assert_eq!(output.status.code(), Some(2));
@@ -86,7 +86,7 @@ fn a_broken_configuration_is_a_status_of_2_and_says_where() {
 }
 
 #[test]
-fn a_missing_file_and_wrong_usage_are_a_status_of_2() {
+fn a_missing_file_and_wrong_usage_exit_with_2() {
     let missing = Path::new("/nonexistent.toml");
     let output = tidegate(&["check", missing.to_str().unwrap()]);
     assert_eq!(output.status.code(), Some(2));

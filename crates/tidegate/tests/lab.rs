@@ -51,7 +51,7 @@ fn a_scenario_is_run_on_real_sockets_and_judged() {
 }
 
 #[test]
-fn a_wrong_scenario_is_refused_with_its_place() {
+fn an_invalid_scenario_is_rejected_with_the_place_of_the_error() {
     let folder = tempfile::tempdir().unwrap();
     let refused = run(folder.path(), "goodput = 1").code(2);
     let err = text(&refused.get_output().stderr);
@@ -123,7 +123,7 @@ fn results_of_both_worlds_are_reported_in_one_page() {
 }
 
 #[test]
-fn scenarios_are_listed_and_broken_ones_with_their_fault() {
+fn scenarios_are_listed_with_the_errors_of_broken_ones() {
     let folder = tempfile::tempdir().unwrap();
     fs::write(folder.path().join("few.toml"), format!("{SCENARIO}goodput_of_bound_min = 0\n"))
         .unwrap();
@@ -139,7 +139,7 @@ fn scenarios_are_listed_and_broken_ones_with_their_fault() {
 }
 
 #[test]
-fn shards_fill_one_folder_and_a_run_finds_all_points_there() {
+fn shards_of_a_sweep_fill_one_folder_and_a_run_finds_all_points_there() {
     let folder = tempfile::tempdir().unwrap();
     fs::write(folder.path().join("few.toml"), format!("{SCENARIO}goodput_of_bound_min = 0.01\n"))
         .unwrap();
@@ -308,7 +308,7 @@ fn json(file: &Path) -> serde_json::Value {
 }
 
 #[test]
-fn costs_are_those_of_every_kind_of_message_and_give_the_model() {
+fn costs_are_measured_for_every_kind_of_message_and_give_the_model() {
     let folder = tempfile::tempdir().unwrap();
     let out = folder.path().join("made/costs");
     let bounds = ["--rounds", "1", "--messages", "20", "--batch", "10"];
@@ -331,7 +331,7 @@ fn costs_are_those_of_every_kind_of_message_and_give_the_model() {
 }
 
 #[test]
-fn overhead_is_that_of_measuring_reading_and_selecting() {
+fn the_overhead_of_measuring_reading_and_selecting_is_measured() {
     let folder = tempfile::tempdir().unwrap();
     let out = folder.path().join("overhead");
     let bounds = ["--rounds", "1", "--calls", "5", "--packets", "200", "--pieces", "10000"];

@@ -86,7 +86,7 @@ fn every_example_is_valid() {
 }
 
 #[test]
-fn broken_configurations_are_rejected_where_a_schema_can() {
+fn a_schema_rejects_invalid_configurations_as_far_as_it_can() {
     let broken = configurations("crates/server/tests/broken");
     let names = broken.iter().map(|path| path.file_name().unwrap().to_string_lossy().into_owned());
     let accepted: BTreeSet<_> =

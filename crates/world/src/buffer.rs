@@ -230,7 +230,7 @@ mod tests {
     }
 
     #[test]
-    fn a_driver_fills_the_room_and_says_how_much() {
+    fn a_driver_fills_the_room_and_sets_the_length() {
         let mut b = Pool::new().copy(b"before");
         let room = b.room_mut();
         assert_eq!(room.len(), SMALL);
@@ -256,7 +256,7 @@ mod tests {
     }
 
     #[test]
-    fn more_than_a_datagram_is_refused_and_changes_nothing() {
+    fn content_beyond_a_datagram_is_rejected_and_changes_nothing() {
         let pool = Pool::new();
         let mut b = pool.copy(&[7; LARGE]);
         assert!(b.push(b"x").is_err());

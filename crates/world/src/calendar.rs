@@ -90,7 +90,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn equal_times_keep_their_order() {
+    fn events_of_equal_times_keep_their_order() {
         let mut calendar = Calendar::new();
         for (at, event) in [(5, 'c'), (3, 'a'), (5, 'd'), (3, 'b'), (9, 'e')] {
             calendar.push(Timestamp::from_nanos(at), event);

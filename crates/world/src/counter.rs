@@ -34,7 +34,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn it_holds_what_was_set_and_added() {
+    fn a_counter_has_the_sum_of_what_was_set_and_added() {
         let counter = Counter::default();
         counter.add(2);
         counter.add(3);

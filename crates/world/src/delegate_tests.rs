@@ -159,7 +159,7 @@ const ALL: [&str; 20] = [
 ];
 
 #[test]
-fn behind_a_pointer_every_call_reaches_the_core() {
+fn every_call_reaches_a_core_behind_a_pointer() {
     let mut core = Noting::default();
     let mut lent: &mut dyn Core = &mut core;
     call_all(&mut lent);
@@ -190,7 +190,7 @@ impl<C: Core> Core for Onlooker<C> {
 }
 
 #[test]
-fn own_functions_replace_delegated_ones() {
+fn a_cores_own_functions_replace_delegated_ones() {
     let mut onlooker = Onlooker { core: Noting::default(), seen: Vec::new() };
     call_all(&mut onlooker);
     assert_eq!(onlooker.core.called.take(), ALL);
@@ -211,7 +211,7 @@ impl Core for Either {
 }
 
 #[test]
-fn whichever_kind_it_is_every_call_reaches_the_core() {
+fn every_call_reaches_a_core_of_either_kind() {
     let mut bare = Either::Bare(Noting::default());
     let onlooker = Onlooker { core: Noting::default(), seen: Vec::new() };
     let mut watched = Either::Watched(onlooker, ());

@@ -208,7 +208,7 @@ mod tests {
     /// RFC 7118 §5: "Thus, client and server transactions using WebSocket for transport MUST follow the
     /// procedures and timer values for reliable transports as defined in [RFC3261]."
     #[test]
-    fn transports_are_what_their_rfcs_say() {
+    fn transports_have_the_properties_in_their_rfcs() {
         let facts = Transport::ALL.map(|t| (t.name(), t.is_reliable(), t.is_secure()));
         let expected = [
             ("UDP", false, false),
@@ -229,7 +229,7 @@ mod tests {
     }
 
     #[test]
-    fn either_side_names_its_own_connections_and_begins_again_behind_the_last() {
+    fn each_side_numbers_its_own_connections_and_wraps_around() {
         let after = |number| ConnectionId::new(number).unwrap().next();
         for (first, opened) in
             [(ConnectionId::FIRST_OPENED, true), (ConnectionId::FIRST_ACCEPTED, false)]

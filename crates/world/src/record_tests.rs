@@ -129,15 +129,15 @@ fn played(log: &[Entry]) -> Vec<Vec<u8>> {
 }
 
 #[test]
-fn a_log_played_back_brings_out_the_same_bytes() {
+fn a_replayed_log_sends_the_same_bytes() {
     let mut recorder = Recorder::new(Counting::new(), Memory::new(1000));
     let live = run(&mut recorder);
     let (log, lost) = recorder.into_log().into_log();
     assert_eq!(lost, 0);
     assert_eq!(played(&log), live);
 
-    // The comparison can fail: a log that lacks one input gives another result. (Except the last
-    // service or the idle poll behind it: either suffices for both.)
+    // The comparison can fail: a log that lacks one input gives another result. The last service
+    // and the idle poll after it are not tried, because one of them is enough.
     for missing in 0..log.len() - 2 {
         let without = [&log[..missing], &log[missing + 1..]].concat();
         assert_ne!(played(&without), live, "{:?}", log[missing]);
@@ -145,7 +145,7 @@ fn a_log_played_back_brings_out_the_same_bytes() {
 }
 
 #[test]
-fn an_idle_poll_counts_once_behind_a_service_whatever_lies_between() {
+fn an_idle_poll_is_recorded_once_after_a_service() {
     let mut recorder = Recorder::new(Counting::new(), Memory::new(1000));
     let now = Timestamp::ZERO;
     assert!(!recorder.serve(now));
@@ -186,7 +186,7 @@ impl Core for Clockwork {
 }
 
 #[test]
-fn a_serve_that_moves_a_core_in_its_own_time_is_noted() {
+fn a_serve_that_advances_the_time_of_a_core_is_recorded() {
     let clockwork = Clockwork { due: Timestamp::from_nanos(10) };
     let mut recorder = Recorder::new(clockwork, Memory::new(10));
     for now in [5, 9, 10, 19, 25] {

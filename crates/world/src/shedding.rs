@@ -186,7 +186,7 @@ mod tests {
     }
 
     #[test]
-    fn the_share_is_of_invites_alone() {
+    fn the_share_applies_to_invites_only() {
         let all = share(1.0);
         for (bytes, dropped) in [
             (&b"INVITE sip:a"[..], true),
@@ -204,7 +204,7 @@ mod tests {
     }
 
     #[test]
-    fn the_share_is_met_and_a_larger_one_has_the_smaller_in_it() {
+    fn the_share_is_met_and_a_larger_share_includes_a_smaller_one() {
         let dropped = |of: f64, key: u32| -> Vec<String> {
             let shedding = Shedding { key, ..share(of) };
             invites().filter(|text| shedding.drops(SOURCE, text.as_bytes())).collect()
@@ -216,7 +216,7 @@ mod tests {
         }
         let (few, many) = (dropped(0.3, 1), dropped(0.6, 1));
         assert!(few.iter().all(|text| many.contains(text)));
-        // Another key drops other datagrams: three tenths of the three tenths.
+        // With another key, three tenths of these datagrams are dropped too.
         let other = dropped(0.3, 2);
         let both = few.iter().filter(|text| other.contains(text)).count();
         assert!((700..1_100).contains(&both), "{both}");
@@ -257,7 +257,7 @@ mod tests {
     }
 
     #[test]
-    fn the_share_is_not_of_spared_networks_and_a_ban_is() {
+    fn the_share_does_not_apply_to_spared_networks_and_a_ban_does() {
         let ip = |text: &str| text.parse::<IpAddr>().unwrap();
         let network = |text: &str, prefix| Network { address: ip(text), prefix };
         let spared =

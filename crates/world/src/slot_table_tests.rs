@@ -12,7 +12,7 @@ impl Hashed for Entry {
 }
 
 #[test]
-fn an_entry_keeps_its_name_while_the_table_grows() {
+fn an_entry_keeps_its_reference_while_the_table_grows() {
     let mut table = SlotTable::new();
     let hash = |number: usize| (number as u64).wrapping_mul(0x9E37_79B9_7F4A_7C15);
     let names: Vec<_> = (0..50_000).map(|number| table.insert((hash(number), number))).collect();
@@ -26,7 +26,7 @@ fn an_entry_keeps_its_name_while_the_table_grows() {
 }
 
 #[test]
-fn a_vacant_slot_is_used_again_under_another_name() {
+fn a_vacant_slot_is_reused_with_another_generation() {
     let mut table = SlotTable::new();
     let [a, b, c] = [7, 7, 8].map(|hash| table.insert((hash, 0)));
     assert_eq!(table.remove(a), Some((7, 0)));
@@ -41,7 +41,7 @@ fn a_vacant_slot_is_used_again_under_another_name() {
 
 /// The longest time between two turns depends on it.
 #[test]
-fn an_insertion_moves_one_chunk_of_nothing_but_the_first() {
+fn an_insertion_adds_at_most_one_chunk_and_moves_none() {
     let mut table = SlotTable::new();
     for number in 0..50_000_u64 {
         let before = (table.buckets, table.heads.len(), table.chunks.len());
@@ -76,7 +76,7 @@ fn step() -> impl Strategy<Value = Step> {
 proptest! {
     /// Compares with a list in the order of insertion.
     #[test]
-    fn it_is_a_list_that_is_found_by_hash(steps in prop::collection::vec(step(), 0..400)) {
+    fn a_slot_table_behaves_like_a_list_searched_by_hash(steps in prop::collection::vec(step(), 0..400)) {
         let mut table = SlotTable::new();
         let mut list: Vec<(SlotRef, Entry)> = Vec::new();
         let mut gone = Vec::new();

@@ -105,7 +105,7 @@ mod tests {
     }
 
     #[test]
-    fn never_is_a_fixed_point_of_addition() {
+    fn the_time_never_stays_never_after_addition() {
         assert_eq!(Timestamp::NEVER + Duration::from_secs(1), Timestamp::NEVER);
         assert_eq!(Timestamp::ZERO + Duration::MAX, Timestamp::NEVER);
     }

@@ -438,7 +438,7 @@ mod tests {
     }
 
     #[test]
-    fn the_room_of_a_crowd_is_given_up_when_it_has_gone() {
+    fn the_memory_of_a_peak_is_freed_after_it() {
         let mut timers = Timers::new();
         for key in 0..100_000u32 {
             timers.push(at(1_000_000 + u64::from(key)), key);
@@ -451,7 +451,7 @@ mod tests {
 
     /// The longest time between two turns depends on this.
     #[test]
-    fn a_sweep_looks_at_a_few_epochs_and_the_next_one_goes_on() {
+    fn a_sweep_examines_a_few_epochs_and_the_next_one_continues() {
         let mut timers = Timers::new();
         // 100 of each epoch.
         for key in 0..100_000u32 {
@@ -474,7 +474,7 @@ mod tests {
     }
 
     #[test]
-    fn those_that_are_retained_are_looked_for_in_all_epochs() {
+    fn timers_to_retain_are_found_in_all_epochs() {
         let mut timers = Timers::new();
         for key in 0..100_000u32 {
             timers.push(at((u64::from(key) << EPOCH_BITS) / 100), key);
@@ -501,7 +501,7 @@ mod tests {
 
     /// After a peak, timers that reach far ahead do not cost one list each.
     #[test]
-    fn few_timers_return_to_the_heap() {
+    fn the_last_timers_of_a_peak_return_to_the_heap() {
         let mut timers = Timers::new();
         let second = |n: u64| at(n * 1_000_000_000);
         (0..u64::from(FEW as u32) + 1).for_each(|n| timers.push(second(n), n));

@@ -254,13 +254,13 @@ mod tests {
     }
 
     #[test]
-    fn connections_are_late_after_a_while_until_one_is_in_time() {
+    fn connections_count_as_late_after_100_ms_until_one_is_in_time() {
         let expected = [false, false, true, true, false, false, false, true];
         assert_eq!(late(&[0, 99, 100, 600, 700, 701, 800, 801], &[700]), expected);
     }
 
     #[test]
-    fn a_connection_that_waited_long_ago_makes_no_other_one_late() {
+    fn one_late_connection_long_ago_does_not_make_others_late() {
         assert_eq!(late(&[0, 501], &[]), [false, false]);
         assert_eq!(late(&[0, 500], &[]), [false, true]);
     }

@@ -59,7 +59,7 @@ fn client<T: Send + 'static>(
 /// RFC 8446 §6.1: "Each party MUST send a "close_notify" alert before closing its write side of the
 /// connection, unless it has already sent some error alert."
 #[test]
-fn messages_travel_over_tls_and_the_end_is_told() {
+fn messages_travel_over_tls_and_the_close_is_announced() {
     let (mut scene, config) = scene(StreamLimits::default());
     // Several records, and more than the socket takes at once.
     let long = vec![b'x'; 60_000];
@@ -111,7 +111,7 @@ fn a_turn_serves_a_limited_number_of_handshakes() {
 }
 
 #[test]
-fn a_peer_without_tls_and_a_silent_one_lose_their_connections() {
+fn connections_of_peers_without_tls_and_of_silent_peers_are_closed() {
     let (mut scene, _) = scene(StreamLimits::default());
     let mut garbage = TcpStream::connect(scene.local).unwrap();
     garbage.write_all(MESSAGE).unwrap();
@@ -127,7 +127,7 @@ fn a_peer_without_tls_and_a_silent_one_lose_their_connections() {
     drop((garbage, silent));
 }
 
-/// A connection that is opened exists once the peer has shown who it is.
+/// A connection that Tidegate opens is usable once the peer has proved its identity.
 #[test]
 fn a_connection_is_opened_to_the_right_peer_only() {
     let Certified { server, client } = certified("a.example");
@@ -164,7 +164,7 @@ fn a_connection_is_opened_to_the_right_peer_only() {
             assert_eq!(scene.closed(), CloseCause::Insecure);
             assert_eq!(scene.counters.tls_failed_certificate.get(), 1);
         }
-        // There is no way to tell who is at another address.
+        // The identity of a peer at another address cannot be verified.
         scene.connections.connect(connect("127.0.0.1:9".parse().unwrap()));
         assert_eq!(scene.closed(), CloseCause::Insecure);
     }

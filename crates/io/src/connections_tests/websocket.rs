@@ -109,7 +109,7 @@ fn the_peer_may_close() {
 fn a_message_that_is_too_long_ends_its_connection() {
     let mut scene = scene(StreamLimits::default());
     let peer = client(scene.local, |websocket| {
-        // The whole of it is too long for the sockets, too.
+        // The buffers of the sockets have no room for the whole message either.
         let _ = websocket.send(Message::binary(vec![0; 100_000]));
         websocket.read()
     });
@@ -156,7 +156,7 @@ fn pings_do_not_fill_the_memory() {
 
 /// Both have the limits of TLS handshakes.
 #[test]
-fn a_peer_without_a_handshake_and_a_silent_one_lose_their_connections() {
+fn connections_of_peers_without_a_handshake_and_of_silent_peers_are_closed() {
     let mut scene = scene(StreamLimits::default());
     let mut garbage = TcpStream::connect(scene.local).unwrap();
     garbage.write_all(MESSAGE).unwrap();
@@ -190,7 +190,7 @@ fn a_peer_without_a_handshake_and_a_silent_one_lose_their_connections() {
 
 /// A browser accepts no connections.
 #[test]
-fn none_is_opened() {
+fn no_connection_to_a_browser_is_opened() {
     let mut scene = scene(StreamLimits::default());
     let (id, local) = (ConnectionId::FIRST_OPENED, scene.local);
     scene.connections.connect(Connect { id, transport: Transport::Ws, local, remote: local });

@@ -105,7 +105,7 @@ impl Core for EchoCore {
     fn handle_timeout(&mut self, now: Timestamp) {
         if self.echo.timer.is_some_and(|timer| timer <= now) {
             self.echo.timer = None;
-            // Everything else has waited for that.
+            // All other work has waited for this step.
             self.echo.drains.store(true, Relaxed);
         }
         self.tell(Seen::Timeout(now));

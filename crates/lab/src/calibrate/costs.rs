@@ -198,7 +198,7 @@ mod tests {
     }
 
     #[test]
-    fn receiving_is_taken_out_of_looking_and_of_refusing() {
+    fn the_cost_of_receiving_is_subtracted_from_offers_and_rejections() {
         let invite = Class::Invite as usize;
         let whole = Prices::of(&tally(), PACKET);
         let apart = whole.clone().receiving_for(1.0);
@@ -211,7 +211,7 @@ mod tests {
     }
 
     #[test]
-    fn a_look_costs_less_when_rejecting_is_part_of_the_service() {
+    fn an_offer_costs_less_when_rejecting_is_part_of_the_service() {
         let [invite, ack] = [Class::Invite as usize, Class::Ack as usize];
         let mut prices = Prices::default();
         for class in [invite, ack] {
@@ -228,7 +228,7 @@ mod tests {
     }
 
     #[test]
-    fn the_table_is_slower_by_the_factor_and_has_a_price_for_all() {
+    fn the_factor_scales_all_costs_and_every_class_gets_a_cost() {
         let emulate = Prices::of(&tally(), PACKET).emulate(5.0, 2048);
         for class in [Class::Invite, Class::Register, Class::Other] {
             assert_eq!(emulate.serve[class as usize], Duration::from_nanos(40_500));
@@ -241,7 +241,7 @@ mod tests {
     }
 
     #[test]
-    fn the_median_is_taken_price_by_price() {
+    fn each_price_is_the_median_of_its_samples() {
         let prices = [1.0, 9.0, 2.0].map(|us| {
             let mut prices = Prices::default();
             prices.serve_us[0] = Some(us);

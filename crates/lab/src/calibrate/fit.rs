@@ -54,7 +54,7 @@ pub(super) fn fit(runs: &[Outside]) -> Option<PerPacket> {
         ((a1 * bb - b1 * ab) / determinant, (b1 * aa - a1 * ab) / determinant);
     Some(match (received_ns < 0.0, sent_ns < 0.0) {
         (false, false) => PerPacket { received_ns, sent_ns },
-        // At an end of the possible range, the other cost is free.
+        // A cost that would be negative is 0, and the runs determine the other cost.
         (true, _) => PerPacket { received_ns: 0.0, sent_ns: b1 / bb },
         (_, true) => PerPacket { received_ns: a1 / aa, sent_ns: 0.0 },
     })
@@ -79,7 +79,7 @@ mod tests {
     }
 
     #[test]
-    fn a_run_counts_by_its_relative_error_however_short() {
+    fn short_and_long_runs_count_by_their_relative_errors() {
         // The long run is 10 % off, the short ones agree with 1,000 and 1,000.
         let runs = [run(10, 0, 10_000.0), run(0, 10, 10_000.0), run(10_000, 10_000, 22_000_000.0)];
         let found = fit(&runs).unwrap();

@@ -44,7 +44,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn more_is_offered_until_the_server_can_do_half_of_it() {
+    fn the_rate_rises_until_it_is_twice_what_the_server_can_serve() {
         // 160 µs when idle, 40 µs when busy: the server can handle 5,000 calls/s.
         let each_us = |cps: f64| Ok((160.0 - cps / 50.0).max(40.0));
         let found = saturating_cps(each_us).unwrap();
@@ -52,7 +52,7 @@ mod tests {
     }
 
     #[test]
-    fn no_more_is_offered_than_callers_can() {
+    fn the_rate_does_not_exceed_that_of_the_callers() {
         assert_eq!(saturating_cps(|_| Ok(0.0)).unwrap(), MAX_CPS);
     }
 

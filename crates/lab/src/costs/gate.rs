@@ -147,7 +147,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn either_way_is_measured_to_the_datagram() {
+    fn reading_and_shedding_are_measured_without_losing_a_datagram() {
         let mut gate = Gate::default();
         // Fails if the kernel dropped one datagram too many or too few.
         gate.measure(1000).unwrap();

@@ -59,7 +59,7 @@ mod tests {
     }
 
     #[test]
-    fn free_drops_leave_all_time_to_the_rest() {
+    fn drops_without_cost_leave_all_time_to_other_calls() {
         let free = Model { accepted_us: 10.0, dropped_us: 0.0 };
         assert_eq!(free.fraction_for(0.9), 0.0);
         assert!((free.accepted(0.01) - free.accepted(1.0)).abs() < 1e-6);

@@ -51,7 +51,7 @@ fn an_unexpected_server_behaviour_is_detected() {
 }
 
 #[test]
-fn of_the_rounds_the_least_the_median_and_the_mean() {
+fn a_cost_has_the_minimum_median_and_mean_of_its_rounds() {
     let mut cost = Cost::default();
     for round in [[4.0, 5.0, 12.0], [1.0, 6.0, 8.0], [2.0, 7.0, 18.0]] {
         cost.add(&round);

@@ -143,7 +143,7 @@ mod tests {
     }
 
     #[test]
-    fn calls_are_judged_that_had_their_time() {
+    fn only_calls_that_had_time_until_the_deadline_are_counted() {
         let observer = seen(&[
             (0, Some((200, 100))),
             (10, Some((200, 610))),

@@ -279,7 +279,7 @@ mod tests {
     }
 
     #[test]
-    fn callers_and_callees_are_as_they_were() {
+    fn the_scene_has_the_callers_and_callees_of_the_recording() {
         let passing = [
             call(100, 200, 30, 1000),
             call(200, 200, 10, 500),

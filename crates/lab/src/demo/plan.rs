@@ -147,7 +147,7 @@ mod tests {
     use crate::cost;
 
     #[test]
-    fn a_plan_takes_the_time_it_is_given() {
+    fn a_plan_lasts_for_the_given_time() {
         for seconds in [0, 12, 20, 60, 300] {
             let plan = Plan::new(seconds);
             let expected = seconds.max(SECONDS_MIN) as f64 - 1.0;

@@ -165,7 +165,7 @@ impl Story {
     pub fn comment(&self) -> String {
         let phase = self.phase();
         if matches!(self.act, Act::Pause(_)) {
-            return "Pause: the callers have gone, the queues empty.".to_owned();
+            return "Pause: no calls are offered, and the queues drain.".to_owned();
         }
         match MULTIPLES[phase] {
             m if m < 1.0 => "Below capacity: both complete every call.".to_owned(),
@@ -260,7 +260,7 @@ mod tests {
     }
 
     #[test]
-    fn looks_that_come_late_do_not_change_the_rates() {
+    fn late_samples_do_not_change_the_rates() {
         let mut seen = Seen::default();
         for step in 0..=20u64 {
             let status = status(step as f64 * 0.252, step * 252);

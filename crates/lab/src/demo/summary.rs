@@ -139,7 +139,7 @@ impl fmt::Display for Summary {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         writeln!(
             f,
-            "Goodput as a part of the capacity, {CAPACITY_CPS:.0} calls/s; ┊ is the most there can be \
+            "Goodput as a part of the capacity, {CAPACITY_CPS:.0} calls/s; ┊ marks the greatest possible goodput \
              when a rejection costs {:.2} of a call.\n",
             self.cost_ratio
         )?;
@@ -176,8 +176,8 @@ impl fmt::Display for Summary {
         }
         writeln!(
             f,
-            "\n  goodput: calls set up within 500 ms; bound: goodput as a part of the most there can \
-             be;\n  p50, p99: set-up delay of whatever was set up; repeated: INVITEs sent again \
+            "\n  goodput: calls set up within 500 ms; bound: goodput as a part of the greatest \
+             possible;\n  p50, p99: set-up delay of the calls that were set up; repeated: INVITEs sent again \
              for each first one.\n  seed {}",
             self.seed
         )
@@ -221,7 +221,7 @@ mod tests {
     }
 
     #[test]
-    fn a_generator_that_failed_makes_doubtful() {
+    fn a_failed_generator_is_named_as_a_doubt() {
         let mut summary = summary(180.0);
         summary.unprotected[3].generator_drops = 5;
         summary.protected[1].too_slow = Some("late".to_owned());

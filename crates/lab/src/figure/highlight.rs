@@ -118,7 +118,7 @@ mod tests {
     }
 
     #[test]
-    fn of_more_the_asked_ones_none_and_the_best_are_highlighted() {
+    fn of_more_than_eight_the_requested_ones_none_and_the_best_are_highlighted() {
         let chosen = Highlights::choose(&samples(&LAWS), &["a".to_owned()]);
         let [one, two] = [None; 2];
         let coloured = (2..8).map(Some);

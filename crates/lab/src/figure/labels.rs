@@ -42,17 +42,17 @@ mod tests {
     }
 
     #[test]
-    fn labels_at_one_place_are_moved_apart_about_it() {
+    fn labels_at_the_same_place_are_spread_around_it() {
         assert_eq!(spread(&[50.0, 50.0, 50.0], 10.0, 0.0, 100.0), [40.0, 50.0, 60.0]);
     }
 
     #[test]
-    fn a_group_does_not_draw_in_a_label_that_has_room() {
+    fn a_group_does_not_move_a_label_that_has_room() {
         assert_eq!(spread(&[50.0, 50.0, 85.0], 10.0, 0.0, 100.0), [45.0, 55.0, 85.0]);
     }
 
     #[test]
-    fn a_group_is_pushed_in_from_the_edge() {
+    fn a_group_beyond_the_edge_is_moved_inside() {
         assert_eq!(spread(&[99.0, 100.0], 10.0, 0.0, 100.0), [90.0, 100.0]);
         assert_eq!(spread(&[0.0, 1.0, 30.0], 10.0, 0.0, 100.0), [0.0, 10.0, 30.0]);
     }

@@ -73,7 +73,7 @@ fn a_goodput_figure_names_every_line_in_every_panel() {
 }
 
 #[test]
-fn of_many_curves_those_that_are_not_highlighted_are_grey_and_named_in_the_note() {
+fn curves_that_are_not_highlighted_are_grey_and_named_in_the_note() {
     let mut facets = facets();
     for facet in &mut facets {
         for number in 0..10 {
@@ -109,7 +109,7 @@ fn a_png_is_an_image_of_twice_the_size_and_the_unprotected_curve_is_red() {
 }
 
 #[test]
-fn zeros_are_said_to_be_zeros() {
+fn values_that_round_to_zero_are_shown_as_zero() {
     let mut facets = facets();
     for point in facets.iter_mut().flat_map(|f| &mut f.series).flat_map(|s| &mut s.points) {
         *point = Point::exact(point.x, 0.0);

@@ -149,7 +149,7 @@ impl Loopback {
         let ((commands, received), (telling, told)) = (bounded(4), bounded(4));
         let state = state.clone();
         let make = move |pool| Held {
-            core: Subject::new(&state, &parties, &pool).expect("a socket was to be had just now"),
+            core: Subject::new(&state, &parties, &pool).expect("a socket could be opened just now"),
             commands: received,
             told: telling,
             begun_ns: 0,

@@ -155,7 +155,7 @@ mod tests {
     }
 
     #[test]
-    fn the_deterministic_one_is_exact() {
+    fn the_deterministic_dropper_is_exact() {
         for row in rows().iter().filter(|row| row.dropper == "deterministic") {
             let Row { fraction, deviation, run_mean, run_longest, admitted, .. } = row;
             assert!((admitted - fraction).abs() < 1e-5, "{row:?}");
@@ -168,7 +168,7 @@ mod tests {
     }
 
     #[test]
-    fn the_random_one_deviates_as_independent_draws_do() {
+    fn the_random_dropper_deviates_like_independent_draws() {
         for row in rows().iter().filter(|row| row.dropper == "random") {
             let Row { deviation, run_mean, run_longest, .. } = row;
             // 2,000 windows: five standard errors of a deviation are 8 %.
@@ -184,7 +184,7 @@ mod tests {
     }
 
     #[test]
-    fn the_longest_run_is_that_of_the_formula() {
+    fn the_mean_longest_run_matches_its_formula() {
         // The longest of one run is its mean.
         let [_, mean, longest] = exact(ThrottleKind::Random, 0.25, 1);
         assert!((mean - 4.0).abs() < 1e-12 && (longest - 4.0).abs() < 1e-6);
@@ -194,7 +194,7 @@ mod tests {
     }
 
     #[test]
-    fn runs_lie_between_two_that_were_admitted() {
+    fn runs_of_drops_are_counted_between_admitted_pieces() {
         let mut seen = Seen::default();
         for passes in [false, true, false, false, true, true, false, true, false] {
             seen.note(passes);

@@ -165,7 +165,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn each_law_is_compared_with_none_in_both_ways() {
+    fn each_law_is_compared_with_none_under_both_ways_of_reading() {
         let parameters = Parameters { mode: Mode::Transaction, rounds: 2, calls: 5 };
         let rows = measure(&parameters).unwrap();
         let settings: Vec<_> = rows.iter().map(|row| (row.reading, row.law, row.measure)).collect();

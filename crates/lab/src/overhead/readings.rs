@@ -228,7 +228,7 @@ mod tests {
     }
 
     #[test]
-    fn a_thread_is_occupied_about_as_it_is_to_be() {
+    fn the_occupancy_of_a_thread_is_measured_beside_the_intended_one() {
         let of = measure(&Parameters { packets: 300, seed: 1 }).unwrap();
         assert_eq!(of.packets, 300);
         // Other processes can only reduce the occupancy. The random arrivals may increase it.

@@ -116,7 +116,7 @@ fn text(node: &Handle) -> String {
 }
 
 #[test]
-fn the_page_is_valid_and_says_what_came() {
+fn the_page_is_valid_and_has_the_results() {
     let page = Page::of(&[results("real", "Two loads", 1.0)]);
     assert_eq!(page.texts("h1"), ["Two loads"]);
     assert_eq!(page.texts("title"), ["Two loads"]);
@@ -152,7 +152,7 @@ fn charts_are_given_every_row_with_its_bound_and_timeline() {
 }
 
 #[test]
-fn nothing_is_asked_of_any_other_host() {
+fn the_page_loads_nothing_from_another_host() {
     let page = Page::of(&[results("real", HOSTILE, 1.0)]);
     let mut policies = 0;
     page.elements(|name, attributes, text| {
@@ -169,7 +169,7 @@ fn nothing_is_asked_of_any_other_host() {
 }
 
 #[test]
-fn text_of_a_scenario_is_not_markup() {
+fn text_of_a_scenario_is_escaped() {
     let page = Page::of(&[results("real", HOSTILE, 1.0)]);
     assert_eq!(page.texts("h1"), [HOSTILE]);
     assert_eq!(page.texts("code"), [HOSTILE], "the scenario's text");
@@ -223,7 +223,7 @@ fn both_worlds_are_drawn_in_one_figure() {
 }
 
 #[test]
-fn results_of_one_world_are_not_compared_but_told_apart() {
+fn results_of_one_world_are_not_compared_and_have_different_labels() {
     let report = report(&[results("real", "Two", 1.0), results("real", "Two", 0.9)]);
     assert!(report.comparisons().is_empty());
     let labels: Vec<&String> = report.experiments[0].sources.iter().map(|s| &s.label).collect();

@@ -68,20 +68,22 @@ pub(super) static MEASURES: [Measure; 29] = [
     one("cps", |point| point.outcome.set_up as f64 / point.outcome.measured_s),
     // Mean time in ms from the first INVITE to the 200, of all calls.
     one("delay_ms", |point| mean_ms(point, "/set_up_delay")),
-    // The same, of the calls of the measured time.
+    // The same delay, of the calls in the measured time.
     one("invite_ms", |point| mean_ms(point, "/measured/set_up_delay")),
     // INVITEs retransmitted per INVITE first sent.
     one("repeated", |point| point.outcome.retransmission_ratio()),
-    // Offered calls that were set up, and that also ended by a BYE, as a part of the begun ones.
+    // Calls that were set up, and calls that were also ended by a BYE, as parts of the calls begun.
     one("set_up_part", |point| part(counted(point, "set_up"), counted(point, "begun"))),
     one("completed_part", |point| part(counted(point, "completed"), counted(point, "begun"))),
-    // Calls whose INVITE reached the callee, as a part of those offered, and as one of the capacity.
+    // Calls whose INVITE reached the callee, as a part of the offered calls, and as a part of the
+    // capacity.
     one("reached", reached),
     one("reached_of_capacity", |point| reached(point) * point.run.conditions.load),
-    // Responses that the callee sent and no caller's server received, as a part of them.
+    // Responses of the callee that the servers did not pass on, as a part of those that it sent.
     one("lost_180", |point| lost(point, "180 INVITE")),
     one("lost_200", |point| lost(point, "200 INVITE")),
-    // Seconds from when the processor of the server is first full until it is not.
+    // Seconds from the time at which the server's processor is first full until it is no longer
+    // full.
     one("full_s", full_s),
     // The difference between the longest and the shortest queue after the first 20 s, in messages.
     one("queue_swing", |point| {
@@ -104,8 +106,9 @@ pub(super) static MEASURES: [Measure; 29] = [
     one("goodput_end", |point| outage(point, |outage| outage.goodput_end)),
     // Work that waits at the end of the trigger, in seconds of the capacity.
     one("backlog_s", |point| outage(point, |outage| outage.backlog_s)),
-    // Seconds from the end of the trigger until goodput is good, and the limit for it. A run that ends
-    // before has ten times the rest of its time, which no limit allows.
+    // Seconds from the end of the trigger until goodput has recovered, and the limit for this time.
+    // If the run ends before that, the value is ten times the rest of the run, which exceeds every
+    // limit.
     one("recovered_s", |point| {
         let end = point.run.warm_up + point.run.measured;
         outage(point, |o| o.recovered_s.unwrap_or(10.0 * (end.as_secs_f64() - o.trigger_ended_s)))
@@ -300,7 +303,7 @@ mod tests {
     }
 
     #[test]
-    fn means_and_parts_are_those_of_all_callers() {
+    fn means_and_shares_cover_all_callers() {
         let delay = |count: u64, mean_us: u64| json!({ "count": count, "mean_us": mean_us });
         let outcome = |_| Outcome {
             callers: vec![
@@ -346,7 +349,7 @@ mod tests {
     }
 
     #[test]
-    fn an_outage_has_its_figures() {
+    fn the_figures_of_an_outage_are_read() {
         let outage = Outage {
             trigger_ended_s: 3.0,
             backlog_s: 10.0,
@@ -423,7 +426,7 @@ mod tests {
     }
 
     #[test]
-    fn most_transactions_met_at_most_so_many_others() {
+    fn the_quantile_of_transactions_that_others_met_is_found() {
         assert_eq!(met_by(&[90, 9, 0, 1], 0.9), 0.0);
         assert_eq!(met_by(&[90, 9, 0, 1], 0.99), 1.0);
         assert_eq!(met_by(&[90, 9, 0, 1], 0.999), 3.0);

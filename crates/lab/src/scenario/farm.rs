@@ -65,7 +65,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn servers_pause_apart_and_as_often_as_they_are_to() {
+    fn servers_pause_independently_and_as_often_as_configured() {
         let mode = Mode::Stateless;
         let farm = Farm { nodes: 3, speeds: vec![], pause_ms: 500.0, pause_every_s: 4.5, mode };
         let pauses = farm.pauses(Seed(1), Duration::from_secs(5000));
@@ -86,7 +86,7 @@ mod tests {
     }
 
     #[test]
-    fn speeds_are_given_in_turn() {
+    fn speeds_apply_to_the_servers_in_turn() {
         let (pause_ms, pause_every_s, mode) = (0.0, 10.0, Mode::Stateless);
         let farm = Farm { nodes: 3, speeds: vec![1.0, 0.5], pause_ms, pause_every_s, mode };
         let speeds: Vec<f64> = farm.topology().nodes()[1..].iter().map(|node| node.speed).collect();

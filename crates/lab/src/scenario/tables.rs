@@ -243,7 +243,7 @@ mod tests {
     use tidegate_server::config::schema::{Report, Shape};
 
     #[test]
-    fn every_default_is_a_value_its_own_shape_accepts() {
+    fn every_default_is_valid_for_its_key() {
         fn check<S: Shape>(knob: &Knob<S>) {
             let Absent::Default(text) = knob.absent else { return };
             let value = DeValue::parse(text).unwrap();

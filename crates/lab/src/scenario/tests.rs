@@ -83,7 +83,7 @@ fn a_right_scenario_is_read_with_its_defaults() {
 }
 
 #[test]
-fn everything_that_is_wrong_is_shown_with_its_place_and_remedy() {
+fn every_error_is_shown_with_its_place_and_remedy() {
     let text = RIGHT
         .replace("hold_s = 0.5", "hold_ms = 500")
         .replace("load = [2, 0.5, 2]", "lod = [2]\nanswerer = []")
@@ -198,7 +198,7 @@ fn errors_in_servers_links_and_faults_are_shown() {
 }
 
 #[test]
-fn a_workload_has_the_processes_and_profiles_of_agents() {
+fn a_workload_accepts_the_arrival_processes_and_profiles_of_agents() {
     let with = |keys: &str| RIGHT.replace("arrivals = \"uniform\"", keys);
     let text = with("arrivals = \"mmpp:1=2,3=4\"\nprofile = \"instant:3\"\nhold = \"exp\"");
     let conditions = parse(&text).unwrap().conditions;
@@ -226,7 +226,7 @@ const FARM: &str = "title = \"t\"\n[workload]\nhold_s = 3\nhold = \"lognormal:1.
     [[variant]]\n";
 
 #[test]
-fn a_farm_is_a_balancer_before_so_many_servers() {
+fn a_farm_is_a_balancer_and_its_servers() {
     let scenario = parse(FARM).unwrap();
     let labels: Vec<&str> = scenario.variants.iter().map(|variant| &*variant.label).collect();
     assert_eq!(labels, ["tlwl", "turn", "tide"]);
@@ -270,7 +270,7 @@ fn errors_in_a_farm_are_shown() {
 }
 
 #[test]
-fn a_trace_says_the_load_itself() {
+fn a_trace_determines_the_load() {
     let folder = tempfile::tempdir().unwrap();
     fs::write(folder.path().join("calls.txt"), "1\n2\n3\n4 # the last\n").unwrap();
     let parse = |text: &str| Scenario::parse(&folder.path().join("s.toml"), text.as_bytes());

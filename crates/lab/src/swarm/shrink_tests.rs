@@ -21,7 +21,7 @@ fn seed_of(fails: impl Fn(&World) -> bool) -> u64 {
 }
 
 #[test]
-fn a_failure_that_needs_nothing_is_left_with_next_to_nothing() {
+fn a_failure_that_needs_nothing_shrinks_to_almost_nothing() {
     for seed in 1..20 {
         let Shrunk { world, .. } = shrunk(seed, |_| true);
         assert_eq!((world.callers.len(), world.proxies.len(), world.answerers.len()), (1, 1, 1));
@@ -35,7 +35,7 @@ fn a_failure_that_needs_nothing_is_left_with_next_to_nothing() {
 }
 
 #[test]
-fn files_of_a_failure_stay() {
+fn the_files_that_a_failure_needs_stay() {
     let needs = |world: &World| {
         let layers = world.proxies.iter().any(|proxy| proxy.layer == 1);
         let crash = |trouble: &Trouble| match trouble {
@@ -55,7 +55,7 @@ fn files_of_a_failure_stay() {
 }
 
 #[test]
-fn another_checkers_finding_does_not_count() {
+fn a_finding_of_another_checker_does_not_count() {
     let other = Finding { checker: "other".to_owned(), what: "else".to_owned() };
     let world = draw(1);
     let shrunk = shrink(world.clone(), "made-up", 2000, |now| match *now == world {

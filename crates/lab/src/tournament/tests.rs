@@ -43,7 +43,7 @@ fn every_law_takes_part_in_every_bout_under_the_same_seeds() {
 }
 
 #[test]
-fn a_name_that_does_not_exist_is_an_error() {
+fn an_unknown_name_is_an_error() {
     let error = tournament(selection(&["tyde"], &[], 1)).unwrap_err();
     assert!(error.starts_with("there is no law `tyde`; there are none, tide"), "{error}");
     let error = tournament(selection(&[], &["stedy"], 1)).unwrap_err();

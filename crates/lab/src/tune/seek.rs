@@ -123,7 +123,7 @@ mod tests {
     }
 
     #[test]
-    fn a_flat_measure_moves_nothing() {
+    fn a_constant_measure_moves_no_estimate() {
         let start = [0.3, -0.2];
         let found = sought(&start, 100, |_| 7.0);
         assert!(found.iter().zip(start).all(|(found, start)| (found - start).abs() < 1e-9));

@@ -67,7 +67,7 @@ fn tuned(parameters: &Parameters, world: &Hill) -> Result<Tuned, String> {
 }
 
 #[test]
-fn the_top_is_found_and_judged_by_other_seeds() {
+fn the_best_parameters_are_found_and_judged_by_other_seeds() {
     let (parameters, world) = (parameters(300), Hill::default());
     let tuned = tuned(&parameters, &world).unwrap();
     let found: Vec<f64> = parameters.sought.iter().map(|param| tuned.found.of(param)).collect();
@@ -90,7 +90,7 @@ fn parameters_stay_within_their_bounds() {
 }
 
 #[test]
-fn numbers_above_zero_are_sought_unless_others_are_named() {
+fn parameters_above_zero_are_tuned_by_default() {
     let start = registry::find("pi").unwrap().defaults();
     let names: Vec<&str> = Parameters::tunable(&start).iter().map(|param| param.name).collect();
     assert!(names.contains(&"k_pq") && names.contains(&"c_t"), "{names:?}");
@@ -98,7 +98,7 @@ fn numbers_above_zero_are_sought_unless_others_are_named() {
 }
 
 #[test]
-fn delay_counts_in_deadlines_and_silence_most() {
+fn a_delay_is_in_multiples_of_the_deadline_and_no_set_up_is_the_worst() {
     let scenario = parameters(1).scenario;
     let run = runs(&scenario, Kind::Sim).remove(0);
     let mut outcome = Outcome::default();

@@ -178,7 +178,7 @@ mod tests {
     }
 
     #[test]
-    fn the_trigger_ends_when_everything_is_as_it_should_be() {
+    fn the_trigger_ends_when_the_last_fault_and_overload_have_ended() {
         let ended = |more: &str| trigger_ended(&run(more)).map(|time| time.as_secs_f64());
         assert_eq!(ended(""), None);
         assert_eq!(ended(DEVICES), Some(10.0));
@@ -188,7 +188,7 @@ mod tests {
     }
 
     #[test]
-    fn an_outage_is_over_when_each_later_window_is_good() {
+    fn an_outage_ends_when_every_later_window_is_good() {
         let bad_until = |end: usize| timeline(move |second| if second <= end { 20 } else { 100 });
         let outage_of = |timeline: &Timeline| outage(&run(DEVICES), timeline, &stats()).unwrap();
         let found = outage_of(&bad_until(30));

@@ -1,18 +1,19 @@
-//! A proxy that sees one number of an attacker as many, and its address as several.
+//! A proxy to which the one number that an attacker calls looks like many, and its address like
+//! several.
 
 use std::net::{Ipv4Addr, SocketAddr};
 
 use tidegate_server::assembly::Server;
 use tidegate_world::{Core, Pool, Received, Timestamp, Transmit, delegate};
 
-/// Numbers in place of the one.
+/// Count of numbers that replace the one.
 const NUMBERS: u32 = 16;
 
-/// Addresses in place of the attacker's.
+/// Count of addresses that replace that of the attacker.
 const ADDRESSES: u32 = 4;
 
-/// A proxy whose INVITEs from an attacker are changed before it, and changed back behind it: no
-/// other node has seen the evidence that the proxy has against its back ends.
+/// A proxy that gets an attacker's INVITEs in changed form. They are changed back after the proxy,
+/// so no other node sees the evidence that the proxy has against its back ends.
 pub struct Disguise {
     proxy: Server,
     count: u32,

@@ -26,7 +26,8 @@ pub(super) fn router(controls: Arc<Controls>) -> Router {
         answer(&assigned, asked, command).await
     };
     let reload = move |Extension(Peer(peer)): Extension<Peer>| async move {
-        // A large configuration takes some time to read. Other pages can be requested meanwhile.
+        // Reading a large configuration takes time. A separate thread reads it, so that other pages
+        // stay available.
         let runtime_control = Arc::clone(&controls.runtime_control);
         let command = spawn_blocking(move || runtime_control.reload()).await;
         let command = command.expect("a reload does not panic");

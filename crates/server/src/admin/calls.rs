@@ -14,7 +14,7 @@ use super::page::json;
 
 /// Returns the HTTP route of the page.
 pub(super) fn router(controls: Arc<Controls>) -> Router {
-    // Each shard keeps one answer.
+    // A shard keeps only its answer to the last query, so there is one query at a time.
     let turn = Arc::new(Mutex::new(()));
     let show = move |Path(call_id): Path<String>| async move {
         let _turn = turn.lock().await;

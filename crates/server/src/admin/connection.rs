@@ -43,7 +43,7 @@ struct Open {
     activity: Arc<Activity>,
 }
 
-/// The activity of a connection, which determines the connection that has been idle longest.
+/// The activity of a connection. It shows which connection has been idle longest.
 #[derive(Default)]
 struct Activity {
     /// Number of requests that are being answered.
@@ -85,7 +85,7 @@ pub(super) async fn serve(listener: TcpListener, router: Router, refusals: &Atom
 }
 
 impl Activity {
-    /// Records an event of this connection.
+    /// Records an event of this connection. `happened` counts the events of all connections.
     fn note(&self, happened: &AtomicU64) {
         self.last.store(happened.fetch_add(1, Ordering::Relaxed), Ordering::Relaxed);
     }

@@ -34,8 +34,8 @@ pub(super) fn refusal(uri: &Uri, headers: &HeaderMap, hosts: &[String]) -> Optio
     is_foreign.then_some("The request comes from a web page of another origin.\n")
 }
 
-/// Returns whether `host` or `host:port` names us. Any address does, because a page of another site
-/// cannot have our address as its host.
+/// Returns whether `authority`, which is `host` or `host:port`, names this interface. Any IP
+/// address does, because a page of another site cannot have our address as its host.
 fn is_named(authority: &str, hosts: &[String]) -> bool {
     let host = match authority.strip_prefix('[').and_then(|rest| rest.split_once(']')) {
         Some((inside, _)) => return inside.parse::<Ipv6Addr>().is_ok(),

@@ -12,7 +12,7 @@ use super::diagnostic::{Report, alternatives, nearest, quoted};
 use super::knob::Shape;
 use super::shape::Real;
 
-/// Microseconds: one number for all classes of message, or a table by class.
+/// A time in microseconds: one number for all classes of message, or a table by class.
 pub struct ByClass;
 
 /// Bounds of the number. The maximum is an hour, which is more than any message needs.
@@ -70,7 +70,8 @@ impl Shape for ByClass {
         let us = |cost: Duration| cost.as_nanos() as f64 / 1e3;
         let costs = Class::ALL.map(|class| (class.name(), value[class as usize]));
         let with = |cost: Duration| costs.iter().filter(|(_, other)| *other == cost).count();
-        // The most frequent cost becomes the default for all classes that are not named.
+        // The most frequent cost becomes the default, so that only classes with another cost are
+        // named.
         let default = costs.map(|(_, cost)| cost).into_iter().max_by_key(|cost| with(*cost));
         let default = default.unwrap_or_default();
         let named = costs.iter().filter(|(_, cost)| *cost != default);
@@ -119,7 +120,7 @@ mod tests {
     }
 
     #[test]
-    fn equal_costs_are_written_once() {
+    fn a_class_is_written_if_its_cost_differs_from_the_default() {
         assert_eq!(written("700"), "700");
         assert_eq!(
             written("{ default = 700, invite = 0.125 }"),

@@ -1,9 +1,13 @@
 //! Commands: changes that an operator makes to a running process, in the syntax of the
 //! configuration.
 //!
-//! There are five kinds, distinguished by their tables. These are a whole configuration, of which
-//! only pools and routes are applied, the `[duty]` of a back end, a query for a `[call]`, the
-//! servers `found` for domains, and laws.
+//! There are five kinds, which the reader distinguishes by their tables:
+//!
+//! - a whole configuration, of which only pools and routes are applied;
+//! - `[duty]`, the administrative state of a back end;
+//! - `[call]`, a query for a call;
+//! - `found`, the servers of domains;
+//! - `[overload]`, the laws.
 //!
 //! A command about laws is the text of the table `[overload]`. It can change `law` with
 //! `[overload.params]`, and `[overload.shadow]`, while calls are served. Keys that do not change
@@ -206,7 +210,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_duty_is_a_word_about_a_back_end() {
+    fn a_duty_command_names_a_back_end_and_its_state() {
         for (word, means) in [
             ("enable", AdminState::InService),
             ("drain", AdminState::Draining),
@@ -236,7 +240,7 @@ mod tests {
     }
 
     #[test]
-    fn a_whole_configuration_is_an_order_too() {
+    fn a_whole_configuration_is_a_command_too() {
         let text = "[[listen]]\ntransport = \"udp\"\naddress = \"127.0.0.1:0\"\n[[pool]]\n\
                     name = \"app\"\n[[pool.backend]]\nuri = \"sip:127.0.0.1\"\n";
         let Ok(Command::Reload(config)) = given(text.as_bytes()) else { panic!() };

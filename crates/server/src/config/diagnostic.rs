@@ -177,8 +177,8 @@ pub fn nearest<'a>(written: &str, names: impl IntoIterator<Item = &'a str>) -> O
     if written.len() > LENGTH_MAX {
         return None;
     }
-    // Up to a third of the letters may differ, but always two: a wrong hint does no harm. A longer
-    // or shorter form of a name may differ more: `cps_maximum`, `addr`.
+    // Up to a third of the letters may differ, or two letters if a third is less than two. A wrong
+    // hint does no harm. A longer or shorter form of a name may differ more: `cps_maximum`, `addr`.
     let reach = (written.chars().count() / 3).max(2);
     names
         .into_iter()

@@ -2,9 +2,9 @@
 //!
 //! The first shard queries the DNS, and records the servers in their [`Service`]. When the servers
 //! change, the main thread sends [the result](Found) to all shards as a command. Each shard then
-//! reloads its pools with one back end for each server. So a recording contains the servers. If a
-//! server appears, disappears or changes its weight, this is treated like a change of the
-//! configuration. Calls of a removed server are finished there.
+//! reloads its pools with one back end for each server. Recordings contain all commands, and so the
+//! servers too. A server that appears, disappears or changes its weight is treated like a change of
+//! the configuration. Calls at a removed server stay there until they end.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -55,7 +55,7 @@ impl From<&SrvRecord> for Server {
 }
 
 impl Server {
-    /// Returns host and port, in the form of a back end with a name.
+    /// Returns host and port, as in the endpoint of a back end that is configured by host name.
     fn place(&self) -> HostPort {
         HostPort { host: self.target.clone(), port: self.port }
     }
@@ -105,8 +105,8 @@ impl Found {
         })
     }
 
-    /// Returns the configuration with additional back ends. Each domain is followed by one back end
-    /// for each of its servers.
+    /// Returns the configuration with additional back ends: before each domain, one back end for
+    /// each of its servers.
     pub(crate) fn expand(&self, config: &Config) -> Config {
         let mut config = config.clone();
         if self.domains.is_empty() {
@@ -147,8 +147,8 @@ impl Found {
 }
 
 impl Domain {
-    /// Returns one back end for each server. Each is a copy of `backend`, except for name and
-    /// address.
+    /// Returns one back end for each server. Each is a copy of `backend`, except for name, address,
+    /// weight and priority.
     fn backends(&self, backend: &Backend, domain: &str, names: &mut Names) -> Vec<Backend> {
         let mut all = Vec::with_capacity(self.servers.len());
         // RFC 2782: "A client MUST attempt to contact the target host with the lowest-numbered
@@ -186,7 +186,8 @@ impl Names {
         Self(backends.filter_map(|b| Some((place(b)?.clone(), b.name.clone()))).collect())
     }
 
-    /// Returns the name of a server of `domain`. The configuration has the domain as `backend`.
+    /// Returns the name of a server of `domain`. `backend` is the entry of the domain in the
+    /// configuration.
     fn of_server(&mut self, server: &Server, backend: &Backend, domain: &str) -> String {
         let has_name = backend.name != domain;
         let new = || match (has_name, server.target == domain) {

@@ -118,7 +118,7 @@ fn a_server_is_in_a_pool_once_and_has_one_name_in_all() {
 }
 
 #[test]
-fn an_order_holds_what_was_found() {
+fn a_command_contains_the_servers_that_were_found() {
     let records = [record(10, 60, 5070, "a.example.com."), record(10, 0, 5071, "b.")];
     let known = found(&[("example.com", &records), ("none.example", &[])]);
     assert_eq!(Found::given(&known.text()).as_ref(), Some(&known));
@@ -130,7 +130,7 @@ fn an_order_holds_what_was_found() {
 }
 
 #[test]
-fn changes_are_told_by_domain() {
+fn changes_are_reported_for_each_domain() {
     let records = [record(10, 60, 5070, "a.example.com."), record(10, 0, 5071, "b.x.")];
     let before = found(&[("one.example", &records), ("two.example", &records)]);
     let after =

@@ -99,8 +99,8 @@ fn of_toml(value: &DeValue<'_>) -> Value {
     }
 }
 
-/// Returns the parameters of each entry of a registry. They apply on the condition that `key`
-/// selects the entry.
+/// Returns the schemas of the parameters of all registry entries. The schema of an entry applies if
+/// the value of `key` is the name of this entry.
 fn of_params<K: Kind>(registry: &Registry<K>, knobs: &[&dyn Documented], key: &str) -> Value {
     let chooser = knobs.iter().find(|knob| knob.name() == key).expect("it is a key of the table");
     let usual = match chooser.absent() {

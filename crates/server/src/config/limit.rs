@@ -1,4 +1,4 @@
-//! Reads `[pool.limit]`: the limits of back ends that are learned.
+//! Reads `[pool.limit]`: the settings for learned limits of back ends.
 
 use tidegate_balance::Learning;
 use toml::Spanned;

@@ -160,7 +160,7 @@ impl BackendDraft {
             self.calls_max.as_ref().map(Spanned::span),
             self.cps_max.as_ref().map(Spanned::span),
         ];
-        // A default has the place of the header.
+        // A value with the position of the header is a default, and not in the file.
         let given = spans.into_iter().flatten().filter(|span| *span != self.span);
         given.min_by_key(|span| span.start)
     }

@@ -217,7 +217,7 @@ pub struct Text<T> {
 }
 
 impl<T: ToString> Text<T> {
-    /// Creates a text that `parse` reads, for a type that `Display` writes.
+    /// Creates the shape of a text that `parse` reads and that `Display` writes.
     pub const fn new(what: &'static str, parse: fn(&str) -> Result<T, Wrong>) -> Self {
         Self { what, parse, write: T::to_string }
     }

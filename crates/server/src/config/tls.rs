@@ -82,13 +82,14 @@ impl Certificate {
 }
 
 impl TlsFiles {
-    /// Reads the files that `config`, which was read from `source`, names.
+    /// Reads the files that `config` names. `source` is the text from which `config` was read.
     ///
     /// # Errors
     /// Returns every file that cannot be used.
     pub fn read(config: &Config, source: &[u8]) -> Result<Self, Diagnostics> {
         let document = Document::parse(&config.path, source)?;
-        // Read again to get the places of the keys. There were no errors.
+        // The text is parsed again to get the positions of the keys. The first time, it had no
+        // errors.
         let root = Section::root(&ROOT, document.table(), &mut Report::default());
         let listeners = root.read_all(&LISTEN, ListenDraft::read, &mut Report::default());
         let pools = root.read_all(&POOL, pool::Draft::read, &mut Report::default());

@@ -253,7 +253,7 @@ mod tests {
     }
 
     #[test]
-    fn methods_keep_their_case_and_slips_are_told() {
+    fn methods_keep_their_case_and_misspellings_are_reported() {
         assert_eq!(method("INVITE").as_deref(), Ok("INVITE"));
         assert_eq!(method("x-Foo").as_deref(), Ok("x-Foo"));
         assert_eq!(method("Invite").unwrap_err().help.unwrap(), "write `\"INVITE\"`");

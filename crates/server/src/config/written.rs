@@ -161,7 +161,7 @@ mod tests {
                           [[pool]]\nname = \"app\"\n[[pool.backend]]\nuri = \"sip:127.0.0.1\"\n";
 
     #[test]
-    fn a_policy_is_read_as_what_it_was() {
+    fn a_written_policy_reads_back_unchanged() {
         for keys in ["policy = \"tlwl\"\nparams = { invite = 2.5 }\n", "policy = \"fork\"\n"] {
             let text =
                 |keys: &str| PLACES.replace("name = \"app\"\n", &format!("name = \"app\"\n{keys}"));
@@ -241,7 +241,7 @@ mod tests {
             let again = parse(&(overload_toml(&config.overload) + &emulate_toml(&emulate)));
             assert_eq!(again.overload, config.overload);
             let again = again.emulate.expect("it was written");
-            // There are places for more classes than there are.
+            // The array has room for more classes than exist.
             for class in Class::ALL.map(|class| class as usize) {
                 assert_eq!(again.offer[class], emulate.offer[class]);
                 assert_eq!(again.serve[class], emulate.serve[class]);

@@ -53,7 +53,7 @@ mod tests {
     }
 
     #[test]
-    fn anything_else_is_not() {
+    fn other_texts_are_not_commands_about_keys() {
         let right =
             text(&TokenKeys { current: TokenKey { version: 1, key: [1; 32] }, others: Vec::new() });
         assert!(given(right.as_bytes()).is_some());
@@ -65,14 +65,14 @@ mod tests {
     }
 
     #[test]
-    fn an_order_holds_as_many_keys_as_may_be_known() {
+    fn a_command_has_room_for_the_maximum_number_of_keys() {
         let key = |version: usize| TokenKey { version: version as u32, key: [version as u8; 32] };
         let keys = TokenKeys { current: key(KEYS_MAX), others: (1..KEYS_MAX).map(key).collect() };
         assert_eq!(given(text(&keys).as_bytes()), Some(keys));
     }
 
     #[test]
-    fn another_order_is_about_something_else() {
+    fn other_commands_are_not_about_keys() {
         assert!(!is_about_keys(b"[overload]\nlaw = \"occ\"\n"));
     }
 }

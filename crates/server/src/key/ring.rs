@@ -127,21 +127,22 @@ impl KeyRing {
         })
     }
 
-    /// Returns whether the newest key was made at least this time ago, or with a wrong clock.
+    /// Returns whether the newest key is at least `every` old, or was made by a wrong clock.
+    /// Returns false if the clock shows a time before 2026.
     pub fn is_due(&self, now: UnixTime, every: Duration) -> bool {
         let newest = &self.keys[0];
         now >= CLOCK_MIN && (now.saturating_sub(newest.at) >= every || newest.is_of_the_future(now))
     }
 
-    /// Returns the ring with one more key, which is the next. The oldest is dropped if there are
-    /// too many.
+    /// Returns the ring with `key` as its newest key, which is used after it has settled. If there
+    /// are too many keys, the oldest is dropped.
     ///
     /// If a clock was decades ahead, the key that it made would stay the newest for decades. Such a
     /// key counts as made now, so it does not delay others.
     ///
     /// # Errors
-    /// Returns an error when the clock is impossible, the last rotation is not over, or the oldest
-    /// key may still be needed.
+    /// Returns an error when the clock shows a time before 2026, when the newest key has not
+    /// settled, or when the oldest key may still be needed.
     pub fn rotated(&self, now: UnixTime, settle: Duration, key: Key) -> Result<Self, NotRotated> {
         if now < CLOCK_MIN {
             return Err(NotRotated::Clock(now));
@@ -185,8 +186,8 @@ impl KeyRing {
     }
 
     /// Formats the ring. The first line is `base` and its key. Then there is a line for each key of
-    /// tokens, the newest first. This line has the version, the second in which the key was made,
-    /// and the key.
+    /// tokens, the newest first: the version, the time at which the key was made (in seconds since
+    /// 1970), and the key.
     pub(super) fn text(&self) -> String {
         let mut text = format!("base {}\n", to_hex(&self.base));
         for Made { version, at, key } in &self.keys {

@@ -62,7 +62,7 @@ fn the_oldest_key_goes_a_day_after_it_was_last_in_use() {
 }
 
 #[test]
-fn keys_that_are_rotated_as_often_as_may_be_are_rotated_each_time() {
+fn every_rotation_at_the_shortest_interval_succeeds() {
     for settle in [Duration::from_secs(10), SETTLE, 10 * HOUR] {
         let every = Rotation::every_min(settle) + Duration::from_secs(1);
         let rotates = |every: Duration| {
@@ -80,10 +80,10 @@ fn keys_that_are_rotated_as_often_as_may_be_are_rotated_each_time() {
     }
 }
 
-/// A rotation while the clock was wrong: the next one was refused for as long as the clock had been
-/// ahead.
+/// After a rotation by a clock that was ahead, the next rotation was rejected for as long as the
+/// clock had been ahead.
 #[test]
-fn keys_of_a_clock_that_was_decades_ahead_hold_nothing_up() {
+fn keys_of_a_clock_that_was_decades_ahead_delay_no_rotation() {
     let decades = 30 * 365 * 24 * HOUR;
     for times in [1, KEYS_MAX as u32] {
         let mut ring = KeyRing::new([9; 32], [1; 32], at(0));
@@ -103,7 +103,7 @@ fn keys_of_a_clock_that_was_decades_ahead_hold_nothing_up() {
         // The oldest key is needed for one more day, but not longer.
         assert!(ring.rotated(at(560) + KEPT, SETTLE, [78; 32]).is_ok());
     }
-    // As far ahead as the clock of another instance may be.
+    // A key of another instance whose clock is as far ahead as allowed.
     let ring = KeyRing::new([9; 32], [1; 32], at(0)).rotated(at(100), SETTLE, [2; 32]).unwrap();
     let left = ring.rotated(at(100) - AHEAD_MAX, SETTLE, [3; 32]).unwrap_err();
     assert_eq!(left, NotRotated::Settling(2, AHEAD_MAX + SETTLE));
@@ -131,9 +131,10 @@ fn a_clock_that_was_not_set_makes_no_keys() {
     assert!(!ring.is_due(hours, HOUR));
 }
 
-/// By hand: a rotation made an unreadable version of it.
+/// Only a file edited by hand has such versions. A rotation once wrote a version that could not be
+/// read.
 #[test]
-fn after_the_last_version_comes_the_first_with_the_same_mark() {
+fn after_the_highest_version_comes_the_lowest_with_the_same_mark() {
     let key = "0a".repeat(32);
     let last = u32::MAX - 1;
     let text = format!("base {key}\n{last} 5 {key}\n{} 5 {key}\n", last - 7);
@@ -178,7 +179,7 @@ fn errors_name_their_line() {
         (format!("base {key}\n1 {key}"), 2, "not a line with a version, a time and a key"),
         (format!("base {key}\nx 5 {key}"), 2, "the version is not"),
         (format!("base {key}\n0 5 {key}"), 2, "the version is not"),
-        // No version could follow it.
+        // This version is too high, because no version could follow it.
         (format!("base {key}\n4294967295 5 {key}"), 2, "the version is not"),
         (format!("base {key}\n1 x {key}"), 2, "not a number of seconds"),
         (format!("base {key}\n1 5 {key}\n2 5 {key}"), 3, "version 2 does not belong there"),

@@ -156,7 +156,7 @@ fn put_time(out: &mut Vec<u8>, at: Timestamp) {
     out.extend(at.as_nanos().to_le_bytes());
 }
 
-/// Appends a flow: the transport, both addresses, and of a stream the connection, 0 for none.
+/// Appends a flow: the transport, both addresses, and the connection, or 0 if there is none.
 fn put_flow(out: &mut Vec<u8>, Flow { transport, local, remote, connection }: Flow) {
     out.push(transport_byte(transport));
     for address in [local, remote] {
@@ -205,7 +205,7 @@ fn close_cause(cause: CloseCause) -> u8 {
 }
 
 fn put_bytes(out: &mut Vec<u8>, bytes: &[u8]) {
-    // A datagram has at most 65,535 of them, a command `COMMAND_MAX`.
+    // A datagram has at most 65,535 bytes, and a command at most `COMMAND_MAX`.
     out.extend((bytes.len() as u32).to_le_bytes());
     out.extend(bytes);
 }

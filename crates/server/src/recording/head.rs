@@ -131,7 +131,7 @@ impl Head {
             let to = value[0].as_str()?.parse().ok()?;
             Some(EgressRoute { to, listener: value[1].as_u64()? as usize })
         };
-        // Recordings of versions without an environment have none.
+        // Recordings of early versions contain no environment.
         let list = |name: &str| value[name].as_array().map(Vec::as_slice).unwrap_or_default();
         let environment = Environment {
             egress_routes: list("egress_routes").iter().map(route).collect::<Option<_>>()?,

@@ -58,7 +58,8 @@ impl Recording {
 
     /// Returns the number of inputs lost between blocks, because the disk was slower than the core.
     pub fn lost(&self) -> u64 {
-        // Inputs lost before the first block were lost together with the blocks around them.
+        // Inputs lost before the first block are not a gap in the recording, which begins with that
+        // block.
         let lost = self.blocks.iter().skip(1).map(|(_, header)| header.lost);
         lost.fold(0, u64::saturating_add)
     }
@@ -107,7 +108,8 @@ fn scan(file: &File, layout: &Layout) -> Result<(Vec<Placed>, Option<u64>), Unre
     let mut cut = None;
     for (index, slot) in &slots {
         let Some(at) = slot.broken else { continue };
-        // The slot written last may end within a block, or its successor may begin with one.
+        // Only the slot written last may end with an incomplete block, or the slot after it may
+        // begin with one.
         let last = match newest {
             None => *index == 0,
             Some(newest) if slot.blocks.is_empty() => *index == (newest + 1) % SLOTS,

@@ -56,8 +56,9 @@ impl Ring {
     }
 }
 
-/// Creates a new file. So a process that has opened or owned the old file does not see the keys.
-/// Only an empty file or an older recording is replaced. Links are not followed.
+/// Creates a new file instead of writing into the old one, so that a process that has the old file
+/// open does not see the keys. Replaces only an empty file or an older recording, and follows no
+/// links.
 fn new_file(path: &Path) -> io::Result<File> {
     let occupied = |what| Err(io::Error::new(io::ErrorKind::AlreadyExists, what));
     match path.symlink_metadata() {

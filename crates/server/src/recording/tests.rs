@@ -94,7 +94,7 @@ fn record(inputs: u64, len: usize) -> (TempDir, PathBuf) {
         core.offer(now, Received::new(now, flow(), pool.copy(&vec![i as u8; len])));
         while core.poll_transmit().is_some() {}
         core.handle_timeout(now);
-        // Slower than any disk.
+        // Wait for the writer, so that no input is lost even on a slow disk.
         while len > 1000 && recorder.tally().written.get() + 2000 < 2 * i {
             std::thread::yield_now();
         }
@@ -156,7 +156,7 @@ fn others_may_not_read_the_keys() {
 }
 
 #[test]
-fn other_files_than_recordings_are_left_alone() {
+fn files_that_are_not_recordings_are_not_changed() {
     let dir = tempfile::tempdir().unwrap();
     let refused = |place: &std::path::Path| {
         let before = place.metadata().unwrap();
@@ -179,7 +179,7 @@ fn other_files_than_recordings_are_left_alone() {
 
 #[test]
 fn a_full_ring_keeps_the_newest_and_reports_the_loss() {
-    // 25 MB in 16.
+    // 25 MB of inputs for a file of 16 MB.
     let (_dir, file) = record(10_000, 5000);
     let recording = Recording::open(&file).unwrap();
     assert!(recording.overwritten() > 0 && recording.cut().is_none());
@@ -195,7 +195,7 @@ fn a_full_ring_keeps_the_newest_and_reports_the_loss() {
 }
 
 #[test]
-fn a_recording_cut_short_is_whole_up_to_there() {
+fn a_truncated_recording_is_valid_up_to_its_end() {
     let (_dir, file) = record(5000, 300);
     let bytes = fs::read(&file).unwrap();
     let whole = Recording::open(&file).unwrap();
@@ -264,7 +264,7 @@ fn a_recording_of_the_format_before_is_replayed() {
 }
 
 #[test]
-fn a_block_that_is_whole_and_holds_no_inputs_is_refused_when_it_is_fed() {
+fn a_block_with_invalid_inputs_is_rejected_by_the_replay() {
     let (_dir, file) = record(2000, 300);
     let mut bytes = fs::read(&file).unwrap();
     let (at, header) = places(&Recording::open(&file).unwrap())[1];
@@ -283,7 +283,7 @@ fn a_block_that_is_whole_and_holds_no_inputs_is_refused_when_it_is_fed() {
 }
 
 #[test]
-fn numbers_that_no_recorder_reaches_do_no_harm() {
+fn the_highest_numbers_in_a_recording_do_no_harm() {
     let (_dir, file) = record(3000, 300);
     let mut bytes = fs::read(&file).unwrap();
     let places = places(&Recording::open(&file).unwrap());

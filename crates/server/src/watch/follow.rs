@@ -125,7 +125,7 @@ mod tests {
     }
 
     #[test]
-    fn an_episode_begins_at_once_and_ends_when_it_was_quiet() {
+    fn an_episode_begins_at_once_and_ends_after_a_quiet_time() {
         let mut episodes = Episodes::new(7);
         assert_eq!(episodes.see(at(0), 7), None);
         assert_eq!(episodes.see(at(250), 9), Some(Edge::Begins));

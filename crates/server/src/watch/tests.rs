@@ -124,7 +124,7 @@ fn a_silent_back_end_is_not_logged_as_unreachable() {
     );
 }
 
-/// A server that answers is not to be searched for in the network.
+/// If the server answers, the operator need not look for a fault in the network.
 #[test]
 fn a_probe_that_was_answered_is_logged_with_the_status() {
     let mut watched = Watched::new();

@@ -140,7 +140,7 @@ pub fn run(transactions: bool) -> Run {
         |tapped| tapped.core.stats().clone(),
     );
     let called = caller.join().unwrap();
-    // On a busy machine the law rejects some.
+    // On a busy machine the law rejects some calls.
     assert_eq!(called.completed + called.failed.total(), u64::from(CALLS));
     assert!(called.completed > 0, "{:?}", called.failed);
     stop_others.request();

@@ -113,7 +113,8 @@ impl Amplification {
         if !has_proved && !is_reported && beyond > FACTOR * received {
             account.is_reported = true;
             let what = format!(
-                "{beyond} bytes more than it is owed go to {to}, from where {received} came and no proof"
+                "{to} has sent {received} bytes and no proof that it receives, but gets {beyond} bytes \
+                 beyond the allowed answers"
             );
             found.report(NAME, Some(seen.node), what);
         }

@@ -62,7 +62,8 @@ impl Answers {
             let of_node = self.0.iter().filter(|((at, ..), _)| at == node);
             let left = of_node.filter(|(_, taken)| is_left(taken)).count();
             if left > unsent {
-                let what = format!("{left} INVITEs were answered with 100 and then not at all");
+                let what =
+                    format!("{left} INVITEs were answered with 100 and got no final response");
                 found.report(NAME, Some(*node), what);
             }
         }

@@ -16,7 +16,7 @@ pub const NAME: &str = "bounds";
 pub(super) fn check(node: NodeId, book: &Book, found: &mut Findings) {
     let mut at_most = |what: &str, Fill { used, max }: Fill| {
         if used > max {
-            found.report(NAME, Some(node), format!("{used} {what}, where {max} have room"));
+            found.report(NAME, Some(node), format!("{used} {what}, but the limit is {max}"));
         }
     };
     match book {
@@ -29,8 +29,8 @@ pub(super) fn check(node: NodeId, book: &Book, found: &mut Findings) {
         Book::Proxy(book) => {
             at_most("calls in the table", book.calls);
             at_most("server transactions", book.server_transactions);
-            at_most("messages that wait", book.queued);
-            at_most("decisions remembered", book.remembered);
+            at_most("queued messages", book.queued);
+            at_most("remembered decisions", book.remembered);
             for held in &book.backends {
                 if let Some(max) = held.calls_max {
                     let what = format!("calls on {}", held.name);

@@ -128,7 +128,7 @@ impl Calls {
             self.crowds.entry(seen.node).or_default().set_up += 1;
             let tag = seen.to_tag.unwrap_or_default();
             if self.answered.get(seen.now, (seen.call, tag)).is_none() {
-                let what = "a call is set up that no answerer has answered".to_owned();
+                let what = "a call is set up, but no answerer has answered it".to_owned();
                 found.report(NAME, Some(seen.node), what);
             }
         }
@@ -200,7 +200,7 @@ impl Calls {
         let shown = (crowd.begun, crowd.set_up, &crowd.ended);
         if *is_seen && shown != (*begun, *set_up, ended) {
             wrong.push(format!(
-                "its book says {:?}, the wire {shown:?} (begun, set up, ended)",
+                "its book says {:?}, but the wire shows {shown:?} (begun, set up, ended)",
                 (begun, set_up, ended)
             ));
         }
@@ -217,7 +217,9 @@ impl Calls {
         let exact = !lives.has_crashed(node) && !lives.is_disturbed(node);
         let uncertain = self.uncertain.get(&node).copied().unwrap_or_default();
         if acknowledged > shown || exact && acknowledged + uncertain < shown {
-            wrong.push(format!("{acknowledged} calls acknowledged, {shown} on the wire"));
+            wrong.push(format!(
+                "its book says {acknowledged} acknowledged calls, but the wire shows {shown}"
+            ));
         }
         wrong
     }

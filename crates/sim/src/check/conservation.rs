@@ -93,9 +93,9 @@ impl Conservation {
         let Some(flight) = self.flights.entry(now, key(flow, bytes)) else { return };
         flight.ended += 1;
         let what = match flight.sent {
-            0 => "arrives that was never sent",
+            0 => "arrives, but was never sent",
             sent if flight.ended > 2 * sent => {
-                "arrives oftener than twice for each time it was sent"
+                "arrives more than twice for each time that it was sent"
             }
             _ => return,
         };
@@ -116,8 +116,8 @@ impl Conservation {
         if !(counted..=counted + perhaps_dropped).contains(&tally.delivered) {
             let delivered = tally.delivered;
             let what = format!(
-                "{delivered} packets were delivered, and it has read {received}, lost {overflowed} \
-                 and shed {filtered}"
+                "{delivered} packets were delivered, but it counts {received} read, {overflowed} \
+                 lost and {filtered} shed"
             );
             found.report(NAME, Some(node), what);
         }
@@ -126,8 +126,8 @@ impl Conservation {
         if !(tally.sent..=tally.sent + unsent).contains(&counted) {
             let (seen, acks) = (tally.sent, tally.acks);
             let what = format!(
-                "{seen} packets were sent, {acks} of them ACKs of one hop, and it has counted \
-                 {sent} and {cancels} CANCELs"
+                "{seen} packets were sent, {acks} of them hop-by-hop ACKs, but it counts {sent} and \
+                 {cancels} CANCELs"
             );
             found.report(NAME, Some(node), what);
         }

@@ -19,14 +19,18 @@ pub const NAME: &str = "counts";
 
 pub(super) fn check_quiet(quiet: bool, found: &mut Findings) {
     if !quiet {
-        found.report(NAME, None, "something is still to happen when all should be over".into());
+        found.report(
+            NAME,
+            None,
+            "events are still pending at the end, when nothing should be left".into(),
+        );
     }
 }
 
 pub(super) fn check(node: NodeId, book: &Book, found: &mut Findings) {
     let mut none = |what: &str, left: u64| {
         if left != 0 {
-            found.report(NAME, Some(node), format!("{left} {what} when all is over"));
+            found.report(NAME, Some(node), format!("{left} {what} are left at the end"));
         }
     };
     match book {
@@ -40,7 +44,7 @@ pub(super) fn check(node: NodeId, book: &Book, found: &mut Findings) {
             none("server transactions", book.server_transactions.used);
             none("client transactions", book.client_transactions);
             none("open transactions of calls", book.open);
-            none("messages that wait", book.queued.used);
+            none("queued messages", book.queued.used);
             for backend in &book.backends {
                 none(&format!("calls counted on back end {}", backend.name), backend.calls);
                 none(&format!("work counted on back end {}", backend.name), backend.work);

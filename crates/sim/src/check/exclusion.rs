@@ -156,9 +156,9 @@ impl Exclusion {
             let name = &held.name;
             let what = match held.standing {
                 Standing::Excluded => match witness.out_since {
-                    Some(since) if now.since(since) + witness.out_for > OUT_MAX => {
-                        Some(format!("{name} is out since {since:?}, and had just answered"))
-                    }
+                    Some(since) if now.since(since) + witness.out_for > OUT_MAX => Some(format!(
+                        "{name} has been excluded since {since:?}, although it had just answered"
+                    )),
                     None if proof(&witness.answers, now).is_some() => {
                         witness.out_since = Some(now);
                         None
@@ -171,7 +171,7 @@ impl Exclusion {
                     let served_cps = witness.served_cps;
                     match held.learned_cps {
                         Some(cps) if cps < served_cps * RATE_LEAST => Some(format!(
-                            "{name} is given {cps:.1}/s, and has answered {served_cps:.1}/s"
+                            "{name}: learned rate {cps:.1}/s, although it has answered {served_cps:.1}/s"
                         )),
                         _ => {
                             witness.is_reported = false;
@@ -289,7 +289,7 @@ mod tests {
     }
 
     #[test]
-    fn a_back_end_that_has_just_answered_and_is_out_is_found_once() {
+    fn the_exclusion_of_a_back_end_that_has_just_answered_is_reported_once() {
         let out = Held { standing: Standing::Excluded, ..Held::default() };
         assert_eq!(found(200, &out), 1);
         assert_eq!(found(503, &out), 0, "a crowd has heard it refuse");
@@ -298,7 +298,7 @@ mod tests {
     }
 
     #[test]
-    fn a_rate_far_below_what_was_just_answered_is_found_once() {
+    fn a_rate_far_below_the_answered_rate_is_reported_once() {
         let learned = |cps| Held { learned_cps: Some(cps), ..Held::default() };
         assert_eq!(found(200, &learned(0.1)), 1);
         assert_eq!(found(200, &learned(1.5)), 0);
@@ -306,7 +306,7 @@ mod tests {
     }
 
     #[test]
-    fn a_rate_that_falls_slowly_is_found_when_little_is_answered_any_more() {
+    fn a_slowly_falling_rate_is_reported_once_it_is_too_low() {
         let falling = |n: u64| Held { learned_cps: Some(20.0 - 0.5 * n as f64), ..Held::default() };
         assert_eq!(found_of(100, |_| 200, falling), 1, "of ten a second a quarter is left");
         assert_eq!(found_of(400, |_| 200, falling), 1, "below a fortieth");

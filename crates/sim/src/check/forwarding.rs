@@ -28,11 +28,11 @@ pub(super) fn check(seen: &Seen, origin: &Origin, found: &mut Findings) {
     };
     let form = match origin {
         Origin::Passed(form) => form,
-        Origin::Astray => return wrong("its Vias are not those that it came with"),
+        Origin::Astray => return wrong("its Vias differ from those that it arrived with"),
         Origin::Foreign | Origin::Own | Origin::None => return,
     };
     if form.body != seen.body || form.from_tag != seen.from_tag {
-        wrong("its body or its From-tag is another one");
+        wrong("its body or its From-tag has changed");
     }
     if seen.kind == Kind::Request {
         let falls_to = match form.max_forwards {
@@ -42,7 +42,7 @@ pub(super) fn check(seen: &Seen, origin: &Origin, found: &mut Findings) {
         };
         if seen.max_forwards != falls_to {
             let (came, goes) = (form.max_forwards, seen.max_forwards);
-            wrong(&format!("it came with Max-Forwards {came:?} and goes on with {goes:?}"));
+            wrong(&format!("it arrived with Max-Forwards {came:?} and is forwarded with {goes:?}"));
         }
         if seen.hosts[1..].contains(&seen.hosts[0]) {
             wrong("it passes the same proxy again");

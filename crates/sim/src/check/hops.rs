@@ -168,17 +168,19 @@ impl Hops {
                 let is_refused = !invite.refusals.is_empty();
                 let tags = self.refused.get(seen.now, (seen.node, seen.vias[1]));
                 let is_refusals = tags.is_some_and(|tags| tags.contains(&seen.to_tag));
-                return (!is_refused || !is_refusals).then(|| "a 2xx has its own branch".into());
+                return (!is_refused || !is_refusals)
+                    .then(|| "the ACK to a 2xx needs its own branch".into());
             }
             (Method::Ack, Some(invite)) => {
                 let is_due = invite.refusals.contains(&seen.to_tag);
-                return (!is_due).then(|| "no such refusal has come".into());
+                return (!is_due)
+                    .then(|| "the response that it acknowledges has not arrived".into());
             }
             // A CANCEL without a transaction is forwarded: RFC 3261 §16.10.
             (Method::Cancel, _) if !of_hop => return None,
             (Method::Cancel, None) => return Some("there is no such INVITE".into()),
             (Method::Cancel, Some(invite)) if !invite.has_provisional => {
-                return Some("no provisional response has come".into());
+                return Some("no provisional response has arrived".into());
             }
             (Method::Cancel, Some(invite)) if invite.uri != seen.uri => {
                 return Some("its Request-URI is not that of the INVITE".into());

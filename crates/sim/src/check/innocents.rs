@@ -124,7 +124,8 @@ impl Innocents {
             let of_node = self.byes.iter().filter(|((at, ..), _)| *at == node);
             let lost = of_node.filter(|(_, bye)| is_lost(bye)).count();
             if lost > 0 {
-                let what = format!("{lost} BYEs of verified calls lead to nothing");
+                let what =
+                    format!("{lost} BYEs of verified calls were neither forwarded nor answered");
                 found.report(NAME, Some(node), what);
             }
         }

@@ -90,14 +90,14 @@ impl Leases {
             let counted = (held.calls, held.work);
             if counted != *truth {
                 let what = format!(
-                    "(calls, work) counted on back end {} are {counted:?}, and should be {truth:?}",
+                    "(calls, work) counted on back end {} are {counted:?}, but should be {truth:?}",
                     held.name
                 );
                 found.report(NAME, Some(node), what);
             }
         }
         if *open != truth.open {
-            let what = format!("{open} transactions are open, and should be {}", truth.open);
+            let what = format!("{open} transactions are open, but {} should be", truth.open);
             found.report(NAME, Some(node), what);
         }
     }

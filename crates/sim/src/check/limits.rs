@@ -151,7 +151,7 @@ impl Limits {
         let count = calls.len() as u64;
         let was_over = self.is_over.insert(party, count > calls_max);
         if count > calls_max && was_over != Some(true) {
-            let what = format!("{from} has {count} calls, where {calls_max} may be");
+            let what = format!("{from} has {count} calls, but the limit is {calls_max}");
             found.report(NAME, Some(seen.node), what);
         }
     }
@@ -165,7 +165,8 @@ impl Limits {
         let count = self.passed_count.get(&node).copied().unwrap_or_default();
         self.looked.insert(node, (found.now, count));
         if let Some(admitted) = book.admitted.filter(|&admitted| passed > admitted) {
-            let what = format!("{passed} new INVITEs went on, and {admitted} were admitted");
+            let what =
+                format!("{passed} new INVITEs were forwarded, but only {admitted} were admitted");
             found.report(NAME, Some(node), what);
         }
     }
@@ -213,7 +214,7 @@ impl Limits {
             // Report each excess once.
             level.given = 0.0;
             let to = front.backends[backend];
-            let what = format!("{to} is given more new INVITEs than {cps_max}/s");
+            let what = format!("{to} gets more than {cps_max} new INVITEs/s");
             found.report(NAME, Some(node), what);
         }
     }

@@ -172,9 +172,9 @@ pub(super) fn check(seen: &Seen, origin: &Origin, found: &mut Findings) {
     }
     let stateful = seen.may_have_transactions();
     let wrong = match (origin, seen.kind) {
-        (Origin::None, _) => Some("nobody asked for it"),
+        (Origin::None, _) => Some("nothing that the proxy received has caused it"),
         (Origin::Passed(form), _) if !stateful && form.sent > form.received => {
-            Some("it goes on oftener than it came")
+            Some("it is forwarded more often than it arrived")
         }
         (Origin::Own, Kind::Request) => {
             let may = match seen.method {
@@ -182,12 +182,14 @@ pub(super) fn check(seen: &Seen, origin: &Origin, found: &mut Findings) {
                 Method::Options => true,
                 _ => false,
             };
-            (!may).then_some("a request of its own")
+            (!may).then_some("the proxy made this request itself")
         }
-        (Origin::Own, Kind::Response(101..200)) => Some("a provisional response of its own"),
+        (Origin::Own, Kind::Response(101..200)) => {
+            Some("the proxy made this provisional response itself")
+        }
         (Origin::Own, Kind::Response(200)) if seen.method == Method::Options => None,
         (Origin::Own, Kind::Response(200..400)) if seen.method != Method::Cancel => {
-            Some("an answer that nobody gave")
+            Some("nobody has given this answer")
         }
         _ => None,
     };

@@ -68,7 +68,7 @@ impl Shares {
         let (count, room) = (held.len() as u64, front.transactions_max);
         let is_more = room >= ROOM_LEAST && count as f64 > room as f64 * SHARE;
         if is_more && self.reported.insert((seen.node, to)) {
-            let what = format!("{to} has {count} transactions, of {room} that have room");
+            let what = format!("{to} has {count} of the {room} entries of the transaction table");
             found.report(NAME, Some(seen.node), what);
         }
     }

@@ -39,7 +39,7 @@ fn written() -> Plan {
 }
 
 #[test]
-fn an_episode_is_a_fault_and_its_end() {
+fn an_episode_begins_with_a_fault_and_ends_with_its_end() {
     let link = Link { loss: 0.5, ..Link::delaying(Duration::from_millis(3)) };
     let expected = [
         (at(100), Fault::Crash { node: node(1), silence: Silence::Refused }),
@@ -54,7 +54,7 @@ fn an_episode_is_a_fault_and_its_end() {
 }
 
 #[test]
-fn a_plan_and_its_faults_keep_their_text() {
+fn a_written_plan_and_its_faults_read_back_unchanged() {
     let text = serde_json::to_string(&written()).unwrap();
     assert_eq!(serde_json::from_str::<Plan>(&text).unwrap(), written());
     let begin = r#"[{"begins_us":500000,"lasts_us":250000,"trouble":{"partition":{"a":0,"b":2}}}"#;
@@ -66,7 +66,7 @@ fn a_plan_and_its_faults_keep_their_text() {
 }
 
 #[test]
-fn over_many_seeds_every_kind_of_trouble_comes_up() {
+fn every_kind_of_trouble_occurs_over_many_seeds() {
     let plans: Vec<_> = (0..200).map(|seed| Plan::random(Seed(seed), &shape())).collect();
     let troubles = || plans.iter().flat_map(|plan| &plan.episodes).map(|e| e.trouble);
     let count = |kind: fn(&Trouble) -> bool| troubles().filter(kind).count();
@@ -92,13 +92,13 @@ fn over_many_seeds_every_kind_of_trouble_comes_up() {
         links().filter(|link| link.duplicate > 0.0).count(),
         links().filter(|link| link.bandwidth.is_some()).count(),
     ];
-    // Some 2,000 are drawn, of which half clash.
+    // About 2,000 episodes are drawn. Half of them clash with earlier ones and are left out.
     assert!(counts.iter().all(|&count| count > 50), "{counts:?}");
     assert!(plans.iter().any(|plan| plan.episodes.is_empty()));
 }
 
 #[test]
-fn over_many_seeds_everything_happens_to_streams() {
+fn every_kind_of_stream_fault_occurs_over_many_seeds() {
     let plans: Vec<_> = (0..100).map(|seed| Plan::of_streams(Seed(seed), &shape())).collect();
     let troubles = || plans.iter().flat_map(|plan| &plan.episodes).map(|e| e.trouble);
     let count = |kind: fn(&Trouble) -> bool| troubles().filter(kind).count();

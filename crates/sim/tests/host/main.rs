@@ -30,7 +30,7 @@ fn fifo(offer: u64, serve: u64, refuse: u64) -> HostSettings {
     HostSettings { split: false, ..HostSettings::new(costs) }
 }
 
-/// Returns the same, with a cost of service of its own for each class from 0 on.
+/// Returns such a host with these costs of service, one for each class from 0 on.
 fn serving(serve: &[u64]) -> HostSettings {
     let mut settings = fifo(0, 0, 0);
     for (class, &cost) in (0..Work::CLASSES_MAX).zip(serve) {

@@ -75,7 +75,7 @@ fn run(settings: &HostSettings) -> (Summary, Vec<Timestamp>, u128) {
 }
 
 #[test]
-fn answers_come_back_when_the_work_on_them_is_complete() {
+fn answers_leave_when_the_work_for_them_is_complete() {
     for (serve_us, gap_us) in [(0, 1_000), (400, 1_000), (2_500, 2_500)] {
         let (_, back, _) = run(&fifo(0, serve_us, 0));
         let expected: Vec<_> = (0..100).map(|k| at(10_000 + serve_us + k * gap_us)).collect();
@@ -84,7 +84,7 @@ fn answers_come_back_when_the_work_on_them_is_complete() {
 }
 
 #[test]
-fn at_no_cost_a_host_is_transparent() {
+fn a_host_without_costs_is_transparent() {
     assert_eq!(run(&fifo(0, 0, 0)), through(&mut Echo::new(), "BYE 0"));
 }
 
@@ -106,7 +106,7 @@ fn stalled(settings: &HostSettings) -> (Vec<Timestamp>, u64) {
 }
 
 #[test]
-fn a_stalled_host_has_lost_its_time_and_what_its_buffer_did_not_hold() {
+fn a_stalled_host_loses_its_time_and_the_packets_beyond_its_buffer() {
     let lost = HostSettings { catches_up: false, buffer_max: 6, ..fifo(0, 900, 0) };
     // Packets from 31 to 40 ms wait: the first is started then, six have room. The one of 30 ms was
     // complete and could not leave.

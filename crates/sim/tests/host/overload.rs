@@ -52,7 +52,7 @@ fn a_flood_of_rejected_work_leaves_half_for_service() {
     datagrams.extend(steady("NO 0", 400));
     let outcome = ten_seconds(fifo(0, 10_000, 1_000), &datagrams);
     let (served, refused) = (count(&outcome, "BYE"), count(&outcome, "NO"));
-    // 5 s each, except for a burst of 64 ms and a service of 10.
+    // 5 s each, except for a burst of 64 ms and a service of 10 ms.
     assert!((493..=501).contains(&served), "{served} served, {refused} refused");
     assert!((4_990..=5_064).contains(&refused), "{served} served, {refused} refused");
     assert!(outcome.overflow > 15_000, "{}", outcome.overflow);
@@ -71,7 +71,7 @@ fn service_without_waiting_work_creates_no_debt() {
 }
 
 #[test]
-fn while_nothing_is_to_be_served_the_core_is_asked_after_each_burst_only() {
+fn without_work_to_serve_the_core_is_asked_only_after_each_burst() {
     let outcome = ten_seconds(fifo(0, 10_000, 1_000), &steady("NO 0", 400));
     let asked = outcome.seen.iter().filter(|(_, seen)| *seen == Seen::Idle).count();
     // Ten thousand are rejected, 64 in each burst and one before.

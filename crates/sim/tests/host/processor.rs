@@ -71,7 +71,7 @@ fn time_taken_by_other_programs_is_measured_and_has_effect() {
 }
 
 #[test]
-fn a_limit_in_bytes_is_the_kernels() {
+fn a_limit_in_bytes_counts_as_in_the_kernel() {
     // Each is charged 832 bytes. While the first is served, two fit and two are lost.
     let settings = HostSettings { buffer_bytes: Some(2 * 832), ..fifo(0, 10, 0) };
     let burst = datagrams(&[(1, "A 0"), (2, "B 0"), (3, "C 0"), (4, "D 0"), (5, "E 0")]);

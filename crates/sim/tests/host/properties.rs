@@ -33,7 +33,7 @@ fn class(text: &str) -> usize {
 
 proptest! {
     #[test]
-    fn one_thing_after_the_other_each_at_its_cost(
+    fn messages_are_processed_one_after_the_other_each_at_its_cost(
         datagrams in datagrams(&["BYE", "NO"]), serve in cost(), refuse in cost(),
     ) {
         // Rejections are made when offered, services when nothing more is offered: with all of one
@@ -57,7 +57,7 @@ proptest! {
     }
 
     #[test]
-    fn a_late_driver_changes_nothing_but_when_things_leave(
+    fn a_late_driver_changes_only_the_times_of_outputs(
         datagrams in datagrams(&["INVITE", "BYE", "NO", "NO"]),
         (offer, serve, refuse) in (cost(), cost(), cost()),
         timers in prop::collection::vec(0..200_000u64, 0..10),
@@ -83,7 +83,7 @@ proptest! {
             let wake = due.as_nanos().div_ceil(period) * period;
             prop_assert_eq!(left.as_nanos(), wake, "{} was due at {:?}", what, due);
         }
-        // And again.
+        // A second run gives the same result.
         prop_assert_eq!(run().go().seen, prompt.seen);
     }
 }

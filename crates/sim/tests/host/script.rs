@@ -85,7 +85,7 @@ fn timers_fire_when_due_while_the_processor_is_busy_and_their_packets_keep_the_o
 }
 
 #[test]
-fn of_what_falls_together_the_timer_is_first_then_the_completion_then_the_arrival() {
+fn at_the_same_time_a_timer_precedes_a_completion_and_a_completion_an_arrival() {
     let two = datagrams(&[(0, "A 0"), (10, "B 0")]);
     let outcome = Run { timers: vec![at(10)], ..Run::new(fifo(0, 10, 0), &two) }.go();
     let expected = [(at(10), Seen::Timeout), (at(10), Seen::Idle), (at(10), offer("B 0"))];
@@ -142,7 +142,7 @@ fn handoffs_leave_at_completion_and_arrive_when_delivered() {
 }
 
 #[test]
-fn failures_commands_and_the_end_reach_the_core_at_once_and_what_it_holds_is_not_lost() {
+fn failures_commands_and_drains_reach_the_core_at_once_and_waiting_messages_are_kept() {
     let mut host = Host::new(echo(&[]), &fifo(0, 10, 0));
     let mut sent = Vec::new();
     host.offer(at(0), received(0, "A 0"));
@@ -166,7 +166,7 @@ fn failures_commands_and_the_end_reach_the_core_at_once_and_what_it_holds_is_not
 }
 
 #[test]
-fn a_message_anywhere_is_something_held() {
+fn a_host_with_a_message_anywhere_is_not_drained() {
     let mut host = Host::new(Echo::new(), &fifo(5, 10, 0));
     assert!(host.is_drained());
     host.offer(at(0), received(0, "HUSH 0"));
@@ -187,7 +187,7 @@ fn the_end_of_service_sends_at_once_and_is_followed_by_service() {
 }
 
 #[test]
-fn called_too_early_nothing_changes() {
+fn functions_called_too_early_change_nothing() {
     let mut host = Host::new(echo(&[50]), &fifo(0, 10, 0));
     host.offer(at(0), received(0, "A 0"));
     let before = host.core().seen.clone();
@@ -201,7 +201,7 @@ fn called_too_early_nothing_changes() {
 }
 
 #[test]
-fn a_datagram_older_than_the_last_timer_is_charged_from_its_stamp_on() {
+fn a_datagram_older_than_the_last_timer_is_charged_from_its_arrival() {
     let mut host = Host::new(echo(&[50]), &fifo(0, 10, 0));
     host.handle_timeout(at(60));
     assert_eq!(host.poll_transmit().unwrap().bytes[..], b"timer"[..]);

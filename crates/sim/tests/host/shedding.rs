@@ -6,7 +6,7 @@ use tidegate_world::{Core, Pool, Received, Shedding, Timestamp};
 use crate::echo::{Echo, Seen, flow};
 use crate::{at, fifo};
 
-/// Returns a host whose core wants this shed, and gets the load now.
+/// Returns a host whose core wants this share of INVITEs shed, and gets a reading of the load now.
 fn shedding(share: f64, settings: &HostSettings) -> Host<Echo> {
     let mut echo = Echo::new();
     echo.shedding = Shedding { share, ..Shedding::NONE };
@@ -39,7 +39,7 @@ fn offered(host: &Host<Echo>) -> Vec<String> {
 }
 
 #[test]
-fn the_share_is_of_invites_costs_nothing_and_is_no_overflow() {
+fn dropping_the_share_of_invites_costs_nothing_and_is_not_overflow() {
     const SENT: u32 = 10_000;
     let mut host = shedding(0.3, &fifo(0, 1, 0));
     for number in 0..SENT {
@@ -70,7 +70,7 @@ fn retransmissions_of_dropped_work_are_dropped() {
 }
 
 #[test]
-fn messages_handed_off_have_passed_their_gate() {
+fn messages_that_were_handed_off_are_not_shed_again() {
     let mut host = shedding(1.0, &fifo(0, 0, 0));
     offer(&mut host, at(1), "INVITE 0 own", 0);
     offer(&mut host, at(1), "INVITE 0 over", 1);
@@ -78,7 +78,7 @@ fn messages_handed_off_have_passed_their_gate() {
 }
 
 #[test]
-fn it_is_asked_with_each_reading_and_the_driver_of_sockets_is_not() {
+fn the_host_applies_the_shedding_and_passes_none_to_the_driver() {
     let mut host = shedding(1.0, &fifo(0, 1_500, 0));
     assert_eq!(*Core::poll_shedding(&host), Shedding::NONE);
     offer(&mut host, at(1), "INVITE 0", 0);
@@ -91,7 +91,7 @@ fn it_is_asked_with_each_reading_and_the_driver_of_sockets_is_not() {
 }
 
 #[test]
-fn a_full_buffer_loses_what_was_not_shed() {
+fn a_full_buffer_drops_datagrams_that_were_not_shed() {
     let settings = HostSettings { buffer_max: 10, ..fifo(0, 1_000, 0) };
     let mut host = shedding(0.5, &settings);
     (0..1_000).for_each(|n| offer(&mut host, at(1), &invite(n), 0));

@@ -18,7 +18,7 @@ use crate::topology::{BACKENDS, CALLER, Node, PROXY, address, settings};
 /// A copy that reaches a proxy after 64·T1 starts another transaction, with a branch of its own. A
 /// 481 followed its 200, when the callee had forgotten the call.
 #[test]
-fn copies_that_have_waited_get_no_other_answer_within_their_transaction() {
+fn delayed_copies_get_no_other_final_response_within_their_transaction() {
     let seed = Seed(1);
     let bandwidth = Bandwidth { bits_per_s: 222_132, queue_max_bytes: 300_000 };
     let link = Link { bandwidth: Some(bandwidth), ..Link::delaying(Duration::from_millis(1)) };

@@ -19,7 +19,7 @@ fn ten_thousand_calls_go_through_to_three_answerers() {
         match policy {
             // All call the same callee.
             Policy::HashTo => assert!(run.answered.contains(&10_000), "{:?}", run.answered),
-            // It depends on response times, which differ by nothing but jitter.
+            // This policy depends on response times, which differ only by jitter.
             Policy::Rwma => assert!(run.answered.iter().all(|&n| n > 20), "{:?}", run.answered),
             // Each back end gets a third of the calls. Under hash the number is random with a sigma
             // of 47. Under the other policies it is nearly exact.
@@ -51,7 +51,7 @@ fn an_hour_of_calls_passes_in_seconds() {
 }
 
 #[test]
-fn lost_packets_are_made_up_for_by_the_agents() {
+fn agents_retransmit_lost_packets() {
     let link = Link { loss: 0.05, ..Run::default().link };
     let run = Run { link, calls: 2000, ..Run::default() }.go();
     let stats = run.caller.stats();
@@ -65,7 +65,7 @@ fn lost_packets_are_made_up_for_by_the_agents() {
 }
 
 #[test]
-fn the_proxys_log_played_back_brings_out_the_same_bytes() {
+fn the_replay_of_a_proxys_log_sends_the_same_bytes() {
     let played = |log: &[Entry]| {
         let mut sent = Vec::new();
         let mut proxy = proxy(Policy::Tlwl, backends());

@@ -30,7 +30,8 @@ fn answerer(index: usize) -> Node {
     Node::Answerer(Box::new(Answerer::new(config, SEED, index as u32 + 1, Buffers::new())))
 }
 
-/// Health checks with a probe every second alone: unanswered requests take no back end down.
+/// Returns health checks that only use a probe every second. Unanswered requests take no back end
+/// down.
 fn probed() -> Health {
     let probe = Probe {
         interval: Duration::from_secs(1),
@@ -91,7 +92,8 @@ impl World {
     }
 }
 
-/// Three probes, each at most 1.1 s after the one before, and half a second for the last.
+/// A dead back end is down after three probes, each at most 1.1 s after the one before, and the
+/// half second of the last timeout.
 #[test]
 fn a_silently_dead_back_end_is_excluded_within_fall_intervals() {
     let mut world = World::new(probed(), 100.0, Duration::from_secs(30));
@@ -133,8 +135,9 @@ fn a_returning_back_end_starts_at_a_tenth_and_reaches_its_share() {
         let [a, b, c] = world.assigned_from(back + from, back + from + 1000);
         b as f64 / (a + b + c) as f64
     };
-    // Of its weight w it has w / (2 + w): in the first second w is .145 in the mean, in the
-    // middle .595, in the last .955; 300 calls let that be off by 1.
+    // With the weight w, the back end gets w / (2 + w) of the calls. The mean of w is .145 in the
+    // first second, .595 in the middle one, and .955 in the last one. With 300 calls, one call is a
+    // third of a percent.
     for (from, weight) in [(0, 0.145), (5_000, 0.595), (9_000, 0.955), (12_000, 1.0)] {
         let (seen, expected) = (share(from), weight / (2.0 + weight));
         assert!((seen - expected).abs() < 0.015, "{seen:.3} after {from} ms, not {expected:.3}");

@@ -52,7 +52,7 @@ fn one_seed_gives_one_trace() {
 }
 
 #[test]
-fn without_transactions_it_is_the_callers_that_repeat() {
+fn without_transactions_only_the_callers_retransmit() {
     let run = traffic(Mode::Stateless).go();
     nothing_is_left(&run);
     assert_eq!(run.peak.server_transactions + run.peak.client_transactions, 0);

@@ -154,7 +154,7 @@ fn questions_that_are_lost_are_given_up_and_asked_again() {
 }
 
 #[test]
-fn while_names_cannot_be_resolved_calls_go_where_they_went() {
+fn while_a_name_cannot_be_resolved_calls_go_to_its_last_address() {
     let ended = run(Mode::Transaction, 3, |stage| {
         let resolution = Resolution { fails: 1.0, ..Resolution::default() };
         stage.apply(5, Fault::Resolver { resolution });
@@ -186,7 +186,7 @@ fn open_calls_stay_where_they_are_when_the_name_leads_elsewhere() {
 }
 
 #[test]
-fn a_back_end_that_is_gone_is_up_again_where_its_name_leads_next() {
+fn a_dead_back_end_is_up_again_at_the_next_address_of_its_name() {
     let ended = run(Mode::Transaction, 3, |stage| {
         stage.apply(20, Fault::Crash { node: stage.answerers[0], silence: Silence::Refused });
         stage.network.run_until(at(25));

@@ -191,7 +191,7 @@ fn requests_to_a_known_domain_are_never_delayed_by_the_dns() {
     assert!(asked <= most, "the DNS is not hammered: {asked}");
     assert!(stage.counters.refused.get() > 0 && stage.counters.stale.get() > 0);
 
-    // It takes 3 s for each answer, a third is a failure, some never come.
+    // Each answer takes 3 s, a third of the answers are failures, and some never come.
     let slow = Behaviour { delay: seconds(3.0), jitter: seconds(1.0), fails: 0.3, lost: 0.1 };
     let [known, strangers] = stage.run(120, slow);
     assert_eq!(known, Ended { found: 30_000, ..Ended::default() });
@@ -202,7 +202,7 @@ fn requests_to_a_known_domain_are_never_delayed_by_the_dns() {
     let [known, strangers] = stage.run(20, usual);
     assert_eq!(known, Ended { found: 5_000, ..Ended::default() });
     assert_eq!((strangers.unavailable, stage.counters.stale.get() - before), (0, 0), "as before");
-    // Requests of at most 8 s wait, and most find no room among the queries.
+    // Only requests of the last 8 s wait, and most find no room for their query.
     assert!(stage.parked_max < 2000, "{}", stage.parked_max);
 }
 

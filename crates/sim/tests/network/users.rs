@@ -118,7 +118,7 @@ fn calls_to_a_user_are_rejected_while_the_store_is_silent_or_fails() {
 }
 
 #[test]
-fn some_look_ups_that_fail_or_are_lost_cost_only_their_own_calls() {
+fn failed_and_lost_look_ups_affect_only_their_own_calls() {
     let resolution =
         Resolution { fails: 0.2, lost: 0.2, delay: seconds(1), ..Resolution::default() };
     let ended = run(resolution, |zone| reached_at(zone, "sip:alice@127.0.0.3:5062"));

@@ -270,7 +270,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn untrusted_text_moves_no_cursor() {
+    fn untrusted_text_cannot_move_the_cursor() {
         let refused = json!({
             "refusals": [{ "age_s": 1.25, "source": "192.0.2.1:5060", "method": "INVITE",
                 "status": 503, "reason": "law", "from": "<sip:a\u{1b}@h>", "allowance": 0.5, "occupancy": 0.9, "sojourn_p99_ms": 1.5,
@@ -288,7 +288,7 @@ mod tests {
     }
 
     #[test]
-    fn a_status_says_how_many_back_ends_are_up_and_what_became_of_new_calls() {
+    fn a_status_shows_the_back_ends_that_are_up_and_the_results_of_new_calls() {
         let backend = |state: &str| json!({ "name": "a", "state": state, "up": state != "down" });
         let pool = |name: &str, states: &[&str]| {
             let backends: Vec<_> = states.iter().map(|state| backend(state)).collect();
@@ -327,7 +327,7 @@ mod tests {
     }
 
     #[test]
-    fn a_back_end_is_shown_with_its_rates_apart() {
+    fn a_back_end_is_shown_with_each_of_its_rates() {
         let shown = backends(&json!([{ "name": "app", "backends": [{
             "name": "a", "address": "192.0.2.1:5060", "state": "up", "state_s": 12.3, "calls": 7,
             "calls_max": null, "cps_max": 300.0, "learned_cps": 41.25, "cps_in_force": 41.25,
@@ -366,7 +366,7 @@ mod tests {
     }
 
     #[test]
-    fn an_answer_that_lacks_something_is_shown_all_the_same() {
+    fn incomplete_answers_are_shown() {
         for show in [status, backends, overload, in_force, rejections, call, keys] {
             show(&json!({ "shards": [{}], "listeners": 5, "shadow": {}, "refusals": [{}] }));
             show(&json!([{ "backends": [{}] }]));

@@ -305,7 +305,7 @@ mod tests {
     }
 
     #[test]
-    fn all_figures_fit_into_the_least_width() {
+    fn all_figures_fit_into_the_minimum_width() {
         let text = drawn(&history(), WIDTH_MIN, HEIGHT_MIN);
         for part in ["drops     0/s", "wait     0 ms", "ended       0", "━ admitted", "failed"] {
             assert!(text.contains(part), "{part}:\n{text}");
@@ -313,7 +313,7 @@ mod tests {
     }
 
     #[test]
-    fn a_small_terminal_gets_a_line() {
+    fn a_small_terminal_shows_a_single_line() {
         let text = drawn(&history(), 60, 10);
         assert!(text.contains("offered 500/s") && text.contains("ends 1 of 2 up"), "{text}");
     }

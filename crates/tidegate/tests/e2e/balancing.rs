@@ -29,24 +29,24 @@ fn share_of_the_first(policy: &'static str) -> u32 {
 }
 
 #[test]
-fn rr_gives_each_half_of_the_calls() {
+fn rr_gives_each_back_end_half_of_the_calls() {
     assert_eq!(share_of_the_first("rr"), CALLS / 2);
 }
 
 #[test]
-fn hash_gives_each_about_half_of_the_calls() {
+fn hash_gives_each_back_end_about_half_of_the_calls() {
     // The number is binomial with a standard deviation of 16. The test allows six standard
     // deviations.
     assert!(share_of_the_first("hash").abs_diff(CALLS / 2) < 100);
 }
 
 #[test]
-fn cjsq_gives_equals_their_share() {
+fn cjsq_gives_equal_back_ends_equal_shares() {
     assert_shared(share_of_the_first("cjsq"));
 }
 
 #[test]
-fn tlwl_gives_equals_their_share() {
+fn tlwl_gives_equal_back_ends_equal_shares() {
     assert_shared(share_of_the_first("tlwl"));
 }
 

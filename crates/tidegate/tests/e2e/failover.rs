@@ -3,7 +3,7 @@
 use crate::stage::{Configuration, Load, Sipp, Stage, Tidegate};
 
 #[test]
-fn new_calls_go_past_a_dead_back_end_until_it_returns() {
+fn new_calls_skip_a_dead_back_end_until_it_returns() {
     let stage = Stage::new();
     let [stays, dies] = ["uas-record-route"; 2].map(|scenario| Sipp::callee(&stage, scenario));
     let backends = [stays.address(), dies.address()];

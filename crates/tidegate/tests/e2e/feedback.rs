@@ -74,7 +74,7 @@ impl Chain {
 /// RFC 7339 §5.10.2: "This is to ensure that SIP clients that do not support this specification don't
 /// receive an unfair advantage over those that do."
 #[test]
-fn a_sender_holds_back_what_its_receiver_has_no_room_for_and_gets_its_share() {
+fn a_sender_holds_back_calls_beyond_the_capacity_of_its_receiver_and_gets_its_share() {
     let chain = Chain::set_up();
     let load = Load { calls: 1200, rate_cps: 200, ..Load::default() };
     let obedient = Sipp::caller(&chain.stages[0], chain.sender.address(), &load);

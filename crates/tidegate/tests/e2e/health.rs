@@ -83,7 +83,7 @@ request_route {
 
 // "INVITE of death": silence and an answered extra probe; then a real death.
 #[test]
-fn requests_that_kamailio_drops_do_not_take_it_down_and_its_death_does() {
+fn dropped_requests_do_not_mark_kamailio_as_down_but_its_death_does() {
     let stage = Stage::new();
     let address = stage.free_address();
     let mut server = kamailio(&stage, address, DROPS);

@@ -48,7 +48,7 @@ fn twenty_thousand_damaged_datagrams_disturb_no_call() {
     let mut garbage = Garbage::new(Seed(3261).stream(Purpose::Fault, 0), here);
     let (mut answered, mut before) = (0, None);
     for (sent, stranger) in (0..DATAGRAMS).zip(strangers.iter().cycle()) {
-        // In step with the calls, so that both last equally long.
+        // The datagrams wait for the calls, so that both last equally long.
         if sent % 200 == 0 {
             tidegate.wait_for("calls go on", |metrics| {
                 let begun = |backend| metrics.backend("backend_assigned_total", backend);

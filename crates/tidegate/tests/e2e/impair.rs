@@ -92,7 +92,7 @@ fn receive(peer: &Peer, count: usize) -> (Vec<String>, Option<SocketAddr>) {
 }
 
 #[test]
-fn a_thousand_datagrams_meet_the_fates_of_the_simulator() {
+fn a_thousand_datagrams_have_the_outcomes_of_the_simulator() {
     let stage = Stage::new();
     let [client, target] = [(); 2].map(|()| Peer::new(stage.ip()));
     let impair = Impair::start(&stage, target.address(), &OPTIONS);

@@ -23,7 +23,7 @@ fn refused(metrics: &Metrics) -> u64 {
 }
 
 #[test]
-fn as_many_calls_are_held_as_may_be_and_the_next_is_refused_until_one_has_ended() {
+fn calls_up_to_the_limit_are_taken_and_the_next_is_rejected_until_one_has_ended() {
     let stage = Stage::new();
     let callees = ["uas-record-route"; 2].map(|scenario| Sipp::callee(&stage, scenario));
     let first = configuration(&stage, &callees, "calls_max = 20");

@@ -92,7 +92,7 @@ fn without_an_address_a_back_end_gets_no_calls_and_with_one_it_does() {
 }
 
 #[test]
-fn a_call_stays_where_it_is_when_its_name_leads_elsewhere() {
+fn a_call_stays_at_its_address_when_the_name_gets_another() {
     let (stage, elsewhere) = (Stage::new(), Stage::new());
     let caller = Peer::new(stage.ip());
     let first = Peer::new(stage.ip());
@@ -170,7 +170,7 @@ fn a_name_of_the_hosts_file_needs_no_name_server() {
 }
 
 #[test]
-fn a_name_that_leads_back_here_is_not_used() {
+fn a_name_that_resolves_to_tidegate_itself_is_not_used() {
     let stage = Stage::new();
     let server = NameServer::start(stage.ip());
     let here = stage.free_address();

@@ -95,7 +95,7 @@ fn a_call_that_is_not_admitted_gets_a_503_at_once_and_again_when_it_is_repeated(
 }
 
 #[test]
-fn a_503_has_the_length_it_is_padded_to() {
+fn a_503_is_padded_to_the_configured_length() {
     const LENGTH: usize = 900;
     let busy = Busy::set_up(&format!("pad = {LENGTH}"));
     for user in ["bob", "robert-with-a-longer-name"] {
@@ -109,7 +109,7 @@ fn a_503_has_the_length_it_is_padded_to() {
 }
 
 #[test]
-fn the_repetition_of_a_call_that_waits_is_absorbed() {
+fn a_retransmission_of_a_waiting_invite_is_absorbed() {
     let busy = Busy::set_up("");
     busy.call(busy.waits);
     busy.tidegate.wait_for("it is absorbed", |metrics| {
@@ -124,7 +124,7 @@ fn the_repetition_of_a_call_that_waits_is_absorbed() {
 }
 
 #[test]
-fn disposal_by_silence_says_nothing() {
+fn dropped_calls_get_no_response() {
     let busy = Busy::set_up("disposal = \"drop\"");
     busy.call(busy.waits + 1);
     let metrics = busy.tidegate.wait_for("it is refused", |metrics| {
@@ -136,7 +136,7 @@ fn disposal_by_silence_says_nothing() {
 
 /// A forged To-tag, emergency URN or priority header field does not pass the gate.
 #[test]
-fn claims_of_strangers_open_nothing() {
+fn false_claims_of_strangers_do_not_pass_the_gate() {
     let busy = Busy::set_up("");
     let here = busy.tidegate.address();
     let calls = busy.received("invite");

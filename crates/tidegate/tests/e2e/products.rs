@@ -95,7 +95,7 @@ fn kamailio_over(stage: &Stage, sockets: &[&str], address: SocketAddr, routes: &
 }
 
 #[test]
-fn kamailio_answers_behind_it() {
+fn kamailio_answers_behind_tidegate() {
     let stage = Stage::new();
     let address = stage.free_address();
     let _kamailio = kamailio(&stage, address, ANSWERS);
@@ -117,7 +117,7 @@ fn kamailio_answers_behind_it() {
 }
 
 #[test]
-fn kamailio_calls_through_it_with_transactions_of_its_own() {
+fn kamailio_calls_through_tidegate_with_its_own_transactions() {
     let stage = Stage::new();
     let callee = Sipp::callee(&stage, "uas-record-route");
     let tidegate = Tidegate::start(&stage, &Configuration::new(&stage, &[callee.address()]));

@@ -180,7 +180,7 @@ fn errors_in_a_file_are_reported() {
 }
 
 #[test]
-fn a_ring_that_was_overwritten_is_replayed_without_a_claim() {
+fn an_overwritten_recording_is_replayed_without_claiming_to_be_exact() {
     let mut run = Recorded::set_up("", &["--record-max", "16"]);
     run.call(300, 300);
     let flood = UdpSocket::bind(SocketAddr::new(run.stage.ip(), 0)).unwrap();

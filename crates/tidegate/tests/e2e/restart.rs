@@ -129,7 +129,7 @@ fn a_kill_under_traffic_loses_no_call() {
 /// The new process does not know the call of an old response, and must not confuse it with one of
 /// its own.
 #[test]
-fn a_response_to_an_invite_of_before_touches_no_new_call() {
+fn a_response_to_an_earlier_process_affects_no_new_call() {
     let stage = Stage::new();
     let [before, after, backend] = [0; 3].map(|_| Peer::new(stage.ip()));
     let mut tidegate = Tidegate::start(&stage, &Configuration::new(&stage, &[backend.address()]));

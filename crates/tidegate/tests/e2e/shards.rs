@@ -81,14 +81,14 @@ fn a_bye_from_another_port_without_a_route_finds_its_call() {
 
 /// A shard without calls still hands messages to a shard with calls.
 #[test]
-fn a_stopping_process_goes_on_with_all_its_shards() {
+fn a_stopping_process_keeps_all_its_shards_running() {
     let stage = Stage::new();
     let backend = Peer::new(stage.ip());
     let configuration =
         Configuration { shards: 2, ..Configuration::new(&stage, &[backend.address()]) };
     let mut tidegate = Tidegate::start(&stage, &configuration);
     let here = tidegate.address();
-    // Until there is a caller whose shard differs from that of the back end.
+    // Tries callers until one has another shard than the back end.
     let (caller, invite) = (0..)
         .find_map(|number| {
             let caller = Peer::new(stage.ip());

@@ -34,7 +34,7 @@ impl Ringing {
 }
 
 #[test]
-fn with_nothing_held_it_stops_at_once() {
+fn without_open_work_it_stops_at_once() {
     let stage = Stage::new();
     let backend = Peer::new(stage.ip());
     let mut tidegate = Tidegate::start(&stage, &Configuration::new(&stage, &[backend.address()]));
@@ -45,7 +45,7 @@ fn with_nothing_held_it_stops_at_once() {
 }
 
 #[test]
-fn signals_that_ask_for_nothing_do_not_end_it_and_sigquit_is_as_sigterm() {
+fn unused_signals_do_not_end_it_and_sigquit_acts_like_sigterm() {
     let mut ringing = Ringing::set_up();
     let tidegate = &mut ringing.tidegate;
     for (signal, name) in
@@ -88,7 +88,7 @@ fn a_storm_of_sighups_does_not_prevent_stopping() {
 }
 
 #[test]
-fn a_call_that_rings_is_set_up_first() {
+fn a_ringing_call_is_set_up_before_the_process_ends() {
     let Ringing { stage, mut tidegate, caller, backend, invite } = Ringing::set_up();
     let here = tidegate.address();
     tidegate.signal(Signal::TERM);

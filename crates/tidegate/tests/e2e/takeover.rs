@@ -134,7 +134,7 @@ fn the_calls_of_a_killed_process_are_ended_through_the_other() {
 }
 
 #[test]
-fn a_process_that_is_asked_to_end_refuses_no_call() {
+fn a_process_that_is_told_to_end_rejects_no_call() {
     let mut site = Site::open();
     let [first, second] = [&site.first, &site.second].map(Tidegate::address);
     let (ringing, invite) = eventually("a call through the first", || {
@@ -162,7 +162,7 @@ fn a_process_that_is_asked_to_end_refuses_no_call() {
 /// RFC 3261 §8.1.1.4 and §8.1.1.7. A call whose peer had the port of an earlier one was mistaken
 /// for a retransmission of that call, so its INVITE never arrived.
 #[test]
-fn a_caller_with_the_port_of_another_begins_a_call_of_its_own() {
+fn a_caller_at_the_port_of_an_earlier_one_starts_a_new_call() {
     let site = Site::open();
     let call = site.call();
     let address = call.caller.address();
@@ -173,7 +173,7 @@ fn a_caller_with_the_port_of_another_begins_a_call_of_its_own() {
 }
 
 #[test]
-fn a_key_that_one_makes_is_known_to_the_other() {
+fn a_key_made_by_one_process_becomes_known_to_the_other() {
     let site = Site::open();
     let before = site.keys(&site.second, "keys");
     let made = site.keys(&site.first, "rotate");

@@ -177,7 +177,7 @@ fn openssl_is_answered() {
 
 /// RFC 3261 §26.3.1: "MUST support both mutual and one-way authentication."
 #[test]
-fn clients_identify_themselves_where_they_have_to() {
+fn clients_present_certificates_if_the_listener_requires_them() {
     for (asked, without) in [("required", false), ("optional", true)] {
         let stage = Stage::new();
         let authority = Authority::new(&stage, "authority");

@@ -94,7 +94,7 @@ fn together(caller: &str, callees: &[&str]) -> (Tidegate, Vec<Sipp>, Stage) {
 /// RFC 3261 §17.2.1: "The server transaction MUST generate a 100 (Trying) response unless it
 /// knows that the TU will generate a provisional or final response within 200 ms".
 #[test]
-fn a_caller_hears_100_before_all_else() {
+fn a_caller_gets_a_100_before_anything_else() {
     let (tidegate, callees, _stage) = together("uac-trying", &["uas-record-route"]);
     for callee in callees {
         callee.finish().assert_all_well(CALLS);
@@ -157,7 +157,7 @@ fn a_repeated_invite_is_answered_here() {
 }
 
 #[test]
-fn of_requests_that_the_network_doubles_each_reaches_the_back_end_once() {
+fn a_request_that_the_network_duplicates_reaches_the_back_end_once() {
     let stage = Stage::new();
     let callee = Sipp::callee(&stage, "uas-record-route");
     let tidegate = Tidegate::start(&stage, &Configuration::new(&stage, &[callee.address()]));
@@ -209,7 +209,7 @@ fn a_cancel_waits_for_the_back_end_to_ring() {
 /// RFC 3261 §21.5.4: "A client (proxy or UAC) receiving a 503 (Service Unavailable) SHOULD attempt
 /// to forward the request to an alternate server."
 #[test]
-fn calls_go_past_a_back_end_that_is_out_of_service() {
+fn calls_skip_a_back_end_that_is_out_of_service() {
     let (tidegate, callees, _stage) =
         together("uac-routes", &["uas-unavailable", "uas-record-route"]);
     let [refuses, serves] = <[Sipp; 2]>::try_from(callees).ok().expect("two callees");
@@ -225,7 +225,7 @@ fn calls_go_past_a_back_end_that_is_out_of_service() {
 
 /// The caller does not retransmit: it has received its 100.
 #[test]
-fn calls_go_past_a_back_end_that_is_not_there() {
+fn calls_skip_an_absent_back_end() {
     let stage = Stage::new();
     let serves = Sipp::callee(&stage, "uas-record-route");
     let backends = [stage.free_address(), serves.address()];

@@ -62,7 +62,7 @@ fn sipp_calls_our_answerer() {
 }
 
 #[test]
-fn our_answerer_answers_as_whoever_was_asked() {
+fn our_answerer_answers_from_the_address_that_was_asked() {
     let (uas, address) = answerer(&["--all-addresses"]);
     let port = address.strip_prefix("127.0.0.1:").unwrap();
     let caller = UdpSocket::bind("127.0.0.1:0").unwrap();
@@ -161,7 +161,7 @@ fn calls_of_every_outcome_are_accounted_for_at_both_ends() {
 }
 
 #[test]
-fn refused_calls_are_a_condition_that_did_not_hold() {
+fn rejected_calls_give_status_1() {
     let (_uas, address) = answerer(&["--status", "486"]);
     let done = caller(&address, &["--rate", "100", "--calls", "10"]);
     assert_eq!(done.status.code(), Some(1));

@@ -46,7 +46,7 @@ fn sipp_answers_calls_by_a_trace() {
 }
 
 #[test]
-fn sipp_hears_a_100_first() {
+fn sipp_receives_a_100_first() {
     let folder = tempfile::tempdir().unwrap();
     let file = folder.path().join("uas.json");
     let (uas, address) = answerer(&["--trying", "--json", file.to_str().unwrap()]);
@@ -62,7 +62,7 @@ fn sipp_hears_a_100_first() {
 }
 
 #[test]
-fn sipp_is_called_by_a_closed_loop() {
+fn our_closed_loop_caller_calls_sipp() {
     let (uas, address) = sipp(&["-sn", "uas", "-m", "40"]);
     // All at once, ten at a time, each held for 50 ms.
     let load = ["--rate", "1000000", "--calls", "40", "--open-limit", "10", "--hold", "0.05"];
@@ -85,7 +85,7 @@ fn lost_messages_stay_lost_without_retransmissions() {
 }
 
 #[test]
-fn a_2xx_that_is_not_acknowledged_comes_once_without_retransmissions() {
+fn without_retransmissions_an_unacknowledged_2xx_is_sent_once() {
     let (_uas, address) = answerer(&["--no-retransmissions", "--t1", "20"]);
     let socket = UdpSocket::bind("127.0.0.1:0").unwrap();
     socket.set_read_timeout(Some(PATIENCE)).unwrap();

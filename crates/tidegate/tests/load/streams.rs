@@ -27,7 +27,7 @@ fn between_ours(calls: &str, outside: &[&str], inside: &[&str]) -> (Value, Value
 
 /// RFC 3261 §18: "All SIP elements MUST implement UDP and TCP."
 #[test]
-fn ours_use_as_many_connections_as_they_are_told() {
+fn our_programs_use_the_given_number_of_connections() {
     for (transport, connections, opened) in [
         ("tcp", "1", 1),
         ("tcp", "3", 3),
@@ -124,7 +124,7 @@ fn sipp_calls_our_answerer_over_tcp() {
 /// fatal ICMP errors in UDP or connection failures in TCP), the condition MUST be treated as a 503 (Service
 /// Unavailable) status code."
 #[test]
-fn a_server_that_is_not_there_fails_the_calls_at_once() {
+fn calls_to_an_absent_server_fail_at_once() {
     let closed = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().to_string();
     for connections in ["1", "each"] {
         let load = ["--rate", "100", "--calls", "5", "--transport", "tcp"];
@@ -136,7 +136,7 @@ fn a_server_that_is_not_there_fails_the_calls_at_once() {
     }
 }
 
-/// A server is who its certificate says, unless the user does not care.
+/// The certificate of a server is verified, unless the user turns that off.
 #[test]
 fn a_certificate_is_verified() {
     let folder = tempfile::tempdir().unwrap();

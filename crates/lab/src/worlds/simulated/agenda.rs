@@ -119,7 +119,7 @@ mod tests {
     }
 
     #[test]
-    fn faults_come_and_go_and_everybody_is_looked_at_in_between_and_at_the_end() {
+    fn faults_start_and_end_with_samples_in_between_and_at_the_end() {
         let what = Trouble::Crash { node: 1, silence: Silence::Refused };
         let fault = network::Fault { at: s(2), lasts: s(2), what };
         let node = NodeId::new(3);
@@ -138,7 +138,7 @@ mod tests {
     }
 
     #[test]
-    fn a_way_is_that_of_every_pair_it_names() {
+    fn a_link_applies_to_every_pair_that_it_names() {
         let way = |from, to| Way { from, to, link: Link::default() };
         let count = |from, to| pairs(way(from, to), &nodes_of).len();
         assert_eq!(count(Some(Endpoint::Callers), Some(Endpoint::Node(0))), 2);

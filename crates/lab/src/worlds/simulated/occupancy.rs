@@ -84,7 +84,7 @@ mod tests {
     }
 
     #[test]
-    fn a_transaction_meets_those_that_are_open_and_no_repetition_counts() {
+    fn a_transaction_meets_the_open_ones_and_retransmissions_do_not_count() {
         let at = |s| Timestamp::ZERO + Duration::from_secs(s);
         // Callers, a balancer, a server.
         let mut occupancy = Occupancy::new([false, false, true], at(10)..at(20));

@@ -152,7 +152,7 @@ mod tests {
     }
 
     #[test]
-    fn json_says_the_same() {
+    fn a_json_request_has_the_same_effect() {
         let json = r#" {"overload": {"law": "pi", "params": {"c_t": 0.75, "k_pc": 3}}}"#;
         let toml = "[overload]\nlaw = \"pi\"\nparams = { c_t = 0.75, k_pc = 3 }";
         assert_eq!(changed(json), changed(toml));

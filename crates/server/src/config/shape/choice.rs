@@ -14,7 +14,7 @@ use crate::config::knob::Shape;
 pub struct Choice<T: 'static> {
     /// Each word and its value.
     pub words: &'static [(&'static str, T)],
-    /// Words that users may write here, and the reason why each is not accepted.
+    /// Words that users might expect here, but that are not accepted. Each has a reason.
     pub reserved: &'static [(&'static str, &'static str)],
 }
 
@@ -151,8 +151,8 @@ fn chosen<S: Shape>(
     None
 }
 
-/// Words of other programs, in the form that [`plain`] returns, with our words that have the same
-/// meaning.
+/// Words of other programs, in the form that [`plain`] returns. Each is followed by our word with
+/// the same meaning.
 const ELSEWHERE: [(&str, &str); 21] = [
     ("roundrobin", "rr"),
     ("weightedroundrobin", "rr"),
@@ -190,7 +190,7 @@ mod tests {
     use super::{ELSEWHERE, plain};
 
     #[test]
-    fn words_of_other_programs_lead_to_ours() {
+    fn words_of_other_programs_lead_to_our_names() {
         let is_policy = |name: &str| POLICIES.iter().any(|policy| policy.name == name);
         for (word, name) in ELSEWHERE {
             assert_eq!(plain(word), word);

@@ -18,7 +18,7 @@ fn every_table() -> Vec<&'static Table> {
 }
 
 #[test]
-fn every_default_is_a_value_its_own_shape_accepts() {
+fn every_default_is_valid_for_its_key() {
     for table in every_table() {
         for knob in (table.knobs)() {
             if let Absent::Default(text) = knob.absent() {

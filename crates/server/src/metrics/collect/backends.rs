@@ -8,7 +8,7 @@ use crate::metrics::{Family, Number, Samples, Unit, Value};
 
 /// Adds the metrics of the back ends of a pool, as they are at `now`.
 pub(super) fn add(samples: &mut Samples, pool: &Pool, now: Timestamp) {
-    // As in the pool, an unlimited quantity has no number.
+    // The pool returns no number if there is no limit.
     if let Some(free) = pool.free_calls(now) {
         samples.push(&POOL_HEADROOM, &[("pool", pool.name())], free);
     }

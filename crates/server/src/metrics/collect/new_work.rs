@@ -57,7 +57,7 @@ impl NewWork {
             let before = shard.proxy.refused_before(bucket).get();
             let after = flow.stale.get() + shard.proxy.refused_after(bucket).get();
             sum.offered += flow.offered.get() + before;
-            // The counters are read at different times.
+            // The counters are read at different times, so `after` may be larger than `admitted`.
             sum.admitted += flow.admitted.get();
             sum.rejected += flow.refused.get() + before;
             let after = after.min(sum.admitted);
@@ -164,7 +164,8 @@ mod tests {
         Timestamp::ZERO + Duration::from_millis(ms)
     }
 
-    /// Adds new calls: so many offered, admitted and rejected by the gate, and dropped unread.
+    /// Adds new calls. The numbers are those offered, admitted and rejected by the gate, and
+    /// dropped unread.
     fn add(shard: &ShardCounters, [offered, admitted, refused, filtered]: [u64; 4]) {
         let flow = &shard.proxy.overload.flows[Bucket::Session as usize];
         flow.offered.add(offered);

@@ -65,7 +65,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn times_are_read_behind_a_name_with_brackets() {
+    fn times_are_read_after_a_process_name_with_brackets() {
         let stat = "7 (a) b (c) S 1 7 7 0 -1 4 1 2 3 4 150 50 6 7 20 0 1 0 12345 8 9\n";
         assert_eq!(times_of(stat), Some((2.0, 123.45)));
         assert_eq!(times_of("7 (a"), None);

@@ -179,7 +179,7 @@ mod tests {
     }
 
     #[test]
-    fn an_answer_is_never_longer_than_may_be() {
+    fn a_recorded_answer_never_exceeds_the_limits() {
         let long: Arc<str> = "\u{e4}".repeat(NAME_MAX).into();
         let record = SrvRecord { priority: 0, weight: 0, port: 0, target: long };
         let records = vec![record; RECORDS_MAX + 1].into();

@@ -137,7 +137,7 @@ fn borrowed(Entry { now, input }: &Entry) -> Entry<&[u8]> {
 
 /// Recordings of format 5, which knew UDP alone, can still be read.
 #[test]
-fn a_datagram_stands_as_it_did_in_format_5() {
+fn a_datagram_is_encoded_as_in_format_5() {
     let bytes = [
         &[OFFER, 7, 0, 0, 0, 0, 0, 0, 0, 5, 0, 0, 0, 0, 0, 0, 0, 1][..],
         &[0, 4, 192, 0, 2, 1, 0xc4, 0x13, 4, 192, 0, 2, 9, 0xc5, 0x13],

@@ -228,14 +228,14 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_value_is_for_both_ways_or_there_are_two() {
+    fn an_option_has_one_value_for_both_directions_or_one_for_each() {
         assert_eq!("5%".parse(), Ok(Ways([Share(0.05); 2])));
         let ms = |ms| Time(Duration::from_millis(ms));
         assert_eq!("20ms,0.5s".parse(), Ok(Ways([ms(20), ms(500)])));
     }
 
     #[test]
-    fn other_shares_and_times_are_refused() {
+    fn invalid_shares_and_times_are_rejected() {
         for text in ["5", "", "%", "101%", "-1%", "NaN%", "1%,", "1%,2%,3%"] {
             assert!(text.parse::<Ways<Share>>().is_err(), "{text}");
         }

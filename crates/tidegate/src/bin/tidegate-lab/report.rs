@@ -75,7 +75,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_name_of_results_names_a_file_in_the_folder() {
+    fn a_scenario_name_cannot_leave_the_folder_of_results() {
         assert_eq!(prefix("load-1.5"), "load-1.5-");
         assert_eq!(prefix("../../etc/x"), ".._.._etc_x-");
         assert_eq!(prefix("/etc/x\0"), "_etc_x_-");

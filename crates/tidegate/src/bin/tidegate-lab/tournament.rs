@@ -99,7 +99,7 @@ fn line(bout: &Bout) -> String {
             // The best law takes part on the same path only.
             let tied = if tied.is_empty() { "none".to_owned() } else { tied.join(", ") };
             text += &format!(
-                "\n  {:10} the best law has no path of its own; tied: {tied}",
+                "\n  {:10} the best law has no run on its own path; tied: {tied}",
                 route.name()
             );
             continue;

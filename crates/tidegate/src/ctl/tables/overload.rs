@@ -181,7 +181,7 @@ mod tests {
     }
 
     #[test]
-    fn the_admitted_calls_are_counted_and_a_window_is_shown_as_one() {
+    fn admitted_calls_are_counted_and_a_window_limit_is_shown_as_waiting_calls() {
         let law = json!({ "name": "tide", "summary": "S", "params": [] });
         let shown = overload(&json!({ "law": law, "shadow": null, "shards": [shard()] }));
         assert!(!shown.contains("100.0 %"), "{shown}");
@@ -210,7 +210,7 @@ mod tests {
     }
 
     #[test]
-    fn the_share_of_a_shadow_is_counted() {
+    fn the_share_that_a_shadow_law_admits_is_counted() {
         let counts = json!({ "both_admit": 30, "only_the_law_admits": 10,
             "only_the_shadow_admits": 20, "neither_admits": 40 });
         let shadow = json!({ "compared": { "session": counts }, "allowance": { "session": 1.0 } });

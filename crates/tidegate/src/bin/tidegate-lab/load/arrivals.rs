@@ -40,7 +40,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn arrivals_are_read_as_they_are_written() {
+    fn written_arrivals_read_back_unchanged() {
         for text in ["poisson", "uniform", "mmpp:1=10,5=0.5"] {
             assert_eq!(parse_arrivals(text).unwrap().to_string(), text);
         }
@@ -51,7 +51,7 @@ mod tests {
     }
 
     #[test]
-    fn not_a_process() {
+    fn invalid_arrival_processes_are_rejected() {
         let refused = |text: &str| parse_arrivals(text).unwrap_err();
         for text in ["", "poison", "poisson:", "trace", "mmpp"] {
             assert!(refused(text).starts_with("expected "), "{text}");
@@ -66,7 +66,7 @@ mod tests {
     }
 
     #[test]
-    fn a_file_that_is_no_text_of_bounded_size_is_refused() {
+    fn a_file_that_is_too_large_or_not_text_is_rejected() {
         assert!(parse_arrivals("trace:/dev/zero").unwrap_err().contains("more than 256 MiB"));
     }
 }

@@ -115,7 +115,7 @@ mod tests {
     /// RFC 3263 §4.1: "If the URI specifies a transport protocol in the transport parameter, that transport
     /// protocol SHOULD be used."
     #[test]
-    fn the_transport_is_that_of_the_option_or_of_the_uri() {
+    fn the_transport_comes_from_the_option_or_the_uri() {
         let plain = parse_target("127.0.0.1").unwrap();
         let named = parse_target("sip:bob@127.0.0.1;transport=TLS").unwrap();
         assert_eq!(plain.transport(None).unwrap(), Transport::Udp);
