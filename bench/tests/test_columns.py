@@ -87,6 +87,16 @@ class ColumnsTest(Scratch):
         self.assertEqual((cells["in time"], cells["CPU µs a call"]), ("0.9950", "2500.0 2500.0 2500.0"))
         self.assertEqual(steady.row(runs[0])["wakes_per_s"], 50.0)
 
+    def test_compare_counts_a_rate_as_carried_only_without_repetitions(self) -> None:
+        def run(reached: float, failed: int, repeated: int) -> compare.Run:
+            counts = (reached, 1000, 1000 - failed, failed, repeated)
+            return compare.Run("saturation", 1, "t_relay", 100, *counts, 60.0, 1, 1, 0.5, 0.5, 1.0, 0.3, 0, 0)
+
+        self.assertTrue(run(95, 0, 10).carried())
+        for late in (run(95, 1, 0), run(95, 0, 11), run(33, 0, 0)):
+            self.assertFalse(late.carried())
+            self.assertTrue(late.limit())
+
     def test_compare_takes_ratios_within_a_round_and_a_rate(self) -> None:
         def run(element: str, round_: int, rate: int, us: float) -> compare.Run:
             return compare.Run("rate", round_, element, rate, rate, 10, 10, 0, 0, us, 1, 1, 0.5, 0.5, 1.0, 0.3, 0, 0)
