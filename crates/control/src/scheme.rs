@@ -107,8 +107,8 @@ impl ShedOrder {
             let load = load(next);
             let shed = if load > 0.0 { (left / load).clamp(0.0, 1.0) } else { 0.0 };
             if next == class {
-                // The load of a class without recent arrivals is unknown. It is shed if the classes
-                // before it do not have enough load.
+                // The load of a class without recent arrivals is unknown. It is shed completely if
+                // the classes before it do not have enough load.
                 let gone = if load > 0.0 { shed } else { f64::from(u8::from(left > 1e-12 * all)) };
                 return 1.0 - gone;
             }
