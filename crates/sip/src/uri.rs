@@ -200,8 +200,8 @@ impl fmt::Display for Uri<'_> {
 /// Returns whether each of these parameters matches the parameter of the same name in `others`.
 ///
 /// RFC 3261 §19.1.4: "Any uri-parameter appearing in both URIs must match." If only one URI has a
-/// parameter `user`, `ttl`, `method` or `maddr`, they do not match. By the examples, the same is
-/// true for `transport`.
+/// parameter `user`, `ttl`, `method` or `maddr`, they do not match. According to the examples in
+/// the RFC, the same is true for `transport`.
 fn is_matched(params: &Params<'_>, others: &Params<'_>) -> bool {
     let decides = |name: &[u8]| {
         ["user", "ttl", "method", "maddr", "transport"]
