@@ -77,8 +77,9 @@ pub(crate) fn check_loop(
 }
 
 /// Returns the "second part" of RFC 5393 §4.2.1: "This second part MUST vary with any field used by
-/// the location service logic in determining where to retarget or forward this request": here also
-/// with the origin of the request. "This second part MUST NOT vary with the request method."
+/// the location service logic in determining where to retarget or forward this request". Here it
+/// also varies with the origin of the request. "This second part MUST NOT vary with the request
+/// method."
 ///
 /// RFC 3261 §16.6: "If a proxy wishes to detect loops, the "branch" parameter it supplies MUST
 /// depend on all information affecting processing of a request, including the incoming Request-URI
