@@ -438,7 +438,7 @@ mod tests {
     }
 
     #[test]
-    fn a_token_of_the_version_before_is_still_read() {
+    fn a_token_of_the_previous_version_is_still_read() {
         let [token, ..] = tokens();
         let keys = keys(1, &[]);
         let mut raw = vec![VERSION_WITHOUT_AGE, 1, 7, 10, 1, 2, 3, 0x13, 0xce];

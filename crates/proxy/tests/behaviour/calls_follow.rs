@@ -120,7 +120,7 @@ fn repetitions_of_an_unanswered_call_leave_a_back_end_that_is_down() {
 }
 
 #[test]
-fn an_answered_call_stays_with_its_back_end_come_what_may() {
+fn an_answered_call_always_stays_with_its_back_end() {
     let mut script = Script::new();
     let sent = script.one(CALLER, &invite("a"));
     script.one(BACKEND_A, &sent.answer("180 Ringing"));

@@ -128,7 +128,7 @@ fn a_call_without_a_back_end_says_which_pool_and_why() {
 }
 
 #[test]
-fn a_full_call_table_is_told_apart_from_overload() {
+fn a_full_call_table_is_distinguished_from_overload() {
     let mut s = Script::with(Policy::Rr, |settings| settings.calls_max = 1);
     s.send(CALLER, &invite("one"));
     assert_eq!(s.status(CALLER, &invite("two")), 503);

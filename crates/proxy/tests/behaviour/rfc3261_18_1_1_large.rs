@@ -213,7 +213,7 @@ fn a_back_end_without_tcp_gets_the_request_by_udp() {
         let backend = Flow::udp(address(PROXY), address(BACKEND_A));
         only(scene.offer(backend, &sent.answer("200 OK")), "SIP/2.0 200");
         assert_eq!(scene.counters.large_by_udp.get(), 1);
-        // It is not asked again for a minute.
+        // For a minute, no other connection to this back end is tried.
         let (to, _) = only(scene.call("d", 2000), "INVITE");
         assert_eq!(to.transport, Transport::Udp);
         scene.pass(Duration::from_secs(61));

@@ -66,8 +66,9 @@ impl Driver {
         }
     }
 
-    /// # Errors
-    /// Returns the first difference, with the packets that both have sent.
+    /// Plays the steps on both implementations.
+    ///
+    /// # Errors Returns the first difference, with the packets that both have sent.
     pub fn play(&mut self, steps: &[Step]) -> Result<(), String> {
         for &step in steps {
             self.history.push(format!("{step:?}"));

@@ -23,8 +23,9 @@ pub struct Packet {
 }
 
 impl Message {
-    /// # Panics
-    /// Panics if the text is not SIP: the scripts send nothing else.
+    /// Parses a message.
+    ///
+    /// # Panics Panics if the text is not SIP: the scripts send nothing else.
     pub fn parse(text: &str) -> Self {
         let (head, body) = text.split_once("\r\n\r\n").expect("an empty line ends the head");
         let mut lines = head.split("\r\n");
