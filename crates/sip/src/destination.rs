@@ -16,7 +16,8 @@ use crate::via::{Rport, Via, ViaTransport};
 /// transports), if the top Via has a "received" parameter, the response MUST be sent to the address
 /// in the "received" parameter, using the port indicated in the "sent-by" value, or using port 5060
 /// if none is specified explicitly." "Otherwise, if it is not receiver-tagged, the response MUST be
-/// sent to the address indicated by the "sent-by" value, using the procedures in Section 5 of [4]."
+/// sent to the address indicated by the "sent-by" value, using the procedures in Section 5 of
+/// \[4\]."
 ///
 /// RFC 3581 §4: "If the "sent-protocol" component indicates an unreliable unicast transport
 /// protocol, such as UDP, and there is no "maddr" parameter, but there is both a "received"

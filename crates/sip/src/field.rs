@@ -6,8 +6,8 @@ use crate::{HeaderName, Malformed};
 
 /// Maximum number of header lines in a message. A request with more gets a 513.
 ///
-/// The lines of real messages fit into [`FIELDS_INLINE`]. If a message has more, each line takes 10
-/// bytes of heap while the message is read.
+/// Real messages have at most 96 lines, which need no heap. If a message has more, each line takes
+/// 10 bytes of heap while the message is read.
 pub const FIELDS_MAX: usize = 1024;
 
 /// Number of header lines that are indexed without using the heap.

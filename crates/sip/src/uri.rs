@@ -224,7 +224,7 @@ fn is_matched(params: &Params<'_>, others: &Params<'_>) -> bool {
 /// Returns the characters of a component. For each one, also returns whether it is the escape of a
 /// reserved character, which is not equivalent to the character itself.
 ///
-/// RFC 3261 §19.1.4: "Characters other than those in the "reserved" set (see RFC 2396 [5]) are
+/// RFC 3261 §19.1.4: "Characters other than those in the "reserved" set (see RFC 2396 \[5\]) are
 /// equivalent to their ""%" HEX HEX" encoding."
 fn unescaped(mut text: &[u8]) -> impl Iterator<Item = (u8, bool)> {
     std::iter::from_fn(move || {

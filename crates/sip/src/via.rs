@@ -146,8 +146,9 @@ impl<'a> Parts<'a> {
     }
 }
 
-/// The parameters of a Via that are needed for a reply, found in one pass: the [text](Param::text)
-/// of each. If a name occurs twice, the first one counts, as in [`Params::param`].
+/// The parameters of a Via that are needed for a reply, found in one pass: the
+/// [text](crate::Param::text) of each. If a name occurs twice, the first one counts, as in
+/// [`Params::param`].
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Answering<'a> {
     branch: Option<&'a [u8]>,

@@ -33,7 +33,7 @@ use crate::transaction::large::over_tcp;
 pub(crate) const TIMER_C: Duration = Duration::from_secs(190);
 
 /// The time without a response from a target of a name after which the next target is tried. By RFC
-/// 3263 §4.3 that would be when "timer B or timer F in RFC 3261 [1] fires". But a caller does not
+/// 3263 §4.3 that would be when "timer B or timer F in RFC 3261 \[1\] fires". But a caller does not
 /// wait for 32 s.
 const NAMED_FAILOVER_AFTER: Duration = Duration::from_secs(4);
 

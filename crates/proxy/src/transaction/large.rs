@@ -35,7 +35,7 @@ pub(crate) fn is_large(snapshot: &Snapshot, hop: &NextHop, length: usize) -> boo
 /// `egress` are the length and the listener with which the request would leave by UDP for this hop.
 ///
 /// RFC 3261 §18.1.1: "If a request is within 200 bytes of the path MTU, or if it is larger than
-/// 1300 bytes and the path MTU is unknown, the request MUST be sent using an RFC 2914 [43]
+/// 1300 bytes and the path MTU is unknown, the request MUST be sent using an RFC 2914 \[43\]
 /// congestion controlled transport protocol, such as TCP."
 ///
 /// The listener is one for TCP, and our Via names it. RFC 3261 §18.1.1: "If this causes a change in
