@@ -350,7 +350,8 @@ impl Backend {
     /// Allows or forbids an immediate probe. If it is allowed, no other immediate probe is allowed
     /// for `interval`.
     ///
-    /// # Errors Returns the time at which the next immediate probe is allowed.
+    /// # Errors
+    /// Returns the time at which the next immediate probe is allowed.
     pub fn question(&self, now: Timestamp, interval: Duration) -> Result<(), Timestamp> {
         let at = now.as_nanos().max(1);
         let next = |last: u64| match last {

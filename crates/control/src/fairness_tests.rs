@@ -179,15 +179,16 @@ fn a_flood_is_found_out_before_a_tenth_of_a_second_has_passed() {
 
 #[test]
 fn infrequent_sources_are_not_shut_out() {
-    // Each of a thousand sources sends once every two seconds on average. A fifth of all requests is admitted.
+    // Each of a thousand sources sends once every two seconds on average. A fifth of all requests is
+    // admitted.
     let offered = vec![0.5; 1000];
     let run = Run { seconds: 20.0, arrivals: Arrivals::Poisson, ..Run::even(0.2) };
     let passed = run.of(&offered);
     let ratio = passed.all / passed.let_pass;
     assert!((0.95..=1.05).contains(&ratio), "{ratio}");
     let served = passed.rates.iter().filter(|&&rate| rate > 0.0).count();
-    // Each source sends nine or ten pieces, of which a fifth passes by chance. So with probability
-    // 0.8 to the tenth, a source gets none.
+    // Each source sends nine or ten pieces, and each piece passes with probability 0.2. So the
+    // probability that none of them passes is about 0.8 to the tenth.
     assert!(served > 800, "{served} of 1000");
 }
 

@@ -84,8 +84,8 @@ fn below_its_target_all_calls_are_served_with_state() {
 
 #[test]
 fn under_load_as_many_calls_get_state_as_the_processor_allows() {
-    // From 0.85 of the capacity with state to 0.85 of that without: the share leaves the occupancy
-    // at the target, and at zero the remaining occupancy.
+    // These loads lie between 0.85 of the capacity with state and 0.85 of the capacity without. The
+    // share keeps the occupancy at its target.
     for (load, expected) in [(0.9, 0.86), (1.0, 0.625), (1.2, 0.27), (1.4, 0.017)] {
         let mut server = Server::new();
         let occupancy = server.settled(load);

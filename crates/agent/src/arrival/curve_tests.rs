@@ -84,7 +84,7 @@ proptest! {
         }
     }
 
-    /// Λ⁻¹ inverts Λ, wherever the rate is above zero, and rises.
+    /// Λ⁻¹ rises, and it inverts Λ wherever the rate is above zero.
     #[test]
     fn times_are_the_inverse_of_calls(
         profile in profiles(),

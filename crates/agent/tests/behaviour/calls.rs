@@ -43,7 +43,8 @@ fn retransmissions_replace_lost_packets_and_no_call_counts_twice() {
     net.loss = 0.1;
     let (caller, answerer) = net.run_out();
     balanced(&caller);
-    // Seven transmissions of which one must make the round trip: 1 - .19^7, and the BYE's ten.
+    // A packet and its answer both arrive with probability 0.81. One of the seven transmissions of
+    // an INVITE must succeed (1 - 0.19^7), and one of the ten of a BYE.
     assert!(caller.completed >= 9_990, "{}", caller.completed);
     assert!(caller.repeated.invite > 1000 && caller.repeated.bye > 1000, "{:?}", caller.repeated);
     assert!(caller.repeated.ack > 500, "{:?}", caller.repeated);

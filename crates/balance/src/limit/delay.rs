@@ -149,7 +149,8 @@ impl DelayWindow {
         wait_s: f64::INFINITY,
     };
 
-    /// Returns the next window, with updated properties of the back end.
+    /// Returns the window after an interval with the responses `seen`, with the updated properties
+    /// of the back end.
     pub(crate) fn step(mut self, learning: &WindowLearning, seen: &Responses) -> Self {
         let least_s = seen.least.map(|least| least.as_secs_f64().max(1e-6));
         self.base_s = self.base_s.min(least_s.unwrap_or(f64::INFINITY));

@@ -224,8 +224,8 @@ fn two_choices_fill_the_fullest_back_end_less_than_one() {
         shared.backends().iter().map(|b| b.transactions()).max().unwrap()
     };
     let (one, two) = (fullest(1.0), fullest(2.0));
-    // Each gets ten on average. The maximum is ln ln 100 / ln 2 = 2.2 more with two choices, and
-    // some 8 more with one.
+    // Each back end gets ten on average. With two choices, the fullest one gets about ln ln 100 /
+    // ln 2 = 2.2 more than that, and with one choice about 8 more.
     assert!(two <= 13 && one >= 16, "{one} {two}");
 }
 

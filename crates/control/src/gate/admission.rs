@@ -70,7 +70,8 @@ impl Gate {
                 let ticket = Ticket { bucket, class, fingerprint, again: false, exempt, source };
                 self.decide_new(now, ticket, sender, has_room)
             }
-            // The original has been served: a repetition without room in the queue does no harm.
+            // The original has been served, so the repetition is served too if there is room. If not,
+            // it can be dropped without harm.
             Some(Decision::Served) if has_room => {
                 let source = None;
                 Verdict::Admit(Ticket { bucket, class, fingerprint, again: true, exempt, source })

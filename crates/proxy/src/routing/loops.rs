@@ -54,9 +54,9 @@ pub(crate) fn check_loop(
         let Some(target) = response_target(&below) else { continue };
         let branch = above.branch().unwrap_or_default();
         let Some(ours) = TransactionBranch::decode(branch, &snapshot.keys, target) else {
-            // A branch of ours without transaction has no such part. It must be the same for the
-            // CANCEL, which has no Via below to show whether a second part is needed (RFC 3261
-            // §16.11). A loop ends by the number of passes.
+            // Our branch of a request without transaction has no second part. It must be the same
+            // for the CANCEL (RFC 3261 §16.11), and a CANCEL has no Via below that would show
+            // whether a second part is needed. The number of passes ends such a loop.
             passes += usize::from(Branch::decode(branch, &snapshot.keys, target).is_some());
             if passes >= PASSES_MAX {
                 return Err(Rejection::Reply(482, "the request has passed this proxy too often"));

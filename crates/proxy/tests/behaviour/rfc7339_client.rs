@@ -414,7 +414,8 @@ fn feedback_from_elsewhere_is_ignored() {
     assert_eq!(sent(&calls(&mut script, "b", 10)), 10);
 }
 
-/// A pool that never obeys offers nothing and is not restricted.
+/// The requests to a pool that never obeys feedback offer no overload control and are not
+/// restricted.
 #[test]
 fn a_pool_may_never_obey() {
     let mut script =

@@ -1,5 +1,5 @@
-//! Evidence that a stranger can cause, a silence or an ICMP error, takes no back end down: a probe
-//! ahead of schedule decides. Proof that a datagram of ours was refused takes it down at once.
+//! A stranger can cause a silence or an ICMP error, so neither alone marks a back end as down: an
+//! immediate probe decides. Proof that a datagram of ours was refused marks it as down at once.
 
 use std::time::Duration;
 

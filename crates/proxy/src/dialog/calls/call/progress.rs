@@ -58,7 +58,8 @@ impl Call {
                 self.answered = false;
             }
             if self.counted.is_none() {
-                // If an established call holds a lease, it leads back to its caller.
+                // If the call is established but not counted, its back end started it. A lease for
+                // such a call means that the INVITE leads back to this back end.
                 let held = held.or_else(|| begins.then(|| picker.call_lease(backend)));
                 self.counted = held.map(|held| (transaction.identity, held));
             }
@@ -251,8 +252,8 @@ impl Call {
             Phase::Established if self.dialogs.are_leaving() => {
                 self.deadline = now + TRANSACTION_MAX;
             }
-            // A message of which only the Call-ID matches does not prolong the call, nor do messages
-            // from one end alone.
+            // A message that matches only by its Call-ID does not prolong the call, and messages from
+            // only one end do not either.
             Phase::Established if is_within && self.is_acknowledged => {
                 self.deadline = self.established_until(now, idle_max);
             }
