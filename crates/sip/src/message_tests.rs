@@ -196,7 +196,8 @@ fn every_via_is_well_formed_and_of_sip_2() {
     }
 }
 
-/// RFC 3261 §25.1: a server that parses malformed ones drops them silently (Kamailio 5.6).
+/// RFC 3261 §25.1. Kamailio 5.6 silently drops a message with malformed parameters when it parses
+/// them.
 #[test]
 fn parameters_of_from_and_to_follow_the_grammar() {
     for (from, name) in

@@ -208,8 +208,8 @@ fn an_options_with_a_calls_id_is_no_part_of_it_and_still_follows_it() {
     assert_eq!(counts(&script)[1], (0, 0));
 }
 
-/// In another process that slot belonged to another call: the response to it is forwarded and
-/// changes nothing here.
+/// In an earlier process, another call had the slot that a call has here. The response to the
+/// earlier call is forwarded and does not change this call.
 #[test]
 fn a_response_to_a_call_of_before_a_restart_touches_no_call() {
     let old = Script::new().one(CALLER, &invite("old"));

@@ -188,8 +188,8 @@ fn a_repetition_of_a_refused_call_gets_the_same_answer() {
 #[test]
 fn a_repetition_of_a_waiting_call_is_absorbed() {
     for scheme in SCHEMES {
-        // In the single queue, an unread message is not known yet. With a paced release it is
-        // known.
+        // In the single queue, a message is unknown until it is read in its turn. Calls that wait
+        // for a paced release have been read, so their repetitions are recognised.
         let mut script = under(scheme, &[("rate", 1.0)]);
         for _ in 0..3 {
             assert!(script.send(CALLER, &invite("a")).is_empty(), "{scheme:?}");

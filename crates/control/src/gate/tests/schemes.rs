@@ -89,8 +89,8 @@ fn the_throttle_of_a_class_measures_that_class() {
     gate.on_arrival(at(0), 0);
     let mut passed = 0;
     for ms in (0..20_000).step_by(10) {
-        // One message in ten is a BYE, so a share of 0.95 of all messages is a share of a half of
-        // the BYEs.
+        // BYEs are shed first, and one message in ten is a BYE. So admitting 0.95 of all messages
+        // means admitting half of the BYEs.
         gate.control.admit_of_all(Allowance::Fraction(0.95));
         (0..9).for_each(|_| {
             gate.on_new(at(ms), Bucket::Session, INVITE, None, true);
