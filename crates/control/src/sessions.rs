@@ -280,7 +280,7 @@ mod tests {
         assert_eq!(sessions.rate_cps(), rate);
         calls(&mut sessions, 1400, 1500, 10, 7);
         sessions.on_message(at(1500), false, COST);
-        // Ten sessions of seven messages, and about forty of others before them.
+        // Ten sessions of seven messages, and before them about forty messages that begin no session.
         assert!((10.5..=11.2).contains(&sessions.length()), "{}", sessions.length());
     }
 

@@ -309,8 +309,8 @@ fn retransmissions_caused_by_kernel_drops_do_not_prolong_them() {
         let mut plant = Plant { by_chance, ..Plant::with_ladder() };
         plant.run(20.0, 10);
         assert_eq!(plant.ladder().rung(), Rung::Thin);
-        // A fiftieth of the processor is enough to reject every caller, but not seven times. The
-        // flood itself comes back for half a minute.
+        // A fiftieth of the processor is enough to reject every caller once, but not seven times.
+        // Callers of the flood retransmit for half a minute.
         plant.run(1.2, 75);
         let (rung, share) = (plant.ladder().rung(), plant.ladder().share());
         assert_eq!((rung, share), (Rung::Reject, 0.0), "by chance: {by_chance}");

@@ -197,7 +197,7 @@ fn a_new_beginning_under_an_old_call_id_leaves_a_back_end_that_is_down() {
 fn an_options_with_a_calls_id_is_no_part_of_it_and_still_follows_it() {
     let mut script = Script::new();
     let sent = script.one(CALLER, &request("REGISTER", "sip:192.0.2.1", "r", 1, ""));
-    // A REGISTER is refreshed with the same Call-ID (RFC 3261 §10.2): at one back end.
+    // A REGISTER is refreshed with the same Call-ID (RFC 3261 §10.2), so it stays at one back end.
     for cseq in 2..6 {
         script.one(&sent.to.to_string(), &sent.answer("200 OK"));
         assert_eq!(

@@ -9,7 +9,7 @@ use tidegate_proxy::{Class, DropReason, Mode, Settings};
 use tidegate_world::Core;
 
 // Messages that finish work in progress are served before new work. The kinds of new work take
-// turns, and an INVITE was served last.
+// turns. An INVITE was served last, so now another kind comes before the next INVITE.
 #[test]
 fn messages_that_finish_work_are_served_first() {
     let mut script = Script::new();
