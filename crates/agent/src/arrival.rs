@@ -77,7 +77,9 @@ impl fmt::Display for LoadError {
         match self {
             Self::Rate(rate) => write!(f, "a rate of {rate} a second: it must be above zero"),
             Self::Profile(why) => write!(f, "the profile: {why}"),
-            Self::TraceProfile => f.write_str("a trace with a profile: the trace gives all times"),
+            Self::TraceProfile => f.write_str(
+                "a trace cannot have a profile, because it contains the start times itself",
+            ),
         }
     }
 }
@@ -158,11 +160,11 @@ pub(crate) struct Arrivals {
 /// The position of the next call on the [`Curve`].
 #[derive(Clone, Debug)]
 enum Source {
-    /// Number of calls expected until the last call.
+    /// The number of calls that are expected until the last call.
     Poisson(f64),
     /// Number of calls before the next one.
     Uniform(u32),
-    /// The same as for `Poisson`.
+    /// The number of calls that are expected until the last call, and the states of the process.
     Mmpp(f64, Box<Modulation>),
     /// Index of the next call in the trace.
     Trace(usize, Trace),

@@ -273,8 +273,9 @@ impl Caller {
         };
         match call.on_answer(now, dialog, &self.config.timing) {
             Answer::SetUp => {
-                // The kernel's stamp: time in our own socket is not the server's delay, while our
-                // delay in sending is part of it.
+                // This is the time stamp of the kernel, because the time in our own socket is not a
+                // delay of the server. Our own delay in sending counts, because the intended time
+                // is used.
                 let intended = call.intended;
                 let delay = received.arrived.since(intended);
                 let in_time = u64::from(delay <= self.config.deadline);

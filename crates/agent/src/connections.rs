@@ -17,9 +17,9 @@ const FIRST: ConnectionId = ConnectionId::new((1 << 31) | 1).expect("it is odd")
 /// The use of connections by the users of a caller.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ConnectionUse {
-    /// This many connections stay open. The user with the number `n` uses the connection with the
-    /// number `n` modulo their count. A connection is opened by its first message, and again if it
-    /// was closed.
+    /// This number of connections stay open. The user with the number `n` uses the connection with
+    /// the number `n` modulo this number. A connection is opened by its first message, and again if
+    /// it was closed.
     Shared(u32),
     /// Each call, or each registration, opens its own connection and closes it at its end.
     Each,
@@ -228,7 +228,7 @@ mod tests {
     }
 
     #[test]
-    fn messages_to_others_and_datagrams_name_none() {
+    fn messages_to_others_and_datagrams_name_no_connection() {
         let mut each = connections(ConnectionUse::Each);
         assert_eq!(each.name(call(1), 0, address("192.0.2.9:5060")), None);
         let mut one = connections(ConnectionUse::Shared(1));

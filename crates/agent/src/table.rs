@@ -142,7 +142,7 @@ mod tests {
     }
 
     #[test]
-    fn an_alarm_put_off_and_brought_forward_again_fires_once() {
+    fn an_alarm_moved_later_and_earlier_again_fires_once() {
         let mut table = Table::new(8);
         let id = table.insert(at(10), ());
         table.wake_at(id, at(30));
@@ -155,7 +155,7 @@ mod tests {
     }
 
     #[test]
-    fn alarms_brought_forward_leave_nothing_behind() {
+    fn alarms_moved_earlier_leave_no_timers_behind() {
         let mut table = Table::new(2);
         let id = table.insert(at(u64::MAX - 1), ());
         for ns in (1..10_000).rev() {
@@ -168,7 +168,7 @@ mod tests {
     proptest! {
         /// Compares the table with a list that is searched.
         #[test]
-        fn alarms_fire_as_a_naive_list_says(steps in prop::collection::vec((0u8..4, 0usize..6, 1u64..50), 1..200)) {
+        fn alarms_fire_as_in_a_naive_list(steps in prop::collection::vec((0u8..4, 0usize..6, 1u64..50), 1..200)) {
             let mut table = Table::new(6);
             let mut model: Vec<(Id, u64)> = Vec::new();
             let mut now = 0;

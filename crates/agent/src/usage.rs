@@ -39,11 +39,11 @@ pub struct StreamUsage {
     pub handshakes_failed: u64,
     /// Messages that were passed to connections.
     pub sent: u64,
-    /// Bytes of these messages, without those that TLS adds.
+    /// Bytes of the messages in `sent`, without the bytes that TLS adds.
     pub sent_bytes: u64,
     /// Messages received on connections.
     pub received: u64,
-    /// Bytes of these messages, without those that TLS adds.
+    /// Bytes of the messages in `received`, without the bytes that TLS adds.
     pub received_bytes: u64,
     /// Messages not sent because the queue of their connection was full.
     pub overflow: u64,

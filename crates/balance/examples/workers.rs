@@ -1,13 +1,16 @@
 //! Balances jobs over worker threads, without SIP.
 //!
-//! Four workers do jobs of 2 ms. One of them takes five times as long, and the balancer is not
-//! told. 1,200 jobs/s arrive. The slow worker can do 100 of them. Round robin gives it 300, and its
-//! queue grows without end. The least open work, or the shorter expected answer of two, gives it
-//! what it can do.
+//! Four workers do jobs of 2 ms. One of them takes five times as long, and the balancer does not
+//! know this. 1,200 jobs arrive each second. The slow worker can do 100 of them. Round robin gives
+//! it 300, so its queue grows without end. The policies that select by the least open work, or by
+//! the shorter expected response time of two workers, give it only as many jobs as it can do.
 //!
 //! `cargo run -p tidegate-balance --example workers` takes six seconds.
 
-#![allow(clippy::disallowed_methods, reason = "here is the outside: it has clocks and sleeps")]
+#![allow(
+    clippy::disallowed_methods,
+    reason = "the library has no clock, so the example reads one and sleeps"
+)]
 
 use std::sync::{Mutex, mpsc};
 use std::thread;

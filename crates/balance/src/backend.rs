@@ -13,7 +13,7 @@ use crate::response_time::ResponseTimes;
 use crate::work::LeaseKind;
 use crate::{AddressGeneration, Endpoint, Named};
 
-/// The pause of a back end that gets new calls again only after it has answered probes.
+/// The pause of a failed back end that gets no new calls until it has answered probes.
 pub const UNTIL_PROBED: Duration = Duration::MAX;
 
 /// A back end: its configuration, its health, and the counts that all shards share.
@@ -56,14 +56,14 @@ struct Load {
     /// Time of the last answer in nanoseconds since the start, up to 10 ms too early, or zero if
     /// there was none.
     answered_at: AtomicU64,
-    /// Time of the last rejected request in nanoseconds since the start, then that of the last
-    /// request rejected because of overload. Zero if there was none.
+    /// Time of the last rejected request, and time of the last request rejected because of
+    /// overload, in nanoseconds since the start. Zero if there was none.
     refused_at: AtomicU64,
     overloaded_at: AtomicU64,
     /// Number of requests assigned while the back end was [spared](crate::Pool::spare).
     spared: AtomicU64,
-    /// Consecutive unanswered requests. A request counts only if it was sent after the last one
-    /// that counted.
+    /// Number of consecutive unanswered requests, and the time when the last of them was recorded,
+    /// in nanoseconds since the start.
     silences: AtomicU32,
     silent_at: AtomicU64,
     /// Time of the last immediate probe in nanoseconds since the start, or zero if there was none.
@@ -278,8 +278,8 @@ impl Backend {
         self.named().is_none_or(Named::is_known)
     }
 
-    /// Returns whether the back end answers, as far as is known. If it does, it gets in-dialog
-    /// requests of its calls, whatever its administrative state is.
+    /// Returns whether the back end answers, as far as is known. If so, it gets the in-dialog
+    /// requests of its calls in every administrative state.
     pub fn is_alive(&self, now: Timestamp) -> bool {
         self.load.health.is_alive(now)
     }
@@ -347,11 +347,11 @@ impl Backend {
         if self.has_answered(silent_at) { 0 } else { self.load.silences.load(Relaxed) }
     }
 
-    /// Allows or forbids an extra probe. If it is allowed, no other extra probe is allowed for
-    /// `interval`.
+    /// Allows or forbids an immediate probe. If it is allowed, no other immediate probe is allowed
+    /// for `interval`.
     ///
     /// # Errors
-    /// Returns the time at which the next extra probe is allowed.
+    /// Returns the time at which the next immediate probe is allowed.
     pub fn question(&self, now: Timestamp, interval: Duration) -> Result<(), Timestamp> {
         let at = now.as_nanos().max(1);
         let next = |last: u64| match last {
@@ -362,8 +362,8 @@ impl Backend {
         asked.map(drop).map_err(|last| Timestamp::from_nanos(last) + interval)
     }
 
-    /// Records that an extra probe got no answer. The back end gets no new calls for `pause`. If it
-    /// `is_probed`, an answer will end the pause soon, so the pool need not
+    /// Records that an immediate probe got no answer. The back end gets no new calls for `pause`.
+    /// If it `is_probed`, an answer will end the pause soon, so the pool need not
     /// [spare](crate::Pool::spare) it.
     pub fn on_question_unanswered(&self, now: Timestamp, pause: Duration, is_probed: bool) {
         self.load.probes.fetch_add(1, Relaxed);

@@ -218,7 +218,7 @@ impl RegistryState {
     }
 }
 
-/// Indexes the back ends of these pools, and the back ends that are no longer configured. If two
+/// Indexes the back ends of these pools together with those that are no longer configured. If two
 /// have the same key, the one that is no longer configured is kept.
 fn known<'a>(pools: &'a [Pool], leaving: &'a [(String, Arc<Backend>)]) -> Known<'a> {
     let configured =

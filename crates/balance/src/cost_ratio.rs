@@ -28,8 +28,8 @@ const VARIANCE_MIN: f64 = 0.25;
 /// Square of the correlation above which the effects of the two numbers cannot be separated.
 const CORRELATION_MAX: f64 = 0.9;
 
-/// Weighted running sums for the method of least squares, over requests with s starts, e ends and
-/// the response time r. The sums are those of 1, s, e, r, ss, se, ee, sr and er.
+/// Weighted running sums for the method of least squares. The sums run over requests with s starts,
+/// e ends and the response time r, and add up 1, s, e, r, ss, se, ee, sr and er.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct CostRatio {
     sums: [f64; 9],

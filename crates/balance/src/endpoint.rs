@@ -239,7 +239,7 @@ mod tests {
     }
 
     #[test]
-    fn a_name_is_nowhere_until_it_has_an_address() {
+    fn a_name_has_no_address_until_one_is_found() {
         let named = Named::new("a.example", 5070);
         assert!(!named.is_known() && named.address().is_none() && named.addresses().is_empty());
         assert!(named.at(named.generation()).is_none());
@@ -250,7 +250,7 @@ mod tests {
     }
 
     #[test]
-    fn a_place_keeps_its_address_when_the_name_moves_away_and_comes_back() {
+    fn a_generation_keeps_its_address_when_the_name_moves_away_and_comes_back() {
         let named = Named::new("a.example", 5070);
         named.move_to(ip(1));
         let first = named.generation();
@@ -263,7 +263,7 @@ mod tests {
     }
 
     #[test]
-    fn the_oldest_address_is_forgotten_and_its_place_leads_to_the_present_one() {
+    fn the_oldest_address_is_forgotten_and_its_generation_leads_to_the_current_one() {
         let named = Named::new("a.example", 5070);
         named.move_to(ip(1));
         let first = named.generation();
@@ -278,7 +278,7 @@ mod tests {
     }
 
     #[test]
-    fn places_stay_apart_however_often_a_name_moves() {
+    fn generations_stay_distinct_however_often_a_name_moves() {
         let named = Named::new("a.example", 5070);
         for round in 0..600_u16 {
             named.move_to(IpAddr::from([10, 0, (round >> 8) as u8, round as u8]));

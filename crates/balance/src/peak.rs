@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use tidegate_world::Timestamp;
 
-/// Peak-EWMA, of Finagle. A response time above the average becomes the average. A lower one
+/// Peak-EWMA as in Finagle. A response time above the average becomes the average. A lower one
 /// reduces the average by an amount that depends on the elapsed time, with the time constant
 /// `decay`.
 #[derive(Clone, Copy, Debug, Default)]

@@ -32,7 +32,7 @@ impl Kind for Policies {
     type Build = Build;
 }
 
-/// The part of a policy's registry entry that entries of laws do not have.
+/// The part of a registry entry that only policies have, and laws do not.
 pub struct Build {
     /// The policy that the entry describes.
     pub policy: Policy,

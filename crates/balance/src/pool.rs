@@ -1,4 +1,4 @@
-//! A set of back ends of which any can serve a new call.
+//! A set of back ends, each of which can serve a new call.
 
 use std::net::SocketAddr;
 use std::sync::Arc;

@@ -34,7 +34,7 @@ fn states(pool: &Pool, now: Timestamp) -> Vec<State> {
 }
 
 #[test]
-fn requests_exclude_no_more_than_a_share_and_the_one_of_longest_ago_is_spared() {
+fn requests_exclude_no_more_than_a_share_and_the_oldest_exclusion_is_spared() {
     use State::{Down, Spared, Up};
     let pool = pool(4);
     exclude(&pool, 0, &[2, 0], PAUSE);
@@ -63,7 +63,7 @@ fn the_only_one_is_never_excluded_by_requests() {
 }
 
 #[test]
-fn probes_may_exclude_all_and_are_believed_before_requests() {
+fn probes_may_exclude_all_and_take_precedence_over_requests() {
     use State::{Down, Spared};
     let pool = pool(2);
     exclude(&pool, 0, &[0, 1], UNTIL_PROBED);

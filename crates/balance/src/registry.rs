@@ -10,7 +10,7 @@ use crate::policy::{
     Policies, cjsq, fnv, hash, hash_to, p2c, peak_ewma, rendezvous, rr, rwma, tjsq, tlwl,
 };
 
-/// All policies: those of paper 003 and of the paper that it refers to, and then those of current
+/// All policies: first those of paper 003 and of the paper that it cites, then those of current
 /// products.
 pub static POLICIES: Registry<Policies> = Registry::new(&[
     &rr::ENTRY,
@@ -74,7 +74,7 @@ mod tests {
 
     // Configurations use these names.
     #[test]
-    fn the_names_stand() {
+    fn the_names_do_not_change() {
         assert_eq!(
             POLICIES.iter().map(|entry| entry.name).collect::<Vec<_>>(),
             [

@@ -2,12 +2,15 @@
 //!
 //! A worker does jobs of 2 ms, 500 a second, and gets 1000 a second. A client waits 100 ms for its
 //! job. Later results are useless. Without control the queue soon has seconds of work and every job
-//! is late. With a gate before the queue the worker gets as much as it can do in time, and the rest
-//! is rejected at once.
+//! is late. With a gate before the queue, the worker gets only as many jobs as it can finish in
+//! time, and the others are rejected at once.
 //!
 //! `cargo run -p tidegate-control --example guard` takes eight seconds.
 
-#![allow(clippy::disallowed_methods, reason = "here is the outside: it has clocks and sleeps")]
+#![allow(
+    clippy::disallowed_methods,
+    reason = "the library has no clock, so the example reads one and sleeps"
+)]
 
 use std::collections::VecDeque;
 use std::sync::{Condvar, Mutex};
@@ -21,7 +24,7 @@ const JOB: Duration = Duration::from_millis(2);
 const LOAD: f64 = 2.0;
 const PATIENCE: Duration = Duration::from_millis(100);
 const LASTS: Duration = Duration::from_secs(4);
-/// The most jobs that may wait under any law.
+/// Maximum number of waiting jobs, whatever the law decides.
 const QUEUE_MAX: usize = 10_000;
 
 fn main() {
@@ -38,7 +41,7 @@ fn main() {
         let state = desk.state.into_inner().expect("nobody panicked");
         let refused = state.gate.signals().flow(Bucket::Session).refused;
         let in_time = state.in_time as f64 / LASTS.as_secs_f64();
-        println!("{law}: {in_time:.0} jobs/s in time, {} late, {refused} refused", state.late);
+        println!("{law}: {in_time:.0} jobs/s in time, {} late, {refused} rejected", state.late);
     }
 }
 
@@ -81,7 +84,7 @@ impl Desk {
         Timestamp::ZERO + self.begun.elapsed()
     }
 
-    /// Submits jobs at a rate, and keeps the gate's clock.
+    /// Submits `rate` jobs a second, and runs the gate's timer when it is due.
     fn submit(&self, rate: f64) {
         let mut arrivals = Seed(1).stream(Purpose::Arrivals, 0);
         let mut next = self.begun;

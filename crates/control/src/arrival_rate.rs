@@ -51,14 +51,15 @@ impl ArrivalRate {
         (-time.as_secs_f64() / self.time_constant_s).exp()
     }
 
-    /// Divides a count by the observed time, which fades at the same rate as the count. Returns
+    /// Divides a count by the observed time. That time fades at the same rate as the count. Returns
     /// `None` if no time was observed.
     fn over(&self, observed: Duration, count: f64) -> Option<f64> {
         let watched_s = self.time_constant_s * (1.0 - self.kept(observed));
         (watched_s > 0.0).then(|| count / watched_s)
     }
 
-    /// Returns the arrivals a second at `now`, which includes the time since the last arrival.
+    /// Returns the arrivals a second as of `now`. The estimate falls with the time since the last
+    /// arrival.
     pub(crate) fn rate_at(&self, now: Timestamp) -> f64 {
         let Some((first, last)) = self.seen else { return 0.0 };
         let count = self.count * self.kept(now.since(last));
@@ -105,7 +106,7 @@ mod tests {
     }
 
     #[test]
-    fn the_rate_of_now_falls_while_nothing_arrives() {
+    fn the_current_rate_falls_while_nothing_arrives() {
         let mut rate = ArrivalRate::over_s(1.0);
         even(&mut rate, 0, 10_000, 10);
         let at = |ms: u64| rate.rate_at(Timestamp::from_nanos(ms * 1_000_000));
@@ -114,7 +115,7 @@ mod tests {
     }
 
     #[test]
-    fn an_arrival_may_count_for_several() {
+    fn one_arrival_may_count_as_several() {
         let mut rate = ArrivalRate::default();
         for ms in (0..5000).step_by(10) {
             rate.on_arrivals(Timestamp::from_nanos(ms * 1_000_000), 2.5);

@@ -146,7 +146,7 @@ mod tests {
     }
 
     #[test]
-    fn in_a_full_list_the_least_offender_gives_way_whoever_came_first() {
+    fn in_a_full_list_the_source_that_sent_least_is_replaced() {
         let mut bans = Bans::new(2);
         let of = |source, rate| Ban { rate, ..ban(source, 60) };
         assert!(bans.ban(at(0), of(7, 5_000)) && bans.ban(at(0), of(8, 300)));
@@ -192,7 +192,7 @@ mod tests {
     }
 
     #[test]
-    fn a_full_list_takes_none_until_one_has_ended() {
+    fn a_full_list_takes_no_ban_until_one_has_ended() {
         let mut bans = Bans::new(2);
         assert!(bans.ban(at(0), ban(7, 10)) && bans.ban(at(0), ban(8, 20)));
         assert!(!bans.ban(at(9), ban(9, 30)));

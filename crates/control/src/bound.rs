@@ -9,7 +9,7 @@
 //! G/G0 = (1 − m·r/s) / (1 − r/s)    for m ≥ 1, within [0, 1];   m below
 //! ```
 //!
-//! So a cheap rejection matters more than the law.
+//! So the cost of a rejection matters more than the choice of the law.
 
 /// Returns the goodput as a fraction of the capacity, if the offered load is `multiple` times the
 /// capacity. `cost_ratio` is r/s, 0 to 1: the cost of shedding a call divided by the cost of
@@ -25,7 +25,7 @@ pub fn goodput_at_target(multiple: f64, cost_ratio: f64, target: f64) -> f64 {
         return multiple.max(0.0);
     }
     if cost_ratio >= 1.0 {
-        // Rejecting costs as much as serving: any call that is not served is wasted work.
+        // Rejecting costs as much as serving, so the server can spend all its time on rejections.
         return 0.0;
     }
     ((target - multiple * cost_ratio) / (1.0 - cost_ratio)).clamp(0.0, 1.0)

@@ -24,8 +24,8 @@ impl Costs {
         self.served.get(usize::from(class)).copied().flatten().map(Duration::from_secs_f64)
     }
 
-    /// Returns the mean service time over all classes of which messages were served, in seconds, or
-    /// `None` before the first message.
+    /// Returns the mean service time over all classes that have been served, in seconds, or `None`
+    /// before the first message.
     pub(crate) fn mean(&self) -> Option<f64> {
         let (count, sum) =
             self.served.iter().flatten().fold((0, 0.0), |(n, sum), s| (n + 1, sum + s));
@@ -71,8 +71,8 @@ fn weigh_in(mean: &mut Option<f64>, cost: f64, count: u32) {
 }
 
 /// Returns the weight of earlier messages after `count` further messages. The function is not
-/// inlined, because then the compiler would compute the power also for a single message, and
-/// discard the result.
+/// inlined. Otherwise the compiler would also compute the power for a single message, and discard
+/// the result.
 #[inline(never)]
 fn kept_by(count: u32) -> f64 {
     KEPT.powi(count.try_into().unwrap_or(i32::MAX))
@@ -99,7 +99,7 @@ mod tests {
     }
 
     #[test]
-    fn a_rejection_costs_the_difference_to_a_look() {
+    fn a_rejection_costs_more_than_an_examination_by_the_difference() {
         let us = Duration::from_micros;
         let mut costs = Costs::default();
         costs.record_looks(4, 0, us(40));
@@ -109,7 +109,8 @@ mod tests {
             costs.record_looks(64, 64, us(640));
         }
         assert!(costs.refused().unwrap().abs_diff(us(10)) < us(1));
-        // Before anything was looked at alone, all are alike.
+        // Until a message has been examined without a rejection, all examined messages are assumed
+        // to cost the same.
         let mut first = Costs::default();
         first.record_looks(4, 2, us(40));
         assert_eq!((first.looked(), first.refused()), (None, Some(us(10))));
@@ -119,7 +120,7 @@ mod tests {
     }
 
     #[test]
-    fn many_at_once_weigh_as_much_as_one_by_one() {
+    fn a_batch_weighs_as_much_as_its_messages_one_by_one() {
         let (mut at_once, mut one_by_one) = (Costs::default(), Costs::default());
         for costs in [&mut at_once, &mut one_by_one] {
             costs.record_looks(1, 0, Duration::from_micros(5));

@@ -5,7 +5,7 @@
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Ewma {
     weight: f64,
-    /// The number of first samples that have equal weight.
+    /// Number of samples at the start that have equal weight.
     alike: u32,
     /// The number of samples so far, counted up to `alike`.
     samples: u32,
@@ -59,7 +59,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_first_sample_is_the_average_and_each_later_one_weighs_in() {
+    fn the_average_starts_with_the_first_sample_and_later_ones_are_weighted() {
         let mut average = Ewma::new(0.25);
         assert_eq!(average.update(8.0), 8.0);
         assert_eq!(average.update(4.0), 7.0);
@@ -69,7 +69,7 @@ mod tests {
     }
 
     #[test]
-    fn the_first_samples_may_weigh_alike() {
+    fn the_first_samples_may_have_equal_weight() {
         let mut average = Ewma::beginning_with(3, 0.25);
         assert_eq!([1.0, 5.0, 6.0, 8.0].map(|sample| average.update(sample)), [1.0, 3.0, 4.0, 5.0]);
     }

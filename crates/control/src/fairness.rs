@@ -74,8 +74,8 @@ pub enum FairnessDecision {
     Yes,
     /// The piece does not pass: its source has used up its share.
     OverShare,
-    /// The piece does not pass. Its source has share left, but all such sources together offer more
-    /// than may pass.
+    /// The piece does not pass, although its source has share left. All sources with share left
+    /// together offer more than may pass.
     No,
 }
 

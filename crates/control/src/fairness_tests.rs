@@ -106,7 +106,7 @@ fn assert_near(rates: &[f64], expected: &[f64], tolerance: f64) {
 }
 
 #[test]
-fn a_flood_takes_what_the_others_leave() {
+fn a_flood_gets_the_rest_that_the_others_leave() {
     let offered = [10_000.0, 50.0, 30.0, 20.0];
     for arrivals in [Arrivals::Even, Arrivals::Poisson] {
         let passed = Run { arrivals, ..Run::even(0.02) }.of(&offered);
@@ -138,13 +138,13 @@ fn throttles_set_the_amount_and_fairness_the_sources() {
 }
 
 #[test]
-fn alone_a_source_gets_what_the_throttle_lets_pass() {
+fn a_single_source_gets_all_that_the_throttle_lets_pass() {
     let passed = Run { arrivals: Arrivals::Poisson, ..Run::even(0.3) }.of(&[400.0]);
     assert!((passed.let_pass - passed.all).abs() <= 2.0);
 }
 
 #[test]
-fn a_sudden_flood_costs_the_others_nothing_they_notice() {
+fn a_sudden_flood_hardly_affects_the_others() {
     let (mut fairness, mut passed) = (fairness(100), [0; 2]);
     let mut throttle =
         Throttle::new(ThrottleKind::Deterministic, 1, Seed(1).stream(Purpose::Throttle, 0));
@@ -179,14 +179,16 @@ fn a_flood_is_found_out_before_a_tenth_of_a_second_has_passed() {
 
 #[test]
 fn infrequent_sources_are_not_shut_out() {
-    // Each of a thousand sources sends once every two seconds on average. A fifth of all requests is admitted.
+    // Each of a thousand sources sends once every two seconds on average. A fifth of all requests is
+    // admitted.
     let offered = vec![0.5; 1000];
     let run = Run { seconds: 20.0, arrivals: Arrivals::Poisson, ..Run::even(0.2) };
     let passed = run.of(&offered);
     let ratio = passed.all / passed.let_pass;
     assert!((0.95..=1.05).contains(&ratio), "{ratio}");
     let served = passed.rates.iter().filter(|&&rate| rate > 0.0).count();
-    // Of nine or ten pieces each, a fifth passes by chance: 0.8 to the tenth get none.
+    // Each source sends nine or ten pieces, and each piece passes with probability 0.2. So the
+    // probability that none of them passes is about 0.8 to the tenth.
     assert!(served > 800, "{served} of 1000");
 }
 
@@ -207,8 +209,8 @@ fn sources_beyond_the_table_count_as_one() {
 }
 
 #[test]
-fn a_trunk_of_many_users_has_the_share_of_as_many() {
-    // 500/s of a trunk, 2,000/s of a flood, of which 550/s pass together.
+fn a_trunk_of_many_users_has_the_share_of_all_of_them() {
+    // A trunk sends 500/s and a flood 2,000/s. Together 550/s pass.
     for (weight, trunk_at_least, flood_at_most) in [(1, 270, 280), (10, 495, 60)] {
         let mut fairness = fairness(10);
         let share = 550.0 / 2_500.0;
@@ -250,7 +252,7 @@ fn a_flood_leaves_a_ninth_of_the_room() {
         held += 1;
     }
     assert!(!fairness.may_hold(flood, 90, held));
-    // It must fall to eight times the room that the others left.
+    // The flood must fall back to eight times the room that the others left.
     for _ in 0..45 {
         fairness.release(flood);
         held -= 1;
@@ -283,7 +285,7 @@ proptest! {
     #![proptest_config(ProptestConfig { cases: 48, ..ProptestConfig::default() })]
 
     #[test]
-    fn no_more_passes_than_the_throttle_lets_but_for_one_of_each_source(
+    fn no_more_passes_than_the_throttle_allows_except_one_piece_of_each_source(
         offered in prop::collection::vec(1.0..1500.0f64, 1..20),
         share in 0.01..1.0f64,
         poisson: bool,

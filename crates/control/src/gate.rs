@@ -35,7 +35,7 @@ pub struct Gate {
     /// Random ranks for work without a fingerprint.
     ranks: Stream,
     sources: Sources,
-    /// The shadow law, or `None`. Without one, no work is done for it.
+    /// The shadow law, or `None`.
     shadow: Option<Box<Shadow>>,
     /// The seed and the element number for the throttles of a shadow law.
     seed: (Seed, u32),

@@ -47,8 +47,8 @@
 //!
 //! The share does not apply to messages that come over streams, from spared networks or from
 //! another shard, or that call an emergency service. They are counted separately. A quarter of the
-//! work that can pass is always kept for the other messages, however many of these there are. The
-//! time spent on rejecting them does not change `p`.
+//! work that can pass is always kept for the messages to which the share applies, however many of
+//! the exempt messages there are. The time spent on rejecting exempt messages does not change `p`.
 //!
 //! # When it trips
 //!
@@ -57,7 +57,7 @@
 //! total, where later unused budget is subtracted. In the second case there was no room in the
 //! buffers for a hundredth of the arrivals. If buffers still overflow two periods after a change,
 //! the measured cost is too low, or the processor is busy with something else. Then at most nine
-//! tenths of the number of messages that were read may pass. This limit grows slowly at first, and
+//! tenths as many messages may pass as were read before. This limit grows slowly at first, and
 //! twice as fast with each second without overflow. So a limit that was set while the process stood
 //! still has no effect after some seconds.
 //!
@@ -75,9 +75,9 @@
 //!
 //! `p` has 65 levels. Each level passes a tenth less than the level before. `p` rises at once to
 //! the required level if rejecting takes more than the budget and a seventh less should pass. `p`
-//! falls if a fifth more should pass, or everything. It falls only while rejecting takes at most
-//! the budget, and by one level a period, because each fall lets late callers through. It falls by
-//! four levels if rejecting takes less than a quarter of the budget.
+//! falls if a fifth more should pass, or if everything should pass. It falls only while rejecting
+//! takes at most the budget, and by one level a period, because each fall lets late callers
+//! through. It falls by four levels if rejecting takes less than a quarter of the budget.
 //!
 //! # How it recovers
 //!
@@ -143,7 +143,8 @@ const OVERFLOW: f64 = 0.01;
 /// After an overflow, this part of the messages that were read may pass.
 const BACK: f64 = 0.9;
 
-/// Initial growth of this limit in a second, as a part of the limit.
+/// Initial growth in a second of the limit on passing messages that an overflow sets, as a part of
+/// this limit.
 const GROWTH: f64 = 0.1;
 
 /// More is dropped only if the amount that should pass is less than this factor times the amount
@@ -456,7 +457,8 @@ impl Ladder {
     /// is true if a receive buffer has overflowed.
     fn thin(&mut self, now: Timestamp, overflows: bool) {
         let budget = self.settings.budget;
-        // Dropping more of the others does not make the exempt ones cheaper.
+        // Dropping more of the messages to which the share applies does not reduce the cost of the
+        // exempt ones.
         let load = self.load() * self.subject;
         let exceeds = overflows || load > budget;
         let all = self.passing_within(budget);

@@ -43,7 +43,7 @@ pub struct Limit {
 pub struct Limits {
     limits: Vec<Limit>,
     sources: SourceTable<Option<Account>>,
-    /// For each limit, the bucket that all sources share which have no bucket of their own.
+    /// For each limit, one bucket that is shared by all sources without a bucket of their own.
     shared: Vec<TokenBucket>,
     swept: Timestamp,
 }

@@ -107,8 +107,8 @@ impl ShedOrder {
             let load = load(next);
             let shed = if load > 0.0 { (left / load).clamp(0.0, 1.0) } else { 0.0 };
             if next == class {
-                // The load of a class without recent arrivals is unknown. It is shed if the classes
-                // before it do not have enough load.
+                // The load of a class without recent arrivals is unknown. It is shed completely if
+                // the classes before it do not have enough load.
                 let gone = if load > 0.0 { shed } else { f64::from(u8::from(left > 1e-12 * all)) };
                 return 1.0 - gone;
             }
@@ -165,7 +165,8 @@ mod tests {
     fn load_is_weighed_by_cost() {
         let mix = mix(&[(0, 50), (3, 50)]);
         let costs = costs(&[(0, 10), (3, 30)]);
-        // A tenth of the load is 0.4 of what class 0 brings, and 0.2 of as many messages.
+        // A tenth of the load is 0.4 of the load of class 0. A tenth of the messages is 0.2 of its
+        // messages.
         assert_eq!(shares(&[0], Weight::Cost, 0.9, &mix, &costs)[0], 0.6);
         assert_eq!(shares(&[0], Weight::Count, 0.9, &mix, &costs)[0], 0.8);
         assert_eq!(shares(&[3], Weight::Cost, 0.9, &mix, &costs)[3], 0.866_667);
@@ -175,7 +176,7 @@ mod tests {
     fn a_class_that_was_never_served_counts_for_the_mean_of_the_others() {
         let mix = mix(&[(0, 50), (1, 25), (3, 25)]);
         let costs = costs(&[(1, 10), (3, 30)]);
-        // 50·20 + 25·10 + 25·30 = 2000; a quarter of that is half of what class 0 brings.
+        // The load is 50·20 + 25·10 + 25·30 = 2000. A quarter of that is half of the load of class 0.
         assert_eq!(shares(&[0], Weight::Cost, 0.75, &mix, &costs)[0], 0.5);
         // Nothing was measured at all: all alike.
         assert_eq!(shares(&[0], Weight::Cost, 0.75, &mix, &Costs::default())[0], 0.5);

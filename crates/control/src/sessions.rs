@@ -229,7 +229,7 @@ mod tests {
         Timestamp::from_nanos(ms * 1_000_000)
     }
 
-    /// Runs calls of `length` messages, the last of which ends the call, evenly for a time.
+    /// Starts a call every `every_ms`. A call has `length` messages, and the last one ends it.
     fn calls(sessions: &mut Sessions, from_ms: u64, to_ms: u64, every_ms: u64, length: u32) {
         for ms in (from_ms..to_ms).step_by(every_ms as usize) {
             for i in 0..length {
@@ -280,7 +280,7 @@ mod tests {
         assert_eq!(sessions.rate_cps(), rate);
         calls(&mut sessions, 1400, 1500, 10, 7);
         sessions.on_message(at(1500), false, COST);
-        // Ten sessions of seven messages, and about forty of others before them.
+        // Ten sessions of seven messages, and before them about forty messages that begin no session.
         assert!((10.5..=11.2).contains(&sessions.length()), "{}", sessions.length());
     }
 

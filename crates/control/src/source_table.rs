@@ -14,7 +14,8 @@ use tidegate_world::Stream;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Slot(u32);
 
-/// A table with an entry for each source, and one entry that all sources share which do not fit.
+/// A table with an entry for each source, and one entry that is shared by all sources that do not
+/// fit.
 #[derive(Debug)]
 pub(crate) struct SourceTable<T> {
     slots: HashMap<u128, Slot, Keyed>,
@@ -44,7 +45,7 @@ impl<T: Default> SourceTable<T> {
         }
     }
 
-    /// The slot that all sources share which do not fit into the table.
+    /// The slot that is shared by all sources that do not fit into the table.
     pub(crate) const SHARED: Slot = Slot(0);
 
     /// Returns the number of sources with their own entry.

@@ -31,11 +31,11 @@ pub enum ThrottleKind {
     Deterministic,
     /// Passes a share of the work, by a random draw for each piece (paper 002 §2.4).
     Random,
-    /// Passes a rate of work, and short bursts above it (RFC 7415 §3.5.1).
+    /// Passes work at a rate, and short bursts above the rate (RFC 7415 §3.5.1).
     LeakyBucket,
-    /// Passes a rate of work, and bursts as large as the part of the rate that was not used.
+    /// Passes work at a rate, and bursts as large as the part of the rate that was not used.
     TokenBucket,
-    /// Passes a rate of work, with a minimum time between two pieces.
+    /// Passes work at a rate, with a minimum time between two pieces.
     Gapping,
 }
 

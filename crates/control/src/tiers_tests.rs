@@ -6,7 +6,7 @@ const COSTS: [f64; 2] = [1e-3, 0.6e-3];
 /// The class of all messages.
 const CLASS: u8 = 0;
 
-/// A server of 1000 calls a second with state, each of one message, and a queue before it.
+/// A server with a queue. It serves 1000 calls a second with state, and each call is one message.
 struct Server {
     tiers: Tiers,
     /// Costs of a call in each tier.
@@ -83,9 +83,9 @@ fn below_its_target_all_calls_are_served_with_state() {
 }
 
 #[test]
-fn under_load_as_many_as_there_is_processor_for() {
-    // From 0.85 of the capacity with state to 0.85 of that without: the share leaves the occupancy
-    // at the target, and at zero the remaining occupancy.
+fn under_load_as_many_calls_get_state_as_the_processor_allows() {
+    // These loads lie between 0.85 of the capacity with state and 0.85 of the capacity without. The
+    // share keeps the occupancy at its target.
     for (load, expected) in [(0.9, 0.86), (1.0, 0.625), (1.2, 0.27), (1.4, 0.017)] {
         let mut server = Server::new();
         let occupancy = server.settled(load);
@@ -101,7 +101,7 @@ fn under_load_as_many_as_there_is_processor_for() {
 }
 
 #[test]
-fn an_overload_is_answered_within_half_a_second_and_nothing_waits_after_one() {
+fn the_share_reacts_to_an_overload_within_half_a_second_and_nothing_waits_after_one() {
     let mut server = Server::new();
     server.run(10.0, 0.7);
     let shares = server.run(3.0, 1.3);
@@ -167,7 +167,7 @@ fn the_target_is_below_that_of_the_law() {
 fn state_that_costs_nothing_is_not_given_up() {
     let mut server = Server::new();
     server.costs = [0.6e-3, 0.6e-3];
-    // 1.6 is not 0.96 of its capacity any more.
+    // The load of 1.6 takes 0.96 of the processor: 1,600 calls a second of 0.6 ms.
     let shares = server.run(60.0, 1.6);
     assert!(shares.iter().any(|&share| share < 0.5), "it had to be tried");
     assert_eq!(shares.last(), Some(&1.0));
@@ -190,11 +190,11 @@ fn after_a_rest_it_begins_again_with_state() {
 }
 
 #[test]
-fn few_calls_are_judged_by_the_second() {
+fn with_few_calls_the_share_changes_once_a_second() {
     let mut server = Server::new();
     server.run(20.0, 1.2);
     let before = server.tiers.stateful_share();
-    // 20 calls a second: only after each second is the number known.
+    // At 20 calls a second, there are enough calls only after each second.
     let shares = server.run(10.0, 0.02);
     let steps = shares.windows(2).filter(|pair| pair[0] != pair[1]).count();
     assert!(steps <= 8 && shares.last() > Some(&before), "{shares:?}");
@@ -202,6 +202,6 @@ fn few_calls_are_judged_by_the_second() {
 
 #[test]
 #[should_panic(expected = "occupancy_max: 0.0")]
-fn no_occupancy_is_a_bug() {
+fn an_occupancy_max_of_zero_is_a_bug() {
     Tiers::new(TierSettings { occupancy_max: 0.0, ..TierSettings::default() });
 }

@@ -92,8 +92,8 @@ mod tests {
         Watch::new(above, seconds, sources_max, &mut Seed(1).stream(Purpose::Sources, 0))
     }
 
-    /// Returns the number of messages after which the source is detected in that second, of at most
-    /// this many.
+    /// Returns the number of messages in that second after which the source is detected, or `None`
+    /// if `count` messages are not enough.
     fn found_after(watch: &mut Watch, second: u64, source: u128, count: u32) -> Option<u32> {
         (1..=count).find(|i| {
             let now = Timestamp::from_nanos(second * 1_000_000_000 + u64::from(*i));

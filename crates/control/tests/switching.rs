@@ -147,7 +147,7 @@ fn every_law_begins_cold_on_a_server_that_has_been_running() {
         // The same from its start, except for the time and the fingerprints.
         let mut new = Server::new(under(law), Timestamp::ZERO);
         new.next = 0u64.wrapping_add(0x9E37_79B9_7F4A_7C15u64.wrapping_mul(6667));
-        // A gate ticks from its first arrival on, one that was switched at once.
+        // A gate ticks from its first arrival on. A gate that was switched ticks at once.
         new.gate.switch(Timestamp::ZERO, none(), None);
         new.gate.switch(Timestamp::ZERO, law, None);
         load(&mut new);

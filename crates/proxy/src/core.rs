@@ -447,7 +447,7 @@ const ANSWERS_MAX: usize = 4096;
 const QUESTIONS_MAX: usize = 64;
 
 /// Returns the settings for resolving names in requests that leave from these listeners. If the DNS
-/// leaves the transport open, that of the first listener is used.
+/// does not determine the transport, the transport of the first listener is used.
 fn resolution_of(listeners: &[Listener]) -> ResolutionSettings {
     let has = |is_v6: bool| listeners.iter().any(|listener| listener.local.is_ipv6() == is_v6);
     let families = match (has(false), has(true)) {

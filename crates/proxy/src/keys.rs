@@ -103,8 +103,9 @@ impl Keyed {
     ///
     /// This is the construction of RFC 5297 (SIV). The bytes are combined with the key stream that
     /// has the MAC as its initial value. So no random value is needed. The same content gives the
-    /// same text, and different contents have unrelated streams. Two of n contents have the same
-    /// MAC of 64 bits with a probability of n²/2^65, which reveals only their difference.
+    /// same text, and different contents have unrelated streams. Among n contents, two have the
+    /// same 64-bit MAC with a probability of n²/2^65. In this case only their difference is
+    /// revealed.
     pub(crate) fn veil(&self, mac: u64, bytes: &mut [u8]) {
         for (number, block) in (0u64..).zip(bytes.chunks_mut(16)) {
             let counter = u128::from(mac) << 64 | u128::from(number);

@@ -1,22 +1,22 @@
 //! The SIP proxy as a sans-IO core.
 //!
-//! A [`Proxy`] is one shard of the element. [`core`] reads from top to bottom as the path of a
-//! message. Each folder is a stage, or a part that several stages use:
+//! A [`Proxy`] is one shard of the element. The module `core` reads from top to bottom as the path
+//! of a message. Each folder is a stage, or a part that several stages use:
 //!
 //! | folder | stage |
 //! | --- | --- |
-//! | [`admission`] | classify, admit, queue; reject or drop what is not admitted |
-//! | [`transaction`] | match a message to its transaction; response contexts (RFC 3261 §16) |
-//! | [`routing`] | plan where a request goes, and commit the plan |
-//! | [`lookup`] | queries to external stores, such as for the contacts of a user |
-//! | [`dialog`] | the call table |
-//! | [`rewrite`] | write the forwarded message |
-//! | [`stateless`] | forward without transactions (RFC 3261 §16.11) |
-//! | [`backends`] | probes, names and health of back ends |
-//! | [`pushback`] | feedback of next hops (RFC 7339, RFC 7415) |
-//! | [`transport`] | listeners, peers and what may be sent to them |
-//! | [`message`] | requests, branches, tokens and replies |
-//! | [`observe`] | counters, gauges, the sample of rejections |
+//! | `admission` | classify, admit, queue; reject or drop what is not admitted |
+//! | `transaction` | match a message to its transaction; response contexts (RFC 3261 §16) |
+//! | `routing` | plan where a request goes, and commit the plan |
+//! | `lookup` | queries to external stores, such as for the contacts of a user |
+//! | `dialog` | the call table |
+//! | `rewrite` | write the forwarded message |
+//! | `stateless` | forward without transactions (RFC 3261 §16.11) |
+//! | `backends` | probes, names and health of back ends |
+//! | `pushback` | feedback of next hops (RFC 7339, RFC 7415) |
+//! | `transport` | listeners, peers and what may be sent to them |
+//! | `message` | requests, branches, tokens and replies |
+//! | `observe` | counters, gauges, the sample of rejections |
 //!
 //! A module imports only modules below it. `scripts/structure --check` fails on a cycle.
 //!

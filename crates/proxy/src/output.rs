@@ -86,7 +86,7 @@ impl Output {
     /// populate the source IP address and source port of the request." "For backwards
     /// compatibility, the client MUST still be prepared to receive a response on the port indicated
     /// in the sent-by field of the topmost Via header field value, as specified in Section 18.1.1
-    /// of SIP [1]."
+    /// of SIP \[1\]."
     ///
     /// RFC 3261 §18.1.1: "For unreliable unicast transports, the client transport MUST be prepared
     /// to receive responses on the source IP address from which the request is sent (as responses

@@ -8,8 +8,9 @@
 //!
 //! Each parked request takes one of a limited number of places. Strangers may use half of the
 //! places. A source may use at most as many places as remain free, as in the shared
-//! [tables](crate::shares), and so may all requests that wait for the same query. So one source, or
-//! one name that is not resolved, cannot prevent other requests from being parked.
+//! [tables](crate::shares). The same limit applies to all requests together that wait for one
+//! query. So one source, or one name that is not resolved, cannot prevent other requests from being
+//! parked.
 
 mod places;
 

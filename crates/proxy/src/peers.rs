@@ -195,7 +195,7 @@ mod tests {
     }
 
     #[test]
-    fn a_connection_that_ended_concerns_what_was_to_take_it_and_whoever_it_led_to() {
+    fn an_ended_connection_affects_targets_that_name_it_and_its_address() {
         let mut unreachable = Targets::default();
         let (connection, now) = (ConnectionId::new(2), Timestamp::ZERO);
         unreachable.record(now, Target { connection, ..target(1) });

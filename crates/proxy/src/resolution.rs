@@ -39,7 +39,7 @@ use cache::{Age, Cache, View};
 use locate::{Found, Walk};
 use questions::{Closed, Due, Open, Questions};
 
-/// Minimum size of the cache, in answers. No single request needs as many.
+/// Minimum size of the cache, in answers. It is more than any single request needs.
 pub const ANSWERS_MIN: usize = 256;
 
 /// Limits and capabilities of a [`Resolution`].

@@ -142,7 +142,7 @@ fn try_response(
 struct Responder {
     /// Back end at the source address of the response.
     backend_ref: Option<BackendRef>,
-    /// The same back end, unless its name resolves to another address now.
+    /// The back end in `backend_ref`, or `None` if its name now resolves to another address.
     present: Option<BackendRef>,
 }
 

@@ -39,7 +39,7 @@ pub struct Moves(pub(crate) Arc<AtomicU64>);
 /// The order in which waiting messages are served.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Queueing {
-    /// By class: messages that finish work before those that begin it.
+    /// By class: messages that finish work come before messages that begin work.
     Class,
     /// All messages in one queue.
     Fifo,
@@ -224,7 +224,7 @@ pub enum Mode {
     Stateless,
     /// A response context for each request (RFC 3261 §16).
     Transaction,
-    /// Either of these for each call, depending on the spare processor time.
+    /// Transactions for some calls and none for the others, depending on the spare processor time.
     Adaptive,
 }
 
@@ -252,7 +252,7 @@ pub enum Choice {
 /// The settings of a pool.
 #[derive(Clone, Debug)]
 pub struct PoolSettings {
-    /// Its back ends, shared with the other shards.
+    /// The back ends of the pool, shared with the other shards.
     pub pool: Pool,
     /// Selection of back ends for a new request.
     pub choice: Choice,
@@ -364,8 +364,8 @@ pub struct Settings {
     pub overload: Overload,
     /// Banned sources, shared with the other shards.
     pub bans: BanList,
-    /// The count by which the shards notice that names of back ends have resolved to new addresses.
-    /// All shards share it.
+    /// The count of changed addresses, which all shards share. By it a shard notices that names of
+    /// back ends have resolved to new addresses.
     pub moves: Moves,
     /// The restrictions that back ends have asked for, shared with the other shards.
     pub next_hops: NextHops,

@@ -283,7 +283,7 @@ mod tests {
     }
 
     #[test]
-    fn it_leads_to_each_pool_once_and_to_none_where_none_has_limits() {
+    fn limited_pools_are_listed_once_and_none_if_none_has_limits() {
         let to = |pool| rule(Senders::Any, RuleTarget::Pool(pool));
         let others =
             [rule(Senders::Pool, RuleTarget::Pool(0)), rule(Senders::Any, RuleTarget::RequestUri)];

@@ -16,7 +16,8 @@ use crate::via::{Rport, Via, ViaTransport};
 /// transports), if the top Via has a "received" parameter, the response MUST be sent to the address
 /// in the "received" parameter, using the port indicated in the "sent-by" value, or using port 5060
 /// if none is specified explicitly." "Otherwise, if it is not receiver-tagged, the response MUST be
-/// sent to the address indicated by the "sent-by" value, using the procedures in Section 5 of [4]."
+/// sent to the address indicated by the "sent-by" value, using the procedures in Section 5 of
+/// \[4\]."
 ///
 /// RFC 3581 §4: "If the "sent-protocol" component indicates an unreliable unicast transport
 /// protocol, such as UDP, and there is no "maddr" parameter, but there is both a "received"
@@ -40,8 +41,8 @@ pub fn response_target(via: &Via<'_>) -> Option<SocketAddr> {
 ///
 /// RFC 3261 §18.2.2: "If that connection is no longer open, the server SHOULD open a connection to
 /// the IP address in the "received" parameter, if present, using the port in the "sent-by" value,
-/// or the default port for that transport, if no port is specified." The `rport` is a connection's
-/// source port; no listener uses it.
+/// or the default port for that transport, if no port is specified." The `rport` is not used: it is
+/// the source port of a connection, at which nothing listens.
 pub fn connection_target(via: &Via<'_>) -> Option<SocketAddr> {
     let ip = match via.received() {
         Some(received) => address(received)?,
@@ -51,7 +52,7 @@ pub fn connection_target(via: &Via<'_>) -> Option<SocketAddr> {
     (port != 0).then(|| SocketAddr::new(ip, port))
 }
 
-/// Like [`connection_target`], for the Via as it is after `source` is recorded in it.
+/// Like [`connection_target`], as if `source` had already been recorded in the Via.
 pub fn listener_target(via: &Via<'_>, source: SocketAddr) -> SocketAddr {
     SocketAddr::new(source.ip().to_canonical(), sent_by_port(via))
 }

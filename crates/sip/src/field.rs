@@ -6,8 +6,8 @@ use crate::{HeaderName, Malformed};
 
 /// Maximum number of header lines in a message. A request with more gets a 513.
 ///
-/// The lines of real messages fit into [`FIELDS_INLINE`]. If a message has more, each line takes 10
-/// bytes of heap while the message is read.
+/// Real messages have at most 96 lines, which need no heap. If a message has more, each line takes
+/// 10 bytes of heap while the message is read.
 pub const FIELDS_MAX: usize = 1024;
 
 /// Number of header lines that are indexed without using the heap.
@@ -68,9 +68,9 @@ impl Line {
         Ok(Some(line))
     }
 
-    /// Like [`next`](Self::next), but reads only a line of the most frequent form: a
-    /// [usual](HeaderName::at_start) name, spaces, a value without folds, CRLF. `ends` does not
-    /// advance past the end of this line.
+    /// Like [`next`](Self::next), but reads only lines of the most frequent form, and returns
+    /// `None` for any other line: a [usual](HeaderName::at_start) name, spaces, a value without
+    /// folds, CRLF. `ends` does not advance past the end of this line.
     #[inline(always)]
     fn usual(bytes: &[u8], at: usize, ends: &mut LineEnds<'_>) -> Option<Self> {
         let (name, colon) = HeaderName::at_start(bytes.get(at..)?)?;
@@ -158,7 +158,7 @@ impl Line {
     }
 }
 
-/// A header line of which only the name and the end are known.
+/// A header line for which only the name and the end of the line are known.
 pub(crate) struct Named {
     pub(crate) name: HeaderName,
     name_len: usize,
@@ -257,7 +257,7 @@ mod tests {
     use super::*;
 
     proptest! {
-        /// The short way of most lines leads to the same as the way of all lines.
+        /// The fast path for usual lines gives the same result as the path for all lines.
         #[test]
         fn usual_lines_are_read_like_all_others(
             text in "(Via|From|Subject|X-Y|v|CSeq)[ ]?:?[ \t]{0,2}[a\u{1} ]{0,3}(\r\n|\n|\r)[ \t]{0,2}(To: a)?(\r\n){0,2}[a-z]{0,20}",

@@ -112,8 +112,8 @@ pub fn append_to_top_via<'a>(
 #[derive(Clone, Debug)]
 pub struct Source {
     address: SocketAddr,
-    /// The text of the `received` parameter, which is formatted when it is first needed. So is that
-    /// of `rport`.
+    /// The texts of the `received` and the `rport` parameter. Each is formatted when it is first
+    /// needed.
     received: OnceCell<ArrayVec<u8, 64>>,
     rport: OnceCell<ArrayVec<u8, 16>>,
 }
@@ -160,7 +160,7 @@ pub fn record_source<'a>(
 
 /// The text that records the source of a request in a Via.
 pub(crate) struct Noting<'v> {
-    /// The text of each parameter that the Via already has.
+    /// The texts of the parameters `rport` and `received` that the Via already has.
     rport: Option<&'v [u8]>,
     received: Option<&'v [u8]>,
     is_sent_by: bool,
@@ -179,7 +179,8 @@ impl<'v> Noting<'v> {
         self.rport.is_some() || self.received.is_some() || !self.is_sent_by
     }
 
-    /// Adds the edits to `element`. `span` returns the position of a part of it.
+    /// Adds the edits for the Via element `element` to `splice`. `span` returns the position of a
+    /// part of the message.
     #[inline]
     pub(crate) fn edit<'a>(
         &self,

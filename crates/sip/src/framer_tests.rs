@@ -225,7 +225,7 @@ fn head_and_body_are_bounded() {
 }
 
 #[test]
-fn no_byte_is_looked_at_again_but_the_last() {
+fn only_the_last_byte_is_read_again() {
     let stream = format!(
         "INVITE sip:a SIP/2.0\r\nSubject: {}\r\n\t{}\r\n",
         "x".repeat(999),
@@ -250,7 +250,7 @@ fn a_broken_stream_stays_broken_and_keeps_its_bytes() {
 }
 
 #[test]
-fn places_count_from_the_front_that_was_released() {
+fn positions_count_from_the_released_front() {
     let mut framer = Framer::default();
     let mut held = format!("{OK}{}", &OK[..20]).into_bytes();
     assert_eq!(framer.next(&held), Next::Message(0..OK.len()));
@@ -268,7 +268,7 @@ fn places_count_from_the_front_that_was_released() {
 
 #[test]
 #[should_panic(expected = "bytes were taken off that were not released")]
-fn a_caller_that_takes_off_what_is_needed_is_stopped() {
+fn removing_unreleased_bytes_is_a_bug() {
     let mut framer = Framer::default();
     framer.next(b"INVITE");
     framer.next(b"INV");

@@ -312,8 +312,8 @@ const fn usual_slot(beginning: u32) -> usize {
     (beginning.wrapping_mul(0xfe17_5331) >> 27) as usize
 }
 
-/// Returns a name of at most 14 bytes with a colon and a space, as the lowest bytes of a word, and
-/// the number of these bytes.
+/// Returns `name` (at most 14 bytes), a colon and a space as the lowest bytes of a word, and the
+/// number of these bytes.
 const fn beginning(name: &[u8]) -> (u128, u32) {
     let (mut word, mut i) = (0, 0);
     while i < name.len() {

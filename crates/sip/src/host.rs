@@ -216,7 +216,7 @@ mod tests {
         for bad in ["h:", ":1", "h:65536", "h:+1", "[::1", ";x", ""] {
             assert_eq!(split(bad), None, "{bad}");
         }
-        // RFC 5118 §4.4: without brackets, the address cannot be told from the port.
+        // RFC 5118 §4.4: without brackets, the address cannot be distinguished from the port.
         assert_eq!(split("2001:db8::10:5070"), None);
     }
 

@@ -320,7 +320,7 @@ mod tests {
         assert_eq!((value.oc, value.validity_ms), (Some(Oc::Value(7)), Some(1)));
         assert_eq!(names(&value), ["Loss", "RATE"]);
         assert_eq!(value.sequence, Some(OcSequence { seconds: 5, fraction: 1 }));
-        // Without quotes, as some write it.
+        // Some senders omit the quotes.
         assert_eq!(names(&read(";oc;oc-algo=loss")), ["loss"]);
         // The first of each name counts.
         assert_eq!(read(";oc=x;oc=1").oc, None);
@@ -405,7 +405,7 @@ mod tests {
     /// RFC 7339 §5.4: "A SIP client SHOULD remove the "oc", "oc-validity", and "oc-seq" parameters from all
     /// Via headers of a response received, except for the topmost Via header."
     #[test]
-    fn parameters_go_from_all_vias_but_those_that_are_kept() {
+    fn parameters_are_removed_from_all_vias_except_the_kept_ones() {
         let vias = "v: SIP/2.0/UDP a;oc=1;branch=b ;oc-seq=1.1 , SIP/2.0/UDP c ; oc ;x;OC-Algo=\",\"\r\n\
             X: y;oc\r\nVia: SIP/2.0/UDP d;\r\n oc;oc;oc-validity=5;rport\r\n";
         assert_eq!(
@@ -431,9 +431,9 @@ mod tests {
         assert_eq!(rewritten("", 0, ";oc=5"), "");
     }
 
-    /// Otherwise the text would become part of the parameter before, or of the sent-by.
+    /// Otherwise the text would become part of the preceding parameter or of the sent-by.
     #[test]
-    fn text_behind_a_quoted_value_goes_too() {
+    fn text_behind_a_quoted_value_is_removed_too() {
         assert_eq!(rewritten("Via: SIP/2.0/UDP a;oc=\"1\"b\r\n", 0, ""), "Via: SIP/2.0/UDP a\r\n");
         assert_eq!(
             rewritten("Via: SIP/2.0/UDP a;oc-algo=\"1\"b;rport;oc\r\n", 0, ""),
@@ -441,7 +441,8 @@ mod tests {
         );
     }
 
-    /// The comma would separate two elements if the bracket before it went with its parameter.
+    /// If the bracket before the comma were removed with its parameter, the comma would separate
+    /// two elements.
     #[test]
     fn a_via_with_brackets_is_copied() {
         let vias = "Via: SIP/2.0/UDP a;oc-algo=\"loss\"<;oc,>\r\nVia: SIP/2.0/UDP c;oc\r\n";

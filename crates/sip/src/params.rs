@@ -61,8 +61,8 @@ impl<'a> Params<'a> {
         self.get(name).flatten().filter(|value| !value.is_empty())
     }
 
-    /// Like [`value`](Self::value), optimized for the parameter with which most lists begin, such
-    /// as `;tag=`.
+    /// Like [`value`](Self::value), but faster if the list begins with the parameter. `begin` is
+    /// that beginning, such as `;tag=`.
     #[inline(always)]
     pub(crate) fn usual<const N: usize>(&self, begin: &[u8; N], name: &str) -> Option<&'a [u8]> {
         if let Some(value) = self.text.strip_prefix(begin) {

@@ -35,7 +35,7 @@ pub struct Passage<'a> {
     pub status: u16,
     /// Host and port of the first Via, as written.
     pub sent_by: &'a [u8],
-    /// True if a header line begins with `P-`, as those of RFC 3325 do.
+    /// True if a header line begins with `P-`, as the lines of RFC 3325 do.
     pub has_private: bool,
     /// The branch of the first Via, which is the proxy's own, or `None` without one.
     pub branch: Option<&'a [u8]>,
@@ -56,7 +56,7 @@ pub struct Passage<'a> {
     top: Range<usize>,
     /// True if the response may have a Session-Expires.
     has_session: bool,
-    /// The lines of From and To, or `None` if one of them does not have the usual form.
+    /// The From line and the To line, or `None` if either line does not have the usual form.
     parties: Option<[&'a [u8]; 2]>,
 }
 
@@ -219,7 +219,7 @@ impl<'a> Passage<'a> {
     }
 }
 
-/// The first letters of these lines.
+/// The first letters of the header lines that [`may_matter`] looks for.
 const LETTERS: u32 = letters(b"vcil");
 
 /// Returns false if a line with this first letter cannot be Via, Call-ID, CSeq, Content-Length (or
@@ -246,7 +246,7 @@ mod tests {
     ///
     /// RFC 3261 §16.11: "The proxy MUST NOT add to, modify, or remove the message body."
     #[test]
-    fn the_first_via_is_taken_off_wherever_it_stands() {
+    fn the_first_via_is_removed_wherever_it_stands() {
         let via = "SIP/2.0/UDP 192.0.2.1;branch=z9hG4bKours";
         let next = "SIP/2.0/UDP 192.0.2.2;received=192.0.2.3";
         for (lines, left) in [
@@ -302,7 +302,7 @@ mod tests {
 
     /// [`Message`](crate::Message) does the same.
     #[test]
-    fn of_two_lengths_the_first_counts() {
+    fn the_first_of_two_lengths_counts() {
         let text =
             format!("SIP/2.0 200 OK\r\nv: A/1/B a\r\n{}", REST.replace("l: 2", "l: 1\r\nl: 2"));
         assert!(passed(&text).ends_with("\r\n\r\nx"));
@@ -310,7 +310,7 @@ mod tests {
 
     /// RFC 3261 §7.1: "applications sending SIP messages MUST include a SIP-Version of "SIP/2.0"".
     #[test]
-    fn a_response_of_another_version_is_none() {
+    fn a_response_of_another_version_is_rejected() {
         let of = |version: &str| {
             let text = format!("{version} 200 OK\r\nv: A/1/B a\r\n{REST}");
             Passage::parse(text.as_bytes()).map(|passage| passage.status)

@@ -13,8 +13,8 @@ pub struct Reply<'a> {
     pub status: u16,
     /// The Reason-Phrase.
     pub reason: &'a str,
-    /// A tag for the To, if the To has none, or `None`. By §8.2.6.2 every response except a 100
-    /// needs one.
+    /// The tag to add to a To without a tag, or `None` to add none. By §8.2.6.2 every response
+    /// except a 100 needs a tag.
     pub to_tag: Option<&'a [u8]>,
     /// The source of the request, to be recorded in the top Via (§18.2.1, RFC 3581 §4), or `None`
     /// if it was recorded when the request arrived.

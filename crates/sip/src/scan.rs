@@ -367,7 +367,7 @@ mod tests {
         v: SIP/2.0/UDP pc33.atlanta.com;branch=z9hG4bKnashds8\r\n";
 
     #[test]
-    fn an_ack_says_whose_reply_it_acknowledges() {
+    fn an_ack_identifies_the_reply_that_it_acknowledges() {
         let found = AckScan {
             branch: Some(b"z9hG4bKnashds8"),
             call_id: b"a84b4c76e66710",

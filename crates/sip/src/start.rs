@@ -171,7 +171,7 @@ fn is_other_version(text: &[u8]) -> bool {
 /// Returns the bytes from the start line on, without the line ends that may precede it.
 ///
 /// RFC 3261 §7.5: "Implementations processing SIP messages over stream-oriented transports MUST
-/// ignore any CRLF appearing before the start-line"; over datagrams this is harmless.
+/// ignore any CRLF appearing before the start-line". Over datagrams this is harmless.
 #[inline]
 pub(crate) fn skip_blank(bytes: &[u8]) -> Result<&[u8], Malformed> {
     match bytes.first() {
@@ -287,7 +287,8 @@ mod tests {
     }
 
     proptest! {
-        /// The short way of most request lines leads to the same as the way of all of them.
+        /// The fast path for usual request lines gives the same result as the path for all request
+        /// lines.
         #[test]
         fn usual_request_lines_are_read_like_all_others(
             line in "(INVITE|ACK|BYE|CANCEL|OPTIONS|INFO|INVITED|Bye) {0,2}(sip:a@b(;lr)?|sip:a b|\u{1}| )? {0,2}(SIP/2\\.0|sip/2\\.0|SIP/3\\.0|SIP/2\\.0 )?",
@@ -300,7 +301,8 @@ mod tests {
     }
 
     proptest! {
-        /// The short way of most responses leads to the same as the way of all of them.
+        /// The fast path for usual status lines gives the same result as the path for all status
+        /// lines.
         #[test]
         fn usual_status_lines_are_read_like_all_others(
             line in "(SIP/2\\.0|sip/2\\.0|SIP/3\\.0) ?[0-9]{1,4}( OK| |x)?",

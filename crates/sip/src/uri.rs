@@ -200,8 +200,8 @@ impl fmt::Display for Uri<'_> {
 /// Returns whether each of these parameters matches the parameter of the same name in `others`.
 ///
 /// RFC 3261 §19.1.4: "Any uri-parameter appearing in both URIs must match." If only one URI has a
-/// parameter `user`, `ttl`, `method` or `maddr`, they do not match. By the examples, the same is
-/// true for `transport`.
+/// parameter `user`, `ttl`, `method` or `maddr`, they do not match. According to the examples in
+/// the RFC, the same is true for `transport`.
 fn is_matched(params: &Params<'_>, others: &Params<'_>) -> bool {
     let decides = |name: &[u8]| {
         ["user", "ttl", "method", "maddr", "transport"]
@@ -224,7 +224,7 @@ fn is_matched(params: &Params<'_>, others: &Params<'_>) -> bool {
 /// Returns the characters of a component. For each one, also returns whether it is the escape of a
 /// reserved character, which is not equivalent to the character itself.
 ///
-/// RFC 3261 §19.1.4: "Characters other than those in the "reserved" set (see RFC 2396 [5]) are
+/// RFC 3261 §19.1.4: "Characters other than those in the "reserved" set (see RFC 2396 \[5\]) are
 /// equivalent to their ""%" HEX HEX" encoding."
 fn unescaped(mut text: &[u8]) -> impl Iterator<Item = (u8, bool)> {
     std::iter::from_fn(move || {

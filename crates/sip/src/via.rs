@@ -146,8 +146,9 @@ impl<'a> Parts<'a> {
     }
 }
 
-/// The parameters of a Via that are needed for a reply, found in one pass: the [text](Param::text)
-/// of each. If a name occurs twice, the first one counts, as in [`Params::param`].
+/// The parameters of a Via that are needed for a reply, found in one pass: the
+/// [text](crate::Param::text) of each. If a name occurs twice, the first one counts, as in
+/// [`Params::param`].
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Answering<'a> {
     branch: Option<&'a [u8]>,
@@ -357,7 +358,7 @@ mod tests {
     use super::*;
 
     proptest! {
-        /// The short way of usual values leads to the same as the way of all values.
+        /// The fast path for usual values gives the same result as the path for all values.
         #[test]
         fn usual_values_are_read_like_all_others(
             protocol in "SIP/2\\.0/(UDP|TCP|Udp|U P)? {0,2}",
@@ -447,7 +448,7 @@ mod tests {
     }
 
     #[test]
-    fn the_branch_is_the_same_whoever_reads_it() {
+    fn all_readers_find_the_same_branch() {
         let some = |branch: &'static str| Some(branch.as_bytes());
         for (params, branch) in [
             (";branch=a", some("a")),

@@ -1,4 +1,5 @@
-//! Rejects and acknowledges the torture messages of RFC 4475 and RFC 5118 by the short ways.
+//! Rejects and acknowledges the torture messages of RFC 4475 and RFC 5118 by the fast ways of
+//! reading, and compares the results with the complete ones.
 
 mod alike;
 

@@ -68,7 +68,7 @@ fn invalid_messages_are_refused_for_their_reason() {
 /// Asserts that faults outside the parts a proxy inspects (RFC 3261 §16.3(1)) pass, and are
 /// reported when the part is read.
 #[test]
-fn errors_off_the_path_of_a_proxy_pass_until_they_are_asked_for() {
+fn faults_in_parts_that_a_proxy_ignores_pass() {
     // §3.1.2.7: the Request-URI is in angle brackets.
     let bytes = load("ltgtruri");
     let message = Message::parse(&bytes).unwrap();
@@ -203,7 +203,7 @@ fn semicolons_and_escapes_in_uris() {
     let message = Message::parse(&bytes).unwrap();
     assert_eq!(message.method(), Some(Method::Other));
     let contacts: Vec<_> = message.contacts().map(|c| text(c.unwrap().uri).to_owned()).collect();
-    // `C%6Fntact` is another header: % is no escape in a name.
+    // `C%6Fntact` is another header: % does not escape anything in a name.
     assert_eq!(contacts, ["sip:alias1@host1.example.com", "sip:alias3@host3.example.com"]);
 }
 

@@ -14,8 +14,8 @@ const TWO: NonZeroU8 = NonZeroU8::new(2).unwrap();
 pub struct Backoff {
     /// The time of the next retransmission.
     at: Timestamp,
-    /// The interval that ends at this time, in units of T1, before any upper limit is applied.
-    /// Every transaction ends after 64·T1, so the interval never exceeds this.
+    /// The length of the interval that ends at `at`, in units of T1, before any upper limit is
+    /// applied. Every transaction ends after 64·T1, so the value never exceeds 64.
     interval: NonZeroU8,
 }
 
@@ -48,7 +48,7 @@ impl Backoff {
     /// others.
     pub(crate) fn again(self, now: Timestamp, interval: Duration) -> Self {
         let at = self.at + interval;
-        // If several were missed, only one of them is sent late.
+        // If several retransmissions were missed, only one of them is sent late.
         let at = if at > now { at } else { now + interval };
         Self { at, ..self }
     }

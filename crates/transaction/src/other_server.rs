@@ -83,7 +83,7 @@ impl OtherServer {
                 };
                 // RFC 4320 §4.2: "A transaction-stateful SIP element MUST NOT send a response with
                 // Status-Code of 408 to a non-INVITE request." It ends the transaction
-                // nevertheless; retransmissions do not start another one.
+                // nevertheless, so that retransmissions do not start another one.
                 let dispatch = if status == 408 { Dispatch::Discard } else { Dispatch::Send };
                 (next, dispatch)
             }

@@ -123,7 +123,7 @@ impl ConnectionTable {
     pub fn on_connected(&mut self, now: Timestamp, flow: Flow) {
         let Some(id) = flow.connection else { return };
         match self.connections.get_mut(&id) {
-            // The table is closing it.
+            // The table is already closing the connection.
             Some(connection) if connection.state != ConnectionState::Connecting => {}
             Some(connection) => {
                 connection.flow = flow;
@@ -180,7 +180,8 @@ impl ConnectionTable {
                 connection.since = now;
                 true
             }
-            // Sending is not reading: a stalled peer is closed nevertheless.
+            // A peer that sends does not necessarily read, so a stalled connection is closed
+            // nevertheless.
             ConnectionState::BackedUp | ConnectionState::Closing => true,
             ConnectionState::Connecting => false,
         }

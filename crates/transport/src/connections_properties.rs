@@ -80,7 +80,7 @@ struct World {
     alive: BTreeMap<ConnectionId, Known>,
     next_accepted: ConnectionId,
     next_message: u64,
-    /// Messages that the table accepted and has not returned in any way.
+    /// Messages that the table accepted and has neither handed out nor returned as unsent.
     held: BTreeSet<u64>,
     /// The last message of each connection, to check the order.
     last_sent: BTreeMap<ConnectionId, u64>,

@@ -37,7 +37,7 @@ fn id(flow: Flow) -> u32 {
 }
 
 #[test]
-fn the_connection_used_least_recently_gives_way() {
+fn the_least_recently_used_connection_is_evicted() {
     let (mut scene, flows) = full(4);
     let unused = ConnectionLimits::default().yields_after;
     scene.now = scene.now + unused;
@@ -58,7 +58,7 @@ fn the_connection_used_least_recently_gives_way() {
 }
 
 #[test]
-fn a_connection_in_use_does_not_give_way() {
+fn a_connection_in_use_is_not_evicted() {
     let (mut scene, flows) = full(4);
     scene.now = Timestamp::ZERO + ConnectionLimits::default().yields_after;
     scene.now = scene.now - Duration::from_millis(1);

@@ -249,7 +249,7 @@ fn unread_messages_wait_and_go_on_in_order() {
 }
 
 #[test]
-fn a_peer_that_reads_nothing_is_closed_however_much_it_says() {
+fn a_peer_that_reads_nothing_is_closed_however_much_it_sends() {
     let mut scene = scene();
     let flow = scene.opened(to(PEER));
     let id = flow.connection.unwrap();
@@ -270,7 +270,7 @@ fn a_peer_that_reads_nothing_is_closed_however_much_it_says() {
 /// RFC 3261 §18: "it is RECOMMENDED that connections be kept open for some implementation-defined
 /// duration after the last message was sent or received over that connection."
 #[test]
-fn a_connection_on_which_nothing_travels_is_closed() {
+fn an_idle_connection_is_closed() {
     let limits = ConnectionLimits::default();
     let mut scene = scene();
     let silent = scene.accepted(2, "198.51.100.7:1");
@@ -294,7 +294,7 @@ fn a_connection_on_which_nothing_travels_is_closed() {
 }
 
 #[test]
-fn queues_are_bounded_and_what_overflows_is_counted() {
+fn queues_are_bounded_and_overflows_are_counted() {
     let limits = ConnectionLimits {
         waiting_max: 3,
         waiting_bytes_max: 10,
@@ -395,7 +395,7 @@ fn a_connection_that_is_closed_sends_what_was_handed_out_and_returns_the_rest() 
 }
 
 #[test]
-fn timers_of_connections_that_are_gone_are_not_kept() {
+fn timers_of_ended_connections_are_not_kept() {
     let mut scene = scene();
     for round in 0..10_000 {
         let flow = scene.accepted(2 + 2 * round, "198.51.100.7:1");
@@ -406,7 +406,7 @@ fn timers_of_connections_that_are_gone_are_not_kept() {
 }
 
 #[test]
-fn a_name_is_given_again_behind_the_last_but_not_while_it_is_in_use() {
+fn ids_wrap_after_the_last_one_and_skip_ids_in_use() {
     let mut scene = scene();
     scene.send(to(PEER), "x").unwrap();
     assert_eq!(scene.connect().id, ConnectionId::FIRST_OPENED);

@@ -81,7 +81,7 @@ impl<C: Core> Streams<C> {
     /// until neither has anything left.
     fn settle(&mut self, now: Timestamp) {
         loop {
-            // First: messages may name them.
+            // Connections come first, because messages may name them.
             while let Some(connect) = self.core.poll_connect() {
                 if !self.connections.open(now, connect) {
                     self.core.on_closed(now, connect.id, CloseCause::Other);
@@ -206,7 +206,7 @@ impl<C: Core> Core for Streams<C> {
     fn on_closed(&mut self, now: Timestamp, id: ConnectionId, cause: CloseCause) {
         let is_named = self.connections.is_named(id);
         let flow = self.connections.on_closed(id, cause);
-        // What the core had closed was sent before.
+        // On a connection that the core itself closed, everything was sent before.
         let is_wanted = is_named && cause == CloseCause::Asked;
         if let Some(flow) = flow.filter(|_| !is_wanted) {
             self.core.on_failed(now, Failure::new(flow, cause_of(cause), b""));

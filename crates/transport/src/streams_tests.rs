@@ -238,7 +238,7 @@ fn the_core_opens_and_closes_connections_of_its_own() {
     scene.offer(opened[0], "SIP/2.0 200");
     assert_eq!(scene.streams.core.offered, [(first, "SIP/2.0 200".into())]);
 
-    // The last message precedes the end, which is no failure.
+    // The core closes a connection after its last message. This end is not a failure.
     scene.streams.core.closes.push_back(first.connection.unwrap());
     scene.send(first, "BYE 1");
     assert_eq!(scene.sent(), [(1, "BYE 1".into())]);
@@ -247,11 +247,11 @@ fn the_core_opens_and_closes_connections_of_its_own() {
     assert!(scene.streams.core.failed.is_empty());
     assert_eq!(scene.streams.core.ended, [(1, CloseCause::Asked)]);
 
-    // Another end is a failure.
+    // Any other end is a failure.
     scene.streams.on_closed(scene.now, second.connection.unwrap(), CloseCause::Reset);
     assert_eq!(scene.streams.core.failed, [(second, Cause::Closed, String::new())]);
     assert_eq!(scene.streams.core.ended[1..], [(3, CloseCause::Reset)]);
-    // That of the table's own connection still leads to the peer.
+    // The end of a named connection does not affect the table's own connection to the peer.
     scene.send(to(PEER), "OPTIONS");
     assert_eq!(scene.sent(), [(5, "OPTIONS".into())]);
 }
@@ -262,7 +262,7 @@ fn the_core_learns_at_once_that_its_connection_cannot_be_opened() {
         Scene::within(ConnectionLimits { opened_max: 1, ..ConnectionLimits::default() });
     let first = scene.name(1);
     scene.send(first, "INVITE 1");
-    // The name is in use, and then there is no room.
+    // The first name is in use. For the second, the table has no room.
     for number in [1, 3] {
         let flow = scene.name(number);
         scene.send(flow, "INVITE 2");

@@ -154,7 +154,7 @@ mod tests {
     }
 
     #[test]
-    fn a_call_that_rings_on_says_so_every_minute() {
+    fn a_ringing_call_repeats_its_response_every_minute() {
         let extended = vec![(60, 0), (120, 0), (180, 0)];
         assert_eq!(schedule(Behaviour::Ring, 5, 1), (extended, 200));
         assert_eq!(schedule(Behaviour::Answer, 70, 1), (vec![(60, 0)], 70));

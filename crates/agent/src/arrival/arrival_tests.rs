@@ -49,7 +49,7 @@ fn poisson_gaps_have_the_mean_and_the_spread_of_an_exponential() {
 }
 
 #[test]
-fn the_duration_ends_them() {
+fn the_duration_ends_the_calls() {
     let ends = |process, profile: &str| {
         let profile = profile.parse().unwrap();
         let duration = Duration::from_millis(999);
@@ -63,7 +63,7 @@ fn the_duration_ends_them() {
 }
 
 #[test]
-fn a_profile_that_ends_ends_them() {
+fn the_end_of_a_profile_ends_the_calls() {
     let profile: Profile = "gradual:5,3,5".parse().unwrap();
     let gradual = |process| Load { profile: profile.clone(), ..load(process, 100.0, u32::MAX) };
     let uniform = offsets(&gradual(Process::Uniform));
@@ -179,7 +179,7 @@ fn a_load_returns_its_rate_at_any_time() {
 }
 
 #[test]
-fn a_process_is_named_as_it_is_asked_for() {
+fn a_process_is_formatted_like_its_option() {
     let name = |process: Process| process.to_string();
     assert_eq!(name(Process::Poisson), "poisson");
     assert_eq!(name(Process::Uniform), "uniform");

@@ -6,7 +6,7 @@ fn curve(profile: &str, rate_cps: f64) -> Curve {
     Curve::new(&profile.parse().unwrap(), rate_cps)
 }
 
-/// Returns the factor by the documentation of each profile, without pieces.
+/// Returns the factor directly from the definition of each profile, without pieces.
 fn factor(profile: &Profile, rate_cps: f64, t: f64) -> f64 {
     match profile {
         Profile::Constant => 1.0,
@@ -84,7 +84,7 @@ proptest! {
         }
     }
 
-    /// Λ⁻¹ inverts Λ, wherever the rate is above zero, and rises.
+    /// Λ⁻¹ rises, and it inverts Λ wherever the rate is above zero.
     #[test]
     fn times_are_the_inverse_of_calls(
         profile in profiles(),
@@ -95,7 +95,8 @@ proptest! {
         let calls = curve.calls_until(at_s);
         match curve.time_of(calls) {
             None => prop_assert!(calls >= curve.total()),
-            // The first time with more calls: later, if there were none for a while.
+            // This is the first time with more calls. It is later if there were no calls for a
+            // while.
             Some(time_s) => {
                 let again = curve.calls_until(time_s);
                 prop_assert!((again - calls).abs() <= 1e-9 * (1.0 + calls), "{again} {calls}");
@@ -110,7 +111,7 @@ proptest! {
 }
 
 #[test]
-fn a_rate_that_falls_to_zero_for_good_brings_so_many_calls_and_no_more() {
+fn a_rate_that_stays_at_zero_limits_the_number_of_calls() {
     // 100 calls/s, each second 2 calls/s more, hold 30 s, down again: a trapezium.
     let gradual = curve("gradual:50,30,50", 100.0);
     assert_eq!(gradual.total(), 8000.0);

@@ -116,7 +116,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_trace_is_one_moment_a_line() {
+    fn a_trace_has_one_time_on_each_line() {
         let text = "# seconds\n0\n\n 0.25 # the second\n0.25\r\n1e1\n";
         let trace: Trace = text.parse().unwrap();
         let ms: Vec<_> = trace.moments().iter().map(Duration::as_millis).collect();

@@ -244,8 +244,8 @@ impl Call {
         }
         match self.phase {
             Phase::Held(_) => Action::HungUp,
-            // Both hung up at once: the dialog has ended, with any answer to our BYE. Had our BYE
-            // been lost, its copy would find no dialog.
+            // Both sides hung up at once, so the dialog has ended, whatever the response to our BYE
+            // is. If our BYE was lost, its copy will find no dialog.
             Phase::Leaving(_, outcome) => Action::End(outcome),
             Phase::Inviting(_) | Phase::Cancelling(..) => Action::Wait,
         }

@@ -207,7 +207,7 @@ impl fmt::Display for CallerConfigError {
             Self::Callees => f.write_str("the number of called users is 0: it must be 1 or more"),
             Self::Callers => f.write_str("the number of calling users is 0: it must be 1 or more"),
             Self::Connections => {
-                f.write_str("connections need TCP or TLS, and as many calling users or more")
+                f.write_str("separate connections need TCP or TLS, and at least one calling user for each connection")
             }
             Self::OpenLimit => {
                 f.write_str("the limit of open calls is 0: no call would ever begin")

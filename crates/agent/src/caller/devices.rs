@@ -247,7 +247,7 @@ impl Devices {
             let (fate, moment) = (self.stream.unit(), self.stream.unit());
             let id = Id { slot, serial: slot };
             let Some(device) = self.table.get(id).filter(|_| fate < loss.share) else { continue };
-            // One that has no registration keeps the wait that it has.
+            // A device that has no registration keeps its current wait.
             if device.lost.is_some() {
                 continue;
             }

@@ -190,7 +190,9 @@ impl fmt::Display for CallerReport {
             None if self.lost_datagrams => row(
                 f,
                 "generator",
-                format_args!("lost datagrams of its own: it may be to blame, not the server"),
+                format_args!(
+                    "lost datagrams itself, so failures may not be the fault of the server"
+                ),
             ),
             None => row(f, "generator", format_args!("kept up")),
         }?;

@@ -243,7 +243,7 @@ impl Requests {
     ) {
         let number = self.user_of(mark);
         let mut caller = ArrayVec::<u8, CALLER_MAX>::new();
-        // Seven has no divisor in common with 16: callers in turn go through all lengths.
+        // Seven has no divisor in common with 16: successive callers go through all lengths.
         let zeros = if self.uneven { number % UNEVEN * 7 % UNEVEN } else { 0 };
         caller.extend((0..zeros).map(|_| b'0'));
         caller.extend(itoa::Buffer::new().format(number).bytes());

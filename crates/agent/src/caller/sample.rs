@@ -72,7 +72,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_difference_is_of_counts_and_not_of_what_is_there_now() {
+    fn a_difference_covers_counts_but_not_current_numbers() {
         let sample = |n: u64| CallerSample {
             offered: 10 * n,
             begun: 9 * n,

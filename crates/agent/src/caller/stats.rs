@@ -16,7 +16,7 @@ use crate::delays::Delays;
 pub enum Failure {
     /// No response to the INVITE in 64·T1 (timer B).
     Timeout,
-    /// Like `Timeout`, but the transport had reported a failed delivery.
+    /// No response to the INVITE in 64·T1, and the transport had reported a failed delivery.
     Transport(Cause),
     /// The INVITE was rejected with this status.
     Status(u16),
@@ -345,7 +345,7 @@ impl fmt::Display for TooSlow {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(
             f,
-            "too slow: began {:.0} of {:.0} calls/s, 1 % of them more than {:.1} ms late",
+            "too slow: began {:.0} instead of {:.0} calls/s, and 1 % of them more than {:.1} ms late",
             self.begun_cps,
             self.intended_cps,
             self.lateness_p99.as_secs_f64() * 1e3

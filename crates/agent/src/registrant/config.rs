@@ -137,9 +137,9 @@ impl fmt::Display for RegistrantConfigError {
                 write!(f, "the address-of-record must be sip:USER@HOST of at most {AOR_MAX} bytes")
             }
             Self::Users => write!(f, "the number of users must be 1 to {USERS_MAX}"),
-            Self::Connections => {
-                f.write_str("connections need TCP or TLS, and as many users or more")
-            }
+            Self::Connections => f.write_str(
+                "separate connections need TCP or TLS, and at least one user for each connection",
+            ),
             Self::KeepAlive => f.write_str(
                 "keep-alives need an interval, and two or more connections that stay open",
             ),

@@ -89,7 +89,10 @@ impl fmt::Display for RegistrantReport {
         if stats.not_begun > 0 {
             row(
                 "not begun",
-                format_args!("{}: the one before still waited, or too many did", stats.not_begun),
+                format_args!(
+                    "{}: the user's previous registration, or too many others, still waited",
+                    stats.not_begun
+                ),
             )?;
         }
         row(
@@ -158,8 +161,8 @@ impl fmt::Display for RegistrantReport {
             ),
         )?;
         let kept_up = match (self.too_slow, self.usage.has_own_losses()) {
-            (true, _) => "too slow: 1 % began over 5 ms late",
-            (false, true) => "lost messages of its own: failures may not be the server's",
+            (true, _) => "too slow: 1 % of the registrations began more than 5 ms late",
+            (false, true) => "lost messages itself, so failures may not be the fault of the server",
             (false, false) => "kept up",
         };
         row("generator", format_args!("{kept_up}"))?;

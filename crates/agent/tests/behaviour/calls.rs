@@ -33,7 +33,7 @@ fn ten_thousand_calls_complete() {
 }
 
 #[test]
-fn repetition_makes_up_for_lost_packets_and_no_call_counts_twice() {
+fn retransmissions_replace_lost_packets_and_no_call_counts_twice() {
     let ring = Duration::from_millis(100);
     let mut net = Net::new(
         CallerConfig { hold: Duration::from_secs(1).into(), ..calling(1000.0, 10_000) },
@@ -43,7 +43,8 @@ fn repetition_makes_up_for_lost_packets_and_no_call_counts_twice() {
     net.loss = 0.1;
     let (caller, answerer) = net.run_out();
     balanced(&caller);
-    // Seven transmissions of which one must make the round trip: 1 - .19^7, and the BYE's ten.
+    // A packet and its answer both arrive with probability 0.81. One of the seven transmissions of
+    // an INVITE must succeed (1 - 0.19^7), and one of the ten of a BYE.
     assert!(caller.completed >= 9_990, "{}", caller.completed);
     assert!(caller.repeated.invite > 1000 && caller.repeated.bye > 1000, "{:?}", caller.repeated);
     assert!(caller.repeated.ack > 500, "{:?}", caller.repeated);
@@ -119,7 +120,7 @@ fn same_seed_same_packets() {
 }
 
 #[test]
-fn a_call_without_room_is_not_begun_and_said_so() {
+fn a_call_without_room_is_not_begun_but_counted() {
     let mut net = Net::new(
         CallerConfig { open_max: 50, ..calling(1000.0, 200) },
         AnswererConfig { mix: Behaviour::Silent.into(), ..answering() },
@@ -235,7 +236,7 @@ fn draining_starts_no_calls_and_ends_open_ones() {
 }
 
 #[test]
-fn slack_spares_wakes_and_is_never_exceeded() {
+fn slack_saves_wakes_and_is_never_exceeded() {
     use tidegate_agent::Caller;
     use tidegate_world::{Core, Pool, Seed};
     let wakes = |slack| {
@@ -253,7 +254,8 @@ fn slack_spares_wakes_and_is_never_exceeded() {
     assert!(each >= 1000 && punctual.is_zero());
     let slack = Duration::from_millis(1);
     let (few, late) = wakes(slack);
-    // A wake takes the call that waited and those of the millisecond, five on average.
+    // A wake starts the call that waited, and the calls that became due within the same
+    // millisecond: five on average.
     assert!(few < 250, "{few}");
     assert!((slack.mul_f64(0.9)..slack.mul_f64(1.01)).contains(&late), "{late:?}");
 }

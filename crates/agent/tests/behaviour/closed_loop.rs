@@ -6,7 +6,8 @@ use crate::net::{Net, answering, calling};
 use tidegate_agent::{CallerConfig, CallerStats, Process};
 use tidegate_world::Timestamp;
 
-/// Returns 100 calls/s at equal gaps, each held for 1 s, ten of them at once.
+/// Returns a load of 100 calls/s at equal gaps. Each call is held for 1 s, and ten may be open at
+/// once.
 fn limited(calls: u32) -> CallerConfig {
     let mut config = calling(100.0, calls);
     config.load.process = Process::Uniform;
@@ -76,7 +77,7 @@ fn draining_discards_delayed_calls() {
 }
 
 #[test]
-fn a_limit_above_the_room_there_is_holds_nothing_back() {
+fn a_limit_above_the_table_size_holds_nothing_back() {
     let config = CallerConfig { open_max: 10, open_limit: Some(20), ..limited(100) };
     let (stats, _) = Net::new(config, answering(), 4).run_out();
     balanced(&stats);

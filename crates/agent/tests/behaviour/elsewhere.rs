@@ -56,7 +56,8 @@ fn a_call_that_all_servers_refuse_has_failed_once() {
     script.tell(second(), &response(&invite, 503, REFUSED, ""));
     let ack = script.sent_one();
     assert_eq!((ack.what(), ack.to), ("ACK", second()));
-    // Nor is a copy acknowledged at the first server, now that the call is over.
+    // A copy is acknowledged at its source too, although the call is over, and not at the first
+    // server.
     script.tell(second(), &response(&invite, 503, REFUSED, ""));
     assert_eq!(script.sent_one().to, second());
     let stats = script.agent.stats();
@@ -65,7 +66,7 @@ fn a_call_that_all_servers_refuse_has_failed_once() {
 }
 
 #[test]
-fn another_refusal_is_the_callees_and_goes_nowhere_else() {
+fn any_other_rejection_is_final() {
     let (mut script, first) = calling(two_servers());
     script.tell(uas(), &response(&first, 486, REFUSED, ""));
     assert_eq!(script.sent_one().what(), "ACK");

@@ -67,7 +67,7 @@ fn fault() -> impl Strategy<Value = Fault> {
     ]
 }
 
-/// Returns the packets that arrive in the place of `text`.
+/// Returns the packets that arrive instead of `text`.
 fn suffer(text: &str, fault: &Fault) -> Vec<Vec<u8>> {
     let bytes = text.as_bytes().to_vec();
     let place = |at: f64| ((bytes.len() as f64 * at) as usize).min(bytes.len() - 1);
@@ -122,7 +122,7 @@ proptest! {
     }
 
     #[test]
-    fn a_faulty_path_never_breaks_the_books(ring_ms in prop_oneof![Just(0u64), 1u64..5000], faults in prop::collection::vec(fault(), 1..200)) {
+    fn with_a_faulty_path_every_call_is_still_counted(ring_ms in prop_oneof![Just(0u64), 1u64..5000], faults in prop::collection::vec(fault(), 1..200)) {
         let (mut caller, mut answerer) = (caller(), answerer(ring_ms));
         let mut faults = faults.into_iter();
         for ms in (0..400_000).step_by(50) {

@@ -33,7 +33,7 @@ fn a_person_calls_again_until_the_last_attempt() {
     let persons = &stats.persons;
     assert_eq!((persons.came, persons.redials, persons.gave_up), (1000, 2000, 1000));
     assert_eq!((stats.offered, stats.begun, stats.failed.total()), (3000, 3000, 3000));
-    // Nobody calls again who was served.
+    // A person who was served does not call again.
     let served = run(config, "answer=1").persons;
     assert_eq!((served.served, served.redials), (1000, 0));
 }

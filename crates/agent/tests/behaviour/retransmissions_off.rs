@@ -1,4 +1,5 @@
-//! Tests of agents without retransmissions: a lost message stays lost, and a call waits as long.
+//! Tests of agents without retransmissions: a lost message is not sent again, and a call waits for
+//! the same time as with retransmissions.
 
 use std::time::Duration;
 

@@ -343,8 +343,8 @@ fn a_call_without_bye_is_forgotten_in_the_end() {
 
 #[test]
 fn an_invite_within_a_dialog_is_refused() {
-    // §14.2: 488. §12.2.2: 481 if there is no such dialog. Acknowledged in its transaction, because
-    // its tag is that of the dialog.
+    // §14.2: 488. §12.2.2: 481 if there is no such dialog. The ACK to the 488 has the branch of its
+    // INVITE. It is found by its transaction, because its tag is the one of the dialog.
     let (mut script, ok) = answered(config());
     script.tell(uac(), &request("ACK", "2", &tag(&ok), 1));
     script.tell(uac(), &request("INVITE", "5", &tag(&ok), 2));

@@ -56,7 +56,7 @@ fn fill(picker: &mut Picker, now: Timestamp, demand: Demand) -> (Vec<u64>, Vec<C
 }
 
 #[test]
-fn every_policy_gives_each_what_it_may_have_and_no_more() {
+fn every_policy_fills_each_back_end_exactly_to_its_limit() {
     for policy in Policy::ALL {
         let pool = pool(&[calls(5), calls(40), calls(1)]);
         let mut picker = picker(&pool, policy);
@@ -71,7 +71,7 @@ fn every_policy_gives_each_what_it_may_have_and_no_more() {
 }
 
 #[test]
-fn a_reserve_is_kept_for_what_has_priority() {
+fn a_reserve_is_kept_for_priority_calls() {
     let pool = pool(&[calls(100), calls(3)]);
     let mut picker = picker(&pool, Policy::Rr);
     let (_, _ordinary) = fill(&mut picker, NOW, Demand::Call);
@@ -83,7 +83,7 @@ fn a_reserve_is_kept_for_what_has_priority() {
 }
 
 #[test]
-fn a_rate_counts_what_stands_alone_too() {
+fn a_rate_counts_single_requests_too() {
     let pool = pool(&[rate(50.0), rate(20.0)]);
     let mut picker = picker(&pool, Policy::Rr);
     assert_eq!(fill(&mut picker, NOW, Demand::Single).0, [5, 2]);
@@ -123,7 +123,7 @@ fn down_back_ends_add_no_headroom_and_unlimited_ones_take_the_rest() {
 }
 
 #[test]
-fn the_next_group_has_what_the_first_has_no_headroom_for() {
+fn the_next_group_gets_calls_for_which_the_first_has_no_headroom() {
     let pool = pool(&[calls(2), calls(2), calls(3)]);
     pool.backends()[2].set_priority(1);
     let mut picker = picker(&pool, Policy::Rr);
@@ -228,7 +228,7 @@ fn back_ends_with_other_limits_learn_nothing() {
 
 /// An unused rate stays, because otherwise it would mean nothing when it is needed.
 #[test]
-fn a_rate_of_which_little_is_used_stays() {
+fn a_hardly_used_rate_does_not_change() {
     let limits = Limits { learning: learning(), ..Limits::default() };
     let pool = pool(&[limits]);
     let backend = &pool.backends()[0];

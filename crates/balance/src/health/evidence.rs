@@ -349,7 +349,8 @@ mod tests {
 
     #[test]
     fn many_numbers_do_not_hide_how_many_are_served() {
-        // So many destinations and sources that each bit was rejected; three of four are served.
+        // There are so many destinations and sources that each bit was rejected once. But three of
+        // four requests are served.
         let evidence = Evidence::default();
         let mut verdict = NOTHING;
         for n in 0..2000 {
@@ -363,7 +364,7 @@ mod tests {
     }
 
     #[test]
-    fn requests_to_one_number_weigh_as_many_as_they_are() {
+    fn requests_to_one_number_are_counted_one_by_one() {
         // The numbers of six callers are rejected. Others call a number that is served.
         for (served, expected) in [(5, PAUSES), (6, TEACHES)] {
             let evidence = Evidence::default();

@@ -14,7 +14,7 @@ fn share(health: &Health, ms: u64) -> u64 {
 }
 
 #[test]
-fn the_state_machine_goes_by_its_table() {
+fn the_state_machine_follows_its_table() {
     use Liveness::{Down, Up};
     const NEVER: u64 = (1 << 59) - 1;
     let ns = |ms: u64| at(ms).as_nanos();
@@ -78,7 +78,7 @@ fn states_have_the_names_that_metrics_and_commands_show() {
 }
 
 #[test]
-fn a_return_brings_a_share_that_grows_and_a_start_the_whole() {
+fn after_a_return_the_share_grows_and_after_a_start_it_is_whole() {
     let health = Health::default();
     health.set_slow_start(Duration::from_millis(900));
     assert_eq!(share(&health, 0), 1000, "a cold start");

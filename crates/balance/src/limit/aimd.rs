@@ -140,7 +140,7 @@ mod tests {
     }
 
     #[test]
-    fn it_begins_with_what_was_taken_at_the_first_refusal() {
+    fn it_begins_with_the_accepted_rate_at_the_first_rejection() {
         assert_eq!(rate(Aimd::COLD, 40, 0), NONE);
         assert_eq!(rate(Aimd::COLD, 40, 10), 200.0 * 0.75 * 0.95);
         assert_eq!(rate(Aimd::COLD, 40, 40), 100.0, "at least half");
@@ -190,7 +190,7 @@ mod tests {
     }
 
     #[test]
-    fn where_little_comes_an_interval_is_longer() {
+    fn with_few_requests_an_interval_is_longer() {
         let learning = RateLearning::default();
         let is_over = |ms, given| learning.is_over(Duration::from_millis(ms), given);
         assert!(is_over(200, 10) && !is_over(199, 1000));

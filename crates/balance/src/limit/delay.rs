@@ -77,9 +77,9 @@ pub const WINDOW_MIN: f64 = 10.0;
 /// [`WindowLearning::delay`]. The multiple is above 1 because slow servers have such delays even
 /// below their capacity.
 const TRIP: f64 = 2.0;
-/// If the window has fallen to the first of these parts of its earlier size, and the delay or loss
-/// is still above the second of these parts of its earlier value, then the window has no effect on
-/// the delay or loss.
+/// Two thresholds. A window counts as without effect on the delay or the loss if it has fallen to
+/// the first part of its earlier size, while the delay or the loss is still above the second part
+/// of its earlier value.
 const WITHOUT_EFFECT: (f64, f64) = (0.25, 0.7);
 /// The part of the excess over the base by which the base rises in one interval.
 const DRIFT: f64 = 0.05;
@@ -149,7 +149,8 @@ impl DelayWindow {
         wait_s: f64::INFINITY,
     };
 
-    /// Returns the next window, with updated properties of the back end.
+    /// Returns the window after an interval with the responses `seen`, with the updated properties
+    /// of the back end.
     pub(crate) fn step(mut self, learning: &WindowLearning, seen: &Responses) -> Self {
         let least_s = seen.least.map(|least| least.as_secs_f64().max(1e-6));
         self.base_s = self.base_s.min(least_s.unwrap_or(f64::INFINITY));

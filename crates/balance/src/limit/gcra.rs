@@ -39,7 +39,7 @@ struct Times {
     step: u64,
     /// τ: the tolerance for bursts.
     tolerance: u64,
-    /// Maximum time by which TAT is ahead of the time, when the whole reserve is used.
+    /// Maximum time by which TAT may be ahead of the current time, when the whole reserve is used.
     ahead_max: u64,
 }
 
@@ -106,7 +106,7 @@ mod tests {
 
     use super::*;
 
-    /// More than any rate here allows at once.
+    /// A number of requests that is larger than any burst in these tests.
     const MANY: usize = 2000;
 
     const fn at(ms: u64) -> Timestamp {
@@ -124,7 +124,7 @@ mod tests {
     }
 
     #[test]
-    fn so_many_come_at_once_and_then_one_a_step() {
+    fn a_burst_comes_at_once_and_then_one_request_a_step() {
         let gcra = of(100.0);
         assert_eq!(taken(&gcra, at(5000), false), 10);
         assert!(!gcra.conforms(at(5009), false) && gcra.conforms(at(5010), false));
@@ -173,21 +173,21 @@ mod tests {
     }
 
     #[test]
-    fn a_reserve_taken_to_the_last_stays_taken() {
+    fn an_exhausted_reserve_is_not_granted_again() {
         // For some of these rates T is not a whole number of nanoseconds.
         for rate in 1..=1500 {
             let gcra = of(rate.into());
             taken(&gcra, at(0), true);
             let Times { tolerance, .. } = Times::of(rate.into(), true).unwrap();
-            // As far ahead of time as allowed.
+            // TAT is as far ahead of the time as allowed.
             let now = Timestamp::from_nanos(gcra.next_at.load(Relaxed) - tolerance);
             assert_eq!(taken(&gcra, now, true), 1, "at {rate} a second");
         }
     }
 
     proptest! {
-        /// The leaky bucket of I.371 annex A is the same in other words: it drains with time, and a
-        /// request that finds it no fuller than τ adds T.
+        /// The leaky bucket of I.371 annex A is an equivalent description: it drains with time, and
+        /// a request that finds it no fuller than τ adds T.
         #[test]
         fn it_is_the_leaky_bucket_of_the_same_rate(
             rate in 1_u32..5000,
@@ -197,7 +197,7 @@ mod tests {
             let times = |reserve| Times::of(rate.into(), reserve).unwrap();
             let (mut now, mut level) = (0_u64, 0_u64);
             for (gap, reserve) in steps {
-                // Close together as often as far apart.
+                // Requests are often close together, and equally often far apart.
                 let gap = if gap % 3 == 0 { gap } else { gap % 1_000_000 };
                 now += gap;
                 level = level.saturating_sub(gap);

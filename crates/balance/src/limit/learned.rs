@@ -234,7 +234,7 @@ mod tests {
         let learned = learning();
         assert_eq!(run(&learned, 0, 605, |_| false), [(200, NONE), (400, NONE), (600, NONE)]);
         assert_eq!(learned.rate(), NONE);
-        // 40 in the interval, of which 36 have an answer by then.
+        // 40 requests were sent in the interval. 36 of them have been answered by then.
         assert_eq!(run(&learned, 605, 805, |ms| ms % 10 == 0), [(800, 105.0)]);
     }
 
@@ -267,19 +267,20 @@ mod tests {
     }
 
     #[test]
-    fn the_request_that_begins_an_interval_is_one_of_it() {
+    fn the_request_that_begins_an_interval_counts_in_it() {
         let learned = learning();
         let mut rates = Vec::new();
         for s in [0, 3, 6, 9] {
             rates.extend(given(&learned, at(s * 1000)));
             learned.on_refused(at(s * 1000), true);
         }
-        // Half of one in 200 ms; requests sent at a decrease say nothing; then half of that.
+        // The rate is half of one request in 200 ms. Requests sent at a decrease are no evidence.
+        // Then the rate is halved again.
         assert_eq!(rates, [2.5, 2.5, 1.25]);
     }
 
     #[test]
-    fn so_soon_after_a_decrease_nothing_is_known() {
+    fn soon_after_a_decrease_nothing_is_known() {
         let learned = learning();
         let rates = run(&learned, 0, 405, |ms| ms < 200);
         assert_eq!(rates[0].1, rates[1].1, "{rates:?}");
@@ -328,11 +329,11 @@ mod tests {
     }
 
     #[test]
-    fn where_little_comes_the_tenth_request_ends_an_interval() {
+    fn with_few_requests_the_tenth_ends_an_interval() {
         let learned = learning();
         let ends = |ms: &u64| given(&learned, at(*ms)).is_some();
         let ended: Vec<_> = (0..1000).step_by(25).filter(ends).collect();
-        // The very first interval has a request of its own.
+        // The first interval has one additional request.
         assert_eq!(ended, [225, 475, 725, 975]);
     }
 
@@ -358,7 +359,7 @@ mod tests {
     }
 
     #[test]
-    fn no_longer_than_an_interval_is_no_pause() {
+    fn a_gap_of_one_interval_is_not_a_pause() {
         let learned = learning();
         run(&learned, 0, 205, |ms| ms % 10 == 0);
         let fallen = learned.rate();
@@ -366,7 +367,8 @@ mod tests {
             learned.on_wanted();
             given(&learned, at(ms));
         }
-        // The first ten do not count, so soon after the decrease. The rate then grows for 2 s.
+        // The first ten requests do not count, because they were sent so soon after the decrease.
+        // The rate then grows for 2 s.
         assert_eq!(learned.rate(), fallen * (1.0 + 0.05 * 2.0));
     }
 }

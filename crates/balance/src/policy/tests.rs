@@ -41,7 +41,7 @@ fn shares(picker: &mut Picker, picks: u64) -> Vec<u64> {
     shares
 }
 
-/// Runs a request of a call on `backend`, answered after `ms`.
+/// Runs a request of this kind on `backend`, which answers after `ms`.
 fn answered(picker: &Picker, backend: usize, kind: Work, ms: u64) {
     let mut lease = picker.transaction_lease(NOW, backend, kind);
     lease.on_answered(NOW + Duration::from_millis(ms));
@@ -73,7 +73,7 @@ fn the_shares_of_idle_back_ends_follow_the_weights() {
         let shares_even = shares(&mut even, 30_000);
         // The number is binomial with a sigma of 82. The test allows five times sigma.
         assert!(shares_even.iter().all(|s| s.abs_diff(10_000) < 410), "{policy:?} {shares_even:?}");
-        // While nothing is open there is no load to divide by the weight.
+        // While no transaction is open, there is no load to divide by the weight.
         if matches!(policy, Policy::Cjsq | Policy::Tjsq | Policy::Tlwl | Policy::Rwma) {
             continue;
         }
@@ -97,7 +97,8 @@ fn policies_that_choose_by_a_hash_move_only_the_calls_of_the_one_that_left() {
             assert!(is == was && was != 1 || was == 1 && is != 1, "{policy:?}");
             heirs[is] += u32::from(was == 1);
         }
-        // Under fnv a neighbour bears it all. Under hash the others share it.
+        // Under `fnv` one neighbour gets all of these calls. Under `hash` the other back ends share
+        // them.
         let is_shared = heirs.iter().filter(|&&calls| calls > 0).count() == 3;
         assert_eq!(is_shared, policy != Policy::Fnv, "{policy:?} {heirs:?}");
     }
@@ -115,7 +116,7 @@ fn fnv_is_the_remainder_of_the_hash_of_the_call_id() {
 }
 
 #[test]
-fn each_policy_says_what_it_chooses_by() {
+fn each_policy_names_its_key() {
     for policy in Policy::ALL {
         let key = match policy {
             Policy::Fnv => Key::CallId,
@@ -178,7 +179,7 @@ fn least_follows_the_weights() {
 }
 
 #[test]
-fn idle_equals_share_evenly() {
+fn equal_idle_back_ends_share_evenly() {
     for policy in [Policy::Rr, Policy::Cjsq, Policy::Tjsq, Policy::Tlwl, Policy::Rwma] {
         let mut picker = picker(&[1, 1, 1], policy);
         assert_eq!(shares(&mut picker, 300), [100, 100, 100], "{policy:?}");
@@ -202,14 +203,14 @@ fn rwma_takes_the_smallest_mean_for_the_weight_after_it_has_tried_each() {
     let later = NOW + Duration::from_secs(11);
     let picks: Vec<_> = (0..3).map(|c| picker.pick(later, c, None).unwrap()).collect();
     assert_eq!(picks, [2, 0, 1]);
-    // And the earlier mean is no part of the new one.
+    // The earlier mean does not count in the new one.
     let mut lease = picker.transaction_lease(later, 2, Work::CallStart);
     lease.on_answered(later + Duration::from_millis(7));
     assert_eq!(picker.backend(2).start_response_time(), Duration::from_millis(7));
 }
 
 #[test]
-fn the_fullest_under_two_choices_holds_less_than_under_one() {
+fn two_choices_fill_the_fullest_back_end_less_than_one() {
     let fullest = |choices: f64| {
         let shared = pool(&[1; 100]);
         let values = Policy::P2c.entry().values(&[("choices", choices)]).unwrap();
@@ -223,8 +224,8 @@ fn the_fullest_under_two_choices_holds_less_than_under_one() {
         shared.backends().iter().map(|b| b.transactions()).max().unwrap()
     };
     let (one, two) = (fullest(1.0), fullest(2.0));
-    // Each gets ten on average. The maximum is ln ln 100 / ln 2 = 2.2 more with two choices, and
-    // some 8 more with one.
+    // Each back end gets ten on average. With two choices, the fullest one gets about ln ln 100 /
+    // ln 2 = 2.2 more than that, and with one choice about 8 more.
     assert!(two <= 13 && one >= 16, "{one} {two}");
 }
 
@@ -250,12 +251,14 @@ fn peak_ewma_avoids_the_slow_one_at_once_and_tries_it_again_later() {
         (0..1000).filter(|&c| picker.pick(at, c, None) == Some(0)).count()
     };
     assert_eq!(took_slow(&mut picker, at), 0);
-    // 50 times as slow: preferred once the other has that many open.
+    // The back end is 50 times as slow. It is preferred once the other one has that many open
+    // transactions.
     let _open: Vec<_> =
         (0..60).map(|_| picker.transaction_lease(NOW, 1, Work::CallStart)).collect();
     assert_eq!(took_slow(&mut picker, at), 1000);
     drop(_open);
-    // 10 s · ln 50 later its average is no more than the other's, which is kept fresh.
+    // 10 s · ln 50 later, its average is no higher than that of the other back end, which is kept
+    // fresh.
     let later = at + Duration::from_secs(45);
     let mut fresh = picker.transaction_lease(later, 1, Work::CallStart);
     fresh.on_answered(later + Duration::from_millis(10));
@@ -298,7 +301,7 @@ fn metrics_name_the_back_ends_and_count_their_outcomes() {
 }
 
 #[test]
-fn response_times_are_those_of_the_first_word_of_each_kind() {
+fn response_times_are_those_of_the_first_answer_to_each_kind_of_request() {
     let shared = pool(&[1]);
     let picker = over(shared.clone(), Policy::Rr);
     let times = || {
@@ -325,7 +328,7 @@ proptest! {
     /// The counts are those of the live leases in any order of taking and dropping, and zero
     /// without leases.
     #[test]
-    fn counts_are_those_of_the_living_leases(
+    fn counts_are_those_of_the_live_leases(
         steps in prop::collection::vec((0usize..3, 0usize..4, any::<bool>(), any::<bool>()), 0..200)
     ) {
         let shared = pool(&[1, 1, 1]);
@@ -362,7 +365,7 @@ proptest! {
 
     /// No back end gets a call beyond its bound, with any weights and any order in which calls end.
     #[test]
-    fn rendezvous_keeps_everybody_within_its_bound(
+    fn rendezvous_keeps_each_back_end_within_its_bound(
         weights in prop::collection::vec(1u32..20, 1..12),
         epsilon in 0.01f64..2.0,
         steps in prop::collection::vec((any::<u64>(), 0u8..4), 1..300),

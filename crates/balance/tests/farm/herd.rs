@@ -1,4 +1,4 @@
-//! Tests why servers chosen by their response times are slow: what `rwma` knows of each, and when.
+//! Shows why selection by response times is slow: which mean `rwma` knows of each server, and when.
 //!
 //! `cargo test -p tidegate-balance --test farm herd -- --nocapture` prints the state at every other
 //! second.
@@ -36,7 +36,7 @@ fn between(outcome: &Outcome, from_s: f64, to_s: f64) -> impl Iterator<Item = &C
     outcome.choices.iter().filter(within)
 }
 
-/// Returns the mean that the chosen server has to exceed for the load to move on.
+/// Returns the mean that the chosen server has to exceed before the load moves to another server.
 fn to_exceed_ms(choice: &Choice) -> f64 {
     let others = choice.means_ms.iter().enumerate().filter(|&(i, _)| i != choice.server);
     others.map(|(_, &mean)| mean).fold(f64::INFINITY, f64::min)
@@ -65,7 +65,7 @@ fn a_stale_mean_keeps_an_idle_server_idle() {
 }
 
 #[test]
-fn the_sooner_means_are_forgotten_the_less_calls_wait() {
+fn the_sooner_means_are_forgotten_the_shorter_calls_wait() {
     let mean_ms = [86_400.0, 3.0, 1.0, 0.3, 0.1].map(|forget_s| run(forget_s).mean_ms());
     assert!(mean_ms.is_sorted_by(|longer, shorter| longer > shorter), "{mean_ms:?}");
     assert!(mean_ms[0] > 10.0 * mean_ms[4], "{mean_ms:?}");

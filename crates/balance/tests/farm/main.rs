@@ -1,4 +1,4 @@
-//! Each policy before a farm of simulated servers.
+//! Runs each policy in front of a farm of simulated servers.
 
 mod herd;
 mod servers;
@@ -19,10 +19,10 @@ const EIGHT: Farm<'_> = Farm {
     hold_mean_s: 5.0,
     lasts_s: 20.0,
 };
-/// 003 §VI.d: two servers, one of which has half of its processor for other things, without
-/// configuration for it.
+/// 003 §VI.d: two servers. One of them uses half of its processor for other work, and the
+/// configuration does not say so.
 const UNEQUAL: Farm<'_> = Farm { speeds: &[1.0, 0.5], weights: &[1, 1], ..EIGHT };
-/// The same, with matching weights.
+/// The servers of [`UNEQUAL`], with weights that match their speeds.
 const WEIGHTED: Farm<'_> = Farm { weights: &[2, 1], ..UNEQUAL };
 const LOADS: [f64; 3] = [0.5, 0.8, 0.95];
 
@@ -82,9 +82,9 @@ fn agree(line: &str, expected: &str) -> bool {
         })
 }
 
-// 003 §VII: "Under light to moderate loads, TLWL-1.75, TLWL-2, and TJSQ achieved response times
-// for INVITE transactions that were at least five times smaller than the other algorithms we
-// tested." Five times is more than queueing alone gives; that they are smaller holds at every load.
+// 003 §VII: "Under light to moderate loads, TLWL-1.75, TLWL-2, and TJSQ achieved response times for
+// INVITE transactions that were at least five times smaller than the other algorithms we tested."
+// Queueing alone gives less than five times. But the response times are smaller at every load.
 #[test]
 fn policies_that_see_open_requests_respond_sooner() {
     for load in LOADS {
@@ -124,7 +124,7 @@ fn the_costs_of_invite_and_bye_are_learned_from_their_waiting() {
         let mean = ratios.iter().sum::<f64>() / 8.0;
         assert!((mean / ratio - 1.0).abs() < 0.15, "{ratio}: {ratios:?}");
     }
-    // Where next to nothing waits, nothing is learned.
+    // If almost no request waits, nothing is learned.
     let idle = Farm { ratio: 3.0, load: 0.02, lasts_s: 60.0, ..EIGHT }.run(learned);
     assert_eq!(ratios(&idle), []);
     // Another policy does not learn.

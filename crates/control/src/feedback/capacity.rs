@@ -27,16 +27,18 @@ const GROWTH: f64 = 1.03;
 /// Delay for which a window is computed if the law sets none: the budget D_B of paper 002.
 const DELAY: Duration = Duration::from_millis(200);
 
-/// Number of calls that may always wait if the law does not see its queue, however few are served.
+/// Number of calls that may wait even if the server serves very few calls. It applies if the law
+/// does not see its queue.
 const WAITING_MIN: f64 = 10.0;
 
-/// The cost of a rejection as a part of the cost of a call, before it is measured.
+/// The assumed cost of a rejection, as a fraction of the cost of a call, until it is measured.
 const REJECTION: f64 = 0.1;
 
-/// The largest cost of a rejection that is believed, as a part of the cost of a call.
+/// Upper limit for the measured cost of a rejection, as a fraction of the cost of a call.
 const REJECTION_MAX: f64 = 0.9;
 
-/// The calls a second that the law allows to all peers together, and the cost of a rejection.
+/// The calls a second that the law allows to all peers together, and the relative cost of a
+/// rejection.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Capacity {
     cps: f64,
@@ -84,7 +86,7 @@ impl Capacity {
         served_cps + (window / 2.0 - waiting) / FILL.as_secs_f64()
     }
 
-    /// Returns μ at this moment, while `fill` is the used part of the window.
+    /// Returns the current μ. `fill` is the part of the window that is in use.
     fn served_cps(&mut self, gate: &Gate, fill: f64, original_cps: f64) -> f64 {
         let served_cps = gate.signals().sessions.rate_cps();
         self.served_cps = match fill >= 0.5 {
@@ -99,7 +101,7 @@ impl Capacity {
         self.cps
     }
 
-    /// Returns the cost of a rejection as a part of the cost of a call.
+    /// Returns the cost of a rejection as a fraction of the cost of a call.
     pub(super) fn rejection(&self) -> f64 {
         self.rejection
     }
@@ -126,9 +128,9 @@ impl Capacity {
     }
 }
 
-/// Returns the calls a second that may come while a long queue becomes shorter, or infinity without
-/// a long queue. Messages of calls that have begun count too (paper 002 §3.1, equation 1): they
-/// wait in the same queue if there is only one.
+/// Returns the calls a second that may arrive if a long queue is to become shorter, or infinity if
+/// the queue is not long. Messages of calls that have begun count too (paper 002 §3.1, equation 1),
+/// because they wait in the same queue if there is only one.
 fn behind_a_queue(gate: &Gate) -> f64 {
     let served_cps = gate.signals().sessions.rate_cps();
     let budget = (served_cps * DELAY.as_secs_f64()).max(WAITING_MIN);

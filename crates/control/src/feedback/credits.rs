@@ -29,7 +29,8 @@ pub(super) struct Credits {
     /// Unanswered calls: those sent in this period, and those sent in the period before.
     unanswered: [u32; 2],
     period: Timestamp,
-    /// The window since the last value expired, or `None` once it is open.
+    /// The growing window after a value has expired, or `None` once it no longer restricts
+    /// anything.
     afresh: Option<u32>,
 }
 
@@ -79,8 +80,8 @@ impl Credits {
         }
     }
 
-    /// Records that a call got its first response, if `is_answer` is true, or that it will get
-    /// none.
+    /// Records that a call got its first response (`is_answer` is true), or that it will get none
+    /// (false).
     pub(super) fn on_settled(&mut self, is_answer: bool) {
         let from = usize::from(self.unanswered[1] > 0);
         self.unanswered[from] = self.unanswered[from].saturating_sub(1);

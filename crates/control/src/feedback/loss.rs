@@ -6,9 +6,9 @@
 //!
 //! The reference algorithm measures this part every 5 to 10 s. Here each request counts by a weight
 //! that fades with its age, as in the receiver's estimate. The mix changes within a second when an
-//! overload begins: before it, a call is one INVITE of three requests, and under eight times the
-//! capacity it is eight of ten. If a sender that has to hold back 85 % used the part from before
-//! the overload, it would send no call at all for seconds.
+//! overload begins: before it, one request in three is an INVITE, and at eight times the capacity
+//! eight in ten are. If a sender that has to hold back 85 % used the part from before the overload,
+//! it would send no call at all for seconds.
 //!
 //! The reference algorithm draws a number for each request. Here the requests that pass are evenly
 //! spread, and each client starts at a random position. This sends the same number of requests with
@@ -35,7 +35,8 @@ const REDUCIBLE_AT_FIRST: f64 = 0.8;
 // control scheme being used."
 #[derive(Debug)]
 pub(super) struct Loss {
-    /// Sums of the weights of the requests of the first category, and of both, at the last request.
+    /// Weights of the requests as of the last request: the sum over the first category, and the sum
+    /// over both categories.
     weights: [f64; 2],
     counted: Timestamp,
     /// The throttle of each category.

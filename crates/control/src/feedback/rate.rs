@@ -4,11 +4,11 @@
 //! and the randomness are here. The bucket is [the throttle's](LeakyBucket).
 //!
 //! If the server asks for another rate, the content of the bucket is scaled, so that it stands for
-//! as many requests as before. In the RFC the content keeps its seconds. Then ACKs that were sent at
-//! a rate of one request a second would fill the bucket for eleven seconds, and no request would
-//! pass in these seconds at any rate. The content is scaled after a fall of the rate too. Otherwise
-//! each rise and fall would free a part of the bucket, and more requests would pass than the larger
-//! rate allows.
+//! as many requests as before. In the RFC the content keeps its seconds. Then the ACKs sent while
+//! the rate was one request a second could fill the bucket with eleven seconds, and no request
+//! would pass during this time, however high the new rate. The content is scaled after a fall of
+//! the rate too. Otherwise each rise and fall would free a part of the bucket, and more requests
+//! would pass than the larger rate allows.
 
 use tidegate_world::{Stream, Timestamp};
 
@@ -61,7 +61,7 @@ impl Rate {
         let stream = &mut self.stream;
         let passes =
             self.bucket.passes_within(now, f64::from(rate), tolerance, || stream.unit() - 0.5);
-        // Nothing is poured into a full bucket.
+        // A full bucket takes no more content, so ACKs and CANCELs pass without being counted.
         passes || category == Category::Required
     }
 }
@@ -85,14 +85,14 @@ mod tests {
         assert!(!rate.passes(at(60), 1, Category::Session));
         let passed = (60..2060).filter(|&ms| rate.passes(at(ms), 100, Category::Session)).count();
         assert!((190..=200).contains(&passed), "{passed} of 100 a second in two seconds");
-        // After a fall, what was poured in first leaks at the new rate.
+        // When the rate falls, the earlier content leaks at the new rate.
         let passed = (2060..7060).filter(|&ms| rate.passes(at(ms), 2, Category::Session)).count();
         assert!((9..=11).contains(&passed), "{passed} of 2 a second in five seconds");
     }
 
     // RFC 7415 §3.5.1: "upper bound of 1/T messages per second".
     #[test]
-    fn a_rate_that_changes_all_the_time_lets_its_mean_pass() {
+    fn a_changing_rate_lets_its_mean_pass() {
         for (low, high, every_ms) in [(10, 20, 100), (20, 40, 200), (45, 55, 100)] {
             let mut rate = Rate::new(Seed(1).stream(Purpose::Restriction, 0));
             let at = |ms: u64| Timestamp::ZERO + Duration::from_millis(ms);

@@ -260,8 +260,8 @@ impl Restriction {
         }
     }
 
-    /// Returns whether the server is overloaded or silent. Requests that another server has no room
-    /// for must not be sent to it.
+    /// Returns whether the server is overloaded or silent. Then requests that were held back from
+    /// another server must not be sent to it.
     // RFC 7339 §5.10: "It needs to ensure, however, that this destination is not in overload and is
     // capable of processing the extra load."
     pub fn is_restricting(&self, now: Timestamp) -> bool {

@@ -20,8 +20,8 @@ fn feedback(algorithm: Algorithm, value: u32, number: u64) -> Feedback {
     Feedback { algorithm, value, validity: VALIDITY_DEFAULT, sequence }
 }
 
-/// Asks for `count` requests of a category, evenly within a second from `from_ms`. Returns how many
-/// pass.
+/// Offers `count` requests of a category, evenly spread over one second from `from_ms` on. Returns
+/// the number that passes.
 fn passed(restriction: &mut Restriction, from_ms: u64, count: u64, category: Category) -> u64 {
     (0..count)
         .map(|i| Timestamp::from_nanos(from_ms * 1_000_000 + i * 1_000_000_000 / count))
@@ -69,7 +69,7 @@ fn rfc7339_5_4_a_value_expires() {
 // RFC 7339 §5.4: "If these values match, the response does not update the overload control parameters
 // related to this server".
 #[test]
-fn rfc7339_5_4_the_same_value_again_does_not_last_longer_and_a_late_one_changes_nothing() {
+fn rfc7339_5_4_a_repeated_value_does_not_last_longer_and_a_late_one_changes_nothing() {
     let mut restriction = restriction();
     let value = feedback(Algorithm::Rate, 7, 2);
     assert_eq!(restriction.on_feedback(at(0), value), FeedbackOutcome::Accepted);
@@ -102,7 +102,7 @@ fn rfc7339_5_7_a_validity_of_zero_stops_the_restriction_at_once() {
 
 // RFC 7339 §7.1: "This value MUST be in the range of [0, 100], inclusive."
 #[test]
-fn rfc7339_7_1_a_loss_beyond_a_hundred_and_what_was_not_offered_are_ignored() {
+fn rfc7339_7_1_a_loss_above_100_and_an_algorithm_not_offered_are_ignored() {
     let mut restriction = restriction_of(Algorithms::LOSS);
     let outcome = restriction.on_feedback(at(0), feedback(Algorithm::Loss, 101, 1));
     assert_eq!(outcome, FeedbackOutcome::Invalid);
@@ -116,7 +116,7 @@ fn rfc7339_7_1_a_loss_beyond_a_hundred_and_what_was_not_offered_are_ignored() {
 }
 
 #[test]
-fn nobody_is_restricted_for_longer_than_a_validity_that_is_believed() {
+fn a_restriction_never_lasts_longer_than_the_maximum_validity() {
     let mut restriction = restriction();
     let value = Feedback { validity: Duration::MAX, ..feedback(Algorithm::Loss, 100, 1) };
     restriction.on_feedback(at(0), value);
@@ -162,7 +162,7 @@ fn rfc7339_5_10_1_the_second_category_is_reduced_when_nothing_is_left_of_the_fir
 #[test]
 fn the_mix_of_the_categories_follows_within_a_second() {
     let mut restriction = restriction();
-    // A calm: an INVITE, an ACK and a BYE for each call.
+    // Low load: an INVITE, an ACK and a BYE for each call.
     for i in 0..600 {
         let cycle = [Category::Session, Category::Required, Category::Ongoing];
         restriction.on_request(at(i * 16), cycle[i as usize % 3]);
@@ -183,7 +183,7 @@ fn the_mix_of_the_categories_follows_within_a_second() {
     );
     flood(&mut restriction, 9900, feedback(Algorithm::Loss, 85, 2));
     flood(&mut restriction, 10_200, feedback(Algorithm::Loss, 85, 3));
-    // By now nearly everything is of the first category.
+    // By now nearly all requests are of the first category.
     let sent = flood(&mut restriction, 10_500, feedback(Algorithm::Loss, 85, 4)).len();
     assert!((25..=50).contains(&sent), "{sent} of 300");
 }
@@ -208,7 +208,7 @@ fn rfc7415_3_5_2_requests_with_priority_find_more_room_in_the_bucket() {
     let mut burst = |now, category| {
         (0..50).take_while(|_| restriction.on_request(now, category) == SendVerdict::Send).count()
     };
-    // The bucket starts with up to half a T more or less.
+    // The bucket starts with up to half a T more or less than empty.
     assert!((5..=6).contains(&burst(at(0), Category::Session)));
     assert_eq!(burst(at(0), Category::Ongoing), 5);
     assert_eq!(burst(at(0), Category::Session), 0);
@@ -238,14 +238,14 @@ fn rfc7415_3_5_1_a_rate_is_kept_and_zero_holds_back_everything() {
 
 // RFC 7415 §3.5.3: "This randomization should also be done when control is activated".
 #[test]
-fn rfc7415_3_5_3_many_clients_do_not_fall_into_step() {
+fn rfc7415_3_5_3_many_clients_do_not_synchronize() {
     let second = |element| {
         let settings = RestrictionSettings { offered: Algorithms::ALL, ..Default::default() };
         let mut restriction = Restriction::new(&settings, Seed(1), element);
         let validity = Duration::from_secs(60);
         let value = Feedback { validity, ..feedback(Algorithm::Rate, 1, 1) };
         restriction.on_feedback(at(0), value);
-        // The whole tolerance at once, and then the first that passes.
+        // The requests that the tolerance allows at once, and then the first request after them.
         while restriction.on_request(at(0), Category::Session) == SendVerdict::Send {}
         (1..2000)
             .find(|&ms| restriction.on_request(at(ms), Category::Session) == SendVerdict::Send)
@@ -257,7 +257,7 @@ fn rfc7415_3_5_3_many_clients_do_not_fall_into_step() {
 }
 
 #[test]
-fn a_window_holds_so_many_calls_unanswered() {
+fn a_window_limits_the_unanswered_calls() {
     let mut restriction = restriction();
     restriction.on_feedback(at(0), feedback(Algorithm::Window, 3, 1));
     assert_eq!(passed(&mut restriction, 0, 10, Category::Session), 8, "the value expires halfway");
@@ -281,7 +281,7 @@ fn a_window_holds_so_many_calls_unanswered() {
 }
 
 #[test]
-fn a_closed_window_opens_again_without_the_server() {
+fn a_closed_window_opens_again_when_its_value_expires() {
     let mut restriction = restriction();
     restriction.on_feedback(at(0), feedback(Algorithm::Window, 0, 1));
     assert_eq!(
@@ -293,7 +293,7 @@ fn a_closed_window_opens_again_without_the_server() {
         restriction.on_response(at(1500), Some(Category::Session), false);
     }
     assert_eq!(passed(&mut restriction, 1500, 100, Category::Session), 20, "twice the window");
-    // Calls of which nothing is ever heard are forgotten.
+    // Calls that never get a response are forgotten.
     assert_eq!(restriction.status(at(2500)), RestrictionStatus::Window(0));
     restriction.on_feedback(at(70_000), feedback(Algorithm::Window, 5, 2));
     restriction.on_request(at(70_000), Category::Priority);

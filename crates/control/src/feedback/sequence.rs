@@ -148,7 +148,7 @@ mod tests {
     }
 
     #[test]
-    fn a_server_that_counts_from_one_again_is_believed_when_nothing_can_be_late() {
+    fn a_server_that_counts_from_one_again_is_accepted_when_no_value_can_be_late() {
         let mut history = SequenceHistory::default();
         judged(&mut history, 0, seq(20, 0));
         assert_eq!(judged(&mut history, 31, seq(1, 0)), Novelty::Late);

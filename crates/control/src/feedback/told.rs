@@ -1,4 +1,5 @@
-//! The last value that a peer was told, and the rates that it may send because of the last values.
+//! The last value that a peer was told, and the range of rates that the peer may believe it may
+//! use.
 
 use tidegate_world::Timestamp;
 

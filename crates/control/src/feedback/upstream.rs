@@ -47,8 +47,8 @@ const DISTRUSTED: Duration = Duration::from_secs(60);
 const TOLERANCE: f64 = 1.33;
 const TOLERANCE_RPS: f64 = 3.0;
 
-/// Ticks with too many requests after which a peer is policed, and their weight relative to ticks
-/// in which it obeys.
+/// A counter of violations grows by [`VIOLATION`] in a tick with too many requests, and falls by
+/// one in any other tick. A peer is policed from the value [`VIOLATIONS_MAX`] on.
 const VIOLATIONS_MAX: u32 = 20;
 const VIOLATION: u32 = 10;
 
@@ -92,13 +92,13 @@ pub(super) struct Upstream {
     all: ArrivalRate,
     new: ArrivalRate,
     required: ArrivalRate,
-    /// The same as `required`, with the time constant of `original` and `ongoing`.
+    /// The same requests as in `required`, but with the time constant of `original` and `ongoing`.
     acknowledging: ArrivalRate,
     ongoing: ArrivalRate,
-    /// New requests a second without feedback, and other requests a second, at the last tick. A
-    /// rate that is read at an arrival would overestimate that arrival.
+    /// New requests a second without feedback, and other requests a second, both as read at the
+    /// last tick. A rate that is read at an arrival would give this arrival too much weight.
     original_cps: f64,
-    /// The same as `original_cps`, whatever the peer claims.
+    /// The same as `original_cps`, but without what the peer claims.
     measured_cps: f64,
     /// The part of `measured_cps` that counts when the law's share of all loads is converted to
     /// calls a second.
@@ -240,8 +240,8 @@ impl Upstream {
         }
     }
 
-    /// Returns whether this server accepts a new request of the peer, by the share that the peer
-    /// may send.
+    /// Decides whether this server accepts a new request of the peer. The share of accepted
+    /// requests is the share that the peer may send.
     pub(super) fn passes(&mut self) -> bool {
         let passes = self.standing() == Standing::Obeys || self.throttle.passes(self.passed);
         self.rejected += u64::from(!passes);
@@ -305,8 +305,8 @@ impl Upstream {
             let with_each = (self.required.rate_at(now) / sends_cps).min(WITH_NEW_MAX);
             self.with_new = 1.0 + with_each;
         }
-        // The requests that count under its algorithm: those that it sends, and those that it may
-        // send.
+        // The sent and the permitted requests a second, of the kind that the peer's algorithm
+        // restricts.
         let (sends, may) = match self.told.rps() {
             Some(rps) => (self.all.rate_at(now), rps),
             None => (sends_cps, self.granted_cps),
@@ -363,9 +363,9 @@ impl Upstream {
         };
     }
 
-    /// Grants the peer up to `level` calls a second, or as many rejections as cost the same. A
-    /// rejection costs `rejection` calls. Returns the calls that could be served in the time of its
-    /// rejections.
+    /// Grants the peer up to `level` calls a second, or rejections that take as much processor
+    /// time. `rejection` is the cost of a rejection as a fraction of the cost of a call. Returns
+    /// the calls a second that could be served in the time for the peer's rejections.
     // RFC 7339 §5.10.2: "It would be fair to devote the same amount of processing at the overloaded
     // server to the combination of rejection and processing from a non-participating client as the
     // overloaded server would devote to processing requests from a participating client."
@@ -402,13 +402,14 @@ impl Upstream {
         (1.0 - self.passed) * offered * rejection
     }
 
-    /// Returns the percentage of the requests that the peer has to hold back. ACKs come later than
-    /// their INVITEs, so they count as they arrive.
-    // RFC 7339 §5.3: "the server control algorithm MUST produce a value for the "oc" parameter that it expects
-    // the receiving SIP clients to apply to all downstream SIP requests (dialogue forming as well as in-dialogue)
-    // to this SIP server." The law means new work alone. RFC 7339 §7.1: "This value MUST be in the range of [0,
-    // 100], inclusive." At ten times the capacity one percent is a tenth of what is sent, so what is rounded off
-    // one value is added to the next.
+    /// Returns the percentage of the requests that the peer has to hold back. ACKs count at the
+    /// rate at which they arrive, because they come later than their INVITEs.
+    // RFC 7339 §5.3: "the server control algorithm MUST produce a value for the "oc" parameter that
+    // it expects the receiving SIP clients to apply to all downstream SIP requests (dialogue
+    // forming as well as in-dialogue) to this SIP server." The law limits only new work. RFC 7339
+    // §7.1: "This value MUST be in the range of [0, 100], inclusive." At ten times the capacity,
+    // one percent of the requests is a tenth of those that pass, so the fraction by which one value
+    // was rounded down is added to the next.
     fn loss_percent(&self) -> f64 {
         let all = self.restrained_cps + self.required_rps + self.ongoing_rps;
         let new = if all > 0.0 { self.restrained_cps / all } else { 1.0 };

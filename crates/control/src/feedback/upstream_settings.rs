@@ -45,8 +45,8 @@ impl Default for UpstreamSettings {
     fn default() -> Self {
         Self {
             accepted: Algorithms::STANDARD,
-            // A share of the arriving requests follows the sender's load by itself. A rate fits
-            // only the load for which it was computed.
+            // A percentage still fits after the sender's load has changed. A rate fits only the
+            // load for which it was computed.
             preferred: Algorithm::Loss,
             fairness: UpstreamFairness::Provider,
             peers_max: 4096,

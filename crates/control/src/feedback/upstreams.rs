@@ -35,9 +35,9 @@
 //!
 //! **Cold start.** A peer is told its share from its first tick on. **Known bias.** A peer under
 //! `rate` or a window that uses its whole share does not show how much more it would send, unless
-//! it says so. Its share is then the level, which is right. But under user-centric fairness its
-//! weight is what it sent before the overload. All peers for which the table has no room count as
-//! one peer that does not take part.
+//! it says so. Its share is then the level, which is correct. But under user-centric fairness its
+//! weight is the load that it sent before the overload. All peers for which the table has no room
+//! count as one peer that does not take part.
 
 use std::time::Duration;
 

@@ -9,7 +9,7 @@ use crate::feedback::{
 };
 use crate::{Allowance, Control, Entry, Law, Param, Settings, Signals};
 
-/// Returns settings that prefer the rate, whose values follow from the law alone.
+/// Returns settings that prefer the rate, because rates follow from the law alone.
 fn by_rate() -> UpstreamSettings {
     UpstreamSettings { preferred: Algorithm::Rate, ..UpstreamSettings::default() }
 }
@@ -57,13 +57,13 @@ const OBEDIENT: Offer =
     Offer { algorithms: Some(Algorithms::STANDARD), original_cps: None, weight: 1, host: None };
 const APART: Offer = Offer { algorithms: None, original_cps: None, weight: 1, host: None };
 
-/// Peers with a rate each, in model time.
+/// Peers that each send at a rate, in model time.
 struct Plant {
     now: Timestamp,
     gate: Gate,
     upstreams: Upstreams,
     peers: Vec<Peer>,
-    /// Ends of calls: when, and the index of the peer.
+    /// The ends of calls: the time, and the index of the peer.
     ends: VecDeque<(Timestamp, usize)>,
 }
 
@@ -73,9 +73,10 @@ struct Peer {
     offer: Offer,
     restriction: Restriction,
     obeys: bool,
-    /// Milliseconds between two requests that stand alone, which it sends in any case.
+    /// Milliseconds between two single requests, which the peer sends whether it is restricted or
+    /// not.
     probes_every: Option<u64>,
-    /// The part of a call that is due.
+    /// The fraction of a call that is due.
     due: f64,
     /// Calls that were sent and not rejected.
     passed: u64,
@@ -106,7 +107,8 @@ fn plant(settings: UpstreamSettings, kind: f64, value: f64, peers: &[(f64, Offer
 }
 
 impl Plant {
-    /// Runs for a time, in steps of a millisecond. A call is an INVITE, an ACK, and 2 s later a BYE.
+    /// Runs for a time, in steps of a millisecond. A call is an INVITE and an ACK, and a BYE 2 s
+    /// later.
     fn run(&mut self, seconds: u64) {
         for ms in 0..seconds * 1000 {
             self.now = self.now + Duration::from_millis(1);
@@ -154,7 +156,7 @@ impl Plant {
         arrival != Arrival::Reject
     }
 
-    /// Returns the calls a second of each peer that pass in the next so many seconds.
+    /// Returns the calls a second of each peer that pass in the next `seconds` seconds.
     fn rates(&mut self, seconds: u64) -> Vec<f64> {
         self.peers.iter_mut().for_each(|peer| peer.passed = 0);
         self.run(seconds);
@@ -329,19 +331,19 @@ fn weighted_fairness_shares_by_configured_weights() {
 }
 
 #[test]
-fn a_claim_that_is_not_used_counts_for_nothing_and_no_claim_exceeds_the_largest_share() {
+fn an_unused_claim_does_not_count_and_no_claim_exceeds_the_largest_share() {
     let settings =
         |share_max| UpstreamSettings { fairness: UpstreamFairness::User, share_max, ..by_rate() };
     let claiming = |cps, claimed| (cps, Offer { original_cps: Some(claimed), ..OBEDIENT });
-    // It would send 10 and claims 1000: the others lose nothing for long.
+    // The peer would send 10 and claims 1000. The others do not lose anything for long.
     let peers = [claiming(10.0, 1000.0), claiming(100.0, 100.0), claiming(100.0, 100.0)];
     let mut plant = plant(settings(0.75), 1.0, 72.0, &peers);
-    // It uses a fifth of its grant, so its claim is believed for some five seconds.
+    // The peer uses a fifth of its grant, so its claim is believed for some five seconds.
     plant.run(10);
     let rates = plant.rates(20);
     assert!(rates.iter().sum::<f64>() > 65.0, "{rates:?}");
     assert!(rates[1] > 26.0 && rates[2] > 26.0, "{rates:?}");
-    // It would send as much as the others and claims ten times that.
+    // The peer would send as much as the others and claims ten times that amount.
     let peers = [claiming(100.0, 1000.0), claiming(100.0, 100.0), claiming(100.0, 100.0)];
     let mut plant = self::plant(settings(1.0 / 3.0), 1.0, 72.0, &peers);
     plant.run(5);
@@ -369,7 +371,8 @@ fn a_claim_does_not_change_what_a_share_of_the_load_is() {
     }
 }
 
-/// Under `loss`, a peer that sends more than the part that it was told seems to hold back more.
+/// Under `loss`, a peer that sends more than the share that it was told to send seems to hold back
+/// more.
 #[test]
 fn a_peer_that_claims_and_sends_its_whole_grant_does_not_lift_the_restriction_at_once() {
     let settings = UpstreamSettings { fairness: UpstreamFairness::User, ..by_rate() };
@@ -399,9 +402,9 @@ fn the_peers_of_one_host_get_one_share_in_proportion_to_their_loads() {
         let peers = [of(50.0, Some(1)), of(100.0, Some(1)), of(150.0, Some(1)), of(100.0, Some(2))];
         let mut plant = plant(settings, 1.0, 72.0, &peers);
         plant.run(5);
-        // One host alone has more than half of all loads.
+        // One host alone causes more than half of all loads.
         assert_near(&plant.rates(10), &[6.0, 12.0, 18.0, 36.0]);
-        // A port that falls silent leaves its part to the others of its host.
+        // A port that stops sending leaves its part to the other ports of its host.
         plant.peers[2].cps = 0.0;
         plant.run(3);
         assert_near(&plant.rates(10), &[12.0, 24.0, 0.0, 36.0]);
@@ -428,16 +431,16 @@ fn a_claim_below_what_arrives_does_not_count() {
 // reject some requests from non-participating clients with a 503 (Service Unavailable) response without
 // the Retry-After header."
 #[test]
-fn rfc7339_5_10_2_taking_no_part_never_pays() {
+fn rfc7339_5_10_2_a_peer_without_feedback_has_no_advantage() {
     for cps in [30.0, 60.0, 120.0, 480.0] {
         let peers = [(cps, OBEDIENT), (cps, APART)];
         let mut plant = plant(by_rate(), 1.0, 40.0, &peers);
         plant.run(5);
         let rates = plant.rates(30);
-        // A peer with feedback is told whole requests, three of which are a call.
+        // A peer with feedback is told a number of requests, and a call has three of them.
         assert!(rates[1] <= rates[0] + 1.0 / 3.0, "{cps}: {rates:?}");
     }
-    // Even one that offers less than its share loses some.
+    // Even a peer without feedback that offers less than its share loses some calls.
     let mut plant = plant(by_rate(), 1.0, 40.0, &[(100.0, OBEDIENT), (10.0, APART)]);
     plant.run(5);
     let rates = plant.rates(20);

@@ -10,8 +10,8 @@ use crate::{
     Verdict,
 };
 
-/// Part of the queue, 0 to 1, that may be used when a call is admitted that probably comes too
-/// late.
+/// Part of the queue, 0 to 1. A call that is probably too late is admitted only while less than
+/// this part is used.
 const SPARE: f64 = 0.25;
 
 impl Gate {
@@ -70,7 +70,8 @@ impl Gate {
                 let ticket = Ticket { bucket, class, fingerprint, again: false, exempt, source };
                 self.decide_new(now, ticket, sender, has_room)
             }
-            // The original has been served: a repetition without room in the queue does no harm.
+            // The original has been served, so the repetition is served too if there is room. If not,
+            // it can be dropped without harm.
             Some(Decision::Served) if has_room => {
                 let source = None;
                 Verdict::Admit(Ticket { bucket, class, fingerprint, again: true, exempt, source })
@@ -89,9 +90,9 @@ impl Gate {
         self.recall(now, Some(fingerprint)).is_some()
     }
 
-    /// Judges a message of `class` that is not new work. The call comes at its arrival or when its
-    /// service begins, depending on [`decide`](Self::decide). Returns whether the message is
-    /// admitted.
+    /// Judges a message of `class` that is not new work. Must be called at the arrival of the
+    /// message or when its service begins, depending on [`decide`](Self::decide). Returns whether
+    /// the message is admitted.
     pub fn on_ongoing(&mut self, now: Timestamp, class: u8) -> bool {
         self.signals.mix.record(now, class, false);
         let exempt = std::mem::take(&mut self.control.admit_next);
@@ -222,7 +223,7 @@ impl Gate {
     /// too late does not take the place of another call.
     fn has_spare_places(&self, bucket: Bucket, class: u8, waiting_max: usize) -> bool {
         let in_progress = self.in_progress(bucket);
-        // A scheme may turn a window into a share. It is still a window here.
+        // A scheme may turn a window into a share, but here the window itself is needed.
         let allowance = match self.control.admit(bucket) {
             window @ Allowance::Window(_) => window,
             _ => self.allowance_of(&self.control, Some(bucket), class),

@@ -10,7 +10,7 @@ mod schemes;
 mod sources;
 mod ticks;
 
-// Numbers of classes, as a user of the library gives them.
+// Numbers of classes, chosen by the user of the library.
 const INVITE: u8 = 6;
 const BYE: u8 = 3;
 
@@ -96,7 +96,7 @@ fn closed() -> Gate {
     gate(&[("share", 0.0)])
 }
 
-/// Returns the verdict on a session that arrives where `waiting` wait.
+/// Returns the verdict on a session that arrives while `waiting` sessions wait.
 fn arrives(gate: &mut Gate, now: Timestamp, fingerprint: Option<u64>, waiting: usize) -> Verdict {
     gate.on_arrival(now, waiting);
     gate.on_new(now, Bucket::Session, 0, fingerprint, true)
@@ -136,9 +136,9 @@ fn refused_work_is_refused_again_and_offered_once() {
 }
 
 // Admitted work found no room in a table. There may be room for its repetition, but its sender has
-// been told that it failed.
+// already been told that the request failed.
 #[test]
-fn work_that_comes_to_nothing_is_refused_again() {
+fn work_rejected_after_admission_is_rejected_again() {
     let mut gate = gate(&[]);
     let ticket = enters(&mut gate, at(0), CALL);
     let fingerprint = ticket.fingerprint().unwrap();
@@ -154,14 +154,14 @@ fn a_repetition_of_what_waits_is_absorbed_and_of_what_was_served_is_served() {
     assert_eq!(arrives(&mut gate, at(500), CALL, 0), Verdict::Absorb);
     gate.on_taken(at(600), ticket);
     let again = enters(&mut gate, at(1500), CALL);
-    // Without room nothing is lost: the original was served.
+    // A repetition without room in the queue is dropped, because its original was served.
     assert_eq!(gate.on_new(at(1600), Bucket::Session, 0, CALL, false), Verdict::Absorb);
     gate.on_taken(at(1700), again);
     let once = Flow { offered: 1, entered: 1, taken: 1, admitted: 1, ..Flow::default() };
     assert_eq!(flow(&gate), Flow { arrived: 4, repeated: 3, ..once });
 }
 
-// A law that rejects more from now on does not reject work that it has admitted.
+// A law that becomes stricter does not reject work that it has already admitted.
 #[test]
 fn a_repetition_of_what_was_served_is_not_judged_again() {
     for decide in [Decide::Arrival, Decide::Service] {
@@ -251,7 +251,7 @@ fn without_room_work_is_refused_whatever_the_law() {
     assert_eq!(flow(&gate).refused, 1);
 }
 
-// The law's bound is on the queue of new sessions.
+// The law's limit applies to the queue of new sessions.
 #[test]
 fn as_many_sessions_wait_as_the_law_allows() {
     let mut gate = gate(&[("waiting_max", 5.0)]);
@@ -267,7 +267,7 @@ fn each_bucket_has_a_throttle_of_its_own() {
         gate.on_arrival(at(0), 0);
         matches!(gate.on_new(at(0), bucket, 0, None, true), Verdict::Admit(_))
     };
-    // One accumulator for both would let every second message pass, and no session at all.
+    // With one sum for both buckets, every second message would pass, and never a session.
     let buckets = [Bucket::Session, Bucket::Single];
     let pairs: Vec<_> = (0..4).map(|_| buckets.map(&mut passed)).collect();
     assert_eq!(pairs, [[false, false], [true, true], [false, false], [true, true]]);
@@ -289,7 +289,7 @@ fn random_throttles_draw_from_streams_of_their_own() {
     for other in [(2, 0, Bucket::Session), (1, 1, Bucket::Session), (1, 0, Bucket::Single)] {
         assert_ne!(first, passed(other.0, other.1, other.2), "{other:?}");
     }
-    // The last stream of one element is not the first of the next.
+    // The last stream of one element differs from the first stream of the next.
     assert_ne!(passed(1, 0, Bucket::Single), passed(1, 1, Bucket::Session));
     passed(1, u32::MAX, Bucket::Single);
 }
@@ -305,13 +305,13 @@ fn a_stopping_gate_admits_nothing_new_and_finishes_the_rest() {
     assert_eq!(arrives(&mut gate, at(1), Some(3), 1), Verdict::Refuse(Reason::Stopping));
     assert_eq!(arrives(&mut gate, at(1), Some(2), 1), Verdict::Absorb);
     assert!(matches!(arrives(&mut gate, at(1), Some(1), 1), Verdict::Admit(_)));
-    // The queue is no longer held back.
+    // The queue is no longer paced.
     assert!(gate.may_release());
     assert_eq!(gate.on_taken(at(1), waits), None);
     assert!(gate.may_release());
 }
 
-// Callers prepare for the likely decision. Nothing else depends on it.
+// Callers use the likely decision to prepare. Nothing else depends on it.
 #[test]
 fn a_likely_rejection_of_new_sessions_is_announced() {
     let mut open = gate(&[("waiting_max", 5.0)]);
@@ -360,7 +360,7 @@ fn sojourn_is_measured_separately_for_new_work() {
     gate.on_service(at(1), true, MS * 2, 0);
     gate.on_service(at(1), false, MS * 3, 0);
     gate.on_service(at(1), false, MS * 3, 0);
-    // The window ends by the clock of ticks too.
+    // Ticks also end the window.
     gate.handle_timeout(at(1000), 0);
     let sojourn = &gate.signals().sojourn;
     assert_eq!((sojourn.of_new().count, sojourn.of_ongoing().count), (1, 2));
@@ -431,7 +431,8 @@ fn the_law_is_shown_the_message_in_service_and_the_room_of_the_queue() {
     assert_eq!(gate.signals().service, next);
 }
 
-// Work judged at arrival counts what waits. Work judged when it is taken counts what is behind.
+// If work is judged at arrival, the window counts the work that waits. If it is judged when it is
+// taken, the window counts the work behind it.
 #[test]
 fn a_window_counts_work_in_progress() {
     for decide in [Decide::Arrival, Decide::Service] {
@@ -460,7 +461,7 @@ fn a_window_counts_work_in_progress() {
     }
 }
 
-// In one queue of all messages, it is unknown which ones are new until they are taken.
+// If all messages share one queue, it is not known which of them are new until they are taken.
 #[test]
 fn decided_at_service_a_window_counts_unread_messages() {
     let mut gate = Gate::new(Settings { decide: Decide::Service, ..settings(&[]) }, Seed(1), 0);
@@ -522,7 +523,7 @@ fn work_that_waited_too_long_is_rejected_with_its_repetitions() {
     }
 }
 
-// The limit is for callers who hang up. A stopping server owes an answer to all work that it
+// The limit is for callers who hang up. A stopping server must answer all work that it has
 // admitted.
 #[test]
 fn only_sessions_grow_stale_and_not_while_stopping() {

@@ -67,8 +67,8 @@ impl Dropped {
         self.bands.get(band).is_none_or(|band| *band == Band::Fresh)
     }
 
-    /// Changes the level. Marks that were dropped for a time stay late for this time plus T1. A
-    /// caller that was dropped sends its next copy within this time.
+    /// Changes the level. Marks whose packets pass again stay late as long as their packets were
+    /// dropped, plus T1. A caller whose packets were dropped sends its next copy within this time.
     pub(super) fn set_level(&mut self, now: Timestamp, level: usize) {
         let level = level.min(LEVELS);
         for band in &mut self.bands[..level] {

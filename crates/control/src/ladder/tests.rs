@@ -10,15 +10,16 @@ const TICK: Duration = Duration::from_millis(1);
 const SERVICE: f64 = 0.000_5;
 const REFUSAL: f64 = 0.000_05;
 const CAPACITY: f64 = 1.0 / SERVICE;
-/// Cost of a rejection among many of its length.
+/// Cost of a rejection if many rejections have the same length.
 const PADDED: f64 = 0.000_035;
 /// Packets that fit in the receive buffer.
 const BUFFER: usize = 2_000;
-/// Calls that are admitted at a time.
+/// Number of calls that may be admitted at the same time.
 const QUEUE: usize = 20;
 /// The mark of packets that no share applies to.
 const EXEMPT: f64 = 2.0;
-/// RFC 3261 §17.1.1.2: the ticks after the first at which an INVITE is retransmitted.
+/// RFC 3261 §17.1.1.2: the ticks, counted from the first packet, at which an INVITE is
+/// retransmitted.
 const REPEATS: [u64; 6] = [500, 1_500, 3_500, 7_500, 15_500, 31_500];
 
 /// A server with callers. Its law admits exactly the capacity, and it reads all arrivals before it
@@ -27,16 +28,17 @@ struct Plant {
     ladder: Option<Ladder>,
     /// Whether callers without an answer retransmit.
     repeats: bool,
-    /// Whether each packet is dropped by chance, and not all of a caller alike.
+    /// Whether each packet is dropped by chance. Otherwise all packets of a caller are dropped
+    /// alike.
     by_chance: bool,
-    /// Multiple of the capacity that comes besides and that no share applies to.
+    /// Additional load to which no share applies, as a multiple of the capacity.
     exempt: f64,
     /// The measured part of the cost of reading and rejecting.
     measured: f64,
     tick: u64,
     owed: f64,
     owed_exempt: f64,
-    /// Packets by the tick in which they are sent.
+    /// Packets by the tick at which they are sent.
     unheard: BTreeMap<u64, Vec<Packet>>,
     /// Packets in the receive buffer.
     buffer: VecDeque<Packet>,
@@ -47,7 +49,7 @@ struct Plant {
     occupied: f64,
     service: f64,
     served: u64,
-    /// The number of these whose first packet was admitted.
+    /// Number of served calls whose first packet was admitted.
     in_time: u64,
     changes: u64,
     /// Packets dropped on purpose.
@@ -56,8 +58,8 @@ struct Plant {
     chance: Stream,
 }
 
-/// An INVITE that was sent `before` times, and the mark that decides whether it is dropped, above 1
-/// if no share applies to it.
+/// An INVITE that was sent `before` times already, and the mark that decides whether it is dropped.
+/// The mark is above 1 if no share applies to the INVITE.
 struct Packet {
     before: usize,
     mark: f64,
@@ -106,7 +108,7 @@ impl Plant {
         (self.served - before) as f64 / (CAPACITY * seconds as f64)
     }
 
-    /// As [`run`](Self::run). Returns the calls admitted by their first packets.
+    /// Like [`run`](Self::run), but returns the calls admitted by their first packets.
     fn run_in_time(&mut self, multiple: f64, seconds: u64) -> f64 {
         let before = self.in_time;
         self.pass(multiple, seconds);
@@ -225,7 +227,8 @@ impl Plant {
 
 #[test]
 fn it_trips_just_above_the_budget_by_what_refusals_and_their_acknowledgements_take() {
-    // Service takes 0.2 of the processor, and half of the messages had to do with refusals.
+    // Service takes 0.2 of the processor. Half of the messages are rejections or their
+    // acknowledgements.
     let after = |seconds: u32, beside_ms: u64| {
         let mut ladder = Ladder::new(LadderSettings { budget: 0.4, ..LadderSettings::default() });
         let mut tally = Tally::default();
@@ -306,8 +309,8 @@ fn retransmissions_caused_by_kernel_drops_do_not_prolong_them() {
         let mut plant = Plant { by_chance, ..Plant::with_ladder() };
         plant.run(20.0, 10);
         assert_eq!(plant.ladder().rung(), Rung::Thin);
-        // A fiftieth of the processor is enough to reject every caller, but not seven times. The
-        // flood itself comes back for half a minute.
+        // A fiftieth of the processor is enough to reject every caller once, but not seven times.
+        // Callers of the flood retransmit for half a minute.
         plant.run(1.2, 75);
         let (rung, share) = (plant.ladder().rung(), plant.ladder().share());
         assert_eq!((rung, share), (Rung::Reject, 0.0), "by chance: {by_chance}");
@@ -413,7 +416,7 @@ fn a_steady_load_changes_the_share_rarely() {
 }
 
 #[test]
-fn no_share_drops_everything_and_no_reading_makes_it_a_nonsense() {
+fn the_share_stays_below_one_with_any_readings() {
     let mut ladder = Ladder::new(LadderSettings::default());
     let mut tally = Tally::default();
     let mut chance = Seed(3).stream(Purpose::Shedding, 0);

@@ -14,8 +14,8 @@
 //!
 //! If `sustainable` is set, α is instead the rate of admitted calls divided by this sustainable
 //! rate, as in the law's model for telephone switches (Kasera et al. 2001). Then f falls when more
-//! calls are admitted than can be served, in proportion to the excess. The result depends
-//! on the configured rate: half of the true rate halves the goodput.
+//! calls are admitted than can be served, in proportion to the excess. The result depends on the
+//! configured rate: if it is half of the true rate, the goodput is halved.
 //!
 //! Calls that are rejected because no back end has room for them (`pool_full`) are not part of α.
 //! The law cannot accept them, whatever f is. If they counted as rejected, full back ends would
@@ -201,7 +201,7 @@ mod tests {
         Bench::of(&ENTRY, &[&given[..], &[("sustainable", sustainable)]].concat())
     }
 
-    /// Runs this many messages, a millisecond apart, of which the first are rejected.
+    /// Runs `count` messages, one each millisecond. The first `refused` of them are rejected.
     fn messages(bench: &mut Bench, count: u64, refused: u64) -> f64 {
         for i in 0..count {
             bench.pass(Duration::from_millis(1), 0.0);
@@ -246,11 +246,12 @@ mod tests {
     }
 
     #[test]
-    fn when_all_was_refused_the_share_grows_by_no_more_than_from_the_floor() {
+    fn after_complete_rejection_the_factor_is_limited_by_the_floor() {
         let mut bench = fresh(0.0);
         messages(&mut bench, 90, 0);
         assert_near(bench.share(), 0.8_f64.powi(7));
-        // Two intervals later, at 0.8 and 0.8/0.5 of it, nothing in the window was accepted.
+        // After two intervals, with the factors 0.8 and 0.8/0.5, no message in the window was
+        // accepted.
         messages(&mut bench, 20, 20);
         let before = bench.share();
         assert_near(messages(&mut bench, 10, 10), (8.0 * before).min(1.0));
@@ -287,7 +288,8 @@ mod tests {
             }
             bench.share()
         };
-        // Of 20 messages in the window, 4 are none of its, and the newest is not yet decided.
+        // Of the 20 messages in the window, 4 do not count because back ends were full, and the
+        // decision on the newest is still open.
         messages(&mut bench, 5, 2);
         assert_near(full(&mut bench, 5), 0.8 / (14.0 / 16.0) * 0.8);
         // If these are all messages, acceptance is unknown.
@@ -302,8 +304,8 @@ mod tests {
         let mut bench = fresh(2000.0);
         assert_near(messages(&mut bench, 100, 0), 1.0);
         let mut bench = fresh(500.0);
-        // At the first measurement the newest message is not yet decided. Later in the window there
-        // are as many at each end.
+        // At the first measurement, the newest message is not decided yet. Later, the window has
+        // one undecided message at each end.
         assert_near(messages(&mut bench, 30, 0), 0.4);
         assert_near(messages(&mut bench, 10, 0), 0.16);
         // Nothing is admitted: no load.

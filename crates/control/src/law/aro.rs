@@ -113,7 +113,7 @@ mod tests {
         Bench::of(&ENTRY, &given)
     }
 
-    /// Runs messages a millisecond apart, of which the first are rejected.
+    /// Runs `count` messages, one each millisecond. The first `refused` of them are rejected.
     fn messages(bench: &mut Bench, count: u64, refused: u64, occupancy: f64) -> f64 {
         for i in 0..count {
             bench.pass(Duration::from_millis(1), occupancy);
@@ -131,7 +131,7 @@ mod tests {
         assert!(bench.law.is_at_rest());
         // f_α = 0.8 of 1, and f_ρ = 5.
         assert_near(messages(&mut bench, 1, 0, 0.1), 0.8);
-        // f_ρ = 0.5/0.55, and of the window 9 were rejected: f_α = 0.8/0.55.
+        // f_ρ = 0.5/0.55. In the window 9 messages were rejected: f_α = 0.8/0.55.
         assert_near(messages(&mut bench, 10, 10, 1.0), 0.5 / 0.55 * 0.8);
         // f_ρ = 0.5/0.625, and 10 were rejected.
         let before = 0.5 / 0.55 * 0.8;
@@ -153,7 +153,7 @@ mod tests {
     }
 
     #[test]
-    fn a_processor_that_was_not_read_again_is_not_measured() {
+    fn without_a_new_reading_nothing_is_measured() {
         let mut bench = fresh();
         messages(&mut bench, 30, 0, 0.1);
         bench.signals.messages += 10;

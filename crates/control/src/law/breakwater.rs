@@ -152,7 +152,7 @@ mod tests {
     use super::super::bench::{Bench, assert_near};
     use super::*;
 
-    /// Takes a call from the queue that waited this long. Others stay.
+    /// Takes a call from the queue that waited for `ms`. Other calls stay in the queue.
     fn taken(bench: &mut Bench, ms: u64) {
         bench.signals.queue.waiting = 9;
         bench.taken(Duration::from_millis(ms));
@@ -185,7 +185,7 @@ mod tests {
     }
 
     #[test]
-    fn below_the_target_it_grows_by_one_a_step_from_one_to_the_most() {
+    fn below_the_target_it_grows_by_one_a_step_from_the_minimum_to_the_maximum() {
         let mut bench = Bench::of(&ENTRY, &[]);
         taken(&mut bench, 10_000);
         assert_near(steps(&mut bench, 100), 1.0);
@@ -207,7 +207,7 @@ mod tests {
     }
 
     #[test]
-    fn only_new_calls_count_and_what_waits_twice_the_target_is_refused() {
+    fn only_new_calls_count_and_a_wait_of_twice_the_target_is_rejected() {
         let mut bench = Bench::of(&ENTRY, &[]);
         taken(&mut bench, 10);
         bench.signals.service =

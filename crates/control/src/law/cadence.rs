@@ -201,7 +201,8 @@ mod tests {
         Cadence::new(&ENTRY.values(given).unwrap(), threshold, weight)
     }
 
-    /// Returns the messages between measurements, as the last of many, at a rate.
+    /// Returns the number of messages between the last two measurements of a long run at a constant
+    /// rate.
     fn interval(cadence: &mut Cadence, room: usize, per_second: u64) -> u64 {
         let mut signals = Signals::default();
         signals.queue.room = room;
@@ -235,7 +236,7 @@ mod tests {
 
     // 000 §6.3, equations 11 to 13, with min 0.7: 0.03 of the arrivals in a second, or of the queue.
     #[test]
-    fn left_to_itself_it_notices_in_time_and_before_the_queue_overflows() {
+    fn an_automatic_cadence_notices_in_time_and_before_the_queue_overflows() {
         let auto =
             |given: &[(&str, f64)]| cadence(&[&[("measure", 0.0)], given].concat(), 0.7, 0.1);
         for (room, rate, expected) in [(4096, 1000, 30), (4096, 200, 6), (1000, 10_000, 30)] {
@@ -244,7 +245,7 @@ mod tests {
         }
         let quick = interval(&mut auto(&[("notice_s", 0.5)]), 4096, 1000);
         assert!(quick.abs_diff(15) <= 1, "{quick}");
-        // Equation 11, without smoothing.
+        // Equation 11: no smoothing.
         let plain = interval(&mut cadence(&[("measure", 0.0)], 0.7, 1.0), 500, 10_000);
         assert!(plain.abs_diff(150) <= 1, "{plain}");
         assert_eq!(interval(&mut auto(&[]), 0, 100), 1, "at least every one");
@@ -267,7 +268,7 @@ mod tests {
         ] {
             let mut bench = Bench::of(entry, &given);
             bench.signals.queue.room = 1000;
-            // Messages come at 100,000 a second, so that the queue decides.
+            // At 100,000 messages a second, the size of the queue determines the cadence.
             let taken: Vec<u64> = (1..=20_000)
                 .filter(|_| {
                     bench.pass(Duration::from_micros(10), 0.5);
@@ -295,7 +296,7 @@ mod tests {
     }
 
     #[test]
-    fn the_message_that_is_measured_is_admitted_if_asked_for() {
+    fn the_measured_message_is_admitted_if_configured() {
         for (accepts, messages, admits) in [(0.0, 1, false), (1.0, 1, true), (1.0, 0, false)] {
             let mut cadence = cadence(&[("accept_measured", accepts)], 0.05, 0.1);
             let (signals, mut control) =

@@ -20,12 +20,12 @@
 //!
 //! Known bias: the controller acts twice a second, and its error counts places in a queue. A server
 //! with a low rate of calls has few places. A server with a high rate fills them slowly. Nothing is
-//! rejected until a call was late. After that, the integral takes more steps the larger the
-//! overload is: K_i·t_c is 0.7 of e.
+//! rejected until a call was late. After that, the larger the overload, the more steps the integral
+//! needs. One step adds K_i·t_c·e, which is 0.7·e.
 //!
 //! Source: Uber, "PID Controller for Cinnamon" and "Cinnamon Auto-Tuner", 2023: error, gains, the
-//! timeout of a third of the caller's, the p90 and the covariance. The code is not public: √L, halving and
-//! the numbers of calls and intervals are our reading of the figures.
+//! timeout, which is a third of the caller's timeout, the p90 and the covariance. The code is not
+//! public: √L, halving and the numbers of calls and intervals are our reading of the figures.
 
 use std::time::Duration;
 
@@ -233,8 +233,8 @@ mod tests {
     use super::super::bench::{Bench, assert_near};
     use super::*;
 
-    /// Passes an interval in which so many calls enter and are taken, and some are stale. Returns the
-    /// rejected share.
+    /// Runs an interval in which `entered` calls enter, `taken` are taken and `stale` have waited
+    /// too long. Returns the rejected share.
     fn interval(bench: &mut Bench, entered: u64, taken: u64, stale: u64) -> f64 {
         let flow = bench.signals.flow_mut(Bucket::Session);
         flow.offered += entered;
@@ -259,22 +259,24 @@ mod tests {
         let mut bench = fresh();
         assert_near(interval(&mut bench, 1000, 100, 0), 0.0);
         assert!(bench.law.is_at_rest());
-        // e = (200 − 100)/100: 0.1 of it and 1.4·0.5 of it.
+        // e = (200 − 100)/100 = 1, so the share is 0.1·e + 1.4·0.5·e.
         assert_near(interval(&mut bench, 200, 100, 1), 0.8);
         assert!(!bench.law.is_at_rest());
     }
 
     #[test]
-    fn it_recovers_by_free_places_and_stops_at_none_and_at_all() {
+    fn it_recovers_by_free_places_and_stays_between_none_and_all() {
         let mut bench = fresh();
         interval(&mut bench, 150, 100, 1);
-        // 150 in, 200 out, 20 of 20 are free: e = −0.35, after 0.7·0.5.
+        // 150 calls enter, 200 leave, and all 20 places are free: e = −0.35. The integral before
+        // was 0.7·0.5.
         assert_near(interval(&mut bench, 150, 200, 0), 0.35 - 0.245 - 0.035);
         assert_near(interval(&mut bench, 100, 100, 0), 0.0);
         assert!(bench.law.is_at_rest());
         assert_near(interval(&mut bench, 10_000, 100, 1), 1.0);
         interval(&mut bench, 0, 5_000, 0);
-        // The integral stopped at 1: 0.7 of −1 and 0.1 of it are left of it.
+        // The integral stopped at 1. With e = −1 it loses 0.7, and the proportional part takes
+        // another 0.1.
         assert_near(bench.control.rank_floor, 0.2);
     }
 
@@ -287,11 +289,12 @@ mod tests {
     }
 
     #[test]
-    fn calls_that_are_rejected_when_their_turn_comes_were_never_in() {
+    fn calls_rejected_at_their_turn_do_not_count_as_entered() {
         let mut bench = fresh();
         interval(&mut bench, 1000, 100, 1);
         assert_near(bench.control.rank_floor, 1.0);
-        // All are judged at their service, and rejected: 20 of 20 places are free, and none was used.
+        // All calls are judged at their service and rejected. So all 20 places are free, and no
+        // place was used.
         interval(&mut bench, 0, 900, 0);
         bench.signals.flow_mut(Bucket::Session).refused += 1000;
         interval(&mut bench, 1000, 1000, 0);

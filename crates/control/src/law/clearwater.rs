@@ -1,11 +1,11 @@
 //! Clearwater: the smoothed latency sets the rate of a token bucket.
 //!
 //! Signal: the wait of new calls before their service, smoothed with the weight 1/8. Clearwater
-//! itself uses the whole latency of its requests, of which a proxy's own work is a thousandth.
-//! After every 20 calls err = (latency − target)/target. Trips when err > 0: the rate is divided by
-//! 1.2. Recovers when err < −0.005: the rate grows by −err/2 of the bucket a second, but only while
-//! at least half of the rate is used, because a quiet hour proves no capacity. Cold start: the
-//! initial rate, which the operator considers safe.
+//! itself uses the whole latency of its requests. A proxy's own work is a thousandth of this. After
+//! every 20 calls err = (latency − target)/target. Trips when err > 0: the rate is divided by 1.2.
+//! Recovers when err < −0.005: the rate grows by −err/2 of the bucket a second, but only while at
+//! least half of the rate is used, because a quiet hour proves no capacity. Cold start: the initial
+//! rate, which the operator considers safe.
 //!
 //! After a second without calls, the old rate has no meaning. Then a rate below the initial rate is
 //! set to the initial rate, and the latency to its target. Clearwater has no such rule: after a
@@ -13,8 +13,8 @@
 //! starvation.
 //!
 //! Known bias: the law acts after a number of calls, not after a time. So it is slow when few calls
-//! are admitted. Latency is measured when a call leaves the queue. So the latency of the calls that
-//! are admitted now is measured only after all waiting calls. With Clearwater's own bucket of 1,000
+//! are admitted. Latency is measured when a call leaves the queue. So the latency of a call that is
+//! admitted now is measured only after all calls ahead of it. With Clearwater's own bucket of 1,000
 //! and 100 calls a second, the rate grows by 500 at once. The throttle should be the token bucket,
 //! with a depth of the same size.
 //!
@@ -220,7 +220,7 @@ mod tests {
         bench
     }
 
-    /// Admits and serves this many calls, with this wait, at the pace of `cps`.
+    /// Admits and serves `count` calls at the rate `cps`. Each waits for `ms`.
     fn serve(bench: &mut Bench, count: u32, ms: u64, cps: f64) -> f64 {
         for _ in 0..count {
             bench.pass(Duration::from_secs_f64(1.0 / cps), 0.0);
@@ -250,7 +250,7 @@ mod tests {
     }
 
     #[test]
-    fn too_long_a_wait_divides_the_rate_after_every_20_calls() {
+    fn a_long_wait_divides_the_rate_after_every_20_calls() {
         let mut bench = fresh(&[]);
         assert_near(serve(&mut bench, 19, 200, 100.0), 100.0);
         assert_near(serve(&mut bench, 1, 200, 100.0), 100.0 / 1.2);
@@ -285,7 +285,7 @@ mod tests {
     }
 
     #[test]
-    fn changes_may_have_a_least_distance() {
+    fn changes_may_have_a_minimum_interval() {
         let mut bench = fresh(&[("interval", 2.0)]);
         assert_near(serve(&mut bench, 199, 200, 100.0), 100.0);
         assert_near(serve(&mut bench, 1, 200, 100.0), 100.0 / 1.2);
@@ -293,7 +293,7 @@ mod tests {
     }
 
     #[test]
-    fn a_second_without_calls_gives_the_first_rate_back() {
+    fn a_second_without_calls_restores_the_initial_rate() {
         let mut bench = fresh(&[]);
         serve(&mut bench, 100, 200, 100.0);
         assert_eq!(bench.law.tick(), Some(SILENCE));
@@ -303,9 +303,9 @@ mod tests {
         assert_near(tick(&mut bench), low);
         assert_near(tick(&mut bench), 100.0);
         assert!(bench.law.is_at_rest());
-        // And the wait of that time is forgotten.
+        // The latency measured before the pause is forgotten too.
         assert!(serve(&mut bench, 20, 90, 100.0) >= 100.0);
-        // A higher one is kept.
+        // A rate above the initial rate is kept.
         let high = serve(&mut bench, 100, 0, 100.0);
         tick(&mut bench);
         assert_near(tick(&mut bench), high);

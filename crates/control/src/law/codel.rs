@@ -100,7 +100,8 @@ struct Codel {
 }
 
 impl Codel {
-    /// Returns the sojourn of the message whose service begins, as a measure of the queue.
+    /// Returns the sojourn by which the queue is judged. While the newest call is served first,
+    /// this is zero if the queue is empty, and the maximum otherwise.
     fn sojourn(&self, signals: &Signals) -> Duration {
         if !(self.overloaded && self.newest_first) {
             signals.service.sojourn
@@ -139,8 +140,8 @@ mod tests {
 
     const MS: Duration = Duration::from_millis(1);
 
-    /// Runs a service a millisecond, with these sojourns in turn, leaving `waiting` behind. Returns
-    /// whether it was overloaded at last.
+    /// Starts `count` services, one each millisecond. The sojourns repeat, and `waiting` messages
+    /// remain in the queue. Returns whether the law found an overload in the end.
     fn services(bench: &mut Bench, count: usize, sojourns_ms: &[f64], waiting: usize) -> bool {
         bench.signals.queue.waiting = waiting;
         for ms in sojourns_ms.iter().cycle().take(count) {
@@ -174,16 +175,16 @@ mod tests {
         let mut bench = Bench::of(&ENTRY, &[]);
         assert!(services(&mut bench, 300, &[8.0], 9));
         assert!(services(&mut bench, 300, &[0.1], 9), "the newest never waits");
-        // Once empty, and the interval is over.
+        // The queue is empty once. The interval is over, so the overload ends.
         services(&mut bench, 1, &[300.0], 0);
         assert!(!services(&mut bench, 100, &[0.1], 9));
         assert_eq!(bench.control.queue, Control::OPEN.queue);
-        // As before, any short wait is enough.
+        // While the law is not tripped, any short wait is enough.
         assert!(!services(&mut bench, 300, &[0.1, 900.0], 9));
     }
 
     #[test]
-    fn oldest_first_it_goes_by_the_least_wait_throughout() {
+    fn with_the_oldest_first_the_minimum_wait_always_counts() {
         let mut bench = Bench::of(&ENTRY, &[("newest_first", 0.0)]);
         assert!(services(&mut bench, 300, &[8.0], 9));
         assert_eq!(bench.control.queue.order, QueueOrder::Fifo);

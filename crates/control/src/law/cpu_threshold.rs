@@ -112,7 +112,7 @@ mod tests {
     }
 
     #[test]
-    fn the_time_before_it_began_does_not_count() {
+    fn time_before_the_start_does_not_count() {
         let mut bench = Bench::of(&ENTRY, &[]);
         bench.pass(Duration::from_secs(100), 1.0);
         bench.law.on_begin(bench.now, &bench.signals);

@@ -175,14 +175,14 @@ mod tests {
     }
 
     #[test]
-    fn a_long_mean_wait_takes_a_twentieth_and_any_other_gives_a_hundredth() {
+    fn a_long_mean_wait_removes_a_twentieth_and_any_other_adds_a_hundredth() {
         let mut bench = Bench::of(&ENTRY, &[]);
         assert_eq!(bench.law.tick(), Some(Duration::from_millis(200)));
         taken(&mut bench, &[1, 40, 20]);
         assert_near(tick(&mut bench), 0.95);
         taken(&mut bench, &[100, 0, 0]);
         assert_near(tick(&mut bench), 0.95 * 0.95);
-        // Not more than 20 ms.
+        // A mean of exactly 20 ms is not too long.
         taken(&mut bench, &[20, 20]);
         assert_near(tick(&mut bench), 0.95 * 0.95 + 0.01);
         assert!(!bench.law.is_at_rest());
@@ -196,7 +196,7 @@ mod tests {
     }
 
     #[test]
-    fn so_many_calls_end_a_window_as_well() {
+    fn a_number_of_calls_also_ends_a_window() {
         let mut bench = Bench::of(&ENTRY, &[("calls", 3.0)]);
         assert_near(taken(&mut bench, &[60, 60]), 1.0);
         assert_near(taken(&mut bench, &[60]), 0.95);
@@ -204,7 +204,7 @@ mod tests {
     }
 
     #[test]
-    fn a_window_in_which_all_wait_says_nothing() {
+    fn a_window_without_taken_calls_is_ignored() {
         let mut bench = Bench::of(&ENTRY, &[]);
         taken(&mut bench, &[60]);
         assert_near(tick(&mut bench), 0.95);
@@ -223,7 +223,7 @@ mod tests {
     }
 
     #[test]
-    fn it_steps_up_again_from_next_to_nothing() {
+    fn it_steps_up_again_from_almost_zero() {
         let mut bench = Bench::of(&ENTRY, &[]);
         for _ in 0..5000 {
             taken(&mut bench, &[60]);

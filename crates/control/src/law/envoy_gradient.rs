@@ -229,7 +229,7 @@ mod tests {
         bench
     }
 
-    /// Passes intervals with calls of this latency. Returns the window.
+    /// Runs `count` intervals with calls of this latency. Returns the window.
     fn intervals(bench: &mut Bench, count: u32, ms: u64) -> f64 {
         for _ in 0..count {
             bench.pass(Duration::from_millis(100), 0.0);
@@ -261,21 +261,21 @@ mod tests {
     }
 
     #[test]
-    fn longer_latencies_shrink_it_by_a_half_at_most() {
+    fn longer_latencies_at_most_halve_it() {
         let mut bench = measured(&[]);
         intervals(&mut bench, 100, 10);
-        // 1.25·10/20 of 1000, and its root; a latency is known to 1 %.
+        // 1.25·10/20 of 1000, plus the root of this. A latency is measured to 1 %.
         let window = intervals(&mut bench, 1, 20);
         assert!((window - 650.0).abs() < 7.0, "{window}");
         assert_near(intervals(&mut bench, 1, 1000), (window / 2.0 + (window / 2.0).sqrt()).floor());
     }
 
     #[test]
-    fn at_the_smallest_window_and_once_a_minute_the_least_is_measured_again() {
+    fn at_the_smallest_window_and_once_a_minute_min_rtt_is_measured_again() {
         let mut bench = measured(&[]);
         intervals(&mut bench, 4, 1000);
         assert_near(intervals(&mut bench, 1, 1000), 3.0);
-        // Calls from before do not count, and then 50 of 30 ms do.
+        // Calls from before the measurement do not count. Then 50 calls with 30 ms do.
         bench.served(100, 1000, 0);
         assert_near(intervals(&mut bench, 2, 30), 3.0);
         intervals(&mut bench, 1, 30);

@@ -173,7 +173,7 @@ mod tests {
     const EXACT: (&str, f64) = ("tolerance", 1.0);
 
     #[test]
-    fn while_nothing_slows_down_the_window_grows_up_to_its_most() {
+    fn while_nothing_slows_down_the_window_grows_to_its_maximum() {
         let mut bench = fresh(&[EXACT]);
         assert_near(bench.window(), 20.0);
         // 0.8·20 + 0.2·(20 + 4)
@@ -185,10 +185,10 @@ mod tests {
     #[test]
     fn a_slower_response_shrinks_it_by_the_gradient() {
         let mut bench = fresh(&[EXACT, ("limit_start", 100.0)]);
-        // The mean of the first ten: 10, then 20.
+        // While there are at most ten times, the average is their mean: 10 ms, then 20 ms.
         assert_near(bench.served(1, 10, 60), 100.8);
         assert_near(bench.served(1, 30, 60), 0.8 * 100.8 + 0.2 * (100.8 * 20.0 / 30.0 + 4.0));
-        // By a half at most.
+        // The window shrinks as if g were a half, the minimum.
         let before = bench.window();
         assert_near(bench.served(1, 10_000, 60), 0.8 * before + 0.2 * (before / 2.0 + 4.0));
         assert_near(bench.served(3, 1_000_000, 60).max(20.0), bench.window());
@@ -199,7 +199,7 @@ mod tests {
         let mut bench = fresh(&[("tolerance", 1.5), ("limit_start", 100.0)]);
         bench.served(10, 10, 60);
         let before = bench.window();
-        // The average is barely moved by one.
+        // One value hardly changes the average.
         let long = 10.0 + 4.9 * 2.0 / 601.0;
         assert!(1.5 * long > 14.9);
         let mut with = |ms: u64| bench.served(1, ms, 60);
@@ -221,11 +221,11 @@ mod tests {
     }
 
     #[test]
-    fn a_window_that_is_half_unused_stays_as_it_is() {
+    fn a_half_unused_window_does_not_change() {
         let mut bench = fresh(&[EXACT]);
         assert_near(bench.served(5, 10, 8), 20.0);
         assert_near(bench.served(1, 10, 9), 20.8);
-        // Decided at service, unread messages wait.
+        // If calls are judged at service, unread messages count as waiting.
         bench.signals.queue.waiting = 100;
         assert_near(bench.served(1, 10, 0), 21.6);
     }
@@ -234,7 +234,8 @@ mod tests {
     fn an_average_far_above_the_current_value_is_reset() {
         let mut bench = fresh(&[EXACT, ("limit_start", 100.0)]);
         bench.served(10, 1000, 0);
-        // By its weight alone it would still be 745 ms. It is below 200, and above 150.
+        // By its weight alone the average would still be 745 ms. It is below 200 ms and above 150
+        // ms.
         bench.served(100, 100, 0);
         assert_near(bench.window(), 100.0);
         let window = bench.served(1, 300, 60);
@@ -251,7 +252,7 @@ mod tests {
     }
 
     #[test]
-    fn responses_in_no_time_do_no_harm() {
+    fn responses_without_delay_do_no_harm() {
         let mut bench = fresh(&[]);
         bench.signals.service.is_new = true;
         bench.signals.queue.waiting = 100;

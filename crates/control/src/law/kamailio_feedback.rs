@@ -2,8 +2,8 @@
 //!
 //! Signal: the load of the processor, read by a timer of 10 s. e = setpoint − load. The rejected
 //! share, in whole percent, is K_p·e + K_i·Σe + K_d·Δe. K_i is −25 and the other gains are 0, so
-//! this is an integral controller. Trips when the load exceeds the setpoint. Recovers as e is
-//! summed up again. Cold start: nothing is rejected, and Σe = 0.
+//! this is an integral controller. Trips when the load exceeds the setpoint. Recovers as Σe grows
+//! again. Cold start: nothing is rejected, and Σe = 0.
 //!
 //! Known bias: it is slow. With a setpoint of 0.8, a fully occupied processor adds 5 % of
 //! rejections every 10 s. So an overload of 1.5 times the capacity is controlled only after a
@@ -132,7 +132,7 @@ mod tests {
     use super::super::bench::Bench;
     use super::*;
 
-    /// Returns the percentage rejected after this many steps at this load.
+    /// Runs `count` steps at this load. Returns the rejected percentage.
     fn steps(bench: &mut Bench, count: u32, load: f64) -> f64 {
         for _ in 0..count {
             bench.pass(bench.law.tick().unwrap(), load);
@@ -145,7 +145,8 @@ mod tests {
     fn a_full_processor_adds_five_percent_every_ten_seconds() {
         let mut bench = Bench::of(&ENTRY, &[("setpoint", 0.75)]);
         assert_eq!(bench.law.tick(), Some(Duration::from_secs(10)));
-        // Whole percent: 6.25 and 12.5. Unused capacity before is not summed up.
+        // The share is cut to whole percent: 6.25 and 12.5. Unused capacity before the overload is
+        // not summed up.
         assert_eq!(steps(&mut bench, 3, 0.0), 0.0);
         assert_eq!(steps(&mut bench, 1, 1.0), 6.0);
         assert_eq!(steps(&mut bench, 1, 1.0), 12.0);
@@ -154,7 +155,7 @@ mod tests {
     }
 
     #[test]
-    fn it_remembers_no_more_than_it_can_refuse() {
+    fn the_sum_stops_when_everything_is_rejected() {
         let mut bench = Bench::of(&ENTRY, &[]);
         assert_eq!(steps(&mut bench, 1000, 1.0), 100.0);
         assert_eq!(steps(&mut bench, 1, 0.0), 80.0);
@@ -164,17 +165,17 @@ mod tests {
     }
 
     #[test]
-    fn work_left_after_a_recovery_admits_the_next_overload() {
+    fn the_rest_of_a_recovery_admits_the_next_overload() {
         let mut bench = Bench::of(&ENTRY, &[("setpoint", 0.75)]);
         assert_eq!(steps(&mut bench, 1, 1.0), 6.0);
-        // Σe = −0.25 + 0.75, and no more.
+        // Σe = −0.25 + 0.75, and does not grow further.
         assert_eq!(steps(&mut bench, 5, 0.0), 0.0);
         assert_eq!(steps(&mut bench, 2, 1.0), 0.0);
         assert_eq!(steps(&mut bench, 1, 1.0), 6.0);
     }
 
     #[test]
-    fn the_other_two_gains_are_there_too() {
+    fn the_other_two_gains_have_an_effect() {
         let mut bench = Bench::of(&ENTRY, &[("setpoint", 0.5), ("k_p", -50.0), ("k_d", -8.0)]);
         // e = −0.5: 25 + 12.5 + 4; e = −0.25: 12.5 + 18.75 − 2.
         assert_eq!(steps(&mut bench, 1, 1.0), 41.0);
@@ -185,12 +186,12 @@ mod tests {
     fn it_rests_while_the_load_does_not_exceed_its_setpoint() {
         let mut bench = Bench::of(&ENTRY, &[("setpoint", 0.5)]);
         assert!(bench.law.is_at_rest());
-        // Too little for a percent, and yet above.
+        // The excess is too small for one percent.
         assert_eq!(steps(&mut bench, 1, 0.51), 0.0);
         assert!(!bench.law.is_at_rest());
         steps(&mut bench, 1, 0.4);
         assert!(bench.law.is_at_rest());
-        // A processor that is not read says nothing.
+        // Without a reading of the processor, nothing changes.
         bench.tick();
         assert!(bench.law.is_at_rest());
     }

@@ -156,7 +156,7 @@ mod tests {
     use super::super::bench::{Bench, assert_near};
     use super::*;
 
-    /// Ticks on time, with an occupancy for each.
+    /// Runs one tick for each of the occupancies. Returns the admitted share.
     fn ticks(bench: &mut Bench, occupancies: impl IntoIterator<Item = f64>) -> f64 {
         let tick = bench.law.tick().unwrap();
         for occupancy in occupancies {

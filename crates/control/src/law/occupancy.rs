@@ -162,7 +162,7 @@ mod tests {
         Bench::of(&ENTRY, &given)
     }
 
-    /// Runs messages a millisecond apart.
+    /// Runs `count` messages, one each millisecond, at this occupancy. Returns the admitted share.
     fn messages(bench: &mut Bench, count: u32, occupancy: f64) -> f64 {
         for _ in 0..count {
             bench.pass(Duration::from_millis(1), occupancy);
@@ -195,7 +195,7 @@ mod tests {
         let mut bench = fresh();
         assert_eq!(messages(&mut bench, 100, 0.0), 1.0);
         messages(&mut bench, 2000, 1.0);
-        // Half of the window is old: 0.8/0.5·0.05.
+        // Half of the window was measured before: 0.8/0.5·0.05.
         assert!((messages(&mut bench, 10, 0.0) - 0.08).abs() < 1e-9);
         // In the next interval no work was done.
         assert_eq!(messages(&mut bench, 10, 0.0), 1.0);
@@ -225,7 +225,8 @@ mod tests {
             bench.tick();
             bench.share()
         };
-        // The window is the second and ten messages before it; then two seconds.
+        // At first the window covers the last second and the ten messages before it. Then it covers
+        // two seconds.
         let occupancy = (0.1 + 0.01) / 1.01;
         assert!((tick() - 0.8 / occupancy * 0.05).abs() < 1e-6);
         assert_eq!(tick(), 1.0);

@@ -53,7 +53,7 @@ impl Bench {
         self.law.on_tick(self.now, &self.signals, &mut self.control);
     }
 
-    /// Runs ticks for a time.
+    /// Runs ticks for the given time.
     fn run(&mut self, ms: u32) -> &mut Self {
         for _ in 0..ms / 10 {
             self.tick_after(SAMPLE);
@@ -139,7 +139,7 @@ fn the_loops_are_closed_every_20_ms() {
     assert!(values[1] < values[3] && values[3] < values[5], "{values:?}");
 }
 
-// After any rejections, the share falls with the occupancy, and at once.
+// Whatever was rejected before, the share falls as soon as the occupancy falls.
 #[test]
 fn a_long_overload_does_not_wind_the_processor_loop_up() {
     for overload_ms in [1_000, 100_000] {
@@ -166,7 +166,7 @@ fn an_overload_is_forgotten_in_a_quiet_second() {
     assert_eq!(bench.occupied(0.79).run(3_000).refused(), 0.0);
 }
 
-// Nor does a quiet time keep the loop from acting in an overload.
+// In the same way, a quiet time does not keep the loop from acting in an overload.
 #[test]
 fn a_quiet_time_does_not_wind_the_processor_loop_down() {
     let mut fresh = Bench::paper(&[]);
@@ -266,10 +266,10 @@ fn the_gains_are_divided_by_the_load_as_a_multiple_of_the_capacity() {
     // A load below 1 leaves the gains as they are.
     let mut bench = adaptive(100.0, 250.0, &[("k_ic", 0.0)]);
     assert!((bench.run(10_000).refused() - 1.0).abs() < 1e-3);
-    // Where hardly anything is taken the load is unknown, and counts as 16.
+    // If hardly any call is taken, the load is unknown and counts as 16.
     let mut bench = adaptive(10_000.0, 1.0, &[("k_ic", 0.0)]);
     assert!((bench.run(10_000).refused() - 5.0 / 16.0 * 0.2).abs() < 1e-3);
-    // So does the integral's: 5/4·0.2 a second.
+    // The gain of the integral is divided too: 5/4·0.2 a second.
     let mut bench = adaptive(1000.0, 250.0, &[("k_pc", 0.0)]);
     let before = bench.run(2_000).refused();
     assert!((bench.run(1_000).refused() - before - 0.25).abs() < 2e-3);
@@ -284,8 +284,8 @@ fn at_a_cold_start_nothing_is_known_of_the_load() {
     assert_eq!(idle.occupied(0.0).run(1_000).refused(), 0.0);
 }
 
-// 50 calls wait, and the processor takes 250 a second when it is full: in half a second that is
-// 0.4 of it.
+// 50 calls wait, and the processor takes 250 a second when it is full. To take them within half a
+// second needs 0.4 of it.
 #[test]
 fn work_that_waits_counts_as_occupancy() {
     let mut bench = adaptive(250.0, 250.0, &[("k_pc", 1.0), ("k_ic", 0.0)]);
@@ -328,7 +328,7 @@ fn no_signal_brings_a_share_beyond_its_bounds() {
     }
 }
 
-// An hour without ticks is not an hour of error.
+// An hour without ticks does not count as an hour of error.
 #[test]
 fn a_rest_is_not_integrated() {
     let mut bench = Bench::paper(&[("t_q", 0.05), ("k_pq", 0.0)]);
@@ -365,12 +365,12 @@ fn settings_that_would_block_the_queue_are_rejected() {
     }
 }
 
-/// Messages in a receive buffer cannot be counted: their wait shows them, which counts as the
-/// occupancy that doing them in half a second takes.
+/// Messages in a receive buffer cannot be counted. Their wait shows how many they are. They count
+/// as the occupancy that is needed to process them within half a second.
 #[test]
 fn the_receive_buffer_counts_as_occupancy() {
     let share = |adaptive: f64, lag_ms: u32| {
-        // The proportional part alone: the share is the error.
+        // Only the proportional part has an effect here: the share is the error.
         let mut bench =
             Bench::new(&[("adaptive", adaptive), ("c_t", 0.8), ("k_pc", 1.0), ("k_ic", 0.0)]);
         bench.rates = [100.0; 3];

@@ -154,7 +154,7 @@ mod tests {
     }
 
     #[test]
-    fn a_full_queue_is_noticed_by_its_weight() {
+    fn a_full_queue_is_noticed_as_fast_as_the_weight_allows() {
         let mut bench = fresh(0.05);
         // 1 − 0.95^23 = 0.69, 1 − 0.95^24 = 0.71.
         for _ in 0..23 {
@@ -164,7 +164,7 @@ mod tests {
     }
 
     #[test]
-    fn the_fill_is_forgotten_by_and_by_while_nothing_arrives() {
+    fn the_fill_fades_while_nothing_arrives() {
         let mut bench = fresh(0.5);
         assert_eq!(bench.law.tick(), Some(Duration::from_secs(1)));
         for _ in 0..20 {
@@ -178,7 +178,7 @@ mod tests {
         };
         assert_eq!(tick(999), (0.05, false));
         assert_eq!(tick(1), (1.0, false));
-        // 1/128 is below a hundredth.
+        // After seven halvings the fill is 1/128, which is below a hundredth.
         let rests: Vec<bool> = (0..6).map(|_| tick(1000).1).collect();
         assert_eq!(rests, [false, false, false, false, false, true]);
     }

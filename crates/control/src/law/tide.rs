@@ -3,7 +3,7 @@
 //!
 //! # Signal
 //!
-//! Every 10 ms a tick takes four measurements. An operator need not know any costs, rates or
+//! Every 10 ms a tick takes four measurements, so an operator need not know any costs, rates or
 //! capacities:
 //!
 //! - μ, the calls that are taken from the queue in a second of occupied time. Messages of existing
@@ -100,9 +100,10 @@
 //!
 //! # Source
 //!
-//! Own work. A window by delay is Breakwater's (OSDI 2020), the empty queue as a sign of room
-//! CoDel's (Nichols and Jacobson, 2012). Capacity as completions over busy time is the utilization
-//! law of operational analysis (Denning and Buzen, 1978).
+//! Own work. The idea of a window that follows the delay comes from Breakwater (OSDI 2020). The
+//! idea that an empty queue shows free capacity comes from CoDel (Nichols and Jacobson, 2012).
+//! Capacity as completions over busy time is the utilization law of operational analysis (Denning
+//! and Buzen, 1978).
 
 use std::time::Duration;
 
@@ -170,7 +171,7 @@ const WINDOW_MIN: f64 = 4.0;
 const QUEUE_PART_MIN: f64 = 0.25;
 /// Fill of a receive buffer above which it counts as full.
 const FULL: f64 = 0.9;
-/// A part of `wait_max`. If D is below it, calls have been rejected for some time.
+/// A part of `wait_max`. While D is below this part, the overload counts as long.
 const LONG: f64 = 0.5;
 /// In a long overload, a call that has waited for this multiple of D is rejected.
 const AGES: f64 = 3.0;
@@ -340,7 +341,8 @@ mod tests {
     use super::super::bench::Bench;
     use super::*;
 
-    /// Ticks of 10 ms with this occupancy, in each of which so many calls are taken and rejected.
+    /// Runs `count` ticks of 10 ms with this occupancy. In each tick `taken` calls are taken and
+    /// `rejected` calls are rejected.
     fn ticks(bench: &mut Bench, count: usize, occupancy: f64, taken: u64, refused: u64) {
         for _ in 0..count {
             bench.pass(TICK, occupancy);
@@ -375,16 +377,17 @@ mod tests {
     #[test]
     fn the_window_is_what_the_server_takes_in_the_wait() {
         let mut bench = Bench::of(&ENTRY, &[]);
-        // Half occupied by 1,000 calls/s: the capacity is 2,000.
+        // 1,000 calls/s occupy half of the time, so the capacity is 2,000 calls/s.
         ticks(&mut bench, 300, 0.5, 10, 0);
         assert!((window(&bench) - 320.0).abs() < 1.0, "{}", window(&bench));
-        // 2,000 calls/s are taken, 8,000 rejected.
+        // Now 2,000 calls/s are taken and 8,000 are rejected.
         ticks(&mut bench, 10, 1.0, 20, 80);
         assert!((window(&bench) - 160.0).abs() < 1.0, "{}", window(&bench));
         ticks(&mut bench, 10, 1.0, 20, 80);
         assert!((window(&bench) - 100.0).abs() < 1.0, "{}", window(&bench));
         assert!(!bench.law.is_at_rest());
-        // A hundredth of a second has half of it idle: there is room.
+        // In this hundredth of a second the processor is idle for half of the time, so there is
+        // room.
         ticks(&mut bench, 1, 0.5, 10, 0);
         assert!((window(&bench) - 320.0).abs() < 1.0, "{}", window(&bench));
         assert!(bench.law.is_at_rest());
@@ -442,7 +445,7 @@ mod tests {
     }
 
     #[test]
-    fn it_forgets_what_was_before_it_began() {
+    fn it_ignores_events_before_it_began() {
         let mut bench = Bench::of(&ENTRY, &[]);
         bench.signals.flow_mut(Bucket::Session).taken = 1_000_000;
         bench.signals.flow_mut(Bucket::Session).offered = 3_000_000;
@@ -455,9 +458,9 @@ mod tests {
     }
 
     #[test]
-    fn calls_are_too_old_in_a_long_overload_alone() {
+    fn calls_become_too_old_only_in_a_long_overload() {
         let mut bench = Bench::of(&ENTRY, &[]);
-        // A stall, after which four of five are rejected.
+        // A short overload: four of five calls are rejected.
         ticks(&mut bench, 5, 1.0, 20, 80);
         assert_eq!(bench.control.queue.wait_max, None);
         ticks(&mut bench, 20, 1.0, 20, 80);

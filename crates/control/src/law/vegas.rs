@@ -154,20 +154,20 @@ mod tests {
         let mut bench = fresh();
         bench.served(1, 100, 100);
         assert_near(bench.window(), 20.0);
-        // Of 20, 26 and 32 calls 1 waits, of 38 calls 2.
+        // Of 20, 26 and 32 calls, one waits by the law's estimate. Of 38 calls, two do.
         assert_near(bench.served(3, 103, 100), 38.0);
         assert_near(bench.served(1, 103, 100), 39.0);
-        // 4 and 6 are right, 8 too many.
+        // With 4 and 6 waiting calls the window stays. With 8 it shrinks.
         assert_near(bench.served(1, 110, 100), 39.0);
         assert_near(bench.served(1, 117, 100), 39.0);
         assert_near(bench.served(1, 125, 100), 38.0);
     }
 
     #[test]
-    fn steps_are_larger_in_a_large_window_and_end_at_the_most() {
+    fn steps_are_larger_in_a_large_window_and_end_at_the_maximum() {
         let mut bench = fresh();
         bench.served(1, 100, 10_000);
-        // 14 steps of 6, then of 12, as 100 is reached.
+        // 14 steps of 6. From 100 on the steps are 12.
         assert_near(bench.served(14, 100, 10_000), 104.0);
         assert_near(bench.served(1, 100, 10_000), 116.0);
         assert_near(bench.served(100, 100, 10_000), 1000.0);
@@ -175,7 +175,7 @@ mod tests {
     }
 
     #[test]
-    fn a_window_that_is_half_unused_stays_as_it_is() {
+    fn a_half_unused_window_does_not_change() {
         let mut bench = fresh();
         assert_near(bench.served(100, 100, 8), 20.0);
         assert_near(bench.served(1, 100, 9), 26.0);
@@ -186,8 +186,8 @@ mod tests {
     fn a_probe_in_an_overload_takes_the_wait_for_an_empty_server() {
         let mut bench = fresh();
         bench.served(1, 10, 0);
-        // All but one wait. The window does not change while it is unused. The probe is due after
-        // 450 calls.
+        // All but one of the calls wait. The window does not change while it is unused. The probe
+        // is due after 450 calls.
         assert_near(bench.served(448, 100, 0), 20.0);
         assert_near(bench.served(1, 100, 100), 20.0);
         assert_near(bench.served(1, 100, 100), 26.0);

@@ -156,7 +156,7 @@ mod tests {
     }
 
     #[test]
-    fn a_repetition_takes_one_and_time_brings_it_back() {
+    fn a_repetition_takes_a_place_and_time_returns_it() {
         let mut bench = Bench::of(&ENTRY, &[]);
         assert_near(repeat(&mut bench, 0), 10.0);
         assert_near(repeat(&mut bench, 3), 7.0);
@@ -168,14 +168,14 @@ mod tests {
     }
 
     #[test]
-    fn in_the_paper_nothing_comes_back() {
+    fn without_leak_no_place_is_returned() {
         let mut bench = Bench::of(&ENTRY, &[("leak", 0.0)]);
         assert_near(repeat(&mut bench, 4), 6.0);
         assert_near(seconds(&mut bench, 60), 6.0);
     }
 
     #[test]
-    fn a_call_that_waited_too_long_gives_nothing_back() {
+    fn a_call_that_waited_too_long_does_not_return_its_place() {
         let mut bench = Bench::of(&ENTRY, &[("delay_max", 0.25)]);
         bench.arrival();
         bench.taken(Duration::from_millis(250));

@@ -13,8 +13,8 @@
 //! are rejected although the processor has room for them.
 //!
 //! Source: paper 002 §3.4. [Feedback](crate::feedback) divides the window among the senders, by
-//! *weighted fair processing* (§6.2): with the weights of user-centric fairness, and so that the
-//! fraction that is rounded off one value is added to the next.
+//! *weighted fair processing* (§6.2): it uses the weights of user-centric fairness, and adds the
+//! fraction by which one value was rounded down to the next value.
 
 use std::time::Duration;
 
@@ -119,7 +119,7 @@ mod tests {
     }
 
     #[test]
-    fn after_each_message_the_budget_less_what_waits_is_admitted() {
+    fn after_each_message_the_unused_budget_is_admitted() {
         let mut bench = Bench::of(&ENTRY, &[]);
         assert_near(left(&mut bench, 5, false), 15.0);
         assert_near(left(&mut bench, 19, true), 1.0);
@@ -131,7 +131,7 @@ mod tests {
     }
 
     #[test]
-    fn the_bound_may_be_fixed_the_threshold_higher_and_the_look_rarer() {
+    fn bound_threshold_and_check_can_be_configured() {
         let given = [("bound", 10.0), ("w_ovth", 3.0), ("check", 1.0)];
         let mut bench = Bench::of(&ENTRY, &given);
         assert_near(left(&mut bench, 7, true), 3.0);

@@ -95,11 +95,11 @@ mod tests {
     use crate::{Allowance, Backlog};
 
     #[test]
-    fn an_interval_admits_what_it_can_serve_and_what_may_wait_less_what_waits() {
+    fn an_interval_admits_the_calls_it_can_serve_and_those_that_may_still_wait() {
         let mut bench = Bench::of(&ENTRY, &[]);
         bench.arrival();
         assert_eq!(bench.allowance(), Allowance::Open);
-        // Before anything is measured 100 calls/s are served, of seven messages each.
+        // Before anything is measured, 100 calls/s are assumed, with seven messages each.
         bench.signals.backlog = Backlog { sessions: 5, others: 30, unread: 0 };
         bench.tick();
         assert_near(bench.window(), 30.0);

@@ -1,5 +1,5 @@
-//! A window that counts only further calls. Also the parameters that several laws of paper 002
-//! share.
+//! Admits a number of calls in addition to those that wait, and defines the parameters that several
+//! laws of paper 002 share.
 
 use crate::{Allowance, Bucket, Control, Param, Signals};
 

@@ -61,7 +61,7 @@ fn a_share_passes_in_the_long_run() {
     for kind in ThrottleKind::ALL {
         for fraction in [0.1, 0.5, 0.9] {
             let passed = passed(kind, Allowance::Fraction(fraction), 200.0);
-            // The buckets keep back bursts beyond theirs.
+            // The buckets hold back bursts that exceed their own.
             let tolerance = match kind {
                 ThrottleKind::LeakyBucket | ThrottleKind::TokenBucket => 0.08,
                 _ => 0.04,
@@ -73,7 +73,7 @@ fn a_share_passes_in_the_long_run() {
 }
 
 #[test]
-fn all_or_nothing_is_alike_for_all() {
+fn all_throttles_treat_all_or_nothing_alike() {
     for kind in ThrottleKind::ALL {
         for (allowance, share) in [
             (Allowance::Open, 1.0),
@@ -104,7 +104,7 @@ fn only_the_deterministic_one_has_a_remainder_to_start_at() {
 }
 
 proptest! {
-    /// RFC 7415 §3.5.1: at most (T + TAU) worth at once, and 1/T a second.
+    /// RFC 7415 §3.5.1: at most (T + TAU)/T pieces at once, and 1/T a second.
     #[test]
     fn in_any_time_the_buckets_pass_no_more_than_a_burst_and_the_rate(
         rate in 1.0..500.0f64,

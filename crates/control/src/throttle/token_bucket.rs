@@ -6,7 +6,8 @@
 //! leaky bucket. The two differ when the rate changes. Tokens are pieces, not seconds. So a higher
 //! rate applies at once, and tokens that were saved at a high rate can be spent at a low rate.
 //!
-//! Source: RFC 2697 §3, one bucket of it; paper 002 §2.4 names it among the throttles.
+//! Source: RFC 2697 §3, one of its two buckets. Paper 002 §2.4 names the token bucket among the
+//! throttles.
 
 use tidegate_world::Timestamp;
 

@@ -39,7 +39,7 @@ pub(crate) struct Admitted {
     pub(crate) has_priority: bool,
     /// Whether the message claims to belong to a call that was not found on arrival.
     pub(crate) is_unverified: bool,
-    /// Whether the message has waited for a name for the maximum time.
+    /// Whether the message has waited for the resolution of a name for the maximum time.
     pub(crate) is_overdue: bool,
     /// Hashes of the request, if they were computed on arrival.
     pub(crate) hashes: Option<RequestHashes>,

@@ -99,7 +99,7 @@ mod tests {
     }
 
     #[test]
-    fn a_few_strays_change_nothing_and_many_have_all_verified_until_they_cease() {
+    fn many_strays_start_the_verification_of_all_messages_until_they_cease() {
         let mut early_verification = EarlyVerification::default();
         for i in 0..10 * u64::from(MUCH) {
             // 60 a second.
@@ -121,7 +121,7 @@ mod tests {
     }
 
     #[test]
-    fn a_few_that_take_long_are_much_too() {
+    fn a_few_slow_strays_count_as_many() {
         let mut early_verification = EarlyVerification::default();
         for i in 0..4 {
             assert!(!early_verification.is_on(at_ms(10_000 + i), 0));

@@ -9,7 +9,7 @@ use super::waiting::{QueueClass, Waiting};
 
 /// Bounded queues, one for each queue class.
 pub(crate) struct ClassQueues {
-    /// All queues except those of INVITEs, which are separate.
+    /// The queues of all classes except the two classes of INVITEs, which have separate queues.
     queues: [VecDeque<Waiting>; QueueClass::ALL.len()],
     priority: Invites,
     invites: Invites,

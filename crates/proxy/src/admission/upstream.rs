@@ -132,9 +132,10 @@ impl UpstreamPeers {
     /// parameter values consistent with the overload state at the time the retransmitted response was
     /// sent."
     ///
-    /// RFC 7415 §3.4: "Upon detection of overload and the determination to invoke overload controls, the
-    /// server MUST follow the specifications in [RFC7339] to notify its clients of the allocated target SIP
-    /// request rate and to notify them that rate-based control is in effect."
+    /// RFC 7415 §3.4: "Upon detection of overload and the determination to invoke overload
+    /// controls, the server MUST follow the specifications in \[RFC7339\] to notify its clients of
+    /// the allocated target SIP request rate and to notify them that rate-based control is in
+    /// effect."
     ///
     /// RFC 7339 §5.11: "For this reason, implementations that insert overload control information in the
     /// 100 Trying MUST re-insert the same (or updated) overload control information in the first non-100

@@ -1,4 +1,4 @@
-//! Waiting message, and the classes of queues.
+//! Waiting messages and the queue classes in which they wait.
 
 use tidegate_control::Ticket;
 use tidegate_world::Received;
@@ -6,7 +6,7 @@ use tidegate_world::Received;
 use crate::message::class::Class;
 use crate::message::request::RequestHashes;
 
-/// Queues, in the order in which they are served.
+/// The queue classes, in the order in which they are served.
 ///
 /// Several classes share one queue if their mutual order matters: a 200 must not overtake its 180,
 /// nor a BYE its ACK.

@@ -96,7 +96,7 @@ impl Names {
         names
     }
 
-    /// Updates the names to those of the back ends and domains of these pools. A name that stays
+    /// Replaces the list of names by the host names and domains in these pools. A name that stays
     /// keeps its next query time. A new name is queried at once. A removed name is not queried
     /// again.
     pub(crate) fn enlist(&mut self, now: Timestamp, pools: &[PoolSettings]) {

@@ -84,7 +84,7 @@ fn a_name_is_asked_for_at_once_and_again_when_its_time_is_over() {
 }
 
 #[test]
-fn in_vain_it_is_asked_again_after_pauses_that_double_to_32_seconds() {
+fn after_failures_it_is_queried_again_after_pauses_that_double_to_32_seconds() {
     let (mut names, pool) = names_of(&["a.example"]);
     let mut now = 0;
     for (pause, why) in [1, 2, 4, 8, 16, 32, 32, 32].into_iter().zip([
@@ -133,7 +133,7 @@ fn an_overdue_answer_is_no_longer_awaited() {
 }
 
 #[test]
-fn the_last_address_is_used_on_while_asking_again_fails() {
+fn the_last_address_stays_in_use_while_queries_fail() {
     let (mut names, pool) = names_of(&["a.example"]);
     let backend = &pool.backends()[0];
     let id = ask_one(&mut names, at(0));
@@ -148,7 +148,7 @@ fn the_last_address_is_used_on_while_asking_again_fails() {
 }
 
 #[test]
-fn of_several_addresses_the_present_one_is_kept_and_else_the_first_is_taken() {
+fn of_several_addresses_the_current_one_is_kept_or_else_the_first_is_used() {
     let (mut names, pool) = names_of(&["a.example"]);
     let mut now = 0;
     let mut lead = |answered: &QueryAnswer| {
@@ -164,7 +164,7 @@ fn of_several_addresses_the_present_one_is_kept_and_else_the_first_is_taken() {
 }
 
 #[test]
-fn an_address_that_cannot_be_a_back_end_s_is_passed_over() {
+fn an_address_that_no_back_end_can_have_is_skipped() {
     let (mut names, pool) = names_of(&["a.example"]);
     let id = ask_one(&mut names, at(0));
     let is_two = |address: SocketAddr| address == "192.0.2.2:5070".parse().unwrap();
@@ -177,7 +177,7 @@ fn an_address_that_cannot_be_a_back_end_s_is_passed_over() {
 }
 
 #[test]
-fn there_are_no_more_questions_at_once_than_the_limit() {
+fn the_number_of_pending_queries_is_limited() {
     let hosts: Vec<String> = (0..ASKED_MAX + 3).map(|i| format!("host-{i}.example")).collect();
     let hosts: Vec<&str> = hosts.iter().map(String::as_str).collect();
     let (mut names, pool) = names_of(&hosts);
@@ -203,7 +203,7 @@ fn draining_ends_the_questions() {
 }
 
 #[test]
-fn a_shard_that_does_not_ask_learns_of_moves_all_the_same() {
+fn a_shard_that_sends_no_queries_learns_of_moves_too() {
     let (asking, pool) = names_of(&["a.example"]);
     let other = Settings { shard: 1, shards: 2, moves: asking.moves.clone(), ..settings(&pool) };
     let (mut asking, mut other) = (asking, Names::new(&other));
@@ -307,7 +307,7 @@ fn a_domain_without_srv_records_is_its_own_server() {
 }
 
 #[test]
-fn servers_stay_while_asking_again_fails() {
+fn servers_stay_while_queries_fail() {
     let (mut names, pool) = services_of(&["app.example"]);
     let (id, _) = asked_srv(&mut names, at(0)).unwrap();
     answer(&mut names, at(0), id, &QueryAnswer::NoAnswer);

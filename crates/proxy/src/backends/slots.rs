@@ -156,7 +156,7 @@ mod tests {
     }
 
     #[test]
-    fn remaining_back_ends_keep_their_seats_and_unused_seats_are_reused() {
+    fn remaining_back_ends_keep_their_slots_and_unused_slots_are_reused() {
         assert_eq!(reassigned(&["a", "b", "c"], &["c", "a"], &[1]), ["a", "b", "c"]);
         assert_eq!(reassigned(&["a", "b", "c"], &["c", "a"], &[]), ["a", "b", "c"]);
         assert_eq!(reassigned(&["a", "b", "c"], &["a"], &[]), ["a"]);
@@ -170,7 +170,7 @@ mod tests {
     }
 
     #[test]
-    fn there_are_so_many_seats() {
+    fn the_number_of_slots_is_limited() {
         let full = |backends: usize| {
             let backend = Arc::clone(&pool("app", &["a"]).pool.backends()[0]);
             let pool = Pool::of("app", vec![backend; backends]);
@@ -196,7 +196,7 @@ mod tests {
     }
 
     #[test]
-    fn pools_have_seats_too_and_are_referred_to_by_them() {
+    fn pools_have_slots_too_and_are_referred_to_by_them() {
         let old = || ["p", "q", "r"].map(|name| pool(name, &["a"])).to_vec();
         let new = || {
             let r = PoolSettings { backup: Some(1), ..pool("r", &["b", "a"]) };

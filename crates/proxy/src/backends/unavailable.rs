@@ -105,7 +105,7 @@ mod tests {
     }
 
     #[test]
-    fn seconds_are_whole_and_never_none() {
+    fn seconds_are_whole_and_at_least_one() {
         let now = Timestamp::from_nanos(5_000_000_000);
         for (ms, seconds) in [(0, 1), (1, 1), (1000, 1), (1001, 2), (30_000, 30)] {
             assert_eq!(seconds_until(now, now + Duration::from_millis(ms)), seconds, "{ms}");

@@ -120,7 +120,7 @@ fn questions_and_answers_are_bounded() {
     assert_eq!((lookups.entries.len(), lookups.held.len()), (1, 0));
 }
 
-/// Questions for the world now.
+/// Takes all queries that are sent now, and returns their number.
 fn asked(lookups: &mut Lookups) -> usize {
     std::iter::from_fn(|| lookups.poll_query()).count()
 }
@@ -153,7 +153,7 @@ fn strangers_have_half_of_the_questions_and_others_go_first() {
 }
 
 #[test]
-fn a_strangers_question_that_another_has_as_well_counts_as_the_others() {
+fn a_strangers_query_that_others_need_too_counts_as_theirs() {
     for is_asked in [false, true] {
         let mut lookups = lookups();
         let LookupOutcome::Pending(ticket) = find_as(&mut lookups, STRANGER, 0, "a") else {

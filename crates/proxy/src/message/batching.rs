@@ -1,4 +1,5 @@
-//! Message properties that decide which messages can be sent together in one batch: [`Batching`].
+//! Message properties that decide which messages can be sent together in one batch:
+//! [`Batching`](tidegate_world::Batching).
 
 use memchr::memchr;
 
@@ -16,8 +17,8 @@ pub(crate) fn sequence_of(call_id: &[u8]) -> u32 {
     ((all.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 32) as u32).max(1)
 }
 
-/// Returns the offset behind the colon of the first header field, where spaces may be inserted. 0
-/// if the message has no header field, and for an INVITE.
+/// Returns the offset behind the colon of the first header field, where spaces may be inserted.
+/// Returns 0 for an INVITE, and for a message without header fields.
 ///
 /// A server that sheds in the kernel decides by a hash of the first bytes of an INVITE, so that a
 /// repetition gets the same decision as the original ([`Shedding`](tidegate_world::Shedding)). The

@@ -187,7 +187,7 @@ mod tests {
     const BOB: &str = "sip:bob@192.0.2.1";
 
     #[test]
-    fn only_whom_it_is_believed_of_has_priority() {
+    fn only_trusted_sources_have_priority() {
         let priority = priority(&["ets.4"]);
         for (from, expected) in [
             ("192.0.2.9", Claim::Priority),
@@ -207,7 +207,7 @@ mod tests {
 
     // RFC 4412 §8.1 gives the order within a namespace, and §10 the order of each namespace.
     #[test]
-    fn rfc4412_10_what_is_above_a_value_that_counts_does_too() {
+    fn rfc4412_10_values_above_one_with_priority_have_priority_too() {
         let priority = priority(&["dsn.flash", "q735.2", "local.high"]);
         for (value, expected) in [
             ("dsn.immediate", Claim::Ordinary),
@@ -226,7 +226,7 @@ mod tests {
     }
 
     #[test]
-    fn rfc4412_4_6_2_what_nobody_understands_is_refused_only_if_it_is_required() {
+    fn rfc4412_4_6_2_unknown_values_are_rejected_only_if_required() {
         let priority = priority(&["dsn.flash", "local.high"]);
         for (header, expected) in [
             ("Resource-Priority: foo.1", Claim::Ordinary),

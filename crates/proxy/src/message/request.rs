@@ -90,12 +90,13 @@ impl<'a> Request<'a> {
     /// not subject to reduction except when all messages in the first category have been rejected and
     /// further reduction is still needed."
     ///
-    /// RFC 7339 §5.10.1: "A SIP client SHOULD honor the local policy for prioritizing SIP requests such as
-    /// policies based on message type, e.g., INVITEs versus requests associated with existing sessions." "A
-    /// SIP client SHOULD honor the local policy for prioritizing SIP requests based on the content of the
-    /// Resource-Priority header (RPH) [RFC4412]." "A SIP client SHOULD honor the local policy for
-    /// prioritizing SIP requests relating to emergency calls as identified by the SOS URN [RFC5031] indicating
-    /// an emergency request." The local policy is `[overload.priority]`.
+    /// RFC 7339 §5.10.1: "A SIP client SHOULD honor the local policy for prioritizing SIP requests
+    /// such as policies based on message type, e.g., INVITEs versus requests associated with
+    /// existing sessions." "A SIP client SHOULD honor the local policy for prioritizing SIP
+    /// requests based on the content of the Resource-Priority header (RPH) \[RFC4412\]." "A SIP
+    /// client SHOULD honor the local policy for prioritizing SIP requests relating to emergency
+    /// calls as identified by the SOS URN \[RFC5031\] indicating an emergency request." The local
+    /// policy is `[overload.priority]`.
     pub(crate) fn category(&self) -> Category {
         match self.method {
             // Without ACK and CANCEL a transaction never ends.

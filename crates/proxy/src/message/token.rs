@@ -42,7 +42,7 @@ const BACKEND_V6: u8 = 1;
 const PEER_V6: u8 = 2;
 /// Bit of `kind`: the peer is behind address translation.
 const IS_TRANSLATED: u8 = 4;
-/// Bit of `kind`: the address of the back end is that of a user.
+/// Bit of `kind`: the address belongs to a user, not to a back end.
 const IS_USER: u8 = 8;
 /// Bit of `kind`: the peer has a connection.
 const IS_CONNECTED: u8 = 128;
@@ -57,7 +57,8 @@ const ENCODED_MAX: usize = text_len(RAW_MAX);
 const ENCODED_MIN: usize = text_len(HEAD + 1 + 4 + 2 + MAC);
 
 /// The age up to which a token alone proves that a request belongs to a call. It equals the longest
-/// [session](crate::dialog::calls), and the time for which keys are kept after their use.
+/// session interval that the call table accepts, and the time for which keys are kept after their
+/// use.
 const AGE_MAX: Duration = Duration::from_secs(24 * 3600);
 
 /// The beginning of 2025, in minutes of Unix time. A clock that shows an earlier time was never
@@ -437,7 +438,7 @@ mod tests {
     }
 
     #[test]
-    fn a_token_of_the_version_before_is_still_read() {
+    fn a_token_of_the_previous_version_is_still_read() {
         let [token, ..] = tokens();
         let keys = keys(1, &[]);
         let mut raw = vec![VERSION_WITHOUT_AGE, 1, 7, 10, 1, 2, 3, 0x13, 0xce];

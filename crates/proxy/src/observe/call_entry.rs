@@ -101,7 +101,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_answer_is_taken_once_and_by_who_asked() {
+    fn an_answer_is_taken_once_and_only_for_its_call_id() {
         let answer = CallAnswer::default();
         assert_eq!(answer.take(b"a"), None);
         answer.put(b"a", Vec::new());

@@ -14,7 +14,7 @@ use crate::message::class::Class;
 use crate::rejection::reply_reason::ReplyReason;
 use crate::settings::TraceSettings;
 
-/// A rejected request of which the trace has not read the headers yet.
+/// A rejected request whose headers the trace has not read yet.
 pub(crate) struct Rejected<'a> {
     pub(crate) at: Timestamp,
     pub(crate) source: SocketAddr,
@@ -229,7 +229,7 @@ mod tests {
     }
 
     #[test]
-    fn the_latest_are_kept_and_what_is_long_is_cut() {
+    fn the_latest_are_kept_and_long_texts_are_cut() {
         let mut bench = Bench::new(1000, 3);
         for at in 0..5 {
             bench.refuse(at, Reason::Law, &invite(&"c".repeat(200)));
@@ -258,7 +258,7 @@ mod tests {
     }
 
     #[test]
-    fn a_reader_holds_up_nobody() {
+    fn a_reader_delays_nobody() {
         let mut bench = Bench::new(5, 3);
         bench.refuse(0, Reason::Law, &invite("a"));
         let counters = Arc::clone(&bench.counters);

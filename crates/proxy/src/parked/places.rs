@@ -146,7 +146,7 @@ mod tests {
     }
 
     #[test]
-    fn a_source_has_as_many_as_it_leaves() {
+    fn a_source_gets_as_many_places_as_it_leaves_free() {
         let mut places = Places::default();
         assert_eq!(fill(&mut places, stranger(1), 2048, own(1)), STRANGERS.entries / 2);
         assert_eq!(fill(&mut places, stranger(2), 2048, own(2)), STRANGERS.entries / 4);
@@ -162,7 +162,7 @@ mod tests {
     }
 
     #[test]
-    fn a_question_has_as_many_as_it_leaves() {
+    fn a_query_gets_as_many_places_as_it_leaves_free() {
         let mut places = Places::default();
         let ticket = Ticket::of(7);
         for source in 0..STRANGERS.entries as u128 {

@@ -31,12 +31,14 @@ const NEXT_HOPS_MAX: usize = 16_384;
 /// The condition under which a pool obeys the feedback of its back ends.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Obedience {
-    /// As soon as the answer to a probe has shown that the back end itself gives feedback.
+    /// The pool obeys a back end as soon as the answer to a probe has shown that the back end
+    /// itself gives feedback.
     #[default]
     Proven,
-    /// From the first response on. Requests always offer overload control.
+    /// The pool obeys every back end from its first response on. Requests always offer overload
+    /// control.
     Always,
-    /// At no time: feedback is ignored.
+    /// The pool obeys no back end: feedback is ignored.
     Never,
 }
 

@@ -99,7 +99,7 @@ pub(crate) fn wants_load(via: &OverloadControl<'_>) -> bool {
 ///
 /// RFC 7339 §4.3: "A SIP client MUST discard a non-zero value of the "oc-validity" parameter if the
 /// client receives it in a response without the corresponding "oc" parameter being present as
-/// well." §4.4: the server MUST insert "oc-seq"; without it a late value could not be distinguished
+/// well." §4.4: the server MUST insert "oc-seq". Without it a late value could not be distinguished
 /// from a new one.
 pub(crate) fn feedback(via: &OverloadControl<'_>) -> Option<Feedback> {
     let mut names = via.algorithms();

@@ -7,8 +7,8 @@
 //! and the server with the earliest time is tried first. So the probability that a server is first
 //! is its share of the weights. The probability that it is second is its share of the remaining
 //! weights, and so on, as RFC 2782 requires. The order of two servers does not depend on the other
-//! servers. So adding or removing a server does not move requests between the others. With
-//! successive draws, it would.
+//! servers. So adding or removing a server does not move requests between the others. If the
+//! servers were drawn one after another, it would.
 
 use std::hash::Hasher;
 use std::net::IpAddr;

@@ -98,7 +98,7 @@ impl Transports {
             (false, true) if self.supports(Tcp) => Tcp,
             (false, _) => Udp,
         };
-        // A SIP URI may be reached over TLS, a SIPS URI over nothing else.
+        // A SIP URI may be reached over TLS, and a SIPS URI only over TLS.
         let any = || self.0.first().copied().filter(|_| !secure);
         let other = || self.of_scheme(secure).next().or_else(any);
         if self.supports(usual) { Some(usual) } else { other() }

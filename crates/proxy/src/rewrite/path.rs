@@ -61,8 +61,8 @@ pub(super) fn write_path(
 /// RFC 3327 §5.2: "Intermediate proxies SHOULD NOT add a Path header field to a request unless the UA
 /// has indicated support for this extension with a Supported header field value."
 ///
-/// RFC 5626 §5.1: "If the edge proxy is the first hop, as indicated by the Via header field, it MUST
-/// insert its URI in a Path header field value as described in [RFC3327]."
+/// RFC 5626 §5.1: "If the edge proxy is the first hop, as indicated by the Via header field, it
+/// MUST insert its URI in a Path header field value as described in \[RFC3327\]."
 pub(crate) fn adds_path(snapshot: &Snapshot, request: &Request<'_>, plan: &ForwardPlan) -> bool {
     let Some(backend_ref) = plan.backend_ref.filter(|_| plan.edits.toward_backend) else {
         return false;

@@ -4,7 +4,7 @@
 //! `trust_identity`. Tidegate does not authenticate callers, so it asserts no identity itself.
 //!
 //! `P-Preferred-Identity` is a hint for the proxy that authenticates the caller. By §6 that proxy
-//! removes it "from any message it forwards"; here a back end is that proxy. So Tidegate passes the
+//! removes it "from any message it forwards". Here a back end is that proxy. So Tidegate passes the
 //! hint of any source to back ends, and removes it from messages to elements that are not trusted.
 //! `Privacy` is the caller's own request, and Tidegate forwards it.
 
@@ -62,8 +62,8 @@ pub(crate) fn keep_private(snapshot: &Snapshot, flow: &Flow, bytes: Buffer) -> B
     left
 }
 
-/// Removes identities as [`keep_private`] does from a response that came on `from`, and also those
-/// that an untrusted element asserts.
+/// Removes identities from a response that came on `from`: those that [`keep_private`] removes, and
+/// those that an untrusted element asserts.
 pub(crate) fn filter_response(
     snapshot: &Snapshot,
     from: &Flow,

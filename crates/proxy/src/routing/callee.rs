@@ -39,7 +39,7 @@ mod tests {
     }
 
     #[test]
-    fn one_user_is_one_callee_however_he_is_written() {
+    fn one_user_is_one_callee_in_any_spelling() {
         let alice = hash("<sip:alice@example.com>");
         for same in [
             "\"Alice\" <sip:alice@EXAMPLE.com>",

@@ -253,7 +253,7 @@ fn move_elsewhere(
             Ok(NextHop { choice, held, admission, ..toward(step, backend_ref, entry) })
         }
         Err(rejection) => {
-            // A request that gets our reply is over, wherever it was sent before.
+            // Our reply ends the request, even if it was sent to a back end before.
             let transaction = Transaction { identity, method };
             let answer = Answer::new(503, false);
             step.routing.calls.on_response(step.now, entry, transaction, answer);

@@ -103,7 +103,7 @@ fn by_token(
         return Some(TargetChoice::Removed(Target::new(token.transport, token.backend)));
     }
     if token.is_user {
-        // A request that starts something goes to the user at the current address.
+        // A request outside a dialog goes to the current address of the user.
         return (!is_new).then(|| by_user_token(snapshot, &received.flow, token)).flatten();
     }
     // A process that has just started has resolved no names yet. A 481 would end the dialog (RFC

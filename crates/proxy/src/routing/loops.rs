@@ -54,9 +54,9 @@ pub(crate) fn check_loop(
         let Some(target) = response_target(&below) else { continue };
         let branch = above.branch().unwrap_or_default();
         let Some(ours) = TransactionBranch::decode(branch, &snapshot.keys, target) else {
-            // A branch of ours without transaction has no such part. It must be the same for the
-            // CANCEL, which has no Via below to show whether a second part is needed (RFC 3261
-            // §16.11). A loop ends by the number of passes.
+            // Our branch of a request without transaction has no second part. It must be the same
+            // for the CANCEL (RFC 3261 §16.11), and a CANCEL has no Via below that would show
+            // whether a second part is needed. The number of passes ends such a loop.
             passes += usize::from(Branch::decode(branch, &snapshot.keys, target).is_some());
             if passes >= PASSES_MAX {
                 return Err(Rejection::Reply(482, "the request has passed this proxy too often"));
@@ -77,8 +77,9 @@ pub(crate) fn check_loop(
 }
 
 /// Returns the "second part" of RFC 5393 §4.2.1: "This second part MUST vary with any field used by
-/// the location service logic in determining where to retarget or forward this request": here also
-/// with the origin of the request. "This second part MUST NOT vary with the request method."
+/// the location service logic in determining where to retarget or forward this request". Here it
+/// also varies with the origin of the request. "This second part MUST NOT vary with the request
+/// method."
 ///
 /// RFC 3261 §16.6: "If a proxy wishes to detect loops, the "branch" parameter it supplies MUST
 /// depend on all information affecting processing of a request, including the incoming Request-URI

@@ -38,9 +38,10 @@ pub(crate) struct NextHop {
     pub(crate) tier: Tier,
     /// The pool in which another target may replace this one, and the key for its policy.
     pub(crate) choice: Option<(u16, u64)>,
-    /// Further targets of the name by which the target was found, in the order of attempts.
+    /// Further targets of the name in the request, in the order of attempts. The name also led to
+    /// the first target.
     pub(crate) others: Vec<Target>,
-    /// The lease by which the call counts at `backend_ref`, if the request begins the call.
+    /// The lease that counts the call at `backend_ref`, if the request begins the call.
     pub(crate) held: Option<CallLease>,
     /// The admission by the restriction of the back end, if the request needed one.
     pub(crate) admission: Option<Admission>,

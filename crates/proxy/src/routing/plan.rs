@@ -252,8 +252,7 @@ fn lead_to<'a>(
                 TargetChoice::Outside { target, is_strict, from, is_named, to_caller }
             }
             (Destination::Name(..), _) => return Err(Rejection::NO_HOST),
-            // An in-dialog request names a contact. Only a request that starts something names a
-            // user.
+            // An in-dialog request names a contact. Only a request outside a dialog names a user.
             (Destination::User, _) if !known.is_new => {
                 return Err(unknown(snapshot, received, request.method));
             }

@@ -1,5 +1,5 @@
-//! The Route header fields of a request: those that name us, the tokens in them, and the first one
-//! after them.
+//! The Route header fields of a request: the values that name us, the tokens in them, and the first
+//! value after them.
 
 use tidegate_sip::{Message, Uri};
 use tidegate_world::{Flow, Received, Timestamp};
@@ -19,11 +19,11 @@ pub(crate) struct RouteSet<'a> {
     /// The number of values that name us.
     pub(crate) own: usize,
     pub(crate) token: Option<RouteToken>,
-    /// The flow in the last of these values, if that is a Path of ours. It ends our part of the
-    /// Route.
+    /// The flow in the last Route value that names us, if that value is a Path of ours. It ends our
+    /// part of the Route.
     pub(crate) flow: Option<RegisteredFlow>,
-    /// The listener that the last of these values names, if there are several: the listener towards
-    /// the next hop.
+    /// If several Route values name us, the listener that the last of them names: the listener
+    /// towards the next hop.
     pub(crate) egress: Option<u8>,
     pub(crate) next: Next<'a>,
 }
@@ -89,7 +89,7 @@ impl<'a> RouteSet<'a> {
         Ok(found)
     }
 
-    /// Returns whether no Route is left after those that name us.
+    /// Returns whether no Route value is left after those that name us.
     pub(crate) fn is_end(&self) -> bool {
         matches!(self.next, Next::None) && self.flow.is_none()
     }

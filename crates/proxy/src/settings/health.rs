@@ -28,7 +28,8 @@ pub struct Probe {
     pub interval: Duration,
     /// The time to wait for a response.
     pub timeout: Duration,
-    /// Maximum share by which an interval is randomly shortened or lengthened, 0 to 1.
+    /// Maximum part of an interval by which the interval is randomly shortened or lengthened, 0 to
+    /// 1.
     pub jitter: f64,
     /// Consecutive unanswered probes until a back end is down, with the same limits as
     /// `error_limit`.

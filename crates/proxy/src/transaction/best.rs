@@ -5,7 +5,7 @@ use tidegate_sip::{HeaderName, Message};
 /// Maximum number of bytes of challenges gathered for one response.
 const CHALLENGES_MAX: usize = 8192;
 
-/// The best final response so far among those that are not forwarded at once.
+/// The best final response so far, of the responses that are not forwarded at once.
 pub(crate) struct Best {
     pub(crate) status: u16,
     /// The response to send upstream, or empty for a reply of our own, which is written when it is

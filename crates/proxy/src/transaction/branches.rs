@@ -33,8 +33,8 @@ use crate::transaction::large::over_tcp;
 pub(crate) const TIMER_C: Duration = Duration::from_secs(190);
 
 /// The time without a response from a target of a name after which the next target is tried. By RFC
-/// 3263 §4.3 that would be when "timer B or timer F in RFC 3261 [1] fires"; but 32 s are longer
-/// than a caller waits.
+/// 3263 §4.3 that would be when "timer B or timer F in RFC 3261 \[1\] fires". But a caller does not
+/// wait for 32 s.
 const NAMED_FAILOVER_AFTER: Duration = Duration::from_secs(4);
 
 /// Sends the request to one more target and starts a client transaction.

@@ -116,7 +116,7 @@ pub(crate) struct Live {
     /// True if the caller has cancelled the request, or a final response has made the other
     /// branches unnecessary.
     pub(crate) is_cancelled: bool,
-    /// The Reason in our CANCELs. It is that of the first cancellation.
+    /// The Reason in our CANCELs, taken from the first cancellation.
     pub(crate) reason: Option<Reason>,
 }
 

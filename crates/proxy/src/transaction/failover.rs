@@ -125,8 +125,9 @@ pub(super) fn retry_by_udp(
 /// connection failures in TCP). Failure also occurs if the transaction layer times out without ever
 /// having received any response, provisional or final".
 ///
-/// RFC 3261 §16.6: "As described in [4], the proxy MUST attempt to deliver the message to the first
-/// tuple in that set, and proceed through the set in order until the delivery attempt succeeds."
+/// RFC 3261 §16.6: "As described in \[4\], the proxy MUST attempt to deliver the message to the
+/// first tuple in that set, and proceed through the set in order until the delivery attempt
+/// succeeds."
 ///
 /// RFC 3263 §4.2: "If an attempt should fail, based on the definition of failure in Section 4.3,
 /// the next SHOULD be tried, and if that should fail, the next SHOULD be tried, and so on."

@@ -2,7 +2,7 @@
 //!
 //! A request for a back end over UDP leaves over TCP if it is longer than [`LENGTH_MAX`] and the
 //! configuration of its pool enables this. The request keeps its transaction, its back end and its
-//! Record-Route. Only the Via and the connection are those of TCP. If the back end refuses the
+//! Record-Route. Only the Via and the connection change to TCP. If the back end refuses the
 //! connection, the same request is sent by UDP.
 
 use std::time::Duration;
@@ -21,9 +21,9 @@ const LENGTH_MAX: usize = 1300;
 /// The time for which no further connection is tried to a back end that has refused a connection.
 const REFUSED_FOR: Duration = Duration::from_secs(60);
 
-/// Returns whether a request has to leave over TCP if possible. `length` is that of the request as
-/// it would leave by UDP for this hop. Such a request needs a transaction, because it may have to
-/// be sent again by UDP.
+/// Returns whether a request has to leave over TCP if possible. `length` is the length of the
+/// request if it left by UDP for this hop. Such a request needs a transaction, because it may have
+/// to be sent again by UDP.
 pub(crate) fn is_large(snapshot: &Snapshot, hop: &NextHop, length: usize) -> bool {
     let to = hop.backend_ref.filter(|_| hop.toward_backend);
     length > LENGTH_MAX
@@ -35,7 +35,7 @@ pub(crate) fn is_large(snapshot: &Snapshot, hop: &NextHop, length: usize) -> boo
 /// `egress` are the length and the listener with which the request would leave by UDP for this hop.
 ///
 /// RFC 3261 §18.1.1: "If a request is within 200 bytes of the path MTU, or if it is larger than
-/// 1300 bytes and the path MTU is unknown, the request MUST be sent using an RFC 2914 [43]
+/// 1300 bytes and the path MTU is unknown, the request MUST be sent using an RFC 2914 \[43\]
 /// congestion controlled transport protocol, such as TCP."
 ///
 /// The listener is one for TCP, and our Via names it. RFC 3261 §18.1.1: "If this causes a change in

@@ -62,7 +62,7 @@ pub(crate) struct Own {
     pub(crate) via: Box<str>,
     /// The end of our Record-Route, after the token: `@host:port;lr>` and CRLF.
     pub(crate) record_route: Box<str>,
-    /// The same in a SIPS URI, for a listener with TLS.
+    /// The end of our Record-Route in a SIPS URI, for a listener with TLS.
     pub(crate) record_route_sips: Box<str>,
     pub(crate) advertised: Box<str>,
     host: Box<str>,
@@ -380,8 +380,8 @@ impl Addresses {
         exact.or_else(|| self.listeners.iter().position(covers)).unwrap_or(0)
     }
 
-    /// Returns the transport of the listener at `index`, or that of the first listener if there is
-    /// none.
+    /// Returns the transport of the listener at `index`, or of the first listener if there is no
+    /// listener at `index`.
     pub(crate) fn transport(&self, index: usize) -> Transport {
         self.listeners.get(index).unwrap_or(&self.listeners[0]).transport
     }

@@ -91,7 +91,7 @@ fn another_branch_is_another_transaction() {
 }
 
 #[test]
-fn a_flood_of_what_goes_first_does_not_keep_new_calls_out() {
+fn a_flood_of_messages_that_are_served_first_does_not_keep_new_calls_out() {
     let mut script = Script::new();
     for i in 0..200 {
         let bye = request("BYE", "sip:bob@192.0.2.1", &format!("b{i}"), 1, "Totag\r\n");
@@ -119,7 +119,7 @@ fn an_maddr_that_leads_elsewhere_is_refused() {
 ///
 /// RFC 3261 §18.4: "Source quench and TTL exceeded ICMP errors SHOULD be ignored."
 #[test]
-fn only_a_back_ends_own_word_takes_it_down() {
+fn only_a_report_of_the_back_end_itself_takes_it_down() {
     let mut script = Script::new();
     for cause in [Cause::Unreachable, Cause::Other, Cause::TooLarge] {
         for backend in [BACKEND_A, BACKEND_B] {

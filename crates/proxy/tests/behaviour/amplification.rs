@@ -34,7 +34,7 @@ fn at(from: &str, text: &str) -> String {
 /// RFC 9000 §8.1: "Prior to validating the client address, servers MUST NOT send more than three
 /// times as many bytes as the number of bytes they have received."
 #[test]
-fn rfc3261_17_2_1_timer_g_repeats_little_to_who_never_acknowledges() {
+fn rfc3261_17_2_1_timer_g_repeats_little_to_a_source_that_never_acknowledges() {
     let mut s = Script::stateful();
     let text = short("c1");
     let mut sent = s.send(VICTIM, &text);
@@ -53,7 +53,7 @@ fn rfc3261_17_2_1_timer_g_repeats_little_to_who_never_acknowledges() {
 }
 
 #[test]
-fn a_fork_of_eight_rings_once_to_who_never_acknowledges() {
+fn a_fork_of_eight_rings_once_to_a_source_that_never_acknowledges() {
     let backends: Vec<_> = (1..9).map(|i| format!("10.0.0.{i}:5070")).collect();
     let named: Vec<_> = backends.iter().map(|at| (&**at, 1000)).collect();
     let mut s = Script::forking(&named);
@@ -85,7 +85,7 @@ fn each_kind_of_provisional_response_passes_once_however_long_it_is() {
 
 /// Without transactions the callee retransmits its 2xx (RFC 3261 §13.3.1.4), ten times in 32 s.
 #[test]
-fn rfc3261_13_3_1_4_a_2xx_is_repeated_little_to_who_never_acknowledges() {
+fn rfc3261_13_3_1_4_a_2xx_is_repeated_little_to_a_source_that_never_acknowledges() {
     for mode in [Mode::Stateless, Mode::Transaction] {
         let mut s = Script::with(Policy::Rr, |settings| settings.pools[0].mode = mode);
         let text = short("c1");
@@ -199,7 +199,7 @@ fn our_own_replies_are_hardly_longer_than_what_they_answer() {
 /// RFC 3261 §13.3.1.4: a callee whose 2xx is not acknowledged "SHOULD terminate the session. This
 /// is accomplished with a BYE", which it retransmits by §17.1.2.2 until there is a response.
 #[test]
-fn a_bye_to_who_never_acknowledges_is_sent_twice() {
+fn a_bye_to_a_source_that_never_acknowledges_is_sent_twice() {
     for (is_stateful, is_verified, copies) in
         [(true, false, 2), (false, false, 2), (true, true, 11), (false, true, 11)]
     {
@@ -296,7 +296,7 @@ fn copies_of_bye(s: &mut Script, request: &Sent, call: &str) -> usize {
 
 /// A user's phone is treated like a back end: its BYE goes to the claimed caller.
 #[test]
-fn a_users_bye_to_who_never_acknowledges_is_sent_twice() {
+fn a_users_bye_to_a_source_that_never_acknowledges_is_sent_twice() {
     for mode in [Mode::Transaction, Mode::Stateless] {
         for (acknowledged_by, copies) in [(None, 2), (Some(CALLER), 2), (Some(VICTIM), 11)] {
             let mut s = with_users(mode);
@@ -331,7 +331,7 @@ fn an_ack_from_a_users_phone_verifies_nobody() {
 
 /// Responses count like those of back ends.
 #[test]
-fn the_responses_of_a_user_are_repeated_little_to_who_never_acknowledges() {
+fn the_responses_of_a_user_are_repeated_little_to_a_source_that_never_acknowledges() {
     let mut s = with_users(Mode::Transaction);
     let request = call_user(&mut s, VICTIM, "c1");
     let mut sent = s.send(PHONE, &request.answer("486 Busy Here"));

@@ -120,7 +120,7 @@ fn repetitions_of_an_unanswered_call_leave_a_back_end_that_is_down() {
 }
 
 #[test]
-fn an_answered_call_stays_with_its_back_end_come_what_may() {
+fn an_answered_call_always_stays_with_its_back_end() {
     let mut script = Script::new();
     let sent = script.one(CALLER, &invite("a"));
     script.one(BACKEND_A, &sent.answer("180 Ringing"));
@@ -197,7 +197,7 @@ fn a_new_beginning_under_an_old_call_id_leaves_a_back_end_that_is_down() {
 fn an_options_with_a_calls_id_is_no_part_of_it_and_still_follows_it() {
     let mut script = Script::new();
     let sent = script.one(CALLER, &request("REGISTER", "sip:192.0.2.1", "r", 1, ""));
-    // A REGISTER is refreshed with the same Call-ID (RFC 3261 §10.2): at one back end.
+    // A REGISTER is refreshed with the same Call-ID (RFC 3261 §10.2), so it stays at one back end.
     for cseq in 2..6 {
         script.one(&sent.to.to_string(), &sent.answer("200 OK"));
         assert_eq!(
@@ -208,8 +208,8 @@ fn an_options_with_a_calls_id_is_no_part_of_it_and_still_follows_it() {
     assert_eq!(counts(&script)[1], (0, 0));
 }
 
-/// In another process that slot belonged to another call: the response to it is forwarded and
-/// changes nothing here.
+/// In an earlier process, another call had the slot that a call has here. The response to the
+/// earlier call is forwarded and does not change this call.
 #[test]
 fn a_response_to_a_call_of_before_a_restart_touches_no_call() {
     let old = Script::new().one(CALLER, &invite("old"));

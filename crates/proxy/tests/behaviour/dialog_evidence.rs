@@ -11,7 +11,8 @@ use tidegate_proxy::{Class, DropReason, Mode};
 const MODES: [Mode; 2] = [Mode::Transaction, Mode::Stateless];
 const STRANGER: &str = "198.51.100.66:5060";
 
-/// Makes a proxy with one back end with these limits. The other one is out of service.
+/// Makes a proxy in front of one available back end with these limits. Its other back end is out of
+/// service.
 fn alone(mode: Mode, limits: Limits) -> Script {
     let s = limited(mode, [limits, Limits::default()]);
     s.backends.backends()[1].set_admin_state(s.now, AdminState::Draining);
@@ -26,7 +27,7 @@ fn with_call(mode: Mode, name: &str) -> (Script, Sent) {
     (s, there)
 }
 
-/// Returns a request of the caller with another branch.
+/// Returns the request `text` with another branch.
 fn under(branch: &str, text: &str) -> String {
     let (before, after) = text.split_once("branch=").unwrap();
     let (_, after) = after.split_once("\r\n").unwrap();
@@ -325,7 +326,7 @@ fn one_call_is_no_way_around_the_limits() {
             s.pass(Duration::from_millis(150));
         }
         if !forgets {
-            // Without an entry retransmissions cannot be recognised.
+            // Without a call entry, retransmissions cannot be recognized.
             assert_eq!(s.counters.dropped(DropReason::CallFlood).get(), dropped, "{mode:?}");
         }
     }
@@ -351,8 +352,8 @@ fn a_token_of_yesterday_opens_nothing_by_itself() {
         assert_eq!(sent.start().starts_with("SIP/2.0 481"), status.is_some(), "{later:?}");
         assert_eq!(sent.to == there.to, status.is_none());
     }
-    // A clock that is set back, or was never set, interrupts no call; nor does time if the call is
-    // known.
+    // A clock that is set back, or was never set, interrupts no call. Time does not interrupt a
+    // known call either.
     for start in [Duration::ZERO, NOW - 100 * DAY] {
         assert_eq!(started(start).one(CALLER, &info(2)).to, there.to);
     }

@@ -11,7 +11,7 @@ use tidegate_proxy::{Mode, PoolSettings};
 
 const STRANGER: &str = "203.0.113.66:5060";
 
-/// Makes an INVITE to this number.
+/// Makes an INVITE to the number `number`.
 fn invite_to(number: &str, call: &str) -> String {
     request("INVITE", &format!("sip:{number}@192.0.2.1"), call, 1, "")
 }
@@ -48,8 +48,8 @@ fn states(s: &Script) -> Vec<State> {
     s.backends.backends().iter().map(|backend| backend.state(s.now).0).collect()
 }
 
-/// Makes ten calls per second from ten other sources to ten numbers, which are all answered, and as
-/// many from a stranger, which are all rejected.
+/// Makes ten calls per second from ten other sources to ten numbers, which are all answered. A
+/// stranger makes as many calls, which are all rejected.
 fn beside_others(s: &mut Script, seconds: u64, number: impl Fn(u64) -> String) {
     for step in 0..seconds * 10 {
         call(s, STRANGER, &number(step), refusal);
@@ -74,7 +74,7 @@ fn one_number_that_asks_for_a_pause_keeps_nobody_else_away() {
     beside_others(&mut s, 20, |_| "own".to_owned());
     assert_eq!(states(&s), [State::Up; 2]);
     assert_eq!(s.counters.refused(Reason::PoolDown).get(), 0);
-    // This holds however often the stranger alone calls its number.
+    // The result is the same however often the stranger alone calls its number.
     for _ in 0..100 {
         call(&mut s, STRANGER, "own", refusal);
         s.pass(ms(100));
@@ -210,7 +210,7 @@ fn a_call_that_all_reject_is_tried_twice_and_further_within_a_budget() {
     assert_eq!(s.counters.failovers_denied.get(), 3 * 500 - tries as u64);
 }
 
-/// The transport reports that nothing listens at any back end: one is tried nevertheless.
+/// The transport reports that nothing listens at any back end. One back end is tried nevertheless.
 #[test]
 fn requests_alone_never_leave_a_pool_without_anybody() {
     for mode in [Mode::Transaction, Mode::Stateless] {

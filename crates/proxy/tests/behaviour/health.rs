@@ -29,7 +29,7 @@ fn probing(probe: Probe) -> Script {
 
 /// A proxy without a name does not send one in probes either.
 #[test]
-fn a_proxy_without_a_name_does_not_tell_it_to_back_ends() {
+fn a_proxy_without_a_name_sends_none_to_back_ends() {
     for (name, expected) in [("edge", &["edge"][..]), ("", &[])] {
         let mut s = Script::with(Policy::Rr, |settings| {
             settings.name = name.to_owned();
@@ -64,7 +64,7 @@ fn state(s: &Script, backend: usize) -> State {
 }
 
 #[test]
-fn each_back_end_is_asked_in_its_interval_and_its_answer_ends_the_asking() {
+fn each_back_end_is_probed_in_its_interval_and_its_answer_ends_the_probe() {
     let mut s = probing(probe());
     let probes = pass(&mut s, ms(10_000), |_| Some("200 OK"));
     for (backend, at) in s.backends.backends().iter().zip([BACKEND_A, BACKEND_B]) {
@@ -100,12 +100,12 @@ fn a_probe_is_repeated_until_its_time_is_over() {
 fn fall_unanswered_probes_take_it_down_and_rise_answered_ones_bring_it_back() {
     let mut s = probing(probe());
     let only_b = |at: &str| (at != BACKEND_A).then_some("200 OK");
-    // The third probe is sent after 3 s at the latest and times out half a second later.
+    // The third probe is sent after 3 s at most, and times out half a second later.
     pass(&mut s, ms(1600), only_b);
     assert!(matches!(state(&s, 0), State::Suspect | State::Up), "{:?}", state(&s, 0));
     pass(&mut s, ms(2000), only_b);
     assert_eq!((state(&s, 0), state(&s, 1)), (State::Down, State::Up));
-    // Nothing else brings it back: neither time nor its responses to other requests.
+    // Neither time nor responses to other requests bring it back.
     pass(&mut s, ms(60_000), only_b);
     assert_eq!(state(&s, 0), State::Down);
     for call in ["1", "2", "3"] {
@@ -156,7 +156,7 @@ fn nobody_answers_for_another() {
 }
 
 #[test]
-fn the_transports_word_takes_it_down_at_once_and_probes_bring_it_back() {
+fn a_report_of_the_transport_takes_it_down_at_once_and_probes_bring_it_back() {
     let mut s = probing(probe());
     s.refused(BACKEND_A);
     assert_eq!(state(&s, 0), State::Down);
@@ -179,7 +179,7 @@ fn a_probed_back_end_does_not_come_back_by_itself() {
 }
 
 #[test]
-fn in_maintenance_nobody_is_asked_and_afterwards_all_is_forgotten() {
+fn in_maintenance_no_probe_is_sent_and_afterwards_all_is_forgotten() {
     let mut s = probing(Probe { fall: 1, ..probe() });
     let a = std::sync::Arc::clone(&s.backends.backends()[0]);
     pass(&mut s, ms(2000), |at| (at != BACKEND_A).then_some("200 OK"));
@@ -197,7 +197,7 @@ fn in_maintenance_nobody_is_asked_and_afterwards_all_is_forgotten() {
 }
 
 #[test]
-fn of_several_shards_one_asks() {
+fn of_several_shards_one_probes() {
     let asked = |shard| {
         let mut s = Script::with(Policy::Rr, |settings| {
             let backends = [BACKEND_A, BACKEND_B, BACKEND_C].map(|at| (at, address(at), 1));
@@ -338,7 +338,7 @@ fn with_backup(mode: Mode) -> Script {
 }
 
 #[test]
-fn another_pool_stands_in_while_nobody_of_the_first_is_up() {
+fn the_backup_pool_serves_while_no_back_end_of_the_first_is_up() {
     for mode in [Mode::Stateless, Mode::Transaction] {
         let mut s = with_backup(mode);
         let mut goes_to = |call: &str, down: &[&str]| {
@@ -357,7 +357,7 @@ fn another_pool_stands_in_while_nobody_of_the_first_is_up() {
 }
 
 #[test]
-fn a_call_that_all_of_a_pool_refuse_goes_to_the_one_that_stands_in() {
+fn a_call_that_all_of_a_pool_reject_goes_to_the_backup_pool() {
     let mut s = with_backup(Mode::Transaction);
     let sent = s.send(CALLER, &invite("c"));
     let mut last = sent.into_iter().find(|sent| sent.start().starts_with("INVITE")).unwrap();
@@ -399,7 +399,7 @@ fn a_backup_pool_selects_by_its_own_key() {
 }
 
 #[test]
-fn a_repeated_invite_finds_the_pool_that_stands_in() {
+fn a_repeated_invite_finds_the_backup_pool() {
     let mut s = with_backup(Mode::Stateless);
     assert_eq!(s.one(CALLER, &invite("c")).to, address(BACKEND_A));
     s.refused(BACKEND_A);

@@ -9,12 +9,12 @@ use tidegate_proxy::{Class, DropReason, Mode, Settings};
 use tidegate_world::Core;
 
 // Messages that finish work in progress are served before new work. The kinds of new work take
-// turns, and an INVITE was served last.
+// turns. An INVITE was served last, so now another kind comes before the next INVITE.
 #[test]
 fn messages_that_finish_work_are_served_first() {
     let mut script = Script::new();
     let sent = script.one(CALLER, &invite("a"));
-    // Its dialog is in the early state.
+    // The dialog is in the early state.
     script.one(BACKEND_A, &sent.answer("183 Session Progress"));
     let to_user = |method, call, cseq, more| request(method, "sip:bob@192.0.2.1", call, cseq, more);
     for text in [
@@ -48,7 +48,7 @@ fn messages_of_one_call_keep_their_order() {
     }
     let order: Vec<_> = script.serve().iter().map(|s| s.start()[..4].to_owned()).collect();
     assert_eq!(order, ["INFO", "ACK ", "BYE "]);
-    // A CANCEL stays behind its INVITE while that waits.
+    // A CANCEL stays behind its INVITE while the INVITE waits.
     script.offer(CALLER, invite("b").as_bytes());
     script.offer(CALLER, request("CANCEL", "sip:bob@192.0.2.1", "b", 1, "").as_bytes());
     let order: Vec<_> = script.serve().iter().map(|s| s.start()[..6].to_owned()).collect();
@@ -88,7 +88,7 @@ fn a_full_queue_refuses_new_work_and_drops_the_rest() {
 
 // RFC 3261 §17.1.1.3: the ACK to a non-2xx has the branch of its INVITE. It is not forwarded.
 #[test]
-fn the_ack_to_a_reply_of_ours_ends_at_the_door() {
+fn the_ack_to_a_reply_of_ours_is_not_forwarded() {
     let mut script = Script::with(Policy::Rr, |settings| settings.queue_max = 0);
     let refused = script.one(CALLER, &invite("a"));
     let (_, tag) = refused.header("To").split_once(";tag=").unwrap();
@@ -146,7 +146,7 @@ fn responses_are_counted_as_provisional_or_final() {
 
 // Dashboards and alerts use these names.
 #[test]
-fn the_names_in_metrics_stand() {
+fn the_names_in_metrics_do_not_change() {
     assert_eq!(
         Class::ALL.map(Class::name),
         [
@@ -293,7 +293,7 @@ fn messages_too_long_for_a_datagram_are_rejected() {
 /// to become more vulnerable to attacks against software that is known to contain security holes.
 /// Implementers SHOULD make the Server header field a configurable option."
 #[test]
-fn rfc3261_20_35_the_server_header_is_what_it_is_told_to_be() {
+fn rfc3261_20_35_the_server_header_is_as_configured() {
     for (name, expected) in [("edge 7", &["edge 7"][..]), ("", &[])] {
         let named = |settings: &mut Settings| settings.name = name.to_owned();
         let mut stateless = Script::with(Policy::Rr, named);

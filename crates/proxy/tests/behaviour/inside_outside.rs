@@ -55,7 +55,7 @@ fn a_request_from_outside_leaves_inside_and_both_addresses_are_recorded() {
 
 #[test]
 fn a_request_within_the_dialog_leaves_by_the_listener_that_was_recorded() {
-    // Only the Record-Route shows the way outside.
+    // Only the Record-Route shows which listener leads outside.
     for mut script in [by_the_kernel(), between(&[], Some(1))] {
         let sent = forwarded(&mut script, PROXY, CALLER, &invite("c1"));
         let routes: Vec<_> = sent.all("Record-Route").iter().map(|r| r.to_string()).collect();

@@ -48,8 +48,8 @@ fn rejected_work_gets_a_retry_after() {
     call(&mut s, "1");
     call(&mut s, "2");
     assert_eq!(refusal(&mut s, "3"), "7");
-    // A request rejected during routing gets the same Retry-After: there is a pool with headroom,
-    // but the request is not routed there.
+    // A request that is rejected during routing gets the same Retry-After. There is a pool with
+    // headroom, but the request is not routed there.
     let mut s = limited_with(Mode::Transaction, [calls(1), calls(1)], |settings| {
         settings.overload = Overload { retry_after: Some((7, 7)), ..Overload::default() };
         let other = Pool::new("other", &[("c", address(crate::script::BACKEND_C), 1)]);
@@ -72,7 +72,7 @@ fn rejected_work_gets_a_retry_after() {
 }
 
 #[test]
-fn a_rate_holds_for_calls_and_for_what_stands_alone() {
+fn a_rate_holds_for_calls_and_for_single_requests() {
     for mode in [Mode::Transaction, Mode::Stateless] {
         let mut s = limited(mode, [rate(10.0), rate(10.0)]);
         let register = |s: &mut Script, name: &str| {
@@ -113,7 +113,7 @@ fn in_dialog_messages_pass_at_any_limit() {
 // RFC 3261 §16.7 item 6: "If the only response that was received is a 503, the proxy SHOULD
 // generate a 500 response and forward that upstream."
 #[test]
-fn a_refused_call_goes_on_only_to_who_has_headroom() {
+fn a_rejected_call_fails_over_only_to_a_back_end_with_headroom() {
     let mut s = limited(Mode::Transaction, [calls(5), calls(1)]);
     let first = forwarded(s.send(CALLER, &invite("1"))).unwrap();
     assert_eq!(first.to, address(BACKEND_A));
@@ -137,7 +137,7 @@ fn a_refused_call_goes_on_only_to_who_has_headroom() {
 }
 
 #[test]
-fn a_silent_back_ends_call_goes_on_only_to_who_has_headroom() {
+fn a_silent_back_ends_call_fails_over_only_to_one_with_headroom() {
     for is_full in [false, true] {
         let mut s = limited(Mode::Transaction, [calls(5), calls(1)]);
         if is_full {
@@ -153,7 +153,7 @@ fn a_silent_back_ends_call_goes_on_only_to_who_has_headroom() {
 }
 
 #[test]
-fn the_backup_has_what_the_pool_has_no_headroom_for_and_only_that_much() {
+fn the_backup_gets_only_the_calls_for_which_the_pool_has_no_headroom() {
     let mut s = limited_with(Mode::Transaction, [calls(1), calls(1)], |settings| {
         let other = Pool::new("other", &[("c", address(crate::script::BACKEND_C), 1)]);
         set(&other, &[calls(2)]);
@@ -188,7 +188,7 @@ fn an_emergency_call_finds_the_reserve() {
 }
 
 #[test]
-fn a_call_that_begins_anew_counts_anew() {
+fn a_call_that_begins_again_counts_again() {
     for mode in [Mode::Transaction, Mode::Stateless] {
         let mut s = limited(mode, [calls(1), calls(1)]);
         let first = forwarded(s.send(CALLER, &invite("1"))).unwrap();
@@ -221,14 +221,14 @@ fn unforwarded_requests_hold_nothing() {
 }
 
 #[test]
-fn a_pool_of_which_nobody_is_up_is_not_full() {
+fn a_pool_without_an_available_back_end_is_not_full() {
     let mut s = limited(Mode::Transaction, [calls(1), calls(1)]);
     s.gone(0);
     s.gone(1);
     let refusal = s.one(CALLER, &invite("1"));
     assert_eq!(refusal.header("Warning"), "399 tidegate \"every back end is down\"");
     assert_eq!((refused(&s), s.counters.refused(Reason::PoolDown).get()), (0, 1));
-    // A pool with one back end up, and that full, is full.
+    // If the only back end that is up is full, the pool is full.
     s.pass(ms(10_000));
     s.refused(BACKEND_A);
     call(&mut s, "2");
@@ -252,7 +252,8 @@ fn work_rejected_at_service_counts_as_rejected() {
     assert_eq!((work, refused(&s)), ([(true, false), (false, true)], 1));
 }
 
-/// Two shards compete for the last lease. Between the two checks of each only the other one acts.
+/// Two shards compete for the last lease. Between the two checks of a shard, only the other shard
+/// acts.
 #[test]
 fn a_call_goes_to_the_backup_if_another_shard_takes_the_last_place() {
     let pool = |name, at, limits: Limits| {

@@ -12,7 +12,8 @@ fn again(name: &str, cseq: u32, more: &str) -> String {
     request("INVITE", "sip:bob@192.0.2.1", name, cseq, more)
 }
 
-/// Makes a copy of the INVITE of `name` with this CSeq that took another path: with another branch.
+/// Makes a copy of the INVITE of `name` with this CSeq. It took another path, so it has another
+/// branch.
 fn copy_of(name: &str, cseq: u32) -> String {
     again(name, cseq, "").replacen("z9hG4bK-", "z9hG4bK-copy-", 1)
 }
@@ -22,7 +23,7 @@ fn route(there: &Sent) -> String {
 }
 
 #[test]
-fn an_invite_that_leads_back_to_who_has_made_the_call_takes_headroom_or_goes_nowhere() {
+fn an_invite_back_to_the_calling_back_end_takes_headroom_or_is_rejected() {
     const OUTSIDE: &str = "203.0.113.9:5060";
     for (mode, is_up) in MODES.into_iter().flat_map(|mode| [(mode, false), (mode, true)]) {
         let mut s = limited(mode, [calls(1), calls(2)]);
@@ -41,7 +42,7 @@ fn an_invite_that_leads_back_to_who_has_made_the_call_takes_headroom_or_goes_now
         assert_eq!((back.to, s.held()), (address(BACKEND_A), vec![1, 0]));
         assert_eq!(call(&mut s, "2").unwrap().to, address(BACKEND_B));
         if !is_up {
-            // At the back end where it is counted, another copy takes no further lease.
+            // At the back end where the call is counted, another copy takes no further lease.
             let copy = forwarded(s.send(CALLER, &copy_of("own", 3))).unwrap();
             assert_eq!((copy.to, s.held()), (address(BACKEND_A), vec![1, 1]));
         }
@@ -53,7 +54,7 @@ fn an_invite_that_leads_back_to_who_has_made_the_call_takes_headroom_or_goes_now
 }
 
 #[test]
-fn an_invite_by_the_token_of_a_call_that_is_over_takes_headroom_or_goes_nowhere() {
+fn an_invite_by_the_token_of_an_ended_call_takes_headroom_or_is_rejected() {
     for mode in MODES {
         let mut s = limited(mode, [calls(1), calls(5)]);
         let route = route(&call(&mut s, "1").unwrap());
@@ -93,7 +94,7 @@ fn another_copy_of_a_counted_call_is_not_limited_and_does_not_move_it() {
 }
 
 #[test]
-fn a_repetition_of_what_is_over_stays_where_it_was_or_counts_anew() {
+fn a_repetition_of_an_ended_call_stays_at_its_back_end_or_counts_again() {
     let refused = || {
         let mut s = limited(Mode::Stateless, [Limits::default(), calls(1)]);
         let first = forwarded(s.send(CALLER, &invite("1"))).unwrap();
@@ -128,7 +129,7 @@ fn a_repeated_emergency_call_finds_the_reserve() {
     s.refused(BACKEND_A);
     let there = forwarded(s.send(CALLER, &emergency("112"))).unwrap();
     assert_eq!((there.to, s.held()), (address(BACKEND_B), vec![0, 2]));
-    // Another call with that Call-ID gets no priority from it.
+    // Another call with that Call-ID does not get priority because of this call.
     s.send(BACKEND_B, &there.answer("486 Busy Here"));
     s.pass(ms(10_000));
     assert_eq!(call(&mut s, "3").unwrap().to, address(BACKEND_A));

@@ -18,7 +18,8 @@ fn invite_to(number: u64, call: &str) -> String {
 }
 
 /// Sends 200 calls per second for this time. Each back end rejects its calls above 50 per second.
-/// Returns the numbers in the last second: rejected here, rejected by the back ends, accepted.
+/// Returns three numbers for the last second: calls rejected here, rejected by the back ends, and
+/// accepted.
 fn overloaded(s: &mut Script, seconds: u64) -> [u64; 3] {
     let mut room = [0.0_f64; 2];
     let mut counts = [0; 3];
@@ -47,7 +48,7 @@ fn overloaded(s: &mut Script, seconds: u64) -> [u64; 3] {
 }
 
 #[test]
-fn a_rate_is_learned_from_what_is_refused() {
+fn a_rate_is_learned_from_rejections() {
     for mode in [Mode::Transaction, Mode::Stateless] {
         let mut s = limited(mode, [learning(), learning()]);
         let [here, there, taken] = overloaded(&mut s, 12);
@@ -62,7 +63,7 @@ fn a_rate_is_learned_from_what_is_refused() {
 
 // RFC 3261 §21.5.4; RFC 5390 §5.3.
 #[test]
-fn a_retry_after_that_is_not_honoured_teaches_all_the_same() {
+fn a_retry_after_that_is_ignored_teaches_too() {
     let mut s = limited_with(Mode::Transaction, [learning(), learning()], |settings| {
         settings.pools[0].health.retry_after_max = Duration::ZERO;
     });
@@ -77,14 +78,14 @@ fn a_retry_after_that_is_not_honoured_teaches_all_the_same() {
     assert!(s.backends.backends().iter().all(|backend| backend.learned_cps().is_some()));
 }
 
-/// Makes a proxy with transactions in front of `a` alone, which learns its rate.
+/// Makes a proxy with transactions whose only back end is `a`. It learns the rate of `a`.
 fn before_one() -> Script {
     let s = limited(Mode::Transaction, [learning(), learning()]);
     s.backends.backends()[1].set_admin_state(s.now, AdminState::Draining);
     s
 }
 
-/// The last `silent` of twenty calls to as many numbers are never received.
+/// The last `silent` of twenty calls to twenty numbers are never received.
 #[test]
 fn the_silence_of_many_calls_teaches_and_of_one_it_does_not() {
     let learned = |silent: u64| {
@@ -94,7 +95,7 @@ fn the_silence_of_many_calls_teaches_and_of_one_it_does_not() {
             if name < 20 - silent {
                 s.send(BACKEND_A, &there.answer("486 Busy Here"));
             }
-            // Longer than the second after which silence counts.
+            // This is longer than the second after which silence counts.
             s.pass(ms(100));
         }
         // For `failover_after_ms`, and to the end of Timer B. Then the back end is up again.
@@ -108,7 +109,7 @@ fn the_silence_of_many_calls_teaches_and_of_one_it_does_not() {
 }
 
 #[test]
-fn only_what_begins_something_teaches() {
+fn only_requests_that_begin_work_teach() {
     let mut s = before_one();
     let there = call(&mut s, "1").unwrap();
     assert_eq!(there.to, address(BACKEND_A));

@@ -40,7 +40,7 @@ fn rejected_work_gets_a_503_without_retry_after() {
 }
 
 #[test]
-fn a_refusal_is_as_long_as_it_is_to_be() {
+fn a_rejection_has_the_configured_length() {
     for scheme in SCHEMES {
         let lengths = |pad| {
             let mut script = adjusted(scheme, &[("share", 0.0)], |s| s.overload.pad = pad);
@@ -111,7 +111,7 @@ fn callers_that_the_kernel_dropped_until_recently_are_rejected_first() {
         expected += u64::from(is_dropped(&text));
     }
     let rejected = late(&script) - before;
-    // The first found nobody waiting.
+    // The first caller arrived while nobody else waited.
     assert!(
         expected > 10 && (expected - 3..=expected).contains(&rejected),
         "{rejected} {expected}"
@@ -143,7 +143,7 @@ fn one_invite_that_is_sent_again_and_again_leaves_the_others_a_quarter_of_what_p
                 }
             };
             (0..300).for_each(|call| arrive(CALLER, invite(&format!("{period}-{call}"))));
-            // The last one that the kernel would drop.
+            // The mark of the last INVITE that the kernel would drop.
             let flood = Shedding { share: 0.99, ..shedding.clone() };
             let replayed = (0..).map(|number| invite(&format!("replayed-{number}")));
             let passes = |text: &String| !flood.drops(address(CALLER).ip(), text.as_bytes());
@@ -188,7 +188,8 @@ fn a_repetition_of_a_refused_call_gets_the_same_answer() {
 #[test]
 fn a_repetition_of_a_waiting_call_is_absorbed() {
     for scheme in SCHEMES {
-        // An unread message in the single queue is not known yet. With pacing it is.
+        // In the single queue, a message is unknown until it is read in its turn. Calls that wait
+        // for a paced release have been read, so their repetitions are recognised.
         let mut script = under(scheme, &[("rate", 1.0)]);
         for _ in 0..3 {
             assert!(script.send(CALLER, &invite("a")).is_empty(), "{scheme:?}");
@@ -243,7 +244,7 @@ fn in_dialog_messages_are_never_rejected() {
     }
 }
 
-// None of these is a reason to admit: any source can write them.
+// Any source can write these headers, so none of them is a reason to admit a request.
 #[test]
 fn no_header_makes_new_work_pass() {
     for scheme in SCHEMES {
@@ -281,7 +282,7 @@ fn calls_and_single_requests_have_throttles_of_their_own() {
 }
 
 #[test]
-fn disposed_of_by_silence_nothing_is_sent() {
+fn with_disposal_drop_nothing_is_sent() {
     for scheme in SCHEMES {
         let mut script = adjusted(scheme, &[("share", 0.0)], |settings| {
             settings.overload.disposal = Disposal::Drop;
@@ -296,7 +297,7 @@ fn disposed_of_by_silence_nothing_is_sent() {
 }
 
 #[test]
-fn without_memory_each_repetition_is_judged_anew() {
+fn without_memory_each_repetition_is_judged_again() {
     for scheme in SCHEMES {
         let mut script = adjusted(scheme, &[("share", 0.5)], |settings| {
             settings.overload.gate.sticky = false;
@@ -373,7 +374,7 @@ fn queue_settings_are_published() {
 }
 
 #[test]
-fn the_rate_of_a_paced_release_and_what_was_forgotten_are_published() {
+fn the_rate_of_a_paced_release_and_forgotten_decisions_are_published() {
     let mut script = adjusted(SCHEMES[0], &[("rate", 12.5), ("share", 0.75)], |settings| {
         settings.overload.gate.memory_max = 1;
     });
@@ -426,7 +427,8 @@ fn costs_of_calls_and_rejections_are_measured_and_published() {
             let value = counter.get() as f64;
             assert!((value / expected - 1.0).abs() < 0.1, "{queueing:?}: {value}, not {expected}");
         };
-        // One call per ten milliseconds, of three messages that take four, zero and two to serve.
+        // One call arrives per 10 ms. It has three messages, which take 4 ms, no time and 2 ms to
+        // serve.
         near(&gauges.session_rate, 100e3);
         near(&gauges.session_length, 3e3);
         near(&gauges.call_cost, 6e6);
@@ -437,8 +439,8 @@ fn costs_of_calls_and_rejections_are_measured_and_published() {
             script.now = script.now + MS * 24 / 5;
         }
         script.proxy.on_load(script.now, load(Duration::ZERO));
-        // A fifth of a millisecond for the rejection and a tenth to classify the ACK. 200 per
-        // second are offered, 167 can be served.
+        // A rejection takes a fifth of a millisecond, and classifying the ACK a tenth. 200 calls
+        // per second are offered, and 167 can be served.
         near(&gauges.refusal_cost, 0.3e6);
         near(&gauges.bound, tidegate_control::bound::goodput(1.2, 0.05) * 1e6);
         assert!(gauges.bound.get() < 995_000);
@@ -474,6 +476,6 @@ fn waiting_work_is_published_in_calls() {
     // The last of them was offered after the backlog was read.
     script.proxy.on_load(script.now, load(Duration::ZERO));
     let waiting = script.counters.overload.sessions_waiting.get() as f64 / 1e3;
-    // Three calls, and eleven messages of calls with seven.
+    // Three calls wait, and eleven other messages of calls that have seven messages each.
     assert!((waiting - (3.0 + 11.0 / 6.0)).abs() < 0.01, "{waiting}");
 }

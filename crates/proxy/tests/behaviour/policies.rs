@@ -29,7 +29,7 @@ fn placed(script: &mut Script, call: &str, to: &str) -> String {
 }
 
 #[test]
-fn an_invite_is_timed_to_the_first_response_but_100_and_a_bye_to_the_final_one() {
+fn an_invite_is_timed_to_the_first_response_except_100_and_a_bye_to_the_final_one() {
     for mode in [Mode::Stateless, Mode::Transaction] {
         let mut s = with(Policy::Rr, mode);
         let sent = s.send(CALLER, &invite("a"));

@@ -41,7 +41,7 @@ fn the_newest_call_is_served_first_if_the_law_says_so() {
 
 // Unread messages have no known class. With a paced release all messages are read.
 #[test]
-fn the_one_queue_of_all_keeps_its_order_but_not_the_lane_of_what_is_held_back() {
+fn the_single_queue_keeps_its_order_but_the_queue_of_paced_calls_does_not() {
     for decide in [Decide::Arrival, Decide::Service] {
         let mut script = under((Queueing::Fifo, decide), &[("lifo", 1.0)]);
         for call in ["a", "b"] {
@@ -105,7 +105,7 @@ fn a_cancel_follows_the_first_of_several_copies() {
     }
     script.offer(CALLER, own("CANCEL", "a", 1).as_bytes());
     assert_eq!(sent(&script.serve()), ["INVITE b", "INVITE a", "CANCEL a", "INVITE a"]);
-    // No state of them is left: the next one is handled like the first.
+    // No state of the copies is left: the next one is handled like the first.
     script.offer(CALLER, own("CANCEL", "b", 1).as_bytes());
     assert_eq!(sent(&script.serve()), ["CANCEL b"]);
 }

@@ -63,7 +63,7 @@ fn the_cancel_of_a_call_that_is_held_back_stays_behind_it() {
         script.offer(CALLER, invite("b").as_bytes());
         let seen = watch(&mut script, Duration::from_secs(1));
         assert_eq!(starts(&seen), ["INVITE", "CANCEL", "INVITE"], "{scheme:?}");
-        // It needs no release of its own.
+        // The CANCEL needs no release of its own.
         let at: Vec<_> = seen.iter().map(|(ms, _)| *ms).collect();
         assert_eq!(at, [100, 100, 200], "{scheme:?}");
     }
@@ -119,7 +119,7 @@ fn a_stopping_proxy_refuses_what_it_has_not_read() {
 // Any source can send a BYE. With class queues, one in sixteen served messages is new work while
 // any waits.
 #[test]
-fn a_flood_of_what_finishes_work_does_not_lock_new_work_out() {
+fn a_flood_of_messages_that_finish_work_does_not_lock_new_work_out() {
     let mut script = under(SCHEMES[0], &[]);
     for i in 0..40 {
         script.offer(CALLER, own("BYE", &format!("x{i}"), 1, "Totag\r\n").as_bytes());
@@ -184,7 +184,7 @@ fn no_more_calls_are_held_back_than_there_is_room_for() {
         assert_eq!(replies.len(), 2, "{scheme:?}");
         assert!(replies.iter().all(|reply| reply.start().contains(" 503 ")));
         assert_eq!(script.counters.refused(Reason::QueueFull).get(), 2);
-        // Messages that are not held back overtake them.
+        // Messages that are not paced overtake the calls that are held back.
         assert_eq!(script.one(CALLER, &own("REGISTER", "r", 1, "")).to, address(BACKEND_A));
         let seen = watch(&mut script, Duration::from_secs(1));
         let at: Vec<_> = seen.iter().map(|(ms, _)| *ms).collect();
@@ -201,7 +201,7 @@ fn calls_wait_in_the_one_queue_only_if_they_can_move_on() {
     for call in ["b", "c"] {
         script.offer(CALLER, invite(call).as_bytes());
     }
-    // One is held back and one waits behind it. The remaining room is for others.
+    // One call is held back and one waits behind it. The remaining room is for other messages.
     assert_eq!(script.sent()[0].header("Call-ID"), "c");
     script.offer(CALLER, own("REGISTER", "r", 1, "").as_bytes());
     assert_eq!(script.serve().len(), 1);

@@ -63,7 +63,7 @@ fn each_status_is_kept_and_counted_with_its_reason() {
         assert!(text(&kept.from).contains("tag=") && text(&kept.to).starts_with('<'));
         assert_eq!(s.counters.replied_for(status, reason).get(), 1);
         assert_eq!(s.counters.replied(status).get(), 1);
-        // Of the requests that the gate admitted, none is left as admitted.
+        // Every request that the gate admitted counts as rejected later.
         let flow = &s.counters.overload.flows[Bucket::Session as usize];
         assert_eq!(
             s.counters.refused_after(Bucket::Session).get(),
@@ -128,7 +128,7 @@ fn a_call_without_a_back_end_says_which_pool_and_why() {
 }
 
 #[test]
-fn a_full_call_table_is_told_apart_from_overload() {
+fn a_full_call_table_is_distinguished_from_overload() {
     let mut s = Script::with(Policy::Rr, |settings| settings.calls_max = 1);
     s.send(CALLER, &invite("one"));
     assert_eq!(s.status(CALLER, &invite("two")), 503);

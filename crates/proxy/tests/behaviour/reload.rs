@@ -95,7 +95,7 @@ fn in_dialog(method: &str, call: &str, cseq: u32) -> String {
 }
 
 #[test]
-fn calls_end_where_they_are_and_new_ones_go_to_who_is_there() {
+fn calls_end_where_they_are_and_new_ones_go_to_current_back_ends() {
     for mode in [Mode::Stateless, Mode::Transaction] {
         let mut r = Reloaded::new(mode, &[BACKEND_A, BACKEND_B]);
         assert_eq!(r.set_up("1"), BACKEND_A);
@@ -128,7 +128,7 @@ fn calls_end_where_they_are_and_new_ones_go_to_who_is_there() {
 }
 
 #[test]
-fn the_calls_of_one_that_gets_another_name_are_given_back() {
+fn the_calls_of_a_renamed_back_end_are_released() {
     for mode in [Mode::Stateless, Mode::Transaction] {
         let mut r = Reloaded::new(mode, &[BACKEND_A]);
         let invite = r.invite("1");
@@ -145,7 +145,7 @@ fn the_calls_of_one_that_gets_another_name_are_given_back() {
 }
 
 #[test]
-fn a_seat_is_given_on_when_its_calls_are_forgotten_and_not_before() {
+fn a_slot_is_reused_only_when_its_calls_are_forgotten() {
     let mut r = Reloaded::new(Mode::Stateless, &[BACKEND_A, BACKEND_B]);
     assert_eq!(r.set_up("1"), BACKEND_A);
     r.reload(&[pool_spec("app", &[BACKEND_B])], 0);
@@ -178,7 +178,7 @@ fn a_removed_back_end_is_trusted_while_it_has_calls() {
 }
 
 #[test]
-fn health_and_duty_stay_with_who_stays() {
+fn back_ends_that_stay_keep_their_health_and_admin_state() {
     let mut r = Reloaded::new(Mode::Stateless, &[BACKEND_A, BACKEND_B]);
     r.registry.find(BACKEND_A).unwrap().set_admin_state(r.s.now, AdminState::Draining);
     r.s.refused(BACKEND_B);
@@ -200,7 +200,7 @@ fn pools_come_and_go_and_rules_follow_them() {
 }
 
 #[test]
-fn a_fork_rings_at_who_is_there_then() {
+fn a_fork_rings_at_the_back_ends_that_are_configured_then() {
     let mut r = Reloaded::new(Mode::Transaction, &[BACKEND_A, BACKEND_B]);
     let fork = |pools: &[Pool], qs: &[u16]| {
         let choice = Choice::All(qs.to_vec());

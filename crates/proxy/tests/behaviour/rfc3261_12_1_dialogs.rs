@@ -63,7 +63,7 @@ fn an_invite_with_an_invented_to_tag_has_no_copies() {
     }
 }
 
-/// Nor does any other request with an invented To-tag start a call, even if its token leads to the
+/// No other request with an invented To-tag starts a call either, even if its token leads to the
 /// back end.
 #[test]
 fn a_request_with_an_invented_to_tag_that_is_no_invite_begins_no_call() {

@@ -52,7 +52,7 @@ fn a_cancel_too_late_is_answered_and_does_nothing() {
 /// §9.1: "If there is no final response for the original request in 64*T1 seconds [...], the
 /// client SHOULD then consider the original transaction cancelled".
 #[test]
-fn a_callee_that_heeds_no_cancel_is_given_up() {
+fn a_callee_that_ignores_a_cancel_is_given_up() {
     let mut s = Script::stateful();
     let out = s.send(CALLER, &invite("c1")).remove(1);
     let ok = s.one(CALLER, &cancel("c1"));

@@ -61,7 +61,7 @@ fn a_cancel_finds_the_only_back_end_after_a_restart() {
         let sent = after.send(CALLER, &cancel("c1"));
         let ours: Vec<_> = sent.iter().filter(|sent| is_of(sent, &out)).collect();
         assert_eq!(ours.len(), 1, "{mode:?} {sent:#?}");
-        // Both Vias: the response goes back the same way.
+        // The CANCEL has both Vias, so that the response goes back the same way.
         assert_eq!(ours[0].all("Via").len(), 2);
         let ok = after.one(BACKEND_A, &ours[0].answer("200 OK"));
         assert_eq!((ok.to, ok.start()), (address(CALLER), "SIP/2.0 200 OK"));
@@ -73,7 +73,7 @@ fn a_cancel_finds_the_only_back_end_after_a_restart() {
         assert_eq!(ended.to, address(CALLER));
         let ack = after.one(CALLER, &request("ACK", "sip:bob@192.0.2.1", "c1", 1, "Totag\r\n"));
         assert_eq!((ack.to, ack.branch()), (address(BACKEND_A), out.branch()), "{mode:?}");
-        // No state of it is kept.
+        // The CANCEL leaves no state.
         assert_eq!((after.live(), after.counters.calls.get()), ((0, 0), 0));
     }
 }
@@ -147,7 +147,7 @@ fn each_back_end_that_rings_is_cancelled_once() {
 
 /// A back end that never answers delays a denial until the third copy at most.
 #[test]
-fn whoever_is_silent_is_not_waited_for() {
+fn a_silent_back_end_is_not_waited_for() {
     let [_, mut after] = with_pool(&[BACKEND_A, BACKEND_B], Policy::Rr, Mode::Transaction);
     for copy in 1..=3 {
         let sent = after.send(CALLER, &cancel("c1"));
@@ -167,7 +167,7 @@ fn a_fork_is_cancelled_after_a_restart() {
         }];
     });
     let out = before.send(CALLER, &invite("c1")).split_off(1);
-    // One of them has responded meanwhile.
+    // One of the back ends has responded meanwhile.
     after.one(BACKEND_B, &out[1].answer("180 Ringing"));
     let sent = after.send(CALLER, &cancel("c1"));
     assert_eq!(sent.len(), 3, "{sent:#?}");
@@ -179,7 +179,7 @@ fn a_fork_is_cancelled_after_a_restart() {
 /// A response to the previous process is sufficient, even if nothing else is known: for example
 /// when an address moves to another machine.
 #[test]
-fn a_response_of_before_says_where_the_call_is() {
+fn a_response_to_the_previous_process_shows_where_the_call_is() {
     for mode in [Mode::Transaction, Mode::Stateless] {
         let [mut before, _] = with_pool(&[BACKEND_A, BACKEND_B], Policy::Rr, mode);
         let mut after = Script::with(Policy::Rr, |settings| {
@@ -219,7 +219,7 @@ fn a_cancel_within_a_dialog_finds_its_invite() {
         let route = format!("Totag\r\nRoute: {}\r\n", first.header("Record-Route"));
         let of = |method| request(method, "sip:bob@10.0.0.1:5070", "c1", 2, &route);
         let again = before.send(CALLER, &of("INVITE")).pop().unwrap();
-        // A callee that rings longer has responded meanwhile.
+        // A callee that rings for longer has responded meanwhile.
         after.pass(Duration::from_secs(later));
         if later > 0 {
             after.one(BACKEND_A, &again.answer("180 Ringing"));
@@ -228,7 +228,7 @@ fn a_cancel_within_a_dialog_finds_its_invite() {
     }
 }
 
-/// The same for calls from back ends.
+/// A back end can cancel its own call in the same way.
 #[test]
 fn a_back_end_cancels_its_own_call() {
     let [mut before, mut after] = with_pool(&[BACKEND_A, BACKEND_B], Policy::Rr, Mode::Transaction);
@@ -276,7 +276,8 @@ fn unmatched_cancels_are_denied() {
     // No previous process is known.
     let mut first = Script::stateful();
     assert_eq!(first.status(CALLER, &cancel("c1")), 481);
-    // So long after the start that a ringing callee has responded: a script starts at one second.
+    // The process started so long ago that a ringing callee has responded. A script starts at one
+    // second.
     let [_, mut late] = with_pool(&[BACKEND_A], Policy::Rr, Mode::Transaction);
     late.pass(Duration::from_secs(299));
     assert_eq!(late.status(CALLER, &cancel("c1")), 481);
@@ -286,7 +287,8 @@ fn unmatched_cancels_are_denied() {
     for mode in MODES {
         let [_, mut after] = with_pool(&many, Policy::Rr, mode);
         assert_eq!(after.status(CALLER, &cancel("c1")), 481, "{mode:?}");
-        // Two possible kinds of branch, if the mode allows both.
+        // In adaptive mode, the INVITE may have either kind of branch. So twice as many CANCELs
+        // would be needed.
         let [_, mut after] = with_pool(&many[..8], Policy::Rr, mode);
         let copies = if mode == Mode::Adaptive { 1 } else { 8 };
         assert_eq!(after.send(CALLER, &cancel("c1")).len(), copies, "{mode:?}");
@@ -339,7 +341,7 @@ fn a_cancel_comes_home_to_the_shard_where_its_invite_was() {
 
 /// A CANCEL of a request that this process sent has the branch that this process gave it.
 #[test]
-fn a_cancel_of_what_is_known_goes_as_ever() {
+fn a_cancel_of_a_known_request_is_handled_as_usual() {
     let [_, mut after] = with_pool(&[BACKEND_A, BACKEND_B], Policy::Rr, Mode::Transaction);
     let out = ringing(&mut after, "c1");
     let sent = after.send(CALLER, &cancel("c1"));

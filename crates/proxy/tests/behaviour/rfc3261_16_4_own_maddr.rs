@@ -36,7 +36,7 @@ fn an_maddr_of_ours_is_stripped() {
     }
 }
 
-/// With a non-default port, which is removed too.
+/// The Request-URI has a non-default port, which is removed too.
 #[test]
 fn the_port_goes_with_the_maddr() {
     let mut s = Script::with(Policy::Rr, |settings| {

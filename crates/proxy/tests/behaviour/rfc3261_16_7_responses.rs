@@ -54,7 +54,7 @@ fn provisional_responses_and_every_2xx_go_up_at_once() {
             (BACKEND_C, "CANCEL sip:bob@192.0.2.1 SIP/2.0"),
         ]
     );
-    // The other one answered at the same moment: the caller has both calls now.
+    // The other back end answered at the same moment, so the caller has both calls now.
     assert_eq!(starts(&s.send(BACKEND_C, &c.answer("200 OK"))), [(CALLER, "SIP/2.0 200 OK")]);
     // The losing branch is acknowledged and its response not forwarded.
     let sent = s.send(BACKEND_A, &a.answer("487 Request Terminated"));
@@ -161,7 +161,7 @@ fn a_response_that_cannot_be_delivered_ends_nothing() {
 /// RFC 6026 §8.8: "the server transaction SHOULD inform the TU that a failure has occurred, and
 /// MUST remain in the current state."
 #[test]
-fn nor_does_one_to_another_request() {
+fn an_undeliverable_response_to_another_request_ends_nothing() {
     let mut s = Script::stateful();
     let message = request("MESSAGE", "sip:bob@192.0.2.1", "m1", 1, "");
     let out = s.one(CALLER, &message);
@@ -288,7 +288,7 @@ fn a_response_that_matches_nothing_goes_nowhere() {
     let forged =
         out.answer("200 OK").replace(out.branch(), "z9hG4bKAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAA");
     assert_eq!(starts(&s.send(BACKEND_A, &forged)), []);
-    // RFC 6026 §8.9: nor after the transaction has ended.
+    // RFC 6026 §8.9: after the transaction has ended, no response is forwarded either.
     s.send(BACKEND_A, &out.answer("404 Not Found"));
     ack_to_refusal(&mut s);
     s.pass(Duration::from_secs(40));

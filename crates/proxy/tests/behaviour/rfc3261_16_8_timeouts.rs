@@ -73,7 +73,7 @@ fn a_callee_that_rings_for_ever_is_cancelled_by_timer_c() {
     assert_eq!(starts(&sent), [(BACKEND_A, "ACK sip:bob@192.0.2.1 SIP/2.0")]);
 }
 
-/// §16.7 item 2: a 100 does not reset it.
+/// §16.7 item 2: a 100 does not reset Timer C.
 #[test]
 fn a_100_does_not_reset_timer_c() {
     let mut s = only_one();
@@ -92,7 +92,7 @@ fn a_100_does_not_reset_timer_c() {
 /// RFC 7339 §5.9: "If a fatal transport error is reported by the transport layer ..., the condition MUST be
 /// treated as a 503 (Service Unavailable) status code."
 #[test]
-fn where_nobody_listens_another_is_tried_and_then_nobody() {
+fn if_nothing_listens_the_next_target_is_tried_until_none_is_left() {
     let mut s = Script::stateful();
     s.send(CALLER, &invite("c1"));
     s.refused(BACKEND_A);
@@ -126,7 +126,7 @@ fn a_slow_back_end_is_not_a_dead_one() {
 /// 100 over any unreliable transport, such as UDP, before the amount of time it takes a client
 /// transaction's Timer E to be reset to T2."
 #[test]
-fn a_request_other_than_invite_is_told_that_it_has_come_and_not_that_it_is_over() {
+fn a_request_other_than_invite_gets_a_100_and_no_408() {
     let mut s = only_one();
     let message = request("MESSAGE", "sip:bob@192.0.2.1", "m1", 1, "");
     let out = s.one(CALLER, &message);
@@ -148,8 +148,8 @@ fn a_request_other_than_invite_is_told_that_it_has_come_and_not_that_it_is_over(
     assert_eq!(starts(&s.send(BACKEND_A, &out.answer("200 OK"))), []);
 }
 
-/// A regression: a target abandoned as unreachable kept its own time limit, at which the next one
-/// was abandoned too.
+/// A regression: a target that was abandoned as unreachable kept its own time limit. At that limit,
+/// the next target was abandoned too.
 #[test]
 fn the_next_target_has_all_its_time() {
     let mut s = Script::stateful();
@@ -165,7 +165,7 @@ fn the_next_target_has_all_its_time() {
 
 /// A regression: a back end that sent a request that was never answered was marked as down.
 #[test]
-fn a_back_end_is_not_to_blame_for_whom_it_calls() {
+fn a_back_end_is_not_blamed_for_its_callees() {
     let mut s = Script::stateful();
     let outward = request("INVITE", "sip:x@203.0.113.9:5060", "out", 1, "");
     assert_eq!(s.send(BACKEND_A, &outward).len(), 2);
@@ -176,7 +176,7 @@ fn a_back_end_is_not_to_blame_for_whom_it_calls() {
 
 /// A regression: an error report for an earlier message was applied to this one.
 #[test]
-fn an_error_of_before_says_nothing_of_what_is_sent_later() {
+fn an_error_for_an_earlier_message_does_not_affect_later_ones() {
     let mut s = only_one();
     let out = s.send(CALLER, &invite("c1")).remove(1);
     s.refused(BACKEND_A);

@@ -213,7 +213,7 @@ fn a_back_end_without_tcp_gets_the_request_by_udp() {
         let backend = Flow::udp(address(PROXY), address(BACKEND_A));
         only(scene.offer(backend, &sent.answer("200 OK")), "SIP/2.0 200");
         assert_eq!(scene.counters.large_by_udp.get(), 1);
-        // It is not asked again for a minute.
+        // For a minute, no other connection to this back end is tried.
         let (to, _) = only(scene.call("d", 2000), "INVITE");
         assert_eq!(to.transport, Transport::Udp);
         scene.pass(Duration::from_secs(61));
@@ -309,8 +309,8 @@ fn a_limit_of_connections_is_no_refusal() {
     assert_eq!(scene.streams.poll_connect().expect("one").remote, to.remote);
 }
 
-/// A firewall that drops what opens a connection says nothing about the back end over UDP. Its
-/// other large requests leave by UDP, even if the first one has failed over meanwhile.
+/// If a firewall drops the packets that open a connection, this says nothing about the back end over
+/// UDP. Further large requests to it leave by UDP, even if the first one has failed over meanwhile.
 #[test]
 fn a_connection_that_never_opens_is_remembered_and_is_no_silence() {
     let failover_after = Duration::from_secs(1);

@@ -36,7 +36,7 @@ fn a_response_with_the_sent_by_of_another_is_discarded() {
     }
 }
 
-/// It is ours in any spelling.
+/// Our sent-by is recognized in any spelling.
 #[test]
 fn our_sent_by_may_be_written_in_another_way() {
     let mut s = Script::with(Policy::Rr, |settings| {
@@ -53,7 +53,7 @@ fn our_sent_by_may_be_written_in_another_way() {
     assert!(s.send(BACKEND_A, &bound).is_empty(), "that is not what we insert");
 }
 
-/// Each listener has its own. A response may arrive at any of them.
+/// Each listener has its own sent-by. A response may arrive at any listener.
 #[test]
 fn the_sent_by_of_any_listener_is_ours() {
     let mut s = Script::with(Policy::Rr, |settings| {

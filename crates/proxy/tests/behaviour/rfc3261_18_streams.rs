@@ -324,7 +324,7 @@ fn a_caller_at_the_address_of_tidegate_and_a_back_end_is_a_stranger() {
     assert_eq!(backend.remote, SocketAddr::new(here, 5070));
     let (_, invited) = only(sent, "INVITE");
     scene.offer(backend, &invited.answer("200 OK"));
-    // Its Via tells the back end from the caller.
+    // Its Via distinguishes the back end from the caller.
     let own = scene.accept(4, &format!("{here}:41000"));
     let hangup = bye(invited.header("Record-Route"), "TCP");
     for (port, to) in [(5070, 2), (5071, 1)] {

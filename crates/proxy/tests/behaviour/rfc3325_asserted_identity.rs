@@ -51,7 +51,7 @@ fn identities_asserted_by_a_stranger_are_removed() {
     }
 }
 
-/// Any number of assertions.
+/// A request may have any number of assertions.
 #[test]
 fn many_assertions_are_removed_as_one_is() {
     for mut s in proxies() {
@@ -60,7 +60,8 @@ fn many_assertions_are_removed_as_one_is() {
     }
 }
 
-/// Copies of a request, to the same back end or another, equal the first one.
+/// Copies of a request, to the same back end or to another, equal the first request that was
+/// forwarded.
 #[test]
 fn copies_say_no_more_than_the_first() {
     let mut s = Script::stateful();
@@ -94,7 +95,7 @@ fn identities_asserted_by_a_trusted_source_are_kept() {
 /// fields." Without Privacy: "It is RECOMMENDED that the P-Asserted-Identity header fields SHOULD
 /// NOT be removed unless local privacy policies prevent it".
 #[test]
-fn whoever_wants_to_be_private_is_not_told_to_strangers() {
+fn identities_of_callers_who_want_privacy_are_not_sent_to_strangers() {
     for mut s in proxies() {
         let invite = invite("c1").replace("sip:bob@192.0.2.1", "sip:carol@203.0.113.9");
         let invite = invite.replace("198.51.100.7:5060", BACKEND_A);
@@ -114,7 +115,7 @@ fn whoever_wants_to_be_private_is_not_told_to_strangers() {
     }
 }
 
-/// The same for responses, in both directions.
+/// Responses are treated in the same way, in both directions.
 #[test]
 fn responses_are_treated_alike() {
     for mut s in proxies() {

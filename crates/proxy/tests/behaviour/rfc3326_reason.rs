@@ -28,7 +28,7 @@ fn the_reason_of_a_cancel_is_copied_to_every_branch() {
     assert_eq!(cancels(&late)[0].all("Reason"), reasons);
 }
 
-/// A stranger chooses its length.
+/// A stranger can choose the length of a Reason.
 #[test]
 fn a_reason_that_is_too_long_is_left_out() {
     let mut s = Script::stateful();
@@ -56,7 +56,7 @@ fn losers_of_a_fork_are_told_that_the_call_was_answered() {
 
 /// §2 has `Reason: SIP ;cause=600 ;text="Busy Everywhere"`.
 #[test]
-fn losers_to_a_refusal_for_all_are_told_which() {
+fn branches_that_a_6xx_ends_are_told_its_status() {
     let mut s = Script::forking(&FORK);
     let sent = s.send(CALLER, &invite("c1"));
     s.send(BACKEND_A, &sent[1].answer("180 Ringing"));

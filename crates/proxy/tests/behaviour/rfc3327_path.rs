@@ -13,7 +13,8 @@ use tidegate_world::{
 };
 
 const OUTSIDE: &str = "192.0.2.1:5062";
-/// Where a router shows the phone, and what the phone takes for its address.
+/// The address at which a router shows the phone, and the Contact with the address that the phone
+/// itself knows.
 const PHONE: &str = "203.0.113.9:40123";
 const CONTACT: &str = "sip:alice@192.168.1.2:5060";
 

@@ -153,10 +153,10 @@ fn a_loop_is_refused_and_a_spiral_is_not() {
     let third = s.send(BACKEND_B, &forwarded_request(&second, BACKEND_B)).remove(1);
     assert_eq!(third.to.to_string(), BACKEND_A);
     assert_eq!(s.status(BACKEND_A, &forwarded_request(&third, BACKEND_A)), 482);
-    // With another Request-URI it is no loop.
+    // With another Request-URI the request is not a loop.
     let moved = forwarded_request(&third, BACKEND_A).replacen("sip:bob@", "sip:carol@", 1);
     assert_eq!(starts(&s.send(BACKEND_A, &moved))[0], ("10.0.0.1:5070", "SIP/2.0 100 Trying"));
-    // Nor with another CSeq: that is another request.
+    // With another CSeq it is another request, so it is not a loop either.
     let other = forwarded_request(&third, BACKEND_A).replace("CSeq: 1", "CSeq: 2");
     assert_eq!(starts(&s.send(BACKEND_A, &other))[0], ("10.0.0.1:5070", "SIP/2.0 100 Trying"));
 }

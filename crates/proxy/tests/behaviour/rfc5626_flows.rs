@@ -54,7 +54,7 @@ fn a_caller_behind_address_translation_is_reached_on_its_flow() {
     let nat = "203.0.113.9:40123";
     goes_to(nat, "192.168.1.2:5060;rport", "sip:alice@192.168.1.2", nat);
     goes_to(nat, "[fd00::2]:5060;rport", "sip:alice@[fd00::2]:5060", nat);
-    // The addresses of its own network may look public.
+    // The addresses of the caller's own network may look like public ones.
     goes_to(nat, "11.0.0.2:5060;rport", "sip:alice@11.0.0.2", nat);
 }
 
@@ -69,7 +69,7 @@ fn a_contact_that_leads_there_is_followed() {
     // RFC 3261 §12.2.1.1: the remote target is the Contact, and may be another host or port.
     goes_to(CALLER, "198.51.100.7:5060", "sip:alice@198.51.100.7:5080", "198.51.100.7:5080");
     goes_to(CALLER, "198.51.100.7:5060", "sip:alice@203.0.113.5:5060", "203.0.113.5:5060");
-    // In one private network.
+    // Both addresses are in one private network.
     goes_to("10.7.7.7:5060", "10.7.7.7:5060", "sip:alice@10.7.7.8:5060", "10.7.7.8:5060");
 }
 

@@ -167,7 +167,7 @@ fn the_preloaded_route_of_a_browser_names_us() {
 
 /// Only streams without WebSockets may come from a back end: a browser at its address has no rights.
 #[test]
-fn a_websocket_from_the_address_of_a_back_end_is_a_strangers() {
+fn a_websocket_from_the_address_of_a_back_end_counts_as_a_stranger() {
     let mut scene = Scene::before(Transport::Tcp, Mode::Transaction);
     let browser = scene.accept(Transport::Ws, "10.0.0.1:40123");
     let outward = "bob@203.0.113.77;transport=tcp";

@@ -201,14 +201,14 @@ fn a_restricted_request_gets_a_503_without_retry_after_and_leaves_no_state() {
 /// processing the extra load."
 #[test]
 fn the_excess_goes_elsewhere_only_if_that_server_is_known_to_have_room() {
-    // The second back end has said nothing.
+    // The second back end has not said that it has room.
     let mut script = obeying(Mode::Stateless);
     let first = calls(&mut script, "a", 1).remove(0).unwrap();
     script.send(&first.to.to_string(), &telling(&first, "180 Ringing", &value("loss", 100, 1)));
     let went = calls(&mut script, "b", 20);
     assert_eq!(sent(&went), 10, "only its own turns");
     assert!(went.iter().flatten().all(|call| call.to != first.to));
-    // Now it says that it has room.
+    // Now the second back end says that it has room.
     let other = went.into_iter().flatten().next().unwrap();
     let room = ";oc=0;oc-algo=\"loss\";oc-validity=0;oc-seq=1.1";
     script.send(&other.to.to_string(), &telling(&other, "180 Ringing", room));
@@ -343,7 +343,7 @@ fn a_back_end_is_obeyed_once_its_answer_to_a_probe_has_shown_that_it_gives_feedb
         script.send(&call.to.to_string(), &telling(call, "180 Ringing", &value("rate", 0, 11)));
     }
     assert_eq!(sent(&calls(&mut script, "d", 20)), 0);
-    // A probe without a value: the back end gives no feedback any more.
+    // The answer to the probe has no value, so the back end gives no feedback any more.
     script.pass(Duration::from_secs(1));
     for probe in &last_two(script.sent()) {
         script.send(&probe.to.to_string(), &telling(probe, "200 OK", OFFER));
@@ -366,7 +366,7 @@ fn a_server_that_asks_for_the_load_is_told_it_and_no_other() {
             let back = script.send(&call.to.to_string(), &telling(call, "180 Ringing", &params));
             assert!(back.iter().all(|sent| !sent.text.contains("oc-tgload")), "{back:?}");
         }
-        // 20 calls a second, half of them to each, and all held back.
+        // 20 calls a second arrive, half of them for each back end, and all are held back.
         for tenth in 0..60 {
             script.pass(Duration::from_millis(100));
             assert_eq!(sent(&calls(&mut script, &format!("b{tenth}-"), 2)), 0);
@@ -384,7 +384,7 @@ fn a_server_that_asks_for_the_load_is_told_it_and_no_other() {
             let (_, load) = via.split_once(&format!("{OFFER};oc-tgload=")).expect(&via);
             let load: f64 = load.parse().unwrap();
             assert!((8.0..=22.0).contains(&load), "{mode:?} {load}");
-            // It no longer asks.
+            // The server no longer asks for the load.
             let told = call.answer("180 Ringing");
             let told =
                 told.replacen(&format!("{OFFER};oc-tgload={load:.1}"), &value("loss", 0, 3), 1);
@@ -395,7 +395,7 @@ fn a_server_that_asks_for_the_load_is_told_it_and_no_other() {
     }
 }
 
-/// Nobody but the server itself restricts what it gets.
+/// Only the server itself can restrict the requests that it gets.
 #[test]
 fn feedback_from_elsewhere_is_ignored() {
     let mut script = obeying(Mode::Transaction);
@@ -414,7 +414,8 @@ fn feedback_from_elsewhere_is_ignored() {
     assert_eq!(sent(&calls(&mut script, "b", 10)), 10);
 }
 
-/// A pool that never obeys offers nothing and is not restricted.
+/// The requests to a pool that never obeys feedback offer no overload control and are not
+/// restricted.
 #[test]
 fn a_pool_may_never_obey() {
     let mut script =

@@ -256,7 +256,7 @@ fn a_peer_that_takes_no_part_is_rejected_without_retry_after() {
     let reply = load(&mut script, "t", 2, STRANGER, str::to_owned).unwrap();
     let rejected = script.counters.refused(Reason::PeerShare).get();
     assert!(rejected > before);
-    // The gate has not seen them, and yet they were offered.
+    // The gate has not seen these requests, but they count as offered.
     assert_eq!(script.counters.refused_before(Bucket::Session).get(), rejected);
     assert!(reply.all("Retry-After").is_empty(), "{}", reply.text);
     assert!(!reply.text.contains(";oc"));
@@ -366,7 +366,7 @@ fn the_ports_of_a_host_have_a_share_each_or_one_together() {
     assert!((host / by_host[3] - 1.0).abs() < 0.1, "{by_host:?}");
 }
 
-/// A stranger's load counts for nothing.
+/// The load that a stranger states does not count.
 #[test]
 fn a_stranger_is_not_believed_and_not_asked() {
     let mut script = Script::with(Policy::Rr, |settings| {

@@ -147,7 +147,7 @@ impl Script {
         }
     }
 
-    /// Makes a proxy with transactions and two back ends in turn.
+    /// Makes a proxy with transactions and two back ends, which get calls in turn.
     pub fn stateful() -> Self {
         Self::with(Policy::Rr, |settings| settings.pools[0].mode = Mode::Transaction)
     }
@@ -272,7 +272,7 @@ impl Script {
         self.refused_with_its_probe(backend, &quote)
     }
 
-    /// Reports the same with a first report that quotes this packet.
+    /// Does the same as [`refused`](Self::refused), but the first report quotes this packet.
     pub fn refused_with_its_probe(&mut self, backend: &str, quote: &str) -> bool {
         let all = |s: &Self| s.pools.iter().flat_map(|p| p.backends().to_vec()).collect::<Vec<_>>();
         let failures = |s: &Self| all(s).iter().map(|b| b.failures()).sum::<u64>();

@@ -27,7 +27,7 @@ fn one_at(script: &mut Script, local: &str, from: &str, text: &str) -> Sent {
 }
 
 #[test]
-fn answers_find_the_instance_that_asked_and_the_dialog_belongs_to_all() {
+fn responses_reach_the_instance_of_their_request_and_the_dialog_belongs_to_all() {
     for mode in [Mode::Stateless, Mode::Transaction] {
         let [mut first, mut second] = [0, 1].map(|number| instance(number, mode));
         let asked = one_at(&mut first, PROXY, CALLER, &invite("a"));

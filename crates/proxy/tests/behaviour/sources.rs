@@ -42,7 +42,7 @@ fn limit(rate_cps: f64, burst: u32, then: Excess) -> impl Fn(&mut Settings) {
 }
 
 #[test]
-fn priority_is_admitted_while_nothing_else_is_if_it_is_believed() {
+fn trusted_priority_is_admitted_while_nothing_else_is() {
     for scheme in SCHEMES {
         let adjust = |settings: &mut Settings| believes(settings, 10.0);
         let mut script = adjusted(scheme, &[("share", 0.0)], adjust);
@@ -63,7 +63,7 @@ fn priority_is_admitted_while_nothing_else_is_if_it_is_believed() {
 }
 
 #[test]
-fn priority_beyond_its_cap_is_as_anything_else() {
+fn priority_calls_beyond_the_cap_are_ordinary() {
     for scheme in SCHEMES {
         let adjust = |settings: &mut Settings| believes(settings, 2.0);
         let mut script = adjusted(scheme, &[("share", 0.0)], adjust);
@@ -76,7 +76,7 @@ fn priority_beyond_its_cap_is_as_anything_else() {
 }
 
 #[test]
-fn priority_goes_ahead_of_what_waits_and_is_not_paced() {
+fn priority_calls_overtake_waiting_ones_and_are_not_paced() {
     let scheme = SCHEMES[0];
     let adjust = |settings: &mut Settings| believes(settings, 10.0);
     let mut script = adjusted(scheme, &[("rate", 1.0)], adjust);
@@ -132,7 +132,7 @@ fn a_flood_leaves_others_their_share() {
         let adjust = |settings: &mut Settings| settings.overload.gate.sources.fair = true;
         let mut script = adjusted(scheme, &[("share", 0.1)], adjust);
         let mut admitted = [0; 2];
-        // 1000/s from one source, 50/s from the other, of which 105/s are admitted.
+        // One source sends 1000/s and the other 50/s. 105/s of these are admitted.
         for i in 0..3000 {
             script.pass(Duration::from_millis(1));
             let mut send = |from, name: &str| {
@@ -151,7 +151,7 @@ fn a_flood_leaves_others_their_share() {
 }
 
 #[test]
-fn a_limit_refuses_or_drops_what_is_beyond() {
+fn a_limit_rejects_or_drops_the_excess() {
     for scheme in SCHEMES {
         for (then, replies) in [(Excess::Refuse, 1), (Excess::Drop, 0)] {
             let mut script = adjusted(scheme, &[], limit(1.0, 2, then));
@@ -180,7 +180,7 @@ fn messages_of_a_banned_source_are_not_read_until_the_ban_ends() {
         }
         assert_eq!(script.counters.dropped(DropReason::Banned).get(), 3, "{scheme:?}");
         assert_eq!(received, Class::ALL.map(|class| script.counters.received(class).get()));
-        // Its peer is not banned.
+        // The other party of its call is not banned.
         let backend = call.to.to_string();
         assert_eq!(script.one(&backend, &call.answer("200 OK")).to, address(CALLER));
         script.pass(ban);
@@ -236,7 +236,7 @@ fn a_flooding_source_is_banned() {
 }
 
 #[test]
-fn neither_back_ends_nor_those_who_are_spared_are_banned() {
+fn back_ends_and_exempt_sources_are_not_banned() {
     for (from, spared) in [(CALLER, true), (BACKEND_A, false), (OTHER, false)] {
         let mut script = flood(|settings| {
             let nets = ["198.51.100.7/32".parse().unwrap()];
@@ -294,7 +294,7 @@ fn stopping_ends_priority_too() {
 }
 
 #[test]
-fn the_driver_is_told_who_is_banned_and_when_no_more() {
+fn the_driver_learns_which_sources_are_banned_and_when_bans_end() {
     let limited = limit(1.0, 1, Excess::Ban(Duration::from_secs(10)));
     let list = BanList::new(10);
     let mut script = adjusted(SCHEMES[0], &[], |settings| {

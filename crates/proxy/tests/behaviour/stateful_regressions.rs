@@ -242,7 +242,7 @@ fn retransmissions_of_work_rejected_without_room_are_rejected() {
         s.gone(1);
         let refused = s.one(CALLER, &invite("c1"));
         assert!(refused.start().contains(" 503 "), "{mode:?}");
-        // Both are assumed to be up again.
+        // Both back ends are assumed to be up again.
         s.pass(Duration::from_secs(6));
         let again = s.one(CALLER, &invite("c1"));
         assert_eq!((again.start(), again.header("To")), (refused.start(), refused.header("To")));

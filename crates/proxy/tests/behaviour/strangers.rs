@@ -100,7 +100,7 @@ fn a_request_within_a_call_that_is_malformed_counts_against_its_source() {
 }
 
 #[test]
-fn the_queue_of_what_nothing_proves_is_bounded_and_takes_no_room_from_others() {
+fn the_queue_of_unverified_messages_is_bounded_and_takes_no_room_from_others() {
     let (mut script, invited) = in_call(|settings| settings.queue_max = 100);
     flooded(&mut script, "BYE", 1_000);
     assert_eq!(script.counters.dropped(DropReason::Unverified).get(), 1_000 - 64 - 100);
@@ -111,7 +111,7 @@ fn the_queue_of_what_nothing_proves_is_bounded_and_takes_no_room_from_others() {
 }
 
 #[test]
-fn once_there_is_much_of_it_each_is_looked_at_though_little_waits() {
+fn many_unverified_messages_are_verified_on_arrival_even_if_few_wait() {
     let (mut script, _) = in_call(|_| {});
     for number in 0..64 {
         assert_eq!(script.status(STRANGER, &claim("BYE", number)), 481);
@@ -179,7 +179,7 @@ fn flood_limit(settings: &mut Settings) {
 }
 
 #[test]
-fn whatever_kind_a_flood_is_of_its_source_is_banned() {
+fn the_source_of_a_flood_of_any_kind_is_banned() {
     for kind in CLAIMS {
         let (mut script, _) = in_call(flood_limit);
         for number in 0..300 {
@@ -222,7 +222,7 @@ fn a_banned_source_loses_new_work_and_none_of_its_calls() {
 }
 
 #[test]
-fn a_banned_source_answers_what_it_is_asked() {
+fn a_banned_source_can_still_answer_requests() {
     let list = BanList::new(4);
     let mut script = Script::with(Policy::Rr, |settings| {
         flood_limit(settings);
@@ -313,7 +313,7 @@ fn a_source_with_a_weight_may_send_as_many_times_as_much() {
 }
 
 #[test]
-fn a_trunk_of_many_users_has_the_share_of_as_many() {
+fn a_trunk_of_many_users_has_the_share_of_all_of_them() {
     let admitted = |weight| {
         let mut script = adjusted(SCHEMES[0], &[("share", 0.25)], |settings: &mut Settings| {
             settings.overload.gate.sources.fair = true;
@@ -321,7 +321,7 @@ fn a_trunk_of_many_users_has_the_share_of_as_many() {
             settings.overload.sources.weights = vec![SourceWeight { from, weight }];
         });
         let mut admitted = 0;
-        // 200/s from the trunk, 800/s from another source, of which 250/s are admitted.
+        // The trunk sends 200/s and another source 800/s. 250/s of these are admitted.
         for i in 0..4000 {
             script.pass(Duration::from_millis(1));
             let from = if i % 5 == 0 { CALLER } else { STRANGER };

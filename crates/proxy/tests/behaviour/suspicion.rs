@@ -1,5 +1,5 @@
-//! Evidence that a stranger can cause, a silence or an ICMP error, takes no back end down: a probe
-//! ahead of schedule decides. Proof that a datagram of ours was refused takes it down at once.
+//! A stranger can cause a silence or an ICMP error, so neither alone marks a back end as down: an
+//! immediate probe decides. Proof that a datagram of ours was refused marks it as down at once.
 
 use std::time::Duration;
 
@@ -190,7 +190,7 @@ fn a_request_that_is_quoted_whole_or_in_part_proves_it_at_once() {
 
 // An element behind the back end can read our Via too, if the back end has forwarded without a 100.
 #[test]
-fn an_answered_probe_outweighs_what_was_proven() {
+fn an_answered_probe_outweighs_the_proof() {
     let mut s = impatient();
     let sent = s.send(CALLER, &invite("a"));
     let out = sent.iter().find(|sent| sent.to == address(BACKEND_A)).unwrap();

@@ -182,7 +182,7 @@ fn a_shadow_is_compared_with_the_law_in_force() {
 }
 
 #[test]
-fn some_refusals_are_kept_with_what_held_then() {
+fn some_rejections_are_kept_with_the_load_of_that_moment() {
     for scheme in SCHEMES {
         let mut script = adjusted(scheme, &[("share", 0.0)], |settings| {
             settings.trace = TraceSettings { per_second: 2, kept: 3 };

@@ -1,4 +1,5 @@
-//! Pools whose mode leaves the choice which calls keep transactions: a call stays in its tier.
+//! Pools with the mode `adaptive`, which selects the calls that keep transactions: a call stays in
+//! its tier.
 
 use std::time::Duration;
 
@@ -37,7 +38,8 @@ impl Loaded {
         self.script.proxy.on_load(self.script.now, load);
     }
 
-    /// Passes time with a full processor. Each second takes a quarter of the share.
+    /// Passes time with a fully occupied processor. Each second, the share of calls with
+    /// transactions falls by a quarter.
     fn full(&mut self, seconds: u32) {
         for _ in 0..seconds {
             self.script.pass(SECOND);
@@ -112,7 +114,7 @@ fn a_call_that_began_with_transactions_keeps_them_when_no_other_gets_any() {
 }
 
 #[test]
-fn a_call_that_began_without_goes_on_so_when_all_others_have_them_again() {
+fn a_call_that_began_without_transactions_stays_without_when_others_get_them_again() {
     let mut loaded = overloaded();
     let out = loaded.script.one(CALLER, &invite("a"));
     let backend = out.to.to_string();
@@ -165,7 +167,7 @@ fn a_cancel_follows_its_invite_in_either_tier() {
 }
 
 #[test]
-fn of_new_calls_the_share_keeps_transactions() {
+fn a_share_of_the_new_calls_gets_transactions() {
     let mut loaded = Loaded::new();
     loaded.full(2);
     assert_eq!(loaded.script.counters.overload.stateless.get(), 500_000);

@@ -6,7 +6,7 @@ use proptest::prelude::*;
 
 /// The torture messages from every source, under each setup that changes their handling.
 #[test]
-fn the_torture_messages_keep_what_must_hold() {
+fn the_invariants_hold_for_the_torture_messages() {
     for entry in crate::verdicts::entries() {
         for setup in [0, 1, 2, 4, 8, 16] {
             for source in 0..drive::SOURCES as u8 {
@@ -23,7 +23,7 @@ proptest! {
     #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::with_cases(512) })]
 
     #[test]
-    fn any_inputs_keep_what_must_hold(bytes in prop::collection::vec(any::<u8>(), 0..600)) {
+    fn the_invariants_hold_for_any_inputs(bytes in prop::collection::vec(any::<u8>(), 0..600)) {
         drive::run(&bytes);
     }
 }

@@ -48,7 +48,7 @@ fn a_stranger_asking_to_be_relayed_elsewhere_is_refused() {
 
 // RFC 3261 §21.4.19: 481 "Call/Transaction Does Not Exist".
 #[test]
-fn a_to_tag_alone_is_nobodys_word() {
+fn a_to_tag_alone_proves_nothing() {
     let mut script = Script::new();
     for method in ["INVITE", "BYE", "INFO", "SUBSCRIBE"] {
         let text = request(method, "sip:bob@192.0.2.1", "forged", 2, "Totag\r\n");
@@ -163,10 +163,10 @@ fn a_back_end_may_call_out_and_the_dialog_comes_back_to_it() {
     assert_eq!(script.counters.calls.get(), 1);
     script.one(BACKEND_B, &request("MESSAGE", "sip:carol@203.0.113.9", "note", 1, ""));
     assert_eq!(script.counters.calls.get(), 1);
-    // This holds even if Carol ignores Record-Route.
+    // The dialog is known even if Carol ignores Record-Route.
     let bye = request("BYE", "sip:x@192.0.2.1", "out", 5, "Totag\r\n");
     assert_eq!(script.one("203.0.113.9:5060", &bye).to, address(BACKEND_B));
-    // To itself through us: there is no route for that.
+    // A request from the back end to itself through us has no route.
     assert_eq!(script.status(BACKEND_B, &request("INVITE", "sip:x@192.0.2.1", "self", 1, "")), 404);
     // RFC 3261 §19.1.1: maddr overrides the host.
     let maddr =
@@ -298,7 +298,7 @@ fn advertised_names_are_ours() {
 
 // A listener with a wildcard address: the local address of a packet is ours, whatever we advertise.
 #[test]
-fn a_wildcard_listener_is_found_by_the_port_and_answers_from_what_was_asked() {
+fn a_wildcard_listener_is_found_by_the_port_and_answers_from_the_requested_address() {
     let mut script = Script::with(Policy::Rr, |settings| {
         let wild = |port: u16| Listener {
             local: (std::net::Ipv4Addr::UNSPECIFIED, port).into(),
@@ -412,7 +412,7 @@ fn messages_of_a_removed_shard_are_served_where_they_arrive() {
 
 // A back end's requests arrive at the shard of its own address, wherever the call is.
 #[test]
-fn a_back_ends_request_crosses_to_the_shard_of_its_call() {
+fn a_back_ends_request_is_handed_off_to_the_shard_of_its_call() {
     let shard = |n: u16| Script::with(Policy::Rr, |s| (s.shard, s.shards) = (n, 2));
     let (mut first, mut second) = (shard(0), shard(1));
     let (sent, route) = call(&mut first, "a");
@@ -460,7 +460,7 @@ fn requests_of_a_back_end_to_a_pool_stay_at_one_back_end() {
 }
 
 #[test]
-fn a_back_end_that_sends_from_another_port_may_reach_what_it_may_from_its_own() {
+fn a_back_end_that_sends_from_another_port_may_reach_the_same_targets() {
     let other = ["10.0.0.1:40000", "10.0.0.77:5060"];
     let outward = |i: usize| request("INVITE", "sip:carol@203.0.113.9", &format!("s{i}"), 1, "");
     let mut strict = Script::new();

@@ -69,7 +69,7 @@ fn while_all_are_down_a_caller_is_told_until_when() {
 // RFC 3261 §8.2.7: "A UAS cannot be stateless unless the request processing for that method would
 // always result in the same response if the requests are identical."
 #[test]
-fn a_repetition_is_refused_again_and_counted_as_that() {
+fn a_repetition_is_rejected_again_and_counted_as_a_repetition() {
     let mut s = script(|_| {});
     give_admin_state(&s, AdminState::Draining);
     assert_eq!(s.status(CALLER, &invite("1")), 503);
@@ -145,7 +145,7 @@ fn while_others_can_be_served_nobody_is_told_to_stay_away() {
 }
 
 #[test]
-fn a_fork_of_which_nobody_is_up_is_no_other() {
+fn a_fork_without_available_back_ends_is_no_exception() {
     let mut s = Script::forking(&[(BACKEND_A, 1000), (BACKEND_B, 500)]);
     s.gone(0);
     s.gone(1);

@@ -409,7 +409,7 @@ fn one_user_whose_look_up_hangs_keeps_no_other_from_being_found() {
 }
 
 #[test]
-fn a_reload_makes_users_be_looked_up_anew() {
+fn after_a_reload_users_are_looked_up_again() {
     let mut s = script();
     s.send(CALLER, &call("c"));
     answer(&mut s, ALICE, QueryAnswer::NotFound(None));

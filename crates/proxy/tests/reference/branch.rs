@@ -91,7 +91,8 @@ impl Branch {
     pub fn next(&self) -> Option<Timestamp> {
         let timers = [
             self.client.next(),
-            // Once answered it is useless: retransmissions are dropped either way.
+            // An answered CANCEL needs no timer: retransmissions of its response are dropped in any
+            // case.
             self.cancel.as_ref().filter(|c| c.is_waiting()).and_then(Client::next),
             self.cancelled_until.filter(|_| self.client.is_waiting()),
             self.timer_c.filter(|_| self.client.is_waiting()),

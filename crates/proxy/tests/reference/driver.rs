@@ -66,6 +66,8 @@ impl Driver {
         }
     }
 
+    /// Plays the steps on both implementations.
+    ///
     /// # Errors
     /// Returns the first difference, with the packets that both have sent.
     pub fn play(&mut self, steps: &[Step]) -> Result<(), String> {
@@ -214,7 +216,7 @@ impl Driver {
             Step::Refused { request } => {
                 let Some(pair) = newest(&self.requests, request) else { return Ok(()) };
                 let at = pair.core.to;
-                // A failure at a target other than a back end concerns one request alone.
+                // A failure at a target that is no back end affects only one request.
                 if !self.reference.around.is_backend(at) {
                     return Ok(());
                 }

@@ -22,7 +22,7 @@ pub enum Way {
 }
 
 impl Way {
-    /// Returns the way of a request that a listener accepts, if there is one.
+    /// Returns where a request that a listener accepts goes, or `None` if it goes nowhere.
     pub fn of(around: &Surroundings, request: &Message, source: SocketAddr) -> Option<Self> {
         let token = request.get("Route").and_then(|route| token_target(around, route));
         let from_backend = around.backend(source).is_some();

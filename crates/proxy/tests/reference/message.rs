@@ -23,8 +23,10 @@ pub struct Packet {
 }
 
 impl Message {
+    /// Parses a message.
+    ///
     /// # Panics
-    /// Panics if the text is not SIP: the scripts send nothing else.
+    /// Panics if the text is not SIP. The scripts send only SIP.
     pub fn parse(text: &str) -> Self {
         let (head, body) = text.split_once("\r\n\r\n").expect("an empty line ends the head");
         let mut lines = head.split("\r\n");

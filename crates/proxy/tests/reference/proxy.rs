@@ -202,7 +202,7 @@ impl Proxy {
         self.stateless.push(branch);
     }
 
-    /// Returns whether all back ends are down to which a back end's request could go.
+    /// Returns whether all back ends to which a back end's request could go are down.
     fn has_nobody(&self, way: Option<Way>) -> bool {
         let Some(Way::Pool { pool, sender: Some(sender), .. }) = way else { return false };
         self.around.up(pool).iter().all(|&at| at == sender)

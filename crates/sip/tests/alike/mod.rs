@@ -1,4 +1,4 @@
-//! Compares the short ways of reading a request with the long ones.
+//! Compares the fast ways of reading a request with the complete ones.
 
 use tidegate_sip::{
     Message, Method, Outline, Reply, ScanStart, reply_target, scan, scan_ack, write_reply,

@@ -117,7 +117,7 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(2_000))]
 
     #[test]
-    fn whatever_happens(timing in timing(), steps in prop::collection::vec(step(), 0..60)) {
+    fn the_properties_hold_for_any_events(timing in timing(), steps in prop::collection::vec(step(), 0..60)) {
         for start in MACHINES {
             drive(start, &timing, &steps);
         }
@@ -126,7 +126,7 @@ proptest! {
     /// RFC 3261 §17.1.1.2: "the newly received response MUST NOT be passed up to the TU"; a
     /// transaction that ended by Timer B reports nothing more.
     #[test]
-    fn an_invite_client_tells_of_one_end(
+    fn an_invite_client_reports_one_end(
         timing in timing(),
         steps in prop::collection::vec(step(), 0..60),
     ) {
@@ -141,7 +141,7 @@ proptest! {
     }
 
     #[test]
-    fn another_client_tells_of_one_end(
+    fn another_client_reports_one_end(
         timing in timing(),
         steps in prop::collection::vec(step(), 0..60),
     ) {

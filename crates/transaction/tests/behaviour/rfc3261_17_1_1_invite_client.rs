@@ -42,7 +42,7 @@ fn timer_a_doubles_until_timer_b_ends_it() {
 /// timer A (Timer A controls request retransmissions). For any transport, the client transaction
 /// MUST start timer B with a value of 64*T1 seconds (Timer B controls transaction timeouts)."
 #[test]
-fn over_a_reliable_transport_there_is_timer_b_alone() {
+fn over_a_reliable_transport_only_timer_b_runs() {
     let seen = play(INVITE_CLIENT, &reliable(), &[]);
     assert_eq!(seen, [(0, Enters(Calling)), (32_000, TimedOut), (32_000, Enters(Terminated))]);
 }
@@ -53,7 +53,7 @@ fn over_a_reliable_transport_there_is_timer_b_alone() {
 /// RFC 3261 §17.1.1.2: "Whatever the value of T1, the exponential backoffs on retransmissions
 /// described in this section MUST be used."
 #[test]
-fn a_and_b_scale_with_t1_and_know_no_t2() {
+fn a_and_b_scale_with_t1_and_ignore_t2() {
     let timing =
         Timing { t1: Duration::from_millis(20), t2: Duration::from_millis(40), ..unreliable() };
     let seen = play(INVITE_CLIENT, &timing, &[]);
@@ -65,7 +65,7 @@ fn a_and_b_scale_with_t1_and_know_no_t2() {
 /// client transaction SHOULD inform the TU that a timeout has occurred. The client transaction
 /// MUST NOT generate an ACK."
 #[test]
-fn when_a_and_b_have_both_passed_b_counts() {
+fn if_a_and_b_have_both_expired_b_counts() {
     let timing = unreliable();
     let (client, firing) =
         InviteClient::start(Timestamp::ZERO, &timing).on_timer(ms(32_000), &timing);
@@ -211,8 +211,8 @@ fn predicates_follow_the_state() {
     assert!(!ended.is_unanswered() && !ended.is_pending() && ended.is_terminated());
 }
 
-/// After a late call by the driver, one of the missed retransmissions is made up for, and the next
-/// keeps its distance.
+/// After a late call by the driver, only one of the missed retransmissions is sent, and the next
+/// one comes a full interval later.
 #[test]
 fn missed_repetitions_are_not_sent_in_a_burst() {
     let timing = unreliable();

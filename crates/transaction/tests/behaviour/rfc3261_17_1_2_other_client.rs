@@ -42,7 +42,7 @@ fn timer_e_doubles_up_to_t2_until_timer_f_ends_it() {
 /// §17.1.2.2: "If an unreliable transport is in use, the client transaction MUST set timer E to
 /// fire in T1 seconds."
 #[test]
-fn over_a_reliable_transport_there_is_timer_f_alone() {
+fn over_a_reliable_transport_only_timer_f_runs() {
     for script in [vec![], vec![(700, Response(100))]] {
         let seen = play(OTHER_CLIENT, &reliable(), &script);
         assert_eq!(times(&seen, RequestSent), []);
@@ -120,7 +120,7 @@ fn a_final_response_is_passed_on_once_and_buffered_for_timer_k() {
 /// state, the response MUST be passed to the TU, and the client transaction MUST transition to
 /// the "Completed" state."
 #[test]
-fn a_final_response_after_a_provisional_one_likewise() {
+fn a_final_response_after_a_provisional_one_completes_it_too() {
     let script = [(100, Response(100)), (300, Response(200))];
     let seen = play(OTHER_CLIENT, &unreliable(), &script);
     let expected = [
@@ -168,8 +168,8 @@ fn predicates_follow_the_state() {
     assert!(!ended.is_unanswered() && !ended.is_pending() && ended.is_terminated());
 }
 
-/// After a late call by the driver in "Proceeding", one retransmission is made up for, and the next
-/// comes T2 later.
+/// After a late call by the driver in "Proceeding", only one of the missed retransmissions is sent,
+/// and the next one comes T2 later.
 #[test]
 fn missed_repetitions_are_not_sent_in_a_burst() {
     let timing = unreliable();

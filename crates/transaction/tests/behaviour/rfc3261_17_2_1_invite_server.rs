@@ -70,7 +70,7 @@ fn timer_g_doubles_up_to_t2_until_timer_h_ends_it() {
 /// fire for reliable transports." "When the "Completed" state is entered, timer H MUST be set to
 /// fire in 64*T1 seconds for all transports."
 #[test]
-fn over_a_reliable_transport_there_is_timer_h_alone() {
+fn over_a_reliable_transport_only_timer_h_runs() {
     let seen = play(INVITE_SERVER, &reliable(), &[(1_000, Sending(300))]);
     let expected = [
         (0, Enters(Proceeding)),
@@ -160,8 +160,8 @@ fn predicates_follow_the_state() {
     assert!(!ended.is_pending() && !ended.awaits_ack() && ended.is_terminated());
 }
 
-/// After a late call by the driver, Timer H precedes Timer G, and one of the missed retransmissions
-/// is made up for.
+/// After a late call by the driver, Timer H precedes Timer G, and only one of the missed
+/// retransmissions is sent.
 #[test]
 fn missed_repetitions_are_not_sent_in_a_burst() {
     let timing = unreliable();

@@ -75,7 +75,7 @@ fn a_final_response_is_sent_once_and_repeated_on_demand_for_timer_j() {
 /// "Proceeding" state, the transaction MUST enter the "Completed" state, and the response MUST be
 /// passed to the transport layer for transmission."
 #[test]
-fn a_final_response_after_a_provisional_one_likewise() {
+fn a_final_response_after_a_provisional_one_completes_it_too() {
     let seen = play(OTHER_SERVER, &unreliable(), &[(0, Sending(100)), (100, Sending(200))]);
     let expected = [
         (0, Enters(Trying)),
@@ -107,7 +107,7 @@ fn over_a_reliable_transport_a_final_response_ends_it_at_once() {
 /// RFC 4320 §4.1: "An SIP element MUST NOT send any provisional response with a Status-Code other
 /// than 100 to a non-INVITE request."
 #[test]
-fn no_provisional_response_but_100_is_sent() {
+fn no_provisional_response_except_100_is_sent() {
     let script = [(0, Sending(101)), (1, Sending(183)), (2, Sending(199)), (500, Request)];
     assert_eq!(play(OTHER_SERVER, &unreliable(), &script), [(0, Enters(Trying))]);
     let script = [(0, Sending(100)), (1, Sending(180)), (500, Request)];

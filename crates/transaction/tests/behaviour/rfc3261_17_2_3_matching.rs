@@ -105,7 +105,7 @@ fn sent_by_distinguishes_clients_with_the_same_branch() {
 /// §17.2.3: "the method of the request matches the one that created the transaction, except for
 /// ACK, where the method of the request that created the transaction is INVITE."
 #[test]
-fn methods_differ_but_for_the_ack() {
+fn each_method_has_its_own_transaction_except_ack() {
     for invite in [INVITE, OLD_INVITE] {
         let of = |method| key(&Request { method, ..invite });
         assert_eq!(of("ACK"), of("INVITE"));
@@ -154,7 +154,7 @@ fn without_the_cookie_all_of_the_request_is_compared() {
 /// the server transaction." A server transaction sends one response that needs an ACK, or passes
 /// the ACK on (RFC 6026 §6): its To tag need not be compared.
 #[test]
-fn without_the_cookie_an_ack_has_a_to_tag_that_its_invite_had_not() {
+fn without_the_cookie_an_ack_matches_although_its_invite_had_no_to_tag() {
     let ack = Request { method: "ACK", to: "<sip:bob@example.com>;tag=314159", ..OLD_INVITE };
     assert_eq!(key(&ack), key(&OLD_INVITE));
     // Within a dialog the INVITE has the To tag too, and a different To tag means a different

@@ -74,8 +74,8 @@ const FIGURE_6_RELIABLE: &str = "
     Proceeding | 1xx           | to TU              | Proceeding
     Proceeding | 200-699       | to TU              | Terminated";
 
-/// Figure 7 of RFC 6026, over an unreliable transport. It shows Timer H without an action. The text
-/// of RFC 3261 §17.2.1, which still applies, has the TU informed.
+/// Figure 7 of RFC 6026, over an unreliable transport. It shows Timer H without an action. By the
+/// text of RFC 3261 §17.2.1, which still applies, the TU is informed.
 const FIGURE_7: &str = "
     Proceeding | INVITE        | response sent      | Proceeding
     Proceeding | 1xx from TU   | response sent      | Proceeding

@@ -6,9 +6,8 @@ use super::ConnectionTable;
 use crate::connection::{Connection, ConnectionState, Target};
 use crate::unsent::WhyUnsent;
 
-/// The reciprocal of the share of the permitted opened connections that is kept free for the next
-/// one, if an idle connection can be closed for it. A driver takes time to close a connection, so
-/// this is done in advance.
+/// One in this many of the permitted opened connections is kept free, if an idle connection can be
+/// closed for that. A driver takes time to close a connection, so room is made in advance.
 const SPARE_PART: usize = 16;
 
 impl ConnectionTable {
@@ -97,7 +96,7 @@ impl ConnectionTable {
         let accepted = self.connections.len() - self.opened;
         if accepted >= self.limits.accepted_max || !self.remotes.admit(flow.remote) {
             self.counters.excess.add(1);
-            // The table keeps no state of it.
+            // The table keeps no state of this connection.
             self.closes.push_back(id);
             return;
         }

@@ -64,7 +64,7 @@ impl Net {
         }
     }
 
-    /// Runs until nothing is left to happen, or until `end`.
+    /// Runs until no event is left, or until `end`.
     pub fn run(&mut self, end: Timestamp) {
         loop {
             let flight = self.flights.peek().map(|Reverse((at, ..))| *at);

@@ -100,14 +100,14 @@ impl<C: Core> Script<C> {
         std::mem::take(&mut self.sent)
     }
 
-    /// Returns the one packet sent since.
+    /// Returns the only packet sent since the last call.
     pub fn sent_one(&mut self) -> Sent {
         let mut sent = self.sent();
         assert_eq!(sent.len(), 1, "{sent:#?}");
         sent.remove(0)
     }
 
-    /// Returns the times (ms) and kinds of the packets sent since.
+    /// Returns the times (ms) and kinds of the packets sent since the last call.
     pub fn schedule(&mut self) -> Vec<(u64, String)> {
         self.sent().iter().map(|sent| (sent.ms, sent.what().to_owned())).collect()
     }

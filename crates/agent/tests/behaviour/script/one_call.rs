@@ -22,7 +22,7 @@ pub fn calling(config: CallerConfig) -> (Script<Caller>, Sent) {
     (script, invite)
 }
 
-/// Returns the 200 to it.
+/// Returns the 200 to `invite`.
 pub fn ok(invite: &Sent) -> String {
     response(invite, 200, ";tag=b", "Contact: <sip:bob@192.0.2.22:5070>\n")
 }

@@ -4,7 +4,7 @@ fn ms(ms: u64) -> Duration {
     Duration::from_millis(ms)
 }
 
-/// 100 responses in an interval of 100 ms, the quickest after `least_ms`.
+/// Returns the responses of an interval of 100 ms: 100 of them, the quickest after `least_ms`.
 fn seen(least_ms: u64, wanted: bool) -> Responses {
     Responses { lasted: ms(100), heard: 100, least: Some(ms(least_ms)), lost: 0, wanted }
 }
@@ -18,7 +18,7 @@ fn warm() -> DelayWindow {
     step(DelayWindow::COLD, &seen(1, false))
 }
 
-/// Its first window is 51.
+/// A law whose first interval has tripped, so that it has its first window: 51.
 fn tripped() -> DelayWindow {
     step(warm(), &seen(102, false))
 }
@@ -64,7 +64,7 @@ fn silence_halves_it() {
 }
 
 #[test]
-fn loss_sets_the_window_that_the_back_end_holds() {
+fn loss_sets_the_window_to_what_the_back_end_can_hold() {
     // 1,000 responses a second after 20 ms: it held 20, and lost half of what it got.
     let lossy = Responses { lost: 100, ..seen(20, false) };
     let law = step(warm(), &lossy);
@@ -75,7 +75,7 @@ fn loss_sets_the_window_that_the_back_end_holds() {
 }
 
 #[test]
-fn a_loss_that_the_window_does_not_cause_is_of_the_path() {
+fn a_loss_that_the_window_does_not_cause_belongs_to_the_path() {
     let lossy = Responses { lost: 30, ..seen(2, true) };
     let mut law = tripped();
     for _ in 0..10 {
@@ -96,7 +96,7 @@ fn after_a_loss_requests_wait_for_half_of_what_the_buffer_holds() {
     let lossy = Responses { heard: 1000, lost: 250, ..seen(21, false) };
     let law = step(warm(), &lossy);
     assert!((law.wait_s - 0.010).abs() < 1e-9, "{law:?}");
-    // The base is 1 ms: 11 ms is the target now.
+    // The base is 1 ms, so the target is 11 ms now.
     assert!(step(law, &seen(10, true)).window > law.window);
     assert!(step(law, &seen(12, true)).window < law.window);
     let later = (0..700).fold(law, |law, _| step(law, &seen(1, false)));

@@ -27,7 +27,7 @@ struct World {
     draws: Stream,
     /// Mean time to serve the INVITE and the rest of a call, µs.
     costs_us: (f64, f64),
-    /// Each request is responded to after this time more, µs.
+    /// Time in µs by which the path delays each response.
     path_us: u64,
     /// Jobs that the server's queue holds. Further jobs are lost.
     room: usize,
@@ -149,7 +149,7 @@ fn a_server_keeps_its_goodput_at_any_load() {
 
 #[test]
 fn a_server_with_a_small_buffer_keeps_its_goodput() {
-    // It holds 32 ms of work, so no delay is long.
+    // The buffer holds only 32 ms of work, so no delay is long.
     for load in [1.2, 2.0, 5.0] {
         let mut world = World::new(11, (240.0, 160.0));
         world.room = 160;

@@ -38,8 +38,7 @@ fn steps() -> impl Strategy<Value = Vec<Step>> {
 }
 
 proptest! {
-    /// With any events, each piece of work is counted once, as admitted, rejected or undecided, and
-    /// never both.
+    /// With any events, each piece of work is counted once: as admitted, rejected or undecided.
     #[test]
     fn every_piece_of_work_is_accounted_for_once(
         steps in steps(), at_service in any::<bool>(), sticky in any::<bool>(),

@@ -1,4 +1,4 @@
-//! Estimates of calls, and the bound.
+//! Tests of the estimates of calls, and of the bound.
 
 use super::*;
 use crate::bound;
@@ -23,7 +23,7 @@ fn sessions_are_estimated_from_served_work() {
         let sessions = &gate.signals().sessions;
         assert!((sessions.rate_cps() - 50.0).abs() < 2.0, "{check:?} {}", sessions.rate_cps());
         assert!((sessions.length() - 5.0).abs() < 0.2, "{check:?} {}", sessions.length());
-        // Three have not been measured.
+        // Three messages have not been measured.
         let cost = sessions.cost().unwrap();
         assert!(cost.abs_diff(MS * 3) < MS / 10, "{check:?} {cost:?}");
         gate.on_backlog(Backlog { sessions: 2, others: 8, unread: 0 });
@@ -52,7 +52,7 @@ fn the_bound_follows_from_what_calls_and_refusals_cost() {
     assert!(refusal.abs_diff(MS) < MS / 100, "{refusal:?}");
     let bound = gate.bound().unwrap();
     assert!((bound - bound::goodput(2.0, 0.1)).abs() < 0.03, "{bound}");
-    // Each repetition is refused as well.
+    // Each repetition is rejected as well.
     for call in (1..500).step_by(2) {
         arrives(&mut gate, at(3000), Some(call << 40), 0);
     }

@@ -33,7 +33,7 @@ fn by_default_only_new_work_is_shed() {
 }
 
 #[test]
-fn scaled_new_work_sheds_what_all_would() {
+fn scaled_new_work_sheds_as_much_as_all_messages_would() {
     let mut gate = schemed(Scheme::Simplified { scaled: true }, 1.0);
     of_ten(&mut gate, SESSION, INVITE);
     for _ in 0..3 {
@@ -55,7 +55,7 @@ fn in_a_single_class_all_messages_share_one_throttle() {
             (matches!(new, Verdict::Admit(_)), gate.on_ongoing(at(0), BYE))
         })
         .collect();
-    // Each with a throttle of its own, the first of both would be refused.
+    // If each class had a throttle of its own, the first message of both classes would be rejected.
     assert_eq!(pairs, [(false, true); 3]);
     assert_eq!(gate.signals().messages_refused, 3);
     assert_eq!(gate.share_of_class(None, BYE), 0.5);
@@ -73,14 +73,14 @@ fn in_several_classes_each_is_shed_by_a_throttle_of_its_own() {
         let shares = [(None, BYE), (SESSION, INVITE)].map(|(b, c)| gate.share_of_class(b, c));
         assert_eq!(shares, [bye, invite], "{share}");
     }
-    // One throttle for both would let some pass.
+    // With one throttle for both classes, some would pass.
     assert!((0..10).all(|_| !gate.on_ongoing(at(0), BYE)));
     assert!(gate.on_ongoing(at(0), 0), "never what is not in the order");
     gate.stop();
     assert!(gate.on_ongoing(at(0), BYE), "what was begun is finished");
 }
 
-// By time, a share is one of the rate at which the class itself arrives.
+// For a throttle that measures time, a share refers to the rate at which the class itself arrives.
 #[test]
 fn the_throttle_of_a_class_measures_that_class() {
     let scheme = Scheme::Multi(ShedOrder { order: vec![BYE, INVITE], weight: Weight::Count });
@@ -89,7 +89,8 @@ fn the_throttle_of_a_class_measures_that_class() {
     gate.on_arrival(at(0), 0);
     let mut passed = 0;
     for ms in (0..20_000).step_by(10) {
-        // One message in ten is a BYE: a share of 0.95 of all is half of those.
+        // BYEs are shed first, and one message in ten is a BYE. So admitting 0.95 of all messages
+        // means admitting half of the BYEs.
         gate.control.admit_of_all(Allowance::Fraction(0.95));
         (0..9).for_each(|_| {
             gate.on_new(at(ms), Bucket::Session, INVITE, None, true);
@@ -101,7 +102,7 @@ fn the_throttle_of_a_class_measures_that_class() {
 
 // A rate applies to new sessions: the same share of all messages is admitted.
 #[test]
-fn a_scheme_of_all_messages_takes_a_rate_for_the_share_that_it_is() {
+fn a_scheme_of_all_messages_converts_a_rate_to_a_share() {
     let mut gate = Gate::new(Settings { scheme: Scheme::Single, ..settings(&[]) }, Seed(1), 0);
     gate.on_arrival(at(0), 0);
     for ms in (0..1000).step_by(10) {
@@ -133,7 +134,7 @@ fn the_message_that_a_law_exempts_passes_and_no_other() {
     }
 }
 
-// Otherwise a call would pass in place of a BYE that was measured.
+// Otherwise a call would pass in place of a measured BYE.
 #[test]
 fn an_exemption_is_gone_with_its_message() {
     let mut gate = closed();

@@ -12,15 +12,15 @@ fn fair_gate(given: &[(&str, f64)]) -> Gate {
     Gate::new(Settings { sources, ..settings(given) }, Seed(1), 0)
 }
 
-/// Returns the verdict on a piece of work that arrives where `waiting` wait.
+/// Returns the verdict on a piece of work that arrives while `waiting` pieces wait.
 fn asks(gate: &mut Gate, now: Timestamp, sender: &Sender, waiting: usize) -> Verdict {
     gate.on_arrival(now, waiting);
     gate.on_new_from(now, sender, Bucket::Session, 0, None, true)
 }
 
 /// Offers 2,000 pieces/s of source 1 and 50 of source 2 for 4 s, each taken at once, under the
-/// control that `control` sets. Returns the pieces of each admitted in the last 3 s, and the
-/// reasons why others were not.
+/// control that `control` sets. Returns the number of pieces of each source that were admitted in
+/// the last 3 s, and the reasons for rejecting the others.
 fn flood(gate: &mut Gate, control: impl Fn(&mut Control)) -> ([u32; 2], Vec<Reason>) {
     let (mut admitted, mut reasons) = ([0; 2], Vec::new());
     for tick in 0..8000u64 {
@@ -129,7 +129,7 @@ fn a_flood_does_not_fill_the_queue() {
     }
     assert_eq!((tickets.len(), &last), (80, &Verdict::Refuse(Reason::SourceShare)));
     assert!(matches!(asks(&mut gate, at(0), &from(2), 80), Verdict::Admit(_)));
-    // The law's own room counts, if it is less.
+    // If the law sets less room, that counts.
     gate.control.queue.waiting_max = 81;
     assert_eq!(asks(&mut gate, at(0), &from(1), 80), Verdict::Refuse(Reason::SourceShare));
     gate.control.queue.waiting_max = 1000;

@@ -1,4 +1,4 @@
-//! Ticks, and the pace of the release.
+//! Tests of ticks, and of the pace of the release.
 
 use super::*;
 
@@ -18,11 +18,11 @@ fn ticks_begin_with_an_arrival_and_cease_when_nothing_is_left_to_do() {
     gate.on_arrival(at(100), 0);
     gate.on_arrival(at(105), 0);
     assert_eq!(gate.poll_timeout(), Some(at(110)), "a second arrival does not put it off");
-    // Too early changes nothing.
+    // A call that is too early changes nothing.
     gate.handle_timeout(at(109), 7);
     assert_eq!(gate.signals().queue.waiting, 0);
     assert_eq!(gate.poll_timeout(), Some(at(110)));
-    // After a late tick the next one is a whole tick later.
+    // After a late tick, the next one is a whole interval later.
     gate.handle_timeout(at(117), 1);
     assert_eq!(gate.poll_timeout(), Some(at(127)), "something waits");
     gate.handle_timeout(at(127), 0);
@@ -64,8 +64,8 @@ fn only_sessions_are_paced() {
     assert!(gate.may_release());
 }
 
-// 20 ms were missed: the work that they would have released is released now, and counts as credit
-// at the next tick if it is not taken.
+// Ticks were missed for 20 ms. The work that they would have released is released now. If it is not
+// taken, it counts as credit at the next tick.
 #[test]
 fn a_late_tick_releases_for_the_time_that_has_passed() {
     let mut gate = gate(&[("rate", 100.0), ("tick", 10.0)]);
@@ -87,7 +87,7 @@ fn a_late_tick_releases_for_the_time_that_has_passed() {
 
 // Time without waiting work earns no credit.
 #[test]
-fn a_rest_earns_no_credit() {
+fn idle_time_earns_no_credit() {
     let mut gate = gate(&[("rate", 100.0), ("tick", 10.0)]);
     gate.on_arrival(at(0), 0);
     gate.handle_timeout(at(10), 0);

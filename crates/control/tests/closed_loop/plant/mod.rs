@@ -50,7 +50,7 @@ impl Costs {
         1.0 / (self.look + self.serve).as_secs_f64()
     }
 
-    /// Returns the cost of rejecting a call over that of serving it.
+    /// Returns the cost of rejecting a call divided by the cost of serving it.
     pub fn ratio(&self) -> f64 {
         (self.look + self.refuse).as_secs_f64() * self.capacity_cps()
     }

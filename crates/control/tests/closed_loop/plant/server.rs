@@ -39,7 +39,7 @@ pub(super) struct Server<'a> {
     busy: Duration,
     busy_since: Timestamp,
     recorded_busy: Duration,
-    /// Time spent on reading less that on service, while both were needed, in seconds.
+    /// Time spent on reading minus time spent on service, while both were needed, in seconds.
     reading_lead_s: f64,
     pub(super) outcome: Outcome,
 }

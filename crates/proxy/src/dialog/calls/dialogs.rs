@@ -129,7 +129,7 @@ mod tests {
 
     // RFC 3261 §13.3.1.4: a callee retransmits its 2xx until it gets the ACK.
     #[test]
-    fn a_copy_of_its_2xx_does_not_begin_an_ended_dialog_anew() {
+    fn a_copy_of_its_2xx_does_not_begin_an_ended_dialog_again() {
         let mut dialogs = Dialogs::default();
         dialogs.note(1, true);
         dialogs.note(2, true);

@@ -9,7 +9,7 @@ use tidegate_world::SlotTable;
 
 use super::Entry;
 
-/// The value that means no slot. It is at both ends of the list.
+/// The value for "no neighbour", at both ends of the list.
 const END: u32 = u32::MAX;
 
 /// The slots of both neighbours in the list.

@@ -1,10 +1,10 @@
 //! Rate limit of requests within one call, so that one verified call cannot bypass the limits on
 //! new work.
 //!
-//! [`BURST`] requests at once and ten per second after that are more than any phone sends. The
-//! highest rate within a call is that of digits by INFO: at most ten per second and a few dozen in
-//! a row. Re-INVITE, UPDATE and REFER are seconds apart. Retransmissions do not count. Over 64·T1
-//! the limit bounds the open transactions of one call to 60 + 320.
+//! [`BURST`] requests at once and ten per second after that are more than any phone sends. Digits
+//! sent by INFO have the highest rate: at most ten per second and a few dozen in a row. Re-INVITE,
+//! UPDATE and REFER are seconds apart. Retransmissions do not count. Over 64·T1 the limit bounds
+//! the open transactions of one call to 60 + 320.
 
 use tidegate_world::Timestamp;
 
@@ -17,7 +17,7 @@ const INTERVAL: u32 = 6;
 /// Maximum lead of a call over its rate, in units of 2^24 ns.
 const AHEAD_MAX: u32 = BURST * INTERVAL;
 
-/// Number of buckets that are shared by calls of which only the route token is known.
+/// Number of buckets that are shared by the calls for which only the route token is known.
 const PLACES: usize = 4096;
 
 /// Token bucket in four bytes: the time up to which its requests use up the rate, in units of 2^24

@@ -119,7 +119,7 @@ proptest! {
             out.extend(std::iter::from_fn(|| scene.resolution.poll_query()).map(|query| query.id));
             let outstanding = scene.counters.outstanding.get();
             prop_assert!(outstanding <= questions_max as u64);
-            // Each waiting request has an outstanding query.
+            // A query is outstanding for each waiting request.
             prop_assert!(waiting.len() as u64 <= outstanding);
         }
         scene.pass(8_000);

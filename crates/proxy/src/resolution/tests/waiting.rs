@@ -6,7 +6,7 @@ use super::*;
 
 // RFC 2308 §5: "Like normal answers negative answers have a time to live (TTL)."
 #[test]
-fn that_there_is_no_such_name_is_remembered_for_its_time() {
+fn a_negative_answer_is_remembered_for_its_lifetime() {
     let mut scene = Scene::new(&[Udp]);
     let none = QueryAnswer::NotFound(Some(Duration::from_secs(20)));
     scene.answers.insert((RecordType::A, "a.example.".to_owned()), none);

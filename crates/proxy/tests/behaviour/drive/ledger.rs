@@ -27,8 +27,8 @@ const PACKETS_MAX: usize = 8;
 /// The most back ends of all pools.
 const BACKENDS_MAX: usize = 8;
 
-/// The shortest life of a transaction after its final response: T4, once that is acknowledged (RFC
-/// 3261 §17.2.1, Timer I).
+/// The shortest life of a transaction after its final response: T4, once that response is
+/// acknowledged (RFC 3261 §17.2.1, Timer I).
 const LIFE_MIN: Duration = Duration::from_secs(5);
 
 /// The identity of a server transaction by RFC 3261 §17.2.3: branch, sent-by, method.
@@ -128,8 +128,8 @@ impl Ledger {
             return;
         }
         // Stateless replies may repeat, and a different one may follow once a transaction exists.
-        // So may responses to requests forwarded without state: a CANCEL, and an ACK, which should
-        // get no response.
+        // The same applies to responses to requests forwarded without state: a CANCEL, and an ACK,
+        // which should get no response.
         let tag = response.to().ok().and_then(|to| to.tag()).unwrap_or_default();
         let is_stateless = is_own(response) && !tag.starts_with(b"tx");
         let Some(key) = key(response).filter(|_| !is_stateless) else { return };

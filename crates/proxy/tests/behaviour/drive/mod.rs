@@ -40,12 +40,12 @@ pub const SOURCES: usize = STRANGERS.len() + BACKENDS.len() + 1;
 const OPERATIONS_MAX: usize = 96;
 /// The most received and sent packets that are remembered for repetition and responses.
 const REMEMBERED_MAX: usize = 24;
-/// The periods by which time may advance at once, in ms: one for each kind of timer, and shorter
-/// ones.
+/// The periods by which time may advance at once, in ms: the duration of each kind of timer, and
+/// shorter periods.
 const STEPS_MS: [u64; 12] =
     [0, 1, 30, 500, 1_000, 3_999, 4_000, 5_000, 32_000, 64_000, 190_000, 300_000];
-/// Longer than any wait: Timer C for each of two groups of a fork, then 64·T1 for its CANCEL and
-/// 64·T1 for the ACK, then T4; and the time for which the call table keeps an idle call.
+/// Longer than any wait: Timer C for each of two groups of a fork, then 64·T1 for its CANCEL, 64·T1
+/// for the ACK, and T4. It is also longer than the call table keeps an idle call.
 const SILENCE: Duration = Duration::from_secs(2 * 190 + 2 * 32 + 5 + 60 + 64);
 
 /// Runs one input.

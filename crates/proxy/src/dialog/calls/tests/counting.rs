@@ -23,7 +23,7 @@ fn a_call_counts_from_its_invite_to_the_end_of_its_bye() {
 // 003 fig. 4 as printed decrements again at a retransmitted 200, increments again at a
 // retransmitted BYE, and loses a count at each re-INVITE.
 #[test]
-fn repetitions_count_nothing() {
+fn retransmissions_count_nothing() {
     let mut t = Table::new(10);
     let call = t.insert(7);
     for _ in 0..3 {
@@ -54,7 +54,7 @@ fn repetitions_count_nothing() {
 }
 
 #[test]
-fn every_ending_gives_back_what_was_counted() {
+fn every_ending_releases_the_counts() {
     // Rejected.
     let mut t = Table::new(10);
     let call = t.insert(1);
@@ -183,7 +183,7 @@ fn a_call_that_moves_leaves_its_other_transactions_where_they_are() {
 }
 
 #[test]
-fn a_call_that_is_where_it_is_to_go_does_not_move() {
+fn a_call_that_is_already_at_the_target_does_not_move() {
     let mut t = Table::new(10);
     let call = t.insert(1);
     t.request(call, Method::Invite, 1);

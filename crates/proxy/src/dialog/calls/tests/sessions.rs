@@ -79,8 +79,8 @@ fn rfc4028_9_a_2xx_without_an_interval_ends_the_session_timer() {
     assert_eq!((t.counts(), t.calls.abandoned()), ((0, 0, 0), 1));
 }
 
-// RFC 4028 §4: at least 90 seconds. And an interval that a peer names does not keep a call for
-// ever.
+// RFC 4028 §4: at least 90 seconds. A long interval that a peer states must not keep a call
+// forever.
 #[test]
 fn a_session_interval_is_held_within_its_bounds() {
     for (interval_s, kept_s) in [(0, 90 + 32), (u64::from(u32::MAX), 86_400 + 32)] {

@@ -99,7 +99,7 @@ fn a_timeout_that_comes_too_early_changes_nothing() {
 }
 
 #[test]
-fn the_choice_is_kept_for_64_t1_after_the_end() {
+fn the_back_end_is_remembered_for_64_t1_after_the_end() {
     let mut t = Table::new(10);
     let call = t.established(1);
     t.pass(Duration::from_secs(10));

@@ -1,0 +1,325 @@
+//! Progress of a call: how requests, responses and timers change its state.
+//!
+//! Two rules correct errors in the counts of the session automaton in paper 003 (fig. 4). A
+//! transaction is identified by its branch, and a finished transaction stays finished.
+
+use std::time::Duration;
+
+use tidegate_balance::{CallLease, Picker, TransactionLease};
+use tidegate_sip::Method;
+use tidegate_world::Timestamp;
+
+use super::{
+    Call, OPEN_MAX, Phase, SESSION_MAX, SESSION_MIN, TIMER_C, TRYING_MAX, UNACKNOWLEDGED_MAX,
+};
+use crate::dialog::calls::dialogs::Dialogs;
+use crate::dialog::calls::transaction::{
+    Answer, Evidence, Open, TRANSACTION_MAX, Transaction, sets_session, work_of,
+};
+use crate::settings::BackendRef;
+
+impl Call {
+    /// Moves the call to another back end with one transaction, and releases the counts of the
+    /// transaction and the call. Returns `false` if the call stays because it is already there or
+    /// established.
+    pub(in crate::dialog::calls) fn move_to(
+        &mut self,
+        identity: u64,
+        backend_ref: BackendRef,
+    ) -> bool {
+        if self.phase == Phase::Established || self.backend_ref == backend_ref {
+            return false;
+        }
+        self.backend_ref = backend_ref;
+        self.counted = None;
+        self.open.retain(|open| open.transaction.identity != identity);
+        self.free_open();
+        // At the new back end a transaction starts again, even if it was over.
+        self.closed.retain(|closed| closed.wrapping_sub(identity) >= Transaction::MARKS);
+        true
+    }
+
+    /// Records a request to the back end. `picker` counts it, and `held` counts the call if the
+    /// request begins one.
+    pub(in crate::dialog::calls) fn on_request(
+        &mut self,
+        now: Timestamp,
+        transaction: Transaction,
+        evidence: Evidence,
+        picker: &Picker,
+        held: Option<CallLease>,
+        idle_max: Duration,
+    ) {
+        if transaction.stands_alone() && !self.is_repeated(transaction) {
+            let backend = self.backend_ref.backend.into();
+            let begins = self.begins(transaction, evidence);
+            if begins {
+                self.try_anew(evidence);
+                self.answered = false;
+            }
+            if self.counted.is_none() {
+                // If the call is established but not counted, its back end started it. A lease for
+                // such a call means that the INVITE leads back to this back end.
+                let held = held.or_else(|| begins.then(|| picker.call_lease(backend)));
+                self.counted = held.map(|held| (transaction.identity, held));
+            }
+            let lease = picker.transaction_lease(now, backend, work_of(transaction.method));
+            self.begin(now, transaction, Some(lease));
+        }
+        self.touch(now, transaction, evidence, idle_max);
+    }
+
+    /// Records a request that the back end of the call has sent.
+    pub(in crate::dialog::calls) fn on_request_from_backend(
+        &mut self,
+        now: Timestamp,
+        transaction: Transaction,
+        evidence: Evidence,
+        idle_max: Duration,
+    ) {
+        if transaction.stands_alone() && !self.is_repeated(transaction) {
+            if self.begins(transaction, evidence) {
+                self.try_anew(evidence);
+            }
+            self.begin(now, transaction, None);
+        }
+        self.touch(now, transaction, evidence, idle_max);
+    }
+
+    /// Returns whether a request that is not known begins to set up the call.
+    fn begins(&self, transaction: Transaction, evidence: Evidence) -> bool {
+        transaction.method == Method::Invite
+            && evidence.dialog == 0
+            && self.phase != Phase::Established
+    }
+
+    /// Begins to set up the call by a new INVITE. Earlier requests belong to another call.
+    fn try_anew(&mut self, evidence: Evidence) {
+        if self.phase != Phase::Trying {
+            self.dialogs = Dialogs::default();
+        }
+        self.phase = Phase::Trying;
+        if evidence.copy != 0 {
+            self.copy = evidence.copy;
+        }
+    }
+
+    /// Records a response to `transaction`.
+    ///
+    /// The steps are in one function, because each reads the state that earlier steps have left.
+    pub(in crate::dialog::calls) fn on_response(
+        &mut self,
+        now: Timestamp,
+        transaction: Transaction,
+        answer: Answer,
+        idle_max: Duration,
+    ) {
+        let Answer { status, from_backend, session, dialog } = answer;
+        let method = transaction.method;
+        let position = self.open.iter().position(|open| open.transaction == transaction);
+        // An INVITE may be answered late or, behind a fork, by a second callee. An unexpected
+        // response to any other request means nothing.
+        if position.is_none() && (method != Method::Invite || !self.has_transaction(transaction)) {
+            return;
+        }
+        self.answered |= from_backend;
+        if status < 300 {
+            self.dialogs.note(dialog, status >= 200);
+        }
+        if let Some(i) = position.filter(|_| from_backend) {
+            self.open[i].on_response(now, status);
+        }
+        if status < 200 {
+            if let (Some(i), Method::Invite) = (position, method) {
+                // RFC 3261 §16.7 item 2: a provisional response resets Timer C.
+                self.open[i].until = now + TIMER_C;
+                self.deadline = self.deadline.max(now + TRYING_MAX);
+            }
+            return;
+        }
+        if self.has_ended(transaction) {
+            return;
+        }
+        let is_toward_backend = position.is_some_and(|i| self.open[i].lease.is_some());
+        match position {
+            Some(i) => self.close(i),
+            // A late response. Copies of its request belong to the call as well.
+            None => self.remember(transaction),
+        }
+        let was_established = self.phase == Phase::Established;
+        match (method, self.phase) {
+            (Method::Invite, Phase::Trying) if status < 300 => {
+                (self.phase, self.is_acknowledged) = (Phase::Established, false);
+                self.ack_due = now + TRANSACTION_MAX;
+                self.deadline = now + UNACKNOWLEDGED_MAX;
+            }
+            // A forked INVITE may be rejected on one branch and ring on another.
+            (Method::Invite, Phase::Trying) if !self.invites() => self.finish(now),
+            (Method::Bye, Phase::Established) => {
+                // Only the back end can report that its end of the call is over.
+                let is_by_peer = from_backend || !is_toward_backend;
+                self.on_bye_answered(now, status, is_by_peer, idle_max);
+            }
+            _ => {}
+        }
+        if sets_session(method, status) && self.phase == Phase::Established {
+            // The party that refreshes a session takes part in it.
+            self.is_acknowledged |= was_established;
+            // RFC 4028 §8.2: "The proxy computes the session expiration as the time when the 2xx
+            // response is forwarded upstream, plus the session interval. This session expiration
+            // MUST update any existing session expiration for the session." §9: "If the most
+            // recent 2xx response had no Session-Expires header field, there is no session
+            // expiration".
+            let expires = |interval: Duration| now + interval.clamp(SESSION_MIN, SESSION_MAX);
+            self.expires = session.map_or(Timestamp::NEVER, expires);
+            if self.is_acknowledged && !self.dialogs.are_leaving() {
+                self.deadline = self.established_until(now, idle_max);
+            }
+        }
+    }
+
+    /// Handles the final response to a BYE within the call.
+    fn on_bye_answered(
+        &mut self,
+        now: Timestamp,
+        status: u16,
+        is_by_peer: bool,
+        idle_max: Duration,
+    ) {
+        match status {
+            // This is our own timeout response.
+            _ if !is_by_peer && status != 408 => {}
+            // RFC 3261 §15.1.1: "If the response for the BYE is a 481 (Call/Transaction Does Not
+            // Exist) or a 408 (Request Timeout) or no response at all is received for the BYE
+            // [...], the UAC MUST consider the session and the dialog terminated."
+            200..=299 | 408 | 481 => {
+                if self.dialogs.on_bye_answered() {
+                    self.finish(now);
+                    // A party that ends a call does not wait for its ACK.
+                    self.ack_due = Timestamp::NEVER;
+                }
+            }
+            // An overloaded server does not process the BYE. The call ends by its timer, as without
+            // a response.
+            501..=599 => {}
+            // A BYE that the other end rejects does not end its dialog. A challenged BYE is sent
+            // again with credentials. A BYE whose CSeq is too low (§12.2.2), or that requires an
+            // unknown extension, changes nothing there.
+            _ => {
+                self.dialogs.on_bye_failed();
+                if self.is_acknowledged {
+                    self.deadline = self.established_until(now, idle_max);
+                }
+            }
+        }
+    }
+
+    /// Forgets the open transactions whose time is over, and the deadline of the ACK if it has
+    /// passed.
+    pub(in crate::dialog::calls) fn expire(&mut self, now: Timestamp) {
+        self.open.retain(|open| open.until > now);
+        self.free_open();
+        if self.ack_due <= now {
+            self.ack_due = Timestamp::NEVER;
+        }
+    }
+
+    fn touch(
+        &mut self,
+        now: Timestamp,
+        transaction: Transaction,
+        evidence: Evidence,
+        idle_max: Duration,
+    ) {
+        let is_within = evidence.dialog != 0;
+        if !transaction.stands_alone() && !is_within && !self.has_branch(transaction.identity) {
+            return;
+        }
+        if self.phase == Phase::Established && is_within {
+            match transaction.method {
+                // RFC 3261 §15.1.1: a UA that sends a BYE considers the session ended, answered or
+                // not. Later messages do not prolong the call.
+                Method::Bye if self.has_ended(transaction) => {}
+                Method::Bye => self.dialogs.on_bye(evidence.dialog),
+                Method::Ack => {
+                    self.is_acknowledged = true;
+                    self.ack_due = Timestamp::NEVER;
+                }
+                _ => {}
+            }
+        }
+        match self.phase {
+            Phase::Established if self.dialogs.are_leaving() => {
+                self.deadline = now + TRANSACTION_MAX;
+            }
+            // A message that matches only by its Call-ID does not prolong the call, and messages from
+            // only one end do not either.
+            Phase::Established if is_within && self.is_acknowledged => {
+                self.deadline = self.established_until(now, idle_max);
+            }
+            Phase::Established => {}
+            Phase::Trying if self.answered => self.deadline = now + TRYING_MAX,
+            _ => self.deadline = now + TRANSACTION_MAX,
+        }
+    }
+
+    /// Returns how long an established call is kept after a message at this time.
+    ///
+    /// RFC 4028 §8.3: "When the current time equals or passes the session expiration for a session,
+    /// the proxy MAY remove associated call state, and MAY free any resources associated with the
+    /// call." We do so 64·T1 later, because the answer to a refresh may take that long. §10: "only
+    /// a 2xx response to a session refresh request extends the session expiration". So nothing else
+    /// prolongs the call.
+    fn established_until(&self, now: Timestamp, idle_max: Duration) -> Timestamp {
+        match self.expires {
+            Timestamp::NEVER => now + idle_max,
+            expires => expires.max(now) + TRANSACTION_MAX,
+        }
+    }
+
+    /// Opens a transaction. At most [`OPEN_MAX`] transactions of a call are counted. If a peer
+    /// opens more at once, its load is underestimated.
+    fn begin(&mut self, now: Timestamp, transaction: Transaction, lease: Option<TransactionLease>) {
+        if self.open.len() < OPEN_MAX {
+            self.open.reserve_exact(1);
+            let until = now + TRANSACTION_MAX;
+            self.open.push(Open { transaction, until, lease, parties: None });
+        }
+    }
+
+    fn close(&mut self, position: usize) {
+        let transaction = self.open[position].transaction;
+        if self.open.len() == 1 {
+            self.open = Vec::new();
+        } else {
+            self.open.swap_remove(position);
+        }
+        self.remember(transaction);
+    }
+
+    /// Frees the memory of the list of open transactions when it is empty.
+    fn free_open(&mut self) {
+        if self.open.is_empty() {
+            self.open = Vec::new();
+        }
+    }
+
+    /// Remembers a finished transaction.
+    fn remember(&mut self, transaction: Transaction) {
+        if self.closed.is_full() {
+            self.closed.remove(0);
+        }
+        self.closed.push(transaction.mark());
+    }
+
+    /// Returns whether an INVITE of the call waits for its final response.
+    fn invites(&self) -> bool {
+        self.open.iter().any(|open| open.transaction.method == Method::Invite)
+    }
+
+    fn finish(&mut self, now: Timestamp) {
+        self.phase = Phase::Finished;
+        self.counted = None;
+        self.deadline = now + TRANSACTION_MAX;
+    }
+}
