@@ -187,8 +187,9 @@ impl<'a> Session<'a> {
 
     /// Answers questions for the time until the leader sets the start. Returns the start.
     fn start(&self, calls: &Calls) -> Result<Timestamp, Quit> {
+        let deadline = calls.now() + PREPARATION;
         let at_ns = loop {
-            match self.next(PREPARATION)? {
+            match self.next(deadline.since(calls.now()))? {
                 FromLeader::Ping => {
                     self.wire.send(&FromFollower::Clock { at_ns: calls.now().as_nanos() })?;
                 }

@@ -1,5 +1,6 @@
 //! The leader's side of the connection to one follower.
 
+use std::io;
 use std::net::{SocketAddr, TcpStream, ToSocketAddrs};
 use std::time::Duration;
 
@@ -54,8 +55,9 @@ impl Follower {
     pub fn connect(name: &str) -> Result<Self, Trouble> {
         let wrong = |error: String| Trouble::usage(format!("follower {name}: {error}"));
         let address = resolve(name).map_err(wrong)?;
-        let unreachable =
-            |error| wrong(format!("{error}: start `tidegate-lab load follow` at {address}"));
+        let unreachable = |error: io::Error| {
+            wrong(format!("{error}: start `tidegate-lab load follow` at {address}"))
+        };
         let stream = TcpStream::connect_timeout(&address, CONNECT).map_err(unreachable)?;
         let wire = Wire::open(stream).map_err(|error| wrong(error.to_string()))?;
         let (name, progress) = (name.to_owned(), Progress::default());
