@@ -13,6 +13,7 @@ use std::time::Duration;
 
 use tidegate_world::{Purpose, Seed, Stream, Timestamp};
 
+use crate::share::Share;
 use curve::Curve;
 use mmpp::Modulation;
 
@@ -59,6 +60,9 @@ pub struct Load {
     pub calls: u32,
     /// Time after the start at which the last call may begin.
     pub duration: Duration,
+    /// The part of a larger load that this load is. Uniform arrivals of all parts together are
+    /// uniform, and the bursts of an MMPP come at the same time in all parts. Default: the whole.
+    pub share: Share,
 }
 
 /// The reason why a load is invalid.
@@ -93,6 +97,7 @@ impl Default for Load {
             rate_cps: 10.0,
             calls: 10,
             duration: Duration::MAX,
+            share: Share::WHOLE,
         }
     }
 }
@@ -149,6 +154,8 @@ pub(crate) struct Arrivals {
     source: Source,
     curve: Curve,
     stream: Stream,
+    /// Number of calls before the first uniform arrival, 0..1.
+    phase: f64,
     start: Timestamp,
     duration: Duration,
     /// Number of calls that may still be drawn.
@@ -176,6 +183,8 @@ impl Arrivals {
             Process::Poisson => Source::Poisson(0.0),
             Process::Uniform => Source::Uniform(0),
             Process::Mmpp(mmpp) => {
+                // The parts of one load change their states together.
+                let element = if load.share.is_whole() { element } else { 0 };
                 Source::Mmpp(0.0, Box::new(Modulation::new(mmpp, seed, element)))
             }
             Process::Trace(trace) => Source::Trace(0, trace.clone()),
@@ -184,6 +193,7 @@ impl Arrivals {
             source,
             curve: Curve::new(&load.profile, load.rate_cps),
             stream: seed.stream(Purpose::Arrivals, element),
+            phase: load.share.phase(),
             start,
             duration: load.duration,
             left: load.calls,
@@ -202,7 +212,7 @@ impl Arrivals {
             // Computed from the count, not from the previous call, so that rounding errors do not
             // accumulate.
             Source::Uniform(drawn) => {
-                let calls = f64::from(*drawn);
+                let calls = f64::from(*drawn) + self.phase;
                 *drawn += 1;
                 calls
             }

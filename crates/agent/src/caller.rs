@@ -8,12 +8,14 @@ mod call;
 mod config;
 mod device;
 mod devices;
+mod division;
 mod ending;
 mod persons;
 mod redial;
 mod refusal;
 mod report;
 mod request;
+mod result;
 mod sample;
 mod start;
 mod stats;
@@ -41,9 +43,11 @@ use start::DelayedCall;
 
 pub use config::{CallerConfig, CallerConfigError, Routing};
 pub use device::{BackOff, DeviceStats, DevicesConfig, RegistrationLoss};
+pub use division::Indivisible;
 pub use persons::{Emergency, Persons};
 pub use redial::Redial;
 pub use report::CallerReport;
+pub use result::CallerResult;
 pub use sample::CallerSample;
 pub use stats::{CallerStats, Failure, Failures, Measured, Repeated, TooSlow};
 

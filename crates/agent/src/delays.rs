@@ -1,13 +1,18 @@
 //! Durations and their quantiles.
 
+use std::fmt::Write;
 use std::time::Duration;
 
 use hdrhistogram::Histogram;
+use serde::de::{Deserialize, Deserializer, Error as _};
 use serde::ser::{Serialize, SerializeStruct, Serializer};
 
 /// Maximum duration that is measured, in microseconds: an hour. A longer duration counts as an
 /// hour.
 const LONGEST_US: u64 = 3_600_000_000;
+
+/// The most durations that a text may contain, so that sums of several sets do not overflow.
+const COUNT_MAX: u64 = 1 << 56;
 
 /// A set of durations, with a precision of three digits.
 #[derive(Clone, Debug)]
@@ -53,6 +58,32 @@ impl Delays {
     pub fn mean(&self) -> Duration {
         Duration::from_secs_f64(self.0.mean() / 1e6)
     }
+
+    /// Returns all durations as text: `US:N US:N …`, which means N durations of US microseconds.
+    fn histogram(&self) -> String {
+        let mut text = String::new();
+        for bucket in self.0.iter_recorded() {
+            let separator = if text.is_empty() { "" } else { " " };
+            let (us, count) = (bucket.value_iterated_to(), bucket.count_at_value());
+            // Writing to a String does not fail.
+            let _ = write!(text, "{separator}{us}:{count}");
+        }
+        text
+    }
+
+    /// Reads the text of [`histogram`](Self::histogram).
+    fn of_histogram(text: &str) -> Result<Self, &'static str> {
+        let mut delays = Self::new();
+        let mut total = 0u64;
+        for bucket in text.split_ascii_whitespace() {
+            let (us, count) = bucket.split_once(':').ok_or("a bucket is not US:N")?;
+            let us = us.parse().map_err(|_| "a duration is not a number")?;
+            let count = count.parse().map_err(|_| "a count is not a number")?;
+            total = total.saturating_add(count);
+            delays.0.saturating_record_n(us, count);
+        }
+        if total > COUNT_MAX { Err("there are too many durations") } else { Ok(delays) }
+    }
 }
 
 impl Default for Delays {
@@ -61,18 +92,32 @@ impl Default for Delays {
     }
 }
 
-/// Serializes the quantiles of the set, in microseconds.
+/// Serializes the quantiles of the set, in microseconds, and its histogram. With the histogram,
+/// another process can merge sets.
 impl Serialize for Delays {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         let us = |d: Duration| d.as_micros() as u64;
-        let mut fields = serializer.serialize_struct("Delays", 6)?;
+        let mut fields = serializer.serialize_struct("Delays", 7)?;
         fields.serialize_field("count", &self.count())?;
         fields.serialize_field("mean_us", &us(self.mean()))?;
         fields.serialize_field("p50_us", &us(self.quantile(0.5)))?;
         fields.serialize_field("p90_us", &us(self.quantile(0.9)))?;
         fields.serialize_field("p99_us", &us(self.quantile(0.99)))?;
         fields.serialize_field("max_us", &us(self.max()))?;
+        fields.serialize_field("histogram", &self.histogram())?;
         fields.end()
+    }
+}
+
+/// Reads the histogram. The quantiles follow from it.
+impl<'de> Deserialize<'de> for Delays {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        #[derive(serde::Deserialize)]
+        struct Fields {
+            histogram: String,
+        }
+        let Fields { histogram } = Fields::deserialize(deserializer)?;
+        Self::of_histogram(&histogram).map_err(D::Error::custom)
     }
 }
 
@@ -99,5 +144,38 @@ mod tests {
         let max = delays.max().as_secs_f64();
         assert!((max / 3600.0 - 1.0).abs() < 0.001, "{max}");
         assert_eq!(Delays::new().quantile(0.5), Duration::ZERO);
+    }
+
+    #[test]
+    fn a_set_that_was_written_and_read_has_the_same_durations() {
+        let mut delays = Delays::new();
+        for us in [0, 1, 999, 1_000, 123_456, 123_456, LONGEST_US] {
+            delays.record(Duration::from_micros(us));
+        }
+        for set in [delays, Delays::new()] {
+            let text = serde_json::to_string(&set).unwrap();
+            let read: Delays = serde_json::from_str(&text).unwrap();
+            assert_eq!(serde_json::to_string(&read).unwrap(), text);
+            assert_eq!((read.count(), read.mean()), (set.count(), set.mean()));
+        }
+    }
+
+    #[test]
+    fn a_histogram_of_a_peer_may_be_wrong() {
+        let read = |text: &str| {
+            let json = serde_json::json!({ "histogram": text }).to_string();
+            serde_json::from_str::<Delays>(&json).map_err(|error| error.to_string())
+        };
+        assert_eq!(read("5:2 7:1").unwrap().count(), 3);
+        for (text, said) in [
+            ("5", "a bucket is not US:N"),
+            ("x:1", "a duration is not a number"),
+            ("1:-1", "a count is not a number"),
+            ("1:99999999999999999 2:18446744073709551615", "too many durations"),
+        ] {
+            let error = read(text).unwrap_err();
+            assert!(error.contains(said), "{text}: {error}");
+        }
+        assert!(serde_json::from_str::<Delays>("{}").is_err());
     }
 }

@@ -20,6 +20,7 @@ mod dialog;
 mod identity;
 mod registrant;
 mod response;
+mod share;
 mod span;
 mod table;
 mod template;
@@ -32,9 +33,9 @@ pub use arrival::{
     Load, LoadError, Mmpp, MmppError, Process, Profile, ProfileError, Trace, TraceError,
 };
 pub use caller::{
-    BackOff, Caller, CallerConfig, CallerConfigError, CallerReport, CallerSample, CallerStats,
-    DeviceStats, DevicesConfig, Emergency, Failure, Failures, Measured, Persons, Redial,
-    RegistrationLoss, Repeated, Routing, TooSlow,
+    BackOff, Caller, CallerConfig, CallerConfigError, CallerReport, CallerResult, CallerSample,
+    CallerStats, DeviceStats, DevicesConfig, Emergency, Failure, Failures, Indivisible, Measured,
+    Persons, Redial, RegistrationLoss, Repeated, Routing, TooSlow,
 };
 pub use connections::ConnectionUse;
 pub use delays::Delays;
@@ -42,6 +43,7 @@ pub use registrant::{
     MeasuredRegistrations, Registrant, RegistrantConfig, RegistrantConfigError, RegistrantReport,
     RegistrantStats,
 };
+pub use share::Share;
 pub use span::Span;
 pub use tidegate_transaction::Timing;
 pub use usage::{StreamUsage, Usage};

@@ -2,10 +2,12 @@
 
 use std::fmt;
 
-use serde::Serialize;
+use serde::de::Error as _;
+use serde::{Deserialize, Deserializer, Serialize, Serializer};
+use tidegate_world::Transport;
 
 /// The resources that a run used in its own process, as the driver measured them.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Deserialize, Serialize)]
 pub struct Usage {
     /// CPU time, user and system, in seconds.
     pub cpu_s: f64,
@@ -20,10 +22,11 @@ pub struct Usage {
 }
 
 /// The connections of a run.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize, Serialize)]
 pub struct StreamUsage {
-    /// The transport: `TCP` or `TLS`.
-    pub transport: &'static str,
+    /// The transport, by its name in a Via.
+    #[serde(serialize_with = "write_name", deserialize_with = "read_name")]
+    pub transport: Transport,
     /// Connections that the agent opened.
     pub opened: u64,
     /// Connections that peers opened.
@@ -57,9 +60,48 @@ impl StreamUsage {
     pub(crate) fn is_limited(&self) -> bool {
         self.excess + self.overflow > 0
     }
+
+    /// Adds the connections of another run over the same transport.
+    fn merge(&mut self, other: &Self) {
+        self.opened += other.opened;
+        self.accepted += other.accepted;
+        self.failed += other.failed;
+        self.excess += other.excess;
+        self.handshakes += other.handshakes;
+        self.handshakes_failed += other.handshakes_failed;
+        self.sent += other.sent;
+        self.sent_bytes += other.sent_bytes;
+        self.received += other.received;
+        self.received_bytes += other.received_bytes;
+        self.overflow += other.overflow;
+        self.unsent += other.unsent;
+    }
+}
+
+fn write_name<S: Serializer>(transport: &Transport, serializer: S) -> Result<S::Ok, S::Error> {
+    serializer.serialize_str(transport.name())
+}
+
+fn read_name<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Transport, D::Error> {
+    let name = String::deserialize(deserializer)?;
+    let found = Transport::ALL.into_iter().find(|transport| transport.name() == name);
+    found.ok_or_else(|| D::Error::custom("not a transport"))
 }
 
 impl Usage {
+    /// Adds the resources of another run at the same time, in another process.
+    pub fn merge(&mut self, other: &Self) {
+        self.cpu_s += other.cpu_s;
+        self.wall_s = self.wall_s.max(other.wall_s);
+        self.socket_drops += other.socket_drops;
+        self.send_drops += other.send_drops;
+        match (&mut self.streams, &other.streams) {
+            (Some(streams), Some(others)) => streams.merge(others),
+            (streams @ None, others) => *streams = *others,
+            (Some(_), None) => {}
+        }
+    }
+
     /// Returns whether the generator itself lost messages. Then failures and delays may not be
     /// caused by the server.
     pub(crate) fn has_own_losses(&self) -> bool {

@@ -55,6 +55,8 @@ pub struct CallerConfig {
     pub load: Load,
     /// Number of calling users, `caller-0`, `caller-1`, …, which call in turn. Default 1.
     pub callers: u32,
+    /// Number of the first calling user. Default 0.
+    pub first_caller: u32,
     /// True if the names of calling users have 16 different lengths, as the names of real callers
     /// have. For this, zeros are put before the number. Default `false`.
     pub uneven: bool,
@@ -111,6 +113,7 @@ impl CallerConfig {
             callees: 1,
             load: Load::default(),
             callers: 1,
+            first_caller: 0,
             uneven: false,
             hold: Span::ZERO,
             patience: Span::Fixed(Duration::from_secs(60)),
@@ -128,7 +131,8 @@ impl CallerConfig {
         }
     }
 
-    pub(crate) fn check(&self) -> Result<(), CallerConfigError> {
+    /// Returns an error if the configuration is invalid.
+    pub fn check(&self) -> Result<(), CallerConfigError> {
         self.load.check().map_err(CallerConfigError::Load)?;
         let readable = self.uri.bytes().all(|b| b.is_ascii_graphic() && !b"<>\"".contains(&b));
         if self.uri.is_empty() || self.uri.len() > URI_MAX || !readable {

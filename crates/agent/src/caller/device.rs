@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
 use crate::delays::Delays;
 
@@ -79,7 +79,7 @@ impl BackOff {
 
 /// Counts of devices. At all times, `attempts` is the sum of `accepted`, `timeouts`, `open` and all
 /// numbers in `rejected`.
-#[derive(Clone, Debug, Default, Serialize)]
+#[derive(Clone, Debug, Default, Deserialize, Serialize)]
 pub struct DeviceStats {
     /// Number of devices.
     pub devices: u64,

@@ -1,6 +1,6 @@
 //! The counts of people. Each person wants one call, and may need several attempts.
 
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 use tidegate_world::Timestamp;
 
 use super::Caller;
@@ -9,7 +9,7 @@ use crate::delays::Delays;
 
 /// Counts of people. At all times, `came` is the sum of `served`, `gave_up`, `cut_off`,
 /// `overflowed`, `waiting`, and the number of people with a call that is open or held back.
-#[derive(Clone, Debug, Default, Serialize)]
+#[derive(Clone, Debug, Default, Deserialize, Serialize)]
 pub struct Persons {
     /// People whose first call has become due.
     pub came: u64,
@@ -35,7 +35,7 @@ pub struct Persons {
 }
 
 /// Counts of the emergency calls after the warm-up. Each attempt counts as a call.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize, Serialize)]
 pub struct Emergency {
     /// Calls that have become due.
     pub offered: u64,

@@ -141,6 +141,7 @@ pub(crate) struct Requests {
     /// The URIs, one for each callee.
     uris: Box<[Box<[u8]>]>,
     callers: u32,
+    first_caller: u32,
     uneven: bool,
     invite: Template,
     cancel: Template,
@@ -164,6 +165,7 @@ impl Requests {
         Self {
             uris: uris(config),
             callers: config.callers,
+            first_caller: config.first_caller,
             uneven: config.uneven,
             invite: Template::new(INVITE, &fixed),
             cancel: Template::new(CANCEL, &fixed),
@@ -172,7 +174,7 @@ impl Requests {
         }
     }
 
-    /// Returns the number of the user that makes a call.
+    /// Returns the number of the user that makes a call, counted from the first user.
     pub fn user_of(&self, mark: &Mark) -> u32 {
         mark.id.serial % self.callers
     }
@@ -241,7 +243,7 @@ impl Requests {
         values: Values<'_>,
         out: &mut Buffer,
     ) {
-        let number = self.user_of(mark);
+        let number = self.first_caller.saturating_add(self.user_of(mark));
         let mut caller = ArrayVec::<u8, CALLER_MAX>::new();
         // Seven has no divisor in common with 16: successive callers go through all lengths.
         let zeros = if self.uneven { number % UNEVEN * 7 % UNEVEN } else { 0 };

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::fmt;
 use std::time::Duration;
 
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 use tidegate_world::{Cause, Timestamp};
 
 use crate::caller::device::DeviceStats;
@@ -31,7 +31,7 @@ pub enum Failure {
 }
 
 /// Failed calls by cause. Each call counts once.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize, Serialize)]
 pub struct Failures {
     /// Number of calls that failed by [`Failure::Timeout`].
     pub timeout: u64,
@@ -108,7 +108,7 @@ impl fmt::Display for Failures {
 }
 
 /// Retransmitted requests, by method.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize, Serialize)]
 pub struct Repeated {
     /// INVITEs retransmitted by timer A.
     pub invite: u64,
@@ -128,7 +128,7 @@ impl Repeated {
 }
 
 /// The calls of a run that were due after its warm-up.
-#[derive(Clone, Debug, Default, Serialize)]
+#[derive(Clone, Debug, Default, Deserialize, Serialize)]
 pub struct Measured {
     /// Calls that were due.
     pub offered: u64,
@@ -182,7 +182,7 @@ impl Measured {
 
 /// Counts of a caller. At all times, `offered = begun + not_begun + expired + waiting` and `begun =
 /// completed + failed + open`.
-#[derive(Clone, Debug, Default, Serialize)]
+#[derive(Clone, Debug, Default, Deserialize, Serialize)]
 pub struct CallerStats {
     /// Calls that have become due.
     pub offered: u64,

@@ -29,6 +29,7 @@ pub(crate) fn load(run: &RunSpec, share: f64) -> Load {
         rate_cps: share * run.rate_cps(),
         calls: u32::MAX,
         duration: run.warm_up + run.measured,
+        ..Load::default()
     }
 }
 

@@ -18,6 +18,7 @@ mod health;
 mod hostile;
 mod impair;
 mod limits;
+mod many_machines;
 mod methods;
 mod names;
 mod overload;

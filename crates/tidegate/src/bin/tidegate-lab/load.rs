@@ -1,11 +1,19 @@
-//! `tidegate-lab load`: callers, answerers and registering users on real sockets.
+//! `tidegate-lab load`: callers, answerers and registering users on real sockets, on one machine or
+//! on several.
 
 mod arrivals;
+mod calls;
+mod follow;
+mod lead;
+mod plan;
+mod progress;
+mod protocol;
 mod register;
 mod streams;
 mod target;
 mod uac;
 mod uas;
+mod wire;
 
 use std::process::ExitCode;
 use std::time::Duration;
@@ -25,6 +33,8 @@ enum Side {
     Uac(Box<uac::Args>),
     Uas(Box<uas::Args>),
     Register(Box<register::Args>),
+    Lead(lead::Args),
+    Follow(Box<follow::Args>),
 }
 
 /// Runs one side of the load until it ends.
@@ -33,6 +43,8 @@ pub fn run(args: Args) -> Result<ExitCode, Trouble> {
         Side::Uac(args) => uac::run(&args),
         Side::Uas(args) => uas::run(&args),
         Side::Register(args) => register::run(&args),
+        Side::Lead(args) => lead::run(&args),
+        Side::Follow(args) => follow::run(&args),
     }
 }
 

@@ -172,7 +172,7 @@ impl Connected {
     /// Returns the counts of the connections, with those of the driver.
     fn usage(&self, driver: &Counters) -> StreamUsage {
         StreamUsage {
-            transport: self.group.transport().name(),
+            transport: self.group.transport(),
             opened: self.counters.opened.get(),
             accepted: self.counters.accepted.get(),
             failed: self.counters.failed.get(),

@@ -84,6 +84,22 @@ impl TlsArgs {
         Stage::listen(&listen, tls_peers, limits(), slack)
     }
 
+    /// Returns the first option that names a file, or `None`.
+    pub fn file_option(&self) -> Option<&'static str> {
+        let given = [
+            ("--ca", &self.ca),
+            ("--certificate", &self.certificate),
+            ("--private-key", &self.private_key),
+        ];
+        given.into_iter().find_map(|(option, file)| file.is_some().then_some(option))
+    }
+
+    /// Returns these certificates for a plan of another machine. The plan decides only whether to
+    /// accept every certificate.
+    pub fn for_plan(&self, plan: &Self) -> Self {
+        Self { tls_insecure: self.tls_insecure || plan.tls_insecure, ..self.clone() }
+    }
+
     fn server(
         &self,
         provider: &Arc<CryptoProvider>,

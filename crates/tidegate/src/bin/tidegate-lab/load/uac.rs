@@ -4,17 +4,15 @@ use std::io::{IsTerminal, Write, stderr};
 use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::process::ExitCode;
-use std::sync::Arc;
 use std::time::Duration;
 
 use tidegate_agent::{
-    Caller, CallerConfig, CallerReport, CallerStats, ConnectionUse, Load, Process, Profile,
-    Routing, Span, Timing,
+    CallerConfig, ConnectionUse, Load, Process, Profile, Routing, Share, Span, Timing,
 };
-use tidegate_lab::real::Watched;
-use tidegate_world::{Counter, Seed, Transport};
+use tidegate_world::Transport;
 
 use super::arrivals::parse_arrivals;
+use super::calls::Calls;
 use super::streams::{TlsArgs, parse_transport};
 use super::target::{Target, parse_target};
 use super::{LEAD, parse_millis, parse_seconds, parse_span};
@@ -173,50 +171,70 @@ pub struct Args {
 
 /// Offers the calls and prints the results.
 pub fn run(args: &Args) -> Result<ExitCode, Trouble> {
-    let transport = args.target.transport(args.transport)?;
-    let target = args.target.address(transport);
-    let bind = match args.bind {
-        Some(bind) => bind,
-        None => towards(target)
-            .map_err(|error| Trouble::usage(format!("no route to {target}: {error}")))?,
-    };
-    let stage = args.tls.open(transport, bind, Some(&args.target.host), args.slack)?;
-    let config = CallerConfig { transport, ..configure(args, stage.local(), target, load(args)?) };
-    let seed = match args.seed {
-        Some(seed) => seed,
-        None => random_seed()?,
-    };
-    let start = stage.now() + LEAD;
-    let caller =
-        Caller::new(config.clone(), Seed(seed), 0, start, stage.pool()).map_err(Trouble::usage)?;
-    let gauges = Arc::new(Gauges::default());
-    let (shown, mut stop) = (Arc::clone(&gauges), Some(stage.stop()));
-    let watched = Watched::new(caller, move |caller: &Caller| {
-        shown.show(caller.stats());
-        // The agent ends its run when every call has ended.
-        if caller.is_done()
-            && let Some(stop) = stop.take()
-        {
-            stop.request();
-        }
-    });
+    let seed = args.seed()?;
+    let calls = args.open(Share::WHOLE, seed)?;
+    let (start, gauges) = (calls.now() + LEAD, calls.gauges());
     let told = args.progress || stderr().is_terminal();
-    let (run, watched) = stage.run_agent(watched, move || {
+    let ended = calls.run(start, move || {
         if told {
-            gauges.tell();
+            let _ = writeln!(anstream::stderr(), "{}", gauges.progress());
         }
     })?;
-
-    let stats = watched.into_inner().stats().clone();
-    let report = CallerReport::new(&config, seed, stats, run.usage);
+    let report = &ended.report;
     // If the reader closed the pipe, it has seen what it wanted.
     let _ = write!(anstream::stdout(), "{report}");
     if let Some(file) = &args.json {
-        let figures = serde_json::to_value(&report).map_err(Trouble::failure)?;
+        let figures = serde_json::to_value(report).map_err(Trouble::failure)?;
         json::write(file, &figures)?;
     }
-    let fulfilled = !run.interrupted && run.drained && report.is_perfect();
+    let fulfilled = ended.is_complete && report.is_perfect();
     Ok(if fulfilled { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+}
+
+impl Args {
+    /// Returns the seed, or a random one if none is given.
+    pub fn seed(&self) -> Result<u64, Trouble> {
+        self.seed.map_or_else(random_seed, Ok)
+    }
+
+    /// Returns the first option that belongs to one machine, or `None`. Such an option cannot be
+    /// part of a plan for several machines.
+    pub fn local_option(&self) -> Option<&'static str> {
+        let given = [
+            ("--bind", self.bind.is_some()),
+            ("--json", self.json.is_some()),
+            ("--progress", self.progress),
+        ];
+        let given = given.into_iter().find_map(|(option, is_given)| is_given.then_some(option));
+        given.or_else(|| self.tls.file_option())
+    }
+
+    /// Sets the options that belong to one machine.
+    pub fn set_local(&mut self, bind: Option<SocketAddr>, tls: &TlsArgs) {
+        self.bind = bind;
+        self.tls = tls.for_plan(&self.tls);
+    }
+
+    /// Opens the sockets for a part of the calls.
+    pub fn open(&self, share: Share, seed: u64) -> Result<Calls, Trouble> {
+        let transport = self.target.transport(self.transport)?;
+        let target = self.target.address(transport);
+        let bind = match self.bind {
+            Some(bind) => bind,
+            None => towards(target)
+                .map_err(|error| Trouble::usage(format!("no route to {target}: {error}")))?,
+        };
+        let stage = self.tls.open(transport, bind, Some(&self.target.host), self.slack)?;
+        let config = configure(self, stage.local(), target, load(self)?);
+        Calls::new(stage, &CallerConfig { transport, ..config }, share, seed)
+    }
+
+    /// Returns the configuration of the calls, with a local address that is not used.
+    pub fn config(&self) -> Result<CallerConfig, Trouble> {
+        let transport = self.target.transport(self.transport)?;
+        let target = self.target.address(transport);
+        Ok(CallerConfig { transport, ..configure(self, target, target, load(self)?) })
+    }
 }
 
 /// Returns the load that the arguments describe.
@@ -259,32 +277,5 @@ fn configure(args: &Args, local: SocketAddr, target: SocketAddr, load: Load) -> 
         open_max: args.open_max,
         open_limit: args.open_limit,
         ..CallerConfig::new(local, target)
-    }
-}
-
-/// Gauges that the progress thread reads while calls are made.
-#[derive(Default)]
-struct Gauges {
-    offered: Counter,
-    open: Counter,
-    completed: Counter,
-    failed: Counter,
-}
-
-impl Gauges {
-    fn show(&self, stats: &CallerStats) {
-        self.offered.set(stats.offered);
-        self.open.set(stats.open);
-        self.completed.set(stats.completed);
-        self.failed.set(stats.begun - stats.open - stats.completed);
-    }
-
-    fn tell(&self) {
-        let [offered, open, completed, failed] =
-            [&self.offered, &self.open, &self.completed, &self.failed].map(Counter::get);
-        let _ = writeln!(
-            anstream::stderr(),
-            "offered {offered}, open {open}, completed {completed}, failed {failed}"
-        );
     }
 }

@@ -1,0 +1,102 @@
+//! Parts of a load, for generators that share it.
+
+/// One of several parts of a load, each for a generator of its own. All these generators begin at
+/// the same time.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Share {
+    /// Number of the part, from 0.
+    index: u32,
+    /// Number of parts.
+    of: u32,
+}
+
+impl Share {
+    /// The whole load.
+    pub const WHOLE: Self = Self { index: 0, of: 1 };
+
+    /// The most parts of a load.
+    pub const PARTS_MAX: u32 = 64;
+
+    /// Returns the part numbered `index` of `of` equal parts, or `None` if there is no such part.
+    pub fn new(index: u32, of: u32) -> Option<Self> {
+        (index < of && of <= Self::PARTS_MAX).then_some(Self { index, of })
+    }
+
+    /// Returns the number of the part, from 0.
+    pub fn index(self) -> u32 {
+        self.index
+    }
+
+    /// Returns the number of parts.
+    pub fn parts(self) -> u32 {
+        self.of
+    }
+
+    /// Returns whether the part is the whole load.
+    pub fn is_whole(self) -> bool {
+        self.of == 1
+    }
+
+    /// Returns the part's number of `total` things. The first parts get those that are left over.
+    pub fn count(self, total: u32) -> u32 {
+        total / self.of + u32::from(self.index < total % self.of)
+    }
+
+    /// Returns the number of things in the parts before this one.
+    pub fn first(self, total: u32) -> u32 {
+        total / self.of * self.index + self.index.min(total % self.of)
+    }
+
+    /// Returns [`count`](Self::count) of a number of another type. A number beyond `u32` counts as
+    /// the largest `u32`.
+    pub(crate) fn size(self, total: usize) -> usize {
+        self.count(u32::try_from(total).unwrap_or(u32::MAX)) as usize
+    }
+
+    /// Returns the part of a rate.
+    pub(crate) fn rate(self, total: f64) -> f64 {
+        total / f64::from(self.of)
+    }
+
+    /// Returns the place of the part's calls between those of the first part, 0..1 of the time
+    /// between two calls of one part. So uniform arrivals of all parts together are uniform.
+    pub(crate) fn phase(self) -> f64 {
+        f64::from(self.index) / f64::from(self.of)
+    }
+}
+
+impl Default for Share {
+    fn default() -> Self {
+        Self::WHOLE
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    #[test]
+    fn a_part_is_one_of_at_most_64() {
+        assert_eq!(Share::new(0, 1), Some(Share::WHOLE));
+        assert!(Share::new(63, 64).is_some());
+        for (index, of) in [(0, 0), (1, 1), (2, 2), (0, 65)] {
+            assert_eq!(Share::new(index, of), None, "{index} of {of}");
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn the_parts_follow_each_other_and_are_the_whole(of in 1..=Share::PARTS_MAX, total: u32) {
+            let mut next = 0;
+            for index in 0..of {
+                let share = Share::new(index, of).unwrap();
+                prop_assert_eq!(share.first(total), next);
+                prop_assert!(share.count(total).abs_diff(total / of) <= 1);
+                next += share.count(total);
+            }
+            prop_assert_eq!(next, total);
+        }
+    }
+}

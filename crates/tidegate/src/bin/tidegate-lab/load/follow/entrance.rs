@@ -1,0 +1,83 @@
+//! Accepts the connections of leaders.
+
+use std::io;
+use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread;
+use std::time::Duration;
+
+use crossbeam_channel::{Receiver, Sender, bounded};
+
+use super::super::protocol::{FromFollower, FromLeader};
+use super::super::wire::Wire;
+use super::{Allowed, tell};
+
+/// Maximum number of connections that wait for their turn.
+const WAITING_MAX: usize = 4;
+
+/// Pause after an error, such as too many open files.
+const PAUSE: Duration = Duration::from_millis(200);
+
+/// A flag that is true while the follower carries out a plan.
+#[derive(Clone, Default)]
+pub struct Busy(Arc<AtomicBool>);
+
+impl Busy {
+    /// Sets the flag.
+    pub fn set(&self, is_busy: bool) {
+        self.0.store(is_busy, Ordering::SeqCst);
+    }
+}
+
+/// A thread that accepts connections, and rejects those that cannot be served.
+pub struct Entrance {
+    listener: TcpListener,
+    from: Allowed,
+    busy: Busy,
+    leaders: Sender<TcpStream>,
+}
+
+impl Entrance {
+    /// Starts the thread. Returns the accepted connections.
+    pub fn open(
+        listener: TcpListener,
+        from: Allowed,
+        busy: Busy,
+    ) -> io::Result<Receiver<TcpStream>> {
+        let (leaders, accepted) = bounded(WAITING_MAX);
+        let entrance = Self { listener, from, busy, leaders };
+        thread::Builder::new().name("accept".to_owned()).spawn(move || entrance.run())?;
+        Ok(accepted)
+    }
+
+    fn run(self) {
+        loop {
+            match self.listener.accept() {
+                Ok((stream, peer)) => self.admit(stream, peer),
+                Err(_) => thread::park_timeout(PAUSE),
+            }
+        }
+    }
+
+    fn admit(&self, stream: TcpStream, peer: SocketAddr) {
+        if !self.from.contains(peer.ip()) {
+            let ip = peer.ip().to_canonical();
+            tell(format_args!("rejected {peer}: --from does not name this address"));
+            return reject(stream, format!("it takes no plans from {ip} (its option --from)"));
+        }
+        if self.busy.0.load(Ordering::SeqCst) {
+            return reject(stream, "it carries out the plan of another leader".to_owned());
+        }
+        if let Err(full) = self.leaders.try_send(stream) {
+            reject(full.into_inner(), "too many leaders wait for it".to_owned());
+        }
+    }
+}
+
+/// Tells a peer why it is rejected.
+fn reject(stream: TcpStream, reason: String) {
+    if let Ok(wire) = Wire::<FromLeader>::open(stream) {
+        wire.close_with(&FromFollower::Refused(reason));
+    }
+}

@@ -1,0 +1,294 @@
+//! The work of a follower for one leader.
+
+use std::fmt;
+use std::io;
+use std::net::{SocketAddr, TcpStream};
+use std::thread;
+use std::time::Duration;
+
+use crossbeam_channel::{Receiver, bounded, select};
+use tidegate_agent::{CallerResult, Share};
+use tidegate_io::Stop;
+use tidegate_world::Timestamp;
+
+use super::super::LEAD;
+use super::super::calls::{Calls, Ended};
+use super::super::plan;
+use super::super::protocol::{ANSWER, FromFollower, FromLeader, PREPARATION, Plan, Version};
+use super::super::streams::TlsArgs;
+use super::super::wire::{Broken, Wire};
+use super::entrance::Busy;
+use super::tell;
+use tidegate::trouble::Trouble;
+
+/// Maximum time that a leader may take to say who it is. It is less than [`ANSWER`], so that a silent
+/// peer does not keep a leader from its answer.
+const GREETING: Duration = Duration::from_secs(5);
+
+/// Maximum time from the message `start` to the start.
+const START_MAX: Duration = Duration::from_secs(60);
+
+/// The options of this machine.
+pub struct Local {
+    /// Local address of the traffic.
+    pub bind: Option<SocketAddr>,
+    /// Certificates of this machine.
+    pub tls: TlsArgs,
+}
+
+/// The end of a session.
+pub enum Outcome {
+    /// The follower sent its results.
+    Done {
+        /// Whether the plan was carried out to its end.
+        is_complete: bool,
+    },
+    /// The follower had a plan, but did not carry it out.
+    Failed(String),
+    /// The peer sent no valid plan.
+    NoPlan(String),
+    /// A signal stopped the follower before any calls.
+    Stopped,
+}
+
+impl fmt::Display for Outcome {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Done { is_complete: true } => f.write_str("the plan was carried out"),
+            Self::Done { is_complete: false } => f.write_str("the plan was stopped"),
+            Self::Failed(why) => write!(f, "the plan failed: {why}"),
+            Self::NoPlan(why) => write!(f, "no plan: {why}"),
+            Self::Stopped => f.write_str("stopped by a signal"),
+        }
+    }
+}
+
+/// The reason why a session ends early.
+enum Quit {
+    /// The leader gets this reason.
+    Refuse(String),
+    /// The leader cannot be reached, or does not need the follower any more.
+    Leave(String),
+    /// A signal stops the follower.
+    Stop,
+}
+
+impl From<Broken> for Quit {
+    fn from(broken: Broken) -> Self {
+        match broken {
+            Broken::Invalid(_) | Broken::TooLong(_) | Broken::Silent(_) => {
+                Self::Refuse(broken.to_string())
+            }
+            Broken::Closed | Broken::Failed(_) => Self::Leave(broken.to_string()),
+        }
+    }
+}
+
+impl From<io::Error> for Quit {
+    fn from(error: io::Error) -> Self {
+        Self::Leave(error.to_string())
+    }
+}
+
+impl From<Trouble> for Quit {
+    fn from(trouble: Trouble) -> Self {
+        Self::Refuse(trouble.to_string())
+    }
+}
+
+/// The connection to one leader.
+pub struct Session<'a> {
+    wire: Wire<FromLeader>,
+    peer: SocketAddr,
+    local: &'a Local,
+    busy: &'a Busy,
+    stops: &'a Receiver<()>,
+}
+
+impl<'a> Session<'a> {
+    /// Begins a session on a new connection.
+    pub fn new(
+        stream: TcpStream,
+        local: &'a Local,
+        busy: &'a Busy,
+        stops: &'a Receiver<()>,
+    ) -> io::Result<Self> {
+        let peer = stream.peer_addr()?;
+        Ok(Self { wire: Wire::open(stream)?, peer, local, busy, stops })
+    }
+
+    /// Carries out the plan of the leader.
+    pub fn run(self) -> Outcome {
+        let mut has_plan = false;
+        let outcome = self.serve(&mut has_plan);
+        self.busy.set(false);
+        let why = match outcome {
+            Ok(is_complete) => return Outcome::Done { is_complete },
+            Err(Quit::Leave(why)) => format!("{}: {why}", self.peer),
+            Err(Quit::Refuse(why)) => {
+                let said = format!("{}: {why}", self.peer);
+                self.wire.close_with(&FromFollower::Refused(why));
+                said
+            }
+            Err(Quit::Stop) => {
+                let why = "it was stopped by a signal".to_owned();
+                self.wire.close_with(&FromFollower::Refused(why));
+                return Outcome::Stopped;
+            }
+        };
+        if has_plan { Outcome::Failed(why) } else { Outcome::NoPlan(why) }
+    }
+
+    /// Returns whether the plan was carried out to its end.
+    fn serve(&self, has_plan: &mut bool) -> Result<bool, Quit> {
+        self.wire.send(&FromFollower::Hello(Version::own()))?;
+        let plan = self.plan()?;
+        self.busy.set(true);
+        *has_plan = true;
+        let calls = self.prepare(&plan)?;
+        self.wire.send(&FromFollower::Ready)?;
+        let start = self.start(&calls)?;
+        self.wait(&calls, start)?;
+        let (ended, was_stopped) = self.call(calls, start)?;
+        let is_complete = ended.is_complete && !was_stopped;
+        let result = CallerResult::new(ended.report.stats, ended.report.usage);
+        // A leader that has the result may send its next plan at once.
+        self.busy.set(false);
+        self.wire.send(&FromFollower::Result { is_complete, result: Box::new(result) })?;
+        Ok(is_complete)
+    }
+
+    fn plan(&self) -> Result<Plan, Quit> {
+        match self.next(GREETING)? {
+            FromLeader::Hello(version) => {
+                Version::check(&version, &Version::own()).map_err(Quit::Refuse)?;
+            }
+            other => return Err(unexpected(&other)),
+        }
+        match self.next(ANSWER)? {
+            FromLeader::Plan(plan) => Ok(plan),
+            other => Err(unexpected(&other)),
+        }
+    }
+
+    fn prepare(&self, plan: &Plan) -> Result<Calls, Quit> {
+        let Plan { words, seed, index, of } = plan;
+        let share = Share::new(*index, *of).ok_or_else(|| {
+            Quit::Refuse(format!("part {index} of {of}: there are at most {}", Share::PARTS_MAX))
+        })?;
+        let mut args = plan::parse(words).map_err(|error| Quit::Refuse(error.to_string()))?;
+        args.set_local(self.local.bind, &self.local.tls);
+        let calls = args.open(share, *seed)?;
+        // Debug text has no control characters.
+        let text = format!("{:?}", words.join(" "));
+        tell(format_args!("plan of {}, part {} of {of}: {text}", self.peer, index + 1));
+        Ok(calls)
+    }
+
+    /// Answers questions for the time until the leader sets the start. Returns the start.
+    fn start(&self, calls: &Calls) -> Result<Timestamp, Quit> {
+        let deadline = calls.now() + PREPARATION;
+        let at_ns = loop {
+            match self.next(deadline.since(calls.now()))? {
+                FromLeader::Ping => {
+                    self.wire.send(&FromFollower::Clock { at_ns: calls.now().as_nanos() })?;
+                }
+                FromLeader::Start { at_ns } => break at_ns,
+                FromLeader::Alive => {}
+                other => return Err(unexpected(&other)),
+            }
+        };
+        let (start, now) = (Timestamp::from_nanos(at_ns), calls.now());
+        if start < now + LEAD {
+            return Err(Quit::Refuse("the message with the start came too late".to_owned()));
+        }
+        if start > now + START_MAX {
+            let max = START_MAX.as_secs();
+            return Err(Quit::Refuse(format!("the start is more than {max} s away")));
+        }
+        Ok(start)
+    }
+
+    /// Waits until shortly before the start.
+    fn wait(&self, calls: &Calls, start: Timestamp) -> Result<(), Quit> {
+        loop {
+            let left = (start - LEAD).since(calls.now());
+            if left.is_zero() {
+                return Ok(());
+            }
+            match self.poll(left)? {
+                None | Some(FromLeader::Alive) => {}
+                Some(other) => return Err(unexpected(&other)),
+            }
+        }
+    }
+
+    /// Makes the calls. Returns the results, and whether the leader stopped the calls or was lost.
+    fn call(&self, calls: Calls, start: Timestamp) -> Result<(Ended, bool), Quit> {
+        let (over, is_over) = bounded::<()>(0);
+        let watch = thread::Builder::new().name("leader".to_owned()).spawn({
+            let (incoming, stop) = (self.wire.incoming().clone(), calls.stop());
+            move || watch(&incoming, &is_over, &stop)
+        })?;
+        let (sender, gauges) = (self.wire.sender()?, calls.gauges());
+        let mut is_reached = true;
+        let ended = calls.run(start, move || {
+            // After an error the calls are stopped, because the connection is broken.
+            is_reached =
+                is_reached && sender.send(&FromFollower::Progress(gauges.progress())).is_ok();
+        });
+        drop(over);
+        let was_stopped = watch.join().unwrap_or(true);
+        Ok((ended?, was_stopped))
+    }
+
+    /// Returns the next message, which must come within this time.
+    fn next(&self, wait: Duration) -> Result<FromLeader, Quit> {
+        self.poll(wait)?.ok_or_else(|| Broken::Silent(wait).into())
+    }
+
+    /// Returns the next message, or `None` if none comes within this time.
+    fn poll(&self, wait: Duration) -> Result<Option<FromLeader>, Quit> {
+        select! {
+            recv(self.wire.incoming()) -> received => match received {
+                Ok(Ok(FromLeader::Stop)) => Err(Quit::Leave("the leader has stopped".to_owned())),
+                Ok(received) => Ok(Some(received?)),
+                Err(_) => Err(Broken::Closed.into()),
+            },
+            recv(self.stops) -> _ => Err(Quit::Stop),
+            default(wait) => Ok(None),
+        }
+    }
+}
+
+/// Stops the calls if the leader says so or is lost. Returns whether this happened before the calls
+/// were over.
+fn watch(
+    leader: &Receiver<Result<FromLeader, Broken>>,
+    is_over: &Receiver<()>,
+    stop: &Stop,
+) -> bool {
+    loop {
+        select! {
+            recv(is_over) -> _ => return false,
+            recv(leader) -> received => if let Ok(Ok(FromLeader::Alive)) = received {
+                continue;
+            },
+            default(ANSWER) => {}
+        }
+        stop.request();
+        return true;
+    }
+}
+
+fn unexpected(message: &FromLeader) -> Quit {
+    let name = match message {
+        FromLeader::Hello(_) => "hello",
+        FromLeader::Plan(_) => "plan",
+        FromLeader::Ping => "ping",
+        FromLeader::Start { .. } => "start",
+        FromLeader::Alive => "alive",
+        FromLeader::Stop => "stop",
+    };
+    Quit::Refuse(format!("the message `{name}` is not expected here"))
+}

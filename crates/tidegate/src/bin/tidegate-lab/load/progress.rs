@@ -1,0 +1,63 @@
+//! The counts of calls in progress.
+
+use std::fmt;
+
+use serde::{Deserialize, Serialize};
+use tidegate_agent::CallerStats;
+use tidegate_world::Counter;
+
+/// The counts of calls while they are made.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize, Serialize)]
+pub struct Progress {
+    /// Calls that have become due.
+    pub offered: u64,
+    /// Open calls.
+    pub open: u64,
+    /// Calls that were set up and have ended.
+    pub completed: u64,
+    /// Calls that failed.
+    pub failed: u64,
+}
+
+impl Progress {
+    /// Adds the counts of other calls. Sums saturate, because the counts may come from a peer.
+    pub fn add(&mut self, other: &Self) {
+        self.offered = self.offered.saturating_add(other.offered);
+        self.open = self.open.saturating_add(other.open);
+        self.completed = self.completed.saturating_add(other.completed);
+        self.failed = self.failed.saturating_add(other.failed);
+    }
+}
+
+impl fmt::Display for Progress {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { offered, open, completed, failed } = self;
+        write!(f, "offered {offered}, open {open}, completed {completed}, failed {failed}")
+    }
+}
+
+/// Gauges that the progress thread reads while calls are made.
+#[derive(Default)]
+pub struct Gauges {
+    offered: Counter,
+    open: Counter,
+    completed: Counter,
+    failed: Counter,
+}
+
+impl Gauges {
+    /// Sets the counts to those of a caller.
+    pub fn show(&self, stats: &CallerStats) {
+        self.offered.set(stats.offered);
+        self.open.set(stats.open);
+        self.completed.set(stats.completed);
+        self.failed.set(stats.begun - stats.open - stats.completed);
+    }
+
+    /// Returns the counts.
+    pub fn progress(&self) -> Progress {
+        let [offered, open, completed, failed] =
+            [&self.offered, &self.open, &self.completed, &self.failed].map(Counter::get);
+        Progress { offered, open, completed, failed }
+    }
+}
