@@ -59,7 +59,9 @@
 //! the measured cost is too low, or the processor is busy with something else. Then at most nine
 //! tenths of the number of messages that were read may pass. This limit grows slowly at first, and
 //! twice as fast with each second without overflow. So a limit that was set while the process stood
-//! still has no effect after some seconds.
+//! still has no effect after some seconds. An overflow that does not become smaller when `p` rises
+//! has another cause. The ladder ignores an overflow of up to twice this size for about ten
+//! seconds, and then tries again.
 //!
 //! # Callers that come late
 //!
@@ -111,6 +113,7 @@
 
 mod arrivals;
 mod dropped;
+mod overflow;
 mod period;
 
 use std::time::Duration;
@@ -119,6 +122,7 @@ use tidegate_world::Timestamp;
 
 use arrivals::Arrivals;
 use dropped::{Dropped, level_for};
+use overflow::Overflow;
 use period::Period;
 pub use period::Tally;
 
@@ -250,6 +254,7 @@ pub struct Ladder {
     taken: f64,
     /// Occupied seconds without the time for rejections. Older ones count less.
     serving_s: f64,
+    overflow: Overflow,
     /// Maximum number of messages a second that may pass, or infinity. It becomes finite after an
     /// overflow.
     ceiling: f64,
@@ -286,6 +291,7 @@ impl Ladder {
             cost: None,
             taken: 0.0,
             serving_s: 0.0,
+            overflow: Overflow::default(),
             ceiling: f64::INFINITY,
             calm: 0.0,
             needed: Timestamp::ZERO,
@@ -311,7 +317,10 @@ impl Ladder {
         let passed = now.since(since);
         if passed >= self.settings.period {
             self.last = Some((now, tally));
-            self.decide(now, &Period::between(&earlier, &tally, passed));
+            let mut period = Period::between(&earlier, &tally, passed);
+            let settles = UNSETTLED * self.settings.period;
+            period.overflow = self.overflow.record(now, period.overflow, period.seconds, settles);
+            self.decide(now, &period);
         }
     }
 
@@ -471,6 +480,9 @@ impl Ladder {
             _ => level,
         };
         if next != level {
+            if overflows && next > level {
+                self.overflow.on_raised(now);
+            }
             self.dropped.set_level(now, next);
             self.changed = now;
         }

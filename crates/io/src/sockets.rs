@@ -16,7 +16,7 @@ use tidegate_world::{Failure, Pool, Received, Shedding, Timestamp};
 
 use crate::connections::Connections;
 use crate::dispatch::Dispatch;
-use crate::machine::{Kind, Machine, Ready, StreamEvent};
+use crate::machine::{Buffers, Kind, Machine, Ready, StreamEvent};
 use crate::reception::{LISTENERS_MAX, Reception, SOCKETS_MAX};
 use crate::{Clock, Counters, Inbox, Limits, Listener, Waker};
 
@@ -150,7 +150,7 @@ impl Machine for Sockets {
         self.dispatch.take_failure()
     }
 
-    fn read_drop_counters(&mut self) -> f32 {
+    fn read_drop_counters(&mut self) -> Buffers {
         self.reception.read_drop_counters()
     }
 

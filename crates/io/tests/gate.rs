@@ -5,6 +5,7 @@
 mod cores;
 
 use std::net::{IpAddr, Ipv6Addr, SocketAddr, UdpSocket};
+use std::sync::Arc;
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -101,6 +102,30 @@ fn datagrams_are_received_filtered_or_overflow_during_any_change() {
     every_datagram_is_counted_once("127.0.0.1", true);
     every_datagram_is_counted_once("127.0.0.1", false);
     every_datagram_is_counted_once("::1", true);
+}
+
+#[test]
+fn only_invites_that_found_a_full_buffer_are_reported_to_the_core() {
+    for (text, is_reported) in [("BYE sip:a", false), ("SIP/2.0 200 OK", false), ("INVITE", true)] {
+        let address = SocketAddr::new("127.0.0.1".parse().unwrap(), 0);
+        let listen = Listen { gate: true, receive_buffer: 4_096, ..Listen::new(address) };
+        let group = open(&listen).unwrap();
+        let peer = peer("127.0.0.1");
+        for _ in 0..1_000 {
+            peer.send_to(text.as_bytes(), group.local()).unwrap();
+        }
+        let (echo, sight) = Echo::new();
+        let load = Arc::clone(&echo.load);
+        let handoffs = Handoffs::alone().unwrap();
+        let listeners = vec![group.listener(0)];
+        let running = start(echo, Clock::start(), Limits::default(), listeners, handoffs);
+        cores::received(&peer);
+        drop(sight);
+        let (_, counters) = running.end();
+        let (counted, reported) = (counters.overflow.get(), load.lock().unwrap().overflow);
+        assert!(counted > 900, "{counted} {text}");
+        assert_eq!(reported > 0, is_reported, "{reported} of {counted} {text}");
+    }
 }
 
 #[test]

@@ -15,7 +15,9 @@ pub struct Load {
     /// Number of datagrams since the start that the kernel dropped before the core read them,
     /// because the core [requested](crate::Core::poll_shedding) it.
     pub filtered: u64,
-    /// Number of datagrams since the start that were lost because a receive buffer was full.
+    /// Number of datagrams since the start that were lost because a receive buffer for INVITEs was
+    /// full. Drops for other reasons, and drops at buffers for other messages, do not count: fewer
+    /// INVITEs would not prevent them.
     pub overflow: u64,
 }
 

@@ -27,7 +27,7 @@ pub struct Tally {
     pub brought: u64,
     /// Messages that the ladder had dropped before they were read.
     pub filtered: u64,
-    /// Messages lost because a receive buffer of the kernel was full.
+    /// Messages lost because a receive buffer of the kernel for requests in `asked` was full.
     pub overflow: u64,
     /// Time since the start for which the processor was occupied.
     pub occupied: Duration,

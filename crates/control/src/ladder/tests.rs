@@ -392,6 +392,27 @@ fn overflowing_buffers_cause_kernel_drops_even_if_rejecting_seems_cheap() {
 }
 
 #[test]
+fn drops_that_do_not_cease_when_less_passes_do_not_silence_everybody() {
+    let mut ladder = Ladder::new(LadderSettings::default());
+    let mut tally = Tally::default();
+    let mut shares = 0.0;
+    for period in 0..300u32 {
+        ladder.on_reading(Timestamp::ZERO + period * Duration::from_millis(100), tally);
+        let read = (20.0 * (1.0 - ladder.share())).round() as u64;
+        tally.messages += 140;
+        (tally.asked, tally.fresh, tally.taken) =
+            (tally.asked + read, tally.fresh + read, tally.taken + read);
+        tally.filtered += 20 - read;
+        tally.overflow += 3;
+        tally.occupied += Duration::from_millis(10);
+        tally.served += Duration::from_millis(6);
+        assert!(ladder.share() < 0.5, "{}", ladder.share());
+        shares += ladder.share() / 300.0;
+    }
+    assert!(shares > 0.0 && shares < 0.05, "{shares} of the INVITEs are dropped");
+}
+
+#[test]
 fn a_standstill_is_forgotten_within_seconds() {
     let mut plant = Plant::with_ladder();
     plant.run(0.8, 5);
