@@ -33,9 +33,11 @@
 //! # Measurements
 //!
 //! `c` is the work taken in periods without idle time, divided by the part of this time that was
-//! not spent on rejecting. While the processor has idle time, `c` grows. Idle time does not measure
-//! the capacity directly: a process with a quota works fast and then stands still. So it has idle
-//! time even when its quota is used up.
+//! not spent on rejecting. Before the first such period `c` is unknown, and only overflow leads to
+//! drops. `c` is never less than the work taken in a period with idle time. While the ladder drops
+//! packets and the processor has idle time, `c` grows. Idle time does not measure the capacity
+//! directly: a process with a quota works fast and then stands still. So it has idle time even
+//! when its quota is used up.
 //!
 //! `λ` is the rate of first packets, without retransmissions. Each packet has a mark: a hash of its
 //! bytes that is the same for all copies of a request. The packets with the lowest marks are
@@ -254,6 +256,8 @@ pub struct Ladder {
     taken: f64,
     /// Occupied seconds without the time for rejections. Older ones count less.
     serving_s: f64,
+    /// Whether the processor had no idle time in some period.
+    was_busy: bool,
     overflow: Overflow,
     /// Maximum number of messages a second that may pass, or infinity. It becomes finite after an
     /// overflow.
@@ -291,6 +295,7 @@ impl Ladder {
             cost: None,
             taken: 0.0,
             serving_s: 0.0,
+            was_busy: false,
             overflow: Overflow::default(),
             ceiling: f64::INFINITY,
             calm: 0.0,
@@ -413,14 +418,33 @@ impl Ladder {
 
     fn measure_capacity(&mut self, period: &Period) {
         let seconds = period.seconds.min(STEP_MAX_S);
-        if period.idle <= IDLE || self.serving_s == 0.0 {
+        if period.idle <= IDLE {
+            self.was_busy = true;
             let serving_s = (1.0 - period.idle - period.load).max(0.0) * seconds;
             let kept = (-serving_s / FORGET_S).exp();
             self.taken = self.taken * kept + period.taken * seconds;
             self.serving_s = self.serving_s * kept + serving_s;
-        } else if self.dropped.level() > 0 {
+            return;
+        }
+        // The server can serve at least as much as it has served now.
+        if period.taken > self.capacity() {
+            self.serving_s = self.serving_s.max(seconds);
+            self.taken = period.taken * self.serving_s;
+        }
+        if self.dropped.level() > 0 {
             let idle = period.idle.min(IDLE_MAX);
             self.taken *= (DISCOVERY * idle / (1.0 - idle) * seconds).exp();
+        }
+    }
+
+    /// Returns the work that could be served in a second without rejections. It is infinite until it
+    /// is measured.
+    fn capacity(&self) -> f64 {
+        match (self.was_busy, self.serving_s > 0.0) {
+            // A processor that was never busy needs no drops.
+            (false, _) => f64::INFINITY,
+            (true, false) => 0.0,
+            (true, true) => self.taken / self.serving_s,
         }
     }
 
@@ -453,9 +477,8 @@ impl Ladder {
     /// Returns the part of the marks that should pass: so many that their callers can be served, or
     /// be rejected within this part of the processor time.
     fn passing_within(&self, budget: f64) -> f64 {
-        let capacity = if self.serving_s > 0.0 { self.taken / self.serving_s } else { 0.0 };
         let refusable = self.cost.map_or(f64::INFINITY, |cost| budget / cost);
-        let can_pass = ((1.0 - budget) * capacity + refusable).min(self.ceiling);
+        let can_pass = ((1.0 - budget) * self.capacity() + refusable).min(self.ceiling);
         // Packets that the share does not affect must not leave everybody else without service.
         let left = (can_pass - self.exempt.per_second()).max(LEFT * can_pass);
         left / self.arrivals.per_second()

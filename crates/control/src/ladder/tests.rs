@@ -287,6 +287,52 @@ fn answers_are_padded_before_anything_is_dropped_and_as_long_as_it_helps() {
     assert_eq!((plant.ladder().rung(), plant.ladder().pads()), (Rung::Reject, false));
 }
 
+/// Gives the ladder a period with 60 calls to serve and 140 to reject, which take half of the
+/// processor.
+fn pass_half_busy(ladder: &mut Ladder, tally: &mut Tally, at: Timestamp) {
+    let passes = 1.0 - ladder.share();
+    let [served, refused] = [60.0, 140.0].map(|count| (count * passes).round() as u64);
+    tally.messages += 7 * served + 2 * refused;
+    tally.asked += served + refused;
+    tally.fresh += served + refused;
+    tally.taken += served;
+    tally.refused += refused;
+    tally.brought += refused;
+    tally.filtered += 200 - served - refused;
+    tally.occupied += Duration::from_micros(500 * served + 145 * refused);
+    tally.served += Duration::from_micros(300 * served);
+    ladder.on_reading(at, *tally);
+}
+
+#[test]
+fn a_server_that_was_never_full_is_not_a_server_without_capacity() {
+    let mut ladder = Ladder::new(LadderSettings::default());
+    let mut tally = Tally { occupied: Duration::from_millis(1), ..Tally::default() };
+    ladder.on_reading(Timestamp::ZERO, Tally::default());
+    ladder.on_reading(Timestamp::ZERO + Duration::from_secs(1), tally);
+    for period in 1..=50u32 {
+        let at = Duration::from_secs(1) + period * Duration::from_millis(100);
+        pass_half_busy(&mut ladder, &mut tally, Timestamp::ZERO + at);
+    }
+    assert_eq!(ladder.share(), 0.0, "half of the processor is idle");
+}
+
+#[test]
+fn a_server_that_rejected_everything_while_it_was_full_regains_its_capacity() {
+    let mut ladder = Ladder::new(LadderSettings::default());
+    let mut tally = Tally::default();
+    ladder.on_reading(Timestamp::ZERO, tally);
+    // A period in which the processor was busy, but took no call.
+    (tally.messages, tally.asked, tally.fresh, tally.refused) = (10, 10, 10, 10);
+    tally.occupied = Duration::from_millis(100);
+    ladder.on_reading(Timestamp::ZERO + Duration::from_millis(100), tally);
+    for period in 2..=300u32 {
+        let at = period * Duration::from_millis(100);
+        pass_half_busy(&mut ladder, &mut tally, Timestamp::ZERO + at);
+    }
+    assert_eq!(ladder.share(), 0.0, "half of the processor is idle");
+}
+
 #[test]
 fn where_nothing_can_be_dropped_everything_is_answered() {
     let settings = LadderSettings { pads: true, thins: false, ..LadderSettings::default() };
