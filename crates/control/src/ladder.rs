@@ -312,6 +312,19 @@ impl Ladder {
         *self = Self::new(self.settings);
     }
 
+    /// Sets whether the ladder may drop datagrams unread. If not, it drops nothing from now on.
+    pub fn set_thins(&mut self, thins: bool) {
+        if thins == self.settings.thins {
+            return;
+        }
+        self.settings.thins = thins;
+        (self.excess_s, self.ceiling) = (0.0, f64::INFINITY);
+        if self.rung == Rung::Thin {
+            self.dropped = Dropped::new();
+            self.rung = self.rung_without_drops();
+        }
+    }
+
     /// Takes a reading of the server's counts. If a period has passed since the last decision,
     /// selects the rung and the share again.
     pub fn on_reading(&mut self, now: Timestamp, tally: Tally) {
@@ -513,9 +526,13 @@ impl Ladder {
             self.needed = now;
         } else if now.since(self.needed) >= HOLD {
             (self.ceiling, self.excess_s) = (f64::INFINITY, 0.0);
-            (self.rung, self.needed) =
-                (if self.settings.pads { Rung::Pad } else { Rung::Reject }, now);
+            (self.rung, self.needed) = (self.rung_without_drops(), now);
         }
+    }
+
+    /// Returns the highest rung on which nothing is dropped.
+    fn rung_without_drops(&self) -> Rung {
+        if self.settings.pads { Rung::Pad } else { Rung::Reject }
     }
 }
 

@@ -296,7 +296,9 @@ impl<C: Core> Host<C> {
             let busy = self.processor.busy(now);
             let socket_fill = self.buffers.fill();
             let (filtered, overflow) = (self.filtered.get(), self.invite_overflow);
-            self.core.on_load(now, Load { busy, cpu: busy, socket_fill, filtered, overflow });
+            let is_shed_refused = false;
+            let load = Load { busy, cpu: busy, socket_fill, filtered, overflow, is_shed_refused };
+            self.core.on_load(now, load);
             self.collect(now);
             let wanted = self.core.poll_shedding();
             if *wanted != self.shedding {

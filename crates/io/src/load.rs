@@ -40,7 +40,8 @@ impl Readings {
         }
         self.due = now + SAMPLE;
         let cpu = machine.cpu().saturating_sub(self.cpu_start);
-        let Buffers { fill: socket_fill, overflow } = machine.read_drop_counters();
-        Some(Load { busy, cpu, socket_fill, filtered: counters.filtered.get(), overflow })
+        let Buffers { fill: socket_fill, overflow, is_shed_refused } = machine.read_drop_counters();
+        let filtered = counters.filtered.get();
+        Some(Load { busy, cpu, socket_fill, filtered, overflow, is_shed_refused })
     }
 }

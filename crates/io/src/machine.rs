@@ -107,6 +107,8 @@ pub struct Buffers {
     pub fill: f32,
     /// Number of datagrams since the start that were lost because a buffer for INVITEs was full.
     pub overflow: u64,
+    /// Whether the requested [shedding](Machine::shed) was not accepted within the last second.
+    pub is_shed_refused: bool,
 }
 
 /// An output for packets.

@@ -250,7 +250,7 @@ impl Reception {
                 }
             }
         }
-        Buffers { fill: fullest, overflow: self.overflow }
+        Buffers { fill: fullest, overflow: self.overflow, ..Buffers::default() }
     }
 
     /// Returns the descriptors to poll, one for each socket.

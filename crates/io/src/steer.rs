@@ -346,21 +346,29 @@ impl Program {
 
     /// Adds instructions that set `A` to the hash of the datagram, which has at least one word.
     fn hash_beginning(&mut self, key: u32) {
-        let mut hashed = Vec::new();
-        for len in Shedding::HASHED {
-            self.step(LENGTH, 0);
-            self.branch(IF_AT_LEAST, len as u32, 1, 0);
-            let shorter = self.jump();
-            self.step(LOAD_CONSTANT, key);
-            for at in (0..len as u32).step_by(4) {
+        self.step(LOAD_CONSTANT, key);
+        let mut shorter = Vec::new();
+        let mut hashed = 0;
+        // Each word occurs once in the program, because the kernel translates its load into 14
+        // instructions.
+        for len in Shedding::HASHED.into_iter().rev().map(|len| len as u32) {
+            if hashed > 0 {
+                self.step(TO_X, 0);
+                self.step(LENGTH, 0);
+                self.branch(IF_AT_LEAST, len, 1, 0);
+                shorter.push(self.jump());
+                self.step(FROM_X, 0);
+            }
+            for at in (hashed..len).step_by(4) {
                 self.mix_in_word(at);
             }
-            hashed.push(self.jump());
-            self.land(shorter);
+            hashed = len;
         }
-        for jump in hashed {
+        self.step(TO_X, 0);
+        for jump in shorter {
             self.land(jump);
         }
+        self.step(FROM_X, 0);
         self.finish_hash();
     }
 
@@ -399,3 +407,7 @@ impl Program {
         self.step(FROM_X, 0);
     }
 }
+
+#[cfg(test)]
+#[path = "steer_tests.rs"]
+mod tests;

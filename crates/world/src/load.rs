@@ -19,6 +19,10 @@ pub struct Load {
     /// full. Drops for other reasons, and drops at buffers for other messages, do not count: fewer
     /// INVITEs would not prevent them.
     pub overflow: u64,
+    /// Whether the kernel has refused the [requested](crate::Core::poll_shedding) shedding within
+    /// the last second. The driver then makes no new attempt for a second, except to stop dropping a
+    /// share.
+    pub is_shed_refused: bool,
 }
 
 /// The work of one input of a core. The core chooses the numbers of the classes, below

@@ -347,6 +347,22 @@ fn where_nothing_can_be_dropped_everything_is_answered() {
 }
 
 #[test]
+fn nothing_is_dropped_or_late_while_the_kernel_refuses_to_drop() {
+    let mut plant = Plant::with_ladder();
+    plant.run(20.0, 10);
+    let ladder = plant.ladder.as_mut().unwrap();
+    assert!(ladder.share() > 0.5);
+    ladder.set_thins(false);
+    assert_eq!((ladder.rung(), ladder.share(), ladder.tells_marks()), (Rung::Reject, 0.0, false));
+    let filtered = plant.filtered;
+    plant.run(20.0, 10);
+    assert_eq!((plant.ladder().rung(), plant.filtered), (Rung::Reject, filtered));
+    plant.ladder.as_mut().unwrap().set_thins(true);
+    plant.run(20.0, 1);
+    assert!(plant.ladder().share() > 0.5, "{}", plant.ladder().share());
+}
+
+#[test]
 fn retransmissions_caused_by_kernel_drops_do_not_prolong_them() {
     for by_chance in [false, true] {
         let mut plant = Plant { by_chance, ..Plant::with_ladder() };

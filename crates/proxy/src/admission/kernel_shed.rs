@@ -18,6 +18,8 @@ pub(crate) struct KernelShed {
     /// Number of fresh INVITEs, and number of late INVITEs. The kernel has probably dropped earlier
     /// copies of a late INVITE.
     marked: [Counter; 2],
+    /// Whether the kernel can drop datagrams at all our listeners.
+    can_drop: bool,
     /// Whether the ladder is inactive under a law that rejects nothing.
     needs_law: bool,
 }
@@ -38,6 +40,7 @@ impl KernelShed {
             ladder: Ladder::new(settings),
             tally: Tally::default(),
             marked: Default::default(),
+            can_drop,
             needs_law: pads,
         })
     }
@@ -84,6 +87,7 @@ impl KernelShed {
             self.ladder.reset();
             return;
         }
+        self.ladder.set_thins(self.can_drop && !load.is_shed_refused);
         let signals = gate.signals();
         self.tally = Tally {
             messages: signals.messages,

@@ -79,6 +79,28 @@ fn refusals_get_one_length_and_the_kernel_drops_some_only_while_refusing_takes_t
     }
 }
 
+#[test]
+fn a_share_that_the_kernel_does_not_accept_is_not_in_force() {
+    let mut script = Script::with(Policy::Rr, |settings| {
+        settings.overload.gate.law = law(&[("share", 0.0)]);
+        settings.overload.disposal = Disposal::Auto;
+    });
+    let mut busy = Duration::ZERO;
+    for (is_shed_refused, drops) in [(false, true), (true, false), (false, true)] {
+        for _ in 0..20 {
+            let call = |call: u32| invite(&format!("{busy:?}-{call}"));
+            (0..20).for_each(|number| drop(script.send(CALLER, &call(number))));
+            script.pass(Duration::from_millis(100));
+            busy += Duration::from_millis(90);
+            script.proxy.on_load(script.now, Load { is_shed_refused, ..load(busy) });
+        }
+        let gauge = script.counters.overload.thinned.get() as f64 / 1e6;
+        let share = script.proxy.poll_shedding().share;
+        assert_eq!((share > 0.5, gauge > 0.5), (drops, drops), "{share} {gauge}");
+        assert_eq!(share > 0.0, drops);
+    }
+}
+
 // RFC 3261 §17.1.1.2: callers whose INVITEs the kernel dropped retransmit them for 32 s.
 #[test]
 fn callers_that_the_kernel_dropped_until_recently_are_rejected_first() {
