@@ -464,12 +464,11 @@ impl Ladder {
     fn measure_arrivals(&mut self, period: &Period) {
         // Only the number of the overflowed messages is known.
         let lost = 1.0 + period.overflow / period.asked.max(1.0);
-        let fresh = if self.tells_marks() { period.fresh } else { period.asked };
-        let exempt = period.asked - fresh - period.late;
+        let exempt = period.asked - period.fresh - period.late;
         let seconds = period.seconds.min(STEP_MAX_S);
         // If one packet is sent again and again, its mark tells nothing about other marks.
         let part = self.dropped.fresh();
-        let count = (fresh * lost).min(part * period.arrived());
+        let count = (period.fresh * lost).min(part * period.arrived());
         self.arrivals.record(count * seconds, part, seconds);
         self.exempt.record(exempt.max(0.0) * seconds, 1.0, seconds);
         let subject = 1.0 - exempt.max(0.0) / period.asked.max(1.0);

@@ -132,14 +132,13 @@ impl Shedding {
             return true;
         }
         let threshold = self.threshold();
-        threshold > 0 && self.mark(source, bytes).is_some_and(|mark| u64::from(mark) < threshold)
+        threshold > 0 && self.applies(source, bytes) && u64::from(self.hash(bytes)) < threshold
     }
 
-    /// Returns the hash of an INVITE if the share applies to it, otherwise `None`.
-    pub fn mark(&self, source: IpAddr, bytes: &[u8]) -> Option<u32> {
+    /// Returns whether the share applies to a datagram with this content from `source`.
+    pub fn applies(&self, source: IpAddr, bytes: &[u8]) -> bool {
         let is_spared = || self.spared().iter().any(|network| network.contains(source));
-        let applies = bytes.starts_with(&Self::PREFIX) && !is_emergency(bytes) && !is_spared();
-        applies.then(|| self.hash(bytes))
+        bytes.starts_with(&Self::PREFIX) && !is_emergency(bytes) && !is_spared()
     }
 }
 

@@ -15,7 +15,7 @@ use crate::settings::{Disposal, Overload};
 pub(crate) struct KernelShed {
     ladder: Ladder,
     tally: Tally,
-    /// Number of fresh INVITEs, and number of late INVITEs. The kernel has probably dropped earlier
+    /// Number of fresh INVITEs to which the share applies, and number of late ones. The kernel has probably dropped earlier
     /// copies of a late INVITE.
     marked: [Counter; 2],
     /// Whether the kernel can drop datagrams at all our listeners.
@@ -45,17 +45,16 @@ impl KernelShed {
         })
     }
 
-    /// Counts an INVITE. Returns whether earlier copies of it were probably dropped.
+    /// Counts an INVITE, if the share applies to it. Returns whether earlier copies of it were
+    /// probably dropped.
     pub(crate) fn is_late(&self, received: &Received, shedding: &Shedding) -> bool {
         // The share was not applied to a message that another shard has read.
-        let is_subject = received.flow.transport == Transport::Udp && received.handoffs == 0;
-        if !self.ladder.tells_marks() || !is_subject {
+        let is_read_here = received.flow.transport == Transport::Udp && received.handoffs == 0;
+        if !is_read_here || !shedding.applies(received.flow.remote.ip(), &received.bytes) {
             return false;
         }
-        let Some(mark) = shedding.mark(received.flow.remote.ip(), &received.bytes) else {
-            return false;
-        };
-        let is_late = !self.ladder.is_fresh(mark);
+        let is_late =
+            self.ladder.tells_marks() && !self.ladder.is_fresh(shedding.hash(&received.bytes));
         self.marked[usize::from(is_late)].add(1);
         is_late
     }

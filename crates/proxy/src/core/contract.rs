@@ -113,9 +113,7 @@ impl Core for Proxy {
             counters.overload.publish_ladder(kernel_shed.ladder());
             shedding.share = kernel_shed.ladder().share();
             ingress.set_pads(kernel_shed.ladder().pads());
-            if kernel_shed.ladder().tells_marks() {
-                ingress.spared(&self.snapshot.pools, &mut shedding.spared);
-            }
+            ingress.spared(&self.snapshot.pools, &mut shedding.spared);
         }
         ingress.banned(now, &mut shedding.banned);
     }
