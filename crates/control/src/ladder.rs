@@ -47,6 +47,10 @@
 //! set above the rate of all arrivals, because many copies of one packet say nothing about other
 //! marks.
 //!
+//! A sender can find a packet whose mark passes, and vary only bytes that the mark does not cover. So
+//! if more than 16 packets of a period have the same mark, this mark is *hot*, and all its packets are
+//! dropped for 32 s. They are not counted in `λ`.
+//!
 //! The share does not apply to messages that come over streams, from spared networks or from
 //! another shard, or that call an emergency service. They are counted separately. A quarter of the
 //! work that can pass is always kept for the other messages, however many of these there are. The
@@ -115,6 +119,7 @@
 
 mod arrivals;
 mod dropped;
+mod hot;
 mod overflow;
 mod period;
 
@@ -124,6 +129,7 @@ use tidegate_world::Timestamp;
 
 use arrivals::Arrivals;
 use dropped::{Dropped, level_for};
+use hot::Hot;
 use overflow::Overflow;
 use period::Period;
 pub use period::Tally;
@@ -244,6 +250,7 @@ pub struct Ladder {
     settings: LadderSettings,
     rung: Rung,
     dropped: Dropped,
+    hot: Hot,
     /// First packets a second to which the share applies.
     arrivals: Arrivals,
     /// Messages a second to which the share does not apply.
@@ -289,6 +296,7 @@ impl Ladder {
             settings,
             rung: Rung::Reject,
             dropped: Dropped::new(),
+            hot: Hot::new(),
             arrivals: Arrivals::default(),
             exempt: Arrivals::default(),
             subject: 1.0,
@@ -319,6 +327,7 @@ impl Ladder {
         }
         self.settings.thins = thins;
         (self.excess_s, self.ceiling) = (0.0, f64::INFINITY);
+        self.hot = Hot::new();
         if self.rung == Rung::Thin {
             self.dropped = Dropped::new();
             self.rung = self.rung_without_drops();
@@ -368,6 +377,18 @@ impl Ladder {
         self.dropped.is_fresh(mark)
     }
 
+    /// Records the mark of a packet that was read. Retransmissions of judged requests are not
+    /// recorded.
+    pub fn record_mark(&self, mark: u32) {
+        self.hot.record(mark);
+    }
+
+    /// Returns the marks whose packets are dropped because too many packets have the same mark. There
+    /// are at most [`Shedding::MARKS_MAX`](tidegate_world::Shedding::MARKS_MAX).
+    pub fn hot_marks(&self) -> impl Iterator<Item = u32> {
+        self.hot.marks()
+    }
+
     /// Returns the processor time of a rejection, or `None` until it is measured.
     pub fn refusal_cost(&self) -> Option<Duration> {
         self.cost.map(Duration::from_secs_f64)
@@ -395,6 +416,7 @@ impl Ladder {
         self.measure_capacity(period);
         self.measure_arrivals(period);
         self.dropped.expire(now);
+        self.hot.end_period(now);
         let overflows = period.overflow > OVERFLOW * (period.asked + period.overflow);
         if overflows {
             self.calm = 0.0;

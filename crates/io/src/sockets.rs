@@ -174,7 +174,7 @@ impl Machine for Sockets {
         if *shedding == self.shedding {
             return;
         }
-        let (now, has_share) = (self.clock.now(), shedding.threshold() > 0);
+        let (now, has_share) = (self.clock.now(), shedding.has_share());
         // A program without a share is much shorter, and may be accepted.
         let waits = |refused: Refused| now < refused.until && has_share == refused.has_share;
         if self.refused.is_some_and(waits) {

@@ -60,8 +60,11 @@ fn the_longest_program_fits_into_the_option_memory_of_older_kernels() {
         let of = |shards: u16| {
             let layout = Layout { family, shards, split: true };
             let threshold = |shard: u16| 0x8000_0000 + u64::from(shard);
-            let share =
-                Share { key: 0x1234_5678, thresholds: (0..shards).map(threshold).collect() };
+            let share = Share {
+                key: 0x1234_5678,
+                thresholds: (0..shards).map(threshold).collect(),
+                marks: vec![u32::MAX; Shedding::MARKS_MAX],
+            };
             size(&program(layout, &share, &spared, &banned))
         };
         let (one, eight) = (of(1), of(8));

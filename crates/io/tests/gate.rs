@@ -261,6 +261,34 @@ fn the_kernel_drops_exactly_what_the_reference_says_and_so_again() {
 }
 
 #[test]
+fn invites_with_one_of_the_marks_are_dropped_and_no_others() {
+    for ip in ["127.0.0.1", "::1"] {
+        for share in [0.0, 0.3] {
+            let group = gated(ip, 2, true);
+            let gate = group.gate().unwrap();
+            let peer = peer(ip);
+            let from = peer.local_addr().unwrap().ip();
+            let key = 0x8765_4321;
+            let shedding = Shedding { share, key, ..Shedding::NONE };
+            let passes = |number: &u32| !shedding.drops(from, invite(*number, 300).as_bytes());
+            let passing: Vec<u32> = (0..200).filter(passes).collect();
+            let mark = |number: &u32| shedding.hash(from, invite(*number, 300).as_bytes());
+            let marked = &passing[passing.len() - Shedding::MARKS_MAX..];
+            let marks: Vec<u32> = marked.iter().map(mark).collect();
+            // A hash that one shard finds hot is dropped at all shards.
+            gate.set(&shedding).unwrap();
+            gate.set_of(1, &Shedding { marks, ..shedding.clone() }).unwrap();
+            for number in 0..200 {
+                peer.send_to(invite(number, 300).as_bytes(), group.local()).unwrap();
+                let got = waiting_for(&group, 0).len() + waiting_for(&group, 1).len();
+                let expected = passing.contains(&number) && !marked.contains(&number);
+                assert_eq!(got, usize::from(expected), "{ip} {number}");
+            }
+        }
+    }
+}
+
+#[test]
 fn a_banned_source_gets_no_invite_through_and_others_everything() {
     for (ip, others, bans) in [
         ("127.0.0.1", "127.0.0.2", &["127.0.0.2", "2001:db8::1"][..]),

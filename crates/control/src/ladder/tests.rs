@@ -18,6 +18,8 @@ const BUFFER: usize = 2_000;
 const QUEUE: usize = 20;
 /// The mark of packets that no share applies to.
 const EXEMPT: f64 = 2.0;
+/// The mark of packets that are all alike. It passes even if the share is as high as possible.
+const ALIKE: f64 = 0.999_5;
 /// RFC 3261 §17.1.1.2: the ticks after the first at which an INVITE is retransmitted.
 const REPEATS: [u64; 6] = [500, 1_500, 3_500, 7_500, 15_500, 31_500];
 
@@ -31,11 +33,15 @@ struct Plant {
     by_chance: bool,
     /// Multiple of the capacity that comes besides and that no share applies to.
     exempt: f64,
+    /// Multiple of the capacity of packets that have one mark, which passes nearly always, and are
+    /// not recognised as copies.
+    alike: f64,
     /// The measured part of the cost of reading and rejecting.
     measured: f64,
     tick: u64,
     owed: f64,
     owed_exempt: f64,
+    owed_alike: f64,
     /// Packets by the tick in which they are sent.
     unheard: BTreeMap<u64, Vec<Packet>>,
     /// Packets in the receive buffer.
@@ -63,6 +69,10 @@ struct Packet {
     mark: f64,
 }
 
+fn number_of(mark: f64) -> u32 {
+    (mark * f64::from(u32::MAX)) as u32
+}
+
 impl Plant {
     fn new(ladder: Option<Ladder>) -> Self {
         Self {
@@ -70,10 +80,12 @@ impl Plant {
             repeats: true,
             by_chance: false,
             exempt: 0.0,
+            alike: 0.0,
             measured: 1.0,
             tick: 0,
             owed: 0.0,
             owed_exempt: 0.0,
+            owed_alike: 0.0,
             unheard: BTreeMap::new(),
             buffer: VecDeque::new(),
             waiting: 0,
@@ -140,6 +152,11 @@ impl Plant {
             self.owed_exempt -= 1.0;
             self.send(Packet { before: REPEATS.len(), mark: EXEMPT });
         }
+        self.owed_alike += self.alike * CAPACITY / 1_000.0;
+        while self.owed_alike >= 1.0 {
+            self.owed_alike -= 1.0;
+            self.send(Packet { before: REPEATS.len(), mark: ALIKE });
+        }
         for repeated in self.unheard.remove(&self.tick).unwrap_or_default() {
             self.send(repeated);
         }
@@ -149,7 +166,8 @@ impl Plant {
     fn send(&mut self, Packet { before, mark }: Packet) {
         let share = self.ladder.as_ref().map_or(0.0, Ladder::share);
         let mark = if self.by_chance && mark < EXEMPT { self.chance.unit() } else { mark };
-        if mark < share {
+        let is_hot = |ladder: &Ladder| ladder.hot_marks().any(|hot| hot == number_of(mark));
+        if mark < share || self.ladder.as_ref().is_some_and(is_hot) {
             self.filtered += 1;
             self.tally.filtered += 1;
         } else if self.buffer.len() < BUFFER {
@@ -171,7 +189,8 @@ impl Plant {
         if mark > 1.0 {
             return false;
         }
-        let is_fresh = ladder.is_fresh((mark * f64::from(u32::MAX)) as u32);
+        let is_fresh = ladder.is_fresh(number_of(mark));
+        ladder.record_mark(number_of(mark));
         *(if is_fresh { &mut self.tally.fresh } else { &mut self.tally.late }) += 1;
         !is_fresh
     }
@@ -417,6 +436,16 @@ fn a_flood_that_no_share_applies_to_does_not_silence_the_others() {
     let filtered = plant.filtered;
     plant.run(0.1, 30);
     assert_eq!(plant.filtered, filtered, "dropping them does not make the flood cheaper");
+}
+
+#[test]
+fn a_flood_of_packets_with_one_mark_is_dropped_and_no_one_else() {
+    let mut plant = Plant { alike: 4.0, ..Plant::with_ladder() };
+    plant.run(0.8, 5);
+    let goodput = plant.run_in_time(0.8, 15);
+    assert!(goodput > 0.79, "{goodput}");
+    assert_eq!(plant.ladder().share(), 0.0);
+    assert!(plant.ladder().hot_marks().eq([number_of(ALIKE)]));
 }
 
 #[test]

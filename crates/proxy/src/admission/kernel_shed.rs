@@ -15,8 +15,8 @@ use crate::settings::{Disposal, Overload};
 pub(crate) struct KernelShed {
     ladder: Ladder,
     tally: Tally,
-    /// Number of fresh INVITEs to which the share applies, and number of late ones. The kernel has probably dropped earlier
-    /// copies of a late INVITE.
+    /// Number of fresh INVITEs to which the share applies, and number of late ones. The kernel has
+    /// probably dropped earlier copies of a late INVITE.
     marked: [Counter; 2],
     /// Whether the kernel can drop datagrams at all our listeners.
     can_drop: bool,
@@ -53,8 +53,12 @@ impl KernelShed {
         if !is_read_here || !shedding.applies(received.flow.remote.ip(), &received.bytes) {
             return false;
         }
-        let is_late =
-            self.ladder.tells_marks() && !self.ladder.is_fresh(shedding.hash(&received.bytes));
+        let mut is_late = false;
+        if self.ladder.tells_marks() {
+            let mark = shedding.hash(received.flow.remote.ip(), &received.bytes);
+            self.ladder.record_mark(mark);
+            is_late = !self.ladder.is_fresh(mark);
+        }
         self.marked[usize::from(is_late)].add(1);
         is_late
     }
@@ -108,6 +112,13 @@ impl KernelShed {
         if self.ladder.poll_timeout().is_some_and(|due| due <= now) {
             self.ladder.on_reading(now, self.tally);
         }
+    }
+
+    /// Sets the share and the hashes to drop.
+    pub(crate) fn fill(&self, shedding: &mut Shedding) {
+        shedding.share = self.ladder.share();
+        shedding.marks.clear();
+        shedding.marks.extend(self.ladder.hot_marks());
     }
 
     pub(crate) fn ladder(&self) -> &Ladder {

@@ -184,6 +184,43 @@ fn one_invite_that_is_sent_again_and_again_leaves_the_others_a_quarter_of_what_p
     );
 }
 
+// A stranger can find an INVITE that the kernel does not drop, and vary only the bytes that the hash does not cover.
+#[test]
+fn invites_that_begin_alike_are_dropped_together() {
+    let mut script = Script::with(Policy::Rr, |settings| {
+        settings.overload.gate.law = law(&[("share", 0.0)]);
+        settings.overload.disposal = Disposal::Auto;
+    });
+    let source = address(CALLER).ip();
+    let alike = |beginning: u32, call: &str| {
+        let long = format!("Subject: {beginning}{:250}\r\nFrom: ", "");
+        invite("alike")
+            .replace("From: ", &long)
+            .replace("Call-ID: alike", &format!("Call-ID: {call}"))
+    };
+    let flood = Shedding { share: 0.99, ..script.proxy.poll_shedding().clone() };
+    let passes = |beginning: &u32| !flood.drops(source, alike(*beginning, "a").as_bytes());
+    let beginning = (0..).find(passes).unwrap();
+    let (mut busy, mut read) = (Duration::ZERO, Vec::new());
+    for period in 0..30 {
+        let shedding = script.proxy.poll_shedding().clone();
+        let mut arrives = |text: String| {
+            let passes = !shedding.drops(source, text.as_bytes());
+            if passes {
+                script.offer(CALLER, text.as_bytes());
+                busy += Duration::from_micros(100);
+            }
+            passes
+        };
+        (0..300).for_each(|call| drop(arrives(invite(&format!("{period}-{call}")))));
+        let call = |call: &u32| arrives(alike(beginning, &format!("{period}-{call}")));
+        read.push((0..600).filter(call).count());
+        script.pass(Duration::from_millis(100));
+        script.proxy.on_load(script.now, load(busy));
+    }
+    assert!(read[0] == 600 && read[20..].iter().all(|&count| count == 0), "{read:?}");
+}
+
 // RFC 3261 §8.2.7: "the same tag for the same request consistently".
 #[test]
 fn a_repetition_of_a_refused_call_gets_the_same_answer() {
