@@ -122,12 +122,13 @@ impl KernelGate {
             return Ok(());
         }
         // All shards of a process have one configuration and one key.
-        let first = wishes.iter().find(|wish| wish.has_share()).unwrap_or(&Shedding::NONE);
+        let first = wishes.iter().find(|wish| wish.has_share()).or(wishes.first());
+        let (key, spared) = first.map_or((0, &[][..]), |wish| (wish.key, wish.spared()));
         let thresholds = wishes.iter().map(Shedding::threshold).collect();
         let marks = distinct(wishes.iter().flat_map(Shedding::marks).copied(), Shedding::MARKS_MAX);
-        let share = Share { key: first.key, thresholds, marks };
+        let share = Share { key, thresholds, marks };
         let banned = distinct(wishes.iter().flat_map(Shedding::banned), Shedding::BANNED_MAX);
-        let program = steer::program(self.0.layout, &share, first.spared(), &banned);
+        let program = steer::program(self.0.layout, &share, spared, &banned);
         sockopt::attach_reuseport(self.0.member.as_fd(), &program)?;
         state.wishes = wishes;
         Ok(())
