@@ -333,12 +333,15 @@ impl Program {
             }
             bits = bits.saturating_sub(32);
         }
+        let steps = |mask: u32| if mask == u32::MAX { 2 } else { 3 };
         // Each word except the last jumps over the words after it, and over the jump.
-        let mut left = 3 * compared.len() as u8;
+        let mut left: u8 = compared.iter().map(|&(_, mask)| steps(mask)).sum();
         for (word, mask) in compared {
-            left -= 3;
+            left -= steps(mask);
             self.step(RECALL, word as u32);
-            self.step(AND, mask);
+            if mask < u32::MAX {
+                self.step(AND, mask);
+            }
             self.branch(IF_EQUAL, words[word] & mask, 0, left + 1);
         }
         Some(self.jump())
