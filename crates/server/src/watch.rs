@@ -155,8 +155,8 @@ static COUNTED: [Counted; 15] = [
         count: |shard| shard.io.filtered.get() + shard.emulated_filtered.get(),
     },
     Counted {
-        begins: "the kernel does not accept the rule for the INVITEs to drop, so it drops none; \
-                 raise net.core.optmem_max",
+        begins: "the kernel does not accept the rule for the INVITEs to drop; raise \
+                 net.core.optmem_max",
         of: "failed attempts",
         count: |shard| shard.io.shed_errors.get(),
     },

@@ -221,8 +221,8 @@ fn a_rule_that_the_kernel_refuses_is_logged() {
     let mut watched = Watched::new();
     watched.look(0);
     watched.shards[1].io.shed_errors.add(1);
-    let begins = "the kernel does not accept the rule for the INVITEs to drop, so it drops none; \
-                  raise net.core.optmem_max: begins";
+    let begins = "the kernel does not accept the rule for the INVITEs to drop; raise \
+                  net.core.optmem_max: begins";
     assert_eq!(watched.look(250), [begins]);
 }
 
