@@ -33,9 +33,11 @@
 //! # Measurements
 //!
 //! `c` is the work taken in periods without idle time, divided by the part of this time that was
-//! not spent on rejecting. While the processor has idle time, `c` grows. Idle time does not measure
-//! the capacity directly: a process with a quota works fast and then stands still. So it has idle
-//! time even when its quota is used up.
+//! not spent on rejecting. Before the first such period `c` is unknown, and only overflow leads to
+//! drops. `c` is never less than the work taken in a period with idle time. While the ladder drops
+//! packets and the processor has idle time, `c` grows. Idle time does not measure the capacity
+//! directly: a process with a quota works fast and then stands still. So it has idle time even
+//! when its quota is used up.
 //!
 //! `λ` is the rate of first packets, without retransmissions. Each packet has a mark: a hash of its
 //! bytes that is the same for all copies of a request. The packets with the lowest marks are
@@ -44,6 +46,10 @@
 //! packet does not count if its mark began to be dropped while it waited in a buffer. `λ` is never
 //! set above the rate of all arrivals, because many copies of one packet say nothing about other
 //! marks.
+//!
+//! A sender can find a packet whose mark passes, and vary only bytes that the mark does not cover. So
+//! if more than 16 packets of a period have the same mark, this mark is *hot*, and all its packets are
+//! dropped for 32 s. They are not counted in `λ`.
 //!
 //! The share does not apply to messages that come over streams, from spared networks or from
 //! another shard, or that call an emergency service. They are counted separately. A quarter of the
@@ -59,7 +65,9 @@
 //! the measured cost is too low, or the processor is busy with something else. Then at most nine
 //! tenths as many messages may pass as were read before. This limit grows slowly at first, and
 //! twice as fast with each second without overflow. So a limit that was set while the process stood
-//! still has no effect after some seconds.
+//! still has no effect after some seconds. An overflow that does not become smaller when `p` rises
+//! has another cause. The ladder ignores an overflow of up to twice this size for about ten
+//! seconds, and then tries again.
 //!
 //! # Callers that come late
 //!
@@ -111,6 +119,8 @@
 
 mod arrivals;
 mod dropped;
+mod hot;
+mod overflow;
 mod period;
 
 use std::time::Duration;
@@ -119,6 +129,8 @@ use tidegate_world::Timestamp;
 
 use arrivals::Arrivals;
 use dropped::{Dropped, level_for};
+use hot::Hot;
+use overflow::Overflow;
 use period::Period;
 pub use period::Tally;
 
@@ -239,6 +251,7 @@ pub struct Ladder {
     settings: LadderSettings,
     rung: Rung,
     dropped: Dropped,
+    hot: Hot,
     /// First packets a second to which the share applies.
     arrivals: Arrivals,
     /// Messages a second to which the share does not apply.
@@ -251,6 +264,9 @@ pub struct Ladder {
     taken: f64,
     /// Occupied seconds without the time for rejections. Older ones count less.
     serving_s: f64,
+    /// Whether the processor had no idle time in some period.
+    was_busy: bool,
+    overflow: Overflow,
     /// Maximum number of messages a second that may pass, or infinity. It becomes finite after an
     /// overflow.
     ceiling: f64,
@@ -281,12 +297,15 @@ impl Ladder {
             settings,
             rung: Rung::Reject,
             dropped: Dropped::new(),
+            hot: Hot::new(),
             arrivals: Arrivals::default(),
             exempt: Arrivals::default(),
             subject: 1.0,
             cost: None,
             taken: 0.0,
             serving_s: 0.0,
+            was_busy: false,
+            overflow: Overflow::default(),
             ceiling: f64::INFINITY,
             calm: 0.0,
             needed: Timestamp::ZERO,
@@ -302,6 +321,20 @@ impl Ladder {
         *self = Self::new(self.settings);
     }
 
+    /// Sets whether the ladder may drop datagrams unread. If not, it drops nothing from now on.
+    pub fn set_thins(&mut self, thins: bool) {
+        if thins == self.settings.thins {
+            return;
+        }
+        self.settings.thins = thins;
+        (self.excess_s, self.ceiling) = (0.0, f64::INFINITY);
+        self.hot = Hot::new();
+        if self.rung == Rung::Thin {
+            self.dropped = Dropped::new();
+            self.rung = self.rung_without_drops();
+        }
+    }
+
     /// Takes a reading of the server's counts. If a period has passed since the last decision,
     /// selects the rung and the share again.
     pub fn on_reading(&mut self, now: Timestamp, tally: Tally) {
@@ -312,7 +345,10 @@ impl Ladder {
         let passed = now.since(since);
         if passed >= self.settings.period {
             self.last = Some((now, tally));
-            self.decide(now, &Period::between(&earlier, &tally, passed));
+            let mut period = Period::between(&earlier, &tally, passed);
+            let settles = UNSETTLED * self.settings.period;
+            period.overflow = self.overflow.record(now, period.overflow, period.seconds, settles);
+            self.decide(now, &period);
         }
     }
 
@@ -342,6 +378,18 @@ impl Ladder {
         self.dropped.is_fresh(mark)
     }
 
+    /// Records the mark of a packet that was read. Retransmissions of judged requests are not
+    /// recorded.
+    pub fn record_mark(&self, mark: u32) {
+        self.hot.record(mark);
+    }
+
+    /// Returns the marks whose packets are dropped because too many packets have the same mark. There
+    /// are at most [`Shedding::MARKS_MAX`](tidegate_world::Shedding::MARKS_MAX).
+    pub fn hot_marks(&self) -> impl Iterator<Item = u32> {
+        self.hot.marks()
+    }
+
     /// Returns the processor time of a rejection, or `None` until it is measured.
     pub fn refusal_cost(&self) -> Option<Duration> {
         self.cost.map(Duration::from_secs_f64)
@@ -369,6 +417,7 @@ impl Ladder {
         self.measure_capacity(period);
         self.measure_arrivals(period);
         self.dropped.expire(now);
+        self.hot.end_period(now);
         let overflows = period.overflow > OVERFLOW * (period.asked + period.overflow);
         if overflows {
             self.calm = 0.0;
@@ -405,26 +454,44 @@ impl Ladder {
 
     fn measure_capacity(&mut self, period: &Period) {
         let seconds = period.seconds.min(STEP_MAX_S);
-        if period.idle <= IDLE || self.serving_s == 0.0 {
+        if period.idle <= IDLE {
+            self.was_busy = true;
             let serving_s = (1.0 - period.idle - period.load).max(0.0) * seconds;
             let kept = (-serving_s / FORGET_S).exp();
             self.taken = self.taken * kept + period.taken * seconds;
             self.serving_s = self.serving_s * kept + serving_s;
-        } else if self.dropped.level() > 0 {
+            return;
+        }
+        // The server can serve at least as much as it has served now.
+        if period.taken > self.capacity() {
+            self.serving_s = self.serving_s.max(seconds);
+            self.taken = period.taken * self.serving_s;
+        }
+        if self.dropped.level() > 0 {
             let idle = period.idle.min(IDLE_MAX);
             self.taken *= (DISCOVERY * idle / (1.0 - idle) * seconds).exp();
+        }
+    }
+
+    /// Returns the work that could be served in a second without rejections. It is infinite until it
+    /// is measured.
+    fn capacity(&self) -> f64 {
+        match (self.was_busy, self.serving_s > 0.0) {
+            // A processor that was never busy needs no drops.
+            (false, _) => f64::INFINITY,
+            (true, false) => 0.0,
+            (true, true) => self.taken / self.serving_s,
         }
     }
 
     fn measure_arrivals(&mut self, period: &Period) {
         // Only the number of the overflowed messages is known.
         let lost = 1.0 + period.overflow / period.asked.max(1.0);
-        let fresh = if self.tells_marks() { period.fresh } else { period.asked };
-        let exempt = period.asked - fresh - period.late;
+        let exempt = period.asked - period.fresh - period.late;
         let seconds = period.seconds.min(STEP_MAX_S);
         // If one packet is sent again and again, its mark tells nothing about other marks.
         let part = self.dropped.fresh();
-        let count = (fresh * lost).min(part * period.arrived());
+        let count = (period.fresh * lost).min(part * period.arrived());
         self.arrivals.record(count * seconds, part, seconds);
         self.exempt.record(exempt.max(0.0) * seconds, 1.0, seconds);
         let subject = 1.0 - exempt.max(0.0) / period.asked.max(1.0);
@@ -445,9 +512,8 @@ impl Ladder {
     /// Returns the part of the marks that should pass: so many that their callers can be served, or
     /// be rejected within this part of the processor time.
     fn passing_within(&self, budget: f64) -> f64 {
-        let capacity = if self.serving_s > 0.0 { self.taken / self.serving_s } else { 0.0 };
         let refusable = self.cost.map_or(f64::INFINITY, |cost| budget / cost);
-        let can_pass = ((1.0 - budget) * capacity + refusable).min(self.ceiling);
+        let can_pass = ((1.0 - budget) * self.capacity() + refusable).min(self.ceiling);
         // Packets that the share does not affect must not leave everybody else without service.
         let left = (can_pass - self.exempt.per_second()).max(LEFT * can_pass);
         left / self.arrivals.per_second()
@@ -473,6 +539,9 @@ impl Ladder {
             _ => level,
         };
         if next != level {
+            if overflows && next > level {
+                self.overflow.on_raised(now);
+            }
             self.dropped.set_level(now, next);
             self.changed = now;
         }
@@ -480,9 +549,13 @@ impl Ladder {
             self.needed = now;
         } else if now.since(self.needed) >= HOLD {
             (self.ceiling, self.excess_s) = (f64::INFINITY, 0.0);
-            (self.rung, self.needed) =
-                (if self.settings.pads { Rung::Pad } else { Rung::Reject }, now);
+            (self.rung, self.needed) = (self.rung_without_drops(), now);
         }
+    }
+
+    /// Returns the highest rung on which nothing is dropped.
+    fn rung_without_drops(&self) -> Rung {
+        if self.settings.pads { Rung::Pad } else { Rung::Reject }
     }
 }
 

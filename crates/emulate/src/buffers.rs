@@ -30,9 +30,14 @@ impl Buffers {
 
     /// Keeps a datagram that arrived at `at`. If its buffer is full, drops it and returns `false`.
     pub(super) fn push(&mut self, at: Timestamp, received: Received) -> bool {
-        let is_invite = self.split && received.bytes.starts_with(b"INVI");
+        let is_invite = self.split && self.is_beside_invites(&received.bytes);
         let buffer = if is_invite { &mut self.invites } else { &mut self.ordinary };
         buffer.push(at, received)
+    }
+
+    /// Returns whether a datagram goes to the buffer to which INVITEs go.
+    pub(super) fn is_beside_invites(&self, bytes: &[u8]) -> bool {
+        !self.split || bytes.starts_with(b"INVI")
     }
 
     /// Returns the earlier of the arrival times of the datagrams at the front of the buffers.

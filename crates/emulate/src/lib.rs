@@ -106,6 +106,8 @@ pub struct Host<C> {
     catches_up: bool,
     buffers: Buffers,
     overflow: Arc<Counter>,
+    /// Datagrams dropped because the buffer for INVITEs was full.
+    invite_overflow: u64,
     /// The datagrams to shed, as the core requested at the last reading.
     shedding: Shedding,
     filtered: Arc<Counter>,
@@ -144,6 +146,7 @@ impl<C: Core> Host<C> {
             catches_up: settings.catches_up,
             buffers: Buffers::new(settings.split, settings.buffer_max, settings.buffer_bytes),
             overflow: Arc::default(),
+            invite_overflow: 0,
             shedding: Shedding::NONE,
             filtered: Arc::default(),
             processor: Processor::new(
@@ -292,8 +295,10 @@ impl<C: Core> Host<C> {
             self.reading_due = now + SAMPLE;
             let busy = self.processor.busy(now);
             let socket_fill = self.buffers.fill();
-            let [filtered, overflow] = [&self.filtered, &self.overflow].map(|c| c.get());
-            self.core.on_load(now, Load { busy, cpu: busy, socket_fill, filtered, overflow });
+            let (filtered, overflow) = (self.filtered.get(), self.invite_overflow);
+            let is_shed_refused = false;
+            let load = Load { busy, cpu: busy, socket_fill, filtered, overflow, is_shed_refused };
+            self.core.on_load(now, load);
             self.collect(now);
             let wanted = self.core.poll_shedding();
             if *wanted != self.shedding {
@@ -331,12 +336,14 @@ impl<C: Core> Core for Host<C> {
         // A message from another shard has already passed that shard's gate.
         let source = received.flow.remote.ip();
         let is_subject = received.handoffs == 0 && received.flow.transport == Transport::Udp;
+        let is_beside_invites = self.buffers.is_beside_invites(&received.bytes);
         if is_subject && self.shedding.drops(source, &received.bytes) {
             self.filtered.add(1);
         } else if self.buffers.push(arrived, received) {
             self.advance(arrived);
         } else {
             self.overflow.add(1);
+            self.invite_overflow += u64::from(is_beside_invites);
         }
     }
 

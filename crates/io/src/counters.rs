@@ -45,7 +45,7 @@ counters! {
     /// Datagrams that the kernel dropped at the request of the core.
     filtered,
     /// Failed attempts to tell the kernel which datagrams to drop. The previous setting stays in
-    /// force, and the next reading of the load tries again.
+    /// force, and there is a new attempt a second later.
     shed_errors,
     /// Failed attempts to leave a shared address to the other processes.
     leave_errors,

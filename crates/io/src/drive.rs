@@ -218,7 +218,7 @@ impl<M: Machine> Drive<M> {
             core.on_load(began, load);
             self.gather(core);
             let shedding = core.poll_shedding();
-            self.sheds = shedding.threshold() > 0 || !shedding.banned.is_empty();
+            self.sheds = shedding.has_share() || !shedding.banned.is_empty();
             self.machine.shed(shedding);
         }
         self.machine.begin_turn();

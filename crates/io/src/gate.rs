@@ -18,7 +18,7 @@
 //! together, by the first one, and counted one by one.
 
 use std::io;
-use std::net::{IpAddr, UdpSocket};
+use std::net::UdpSocket;
 use std::os::fd::AsFd;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
@@ -81,8 +81,9 @@ impl KernelGate {
 
     /// Sets the shedding for one shard, from now on. All shards should use the same key. Otherwise
     /// the key of the first shard applies. A source that one shard bans is banned for all shards,
-    /// because its ports are spread over all of them. If the shards together ban more than
-    /// [`Shedding::BANNED_MAX`] sources, only the first ones in the order of the shards are banned.
+    /// because its ports are spread over all of them. The same applies to a hash whose datagrams are
+    /// dropped. If the shards together ban more than [`Shedding::BANNED_MAX`] sources, only the first ones in
+    /// the order of the shards are banned.
     ///
     /// # Errors
     /// Returns the errors of [`set`](Self::set).
@@ -120,12 +121,14 @@ impl KernelGate {
         if wishes == state.wishes {
             return Ok(());
         }
-        let key = wishes.iter().find(|wish| wish.threshold() > 0).map_or(0, |wish| wish.key);
-        let share = Share { key, thresholds: wishes.iter().map(Shedding::threshold).collect() };
-        // All shards of a process have one configuration.
-        let spared =
-            wishes.iter().find(|wish| wish.threshold() > 0).map_or(&[][..], Shedding::spared);
-        let program = steer::program(self.0.layout, &share, spared, &all_banned(&wishes));
+        // All shards of a process have one configuration and one key.
+        let first = wishes.iter().find(|wish| wish.has_share()).or(wishes.first());
+        let (key, spared) = first.map_or((0, &[][..]), |wish| (wish.key, wish.spared()));
+        let thresholds = wishes.iter().map(Shedding::threshold).collect();
+        let marks = distinct(wishes.iter().flat_map(Shedding::marks).copied(), Shedding::MARKS_MAX);
+        let share = Share { key, thresholds, marks };
+        let banned = distinct(wishes.iter().flat_map(Shedding::banned), Shedding::BANNED_MAX);
+        let program = steer::program(self.0.layout, &share, spared, &banned);
         sockopt::attach_reuseport(self.0.member.as_fd(), &program)?;
         state.wishes = wishes;
         Ok(())
@@ -138,12 +141,12 @@ impl KernelGate {
     }
 }
 
-/// Returns the sources that any shard bans. Each source occurs once.
-fn all_banned(wishes: &[Shedding]) -> Vec<IpAddr> {
-    let mut all: Vec<IpAddr> = Vec::new();
-    for ip in wishes.iter().flat_map(Shedding::banned) {
-        if all.len() < Shedding::BANNED_MAX && !all.contains(&ip) {
-            all.push(ip);
+/// Returns the first `max` different items.
+fn distinct<T: PartialEq>(items: impl Iterator<Item = T>, max: usize) -> Vec<T> {
+    let mut all: Vec<T> = Vec::new();
+    for item in items {
+        if all.len() < max && !all.contains(&item) {
+            all.push(item);
         }
     }
     all

@@ -2,10 +2,10 @@
 
 use std::time::Duration;
 
-use tidegate_world::{Counter, Load, Timestamp};
+use tidegate_world::{Load, Timestamp};
 
 use crate::Counters;
-use crate::machine::Machine;
+use crate::machine::{Buffers, Machine};
 
 /// The minimum time between two readings. Readings must be more frequent than the decisions of the
 /// fastest law (10 ms). Each reading costs a system call for the CPU clock and one for each socket.
@@ -27,7 +27,7 @@ impl Readings {
     }
 
     /// Returns the load of `machine` at `now`, if a reading is due. `busy` is the busy time up to
-    /// `now`. The drops are those that the machine has counted.
+    /// `now`. The drops on request are those that the machine has counted.
     pub(crate) fn take(
         &mut self,
         now: Timestamp,
@@ -40,8 +40,8 @@ impl Readings {
         }
         self.due = now + SAMPLE;
         let cpu = machine.cpu().saturating_sub(self.cpu_start);
-        let socket_fill = machine.read_drop_counters();
-        let [filtered, overflow] = [&counters.filtered, &counters.overflow].map(Counter::get);
-        Some(Load { busy, cpu, socket_fill, filtered, overflow })
+        let Buffers { fill: socket_fill, overflow, is_shed_refused } = machine.read_drop_counters();
+        let filtered = counters.filtered.get();
+        Some(Load { busy, cpu, socket_fill, filtered, overflow, is_shed_refused })
     }
 }

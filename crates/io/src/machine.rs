@@ -80,8 +80,8 @@ pub trait Machine {
     /// Takes the oldest send failure that waits for the core.
     fn take_failure(&mut self) -> Option<Failure>;
 
-    /// Counts the drops at full buffers. Returns the fill of the fullest buffer, 0 to 1.
-    fn read_drop_counters(&mut self) -> f32;
+    /// Counts the drops at the sockets. Returns the state of the receive buffers.
+    fn read_drop_counters(&mut self) -> Buffers;
 
     /// Leaves the addresses that other processes share. Returns whether there are any. Datagrams
     /// that have arrived can still be received.
@@ -98,6 +98,17 @@ pub trait Machine {
     /// Sleeps until a datagram arrives, `waker` wakes the thread, or `timeout` has passed. Returns
     /// the sockets to check, and whether `waker` was the reason.
     fn sleep(&mut self, waker: &Waker, timeout: Option<Duration>) -> (io::Result<Ready>, bool);
+}
+
+/// The state of the receive buffers.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct Buffers {
+    /// The part of the fullest buffer that is filled, 0 to 1.
+    pub fill: f32,
+    /// Number of datagrams since the start that were lost because a buffer for INVITEs was full.
+    pub overflow: u64,
+    /// Whether the requested [shedding](Machine::shed) was not accepted within the last second.
+    pub is_shed_refused: bool,
 }
 
 /// An output for packets.

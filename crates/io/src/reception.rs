@@ -10,7 +10,7 @@ use arrayvec::ArrayVec;
 use rustix::event::{PollFd, PollFlags};
 use tidegate_world::{Failure, Flow, Received, Timestamp};
 
-use crate::machine::{Kind, Ready};
+use crate::machine::{Buffers, Kind, Ready};
 use crate::{BATCH, Clock, Counters, ErrorQueue, Inbox, Listener, sockopt};
 
 /// Maximum number of listening addresses of one shard.
@@ -19,6 +19,11 @@ pub(crate) const LISTENERS_MAX: usize = 16;
 /// Maximum number of sockets of one shard.
 pub(crate) const SOCKETS_MAX: usize = 4 * LISTENERS_MAX;
 
+/// The kernel drops datagrams for several reasons, for example because of a wrong checksum. A buffer
+/// that is filled to at least this part may have been too full for a datagram. A datagram can be as
+/// large as a quarter of a small buffer.
+const FULL: f32 = 0.75;
+
 /// The sockets of a shard for reading.
 pub(crate) struct Reception {
     listeners: Rc<[Listener]>,
@@ -26,6 +31,8 @@ pub(crate) struct Reception {
     inbox: Inbox,
     errors: ErrorQueue,
     counters: Arc<Counters>,
+    /// Datagrams lost since the start because a buffer for INVITEs was full.
+    overflow: u64,
     /// Whether the last turn left entries in error queues.
     reports_left: bool,
     /// The socket that is read first. It changes from turn to turn.
@@ -35,9 +42,15 @@ pub(crate) struct Reception {
 struct Watched {
     listener: usize,
     role: Role,
+    /// Whether INVITEs arrive at this socket.
+    has_invites: bool,
     /// Number of datagrams that the kernel has dropped at this socket and that were counted, modulo
     /// 2^32.
     drops: u32,
+    /// The number of these drops of which the cause is still unknown.
+    unexplained: u32,
+    /// Whether the last read left datagrams in the buffer.
+    is_behind: bool,
 }
 
 /// The role of a socket.
@@ -51,8 +64,8 @@ enum Role {
 }
 
 impl Watched {
-    fn new(listener: usize, role: Role) -> Self {
-        Self { listener, role, drops: 0 }
+    fn new(listener: usize, role: Role, has_invites: bool) -> Self {
+        Self { listener, role, has_invites, drops: 0, unexplained: 0, is_behind: false }
     }
 
     fn socket<'l>(&self, listeners: &'l [Listener]) -> &'l UdpSocket {
@@ -71,12 +84,20 @@ impl Watched {
         let more = drops.wrapping_sub(self.drops);
         if more <= u32::MAX / 2 {
             self.drops = drops;
+            self.unexplained = self.unexplained.saturating_add(more);
             let counter = match self.role {
                 Role::Reads(_) => &counters.overflow,
                 Role::Sink => &counters.filtered,
             };
             counter.add(more.into());
         }
+    }
+
+    /// Explains the drops that were counted since the last call: the buffer was full, or it was not.
+    /// Returns the number of datagrams that were lost because a buffer for INVITEs was full.
+    fn take_overflow(&mut self, was_full: bool) -> u64 {
+        let unexplained = std::mem::take(&mut self.unexplained);
+        if was_full && self.has_invites { unexplained.into() } else { 0 }
     }
 }
 
@@ -85,19 +106,28 @@ impl Reception {
     pub(crate) fn new(listeners: Rc<[Listener]>, inbox: Inbox, counters: Arc<Counters>) -> Self {
         let mut sockets = ArrayVec::new();
         for (listener, l) in listeners.iter().enumerate() {
-            sockets.push(Watched::new(listener, Role::Reads(Kind::Ordinary)));
-            if l.invite().is_some() {
-                sockets.push(Watched::new(listener, Role::Reads(Kind::Invite)));
+            let is_split = l.invite().is_some();
+            sockets.push(Watched::new(listener, Role::Reads(Kind::Ordinary), !is_split));
+            if is_split {
+                sockets.push(Watched::new(listener, Role::Reads(Kind::Invite), true));
             }
             if l.response().is_some() {
-                sockets.push(Watched::new(listener, Role::Reads(Kind::Response)));
+                sockets.push(Watched::new(listener, Role::Reads(Kind::Response), false));
             }
             if l.sink().is_some() {
-                sockets.push(Watched::new(listener, Role::Sink));
+                sockets.push(Watched::new(listener, Role::Sink, false));
             }
         }
-        let errors = ErrorQueue::new();
-        Self { listeners, sockets, inbox, errors, counters, reports_left: false, first: 0 }
+        Self {
+            listeners,
+            sockets,
+            inbox,
+            errors: ErrorQueue::new(),
+            counters,
+            overflow: 0,
+            reports_left: false,
+            first: 0,
+        }
     }
 
     /// Starts a turn. The socket after the first one of the last turn is read first.
@@ -147,6 +177,8 @@ impl Reception {
                     break;
                 }
             }
+            watched.is_behind = total == limit;
+            self.overflow += watched.take_overflow(watched.is_behind);
         }
         match kind {
             Kind::Ordinary => self.counters.received_ordinary.add(total as u64),
@@ -199,22 +231,26 @@ impl Reception {
         Ok(self.reports_left)
     }
 
-    /// Reads from the kernel the drops that no datagram has reported yet, and returns the fill of
-    /// the fullest receive buffer, 0 to 1. Makes one call for each socket.
-    pub(crate) fn read_drop_counters(&mut self) -> f32 {
+    /// Reads from the kernel the drops that no datagram has reported yet, and returns the state of
+    /// the receive buffers. Makes one call for each socket.
+    pub(crate) fn read_drop_counters(&mut self) -> Buffers {
         let mut fullest = 0.0f32;
         for watched in &mut self.sockets {
             // A kernel without SO_MEMINFO reports drops only with datagrams.
             if let Ok(state) = sockopt::receive_buffer(watched.socket(&self.listeners).as_fd()) {
                 watched.count_drops(state.drops, &self.counters);
                 match watched.role {
-                    Role::Reads(_) => fullest = fullest.max(state.fill),
+                    Role::Reads(_) => {
+                        fullest = fullest.max(state.fill);
+                        let was_full = state.fill >= FULL || watched.is_behind;
+                        self.overflow += watched.take_overflow(was_full);
+                    }
                     // A sink keeps no datagrams, so no other call shows the reports there.
                     Role::Sink => self.reports_left |= state.fill > 0.0,
                 }
             }
         }
-        fullest
+        Buffers { fill: fullest, overflow: self.overflow, ..Buffers::default() }
     }
 
     /// Returns the descriptors to poll, one for each socket.
@@ -333,7 +369,7 @@ mod tests {
         assert!(!reception.reports(Ready::UNKNOWN, 64, |_| told += 1).unwrap() && told == 0);
         // The content of a sink does not count as the fill of a buffer.
         let ordinary = sockopt::receive_buffer(listeners[0].ordinary().as_fd()).unwrap();
-        assert_eq!(reception.read_drop_counters(), ordinary.fill);
+        assert_eq!(reception.read_drop_counters().fill, ordinary.fill);
         reception.reports(Ready::UNKNOWN, 64, |_| told += 1).unwrap();
         assert!(told > 0);
     }
@@ -342,11 +378,29 @@ mod tests {
     fn drops_are_counted_across_the_end_of_32_bits_and_never_twice() {
         let counters = Counters::default();
         let mut watched =
-            Watched { drops: u32::MAX - 1, ..Watched::new(0, Role::Reads(Kind::Ordinary)) };
+            Watched { drops: u32::MAX - 1, ..Watched::new(0, Role::Reads(Kind::Ordinary), true) };
         for (drops, total) in [(u32::MAX, 1), (2, 4), (0, 4), (u32::MAX, 4), (2, 4), (3, 5)] {
             watched.count_drops(drops, &counters);
             assert_eq!(counters.overflow.get(), total, "at {drops}");
         }
+    }
+
+    #[test]
+    fn a_drop_at_a_buffer_with_room_is_no_overflow() {
+        let group = open(&Listen::new("127.0.0.1:0".parse().unwrap())).unwrap();
+        let listeners: Rc<[Listener]> = Rc::new([group.listener(0)]);
+        let inbox = Inbox::new(&Pool::new());
+        let mut reception = Reception::new(Rc::clone(&listeners), inbox, Arc::default());
+        // The kernel counts a datagram with a wrong checksum at the same place as one that a filter
+        // of the socket drops.
+        let invites = listeners[0].invite().unwrap();
+        sockopt::attach_filter(invites.as_fd(), &crate::steer::DROP_ALL).unwrap();
+        let peer = UdpSocket::bind("127.0.0.1:0").unwrap();
+        for _ in 0..10 {
+            peer.send_to(b"INVITE", group.local()).unwrap();
+        }
+        let buffers = reception.read_drop_counters();
+        assert_eq!((buffers.overflow, reception.counters.overflow.get()), (0, 10));
     }
 
     #[test]

@@ -16,7 +16,7 @@ use tidegate_world::{Failure, Pool, Received, Shedding, Timestamp};
 
 use crate::connections::Connections;
 use crate::dispatch::Dispatch;
-use crate::machine::{Kind, Machine, Ready, StreamEvent};
+use crate::machine::{Buffers, Kind, Machine, Ready, StreamEvent};
 use crate::reception::{LISTENERS_MAX, Reception, SOCKETS_MAX};
 use crate::{Clock, Counters, Inbox, Limits, Listener, Waker};
 
@@ -30,7 +30,22 @@ pub struct Sockets {
     /// The shedding that is set in the kernel. The machine sets it again only when the core wants a
     /// different one.
     shedding: Shedding,
+    /// The last shedding that the kernel did not accept.
+    refused: Option<Refused>,
 }
+
+/// A shedding that the kernel did not accept.
+#[derive(Clone, Copy)]
+struct Refused {
+    /// Time until which there is no new attempt. Each attempt may take a tenth of the time between
+    /// two readings.
+    until: Timestamp,
+    /// Whether a share of the INVITEs was to be dropped.
+    has_share: bool,
+}
+
+/// Time for which there is no new attempt after the kernel did not accept a shedding.
+const SHED_AGAIN: Duration = Duration::from_secs(1);
 
 impl Sockets {
     pub(crate) fn new(
@@ -53,8 +68,8 @@ impl Sockets {
         let inbox = Inbox::new(pool);
         let reception = Reception::new(Rc::clone(&listeners), inbox, Arc::clone(&counters));
         let dispatch = Dispatch::new(Rc::clone(&listeners), Arc::clone(&counters), limits);
-        let shedding = Shedding::NONE;
-        Ok(Self { clock, reception, dispatch, listeners, counters, shedding })
+        let (shedding, refused) = (Shedding::NONE, None);
+        Ok(Self { clock, reception, dispatch, listeners, counters, shedding, refused })
     }
 
     /// Adds the connections of the shard to the machine.
@@ -150,18 +165,27 @@ impl Machine for Sockets {
         self.dispatch.take_failure()
     }
 
-    fn read_drop_counters(&mut self) -> f32 {
-        self.reception.read_drop_counters()
+    fn read_drop_counters(&mut self) -> Buffers {
+        let is_shed_refused = self.refused.is_some_and(|refused| self.clock.now() < refused.until);
+        Buffers { is_shed_refused, ..self.reception.read_drop_counters() }
     }
 
     fn shed(&mut self, shedding: &Shedding) {
         if *shedding == self.shedding {
             return;
         }
+        let (now, has_share) = (self.clock.now(), shedding.has_share());
+        // A program without a share is much shorter, and may be accepted.
+        let waits = |refused: Refused| now < refused.until && has_share == refused.has_share;
+        if self.refused.is_some_and(waits) {
+            return;
+        }
         let failed = self.listeners.iter().filter(|l| l.shed(shedding).is_err()).count();
         self.counters.shed_errors.add(failed as u64);
         if failed == 0 {
             self.shedding.clone_from(shedding);
+        } else {
+            self.refused = Some(Refused { until: now + SHED_AGAIN, has_share });
         }
     }
 

@@ -10,8 +10,8 @@
 //! retransmissions. (The kernel's own hash, `RXHASH`, is 0 on the loopback interface.)
 //!
 //! Datagrams to shed go to the *sink* of their shard. The sinks follow all other sockets of the
-//! group, in the order of the shards. The program hashes the beginning of each INVITE as
-//! [`Shedding::hash`] does, unless the INVITE calls an emergency service, and compares its source
+//! group, in the order of the shards. The program hashes the source address and the beginning of each
+//! INVITE as [`Shedding::hash`] does, unless the INVITE calls an emergency service, and compares its source
 //! with the banned sources. All other messages pass from any source, because they may end a call.
 
 use std::net::IpAddr;
@@ -79,6 +79,8 @@ pub(crate) struct Share {
     pub(crate) key: u32,
     /// For each shard, a threshold: INVITEs with a lower hash are shed.
     pub(crate) thresholds: Vec<u64>,
+    /// INVITEs with one of these hashes are shed.
+    pub(crate) marks: Vec<u32>,
 }
 
 /// The filter of a sink. It keeps no bytes.
@@ -185,11 +187,16 @@ impl Program {
         }
     }
 
-    /// Adds `A = (A * MIX[0]) ^ word`.
+    /// Adds `A = (A * MIX[0]) ^ word`, with a word of the datagram.
     fn mix_in_word(&mut self, at: u32) {
+        self.mix_in(WORD_AT, at);
+    }
+
+    /// Adds `A = (A * MIX[0]) ^ word`, with the word that an instruction loads.
+    fn mix_in(&mut self, load: u32, at: u32) {
         self.step(MULTIPLY, MIX[0]);
         self.step(TO_X, 0);
-        self.step(WORD_AT, at);
+        self.step(load, at);
         self.step(XOR_X, 0);
     }
 
@@ -260,19 +267,21 @@ impl Program {
     /// Adds instructions that end the program with the sink of shard `A` if the shard sheds the
     /// INVITE. Otherwise they leave `A` unchanged.
     fn shed_share(&mut self, family: Family, share: &Share, spared: &[Network], first_sink: u32) {
-        let Share { key, ref thresholds } = *share;
-        if thresholds.iter().all(|&threshold| threshold == 0) {
+        let Share { key, ref thresholds, ref marks } = *share;
+        if thresholds.iter().all(|&threshold| threshold == 0) && marks.is_empty() {
             return;
         }
         self.step(STORE, SHARD);
         let over = self.jump_unless_invite();
         let emergency = self.jump_if_emergency();
-        if !spared.is_empty() {
-            self.store_source(family);
-        }
+        self.store_source(family);
         let spared: Vec<usize> =
             spared.iter().filter_map(|network| self.jump_if_in(family, network)).collect();
-        self.hash_beginning(key);
+        self.hash_beginning(family, key);
+        for &mark in marks {
+            self.branch(IF_EQUAL, mark, 0, SINK);
+            self.end_in_sink(first_sink);
+        }
         if thresholds.iter().all(|threshold| *threshold == thresholds[0]) {
             self.shed_below(thresholds[0], first_sink);
         } else {
@@ -324,12 +333,15 @@ impl Program {
             }
             bits = bits.saturating_sub(32);
         }
+        let steps = |mask: u32| if mask == u32::MAX { 2 } else { 3 };
         // Each word except the last jumps over the words after it, and over the jump.
-        let mut left = 3 * compared.len() as u8;
+        let mut left: u8 = compared.iter().map(|&(_, mask)| steps(mask)).sum();
         for (word, mask) in compared {
-            left -= 3;
+            left -= steps(mask);
             self.step(RECALL, word as u32);
-            self.step(AND, mask);
+            if mask < u32::MAX {
+                self.step(AND, mask);
+            }
             self.branch(IF_EQUAL, words[word] & mask, 0, left + 1);
         }
         Some(self.jump())
@@ -344,23 +356,35 @@ impl Program {
         self.end_in_sink(first_sink);
     }
 
-    /// Adds instructions that set `A` to the hash of the datagram, which has at least one word.
-    fn hash_beginning(&mut self, key: u32) {
-        let mut hashed = Vec::new();
-        for len in Shedding::HASHED {
-            self.step(LENGTH, 0);
-            self.branch(IF_AT_LEAST, len as u32, 1, 0);
-            let shorter = self.jump();
-            self.step(LOAD_CONSTANT, key);
-            for at in (0..len as u32).step_by(4) {
+    /// Adds instructions that set `A` to the hash of the datagram, which has at least one word. The
+    /// source address is stored.
+    fn hash_beginning(&mut self, family: Family, key: u32) {
+        self.step(LOAD_CONSTANT, key);
+        for word in family.first_word()..4 {
+            self.mix_in(RECALL, word as u32);
+        }
+        let mut shorter = Vec::new();
+        let mut hashed = 0;
+        // Each word occurs once in the program, because the kernel translates its load into 14
+        // instructions.
+        for len in Shedding::HASHED.into_iter().rev().map(|len| len as u32) {
+            if hashed > 0 {
+                self.step(TO_X, 0);
+                self.step(LENGTH, 0);
+                self.branch(IF_AT_LEAST, len, 1, 0);
+                shorter.push(self.jump());
+                self.step(FROM_X, 0);
+            }
+            for at in (hashed..len).step_by(4) {
                 self.mix_in_word(at);
             }
-            hashed.push(self.jump());
-            self.land(shorter);
+            hashed = len;
         }
-        for jump in hashed {
+        self.step(TO_X, 0);
+        for jump in shorter {
             self.land(jump);
         }
+        self.step(FROM_X, 0);
         self.finish_hash();
     }
 
@@ -399,3 +423,7 @@ impl Program {
         self.step(FROM_X, 0);
     }
 }
+
+#[cfg(test)]
+#[path = "steer_tests.rs"]
+mod tests;

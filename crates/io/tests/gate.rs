@@ -5,6 +5,7 @@
 mod cores;
 
 use std::net::{IpAddr, Ipv6Addr, SocketAddr, UdpSocket};
+use std::sync::Arc;
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -101,6 +102,30 @@ fn datagrams_are_received_filtered_or_overflow_during_any_change() {
     every_datagram_is_counted_once("127.0.0.1", true);
     every_datagram_is_counted_once("127.0.0.1", false);
     every_datagram_is_counted_once("::1", true);
+}
+
+#[test]
+fn only_invites_that_found_a_full_buffer_are_reported_to_the_core() {
+    for (text, is_reported) in [("BYE sip:a", false), ("SIP/2.0 200 OK", false), ("INVITE", true)] {
+        let address = SocketAddr::new("127.0.0.1".parse().unwrap(), 0);
+        let listen = Listen { gate: true, receive_buffer: 4_096, ..Listen::new(address) };
+        let group = open(&listen).unwrap();
+        let peer = peer("127.0.0.1");
+        for _ in 0..1_000 {
+            peer.send_to(text.as_bytes(), group.local()).unwrap();
+        }
+        let (echo, sight) = Echo::new();
+        let load = Arc::clone(&echo.load);
+        let handoffs = Handoffs::alone().unwrap();
+        let listeners = vec![group.listener(0)];
+        let running = start(echo, Clock::start(), Limits::default(), listeners, handoffs);
+        cores::received(&peer);
+        drop(sight);
+        let (_, counters) = running.end();
+        let (counted, reported) = (counters.overflow.get(), load.lock().unwrap().overflow);
+        assert!(counted > 900, "{counted} {text}");
+        assert_eq!(reported > 0, is_reported, "{reported} of {counted} {text}");
+    }
 }
 
 #[test]
@@ -231,6 +256,34 @@ fn the_kernel_drops_exactly_what_the_reference_selects_each_time() {
                 peer.send_to(text.as_bytes(), group.local()).unwrap();
                 let passes = usize::from(!shedding.drops(from, text.as_bytes()));
                 assert_eq!(waiting_for(&group, 0).len(), passes, "{text} in round {round}");
+            }
+        }
+    }
+}
+
+#[test]
+fn invites_with_one_of_the_marks_are_dropped_and_no_others() {
+    for ip in ["127.0.0.1", "::1"] {
+        for share in [0.0, 0.3] {
+            let group = gated(ip, 2, true);
+            let gate = group.gate().unwrap();
+            let peer = peer(ip);
+            let from = peer.local_addr().unwrap().ip();
+            let key = 0x8765_4321;
+            let shedding = Shedding { share, key, ..Shedding::NONE };
+            let passes = |number: &u32| !shedding.drops(from, invite(*number, 300).as_bytes());
+            let passing: Vec<u32> = (0..200).filter(passes).collect();
+            let mark = |number: &u32| shedding.hash(from, invite(*number, 300).as_bytes());
+            let marked = &passing[passing.len() - Shedding::MARKS_MAX..];
+            let marks: Vec<u32> = marked.iter().map(mark).collect();
+            // A hash that one shard finds hot is dropped at all shards.
+            gate.set(&shedding).unwrap();
+            gate.set_of(1, &Shedding { marks, ..shedding.clone() }).unwrap();
+            for number in 0..200 {
+                peer.send_to(invite(number, 300).as_bytes(), group.local()).unwrap();
+                let got = waiting_for(&group, 0).len() + waiting_for(&group, 1).len();
+                let expected = passing.contains(&number) && !marked.contains(&number);
+                assert_eq!(got, usize::from(expected), "{ip} {number}");
             }
         }
     }

@@ -291,17 +291,16 @@ impl Proxy {
             Decision::Serve(received, admitted) => {
                 self.work.served = number;
                 let class = class.unwrap_or(Class::Other);
-                if let Some(kernel_shed) = &mut self.kernel_shed {
-                    kernel_shed.on_served(class);
-                }
-                let sojourn = now.since(received.arrived);
-                self.counters.sojourns(class.is_new_work()).observe(sojourn);
                 let (flow, is_unverified) = (received.flow, admitted.is_unverified);
                 let shown = match class {
-                    Class::Final | Class::Provisional => self.serve_response(now, received),
+                    Class::Final | Class::Provisional => {
+                        let arrived = received.arrived;
+                        let shown = self.serve_response(now, received);
+                        self.record_served(now, class, arrived);
+                        shown
+                    }
                     _ => self.serve_request(now, received, class, admitted),
                 };
-                self.work.stateless = self.routing.tiering.on_served(class);
                 if shown != SourceEvidence::Nothing {
                     if let Some(in_service) = &mut self.in_service {
                         in_service.is_stray |= shown == SourceEvidence::Stray;
@@ -334,6 +333,11 @@ impl Proxy {
             && !matches!(served, Served::Here | Served::Elsewhere(_) | Served::Parked(..))
         {
             self.counters.refused_after(bucket).add(1);
+        }
+        // A parked request is served later, and counts then.
+        let is_later = matches!(served, Served::Elsewhere(_) | Served::Parked(..));
+        if !is_later && !matches!(served, Served::Unserved(_)) {
+            self.record_served(now, class, received.arrived);
         }
         match served {
             Served::Here | Served::Rejected => {}
@@ -372,6 +376,15 @@ impl Proxy {
             }
         }
         shown
+    }
+
+    /// Counts a message that arrived at `arrived` and was served.
+    fn record_served(&mut self, now: Timestamp, class: Class, arrived: Timestamp) {
+        if let Some(kernel_shed) = &mut self.kernel_shed {
+            kernel_shed.on_served(class);
+        }
+        self.counters.sojourns(class.is_new_work()).observe(now.since(arrived));
+        self.work.stateless = self.routing.tiering.on_served(class);
     }
 
     /// Takes a response through the pipeline. Returns the evidence about its sender.

@@ -139,7 +139,7 @@ struct Counted {
 }
 
 /// The watched counters. The first is that of the law.
-static COUNTED: [Counted; 14] = [
+static COUNTED: [Counted; 15] = [
     Counted {
         begins: "rejects new requests",
         of: "requests rejected",
@@ -153,6 +153,12 @@ static COUNTED: [Counted; 14] = [
         begins: "the kernel drops INVITEs, because of overload or a ban",
         of: "INVITEs dropped",
         count: |shard| shard.io.filtered.get() + shard.emulated_filtered.get(),
+    },
+    Counted {
+        begins: "the kernel does not accept the rule for the INVITEs to drop; raise \
+                 net.core.optmem_max",
+        of: "failed attempts",
+        count: |shard| shard.io.shed_errors.get(),
     },
     Counted {
         begins: "the queue of new requests is full",

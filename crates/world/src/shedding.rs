@@ -8,14 +8,19 @@ use std::net::IpAddr;
 ///
 /// A caller without an answer sends its INVITE up to seven times, always with the same bytes (RFC
 /// 3261 §17.1.1.2). If each copy were drawn separately, a share `p` would exclude only `p^7` of
-/// these callers, and the others would be admitted late. So a hash of the bytes decides. While
-/// share and key stay the same, all copies of a dropped datagram are dropped too.
+/// these callers, and the others would be admitted late. So a hash of the source address and the
+/// first bytes decides. While share and key stay the same, all copies of a dropped datagram are
+/// dropped too. The address is in the hash so that a sender who finds datagrams that pass cannot send
+/// them from forged addresses.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Shedding {
     /// Share of the datagrams that are dropped, 0 to 1. It applies to datagrams that begin with
     /// `INVI`, also to in-dialog requests, but not to calls to an [emergency
     /// service](Self::EMERGENCY).
     pub share: f64,
+    /// Hashes whose datagrams are dropped, as far as the share applies to them. Only the first
+    /// [`MARKS_MAX`](Self::MARKS_MAX) hashes count.
+    pub marks: Vec<u32>,
     /// Key of the hash. Peers that do not know it cannot predict which datagrams are dropped.
     pub key: u32,
     /// Sources whose datagrams are dropped if they begin with `INVI`. Their other datagrams are not
@@ -57,7 +62,11 @@ impl Network {
 
 impl Shedding {
     /// No datagram is dropped.
-    pub const NONE: Self = Self { share: 0.0, key: 0, banned: Vec::new(), spared: Vec::new() };
+    pub const NONE: Self =
+        Self { share: 0.0, marks: Vec::new(), key: 0, banned: Vec::new(), spared: Vec::new() };
+
+    /// Maximum number of hashes whose datagrams are dropped.
+    pub const MARKS_MAX: usize = 16;
 
     /// Maximum number of sources that are banned at the same time.
     pub const BANNED_MAX: usize = 64;
@@ -98,14 +107,20 @@ impl Shedding {
         (self.share.clamp(0.0, 1.0) * (1u64 << 32) as f64).round() as u64
     }
 
-    /// Returns the hash of a datagram. The kernel computes the same one.
-    pub fn hash(&self, bytes: &[u8]) -> u32 {
+    /// Returns the hash of a datagram from `source`. The kernel computes the same one.
+    pub fn hash(&self, source: IpAddr, bytes: &[u8]) -> u32 {
         let [golden, murmur] = Self::MIX;
+        let mix = |hash: u32, word: u32| hash.wrapping_mul(golden) ^ word;
+        let start = match source.to_canonical() {
+            IpAddr::V4(ip) => mix(self.key, ip.to_bits()),
+            IpAddr::V6(ip) => {
+                let words = [96, 64, 32, 0].map(|shift| (ip.to_bits() >> shift) as u32);
+                words.into_iter().fold(self.key, mix)
+            }
+        };
         let len = Self::HASHED.into_iter().find(|len| bytes.len() >= *len).unwrap_or(0);
         let (words, _) = bytes[..len].as_chunks::<4>();
-        let mut hash = words
-            .iter()
-            .fold(self.key, |hash, word| hash.wrapping_mul(golden) ^ u32::from_be_bytes(*word));
+        let mut hash = words.iter().fold(start, |hash, word| mix(hash, u32::from_be_bytes(*word)));
         for (shift, multiplier) in [(16, murmur), (13, golden)] {
             hash = (hash ^ hash >> shift).wrapping_mul(multiplier);
         }
@@ -131,15 +146,27 @@ impl Shedding {
         if self.banned().any(|banned| banned == source.to_canonical()) {
             return true;
         }
-        let threshold = self.threshold();
-        threshold > 0 && self.mark(source, bytes).is_some_and(|mark| u64::from(mark) < threshold)
+        if !self.has_share() || !self.applies(source, bytes) {
+            return false;
+        }
+        let mark = self.hash(source, bytes);
+        u64::from(mark) < self.threshold() || self.marks().contains(&mark)
     }
 
-    /// Returns the hash of an INVITE if the share applies to it, otherwise `None`.
-    pub fn mark(&self, source: IpAddr, bytes: &[u8]) -> Option<u32> {
+    /// Returns whether some datagrams are dropped because of their hashes.
+    pub fn has_share(&self) -> bool {
+        self.threshold() > 0 || !self.marks.is_empty()
+    }
+
+    /// Returns the hashes that count: the first [`MARKS_MAX`](Self::MARKS_MAX).
+    pub fn marks(&self) -> &[u32] {
+        &self.marks[..self.marks.len().min(Self::MARKS_MAX)]
+    }
+
+    /// Returns whether the share applies to a datagram with this content from `source`.
+    pub fn applies(&self, source: IpAddr, bytes: &[u8]) -> bool {
         let is_spared = || self.spared().iter().any(|network| network.contains(source));
-        let applies = bytes.starts_with(&Self::PREFIX) && !is_emergency(bytes) && !is_spared();
-        applies.then(|| self.hash(bytes))
+        bytes.starts_with(&Self::PREFIX) && !is_emergency(bytes) && !is_spared()
     }
 }
 
@@ -234,6 +261,39 @@ mod tests {
             let drops = |call: &u32| share(0.5).drops(SOURCE, invite(*call).as_bytes());
             let dropped = (0..1000).filter(drops).count();
             assert!((400..600).contains(&dropped), "{dropped} of {length} bytes");
+        }
+    }
+
+    #[test]
+    fn datagrams_with_one_of_the_marks_are_dropped_and_no_others() {
+        let [alike, other] = [300, 700].map(|branch| {
+            move |call: u32| format!("INVITE sip:a SIP/2.0\r\nVia: {branch}{:300}{call}", "")
+        });
+        let mark = Shedding::NONE.hash(SOURCE, alike(0).as_bytes());
+        let shedding = Shedding { marks: vec![1, mark], ..Shedding::NONE };
+        for call in 0..100 {
+            assert!(shedding.drops(SOURCE, alike(call).as_bytes()));
+            assert!(!shedding.drops(SOURCE, other(call).as_bytes()));
+            assert!(!shedding.drops([192, 0, 2, 2].into(), alike(call).as_bytes()));
+        }
+        let beyond = (0..Shedding::MARKS_MAX as u32).chain([mark]).collect();
+        let shedding = Shedding { marks: beyond, ..Shedding::NONE };
+        assert!(!shedding.drops(SOURCE, alike(0).as_bytes()));
+    }
+
+    #[test]
+    fn a_datagram_that_passes_need_not_pass_from_another_address() {
+        let text = invites().find(|text| !share(0.5).drops(SOURCE, text.as_bytes())).unwrap();
+        for addresses in [
+            (0..1_000)
+                .map(|n| IpAddr::from(0x0a00_0000u32.to_be_bytes().map(|b| b | n as u8)))
+                .take(250)
+                .collect::<Vec<_>>(),
+            (0..1_000).map(|n| IpAddr::from([0x2001, 0xdb8, 0, n, 0, 0, 0, 1])).collect(),
+        ] {
+            let drops = |&&source: &&IpAddr| share(0.5).drops(source, text.as_bytes());
+            let dropped = addresses.iter().filter(drops).count() as f64 / addresses.len() as f64;
+            assert!((0.3..0.7).contains(&dropped), "{dropped}");
         }
     }
 

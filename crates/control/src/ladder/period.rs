@@ -13,9 +13,8 @@ pub struct Tally {
     /// Requests for new work of the kinds that the ladder may drop, including retransmissions.
     pub asked: u64,
     /// The messages in `asked` to which the share applied and that were
-    /// [fresh](super::Ladder::is_fresh). They are counted only while [marks
-    /// matter](super::Ladder::tells_marks). Retransmissions of judged requests are counted neither
-    /// here nor in `late`.
+    /// [fresh](super::Ladder::is_fresh). While no [marks matter](super::Ladder::tells_marks), all are
+    /// fresh. Retransmissions of judged requests are counted neither here nor in `late`.
     pub fresh: u64,
     /// The messages in `asked` to which the share applied and that were not fresh.
     pub late: u64,
@@ -27,7 +26,7 @@ pub struct Tally {
     pub brought: u64,
     /// Messages that the ladder had dropped before they were read.
     pub filtered: u64,
-    /// Messages lost because a receive buffer of the kernel was full.
+    /// Messages lost because a receive buffer of the kernel for requests in `asked` was full.
     pub overflow: u64,
     /// Time since the start for which the processor was occupied.
     pub occupied: Duration,

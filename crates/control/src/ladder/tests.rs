@@ -18,6 +18,8 @@ const BUFFER: usize = 2_000;
 const QUEUE: usize = 20;
 /// The mark of packets that no share applies to.
 const EXEMPT: f64 = 2.0;
+/// The mark of packets that are all alike. It passes even if the share is as high as possible.
+const ALIKE: f64 = 0.999_5;
 /// RFC 3261 §17.1.1.2: the ticks, counted from the first packet, at which an INVITE is
 /// retransmitted.
 const REPEATS: [u64; 6] = [500, 1_500, 3_500, 7_500, 15_500, 31_500];
@@ -33,11 +35,15 @@ struct Plant {
     by_chance: bool,
     /// Additional load to which no share applies, as a multiple of the capacity.
     exempt: f64,
+    /// Multiple of the capacity of packets that have one mark, which passes nearly always, and are
+    /// not recognised as copies.
+    alike: f64,
     /// The measured part of the cost of reading and rejecting.
     measured: f64,
     tick: u64,
     owed: f64,
     owed_exempt: f64,
+    owed_alike: f64,
     /// Packets by the tick at which they are sent.
     unheard: BTreeMap<u64, Vec<Packet>>,
     /// Packets in the receive buffer.
@@ -65,6 +71,10 @@ struct Packet {
     mark: f64,
 }
 
+fn number_of(mark: f64) -> u32 {
+    (mark * f64::from(u32::MAX)) as u32
+}
+
 impl Plant {
     fn new(ladder: Option<Ladder>) -> Self {
         Self {
@@ -72,10 +82,12 @@ impl Plant {
             repeats: true,
             by_chance: false,
             exempt: 0.0,
+            alike: 0.0,
             measured: 1.0,
             tick: 0,
             owed: 0.0,
             owed_exempt: 0.0,
+            owed_alike: 0.0,
             unheard: BTreeMap::new(),
             buffer: VecDeque::new(),
             waiting: 0,
@@ -142,6 +154,11 @@ impl Plant {
             self.owed_exempt -= 1.0;
             self.send(Packet { before: REPEATS.len(), mark: EXEMPT });
         }
+        self.owed_alike += self.alike * CAPACITY / 1_000.0;
+        while self.owed_alike >= 1.0 {
+            self.owed_alike -= 1.0;
+            self.send(Packet { before: REPEATS.len(), mark: ALIKE });
+        }
         for repeated in self.unheard.remove(&self.tick).unwrap_or_default() {
             self.send(repeated);
         }
@@ -151,7 +168,8 @@ impl Plant {
     fn send(&mut self, Packet { before, mark }: Packet) {
         let share = self.ladder.as_ref().map_or(0.0, Ladder::share);
         let mark = if self.by_chance && mark < EXEMPT { self.chance.unit() } else { mark };
-        if mark < share {
+        let is_hot = |ladder: &Ladder| ladder.hot_marks().any(|hot| hot == number_of(mark));
+        if mark < share || self.ladder.as_ref().is_some_and(is_hot) {
             self.filtered += 1;
             self.tally.filtered += 1;
         } else if self.buffer.len() < BUFFER {
@@ -169,13 +187,12 @@ impl Plant {
 
     /// Counts a packet as fresh or late. Returns whether it is late.
     fn is_late(&mut self, mark: f64) -> bool {
-        let Some(ladder) = self.ladder.as_ref().filter(|ladder| ladder.tells_marks()) else {
-            return false;
-        };
+        let Some(ladder) = &self.ladder else { return false };
         if mark > 1.0 {
             return false;
         }
-        let is_fresh = ladder.is_fresh((mark * f64::from(u32::MAX)) as u32);
+        let is_fresh = ladder.is_fresh(number_of(mark));
+        ladder.record_mark(number_of(mark));
         *(if is_fresh { &mut self.tally.fresh } else { &mut self.tally.late }) += 1;
         !is_fresh
     }
@@ -236,6 +253,7 @@ fn it_trips_just_above_the_budget_by_what_refusals_and_their_acknowledgements_ta
             ladder.on_reading(Timestamp::ZERO + period * Duration::from_millis(100), tally);
             tally.messages += 400;
             tally.asked += 150;
+            tally.fresh += 150;
             tally.refused += 100;
             tally.brought += 100;
             tally.occupied += Duration::from_micros(100 * (200 + beside_ms));
@@ -290,6 +308,53 @@ fn answers_are_padded_before_anything_is_dropped_and_as_long_as_it_helps() {
     assert_eq!((plant.ladder().rung(), plant.ladder().pads()), (Rung::Reject, false));
 }
 
+/// Gives the ladder a period with 60 calls to serve and 140 to reject, which take half of the
+/// processor.
+fn pass_half_busy(ladder: &mut Ladder, tally: &mut Tally, at: Timestamp) {
+    let passes = 1.0 - ladder.share();
+    let [served, refused] = [60.0, 140.0].map(|count| (count * passes).round() as u64);
+    tally.messages += 7 * served + 2 * refused;
+    tally.asked += served + refused;
+    tally.fresh += served + refused;
+    tally.taken += served;
+    tally.refused += refused;
+    tally.brought += refused;
+    tally.filtered += 200 - served - refused;
+    tally.occupied += Duration::from_micros(500 * served + 145 * refused);
+    tally.served += Duration::from_micros(300 * served);
+    ladder.on_reading(at, *tally);
+}
+
+#[test]
+fn a_server_that_was_never_full_is_not_a_server_without_capacity() {
+    let mut ladder = Ladder::new(LadderSettings::default());
+    let mut tally = Tally { occupied: Duration::from_millis(1), ..Tally::default() };
+    ladder.on_reading(Timestamp::ZERO, Tally::default());
+    ladder.on_reading(Timestamp::ZERO + Duration::from_secs(1), tally);
+    for period in 1..=50u32 {
+        let at = Duration::from_secs(1) + period * Duration::from_millis(100);
+        pass_half_busy(&mut ladder, &mut tally, Timestamp::ZERO + at);
+    }
+    assert_eq!(ladder.share(), 0.0, "half of the processor is idle");
+}
+
+#[test]
+fn a_server_that_rejected_everything_while_it_was_full_regains_its_capacity() {
+    let mut ladder = Ladder::new(LadderSettings::default());
+    let mut tally = Tally::default();
+    ladder.on_reading(Timestamp::ZERO, tally);
+    // A period in which the processor was busy, but took no call.
+    (tally.messages, tally.asked, tally.fresh, tally.refused) = (10, 10, 10, 10);
+    tally.occupied = Duration::from_millis(100);
+    ladder.on_reading(Timestamp::ZERO + Duration::from_millis(100), tally);
+    for period in 2..=300u32 {
+        let at = period * Duration::from_millis(100);
+        pass_half_busy(&mut ladder, &mut tally, Timestamp::ZERO + at);
+    }
+    // Rejecting takes more than the budget even now.
+    assert!(ladder.share() < 0.3, "{}, but half of the processor is idle", ladder.share());
+}
+
 #[test]
 fn where_nothing_can_be_dropped_everything_is_answered() {
     let settings = LadderSettings { pads: true, thins: false, ..LadderSettings::default() };
@@ -301,6 +366,22 @@ fn where_nothing_can_be_dropped_everything_is_answered() {
     plant.run(20.0, 10);
     assert_eq!((plant.ladder().rung(), plant.ladder().pads()), (Rung::Reject, false));
     assert_eq!(plant.filtered, 0);
+}
+
+#[test]
+fn nothing_is_dropped_or_late_while_the_kernel_refuses_to_drop() {
+    let mut plant = Plant::with_ladder();
+    plant.run(20.0, 10);
+    let ladder = plant.ladder.as_mut().unwrap();
+    assert!(ladder.share() > 0.5);
+    ladder.set_thins(false);
+    assert_eq!((ladder.rung(), ladder.share(), ladder.tells_marks()), (Rung::Reject, 0.0, false));
+    let filtered = plant.filtered;
+    plant.run(20.0, 10);
+    assert_eq!((plant.ladder().rung(), plant.filtered), (Rung::Reject, filtered));
+    plant.ladder.as_mut().unwrap().set_thins(true);
+    plant.run(20.0, 1);
+    assert!(plant.ladder().share() > 0.5, "{}", plant.ladder().share());
 }
 
 #[test]
@@ -354,6 +435,21 @@ fn a_flood_that_no_share_applies_to_does_not_silence_the_others() {
         assert!(dropped < 7.0 * 0.8, "{dropped} of the packets are dropped, {exempt}");
         assert!(plant.ladder().share() < 0.8, "{} {exempt}", plant.ladder().share());
     }
+    let mut plant = Plant { exempt: 4.0, ..Plant::with_ladder() };
+    plant.run(0.1, 10);
+    let filtered = plant.filtered;
+    plant.run(0.1, 30);
+    assert_eq!(plant.filtered, filtered, "dropping them does not make the flood cheaper");
+}
+
+#[test]
+fn a_flood_of_packets_with_one_mark_is_dropped_and_no_one_else() {
+    let mut plant = Plant { alike: 4.0, ..Plant::with_ladder() };
+    plant.run(0.8, 5);
+    let goodput = plant.run_in_time(0.8, 15);
+    assert!(goodput > 0.79, "{goodput}");
+    assert_eq!(plant.ladder().share(), 0.0);
+    assert!(plant.ladder().hot_marks().eq([number_of(ALIKE)]));
 }
 
 #[test]
@@ -392,6 +488,27 @@ fn overflowing_buffers_cause_kernel_drops_even_if_rejecting_seems_cheap() {
     assert!(plant.ladder().share() > 0.3, "{}", plant.ladder().share());
     let (lost, read) = (plant.tally.overflow, plant.tally.asked);
     assert!(lost < read, "{lost} lost, {read} read, goodput {goodput}");
+}
+
+#[test]
+fn drops_that_do_not_cease_when_less_passes_do_not_silence_everybody() {
+    let mut ladder = Ladder::new(LadderSettings::default());
+    let mut tally = Tally::default();
+    let mut shares = 0.0;
+    for period in 0..300u32 {
+        ladder.on_reading(Timestamp::ZERO + period * Duration::from_millis(100), tally);
+        let read = (20.0 * (1.0 - ladder.share())).round() as u64;
+        tally.messages += 140;
+        (tally.asked, tally.fresh, tally.taken) =
+            (tally.asked + read, tally.fresh + read, tally.taken + read);
+        tally.filtered += 20 - read;
+        tally.overflow += 3;
+        tally.occupied += Duration::from_millis(10);
+        tally.served += Duration::from_millis(6);
+        assert!(ladder.share() < 0.5, "{}", ladder.share());
+        shares += ladder.share() / 300.0;
+    }
+    assert!(shares > 0.0 && shares < 0.05, "{shares} of the INVITEs are dropped");
 }
 
 #[test]

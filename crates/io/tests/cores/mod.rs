@@ -5,9 +5,9 @@
 
 use std::collections::VecDeque;
 use std::net::{SocketAddr, UdpSocket};
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::sync::mpsc::{Receiver, Sender, channel};
+use std::sync::{Arc, Mutex};
 use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
@@ -40,6 +40,8 @@ pub struct Echo {
     pub drains: Arc<AtomicBool>,
     /// Datagrams that it wants shed.
     pub shedding: Shedding,
+    /// The last load that it got.
+    pub load: Arc<Mutex<Load>>,
 }
 
 impl Echo {
@@ -47,7 +49,8 @@ impl Echo {
         let (seen, sight) = channel();
         let drains = Arc::new(AtomicBool::new(true));
         let (shedding, stall) = (Shedding::NONE, Duration::ZERO);
-        (Self { seen, pass_to: None, timer: None, stall, work: 0, drains, shedding }, sight)
+        let (pass_to, timer, load) = Default::default();
+        (Self { seen, pass_to, timer, stall, work: 0, drains, shedding, load }, sight)
     }
 }
 
@@ -113,6 +116,10 @@ impl Core for EchoCore {
 
     fn on_failed(&mut self, _: Timestamp, failure: Failure) {
         self.tell(Seen::Failed(failure));
+    }
+
+    fn on_load(&mut self, _: Timestamp, load: Load) {
+        *self.echo.load.lock().unwrap() = load;
     }
 
     fn on_command(&mut self, _: Timestamp, command: &[u8]) {

@@ -15,9 +15,11 @@ use crate::settings::{Disposal, Overload};
 pub(crate) struct KernelShed {
     ladder: Ladder,
     tally: Tally,
-    /// Number of fresh INVITEs, and number of late INVITEs. The kernel has probably dropped earlier
-    /// copies of a late INVITE.
+    /// Number of fresh INVITEs to which the share applies, and number of late ones. The kernel has
+    /// probably dropped earlier copies of a late INVITE.
     marked: [Counter; 2],
+    /// Whether the kernel can drop datagrams at all our listeners.
+    can_drop: bool,
     /// Whether the ladder is inactive under a law that rejects nothing.
     needs_law: bool,
 }
@@ -38,21 +40,25 @@ impl KernelShed {
             ladder: Ladder::new(settings),
             tally: Tally::default(),
             marked: Default::default(),
+            can_drop,
             needs_law: pads,
         })
     }
 
-    /// Counts an INVITE. Returns whether earlier copies of it were probably dropped.
+    /// Counts an INVITE, if the share applies to it. Returns whether earlier copies of it were
+    /// probably dropped.
     pub(crate) fn is_late(&self, received: &Received, shedding: &Shedding) -> bool {
         // The share was not applied to a message that another shard has read.
-        let is_subject = received.flow.transport == Transport::Udp && received.handoffs == 0;
-        if !self.ladder.tells_marks() || !is_subject {
+        let is_read_here = received.flow.transport == Transport::Udp && received.handoffs == 0;
+        if !is_read_here || !shedding.applies(received.flow.remote.ip(), &received.bytes) {
             return false;
         }
-        let Some(mark) = shedding.mark(received.flow.remote.ip(), &received.bytes) else {
-            return false;
-        };
-        let is_late = !self.ladder.is_fresh(mark);
+        let mut is_late = false;
+        if self.ladder.tells_marks() {
+            let mark = shedding.hash(received.flow.remote.ip(), &received.bytes);
+            self.ladder.record_mark(mark);
+            is_late = !self.ladder.is_fresh(mark);
+        }
         self.marked[usize::from(is_late)].add(1);
         is_late
     }
@@ -84,6 +90,7 @@ impl KernelShed {
             self.ladder.reset();
             return;
         }
+        self.ladder.set_thins(self.can_drop && !load.is_shed_refused);
         let signals = gate.signals();
         self.tally = Tally {
             messages: signals.messages,
@@ -105,6 +112,13 @@ impl KernelShed {
         if self.ladder.poll_timeout().is_some_and(|due| due <= now) {
             self.ladder.on_reading(now, self.tally);
         }
+    }
+
+    /// Sets the share and the hashes to drop.
+    pub(crate) fn fill(&self, shedding: &mut Shedding) {
+        shedding.share = self.ladder.share();
+        shedding.marks.clear();
+        shedding.marks.extend(self.ladder.hot_marks());
     }
 
     pub(crate) fn ladder(&self) -> &Ladder {

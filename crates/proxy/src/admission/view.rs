@@ -31,12 +31,8 @@ pub(crate) struct View<'a> {
 }
 
 impl View<'_> {
-    /// Returns whether the kernel drops INVITEs now, or did so recently.
-    pub(crate) fn tells_marks(&self) -> bool {
-        self.kernel_shed.is_some_and(|kernel_shed| kernel_shed.ladder().tells_marks())
-    }
-
-    /// Counts an INVITE. Returns whether the kernel has probably dropped earlier copies of it.
+    /// Counts an INVITE, if the share applies to it. Returns whether the kernel has probably dropped
+    /// earlier copies of it.
     pub(crate) fn is_late(&self, received: &Received) -> bool {
         self.kernel_shed.is_some_and(|kernel_shed| kernel_shed.is_late(received, self.shedding))
     }

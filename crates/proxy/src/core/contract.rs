@@ -73,7 +73,7 @@ impl Core for Proxy {
         self.counters.upstream.publish(upstream.is_active(), || upstream.views());
         if let Some(kernel_shed) = &mut self.kernel_shed {
             kernel_shed.handle_timeout(now);
-            self.shedding.share = kernel_shed.ladder().share();
+            kernel_shed.fill(&mut self.shedding);
             self.ingress.set_pads(kernel_shed.ladder().pads());
         }
         let Self { snapshot, routing, peers, output, transactions, .. } = self;
@@ -111,11 +111,9 @@ impl Core for Proxy {
         if let Some(kernel_shed) = kernel_shed {
             kernel_shed.on_load(now, &load, ingress.gate(), counters);
             counters.overload.publish_ladder(kernel_shed.ladder());
-            shedding.share = kernel_shed.ladder().share();
+            kernel_shed.fill(shedding);
             ingress.set_pads(kernel_shed.ladder().pads());
-            if kernel_shed.ladder().tells_marks() {
-                ingress.spared(&self.snapshot.pools, &mut shedding.spared);
-            }
+            ingress.spared(&self.snapshot.pools, &mut shedding.spared);
         }
         ingress.banned(now, &mut shedding.banned);
     }

@@ -79,6 +79,28 @@ fn refusals_get_one_length_and_the_kernel_drops_some_only_while_refusing_takes_t
     }
 }
 
+#[test]
+fn a_share_that_the_kernel_does_not_accept_is_not_in_force() {
+    let mut script = Script::with(Policy::Rr, |settings| {
+        settings.overload.gate.law = law(&[("share", 0.0)]);
+        settings.overload.disposal = Disposal::Auto;
+    });
+    let mut busy = Duration::ZERO;
+    for (is_shed_refused, drops) in [(false, true), (true, false), (false, true)] {
+        for _ in 0..20 {
+            let call = |call: u32| invite(&format!("{busy:?}-{call}"));
+            (0..20).for_each(|number| drop(script.send(CALLER, &call(number))));
+            script.pass(Duration::from_millis(100));
+            busy += Duration::from_millis(90);
+            script.proxy.on_load(script.now, Load { is_shed_refused, ..load(busy) });
+        }
+        let gauge = script.counters.overload.thinned.get() as f64 / 1e6;
+        let share = script.proxy.poll_shedding().share;
+        assert_eq!((share > 0.5, gauge > 0.5), (drops, drops), "{share} {gauge}");
+        assert_eq!(share > 0.0, drops);
+    }
+}
+
 // RFC 3261 §17.1.1.2: callers whose INVITEs the kernel dropped retransmit them for 32 s.
 #[test]
 fn callers_that_the_kernel_dropped_until_recently_are_rejected_first() {
@@ -160,6 +182,43 @@ fn one_invite_that_is_sent_again_and_again_leaves_the_others_a_quarter_of_what_p
         (0.5..0.95).contains(&alone) && 1.0 - beside >= 0.24 * (1.0 - alone),
         "{alone} {beside}"
     );
+}
+
+// A stranger can find an INVITE that the kernel does not drop, and vary only the bytes that the hash does not cover.
+#[test]
+fn invites_that_begin_alike_are_dropped_together() {
+    let mut script = Script::with(Policy::Rr, |settings| {
+        settings.overload.gate.law = law(&[("share", 0.0)]);
+        settings.overload.disposal = Disposal::Auto;
+    });
+    let source = address(CALLER).ip();
+    let alike = |beginning: u32, call: &str| {
+        let long = format!("Subject: {beginning}{:250}\r\nFrom: ", "");
+        invite("alike")
+            .replace("From: ", &long)
+            .replace("Call-ID: alike", &format!("Call-ID: {call}"))
+    };
+    let flood = Shedding { share: 0.99, ..script.proxy.poll_shedding().clone() };
+    let passes = |beginning: &u32| !flood.drops(source, alike(*beginning, "a").as_bytes());
+    let beginning = (0..).find(passes).unwrap();
+    let (mut busy, mut read) = (Duration::ZERO, Vec::new());
+    for period in 0..30 {
+        let shedding = script.proxy.poll_shedding().clone();
+        let mut arrives = |text: String| {
+            let passes = !shedding.drops(source, text.as_bytes());
+            if passes {
+                script.offer(CALLER, text.as_bytes());
+                busy += Duration::from_micros(100);
+            }
+            passes
+        };
+        (0..300).for_each(|call| drop(arrives(invite(&format!("{period}-{call}")))));
+        let call = |call: &u32| arrives(alike(beginning, &format!("{period}-{call}")));
+        read.push((0..600).filter(call).count());
+        script.pass(Duration::from_millis(100));
+        script.proxy.on_load(script.now, load(busy));
+    }
+    assert!(read[0] == 600 && read[20..].iter().all(|&count| count == 0), "{read:?}");
 }
 
 // RFC 3261 §8.2.7: "the same tag for the same request consistently".

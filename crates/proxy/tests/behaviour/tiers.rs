@@ -34,7 +34,7 @@ impl Loaded {
 
     fn read(&mut self) {
         let (busy, cpu) = (self.busy, self.busy);
-        let load = Load { busy, cpu, socket_fill: 0.0, filtered: 0, overflow: 0 };
+        let load = Load { busy, cpu, ..Load::default() };
         self.script.proxy.on_load(self.script.now, load);
     }
 

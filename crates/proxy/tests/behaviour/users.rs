@@ -98,6 +98,16 @@ fn a_strangers_request_waits_for_the_look_up_and_goes_to_the_contact() {
 }
 
 #[test]
+fn a_request_that_waits_for_a_look_up_is_served_once() {
+    let mut s = script();
+    let served = |s: &Script| s.counters.sojourns(true).buckets().map(|b| b.1).sum::<u64>();
+    s.send(CALLER, &call("c"));
+    assert_eq!(served(&s), 0);
+    forwarded(answer(&mut s, ALICE, found(&["sip:alice@203.0.113.7:5062"])));
+    assert_eq!(served(&s), 1);
+}
+
+#[test]
 fn one_question_serves_all_requests_to_a_user_for_a_second() {
     let mut s = script();
     s.send(CALLER, &call("c"));

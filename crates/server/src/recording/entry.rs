@@ -24,6 +24,8 @@ const ANSWER: u8 = 7;
 const CONNECTED: u8 = 8;
 const CLOSED: u8 = 9;
 const WRITABLE: u8 = 10;
+/// A load whose shedding the kernel has refused.
+const LOAD_UNSHED: u8 = 11;
 
 /// Appends an input: its kind, its time, and the data of its kind.
 pub(super) fn put(out: &mut Vec<u8>, Entry { now, input }: &Entry<&[u8]>) {
@@ -55,8 +57,8 @@ pub(super) fn put(out: &mut Vec<u8>, Entry { now, input }: &Entry<&[u8]>) {
             });
             put_bytes(out, quote);
         }
-        Input::Load(Load { busy, cpu, socket_fill, filtered, overflow }) => {
-            begin(LOAD);
+        Input::Load(Load { busy, cpu, socket_fill, filtered, overflow, is_shed_refused }) => {
+            begin(if *is_shed_refused { LOAD_UNSHED } else { LOAD });
             for time in [busy, cpu] {
                 put_time(out, Timestamp::ZERO + *time);
             }
@@ -125,13 +127,14 @@ pub(super) fn take<'b>(rest: &mut &'b [u8]) -> Option<Entry<&'b [u8]>> {
             let quote = take_bytes(rest, LARGE)?;
             Input::Failed(Failure { flow, cause, quote: quote.into() })
         }
-        LOAD => {
+        LOAD | LOAD_UNSHED => {
             let mut time = || take_duration(rest);
             let (busy, cpu) = (time()?, time()?);
             let socket_fill = f32::from_le_bytes(take_array(rest)?);
             let mut count = || take_array(rest).map(u64::from_le_bytes);
             let (filtered, overflow) = (count()?, count()?);
-            Input::Load(Load { busy, cpu, socket_fill, filtered, overflow })
+            let is_shed_refused = kind == LOAD_UNSHED;
+            Input::Load(Load { busy, cpu, socket_fill, filtered, overflow, is_shed_refused })
         }
         DRAIN => Input::Drain,
         COMMAND => Input::Command(take_bytes(rest, COMMAND_MAX)?),

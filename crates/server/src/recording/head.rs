@@ -18,7 +18,7 @@ use crate::environment::Environment;
 use crate::key::{self, from_hex, to_hex};
 
 /// The version of the file's format.
-pub const VERSION: u32 = 6;
+pub const VERSION: u32 = 7;
 
 /// The oldest version that can be read. Later versions have additional kinds of inputs and
 /// transports. The earlier kinds are unchanged.

@@ -217,6 +217,16 @@ fn drops_in_the_kernel_are_logged_at_start_and_end() {
 }
 
 #[test]
+fn a_rule_that_the_kernel_refuses_is_logged() {
+    let mut watched = Watched::new();
+    watched.look(0);
+    watched.shards[1].io.shed_errors.add(1);
+    let begins = "the kernel does not accept the rule for the INVITEs to drop; raise \
+                  net.core.optmem_max: begins";
+    assert_eq!(watched.look(250), [begins]);
+}
+
+#[test]
 fn the_law_is_logged_by_name() {
     let mut watched = Watched::new();
     watched.look(0);

@@ -5,7 +5,7 @@ use std::io;
 use std::sync::Arc;
 use std::time::Duration;
 
-use tidegate_io::{Drive, Handoffs, Kind, Limits, Machine, Outlet, Ready, Stop, Waker};
+use tidegate_io::{Buffers, Drive, Handoffs, Kind, Limits, Machine, Outlet, Ready, Stop, Waker};
 use tidegate_world::{Core, Failure, Pool, Received, Shedding, Timestamp, Transmit};
 
 use super::{Arrival, Timed};
@@ -123,8 +123,8 @@ impl Machine for Script {
         None
     }
 
-    fn read_drop_counters(&mut self) -> f32 {
-        0.0
+    fn read_drop_counters(&mut self) -> Buffers {
+        Buffers::default()
     }
 
     fn shed(&mut self, shedding: &Shedding) {

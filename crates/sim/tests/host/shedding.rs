@@ -91,6 +91,22 @@ fn the_host_applies_the_shedding_and_passes_none_to_the_driver() {
 }
 
 #[test]
+fn only_the_overflow_of_the_buffer_for_invites_is_reported_to_the_core() {
+    for (split, text, reported) in
+        [(true, "BYE 0", 0), (true, "INVITE 0", 990), (false, "BYE 0", 990)]
+    {
+        let settings = HostSettings { split, buffer_max: 10, ..fifo(0, 1_000, 0) };
+        let mut host = shedding(0.0, &settings);
+        (0..1_000).for_each(|_| offer(&mut host, at(1), text, 0));
+        host.serve(at(1_000_000));
+        host.on_failed(at(2_000_000), failure());
+        let (_, last) = *host.core().loads().last().unwrap();
+        let counted = host.overflow().get();
+        assert!(counted >= 989 && last.overflow.abs_diff(reported) <= 1, "{split} {text} {last:?}");
+    }
+}
+
+#[test]
 fn a_full_buffer_drops_datagrams_that_were_not_shed() {
     let settings = HostSettings { buffer_max: 10, ..fifo(0, 1_000, 0) };
     let mut host = shedding(0.5, &settings);

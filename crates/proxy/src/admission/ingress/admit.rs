@@ -149,7 +149,7 @@ impl Ingress {
             return Err(Unadmitted::Because(RefusalCause::Banned));
         }
         let is_late = class == Class::Invite
-            && view.tells_marks()
+            && view.kernel_shed.is_some()
             && !fingerprint.is_some_and(|number| self.gate.is_repetition(now, number))
             && view.is_late(received);
         let (mut sender, claim) = self.watchman.sender(received, class == Class::Invite);

@@ -93,10 +93,12 @@ fn input() -> impl Strategy<Value = Input> {
     let offer = |(at, flow, bytes, handoffs)| {
         Input::Offer(Timestamp::from_nanos(at), flow, bytes, handoffs)
     };
-    let load = |(busy, cpu, socket_fill, filtered, overflow): (u64, u64, u16, u64, u64)| {
+    type Drops = (u64, u64, bool);
+    let load = |(busy, cpu, socket_fill, drops): (u64, u64, u16, Drops)| {
+        let (filtered, overflow, is_shed_refused) = drops;
         let [busy, cpu] = [busy, cpu].map(Duration::from_nanos);
         let socket_fill = f32::from(socket_fill) / 65_536.0;
-        Input::Load(Load { busy, cpu, socket_fill, filtered, overflow })
+        Input::Load(Load { busy, cpu, socket_fill, filtered, overflow, is_shed_refused })
     };
     prop_oneof![
         (any::<u64>(), flow(), prop::collection::vec(any::<u8>(), 0..3000), any::<u8>())
@@ -105,7 +107,7 @@ fn input() -> impl Strategy<Value = Input> {
         Just(Input::Timeout),
         (flow(), cause(), prop::collection::vec(any::<u8>(), 0..3000))
             .prop_map(|(flow, cause, quote)| Input::Failed(Failure::unsent(flow, cause, &quote))),
-        any::<(u64, u64, u16, u64, u64)>().prop_map(load),
+        any::<(u64, u64, u16, Drops)>().prop_map(load),
         prop::collection::vec(any::<u8>(), 0..300).prop_map(Input::Command),
         (any::<u64>(), answer()).prop_map(|(id, answer)| Input::Answer(QueryId(id), answer)),
         flow().prop_map(Input::Connected),
