@@ -9,6 +9,7 @@ mod figures;
 mod schemes;
 mod sources;
 mod ticks;
+mod windows;
 
 // Numbers of classes, as a user of the library gives them.
 const INVITE: u8 = 6;
@@ -429,52 +430,6 @@ fn the_law_is_shown_the_message_in_service_and_the_room_of_the_queue() {
     gate.on_service(at(4), false, MS, 0);
     let next = Service { is_new: false, sojourn: MS, cost: Duration::ZERO };
     assert_eq!(gate.signals().service, next);
-}
-
-// Work judged at arrival counts what waits. Work judged when it is taken counts what is behind.
-#[test]
-fn a_window_counts_work_in_progress() {
-    for decide in [Decide::Arrival, Decide::Service] {
-        let mut gate = Gate::new(Settings { decide, ..settings(&[]) }, Seed(1), 0);
-        gate.on_arrival(at(0), 0);
-        gate.control.admit_of_all(Allowance::Window(2.0));
-        assert_eq!(gate.share(Bucket::Session), 1.0);
-        let mut tickets: Vec<_> = (1..=4)
-            .filter_map(|call| match gate.on_new(at(0), Bucket::Session, 0, Some(call), true) {
-                Verdict::Admit(ticket) => Some(ticket),
-                _ => None,
-            })
-            .collect();
-        assert_eq!(gate.share(Bucket::Session), 0.0);
-        assert!(gate.is_refusing());
-        let entered = tickets.len() as u64;
-        assert_eq!(gate.signals().in_progress(Bucket::Session), entered);
-        tickets.reverse();
-        let refused: Vec<_> =
-            std::iter::from_fn(|| Some(gate.on_taken(at(1), tickets.pop()?).is_some())).collect();
-        match decide {
-            Decide::Arrival => assert_eq!(refused, [false, false]),
-            Decide::Service => assert_eq!(refused, [true, true, false, false]),
-        }
-        assert_eq!(gate.signals().in_progress(Bucket::Session), 0);
-    }
-}
-
-// In one queue of all messages, it is unknown which ones are new until they are taken.
-#[test]
-fn decided_at_service_a_window_counts_unread_messages() {
-    let mut gate = Gate::new(Settings { decide: Decide::Service, ..settings(&[]) }, Seed(1), 0);
-    gate.on_arrival(at(0), 5);
-    gate.control.admit_of_all(Allowance::Window(3.0));
-    for (call, behind, reason) in [(1, 3, Some(Reason::Law)), (2, 2, None)] {
-        gate.control.queue.waiting_max = 9;
-        let Verdict::Admit(ticket) = gate.on_new(at(0), Bucket::Session, 0, Some(call), true)
-        else {
-            panic!("it is judged later");
-        };
-        gate.on_service(at(0), true, MS, behind);
-        assert_eq!(gate.on_taken(at(0), ticket), reason, "{behind} behind it");
-    }
 }
 
 #[test]
