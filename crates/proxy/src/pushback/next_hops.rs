@@ -184,6 +184,21 @@ impl NextHops {
         is_admitted.then_some(Admission { address, offer })
     }
 
+    /// Counts a request that this proxy itself sends to `address` and that is never held back: an ACK
+    /// or a CANCEL of a client transaction.
+    ///
+    /// RFC 7415 §3.4: "The maximum rate determined by the server for a client applies to the entire stream
+    /// of SIP requests, even though throttling may only affect a particular subset of the requests".
+    pub(crate) fn on_hop_by_hop(&self, now: Timestamp, address: SocketAddr) {
+        if !self.is_any() {
+            return;
+        }
+        let mut restrictions = self.lock();
+        if let Some(restriction) = restrictions.get_mut(&canonical(address)) {
+            restriction.on_request(now, Category::Required);
+        }
+    }
+
     /// Returns whether a next hop is known not to be overloaded, so that it may get requests for
     /// which another next hop has no room.
     ///

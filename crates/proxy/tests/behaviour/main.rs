@@ -47,6 +47,7 @@ mod rfc5626_flows;
 mod rfc7118_websockets;
 mod rfc7339_client;
 mod rfc7339_server;
+mod rfc7415_rate;
 mod script;
 mod session_automaton;
 mod shared_address;
