@@ -45,6 +45,7 @@ mod rfc3327_path;
 mod rfc5393_loops_and_breadth;
 mod rfc5626_flows;
 mod rfc7118_websockets;
+mod rfc7339_5_10_1_categories;
 mod rfc7339_client;
 mod rfc7339_server;
 mod rfc7415_rate;

@@ -215,49 +215,6 @@ fn the_excess_goes_elsewhere_only_if_that_server_is_known_to_have_room() {
     assert_eq!(sent(&calls(&mut script, "c", 20)), 20);
 }
 
-/// RFC 7339 §5.10.1: "A SIP client SHOULD honor the local policy for prioritizing SIP requests such as
-/// policies based on message type, e.g., INVITEs versus requests associated with existing sessions."
-#[test]
-fn requests_of_calls_go_before_new_calls() {
-    let mut script = obeying(Mode::Stateless);
-    let established = calls(&mut script, "a", 2);
-    for call in established.iter().flatten() {
-        script.send(&call.to.to_string(), &telling(call, "200 OK", &value("loss", 80, 1)));
-    }
-    let passed = sent(&calls(&mut script, "b", 50));
-    assert!(passed <= 12, "at least four fifths of the first category: {passed}");
-    for call in ["a0", "a1"] {
-        let within = |method, cseq| request(method, "sip:bob@192.0.2.1", call, cseq, "Totag\r\n");
-        assert!(script.one(CALLER, &within("ACK", 1)).start().starts_with("ACK"));
-        assert!(script.one(CALLER, &within("BYE", 2)).start().starts_with("BYE"));
-    }
-}
-
-/// An ACK has no response, and without a CANCEL a call goes on ringing.
-#[test]
-fn an_ack_and_a_cancel_are_never_held_back() {
-    let mut script = obeying(Mode::Stateless);
-    for call in calls(&mut script, "a", 2).into_iter().flatten() {
-        script.send(&call.to.to_string(), &telling(&call, "200 OK", &value("rate", 0, 1)));
-    }
-    let within = |method, cseq| request(method, "sip:bob@192.0.2.1", "a0", cseq, "Totag\r\n");
-    assert!(script.one(CALLER, &within("ACK", 1)).start().starts_with("ACK"));
-    assert_eq!(script.status(CALLER, &within("BYE", 2)), 503);
-    let cancel = request("CANCEL", "sip:bob@192.0.2.1", "a0", 1, "");
-    assert!(script.one(CALLER, &cancel).start().starts_with("CANCEL"));
-}
-
-/// Without transactions each retransmission is forwarded: a 503 to one would end a call that rings.
-#[test]
-fn a_repetition_of_a_request_that_was_sent_is_sent() {
-    let mut script = obeying(Mode::Stateless);
-    for call in calls(&mut script, "a", 2).into_iter().flatten() {
-        script.send(&call.to.to_string(), &telling(&call, "180 Ringing", &value("loss", 100, 1)));
-    }
-    assert!(script.one(CALLER, &invite("a0")).start().starts_with("INVITE"));
-    assert_eq!(script.status(CALLER, &invite("b")), 503);
-}
-
 /// RFC 7339 §5.7: "A SIP client removes overload control if one of the following events occur:" an expired
 /// validity, and "oc-validity=0".
 ///
