@@ -63,6 +63,8 @@ pub struct Flow {
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Queue {
     /// Number of waiting sessions. If all messages share one queue, number of all waiting messages.
+    /// So it may be compared with the limits of the queue, but not with a window, which counts
+    /// sessions ([`Signals::in_window`]).
     pub waiting: usize,
     /// The maximum number of sessions in the queue.
     pub room: usize,
