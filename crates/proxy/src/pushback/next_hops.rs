@@ -172,7 +172,8 @@ impl NextHops {
         address: SocketAddr,
         category: Category,
     ) -> Option<Admission> {
-        if !self.is_any() {
+        // Another pool may obey a server at the same address.
+        if !self.is_any() || obedience == Obedience::Never {
             return Some(Admission { address, offer: offer_under(now, obedience, None) });
         }
         let mut restrictions = self.lock();
@@ -241,7 +242,8 @@ impl NextHops {
     }
 
     /// Reads the parameters in the answer to a probe. They show whether the next hop gives
-    /// feedback. If it gives none, it has no restriction.
+    /// feedback. If it gives none, it has no restriction. A probe of a pool that never obeys offers
+    /// nothing, so its answer says nothing.
     pub(crate) fn on_probe_answered(
         &self,
         now: Timestamp,
@@ -254,7 +256,7 @@ impl NextHops {
                 let wants_load = own.as_ref().is_some_and(wire::wants_load);
                 self.learn(now, address, feedback, wants_load, true);
             }
-            _ if obedience != Obedience::Always && self.is_any() => {
+            _ if obedience == Obedience::Proven && self.is_any() => {
                 let mut restrictions = self.lock();
                 restrictions.remove(&canonical(address));
                 self.0.is_any.store(!restrictions.is_empty(), Ordering::Relaxed);
