@@ -346,7 +346,7 @@ fn each_hook_reports_the_backlog_to_the_law() {
     let seen = |gate: &Gate| (gate.signals().queue.waiting, gate.control().queue.waiting_max);
     gate.on_arrival(at(0), 10);
     assert_eq!(seen(&gate), (10, 9));
-    gate.on_service(at(1), true, MS * 2, 20);
+    gate.on_service(at(1), None, MS * 2, 20);
     assert_eq!(seen(&gate), (20, 1));
     gate.on_completion(at(2), 6, MS);
     assert_eq!((seen(&gate), gate.signals().costs.of(6)), ((20, 2), Some(MS)));
@@ -357,10 +357,10 @@ fn each_hook_reports_the_backlog_to_the_law() {
 #[test]
 fn sojourn_is_measured_separately_for_new_work() {
     let mut gate = gate(&[("tick", 10.0), ("restless", 1.0)]);
-    gate.on_arrival(at(0), 0);
-    gate.on_service(at(1), true, MS * 2, 0);
-    gate.on_service(at(1), false, MS * 3, 0);
-    gate.on_service(at(1), false, MS * 3, 0);
+    let ticket = enters(&mut gate, at(0), CALL);
+    gate.on_service(at(1), Some(&ticket), MS * 2, 0);
+    gate.on_service(at(1), None, MS * 3, 0);
+    gate.on_service(at(1), None, MS * 3, 0);
     // The window ends by the clock of ticks too.
     gate.handle_timeout(at(1000), 0);
     let sojourn = &gate.signals().sojourn;
@@ -422,12 +422,13 @@ fn all_that_is_not_admitted_is_counted_with_its_repetitions() {
 fn the_law_is_shown_the_message_in_service_and_the_room_of_the_queue() {
     let mut gate = gate(&[]).with_room(77);
     assert_eq!(gate.signals().queue.room, 77);
-    gate.on_service(at(1), true, MS * 2, 0);
+    let ticket = enters(&mut gate, at(0), CALL);
+    gate.on_service(at(1), Some(&ticket), MS * 2, 0);
     let begun = Service { is_new: true, sojourn: MS * 2, cost: Duration::ZERO };
     assert_eq!(gate.signals().service, begun);
     gate.on_completion(at(4), 6, MS * 3);
     assert_eq!(gate.signals().service, Service { cost: MS * 3, ..begun });
-    gate.on_service(at(4), false, MS, 0);
+    gate.on_service(at(4), None, MS, 0);
     let next = Service { is_new: false, sojourn: MS, cost: Duration::ZERO };
     assert_eq!(gate.signals().service, next);
 }
@@ -459,7 +460,7 @@ fn work_that_waited_too_long_is_rejected_with_its_repetitions() {
         let tickets = [1, 2].map(|call| enters(&mut gate, at(0), Some(call)));
         gate.control.queue.wait_max = Some(MS * 10);
         let taken = tickets.into_iter().zip([10, 11]).map(|(ticket, ms)| {
-            gate.on_service(at(ms), true, MS * ms as u32, 0);
+            gate.on_service(at(ms), Some(&ticket), MS * ms as u32, 0);
             gate.control.queue.waiting_max = 9;
             gate.on_taken(at(ms), ticket)
         });
@@ -488,7 +489,7 @@ fn only_sessions_grow_stale_and_not_while_stopping() {
         panic!()
     };
     let session = enters(&mut gate, at(0), CALL);
-    gate.on_service(at(5), true, MS * 5, 0);
+    gate.on_service(at(5), Some(&single), MS * 5, 0);
     assert_eq!(gate.on_taken(at(5), single), None);
     gate.stop();
     assert_eq!(gate.on_taken(at(5), session), None);

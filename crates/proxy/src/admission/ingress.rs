@@ -423,7 +423,7 @@ impl Ingress {
         }
         let sojourn = now.since(received.arrived);
         self.gate.on_backlog(self.backlog());
-        self.gate.on_service(now, ticket.is_some(), sojourn, self.new_sessions());
+        self.gate.on_service(now, ticket.as_ref(), sojourn, self.new_sessions());
         let fingerprint = ticket.as_ref().and_then(Ticket::fingerprint);
         let has_priority = ticket.as_ref().map(Ticket::bucket) == Some(Bucket::Priority);
         let is_again = ticket.as_ref().is_some_and(Ticket::is_again);

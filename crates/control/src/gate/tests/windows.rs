@@ -47,7 +47,7 @@ fn decided_at_service_a_window_counts_the_new_part_of_the_unread_messages() {
             panic!("it is judged later");
         };
         gate.on_backlog(Backlog { sessions: 0, others: 0, unread });
-        gate.on_service(at(0), true, MS, unread);
+        gate.on_service(at(0), Some(&ticket), MS, unread);
         gate.control.queue.waiting_max = 1000;
         assert_eq!(gate.on_taken(at(0), ticket), reason, "{unread} unread messages behind it");
     }
@@ -77,5 +77,24 @@ fn in_one_queue_of_all_messages_the_windows_of_002_admit_calls_and_not_messages(
         let admitted = (5..55).map(|call| arrive(&mut gate, 200, call)).last();
         assert_eq!(admitted, Some(expected), "{}", gate.law().entry().name);
         assert!(gate.is_refusing());
+    }
+}
+
+/// A piece whose service begins no longer waits. If the law counted it, the window would admit one
+/// more piece at each service, and never reject any.
+#[test]
+fn the_piece_in_service_is_not_in_the_window() {
+    for (decide, expected) in [(Decide::Arrival, None), (Decide::Service, Some(Reason::Law))] {
+        let law = registry::find("win-cont").unwrap().values(&[("bound", 10.0)]).unwrap();
+        let mut gate = Gate::new(Settings { decide, ..Settings::new(law) }, Seed(1), 0);
+        let mut tickets: Vec<_> =
+            (0..30).map(|call| enters(&mut gate, at(0), Some(call))).collect();
+        let ticket = tickets.pop().unwrap();
+        gate.on_backlog(Backlog { sessions: 29, others: 0, unread: 0 });
+        gate.on_service(at(0), Some(&ticket), MS, 29);
+        assert_eq!(gate.control().admit(Bucket::Session), Allowance::Window(29.0), "{decide:?}");
+        assert_eq!(gate.signals().in_progress(Bucket::Session), 30, "until it is taken");
+        assert_eq!(gate.on_taken(at(0), ticket), expected, "{decide:?}");
+        assert_eq!(gate.signals().in_progress(Bucket::Session), 29);
     }
 }

@@ -338,7 +338,8 @@ impl<'a> Chain<'a> {
         let is_new = matches!(message, Message::Invite(_));
         self.waiting -= usize::from(is_new);
         self.record_backlog();
-        self.gate.on_service(self.now, is_new, self.now.since(since), self.queue.len());
+        let ticket = if let Message::Invite(ticket) = &message { Some(ticket) } else { None };
+        self.gate.on_service(self.now, ticket, self.now.since(since), self.queue.len());
         if let Message::Invite(ticket) = message {
             message = match self.gate.on_taken(self.now, ticket) {
                 Some(_) => Message::Rejection,
