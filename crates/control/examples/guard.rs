@@ -118,7 +118,7 @@ impl Desk {
                 continue;
             };
             let now = self.now();
-            gate.on_service(now, true, submitted.elapsed(), queue.len());
+            gate.on_service(now, Some(&ticket), submitted.elapsed(), queue.len());
             if gate.on_taken(now, ticket).is_some() {
                 continue;
             }

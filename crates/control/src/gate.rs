@@ -13,7 +13,7 @@ use crate::signals::{BUCKETS, Reading};
 use crate::sources::Sources;
 use crate::{
     Backlog, Bucket, Control, Decide, Fairness, Law, Memory, Occupancy, Pacer, Service, Sessions,
-    Settings, Shadow, Signals, Throttle, Values,
+    Settings, Shadow, Signals, Throttle, Ticket, Values,
 };
 
 /// A rejection counts as early if the processor was idle for some of this time before it.
@@ -222,16 +222,31 @@ impl Gate {
         self.stopping || self.pacer.may_release(self.control.queue.release)
     }
 
-    /// Records that the service of a message begins after it waited for `sojourn`. `waiting` is the
+    /// Records that the service of a message begins after it waited for `sojourn`. `ticket` is its
+    /// ticket if it asks for new work. Then [`on_taken`](Self::on_taken) follows. `waiting` is the
     /// number of messages in the queue of new sessions.
-    pub fn on_service(&mut self, now: Timestamp, is_new: bool, sojourn: Duration, waiting: usize) {
+    pub fn on_service(
+        &mut self,
+        now: Timestamp,
+        ticket: Option<&Ticket>,
+        sojourn: Duration,
+        waiting: usize,
+    ) {
+        let is_new = ticket.is_some();
         self.signals.queue.waiting = waiting;
         self.signals.sojourn.record(now, is_new, sojourn);
         self.signals.service = Service { is_new, sojourn, cost: Duration::ZERO };
+        // The law must not count this piece in a window: it is no longer in progress.
+        let in_progress = self.signals.in_progress;
+        if let Some(ticket) = ticket.filter(|ticket| !ticket.again) {
+            let count = &mut self.signals.in_progress[ticket.bucket as usize];
+            *count = count.saturating_sub(1);
+        }
         self.law.on_service(now, &self.signals, &mut self.control);
         if let Some(shadow) = &mut self.shadow {
             shadow.on_service(now, &self.signals);
         }
+        self.signals.in_progress = in_progress;
     }
 
     /// Records that the service of a message of `class` is complete and took `cost`.

@@ -43,13 +43,14 @@ impl MaxMin {
         if total >= self.sum {
             return f64::INFINITY;
         }
-        let count = self.demands.len();
+        let Some(last) = self.demands.len().checked_sub(1) else { return f64::INFINITY };
         // The total if each demand gets at most the amount of the demand at this index.
         let filled = |at: usize| {
             let (sum, weight) = self.before[at];
             sum + (self.weight - weight) * self.demands[at].0
         };
-        let (mut low, mut high) = (0, count);
+        // If the total is just below the sum, rounding may make the last amount seem to be met.
+        let (mut low, mut high) = (0, last);
         while low < high {
             let middle = (low + high) / 2;
             if filled(middle) <= total {
@@ -103,6 +104,20 @@ mod tests {
         let mut alike = MaxMin::default();
         alike.set([(40.0, 1.0); 10].into_iter().chain([(1_000.0, 1.0), (5.0, 1.0)]));
         assert_eq!((max_min.sum(), max_min.level(115.0)), (alike.sum(), alike.level(115.0)));
+    }
+
+    #[test]
+    fn a_total_that_differs_from_the_sum_by_rounding_is_enough() {
+        for (demands, total) in [
+            ([(21.7, 0.2), (2.2, 0.4), (1.2, 0.9)], 25.099_999_999_999_998),
+            ([(29.8, 2.6), (12.0, 1.2), (11.1, 2.3)], 52.9),
+        ] {
+            let mut max_min = MaxMin::default();
+            max_min.set(demands);
+            let level = max_min.level(total);
+            let met = |&(demand, weight): &(f64, f64)| level * weight > demand - 1e-9;
+            assert!(demands.iter().all(met), "{demands:?}: {level}");
+        }
     }
 
     /// Gives out the total in small portions, each to the unmet demand that has the least.

@@ -63,6 +63,8 @@ pub struct Flow {
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Queue {
     /// Number of waiting sessions. If all messages share one queue, number of all waiting messages.
+    /// So it may be compared with the limits of the queue, but not with a window, which counts
+    /// sessions ([`Signals::in_window`]).
     pub waiting: usize,
     /// The maximum number of sessions in the queue.
     pub room: usize,
@@ -157,6 +159,17 @@ impl Signals {
         self.sessions.waiting(&self.backlog, self.mix.share_of_new())
     }
 
+    /// Returns the number of pieces of one bucket that a window counts: those in progress, and for
+    /// sessions also those that are probably among the unread messages. Other messages do not
+    /// count, even if they wait in the same queue.
+    pub fn in_window(&self, bucket: Bucket) -> u64 {
+        let unread = match bucket {
+            Bucket::Session => self.backlog.unread as f64 * self.mix.share_of_new(),
+            Bucket::Single | Bucket::Priority => 0.0,
+        };
+        self.in_progress(bucket) + unread.round() as u64
+    }
+
     pub(crate) fn flow_mut(&mut self, bucket: Bucket) -> &mut Flow {
         &mut self.flows[bucket as usize]
     }
@@ -165,6 +178,25 @@ impl Signals {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    // 002 §3.1: "It is very important to recognize that the number of remaining sessions is NOT equal
+    // to the number of INVITE messages in the queue, because the queue is shared by all types of
+    // messages". Nor is it equal to the number of all messages.
+    #[test]
+    fn a_window_counts_sessions_and_not_the_messages_of_a_common_queue() {
+        let mut signals = Signals::default();
+        signals.queue.waiting = 70;
+        signals.backlog = Backlog { sessions: 10, others: 60, unread: 0 };
+        signals.in_progress[Bucket::Session as usize] = 10;
+        assert_eq!(Bucket::ALL.map(|bucket| signals.in_window(bucket)), [10, 0, 0]);
+        // One message in seven begins a session.
+        for message in 0..70 {
+            signals.mix.record(Timestamp::ZERO, 0, message % 7 == 0);
+        }
+        signals.backlog = Backlog { sessions: 0, others: 0, unread: 70 };
+        signals.in_progress[Bucket::Session as usize] = 2;
+        assert_eq!(Bucket::ALL.map(|bucket| signals.in_window(bucket)), [12, 0, 0]);
+    }
 
     #[test]
     fn occupancy_is_the_occupied_share_of_the_time_between_two_readings() {

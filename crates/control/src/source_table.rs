@@ -70,8 +70,7 @@ impl<T: Default> SourceTable<T> {
             return slot;
         }
         if self.slots.len() >= self.count_max {
-            self.overflowed += 1;
-            return Self::SHARED;
+            return self.overflow();
         }
         let entry = Entry { source: Some(source), value: T::default() };
         let slot = match self.free.pop() {
@@ -86,6 +85,12 @@ impl<T: Default> SourceTable<T> {
         };
         self.slots.insert(source, slot);
         slot
+    }
+
+    /// Returns the shared slot for a source that gets no entry, and counts this.
+    pub(crate) fn overflow(&mut self) -> Slot {
+        self.overflowed += 1;
+        Self::SHARED
     }
 
     pub(crate) fn get(&self, slot: Slot) -> &T {

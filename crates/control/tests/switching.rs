@@ -85,7 +85,8 @@ impl Server {
         }
         while self.in_service.is_none() && self.gate.may_release() {
             let Some((arrived, ticket)) = self.queue.pop_front() else { return };
-            self.gate.on_service(self.now, true, self.now.since(arrived), self.queue.len());
+            let sojourn = self.now.since(arrived);
+            self.gate.on_service(self.now, Some(&ticket), sojourn, self.queue.len());
             match self.gate.on_taken(self.now, ticket) {
                 Some(_) => self.refused_late += 1,
                 None => {

@@ -255,6 +255,37 @@ fn callers_fail_over_from_a_server_that_rejects_to_one_that_accepts() {
     assert_eq!(flow(&fails_over, "callers", "open", "INVITE").0, served_at("open"));
 }
 
+/// The model of paper 002 §4, at three times the capacity: three servers that obey feedback, and a
+/// receiver with one queue for messages of all kinds.
+const PUSHBACK: &str = "[workload]\nload = 3\narrivals = \"poisson\"\nhold_s = 5\nhold = \"exp\"\n\
+    answerers = 1\ntrying = true\ngoodput = \"acknowledged\"\ndeadline_ms = 10_000\n\
+    [emulate]\nserve_us = 2000\nrefuse_us = 333.333\n\
+    [server]\nmode = \"transaction\"\nqueue_max = 500\n\
+    [[node]]\nname = \"se1\"\nto = [\"re\"]\nobeys_feedback = true\n\
+    [[node]]\nname = \"se2\"\nto = [\"re\"]\nobeys_feedback = true\n\
+    [[node]]\nname = \"se3\"\nto = [\"re\"]\nobeys_feedback = true\n\
+    [[node]]\nname = \"re\"\nto = [\"answerers\"]\nunder_test = true\n\
+    [schedule]\nwarm_up_s = 20\nmeasured_s = 40\nrepetitions = 1\n";
+
+// 002 §5, figure 10: "all algorithms except for rate-occ are able to reach the theoretical maximum goodput".
+#[test]
+fn the_windows_of_002_reach_the_capacity_in_one_queue_of_all_messages() {
+    for (law, decide) in [("win-disc", "arrival"), ("win-cont", "arrival"), ("win-cont", "service")]
+    {
+        let overload = format!(
+            "{{ law = \"{law}\", queue = \"fifo\", decide = \"{decide}\", \
+             feedback = {{ peers = [\"10.0.0.0/8\"] }} }}"
+        );
+        let text = format!("title = \"t\"\n{PUSHBACK}[[variant]]\noverload = {overload}\n");
+        let scenario = Scenario::parse(Path::new("s"), text.as_bytes());
+        let run = runs(&scenario.unwrap_or_else(|e| panic!("{e}")), Kind::Sim).remove(0);
+        let folder = tempfile::tempdir().unwrap();
+        let outcome = Simulated::new().run(&run, folder.path(), &AtomicBool::new(false)).unwrap();
+        let goodput = 3.0 * outcome.good as f64 / outcome.offered as f64;
+        assert!(goodput > 0.95, "{law}, {decide}: {goodput}");
+    }
+}
+
 /// A server that is down for 10 s: people call again, and devices register again.
 const OUTAGE: &str = "[workload]\nload = 0.3\nemergency = 0.1\nt1_ms = 100\n\
     [workload.redial]\nattempts_max = 9\nprobability = 1\nwait_s = 5\n\

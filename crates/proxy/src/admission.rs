@@ -3,6 +3,7 @@
 mod classify;
 pub(crate) mod decision;
 pub(crate) mod early_verification;
+mod fifo;
 mod headroom;
 pub(crate) mod ingress;
 mod invites;

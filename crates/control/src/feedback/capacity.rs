@@ -8,11 +8,12 @@
 //!   calls wait than the server serves in 200 ms, arrivals are limited: the queue must be back at
 //!   this length within τ. This applies to windows too, which count only new calls.
 //! - A window W limits the calls in progress. Let μ be the calls a second that can be served, and w
-//!   the calls in progress. Then μ + (W/2 − w)/τ calls a second fill the window to one half within
-//!   τ. With a half-full window the processor is never idle, and the gate rejects nothing. While
-//!   calls wait, μ is the measured rate of calls served. While hardly any wait, the server could
-//!   serve more than it gets, because peers may send less than they are granted. Then μ grows until
-//!   calls wait again.
+//!   the calls in progress. W and w count calls, and never messages, even if messages of all kinds
+//!   wait in one queue ([`in_window`](crate::Signals::in_window)). Then μ + (W/2 − w)/τ calls a
+//!   second fill the window to one half within τ. With a half-full window the processor is never
+//!   idle, and the gate rejects nothing. While calls wait, μ is the measured rate of calls served.
+//!   While hardly any wait, the server could serve more than it gets, because peers may send less
+//!   than they are granted. Then μ grows until calls wait again.
 
 use std::time::Duration;
 
@@ -138,5 +139,32 @@ fn behind_a_queue(gate: &Gate) -> f64 {
     match waiting > budget {
         true => served_cps + (budget - waiting) / FILL.as_secs_f64(),
         false => f64::INFINITY,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use tidegate_world::{Seed, Timestamp};
+
+    use super::*;
+    use crate::{Backlog, Settings, registry};
+
+    /// 100 calls/s are served before anything is measured, so 20 calls may wait for 200 ms. Five
+    /// calls and 60 messages of begun calls are 15 calls (paper 002 §3.1, equation 1).
+    #[test]
+    fn in_one_queue_of_all_messages_a_window_is_filled_with_calls() {
+        let law = registry::find("win-cont").unwrap().values(&[]).unwrap();
+        let mut gate = Gate::new(Settings::new(law), Seed(1), 0).with_room(500);
+        for call in 0..5 {
+            gate.on_arrival(Timestamp::ZERO, 60);
+            gate.on_new(Timestamp::ZERO, Bucket::Session, 0, Some(call), true);
+        }
+        gate.on_backlog(Backlog { sessions: 5, others: 60, unread: 0 });
+        gate.handle_timeout(Timestamp::ZERO + DELAY, 65);
+        let mut capacity = Capacity::default();
+        capacity.update(&gate, 300.0);
+        // Five more may come, so the window of ten calls is half full.
+        assert!((capacity.cps() - 100.0).abs() < 1e-9, "{}", capacity.cps());
+        assert!(capacity.is_used(&gate));
     }
 }

@@ -37,19 +37,19 @@
 //! `rate` or a window that uses its whole share does not show how much more it would send, unless
 //! it says so. Its share is then the level, which is correct. But under user-centric fairness its
 //! weight is the load that it sent before the overload. All peers for which the table has no room
-//! count as one peer that does not take part.
+//! count as one peer that does not take part. Peers that do not take part may use half of the table.
 
 use std::time::Duration;
 
 use tidegate_world::{Purpose, Seed, Timestamp};
 
 use super::capacity::Capacity;
-use super::peer_view::PeerView;
+use super::peer_view::{PeerView, Standing};
 use super::sequence::Sequence;
 use super::upstream::{AGREED, Upstream};
 use super::upstream_settings::{Offer, TICK, UpstreamFairness, UpstreamSettings};
 use super::{Category, Feedback};
-use crate::source_table::SourceTable;
+use crate::source_table::{Slot, SourceTable};
 use crate::{Gate, MaxMin};
 
 /// The least weight of a peer: above zero, because demands are divided by weights.
@@ -65,6 +65,10 @@ const CALM: Duration = Duration::from_secs(1);
 /// Time after which a peer without an agreed algorithm is forgotten. If the table is full, any peer
 /// is forgotten after this time.
 const REMEMBERED_STRANGER: Duration = Duration::from_secs(10);
+
+/// The part of the table that peers without an agreed algorithm may use. Anybody can send requests
+/// from many addresses. They must not keep out peers that take part.
+const STRANGERS_MAX: f64 = 0.5;
 
 /// The decision on a request that has arrived.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -96,6 +100,9 @@ struct Demand {
 pub struct Upstreams {
     settings: UpstreamSettings,
     peers: SourceTable<Upstream>,
+    /// Number of entries of peers that take no part in overload control. Peers that have begun to
+    /// take part are subtracted at the next tick.
+    strangers: usize,
     capacity: Capacity,
     max_min: MaxMin,
     /// The senders among which the capacity is shared: the active peers, or their hosts. They are
@@ -119,6 +126,7 @@ impl Upstreams {
         Self {
             settings: *settings,
             peers: SourceTable::new(settings.peers_max, &mut key),
+            strangers: 0,
             capacity: Capacity::default(),
             max_min: MaxMin::default(),
             demands: Vec::new(),
@@ -142,20 +150,41 @@ impl Upstreams {
         if self.due == Timestamp::NEVER {
             self.due = now + TICK;
         }
-        let slot = self.peers.slot(key);
+        let slot = self.slot(key, category, offer.algorithms.is_some());
         let has_entry = slot != SourceTable::<Upstream>::SHARED;
         let is_overloaded = self.overloaded.is_some();
         let peer = self.peers.get_mut(slot);
-        if has_entry {
+        // A client may leave the offer out of an ACK or a CANCEL. It takes part nevertheless.
+        let says_nothing = category == Category::Required && offer.algorithms.is_none();
+        if has_entry && !says_nothing {
             // An ACK and a CANCEL have the Via of their INVITE, so the load that they state is old.
             let original_cps = offer.original_cps.filter(|_| category.begins_session());
             peer.on_offer(now, &Offer { original_cps, ..*offer }, &self.settings);
         }
         peer.on_request(now, category);
-        match (is_overloaded, category.is_new()) {
-            (true, true) if peer.passes() => Arrival::Pass,
-            (true, true) => Arrival::Reject,
-            _ => Arrival::Judge,
+        let obeys = peer.standing() == Standing::Obeys;
+        match category {
+            _ if !is_overloaded || !category.is_new() => Arrival::Judge,
+            // An emergency call must not depend on the server that sends it. The gate limits the
+            // rate of these calls.
+            Category::Priority if !obeys => Arrival::Judge,
+            _ if peer.passes() => Arrival::Pass,
+            _ => Arrival::Reject,
+        }
+    }
+
+    /// Returns the slot of a peer. Only a peer that takes part, or asks for new work, gets an entry.
+    fn slot(&mut self, key: u128, category: Category, takes_part: bool) -> Slot {
+        let strangers_max = (self.settings.peers_max as f64 * STRANGERS_MAX) as usize;
+        match self.peers.find(key) {
+            Some(slot) => slot,
+            None if takes_part => self.peers.slot(key),
+            None if !category.is_new() => SourceTable::<Upstream>::SHARED,
+            None if self.strangers < strangers_max => {
+                self.strangers += 1;
+                self.peers.slot(key)
+            }
+            None => self.peers.overflow(),
         }
     }
 
@@ -236,6 +265,9 @@ impl Upstreams {
             let agreed = peer.algorithm().is_some() && !is_full;
             rest <= if agreed { AGREED } else { REMEMBERED_STRANGER }
         });
+        let is_stranger =
+            |(key, peer): &(Option<u128>, &Upstream)| key.is_some() && peer.algorithm().is_none();
+        self.strangers = self.peers.iter().filter(is_stranger).count();
         self.join_hosts();
         counted_cps
     }
@@ -334,3 +366,7 @@ impl Upstreams {
 #[cfg(test)]
 #[path = "upstreams_tests.rs"]
 mod tests;
+
+#[cfg(test)]
+#[path = "upstreams_abuse_tests.rs"]
+mod abuse_tests;

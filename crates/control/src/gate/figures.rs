@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use super::Gate;
-use crate::{Allowance, Bucket, Control, Decide, Scheme, Signals, bound};
+use crate::{Allowance, Bucket, Control, Scheme, Signals, bound};
 
 impl Gate {
     /// Returns the share of new work in a bucket that the shadow law would admit, 0 to 1, or `None`
@@ -96,13 +96,9 @@ impl Gate {
         self.in_progress(Bucket::Session) as f64
     }
 
-    /// Returns the number of pieces in progress that a window counts. It includes unread messages
-    /// if pieces are judged at service.
+    /// Returns the number of pieces in progress that a window counts. It includes the sessions that
+    /// are probably among unread messages.
     pub(super) fn in_progress(&self, bucket: Bucket) -> u64 {
-        let known = self.signals.in_progress(bucket);
-        match (bucket, self.settings.decide) {
-            (Bucket::Session, Decide::Service) => known.max(self.signals.queue.waiting as u64),
-            _ => known,
-        }
+        self.signals.in_window(bucket)
     }
 }

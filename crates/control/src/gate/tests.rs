@@ -9,6 +9,7 @@ mod figures;
 mod schemes;
 mod sources;
 mod ticks;
+mod windows;
 
 // Numbers of classes, chosen by the user of the library.
 const INVITE: u8 = 6;
@@ -345,7 +346,7 @@ fn each_hook_reports_the_backlog_to_the_law() {
     let seen = |gate: &Gate| (gate.signals().queue.waiting, gate.control().queue.waiting_max);
     gate.on_arrival(at(0), 10);
     assert_eq!(seen(&gate), (10, 9));
-    gate.on_service(at(1), true, MS * 2, 20);
+    gate.on_service(at(1), None, MS * 2, 20);
     assert_eq!(seen(&gate), (20, 1));
     gate.on_completion(at(2), 6, MS);
     assert_eq!((seen(&gate), gate.signals().costs.of(6)), ((20, 2), Some(MS)));
@@ -356,10 +357,10 @@ fn each_hook_reports_the_backlog_to_the_law() {
 #[test]
 fn sojourn_is_measured_separately_for_new_work() {
     let mut gate = gate(&[("tick", 10.0), ("restless", 1.0)]);
-    gate.on_arrival(at(0), 0);
-    gate.on_service(at(1), true, MS * 2, 0);
-    gate.on_service(at(1), false, MS * 3, 0);
-    gate.on_service(at(1), false, MS * 3, 0);
+    let ticket = enters(&mut gate, at(0), CALL);
+    gate.on_service(at(1), Some(&ticket), MS * 2, 0);
+    gate.on_service(at(1), None, MS * 3, 0);
+    gate.on_service(at(1), None, MS * 3, 0);
     // Ticks also end the window.
     gate.handle_timeout(at(1000), 0);
     let sojourn = &gate.signals().sojourn;
@@ -421,61 +422,15 @@ fn all_that_is_not_admitted_is_counted_with_its_repetitions() {
 fn the_law_is_shown_the_message_in_service_and_the_room_of_the_queue() {
     let mut gate = gate(&[]).with_room(77);
     assert_eq!(gate.signals().queue.room, 77);
-    gate.on_service(at(1), true, MS * 2, 0);
+    let ticket = enters(&mut gate, at(0), CALL);
+    gate.on_service(at(1), Some(&ticket), MS * 2, 0);
     let begun = Service { is_new: true, sojourn: MS * 2, cost: Duration::ZERO };
     assert_eq!(gate.signals().service, begun);
     gate.on_completion(at(4), 6, MS * 3);
     assert_eq!(gate.signals().service, Service { cost: MS * 3, ..begun });
-    gate.on_service(at(4), false, MS, 0);
+    gate.on_service(at(4), None, MS, 0);
     let next = Service { is_new: false, sojourn: MS, cost: Duration::ZERO };
     assert_eq!(gate.signals().service, next);
-}
-
-// If work is judged at arrival, the window counts the work that waits. If it is judged when it is
-// taken, the window counts the work behind it.
-#[test]
-fn a_window_counts_work_in_progress() {
-    for decide in [Decide::Arrival, Decide::Service] {
-        let mut gate = Gate::new(Settings { decide, ..settings(&[]) }, Seed(1), 0);
-        gate.on_arrival(at(0), 0);
-        gate.control.admit_of_all(Allowance::Window(2.0));
-        assert_eq!(gate.share(Bucket::Session), 1.0);
-        let mut tickets: Vec<_> = (1..=4)
-            .filter_map(|call| match gate.on_new(at(0), Bucket::Session, 0, Some(call), true) {
-                Verdict::Admit(ticket) => Some(ticket),
-                _ => None,
-            })
-            .collect();
-        assert_eq!(gate.share(Bucket::Session), 0.0);
-        assert!(gate.is_refusing());
-        let entered = tickets.len() as u64;
-        assert_eq!(gate.signals().in_progress(Bucket::Session), entered);
-        tickets.reverse();
-        let refused: Vec<_> =
-            std::iter::from_fn(|| Some(gate.on_taken(at(1), tickets.pop()?).is_some())).collect();
-        match decide {
-            Decide::Arrival => assert_eq!(refused, [false, false]),
-            Decide::Service => assert_eq!(refused, [true, true, false, false]),
-        }
-        assert_eq!(gate.signals().in_progress(Bucket::Session), 0);
-    }
-}
-
-// If all messages share one queue, it is not known which of them are new until they are taken.
-#[test]
-fn decided_at_service_a_window_counts_unread_messages() {
-    let mut gate = Gate::new(Settings { decide: Decide::Service, ..settings(&[]) }, Seed(1), 0);
-    gate.on_arrival(at(0), 5);
-    gate.control.admit_of_all(Allowance::Window(3.0));
-    for (call, behind, reason) in [(1, 3, Some(Reason::Law)), (2, 2, None)] {
-        gate.control.queue.waiting_max = 9;
-        let Verdict::Admit(ticket) = gate.on_new(at(0), Bucket::Session, 0, Some(call), true)
-        else {
-            panic!("it is judged later");
-        };
-        gate.on_service(at(0), true, MS, behind);
-        assert_eq!(gate.on_taken(at(0), ticket), reason, "{behind} behind it");
-    }
 }
 
 #[test]
@@ -505,7 +460,7 @@ fn work_that_waited_too_long_is_rejected_with_its_repetitions() {
         let tickets = [1, 2].map(|call| enters(&mut gate, at(0), Some(call)));
         gate.control.queue.wait_max = Some(MS * 10);
         let taken = tickets.into_iter().zip([10, 11]).map(|(ticket, ms)| {
-            gate.on_service(at(ms), true, MS * ms as u32, 0);
+            gate.on_service(at(ms), Some(&ticket), MS * ms as u32, 0);
             gate.control.queue.waiting_max = 9;
             gate.on_taken(at(ms), ticket)
         });
@@ -534,7 +489,7 @@ fn only_sessions_grow_stale_and_not_while_stopping() {
         panic!()
     };
     let session = enters(&mut gate, at(0), CALL);
-    gate.on_service(at(5), true, MS * 5, 0);
+    gate.on_service(at(5), Some(&single), MS * 5, 0);
     assert_eq!(gate.on_taken(at(5), single), None);
     gate.stop();
     assert_eq!(gate.on_taken(at(5), session), None);

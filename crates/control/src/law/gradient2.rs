@@ -163,6 +163,7 @@ impl Law for Gradient2 {
 mod tests {
     use super::super::bench::{Bench, assert_near};
     use super::*;
+    use crate::Bucket;
 
     fn fresh(given: &[(&str, f64)]) -> Bench {
         let mut bench = Bench::of(&ENTRY, given);
@@ -225,8 +226,12 @@ mod tests {
         let mut bench = fresh(&[EXACT]);
         assert_near(bench.served(5, 10, 8), 20.0);
         assert_near(bench.served(1, 10, 9), 20.8);
-        // If calls are judged at service, unread messages count as waiting.
+        // Messages of begun calls in the same queue do not use the window.
         bench.signals.queue.waiting = 100;
+        assert_near(bench.served(1, 10, 0), 20.8);
+        // If calls are judged at service, unread messages count as waiting.
+        bench.signals.mix.record(bench.now, 0, true);
+        bench.signals.backlog.unread = 100;
         assert_near(bench.served(1, 10, 0), 21.6);
     }
 
@@ -246,7 +251,7 @@ mod tests {
     #[test]
     fn other_messages_do_not_count() {
         let mut bench = fresh(&[EXACT]);
-        bench.signals.queue.waiting = 100;
+        bench.signals.in_progress[Bucket::Session as usize] = 100;
         bench.completion();
         assert_near(bench.window(), 20.0);
     }
@@ -255,7 +260,7 @@ mod tests {
     fn responses_without_delay_do_no_harm() {
         let mut bench = fresh(&[]);
         bench.signals.service.is_new = true;
-        bench.signals.queue.waiting = 100;
+        bench.signals.in_progress[Bucket::Session as usize] = 100;
         bench.completion();
         assert_near(bench.window(), 20.8);
     }

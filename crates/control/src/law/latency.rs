@@ -19,7 +19,7 @@ pub(super) fn of_call(signals: &Signals) -> Option<Duration> {
 /// Returns the number of calls in the server when a call has been served: this call and the calls
 /// behind it.
 pub(super) fn in_use(signals: &Signals) -> u64 {
-    signals.in_progress(Bucket::Session).max(signals.queue.waiting as u64) + 1
+    signals.in_window(Bucket::Session) + 1
 }
 
 /// The latencies in a window.

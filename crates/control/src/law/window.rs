@@ -22,13 +22,33 @@ pub(super) static BUDGET: Param = Param {
 };
 
 /// Admits `count` pieces of new work in addition to those that wait now.
+///
+/// The gate compares the window with the same number of waiting pieces. This number must not be the
+/// length of the queue: in a queue of all messages it is several times as large, and the window would
+/// admit that many more calls.
 pub(super) fn admit_further(signals: &Signals, control: &mut Control, count: f64) {
     for bucket in Bucket::ALL {
-        // If work is judged when it is taken from the queue, all waiting work is behind it.
-        let waiting = match bucket {
-            Bucket::Session => signals.in_progress(bucket).max(signals.queue.waiting as u64),
-            _ => signals.in_progress(bucket),
-        };
-        control.set_admit(bucket, Allowance::Window(waiting as f64 + count.max(0.0)));
+        let waiting = signals.in_window(bucket) as f64;
+        control.set_admit(bucket, Allowance::Window(waiting + count.max(0.0)));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::Backlog;
+
+    #[test]
+    fn in_one_queue_of_all_messages_only_calls_count() {
+        let mut signals = Signals::default();
+        let mut control = Control::OPEN;
+        signals.queue.waiting = 70;
+        signals.backlog = Backlog { sessions: 10, others: 60, unread: 0 };
+        signals.in_progress[Bucket::Session as usize] = 10;
+        admit_further(&signals, &mut control, 4.0);
+        assert_eq!(control.admit(Bucket::Session), Allowance::Window(14.0));
+        assert_eq!(control.admit(Bucket::Single), Allowance::Window(4.0));
+        admit_further(&signals, &mut control, -4.0);
+        assert_eq!(control.admit(Bucket::Session), Allowance::Window(10.0));
     }
 }

@@ -8,7 +8,6 @@
 
 mod admit;
 
-use std::collections::VecDeque;
 use std::net::IpAddr;
 use std::ops::ControlFlow;
 use std::time::Duration;
@@ -18,6 +17,7 @@ use tidegate_world::{Flow, Load, Network, Received, Stream, Timestamp, Transmit,
 
 use super::decision::{Admitted, Decided, Decision};
 use super::early_verification::{EarlyVerification, Spare};
+use super::fifo::{Fifo, Unsorted};
 use super::invites::Cancelled;
 use super::large::{LargeBuffers, bytes_of};
 use super::queue::ClassQueues;
@@ -48,8 +48,7 @@ pub(crate) struct Ingress {
     spare: Spare,
     trace: Trace,
     queues: ClassQueues,
-    fifo: VecDeque<Unsorted>,
-    fifo_max: usize,
+    fifo: Fifo,
     large: LargeBuffers,
     /// True if the back ends had no headroom for some kind of calls when the last new call was
     /// checked.
@@ -63,12 +62,6 @@ pub(crate) struct QueueLimits {
     pub(crate) messages_max: usize,
     /// Maximum number of bytes in the buffers of waiting long messages.
     pub(crate) bytes_max: usize,
-}
-
-/// A message in the single queue of [`Queueing::Fifo`].
-enum Unsorted {
-    Unclassified(Received),
-    Read(Waiting),
 }
 
 impl Ingress {
@@ -96,8 +89,7 @@ impl Ingress {
             spare: Spare::default(),
             trace,
             queues: ClassQueues::new(limits.messages_max),
-            fifo: VecDeque::new(),
-            fifo_max: limits.messages_max,
+            fifo: Fifo::new(limits.messages_max),
             large: LargeBuffers::new(limits.bytes_max),
             is_full_behind: false,
         }
@@ -258,7 +250,12 @@ impl Ingress {
         let sessions = self.queues.invites();
         // Unverified messages do not delay other messages.
         let others = self.queues.waiting() - sessions - self.queues.unverified();
-        Backlog { sessions, others, unread: self.fifo.len() }
+        let fifo = self.fifo.backlog();
+        Backlog {
+            sessions: sessions + fifo.sessions,
+            others: others + fifo.others,
+            unread: fifo.unread,
+        }
     }
 
     /// Takes in an arriving message: queues it, or decides on it at once.
@@ -285,8 +282,8 @@ impl Ingress {
         let decided = match (self.queueing, self.gate.decide()) {
             (Queueing::Fifo, Decide::Service) => {
                 let has_room = self.large.has_room(&received, true);
-                let decision = if self.fifo.len() < self.fifo_max && has_room {
-                    self.fifo.push_back(Unsorted::Unclassified(received));
+                let decision = if self.fifo.has_room(0) && has_room {
+                    self.fifo.push(Unsorted::Unread(received));
                     Decision::Queued
                 } else {
                     Decision::Drop(DropReason::QueueFull)
@@ -295,10 +292,10 @@ impl Ingress {
             }
             (Queueing::Fifo, Decide::Arrival) => {
                 let push = |ingress: &mut Self, waiting| {
-                    if ingress.fifo.len() >= ingress.fifo_max || !ingress.may_wait(&waiting) {
+                    if !ingress.fifo.has_room(0) || !ingress.may_wait(&waiting) {
                         return Decision::Drop(DropReason::QueueFull);
                     }
-                    ingress.fifo.push_back(Unsorted::Read(waiting));
+                    ingress.fifo.push(Unsorted::Read(waiting));
                     Decision::Queued
                 };
                 self.admit(now, received, view, Self::fifo_has_room, push)
@@ -322,7 +319,7 @@ impl Ingress {
     fn fifo_has_room(&self, queue_class: QueueClass) -> bool {
         let is_paced = matches!(queue_class, QueueClass::Invites | QueueClass::Priority);
         let beside = if is_paced { self.queues.waiting() } else { 0 };
-        self.fifo.len() + beside < self.fifo_max
+        self.fifo.has_room(beside)
     }
 
     /// Returns whether the limit on the bytes of long messages allows this message to wait.
@@ -376,12 +373,12 @@ impl Ingress {
     }
 
     fn next_unsorted(&mut self, now: Timestamp, view: View<'_>) -> Option<Decided> {
-        let (waiting, read) = match self.fifo.pop_front()? {
+        let (waiting, read) = match self.fifo.pop()? {
             Unsorted::Read(waiting) => {
                 self.large.remove(&waiting.received);
                 (waiting, false)
             }
-            Unsorted::Unclassified(received) => {
+            Unsorted::Unread(received) => {
                 self.large.remove(&received);
                 let mut read = None;
                 let room = |ingress: &Self, queue_class| ingress.queues.has_room(queue_class);
@@ -426,7 +423,7 @@ impl Ingress {
         }
         let sojourn = now.since(received.arrived);
         self.gate.on_backlog(self.backlog());
-        self.gate.on_service(now, ticket.is_some(), sojourn, self.new_sessions());
+        self.gate.on_service(now, ticket.as_ref(), sojourn, self.new_sessions());
         let fingerprint = ticket.as_ref().and_then(Ticket::fingerprint);
         let has_priority = ticket.as_ref().map(Ticket::bucket) == Some(Bucket::Priority);
         let is_again = ticket.as_ref().is_some_and(Ticket::is_again);

@@ -11,7 +11,7 @@
 //! connection's sender with the port in its Via, so all connections of one server are one peer. The
 //! source ports of connections say nothing about a server.
 
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::time::Duration;
 
 use arrayvec::ArrayVec;
@@ -23,6 +23,7 @@ use tidegate_control::feedback::{
 use tidegate_sip::{OverloadControl, top_via};
 use tidegate_world::{Buffer, Received, Seed, Timestamp, Transmit};
 
+use crate::keys::Keys;
 use crate::message::way_back::way_back;
 use crate::network::{canonical, source_of};
 use crate::observe::upstream::UpstreamView;
@@ -79,7 +80,7 @@ impl UpstreamPeers {
             if is_peer { self.offered(via.element) } else { (None, None) };
         let key = if is_peer {
             let address = canonical(way_back(&via, flow));
-            let key = key_of(address);
+            let key = key_of(&snapshot.keys, address);
             if offered.is_some() && self.has_room() {
                 self.addresses.insert(key, address);
             }
@@ -150,7 +151,9 @@ impl UpstreamPeers {
         if !self.is_active() || !transmit.bytes.starts_with(b"SIP/2.0 ") {
             return transmit;
         }
-        let Some(feedback) = self.feedback_to(now, gate, &transmit) else { return transmit };
+        let Some(feedback) = self.feedback_to(now, gate, snapshot, &transmit) else {
+            return transmit;
+        };
         let mut bytes: Buffer = snapshot.buffers.take();
         match tidegate_sip::write_overload_control(&transmit.bytes, 0, &feedback, &mut bytes) {
             Ok(()) => Transmit { bytes, ..transmit },
@@ -163,6 +166,7 @@ impl UpstreamPeers {
         &mut self,
         now: Timestamp,
         gate: &Gate,
+        snapshot: &Snapshot,
         response: &Transmit,
     ) -> Option<ArrayVec<u8, FEEDBACK_MAX>> {
         let flow = &response.flow;
@@ -170,7 +174,7 @@ impl UpstreamPeers {
             true => way_back(&top_via(&response.bytes)?, flow),
             false => flow.remote,
         };
-        let key = key_of(canonical(address));
+        let key = key_of(&snapshot.keys, canonical(address));
         self.addresses.get(&key)?;
         let feedback = self.upstreams.feedback(now, key, gate)?;
         Some(wire::text_of(&feedback, self.upstreams.wants_loads()))
@@ -213,12 +217,36 @@ impl UpstreamPeers {
     }
 }
 
-/// Returns the key of a peer: its address and port as one number. In the key of an IPv6 peer, the
-/// port is combined with bits of the address.
-fn key_of(address: SocketAddr) -> u128 {
-    let port = u128::from(address.port()) << 64 | 1 << 127;
-    match address.ip() {
-        std::net::IpAddr::V4(ip) => u128::from(ip.to_bits()) ^ port,
-        std::net::IpAddr::V6(ip) => ip.to_bits() ^ port,
+/// Returns the key of a peer. It differs from the keys of all other peers and of all sources. A peer
+/// that may choose among many addresses of IPv6 cannot choose one with the key of another peer.
+fn key_of(keys: &Keys, address: SocketAddr) -> u128 {
+    let port = address.port();
+    let key = match address.ip() {
+        IpAddr::V4(ip) => u128::from(ip.to_bits()) | u128::from(port) << 64,
+        // An address and a port of IPv6 have more than 128 bits.
+        IpAddr::V6(ip) => {
+            let mut bytes = [0; 18];
+            bytes[..16].copy_from_slice(&ip.octets());
+            bytes[16..].copy_from_slice(&port.to_be_bytes());
+            keys.source.fingerprint(&bytes)
+        }
+    };
+    key | 1 << 127
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::Secret;
+
+    #[test]
+    fn no_peer_of_ipv6_has_the_key_of_another() {
+        let keys = Keys::new(&Secret::of([1; 32]), 1);
+        let key = |text: &str| key_of(&keys, text.parse().unwrap());
+        // The network and the port differ in the same bits.
+        assert_ne!(key("[2001:db8:0:1::7]:5060"), key("[2001:db8:0:2::7]:5063"));
+        assert_ne!(key("192.0.2.1:5060"), key("192.0.2.1:5061"));
+        assert_ne!(key("192.0.2.1:5060"), key("192.0.2.2:5060"));
+        assert_eq!(key("[2001:db8::7]:5060"), key("[2001:db8:0::7]:5060"));
     }
 }

@@ -174,7 +174,8 @@ impl NextHops {
         address: SocketAddr,
         category: Category,
     ) -> Option<Admission> {
-        if !self.is_any() {
+        // Another pool may obey a server at the same address.
+        if !self.is_any() || obedience == Obedience::Never {
             return Some(Admission { address, offer: offer_under(now, obedience, None) });
         }
         let mut restrictions = self.lock();
@@ -184,6 +185,21 @@ impl NextHops {
             .is_none_or(|restriction| restriction.on_request(now, category) == SendVerdict::Send);
         let offer = offer_under(now, obedience, restriction.as_deref());
         is_admitted.then_some(Admission { address, offer })
+    }
+
+    /// Counts a request that this proxy itself sends to `address` and that is never held back: an ACK
+    /// or a CANCEL of a client transaction.
+    ///
+    /// RFC 7415 §3.4: "The maximum rate determined by the server for a client applies to the entire stream
+    /// of SIP requests, even though throttling may only affect a particular subset of the requests".
+    pub(crate) fn on_hop_by_hop(&self, now: Timestamp, address: SocketAddr) {
+        if !self.is_any() {
+            return;
+        }
+        let mut restrictions = self.lock();
+        if let Some(restriction) = restrictions.get_mut(&canonical(address)) {
+            restriction.on_request(now, Category::Required);
+        }
     }
 
     /// Returns whether a next hop is known not to be overloaded, so that it may get requests for
@@ -228,7 +244,8 @@ impl NextHops {
     }
 
     /// Reads the parameters in the answer to a probe. They show whether the next hop gives
-    /// feedback. If it gives none, it has no restriction.
+    /// feedback. If it gives none, it has no restriction. A probe of a pool that never obeys offers
+    /// nothing, so its answer says nothing.
     pub(crate) fn on_probe_answered(
         &self,
         now: Timestamp,
@@ -241,7 +258,7 @@ impl NextHops {
                 let wants_load = own.as_ref().is_some_and(wire::wants_load);
                 self.learn(now, address, feedback, wants_load, true);
             }
-            _ if obedience != Obedience::Always && self.is_any() => {
+            _ if obedience == Obedience::Proven && self.is_any() => {
                 let mut restrictions = self.lock();
                 restrictions.remove(&canonical(address));
                 self.0.is_any.store(!restrictions.is_empty(), Ordering::Relaxed);

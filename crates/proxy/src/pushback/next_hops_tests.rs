@@ -85,3 +85,19 @@ fn without_feedback_a_request_takes_no_lock_and_with_feedback_one() {
         }
     }
 }
+
+#[test]
+fn a_pool_that_never_obeys_changes_nothing_for_a_pool_with_the_same_back_end() {
+    let next_hops = NextHops::new(Algorithms::LOSS, Seed(1));
+    let (now, backend) = (Timestamp::ZERO, address(BACKEND));
+    let sequence = Sequence { seconds: 1, fraction: 0 };
+    let validity = Duration::from_secs(9);
+    let feedback = Feedback { algorithm: Algorithm::Loss, value: 100, validity, sequence };
+    next_hops.learn(now, backend, feedback, false, true);
+    let admits = |obedience| next_hops.admit(now, obedience, backend, Category::Session).is_some();
+    next_hops.on_probe_answered(now, Obedience::Never, backend, None);
+    assert!(!admits(Obedience::Always) && !admits(Obedience::Proven));
+    assert!(admits(Obedience::Never));
+    next_hops.on_probe_answered(now, Obedience::Proven, backend, None);
+    assert!(admits(Obedience::Always), "the server gives no feedback");
+}

@@ -12,7 +12,7 @@ use tidegate_world::{Flow, Received};
 use crate::backends::unavailable::unassigned;
 use crate::dialog::evidence::Known;
 use crate::dialog::{Answer, CallRef, Evidence, Transaction};
-use crate::message::request::Request;
+use crate::message::request::{Request, category_of_new};
 use crate::network::caller_of;
 use crate::pushback::next_hops::Admission;
 use crate::rejection::reply_reason::{CALL_SHARE_USED, CALL_TABLE_FULL};
@@ -220,7 +220,9 @@ fn begin_at(
     let assigned = picker.assign_to(step.now, backend_ref.backend.into(), demand);
     let held =
         assigned.map_err(|why| unassigned(step.now, step.snapshot, backend_ref.pool, why))?.call;
-    let admission = admit(step.now, step.snapshot, backend_ref, request.category())?;
+    // The INVITE may have an invented To-tag. It begins a call nevertheless.
+    let category = category_of_new(request.method, request.has_priority);
+    let admission = admit(step.now, step.snapshot, backend_ref, category)?;
     let entry = call.and_then(|call| step.routing.calls.get(call));
     let call = match call.filter(|_| entry.is_some_and(|entry| entry.phase.goes_on())) {
         Some(call) => call,

@@ -76,6 +76,7 @@ fn send_hop(
     let offer = step.snapshot.next_hops.offer_text(branch.offer);
     let top = [own.via.as_bytes(), text.as_bytes(), &offer];
     let Some(bytes) = write_hop(step.snapshot, method, hop, top, model, more) else { return };
+    step.snapshot.next_hops.on_hop_by_hop(step.now, target.address);
     // RFC 3261 §17.1.1.2: "The ACK MUST be sent to the same address, port, and transport to which
     // the original request was sent."
     // RFC 6026 §8.4: "The ACK MUST be sent to the same address, port, and transport to which the

@@ -10,18 +10,18 @@ use tidegate_control::{Bucket, Reason};
 use tidegate_proxy::{Listener, Mode, Settings};
 use tidegate_world::{ConnectionId, Core, Flow, Received, Transport};
 
-const PEER: &str = CALLER;
+pub const PEER: &str = CALLER;
 const STRANGER: &str = "203.0.113.66:5060";
 const NONE: &str = "oc=0;oc-algo=\"rate\";oc-validity=0;oc-seq=";
 
-fn trusting(settings: &mut Settings) {
+pub fn trusting(settings: &mut Settings) {
     settings.listeners[0].trust = vec!["198.51.100.0/24".parse().unwrap()];
     // A rate is known from the law alone, a share also from the load.
     settings.overload.feedback.upstream.preferred = Algorithm::Rate;
 }
 
 /// Makes a proxy that admits this share of the calls.
-fn admitting(share: f64) -> Script {
+pub fn admitting(share: f64) -> Script {
     Script::with(Policy::Rr, |settings| {
         settings.overload.gate.law = law(&[("share", share)]);
         settings.pools[0].mode = Mode::Stateless;
@@ -29,7 +29,7 @@ fn admitting(share: f64) -> Script {
     })
 }
 
-fn offering(text: &str) -> String {
+pub fn offering(text: &str) -> String {
     offering_by(text, "loss,rate")
 }
 
@@ -44,11 +44,11 @@ fn told(sent: &Sent) -> &str {
 }
 
 /// Returns the last packet to the peer.
-fn last_reply(sent: Vec<Sent>) -> Sent {
+pub fn last_reply(sent: Vec<Sent>) -> Sent {
     sent.into_iter().rfind(|sent| sent.to == address(PEER)).expect("a reply")
 }
 
-fn params(sent: &Sent) -> String {
+pub fn params(sent: &Sent) -> String {
     let told = told(sent);
     if told.is_empty() { String::new() } else { format!("oc{told}") }
 }

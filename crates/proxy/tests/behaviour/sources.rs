@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use crate::fixed::*;
+use crate::rfc7339_server::{PEER, offering, trusting};
 use crate::script::*;
 use tidegate_control::{Ban, BanCause, BanList, Bucket, Per, Reason};
 use tidegate_proxy::{
@@ -72,6 +73,36 @@ fn priority_calls_beyond_the_cap_are_ordinary() {
             .map(|sent| sent.start().contains(" 503 "))
             .collect();
         assert_eq!(statuses, [false, false, true, true], "{scheme:?}");
+    }
+}
+
+// RFC 7339 §5.10.2 lets a server reject calls of a client that takes no part in overload control. An
+// emergency call is none of them.
+#[test]
+fn priority_does_not_need_a_share_of_its_peer() {
+    let mut script = adjusted(SCHEMES[0], &[("share", 0.3)], |settings| {
+        trusting(settings);
+        believes(settings, 10.0);
+    });
+    let invite_from = |from: &str, call: &str, uri: &str| {
+        invite_with(call, uri, "").replace("198.51.100.7:5060", from)
+    };
+    for call in 0..200 {
+        script.pass(Duration::from_millis(20));
+        script.send(PEER, &offering(&invite(&format!("p{call}"))));
+        // This trusted server does not offer overload control.
+        script.send(TRUSTED, &invite_from(TRUSTED, &format!("t{call}"), BOB));
+    }
+    assert!(script.counters.refused(Reason::PeerShare).get() > 20);
+    for call in 0..20 {
+        script.pass(Duration::from_millis(200));
+        let sent = script.send(TRUSTED, &invite_from(TRUSTED, &format!("s{call}"), SOS));
+        assert!(sent.iter().any(|sent| sent.start().starts_with("INVITE")), "{call}: {sent:#?}");
+        for more in 0..10 {
+            let call = format!("{call}-{more}");
+            script.send(TRUSTED, &invite_from(TRUSTED, &format!("u{call}"), BOB));
+            script.send(PEER, &offering(&invite(&format!("q{call}"))));
+        }
     }
 }
 

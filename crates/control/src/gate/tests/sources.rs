@@ -246,7 +246,7 @@ fn priority_is_neither_paced_nor_stale_nor_ranked() {
     let Verdict::Admit(ticket) = asks(&mut gate, at(0), &urgent, 0) else { panic!("refused") };
     gate.control.queue.wait_max = Some(MS);
     gate.control.rank_floor = 1.0;
-    gate.on_service(at(1000), true, MS * 1000, 0);
+    gate.on_service(at(1000), Some(&ticket), MS * 1000, 0);
     assert_eq!(gate.on_taken(at(1000), ticket), None);
     assert_eq!(gate.pacer.credit(), 0.0);
 }

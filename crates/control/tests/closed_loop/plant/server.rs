@@ -319,7 +319,7 @@ impl<'a> Server<'a> {
     fn serve(&mut self, Waiting { call, ticket, since, .. }: Waiting) -> (Job, Duration) {
         let sojourn = self.now.since(since);
         self.record_backlog();
-        self.gate.on_service(self.now, true, sojourn, self.waiting());
+        self.gate.on_service(self.now, Some(&ticket), sojourn, self.waiting());
         let Costs { serve, refuse, spread, .. } = self.setup.costs;
         if self.gate.on_taken(self.now, ticket).is_some() {
             return (Job::Refuse(call), refuse);

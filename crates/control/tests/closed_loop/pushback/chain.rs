@@ -8,7 +8,8 @@
 //! INVITE, 180, 200 and ACK all arrive within 10 s.
 //!
 //! The gate judges an INVITE as it arrives. A rejection, and a repetition, take their time in the
-//! FIFO. Every response carries the feedback of that moment.
+//! FIFO. Every response carries the feedback of that moment. As in the proxy, the gate is told the
+//! length of the FIFO in messages, and the kinds of the messages in it.
 
 use std::cmp::Reverse;
 use std::collections::{BinaryHeap, VecDeque};
@@ -192,7 +193,7 @@ impl<'a> Chain<'a> {
                 let Some(Reverse((_, _, event))) = self.calendar.pop() else { return };
                 self.happen(event);
             }
-            self.gate.handle_timeout(at, self.waiting);
+            self.gate.handle_timeout(at, self.queue.len());
             self.upstreams.handle_timeout(at, &self.gate);
             self.serve();
         }
@@ -262,7 +263,7 @@ impl<'a> Chain<'a> {
         if self.queue.len() >= self.setup.room {
             return;
         }
-        self.gate.on_arrival(self.now, self.waiting);
+        self.gate.on_arrival(self.now, self.queue.len());
         let fingerprint = (call as u64 + 1).wrapping_mul(0x9e37_79b9_7f4a_7c15);
         let is_first = self.calls[call].began == self.now;
         let arrival = match self.arrives(call, Category::Session) {
@@ -313,7 +314,7 @@ impl<'a> Chain<'a> {
     /// Puts a message of a begun call into the queue.
     fn arrive(&mut self, message: Message, call: usize, class: u8) {
         if self.queue.len() < self.setup.room {
-            self.gate.on_arrival(self.now, self.waiting);
+            self.gate.on_arrival(self.now, self.queue.len());
             self.gate.on_ongoing(self.now, class);
             self.enqueue(message, call);
         }
@@ -337,7 +338,8 @@ impl<'a> Chain<'a> {
         let is_new = matches!(message, Message::Invite(_));
         self.waiting -= usize::from(is_new);
         self.record_backlog();
-        self.gate.on_service(self.now, is_new, self.now.since(since), self.waiting);
+        let ticket = if let Message::Invite(ticket) = &message { Some(ticket) } else { None };
+        self.gate.on_service(self.now, ticket, self.now.since(since), self.queue.len());
         if let Message::Invite(ticket) = message {
             message = match self.gate.on_taken(self.now, ticket) {
                 Some(_) => Message::Rejection,

@@ -75,6 +75,10 @@ impl Ingress {
         let reading = match read(now, &received, view, wanted, &mut outline) {
             Ok(reading) => reading,
             Err(Unclassified::Dropped(class, why)) => {
+                // The server that sends the ACK counts it as a request too (RFC 7415 §3.4).
+                if matches!(why, DropReason::OwnAck) {
+                    self.record_for_peer(now, &received, Category::Required, view);
+                }
                 return Decided { class, read: true, decision: Decision::Drop(why) };
             }
             Err(Unclassified::Malformed(malformed)) => {
@@ -98,11 +102,8 @@ impl Ingress {
             // The law neither sees such a message nor decides on it.
             None if is_unverified => Ok(None),
             None => {
-                if self.upstream.is_active()
-                    && let Some(category) = category_of_ongoing(class)
-                {
-                    let weight = self.watchman.weight_of(received.flow.remote.ip());
-                    self.upstream.on_request(now, &received, category, weight, view.snapshot);
+                if let Some(category) = category_of_ongoing(class) {
+                    self.record_for_peer(now, &received, category, view);
                 }
                 self.admit_ongoing(now, class).map(|()| None)
             }
@@ -124,6 +125,21 @@ impl Ingress {
             self,
             Waiting { received: Box::new(received), class, ticket, cancels, queue_class, hashes },
         ))
+    }
+
+    /// Records a request that belongs to existing work, if any peer takes part in overload feedback.
+    #[inline(always)]
+    fn record_for_peer(
+        &mut self,
+        now: Timestamp,
+        received: &Received,
+        category: Category,
+        view: View<'_>,
+    ) {
+        if self.upstream.is_active() {
+            let weight = self.watchman.weight_of(received.flow.remote.ip());
+            self.upstream.on_request(now, received, category, weight, view.snapshot);
+        }
     }
 
     /// Admits a message that belongs to existing work, unless the law sheds such messages too.

@@ -1,0 +1,111 @@
+//! Tests of the receiving side against peers and strangers that misbehave, and of calls that no peer
+//! may put at risk.
+
+use super::*;
+use crate::feedback::{Algorithm, Algorithms};
+use crate::{Allowance, Bucket, Settings, registry};
+
+const OFFER: Offer =
+    Offer { algorithms: Some(Algorithms::LOSS), original_cps: None, weight: 1, host: None };
+const APART: Offer = Offer { algorithms: None, ..OFFER };
+
+fn at(ms: u64) -> Timestamp {
+    Timestamp::from_nanos(ms * 1_000_000)
+}
+
+fn upstreams(settings: UpstreamSettings) -> Upstreams {
+    Upstreams::new(&settings, Seed(1), 0)
+}
+
+/// Returns a gate whose law has measured nothing and admits everything.
+fn open_gate() -> Gate {
+    gate_of("none")
+}
+
+fn gate_of(law: &str) -> Gate {
+    let law = registry::find(law).unwrap().values(&[]).unwrap();
+    Gate::new(Settings::new(law), Seed(1), 0)
+}
+
+/// Returns a gate whose law admits 200 calls a second.
+fn gate_of_200_cps() -> Gate {
+    let mut gate = gate_of("rate-abs");
+    gate.on_arrival(at(0), 0);
+    gate.handle_timeout(at(200), 0);
+    assert_eq!(gate.control().admit(Bucket::Session), Allowance::Rate(200.0));
+    gate
+}
+
+// RFC 7339 §5.10.1: "A SIP client SHOULD honor the local policy for prioritizing SIP requests relating to
+// emergency calls as identified by the SOS URN". A server that receives such a call from a client
+// without this specification must not be less careful.
+#[test]
+fn an_emergency_call_does_not_need_a_share_of_its_peer() {
+    let gate = gate_of_200_cps();
+    let mut upstreams = upstreams(UpstreamSettings::default());
+    // One peer takes part. The other one does not, and sends five times the capacity.
+    let mut ms = 0;
+    let mut verdicts = Vec::new();
+    while ms < 5000 {
+        ms += 1;
+        upstreams.handle_timeout(at(ms), &gate);
+        if ms % 10 == 0 {
+            upstreams.on_request(at(ms), 1, Category::Session, &OFFER);
+        }
+        verdicts.push(upstreams.on_request(at(ms), 2, Category::Session, &APART));
+    }
+    assert!(upstreams.is_overloaded());
+    let rejected = verdicts[3000..].iter().filter(|&&verdict| verdict == Arrival::Reject).count();
+    assert!(rejected > 1500, "{rejected} of 2000");
+    let emergency = |_| upstreams.on_request(at(ms), 2, Category::Priority, &APART);
+    assert!((0..100).map(emergency).all(|verdict| verdict == Arrival::Judge));
+    // The calls of a peer that obeys are within its share.
+    let verdict = upstreams.on_request(at(ms), 1, Category::Priority, &OFFER);
+    assert_eq!(verdict, Arrival::Pass);
+}
+
+/// Anybody can send requests from many addresses.
+#[test]
+fn strangers_do_not_keep_out_a_peer_that_takes_part() {
+    let gate = open_gate();
+    let mut upstreams = upstreams(UpstreamSettings { peers_max: 100, ..Default::default() });
+    for tick in 0..300 {
+        let now = at(tick * 100);
+        upstreams.handle_timeout(now, &gate);
+        for stranger in 0..20 {
+            let key = 1000 + u128::from(tick * 20 + stranger);
+            upstreams.on_request(now, key, Category::Session, &APART);
+            // Requests of calls need no entry.
+            upstreams.on_request(now, key << 64, Category::Ongoing, &APART);
+        }
+        let key = u128::from(tick / 10);
+        upstreams.on_request(now, key, Category::Session, &OFFER);
+        assert!(upstreams.feedback(now, key, &gate).is_some(), "in tick {tick}");
+    }
+    // An earlier peer is remembered for an hour.
+    assert!(upstreams.feedback(at(30_000), 0, &gate).is_some());
+    assert!(upstreams.overflowed() > 5000, "{}", upstreams.overflowed());
+    let own = upstreams.peers().filter(|peer| peer.key.is_some()).count();
+    assert!((30..=80).contains(&own), "{own}");
+}
+
+// RFC 7339 §5.8: "the algorithm SHOULD NOT change the algorithm associated with that client for at least
+// 3600 seconds (1 hour)."
+#[test]
+fn an_ack_without_an_offer_does_not_end_what_was_agreed() {
+    let gate = open_gate();
+    let accepted = Algorithms::STANDARD;
+    let settings = UpstreamSettings { preferred: Algorithm::Rate, accepted, ..Default::default() };
+    let mut upstreams = upstreams(settings);
+    upstreams.on_request(at(0), 7, Category::Session, &OFFER);
+    upstreams.on_request(at(1), 7, Category::Required, &APART);
+    let feedback = upstreams.feedback(at(1), 7, &gate);
+    assert_eq!(feedback.map(|feedback| feedback.algorithm), Some(Algorithm::Loss));
+    let both = Offer { algorithms: Some(accepted), ..OFFER };
+    upstreams.on_request(at(2), 7, Category::Session, &both);
+    let feedback = upstreams.feedback(at(2), 7, &gate);
+    assert_eq!(feedback.map(|feedback| feedback.algorithm), Some(Algorithm::Loss), "the same");
+    // Any other request without an offer ends it.
+    upstreams.on_request(at(3), 7, Category::Ongoing, &APART);
+    assert_eq!(upstreams.feedback(at(3), 7, &gate), None);
+}

@@ -1,0 +1,76 @@
+//! RFC 7339 §5.10.1: which requests a client holds back first.
+
+use std::time::Duration;
+
+use crate::rfc7339_client::{calls, obeying, sent, telling, value};
+use crate::script::*;
+use tidegate_control::Reason;
+use tidegate_proxy::Mode;
+
+/// RFC 7339 §5.10.1: "A SIP client SHOULD honor the local policy for prioritizing SIP requests such as
+/// policies based on message type, e.g., INVITEs versus requests associated with existing sessions."
+#[test]
+fn requests_of_calls_go_before_new_calls() {
+    let mut script = obeying(Mode::Stateless);
+    let established = calls(&mut script, "a", 2);
+    for call in established.iter().flatten() {
+        script.send(&call.to.to_string(), &telling(call, "200 OK", &value("loss", 80, 1)));
+    }
+    let passed = sent(&calls(&mut script, "b", 50));
+    assert!(passed <= 12, "at least four fifths of the first category: {passed}");
+    for call in ["a0", "a1"] {
+        let within = |method, cseq| request(method, "sip:bob@192.0.2.1", call, cseq, "Totag\r\n");
+        assert!(script.one(CALLER, &within("ACK", 1)).start().starts_with("ACK"));
+        assert!(script.one(CALLER, &within("BYE", 2)).start().starts_with("BYE"));
+    }
+}
+
+/// An ACK has no response, and without a CANCEL a call goes on ringing.
+#[test]
+fn an_ack_and_a_cancel_are_never_held_back() {
+    let mut script = obeying(Mode::Stateless);
+    for call in calls(&mut script, "a", 2).into_iter().flatten() {
+        script.send(&call.to.to_string(), &telling(&call, "200 OK", &value("rate", 0, 1)));
+    }
+    let within = |method, cseq| request(method, "sip:bob@192.0.2.1", "a0", cseq, "Totag\r\n");
+    assert!(script.one(CALLER, &within("ACK", 1)).start().starts_with("ACK"));
+    assert_eq!(script.status(CALLER, &within("BYE", 2)), 503);
+    let cancel = request("CANCEL", "sip:bob@192.0.2.1", "a0", 1, "");
+    assert!(script.one(CALLER, &cancel).start().starts_with("CANCEL"));
+}
+
+/// Without transactions each retransmission is forwarded: a 503 to one would end a call that rings.
+#[test]
+fn a_repetition_of_a_request_that_was_sent_is_sent() {
+    let mut script = obeying(Mode::Stateless);
+    for call in calls(&mut script, "a", 2).into_iter().flatten() {
+        script.send(&call.to.to_string(), &telling(&call, "180 Ringing", &value("loss", 100, 1)));
+    }
+    assert!(script.one(CALLER, &invite("a0")).start().starts_with("INVITE"));
+    assert_eq!(script.status(CALLER, &invite("b")), 503);
+}
+
+/// A caller may invent a To-tag and use the token of its own call. The INVITE begins a call (RFC 3261
+/// §12.2.2), so it is not a request of a call. Otherwise it would pass while other calls do not.
+#[test]
+fn an_invite_with_an_invented_to_tag_is_held_back_as_a_new_call() {
+    for mode in [Mode::Stateless, Mode::Transaction] {
+        let mut script = obeying(mode);
+        let established = calls(&mut script, "a", 2);
+        for call in established.iter().flatten() {
+            script.send(&call.to.to_string(), &telling(call, "200 OK", &value("loss", 90, 1)));
+        }
+        calls(&mut script, "b", 200);
+        let route = established[0].as_ref().unwrap().header("Record-Route");
+        let more = format!("Totag\r\nRoute: {route}\r\n");
+        let held = |script: &Script| script.counters.refused(Reason::Feedback).get();
+        let before = held(&script);
+        for cseq in 10..20 {
+            script.pass(Duration::from_millis(100));
+            let text = request("INVITE", "sip:bob@192.0.2.1", "a0", cseq, &more);
+            script.send(CALLER, &text.replace("=callee", &format!("=invented{cseq}")));
+        }
+        let held = held(&script) - before;
+        assert!((8..=10).contains(&held), "{mode:?}: {held} of 10");
+    }
+}
