@@ -41,10 +41,10 @@
 
 use std::time::Duration;
 
-use tidegate_world::{Purpose, Seed, Timestamp};
+use tidegate_world::{Purpose, Seed, Stream, Timestamp};
 
 use super::capacity::Capacity;
-use super::peer_view::PeerView;
+use super::peer_view::{PeerView, Standing};
 use super::sequence::Sequence;
 use super::upstream::{AGREED, Upstream};
 use super::upstream_settings::{Offer, TICK, UpstreamFairness, UpstreamSettings};
@@ -110,6 +110,8 @@ pub struct Upstreams {
     due: Timestamp,
     /// Time of the last request.
     heard: Timestamp,
+    /// Random starting points of the throttles of peers.
+    starts: Stream,
 }
 
 impl Upstreams {
@@ -127,6 +129,7 @@ impl Upstreams {
             sequence: Sequence::default(),
             due: Timestamp::NEVER,
             heard: Timestamp::ZERO,
+            starts: key,
         }
     }
 
@@ -152,10 +155,14 @@ impl Upstreams {
             peer.on_offer(now, &Offer { original_cps, ..*offer }, &self.settings);
         }
         peer.on_request(now, category);
-        match (is_overloaded, category.is_new()) {
-            (true, true) if peer.passes() => Arrival::Pass,
-            (true, true) => Arrival::Reject,
-            _ => Arrival::Judge,
+        let obeys = peer.standing() == Standing::Obeys;
+        match category {
+            _ if !is_overloaded || !category.is_new() => Arrival::Judge,
+            // An emergency call must not depend on the server that sends it. The gate limits the
+            // rate of these calls.
+            Category::Priority if !obeys => Arrival::Judge,
+            _ if peer.passes() => Arrival::Pass,
+            _ => Arrival::Reject,
         }
     }
 
@@ -283,7 +290,7 @@ impl Upstreams {
         let (rejection, fairness) = (self.capacity.rejection(), self.settings.fairness);
         let most = self.capacity.cps();
         let mut rejecting_cps = 0.0;
-        let demands = &self.demands;
+        let (demands, starts) = (&self.demands, &mut self.starts);
         // The peers of a host get parts of its share, in proportion to their original loads.
         let weight = |peer: &Upstream| {
             let host = peer.host()?;
@@ -295,7 +302,7 @@ impl Upstreams {
         };
         self.peers.sweep(|peer| {
             let weight = weight(peer).unwrap_or_else(|| bounded(peer.weight(fairness)));
-            rejecting_cps += peer.grant(now, (level * weight).min(most), rejection);
+            rejecting_cps += peer.grant(now, (level * weight).min(most), rejection, starts);
             true
         });
         self.rejecting_cps = rejecting_cps;
