@@ -30,7 +30,7 @@ use crate::message::class::Class;
 use crate::observe::sampler::Trace;
 use crate::rejection::DropReason;
 use crate::rejection::reply_reason::ReplyReason;
-use crate::settings::{Overload, PoolSettings, Queueing};
+use crate::settings::{Overload, Queueing};
 use crate::snapshot::Snapshot;
 use crate::step::SourceEvidence;
 use crate::transport::stun::is_stun;
@@ -144,8 +144,8 @@ impl Ingress {
     }
 
     /// Lists the networks whose INVITEs the kernel must not drop under overload.
-    pub(crate) fn spared(&self, pools: &[PoolSettings], spared: &mut Vec<Network>) {
-        self.watchman.spared(pools, spared);
+    pub(crate) fn spared(&self, snapshot: &Snapshot, spared: &mut Vec<Network>) {
+        self.watchman.spared(snapshot, spared);
     }
 
     /// Returns the number of waiting messages.

@@ -114,7 +114,7 @@ impl Core for Proxy {
             shedding.share = kernel_shed.ladder().share();
             ingress.set_pads(kernel_shed.ladder().pads());
             if kernel_shed.ladder().tells_marks() {
-                ingress.spared(&self.snapshot.pools, &mut shedding.spared);
+                ingress.spared(&self.snapshot, &mut shedding.spared);
             }
         }
         ingress.banned(now, &mut shedding.banned);

@@ -51,6 +51,7 @@ mod script;
 mod session_automaton;
 mod shared_address;
 mod sources;
+mod spared;
 mod stateful;
 mod stateful_regressions;
 mod strangers;
