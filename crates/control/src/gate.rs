@@ -189,6 +189,9 @@ impl Gate {
         if self.settings.decide == Decide::Arrival {
             self.control.admit_next = false;
         }
+        if self.due == Timestamp::NEVER {
+            self.law.on_wake(now, &self.signals);
+        }
         self.law.on_arrival(now, &self.signals, &mut self.control);
         if let Some(shadow) = &mut self.shadow {
             if self.settings.decide == Decide::Arrival {
