@@ -1,5 +1,6 @@
 //! Per-source policy (limits, bans, priority), applied before a message is parsed.
 
+use std::cmp::Reverse;
 use std::net::IpAddr;
 
 use ipnet::IpNet;
@@ -67,15 +68,23 @@ impl SourcePolicy {
         watches.map(Watch::overflowed).sum::<u64>() + proofs
     }
 
-    /// Lists the addresses whose INVITEs the kernel may drop, at most as many as a driver can take.
-    /// Networks are not listed. Sources that have shown that they receive messages are not listed
-    /// either, because they may send an INVITE in an existing call.
+    /// Lists the addresses whose INVITEs the kernel may drop, in ascending order. If there are more
+    /// than a driver can take, lists those with the highest rates: anybody can send from many
+    /// forged addresses. Networks are not listed. Sources that have shown that they receive
+    /// messages are not listed either, because they may send an INVITE in an existing call.
     pub(crate) fn banned(&mut self, now: Timestamp, banned: &mut Vec<IpAddr>) {
         banned.clear();
         self.compare(now);
-        let bans = self.bans.bans().each(now).filter(|ban| !ban.is_proven);
-        let addresses = bans.map(|ban| network_of(ban.source).addr());
-        banned.extend(addresses.filter(IpAddr::is_ipv4).take(Shedding::BANNED_MAX));
+        let is_listed = |ban: &&Ban| !ban.is_proven && network_of(ban.source).addr().is_ipv4();
+        let mut bans: Vec<&Ban> = self.bans.bans().each(now).filter(is_listed).collect();
+        if bans.len() > Shedding::BANNED_MAX {
+            bans.select_nth_unstable_by_key(Shedding::BANNED_MAX, |ban| {
+                (Reverse(ban.rate), ban.source)
+            });
+            bans.truncate(Shedding::BANNED_MAX);
+            bans.sort_unstable_by_key(|ban| ban.source);
+        }
+        banned.extend(bans.iter().map(|ban| network_of(ban.source).addr()));
     }
 
     /// Lists the networks whose INVITEs the kernel must not drop under overload. The networks may
