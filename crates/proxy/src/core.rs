@@ -104,7 +104,8 @@ impl Proxy {
     pub fn new(settings: Settings, counters: Arc<Counters>, pool: Pool) -> Self {
         let overload = &settings.overload;
         let shard = settings.shard.into();
-        let gate = Gate::new(overload.gate(), settings.seed, shard);
+        let gate = Gate::new(overload.gate(), settings.seed, shard)
+            .sharing_priority(settings.priority_cap.clone());
         let waits = settings.seed.stream(Purpose::RetryAfter, shard);
         let sources = SourcePolicy::new(
             overload.sources.clone(),

@@ -1,7 +1,7 @@
 //! Tests of the gate's treatment of sources.
 
 use super::*;
-use crate::{Headroom, Limit, Per, Sender, SourceSettings};
+use crate::{Headroom, Limit, Per, PriorityCap, Sender, SourceSettings};
 
 fn from(source: u128) -> Sender {
     Sender { source: Some(source), ..Sender::default() }
@@ -222,6 +222,19 @@ fn priority_passes_a_closed_gate_up_to_its_cap() {
     assert_eq!(flows.map(|flow| flow.offered), [1, 0, 4]);
     assert_eq!(flows.map(|flow| flow.admitted), [0, 0, 4]);
     assert_eq!(gate.share(Bucket::Priority), 1.0);
+}
+
+/// The gates of two shards. The kernel may give all calls of a source to one of them.
+#[test]
+fn gates_share_the_whole_cap() {
+    let cap = PriorityCap::default();
+    let gate = || with_priority(3.0, &[("share", 0.0)]).sharing_priority(cap.clone());
+    let mut gates = [gate(), gate()];
+    let urgent = Sender { has_priority: true, ..from(1) };
+    let mut admits =
+        |gate: usize, ms| matches!(asks(&mut gates[gate], at(ms), &urgent, 0), Verdict::Admit(_));
+    assert_eq!([0, 0, 1, 0, 1].map(|gate| admits(gate, 0)), [true, true, true, false, false]);
+    assert_eq!([1, 0].map(|gate| admits(gate, 334)), [true, false]);
 }
 
 #[test]
