@@ -45,14 +45,24 @@ pub struct Sender {
     /// True if earlier copies of the message were probably dropped, so that the caller may have
     /// given up.
     pub is_late: bool,
+    /// True if the message answers a challenge: it repeats a request that was admitted, with
+    /// credentials. Then the law does not decide about it again.
+    pub answers_challenge: bool,
 }
 
 impl Default for Sender {
     /// Creates an unknown sender.
     fn default() -> Self {
-        let (source, limit, has_priority) = (None, None, false);
-        let headroom = Headroom::Any;
-        Self { source, weight: 1, limit, has_priority, headroom, restricted: false, is_late: false }
+        Self {
+            source: None,
+            weight: 1,
+            limit: None,
+            has_priority: false,
+            headroom: Headroom::Any,
+            restricted: false,
+            is_late: false,
+            answers_challenge: false,
+        }
     }
 }
 

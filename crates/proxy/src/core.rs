@@ -380,7 +380,11 @@ impl Proxy {
         let Self { snapshot, routing, peers, output, transactions, probes, lost, .. } = self;
         let mut step = Step::new(now, snapshot, routing, peers, output);
         serve_response(&mut step, Awaiting { transactions, probes, lost }, received);
-        step.shown
+        let Step { shown, challenged, .. } = step;
+        if let Some(challenge) = challenged {
+            self.ingress.on_challenge(now, challenge);
+        }
+        shown
     }
 
     /// Returns the ingress, and the view of the shard that it uses.

@@ -16,6 +16,7 @@ use std::time::Duration;
 use tidegate_control::{Backlog, Ban, Bucket, Decide, Gate, Reason, Release, Ticket, Values};
 use tidegate_world::{Flow, Load, Network, Received, Stream, Timestamp, Transmit, Transport};
 
+use super::challenges::Challenges;
 use super::decision::{Admitted, Decided, Decision};
 use super::early_verification::{EarlyVerification, Spare};
 use super::invites::Cancelled;
@@ -45,6 +46,7 @@ pub(crate) struct Ingress {
     reinvites: bool,
     watchman: SourcePolicy,
     early_verification: EarlyVerification,
+    challenges: Challenges,
     spare: Spare,
     trace: Trace,
     queues: ClassQueues,
@@ -93,6 +95,7 @@ impl Ingress {
             reinvites: overload.reinvites,
             watchman,
             early_verification: EarlyVerification::default(),
+            challenges: Challenges::new(overload.gate.memory_max),
             spare: Spare::default(),
             trace,
             queues: ClassQueues::new(limits.messages_max),
@@ -204,6 +207,11 @@ impl Ingress {
         view.counters.strays.add(1);
         self.early_verification.on_stray(now);
         self.watchman.on_message(now, flow, &view.snapshot.addresses)
+    }
+
+    /// Handles a response of a back end that asks the sender of an admitted request for credentials.
+    pub(crate) fn on_challenge(&mut self, now: Timestamp, challenge: u64) {
+        self.challenges.on_challenge(now, challenge);
     }
 
     pub(crate) fn on_looked(&mut self, looked: u32, refused: u32, cost: Duration) {

@@ -242,6 +242,7 @@ impl SourcePolicy {
             headroom: Headroom::Any,
             restricted: false,
             is_late: false,
+            answers_challenge: false,
         };
         (sender, claim)
     }

@@ -7,6 +7,7 @@ mod amplification;
 mod backend_responses;
 mod batching;
 mod calls_follow;
+mod challenged;
 mod classes;
 mod dialog_evidence;
 mod drive;

@@ -224,6 +224,26 @@ fn priority_passes_a_closed_gate_up_to_its_cap() {
     assert_eq!(gate.share(Bucket::Priority), 1.0);
 }
 
+/// The law has decided about the first request. It must not decide twice about one call.
+#[test]
+fn the_law_does_not_decide_about_the_answer_to_a_challenge() {
+    let allowances = [Allowance::Fraction(0.0), Allowance::Window(0.0), Allowance::Closed];
+    for (allowance, fair) in allowances.into_iter().zip([false, true, false]) {
+        let mut gate = if fair { fair_gate(&[]) } else { gate(&[]) };
+        gate.on_arrival(at(0), 0);
+        gate.control.admit_of_all(allowance);
+        let answer = Sender { answers_challenge: true, is_late: true, ..from(1) };
+        for bucket in [Bucket::Session, Bucket::Single] {
+            let mut ask = |sender: &Sender| gate.on_new_from(at(0), sender, bucket, 0, None, true);
+            assert_eq!(ask(&from(1)), Verdict::Refuse(Reason::Law), "{allowance:?}");
+            assert!(matches!(ask(&answer), Verdict::Admit(_)), "{allowance:?}");
+        }
+        // It needs room in the queue like any other work.
+        let verdict = gate.on_new_from(at(0), &answer, Bucket::Session, 0, None, false);
+        assert_eq!(verdict, Verdict::Refuse(Reason::QueueFull));
+    }
+}
+
 /// The gates of two shards. The kernel may give all calls of a source to one of them.
 #[test]
 fn gates_share_the_whole_cap() {
