@@ -12,8 +12,8 @@ use crate::arrival_rate::ArrivalRate;
 use crate::signals::{BUCKETS, Reading};
 use crate::sources::Sources;
 use crate::{
-    Backlog, Bucket, Control, Decide, Fairness, Law, Memory, Occupancy, Pacer, Service, Sessions,
-    Settings, Shadow, Signals, Throttle, Ticket, Values,
+    Backlog, Bucket, Control, Decide, Fairness, Law, Memory, Occupancy, Pacer, PriorityCap,
+    Service, Sessions, Settings, Shadow, Signals, Throttle, Ticket, Values,
 };
 
 /// A rejection counts as early if the processor was idle for some of this time before it.
@@ -79,6 +79,12 @@ impl Gate {
     /// if all messages wait in one queue.
     pub fn with_room(mut self, room: usize) -> Self {
         self.signals.queue.room = room;
+        self
+    }
+
+    /// Shares the cap on priority work with other gates, such as those of the other shards.
+    pub fn sharing_priority(mut self, cap: PriorityCap) -> Self {
+        self.sources.share_priority(cap);
         self
     }
 
@@ -188,6 +194,9 @@ impl Gate {
         self.signals.queue.waiting = waiting;
         if self.settings.decide == Decide::Arrival {
             self.control.admit_next = false;
+        }
+        if self.due == Timestamp::NEVER {
+            self.law.on_wake(now, &self.signals);
         }
         self.law.on_arrival(now, &self.signals, &mut self.control);
         if let Some(shadow) = &mut self.shadow {

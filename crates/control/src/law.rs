@@ -63,6 +63,10 @@ pub trait Law: Debug + Send {
     /// as on a new server.
     fn on_begin(&mut self, _now: Timestamp, _signals: &Signals) {}
 
+    /// Prepares for ticks, which begin with the message that has just arrived. Before it there was a
+    /// time without ticks, because the law was [at rest](Self::is_at_rest).
+    fn on_wake(&mut self, _now: Timestamp, _signals: &Signals) {}
+
     /// Handles the arrival of a message. The signals include the message, but not yet the decision
     /// on it.
     fn on_arrival(&mut self, _now: Timestamp, _signals: &Signals, _control: &mut Control) {}

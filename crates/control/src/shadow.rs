@@ -86,6 +86,9 @@ impl Shadow {
     }
 
     pub(crate) fn on_arrival(&mut self, now: Timestamp, signals: &Signals) {
+        if self.due == Timestamp::NEVER {
+            self.law.on_wake(now, signals);
+        }
         self.law.on_arrival(now, signals, &mut self.control);
         if self.due == Timestamp::NEVER
             && let Some(tick) = self.law.tick()

@@ -2,8 +2,7 @@
 
 use tidegate_world::{Purpose, Seed, Timestamp};
 
-use crate::throttle::TokenBucket;
-use crate::{Bucket, Fairness, Limit, Limits, Source};
+use crate::{Bucket, Fairness, Limit, Limits, PriorityCap, Source};
 
 /// The way in which sources are distinguished.
 #[derive(Clone, Debug, PartialEq)]
@@ -14,7 +13,8 @@ pub struct SourceSettings {
     pub sources_max: usize,
     /// Limits, each identified by its index.
     pub limits: Vec<Limit>,
-    /// The rate of priority work that is admitted, in pieces a second, or 0 for none.
+    /// The rate of priority work that is admitted, in pieces a second, or 0 for none. All gates with
+    /// the same [`PriorityCap`] share it.
     pub priority_cps: f64,
 }
 
@@ -45,14 +45,24 @@ pub struct Sender {
     /// True if earlier copies of the message were probably dropped, so that the caller may have
     /// given up.
     pub is_late: bool,
+    /// True if the message answers a challenge: it repeats a request that was admitted, with
+    /// credentials. Then the law does not decide about it again.
+    pub answers_challenge: bool,
 }
 
 impl Default for Sender {
     /// Creates an unknown sender.
     fn default() -> Self {
-        let (source, limit, has_priority) = (None, None, false);
-        let headroom = Headroom::Any;
-        Self { source, weight: 1, limit, has_priority, headroom, restricted: false, is_late: false }
+        Self {
+            source: None,
+            weight: 1,
+            limit: None,
+            has_priority: false,
+            headroom: Headroom::Any,
+            restricted: false,
+            is_late: false,
+            answers_challenge: false,
+        }
     }
 }
 
@@ -83,7 +93,7 @@ pub(crate) struct Sources {
     fair: Option<[Fairness; 2]>,
     limits: Limits,
     priority_cps: f64,
-    priority: TokenBucket,
+    priority: PriorityCap,
 }
 
 impl Sources {
@@ -94,8 +104,13 @@ impl Sources {
             limits: Limits::new(limits.clone(), *sources_max, &mut keys),
             fair: fair.then(|| [(); 2].map(|()| Fairness::new(*sources_max, &mut keys))),
             priority_cps: *priority_cps,
-            priority: TokenBucket::new((priority_cps.ceil() as u32).max(1)),
+            priority: PriorityCap::default(),
         }
+    }
+
+    /// Shares the cap on priority work with others.
+    pub(crate) fn share_priority(&mut self, cap: PriorityCap) {
+        self.priority = cap;
     }
 
     /// Returns the fairness among sources of the new work in a bucket.

@@ -1,5 +1,6 @@
 //! Admission: classifies a message, decides on it, and keeps it in its queue until it is served.
 
+mod challenges;
 mod classify;
 pub(crate) mod decision;
 pub(crate) mod early_verification;

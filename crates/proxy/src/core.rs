@@ -104,7 +104,8 @@ impl Proxy {
     pub fn new(settings: Settings, counters: Arc<Counters>, pool: Pool) -> Self {
         let overload = &settings.overload;
         let shard = settings.shard.into();
-        let gate = Gate::new(overload.gate(), settings.seed, shard);
+        let gate = Gate::new(overload.gate(), settings.seed, shard)
+            .sharing_priority(settings.priority_cap.clone());
         let waits = settings.seed.stream(Purpose::RetryAfter, shard);
         let sources = SourcePolicy::new(
             overload.sources.clone(),
@@ -392,7 +393,11 @@ impl Proxy {
         let Self { snapshot, routing, peers, output, transactions, probes, lost, .. } = self;
         let mut step = Step::new(now, snapshot, routing, peers, output);
         serve_response(&mut step, Awaiting { transactions, probes, lost }, received);
-        step.shown
+        let Step { shown, challenged, .. } = step;
+        if let Some(challenge) = challenged {
+            self.ingress.on_challenge(now, challenge);
+        }
+        shown
     }
 
     /// Returns the ingress, and the view of the shard that it uses.

@@ -3,6 +3,7 @@
 pub(crate) mod address_of_record;
 pub(crate) mod batching;
 pub(crate) mod branch;
+pub(crate) mod challenge;
 pub(crate) mod class;
 pub(crate) mod contacts;
 pub(crate) mod flow_param;

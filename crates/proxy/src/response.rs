@@ -11,6 +11,7 @@ use crate::amplification::may_send_back;
 use crate::backends::probes::{ProbeAnswer, Probes};
 use crate::dialog::Transaction;
 use crate::message::branch::Branch;
+use crate::message::challenge::{challenge_of, is_challenge};
 use crate::message::flow_param::{FLOW_PARAM, decode_flow};
 use crate::message::transaction_branch::TransactionBranch;
 use crate::network::canonical;
@@ -108,6 +109,7 @@ fn try_response(
             let owner = owner(snapshot, sent, &branch, source, present);
             record_alive(now, snapshot, owner);
             read_feedback(now, snapshot, owner, source, passage);
+            record_challenge(step, owner.filter(|_| sent.is_some()), passage, remote);
             // Only elements that received the request know our branch, but they may tell others.
             // Responses of back ends need no proof.
             let is_success = method == Method::Invite && (200..300).contains(&passage.status);
@@ -180,7 +182,9 @@ fn serve_stateless(
         {
             snapshot.backend(backend_ref).on_final(method == Method::Invite, status);
         }
+        let has_ended = calls.has_ended(call, transaction);
         calls.on_response(now, call, transaction, answer);
+        record_challenge(step, present.filter(|_| !has_ended), passage, remote);
     } else if !lost.learn(now, snapshot, received, passage) {
         return Err(DropReason::RepeatedResponse.into());
     }
@@ -247,6 +251,20 @@ fn read_feedback(
         let obedience = snapshot.pool(backend_ref.pool).obedience;
         let own = || passage.overload_control();
         snapshot.next_hops.on_response(now, obedience, source, own);
+    }
+}
+
+/// Records that a back end asks the sender of a request, at `remote`, for credentials. The request
+/// has an entry in a table of this proxy.
+fn record_challenge(
+    step: &mut Step<'_>,
+    backend_ref: Option<BackendRef>,
+    passage: &Passage<'_>,
+    remote: SocketAddr,
+) {
+    if backend_ref.is_some() && is_challenge(passage.status) {
+        let (keys, method) = (&step.snapshot.keys, passage.cseq.method_name);
+        step.challenged = Some(challenge_of(keys, method, passage.call_id, remote.ip()));
     }
 }
 

@@ -12,8 +12,8 @@ use std::time::Duration;
 use ::tidegate_control as control;
 use ipnet::IpNet;
 use tidegate_balance::{Pool, Values};
-use tidegate_control::BanList;
 use tidegate_control::feedback::Algorithms;
+use tidegate_control::{BanList, PriorityCap};
 use tidegate_transaction::Timing;
 use tidegate_world::{Seed, Transport};
 
@@ -364,6 +364,8 @@ pub struct Settings {
     pub overload: Overload,
     /// Banned sources, shared with the other shards.
     pub bans: BanList,
+    /// The cap on calls with priority, shared with the other shards.
+    pub priority_cap: PriorityCap,
     /// The count of changed addresses, which all shards share. By it a shard notices that names of
     /// back ends have resolved to new addresses.
     pub moves: Moves,
@@ -426,6 +428,7 @@ impl Settings {
             secret,
             overload: Overload::default(),
             bans: BanList::new(BANS_MAX),
+            priority_cap: PriorityCap::default(),
             moves: Moves::default(),
             next_hops: NextHops::new(Algorithms::STANDARD, Seed(0)),
             name: crate::message::reply::SERVER.to_owned(),

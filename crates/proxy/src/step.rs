@@ -19,6 +19,8 @@ pub(crate) struct Step<'a> {
     pub(crate) shown: SourceEvidence,
     /// Pool to which the message was routed, or `None` if it was not routed yet.
     pub(crate) pool: Option<u16>,
+    /// Keyed hash of the request that a back end has challenged with this message.
+    pub(crate) challenged: Option<u64>,
 }
 
 impl<'a> Step<'a> {
@@ -31,7 +33,8 @@ impl<'a> Step<'a> {
         output: &'a mut Output,
     ) -> Self {
         output.begin();
-        Self { now, snapshot, routing, peers, output, shown: SourceEvidence::Nothing, pool: None }
+        let shown = SourceEvidence::Nothing;
+        Self { now, snapshot, routing, peers, output, shown, pool: None, challenged: None }
     }
 
     pub(crate) fn counters(&self) -> &Counters {

@@ -8,7 +8,7 @@ use std::sync::Arc;
 
 use tidegate_balance as balance;
 use tidegate_balance::BackendRegistry;
-use tidegate_control::BanList;
+use tidegate_control::{BanList, PriorityCap};
 use tidegate_emulate::{Costs, Host, HostSettings, Quota};
 use tidegate_io::CommandSender;
 use tidegate_proxy as proxy;
@@ -38,6 +38,7 @@ pub struct Assembly<'a> {
     pools: Vec<balance::Pool>,
     counters: Vec<ShardCounters>,
     bans: BanList,
+    priority_cap: PriorityCap,
     moves: proxy::Moves,
     next_hops: proxy::NextHops,
     prepared: Prepared,
@@ -65,6 +66,7 @@ impl<'a> Assembly<'a> {
             pools,
             counters,
             bans,
+            priority_cap: PriorityCap::default(),
             moves,
             next_hops,
             prepared,
@@ -140,7 +142,7 @@ impl<'a> Assembly<'a> {
     }
 
     /// Returns the settings of one shard. Limits in the configuration apply to the whole process,
-    /// so each shard gets a part of each limit.
+    /// so each shard gets a part of each limit, or shares it with the other shards.
     fn settings(&self, shard: u16) -> proxy::Settings {
         let Self { config, keys, pools, .. } = self;
         let shards = usize::from(config.server.shards);
@@ -180,6 +182,7 @@ impl<'a> Assembly<'a> {
             rules: config.route.clone(),
             overload: overload(config, shards),
             bans: self.bans.clone(),
+            priority_cap: self.priority_cap.clone(),
             moves: self.moves.clone(),
             next_hops: self.next_hops.clone(),
             trace: proxy::TraceSettings {
@@ -315,9 +318,6 @@ fn connection_limits(config: &Config) -> ConnectionLimits {
 fn overload(config: &Config, shards: usize) -> proxy::Overload {
     let mut overload = config.overload.clone();
     overload.gate.memory_max = (overload.gate.memory_max / shards).max(1);
-    if let Some(priority) = &mut overload.sources.priority {
-        priority.rate_cps /= shards as f64;
-    }
     overload
 }
 

@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 use tidegate_control::{Ban, BanList};
 use tidegate_io::Clock;
 use tidegate_proxy::{network_of, networks_of};
-use tidegate_world::Timestamp;
+use tidegate_world::{Shedding, Timestamp};
 
 use crate::metrics::{Family, Metrics};
 
@@ -17,12 +17,26 @@ static UNBANNED: Family = Family::counter(
     "Bans not made, or removed for others, because the list was full",
 );
 
-/// Adds metrics with the number of bans in force, and of bans for which the list had no room.
+static UNKNOWN_TO_KERNEL: Family = Family::gauge(
+    "bans_beyond_kernel",
+    "Banned IPv4 addresses without calls for which the kernel's list has no room",
+);
+
+/// Adds metrics with the number of bans in force, and of bans for which the list, or the list of the
+/// kernel, had no room.
 pub(crate) fn add(metrics: &mut Metrics, list: BanList, clock: Clock) {
     metrics.add(move |samples| {
-        samples.push(&BANS, &[], list.each(clock.now()).len() as u64);
+        let bans = list.each(clock.now());
+        samples.push(&BANS, &[], bans.len() as u64);
         samples.push(&UNBANNED, &[], list.overflowed());
+        samples.push(&UNKNOWN_TO_KERNEL, &[], beyond_kernel(&bans) as u64);
     });
+}
+
+/// Returns the number of bans that the kernel would enforce if its list had room for them.
+fn beyond_kernel(bans: &[Ban]) -> usize {
+    let is_for_kernel = |ban: &&Ban| !ban.is_proven && network_of(ban.source).addr().is_ipv4();
+    bans.iter().filter(is_for_kernel).count().saturating_sub(Shedding::BANNED_MAX)
 }
 
 /// Returns the bans in force, each with its source, reason, remaining seconds, sending rate of the
@@ -62,6 +76,22 @@ mod tests {
     use tidegate_proxy::source_of;
 
     use super::*;
+
+    #[test]
+    fn bans_that_the_kernel_does_not_know_are_counted() {
+        let list = BanList::new(200);
+        let now = Timestamp::from_nanos(1_000_000_000);
+        let until = now + Duration::from_secs(5);
+        let ban = |address: String, is_proven| {
+            let source = source_of(address.parse().unwrap());
+            list.ban(now, Ban { source, until, cause: BanCause::Rate, rate: 300, is_proven });
+            beyond_kernel(&list.each(now))
+        };
+        let counts: Vec<_> = (0..66).map(|n| ban(format!("192.0.2.{n}"), false)).collect();
+        assert_eq!(counts[62..], [0, 0, 1, 2]);
+        assert_eq!(ban("2001:db8::7".to_owned(), false), 2);
+        assert_eq!(ban("192.0.2.99".to_owned(), true), 2);
+    }
 
     #[test]
     fn an_operator_lists_and_lifts_bans() {

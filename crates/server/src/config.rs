@@ -32,6 +32,7 @@ pub mod schema;
 mod section;
 mod shape;
 mod sources;
+mod spared;
 mod summary;
 mod tables;
 mod tls;

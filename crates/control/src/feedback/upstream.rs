@@ -3,7 +3,7 @@
 
 use std::time::Duration;
 
-use tidegate_world::Timestamp;
+use tidegate_world::{Stream, Timestamp};
 
 use super::capacity::Capacity;
 use super::peer_view::{PeerView, Standing};
@@ -366,11 +366,23 @@ impl Upstream {
     /// Grants the peer up to `level` calls a second, or rejections that take as much processor
     /// time. `rejection` is the cost of a rejection as a fraction of the cost of a call. Returns
     /// the calls a second that could be served in the time for the peer's rejections.
+    ///
+    /// When a restriction begins, the throttle starts at a random point, drawn from `starts`.
+    /// Otherwise each restriction would reject the first call of every peer.
     // RFC 7339 §5.10.2: "It would be fair to devote the same amount of processing at the overloaded
     // server to the combination of rejection and processing from a non-participating client as the
     // overloaded server would devote to processing requests from a participating client."
-    pub(super) fn grant(&mut self, now: Timestamp, level: f64, rejection: f64) -> f64 {
+    pub(super) fn grant(
+        &mut self,
+        now: Timestamp,
+        level: f64,
+        rejection: f64,
+        starts: &mut Stream,
+    ) -> f64 {
         self.granted_cps = level;
+        if level.is_finite() && self.restricted.is_none() {
+            self.throttle.start_at(starts.unit());
+        }
         self.restricted = level.is_finite().then(|| self.restricted.unwrap_or(now));
         let (offered, obeys) = (self.original_cps, self.standing() == Standing::Obeys);
         if level.is_infinite() || !self.is_active || offered <= 0.0 {

@@ -41,7 +41,7 @@
 
 use std::time::Duration;
 
-use tidegate_world::{Purpose, Seed, Timestamp};
+use tidegate_world::{Purpose, Seed, Stream, Timestamp};
 
 use super::capacity::Capacity;
 use super::peer_view::{PeerView, Standing};
@@ -117,6 +117,8 @@ pub struct Upstreams {
     due: Timestamp,
     /// Time of the last request.
     heard: Timestamp,
+    /// Random starting points of the throttles of peers.
+    starts: Stream,
 }
 
 impl Upstreams {
@@ -135,6 +137,7 @@ impl Upstreams {
             sequence: Sequence::default(),
             due: Timestamp::NEVER,
             heard: Timestamp::ZERO,
+            starts: key,
         }
     }
 
@@ -315,7 +318,7 @@ impl Upstreams {
         let (rejection, fairness) = (self.capacity.rejection(), self.settings.fairness);
         let most = self.capacity.cps();
         let mut rejecting_cps = 0.0;
-        let demands = &self.demands;
+        let (demands, starts) = (&self.demands, &mut self.starts);
         // The peers of a host get parts of its share, in proportion to their original loads.
         let weight = |peer: &Upstream| {
             let host = peer.host()?;
@@ -327,7 +330,7 @@ impl Upstreams {
         };
         self.peers.sweep(|peer| {
             let weight = weight(peer).unwrap_or_else(|| bounded(peer.weight(fairness)));
-            rejecting_cps += peer.grant(now, (level * weight).min(most), rejection);
+            rejecting_cps += peer.grant(now, (level * weight).min(most), rejection, starts);
             true
         });
         self.rejecting_cps = rejecting_cps;

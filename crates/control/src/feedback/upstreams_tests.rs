@@ -447,6 +447,29 @@ fn rfc7339_5_10_2_a_peer_without_feedback_has_no_advantage() {
     assert!((9.0..9.8).contains(&rates[1]), "{rates:?}");
 }
 
+/// The gate limits the rate of calls with priority.
+#[test]
+fn a_call_with_priority_is_not_rejected_for_its_sender() {
+    let mut plant = plant(by_rate(), 0.0, 0.1, &[(50.0, APART)]);
+    plant.run(3);
+    assert!(plant.upstreams.is_overloaded());
+    for _ in 0..20 {
+        let arrival = plant.upstreams.on_request(plant.now, 0, Category::Priority, &APART);
+        assert_ne!(arrival, Arrival::Reject);
+    }
+}
+
+#[test]
+fn a_restriction_does_not_begin_with_a_rejection_for_every_sender() {
+    let mut plant = plant(by_rate(), 0.0, 0.5, &[(10.0, APART); 100]);
+    plant.run(3);
+    assert!(plant.upstreams.is_overloaded());
+    // All of them have sent the same calls at the same times.
+    let mut arrival = |key| plant.upstreams.on_request(plant.now, key, Category::Session, &APART);
+    let passed = (0..100).filter(|&key| arrival(key) == Arrival::Pass).count();
+    assert!((20..=70).contains(&passed), "{passed}");
+}
+
 // RFC 7339 §5.10.2: "This is to ensure that SIP clients that do not support this specification don't receive an
 // unfair advantage over those that do."
 #[test]

@@ -65,7 +65,9 @@ impl Gate {
                 self.refuse(now, bucket, fingerprint, Reason::SourceLimit)
             }
             None => {
-                let exempt = exempt || sender.restricted && self.applies_share(bucket, class);
+                let exempt = exempt
+                    || sender.answers_challenge
+                    || sender.restricted && self.applies_share(bucket, class);
                 let source = self.sources.on_arrival(now, bucket, sender);
                 let ticket = Ticket { bucket, class, fingerprint, again: false, exempt, source };
                 self.decide_new(now, ticket, sender, has_room)

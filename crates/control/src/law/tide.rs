@@ -10,7 +10,8 @@
 //!   calls are served before new ones, and receiving takes a share of each turn. So μ is the
 //!   capacity that in-dialog work, rejections and other processes leave for new calls. The estimate
 //!   is a quotient of two sums that fade with a time constant of 0.2 s of occupied time. Ticks
-//!   without new calls are left out.
+//!   without new calls are left out. After a rest, the first tick measures only the time since the
+//!   arrival that ended the rest.
 //! - Idle time of the processor.
 //! - ℓ, the standing wait in the receive buffer: the minimum over 100 ms of the longest wait in
 //!   each tick. A single long wait comes from a stall or a quota. If ℓ is large, messages are
@@ -302,6 +303,13 @@ impl Law for Tide {
         self.count(signals);
     }
 
+    /// Starts the measurement of the first tick. Without this, it would begin before the rest. A
+    /// tick counts for a tenth of a second at most, so only a part of the work of its call would
+    /// count.
+    fn on_wake(&mut self, _: Timestamp, signals: &Signals) {
+        self.read = signals.processor;
+    }
+
     fn on_tick(&mut self, _: Timestamp, signals: &Signals, control: &mut Control) {
         let lag = self.standing_lag(signals);
         let newest = signals.processor;
@@ -400,6 +408,22 @@ mod tests {
         ticks(&mut bench, 1000, 0.9, 0, 0);
         assert!((window(&bench) - 320.0).abs() < 1.0, "{}", window(&bench));
         ticks(&mut bench, 100_000, 0.001, 0, 0);
+        assert!((window(&bench) - 320.0).abs() < 1.0, "{}", window(&bench));
+    }
+
+    /// A quiet night must not make the window large: each call takes 0.5 ms, whatever the time
+    /// between two calls.
+    #[test]
+    fn rests_between_calls_do_not_enlarge_the_window() {
+        let mut bench = Bench::of(&ENTRY, &[]);
+        for _ in 0..1000 {
+            bench.pass(Duration::from_secs(10), 0.0);
+            assert!(bench.law.is_at_rest());
+            bench.law.on_wake(bench.now, &bench.signals);
+            bench.arrival();
+            ticks(&mut bench, 1, 0.05, 1, 0);
+        }
+        ticks(&mut bench, 1, 1.0, 20, 0);
         assert!((window(&bench) - 320.0).abs() < 1.0, "{}", window(&bench));
     }
 

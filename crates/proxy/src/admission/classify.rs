@@ -27,6 +27,9 @@ pub(crate) struct Reading {
     pub(crate) begins_call: bool,
     /// Whether the message is new work whose topmost Via may offer overload control (RFC 7339).
     pub(crate) may_offer: bool,
+    /// Keyed hash of the challenge that the message answers if it has credentials, if it was asked
+    /// for.
+    pub(crate) challenge: Option<u64>,
     /// Hashes of the request, if they had to be computed.
     pub(crate) hashes: Option<RequestHashes>,
 }
@@ -54,6 +57,8 @@ pub(crate) struct Wanted {
     pub(crate) outline: bool,
     /// True if overload control also decides on INVITEs within a call.
     pub(crate) reinvites: bool,
+    /// True if a challenge of a back end may wait for its answer.
+    pub(crate) challenges: bool,
 }
 
 /// Classifies a message. If requested, stores in `outline` the positions of the lines that a
@@ -82,6 +87,7 @@ pub(crate) fn read<'a>(
         cancels: None,
         begins_call: false,
         may_offer: false,
+        challenge: None,
         hashes: None,
     };
     match by_start {
@@ -137,7 +143,9 @@ pub(crate) fn read<'a>(
             let begins_call = is_invite && scan.to_tag.is_none();
             let read = reading(class, QueueClass::of(class));
             let may_offer = may_have_overload_control(scan.via);
-            Ok(Reading { bucket, fingerprint, begins_call, may_offer, ..read })
+            let challenge = (wanted.challenges && scan.to_tag.is_none())
+                .then(|| view.challenge(&scan, received));
+            Ok(Reading { bucket, fingerprint, begins_call, may_offer, challenge, ..read })
         }
         _ => Ok(reading(class, QueueClass::of(class))),
     }

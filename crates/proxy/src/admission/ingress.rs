@@ -15,6 +15,7 @@ use std::time::Duration;
 use tidegate_control::{Backlog, Ban, Bucket, Decide, Gate, Reason, Release, Ticket, Values};
 use tidegate_world::{Flow, Load, Network, Received, Stream, Timestamp, Transmit, Transport};
 
+use super::challenges::Challenges;
 use super::decision::{Admitted, Decided, Decision};
 use super::early_verification::{EarlyVerification, Spare};
 use super::fifo::{Fifo, Unsorted};
@@ -30,7 +31,7 @@ use crate::message::class::Class;
 use crate::observe::sampler::Trace;
 use crate::rejection::DropReason;
 use crate::rejection::reply_reason::ReplyReason;
-use crate::settings::{Overload, PoolSettings, Queueing};
+use crate::settings::{Overload, Queueing};
 use crate::snapshot::Snapshot;
 use crate::step::SourceEvidence;
 use crate::transport::stun::is_stun;
@@ -45,6 +46,7 @@ pub(crate) struct Ingress {
     reinvites: bool,
     watchman: SourcePolicy,
     early_verification: EarlyVerification,
+    challenges: Challenges,
     spare: Spare,
     trace: Trace,
     queues: ClassQueues,
@@ -86,6 +88,7 @@ impl Ingress {
             reinvites: overload.reinvites,
             watchman,
             early_verification: EarlyVerification::default(),
+            challenges: Challenges::new(overload.gate.memory_max),
             spare: Spare::default(),
             trace,
             queues: ClassQueues::new(limits.messages_max),
@@ -136,8 +139,8 @@ impl Ingress {
     }
 
     /// Lists the networks whose INVITEs the kernel must not drop under overload.
-    pub(crate) fn spared(&self, pools: &[PoolSettings], spared: &mut Vec<Network>) {
-        self.watchman.spared(pools, spared);
+    pub(crate) fn spared(&self, snapshot: &Snapshot, spared: &mut Vec<Network>) {
+        self.watchman.spared(snapshot, spared);
     }
 
     /// Returns the number of waiting messages.
@@ -196,6 +199,11 @@ impl Ingress {
         view.counters.strays.add(1);
         self.early_verification.on_stray(now);
         self.watchman.on_message(now, flow, &view.snapshot.addresses)
+    }
+
+    /// Handles a response of a back end that asks the sender of an admitted request for credentials.
+    pub(crate) fn on_challenge(&mut self, now: Timestamp, challenge: u64) {
+        self.challenges.on_challenge(now, challenge);
     }
 
     pub(crate) fn on_looked(&mut self, looked: u32, refused: u32, cost: Duration) {

@@ -1,5 +1,6 @@
 //! Per-source policy (limits, bans, priority), applied before a message is parsed.
 
+use std::cmp::Reverse;
 use std::net::IpAddr;
 
 use ipnet::IpNet;
@@ -7,9 +8,9 @@ use tidegate_control::{Ban, BanCause, BanList, BanView, Headroom, Proofs, Sender
 use tidegate_world::{Flow, Network, Received, Shedding, Stream, Timestamp};
 
 use crate::message::priority::Claim;
-use crate::network::{PREFIXES, network_of, networks_of, source_of};
-use crate::settings::PoolSettings;
+use crate::network::{PREFIXES, canonical, network_of, networks_of, source_of};
 use crate::settings::sources::{Excess, HARM_CPS, SourceWeight, Sources};
+use crate::snapshot::Snapshot;
 use crate::transport::addresses::{Addresses, Origin};
 
 /// Records of the messages that each source sends, and the policy based on them.
@@ -67,31 +68,50 @@ impl SourcePolicy {
         watches.map(Watch::overflowed).sum::<u64>() + proofs
     }
 
-    /// Lists the addresses whose INVITEs the kernel may drop, at most as many as a driver can take.
-    /// Networks are not listed. Sources that have shown that they receive messages are not listed
-    /// either, because they may send an INVITE in an existing call.
+    /// Lists the addresses whose INVITEs the kernel may drop, in ascending order. If there are more
+    /// than a driver can take, lists those with the highest rates: anybody can send from many
+    /// forged addresses. Networks are not listed. Sources that have shown that they receive
+    /// messages are not listed either, because they may send an INVITE in an existing call.
     pub(crate) fn banned(&mut self, now: Timestamp, banned: &mut Vec<IpAddr>) {
         banned.clear();
         self.compare(now);
-        let bans = self.bans.bans().each(now).filter(|ban| !ban.is_proven);
-        let addresses = bans.map(|ban| network_of(ban.source).addr());
-        banned.extend(addresses.filter(IpAddr::is_ipv4).take(Shedding::BANNED_MAX));
+        let is_listed = |ban: &&Ban| !ban.is_proven && network_of(ban.source).addr().is_ipv4();
+        let mut bans: Vec<&Ban> = self.bans.bans().each(now).filter(is_listed).collect();
+        if bans.len() > Shedding::BANNED_MAX {
+            bans.select_nth_unstable_by_key(Shedding::BANNED_MAX, |ban| {
+                (Reverse(ban.rate), ban.source)
+            });
+            bans.truncate(Shedding::BANNED_MAX);
+            bans.sort_unstable_by_key(|ban| ban.source);
+        }
+        banned.extend(bans.iter().map(|ban| network_of(ban.source).addr()));
     }
 
-    /// Lists the networks whose INVITEs the kernel must not drop under overload: networks that may
-    /// claim priority, belong to a back end by configuration, are never banned, or have a weight.
-    /// The networks are listed in this order, up to the maximum number.
-    pub(crate) fn spared(&self, pools: &[PoolSettings], spared: &mut Vec<Network>) {
+    /// Lists the networks whose INVITEs the kernel must not drop under overload. The networks may
+    /// claim priority, belong to a back end, are trusted, are never banned, or have a weight. If
+    /// there are too many, the first ones in this order are listed.
+    ///
+    /// If a back end has an address of this machine, other programs may send from there, so the
+    /// address is not listed. Trust in all addresses distinguishes no source.
+    pub(crate) fn spared(&self, snapshot: &Snapshot, spared: &mut Vec<Network>) {
         let Sources { priority, weights, never_ban, .. } = &self.sources;
-        let networks = priority
+        let Snapshot { addresses, pools, .. } = snapshot;
+        let backends = pools.iter().flat_map(|pool| pool.pool.backends());
+        let backends = backends.filter_map(|backend| Some(canonical(backend.address()?).ip()));
+        let all: Vec<IpNet> = priority
             .iter()
-            .flat_map(|priority| &priority.from)
-            .chain(pools.iter().flat_map(|pool| pool.sources.iter().flatten()))
-            .chain(never_ban)
-            .chain(weights.iter().map(|weight| &weight.from));
-        let network = |net: &IpNet| Network { address: net.addr(), prefix: net.prefix_len() };
+            .flat_map(|priority| priority.from.iter().copied())
+            .chain(backends.filter(|ip| !addresses.is_shared(*ip)).map(IpNet::from))
+            .chain(pools.iter().flat_map(|pool| pool.sources.iter().flatten()).copied())
+            .chain(addresses.trusted().filter(|net| net.prefix_len() > 0).copied())
+            .chain(never_ban.iter().copied())
+            .chain(weights.iter().map(|weight| weight.from))
+            .collect();
+        let joined = IpNet::aggregate(&all);
+        let listed = if joined.len() <= Shedding::SPARED_MAX { joined } else { all };
+        let network = |net: IpNet| Network { address: net.addr(), prefix: net.prefix_len() };
         spared.clear();
-        spared.extend(networks.take(Shedding::SPARED_MAX).map(network));
+        spared.extend(listed.into_iter().take(Shedding::SPARED_MAX).map(network));
     }
 
     /// Tells the other shards which banned sources have shown in this shard that they receive
@@ -222,6 +242,7 @@ impl SourcePolicy {
             headroom: Headroom::Any,
             restricted: false,
             is_late: false,
+            answers_challenge: false,
         };
         (sender, claim)
     }

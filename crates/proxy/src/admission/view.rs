@@ -6,6 +6,7 @@ use tidegate_world::{Received, Shedding, Timestamp};
 
 use crate::admission::kernel_shed::KernelShed;
 use crate::dialog::{Call, Calls, Transaction};
+use crate::message::challenge::challenge_of;
 use crate::message::probe_branch::ProbeBranch;
 use crate::message::reply::is_own_ack;
 use crate::message::request::RequestHashes;
@@ -111,6 +112,12 @@ impl View<'_> {
         }
         let (from, to) = dialog_tags(bytes).unwrap_or_default();
         hash(&[scan.via, call_id, &number, name, uri, from, to])
+    }
+
+    /// Returns the keyed hash of the challenge that a scanned request would answer.
+    pub(crate) fn challenge(&self, scan: &Scan<'_>, received: &Received) -> u64 {
+        let source = received.flow.remote.ip();
+        challenge_of(&self.snapshot.keys, method_name(scan), scan.call_id, source)
     }
 
     /// Returns whether the request that a scanned CANCEL refers to has been served.

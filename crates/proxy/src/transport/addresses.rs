@@ -300,8 +300,14 @@ impl Addresses {
 
     /// Returns whether other programs may send from this address, because it is an address of this
     /// machine.
-    fn is_shared(&self, ip: IpAddr) -> bool {
+    pub(crate) fn is_shared(&self, ip: IpAddr) -> bool {
         self.listeners.iter().any(|own| own.is_here(ip))
+    }
+
+    /// Returns the networks that the listeners for datagrams trust.
+    pub(crate) fn trusted(&self) -> impl Iterator<Item = &IpNet> {
+        let datagrams = self.listeners.iter().filter(|own| !own.transport.is_reliable());
+        datagrams.flat_map(|own| &own.listener.trust)
     }
 
     /// Returns whether the peer of `flow` is trusted with identities (RFC 3325 §1). Back ends and

@@ -8,7 +8,7 @@ use crate::script::*;
 use tidegate_balance::Policy;
 use tidegate_control::{Ban, BanCause, BanList, Reason};
 use tidegate_proxy::{DropReason, Flood, Mode, Settings, SourceWeight, networks_of, source_of};
-use tidegate_world::{Core, Load};
+use tidegate_world::{Core, Load, Shedding};
 
 const STRANGER: &str = "203.0.113.9:5060";
 const PHONE: &str = "198.51.100.20:5060";
@@ -192,8 +192,12 @@ fn the_source_of_a_flood_of_any_kind_is_banned() {
 }
 
 fn ban(list: &BanList, script: &Script, who: &str) {
+    ban_at(list, script, who, 500);
+}
+
+fn ban_at(list: &BanList, script: &Script, who: &str, rate: u32) {
     let (source, until) = (source_of(address(who).ip()), script.now + Duration::from_secs(60));
-    let (cause, rate) = (BanCause::Rate, 500);
+    let cause = BanCause::Rate;
     assert!(list.ban(script.now, Ban { source, until, cause, rate, is_proven: false }));
 }
 
@@ -259,6 +263,30 @@ fn the_kernel_drops_nothing_of_a_source_that_is_known_to_receive() {
     assert_eq!(script.proxy.poll_shedding().banned, [address(STRANGER).ip()]);
     let proven: Vec<bool> = list.each(script.now).iter().map(|ban| ban.is_proven).collect();
     assert_eq!(proven, [true, false], "the caller's address is the lower one");
+}
+
+/// Forged addresses that send little must not keep a flood out of the kernel's list.
+#[test]
+fn the_kernel_drops_the_sources_with_the_highest_rates() {
+    let list = BanList::new(1024);
+    let mut script = Script::with(Policy::Rr, |settings| {
+        flood_limit(settings);
+        settings.bans = list.clone();
+    });
+    for number in 0..200u32 {
+        let rate = if number == 10 { 102 } else { 101 };
+        ban_at(&list, &script, &format!("0.0.1.{number}:5060"), rate);
+    }
+    ban_at(&list, &script, STRANGER, 300_000);
+    script.proxy.on_load(script.now, Load::default());
+    let banned = script.proxy.poll_shedding().banned.clone();
+    assert_eq!(banned.len(), Shedding::BANNED_MAX);
+    assert_eq!(banned.last(), Some(&address(STRANGER).ip()));
+    assert!(banned.contains(&address("0.0.1.10:5060").ip()));
+    assert!(banned.is_sorted());
+    // While nothing changes, the kernel gets the same list.
+    script.proxy.on_load(script.now, Load::default());
+    assert_eq!(script.proxy.poll_shedding().banned, banned);
 }
 
 #[test]

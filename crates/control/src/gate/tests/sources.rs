@@ -1,7 +1,7 @@
 //! Tests of the gate's treatment of sources.
 
 use super::*;
-use crate::{Headroom, Limit, Per, Sender, SourceSettings};
+use crate::{Headroom, Limit, Per, PriorityCap, Sender, SourceSettings};
 
 fn from(source: u128) -> Sender {
     Sender { source: Some(source), ..Sender::default() }
@@ -222,6 +222,39 @@ fn priority_passes_a_closed_gate_up_to_its_cap() {
     assert_eq!(flows.map(|flow| flow.offered), [1, 0, 4]);
     assert_eq!(flows.map(|flow| flow.admitted), [0, 0, 4]);
     assert_eq!(gate.share(Bucket::Priority), 1.0);
+}
+
+/// The law has decided about the first request. It must not decide twice about one call.
+#[test]
+fn the_law_does_not_decide_about_the_answer_to_a_challenge() {
+    let allowances = [Allowance::Fraction(0.0), Allowance::Window(0.0), Allowance::Closed];
+    for (allowance, fair) in allowances.into_iter().zip([false, true, false]) {
+        let mut gate = if fair { fair_gate(&[]) } else { gate(&[]) };
+        gate.on_arrival(at(0), 0);
+        gate.control.admit_of_all(allowance);
+        let answer = Sender { answers_challenge: true, is_late: true, ..from(1) };
+        for bucket in [Bucket::Session, Bucket::Single] {
+            let mut ask = |sender: &Sender| gate.on_new_from(at(0), sender, bucket, 0, None, true);
+            assert_eq!(ask(&from(1)), Verdict::Refuse(Reason::Law), "{allowance:?}");
+            assert!(matches!(ask(&answer), Verdict::Admit(_)), "{allowance:?}");
+        }
+        // It needs room in the queue like any other work.
+        let verdict = gate.on_new_from(at(0), &answer, Bucket::Session, 0, None, false);
+        assert_eq!(verdict, Verdict::Refuse(Reason::QueueFull));
+    }
+}
+
+/// The gates of two shards. The kernel may give all calls of a source to one of them.
+#[test]
+fn gates_share_the_whole_cap() {
+    let cap = PriorityCap::default();
+    let gate = || with_priority(3.0, &[("share", 0.0)]).sharing_priority(cap.clone());
+    let mut gates = [gate(), gate()];
+    let urgent = Sender { has_priority: true, ..from(1) };
+    let mut admits =
+        |gate: usize, ms| matches!(asks(&mut gates[gate], at(ms), &urgent, 0), Verdict::Admit(_));
+    assert_eq!([0, 0, 1, 0, 1].map(|gate| admits(gate, 0)), [true, true, true, false, false]);
+    assert_eq!([1, 0].map(|gate| admits(gate, 334)), [true, false]);
 }
 
 #[test]

@@ -39,6 +39,38 @@ fn a_restless_law_goes_on_ticking() {
     assert_eq!(gate.poll_timeout(), Some(at(20)));
 }
 
+/// Wakes the law `tide` again and again. Returns its window under load, which is that of its shadow
+/// too.
+#[test]
+fn a_rest_does_not_change_what_a_law_measures() {
+    let tide = crate::registry::find("tide").unwrap().defaults();
+    let settings = Settings { shadow: Some(tide), ..Settings::new(tide) };
+    let mut gate = Gate::new(settings, Seed(1), 0);
+    let (mut now, mut busy) = (at(0), Duration::ZERO);
+    for _ in 0..100 {
+        now = now + Duration::from_secs(10);
+        // A driver reads the load before it reads the first message.
+        gate.on_load(now, &Load { busy, cpu: busy, ..Load::default() });
+        gate.on_arrival(now, 0);
+        let Verdict::Admit(ticket) = gate.on_new(now, Bucket::Session, INVITE, None, true) else {
+            panic!()
+        };
+        assert_eq!(gate.on_taken(now, ticket), None);
+        busy += MS;
+        now = now + 10 * MS;
+        gate.on_load(now, &Load { busy, cpu: busy, ..Load::default() });
+        gate.handle_timeout(now, 0);
+        assert_eq!(gate.poll_timeout(), None);
+    }
+    // A thousand calls a second for 160 ms.
+    let window = |control: &Control| match control.admit(Bucket::Session) {
+        Allowance::Window(window) => window,
+        other => panic!("{other:?}"),
+    };
+    let windows = [gate.control(), gate.shadow().unwrap().control()].map(window);
+    assert!(windows.iter().all(|window| (window - 160.0).abs() < 1.0), "{windows:?}");
+}
+
 #[test]
 fn sessions_are_released_at_the_rate_of_the_law() {
     let mut gate = gate(&[("rate", 100.0), ("tick", 10.0)]);

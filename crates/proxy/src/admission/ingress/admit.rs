@@ -15,6 +15,7 @@ use crate::admission::headroom::headroom;
 use crate::admission::reject::Refused;
 use crate::admission::view::View;
 use crate::admission::waiting::{QueueClass, Waiting};
+use crate::message::challenge::has_credentials;
 use crate::message::class::Class;
 use crate::message::priority::Claim;
 use crate::rejection::DropReason;
@@ -70,7 +71,11 @@ impl Ingress {
         // Messages that are dropped need no outline.
         let is_refusing = self.is_full_behind || self.gate.is_refusing();
         let wants_outline = is_refusing && self.shed_policy.answers();
-        let wanted = Wanted { outline: wants_outline, reinvites: self.reinvites };
+        let wanted = Wanted {
+            outline: wants_outline,
+            reinvites: self.reinvites,
+            challenges: self.challenges.is_active(now),
+        };
         let mut outline = None;
         let reading = match read(now, &received, view, wanted, &mut outline) {
             Ok(reading) => reading,
@@ -173,6 +178,7 @@ impl Ingress {
             return Err(Unadmitted::NotUnderstood);
         }
         sender.is_late = is_late;
+        sender.answers_challenge = self.answers_challenge(arrival);
         sender.has_priority &=
             has_room(self, QueueClass::Priority) && self.large.has_room(received, true);
         if reading.may_offer || self.upstream.is_active() {
@@ -198,6 +204,21 @@ impl Ingress {
         }
     }
 
+    /// Returns whether new work answers a challenge of a back end. Each challenge is answered once.
+    /// The gate knows later copies of the answer.
+    fn answers_challenge(&mut self, arrival: &Arrival<'_>) -> bool {
+        let Arrival { now, received, reading, .. } = *arrival;
+        let repeats = |fingerprint| self.gate.is_repetition(now, fingerprint);
+        let Some(challenge) = reading.challenge else { return false };
+        let answers = self.challenges.waits(now, challenge)
+            && !reading.fingerprint.is_some_and(repeats)
+            && has_credentials(&received.bytes);
+        if answers {
+            self.challenges.on_answer(now, challenge);
+        }
+        answers
+    }
+
     /// Judges new work by the share that overload feedback grants to its peer. Returns whether the
     /// work is within this share, so that the law's share is not applied again
     /// ([`Sender::restricted`]).
@@ -217,6 +238,8 @@ impl Ingress {
             return Ok(false);
         }
         let category = match bucket {
+            // The first request has used a part of the share.
+            _ if sender.answers_challenge => Category::Ongoing,
             Bucket::Single => Category::Single,
             _ if sender.has_priority => Category::Priority,
             _ => Category::Session,

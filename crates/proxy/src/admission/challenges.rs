@@ -1,0 +1,91 @@
+//! Challenges of back ends that callers have not answered yet.
+//!
+//! If a back end answers a request with 401 or 407, the caller repeats the request with credentials.
+//! To the gate this is a new request. Without this memory the law would decide twice on each such
+//! call, and reject calls whose first half has been served.
+//!
+//! A stranger cannot use this to pass the gate more often than it admits requests. Only a response
+//! of a back end to a request that the gate has admitted leaves a challenge. One request from the
+//! same address, with the same method and the same Call-ID, answers it. After that, or after some
+//! time, the law decides again. A second challenge of the same call does not count.
+
+use std::time::Duration;
+
+use tidegate_control::{Decision, Memory};
+use tidegate_world::Timestamp;
+
+/// The longest time for which a challenge is remembered: two generations of [`Memory`].
+const REMEMBERED: Duration = Duration::from_secs(64);
+
+/// The challenges of the last 32 to 64 seconds.
+pub(crate) struct Challenges {
+    /// Challenges by the keyed hash of the request. Those that wait for an answer are `Waits`.
+    memory: Memory,
+    /// The time until which a challenge may wait for its answer.
+    until: Timestamp,
+}
+
+impl Challenges {
+    /// Creates a memory of up to `count_max` challenges in each generation.
+    pub(crate) fn new(count_max: usize) -> Self {
+        Self { memory: Memory::new(count_max), until: Timestamp::ZERO }
+    }
+
+    /// Returns whether a challenge may wait for its answer. Otherwise nothing need be hashed.
+    pub(crate) fn is_active(&self, now: Timestamp) -> bool {
+        now < self.until
+    }
+
+    /// Records a challenge, unless the same call was challenged before.
+    pub(crate) fn on_challenge(&mut self, now: Timestamp, challenge: u64) {
+        if self.memory.recall(now, challenge).is_none() {
+            self.memory.remember(now, challenge, Decision::Waits);
+            self.until = now + REMEMBERED;
+        }
+    }
+
+    /// Returns whether a challenge waits for its answer.
+    pub(crate) fn waits(&mut self, now: Timestamp, challenge: u64) -> bool {
+        self.memory.recall(now, challenge) == Some(Decision::Waits)
+    }
+
+    /// Records the answer to a challenge.
+    pub(crate) fn on_answer(&mut self, now: Timestamp, challenge: u64) {
+        self.memory.remember(now, challenge, Decision::Served);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn at(s: u64) -> Timestamp {
+        Timestamp::ZERO + Duration::from_secs(s)
+    }
+
+    #[test]
+    fn a_challenge_is_answered_once_and_not_renewed_at_once() {
+        let mut challenges = Challenges::new(10);
+        assert!(!challenges.is_active(at(0)));
+        challenges.on_challenge(at(0), 7);
+        assert!(challenges.is_active(at(31)) && challenges.waits(at(31), 7));
+        assert!(!challenges.waits(at(31), 8));
+        challenges.on_answer(at(31), 7);
+        challenges.on_challenge(at(31), 7);
+        assert!(!challenges.waits(at(31), 7));
+        // An answer is remembered for at least 32 s, and a challenge for at most 64 s.
+        challenges.on_challenge(at(62), 7);
+        assert!(!challenges.waits(at(62), 7));
+        challenges.on_challenge(at(130), 7);
+        assert!(challenges.waits(at(130), 7) && !challenges.waits(at(194), 7));
+        assert!(!challenges.is_active(at(194)));
+    }
+
+    #[test]
+    fn a_full_memory_takes_no_challenge() {
+        let mut challenges = Challenges::new(1);
+        challenges.on_challenge(at(0), 7);
+        challenges.on_challenge(at(0), 8);
+        assert_eq!([7, 8].map(|challenge| challenges.waits(at(0), challenge)), [true, false]);
+    }
+}

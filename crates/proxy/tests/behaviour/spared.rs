@@ -1,0 +1,74 @@
+//! The sources whose INVITEs the kernel does not drop under overload.
+
+use std::time::Duration;
+
+use crate::fixed::law;
+use crate::script::*;
+use tidegate_balance::Policy;
+use tidegate_proxy::{Disposal, Settings};
+use tidegate_world::{Core, Load, Shedding};
+
+const TRUSTED: &str = "203.0.113.7:5060";
+
+/// Returns the wish of a proxy in a flood, and some INVITEs that the kernel drops.
+fn flooded(adjust: impl FnOnce(&mut Settings)) -> (Shedding, Vec<String>) {
+    let mut script = Script::with(Policy::Rr, |settings| {
+        settings.overload.gate.law = law(&[("share", 0.0)]);
+        settings.overload.disposal = Disposal::Auto;
+        adjust(settings);
+    });
+    let mut busy = Duration::ZERO;
+    for period in 0..20 {
+        (0..20).for_each(|call| drop(script.send(CALLER, &invite(&format!("{period}-{call}")))));
+        script.pass(Duration::from_millis(100));
+        busy += Duration::from_millis(90);
+        let load = Load { busy, cpu: busy / 2, socket_fill: 0.25, ..Load::default() };
+        script.proxy.on_load(script.now, load);
+    }
+    let flood = script.proxy.poll_shedding().clone();
+    let is_dropped = |text: &String| flood.drops(address(CALLER).ip(), text.as_bytes());
+    let dropped: Vec<_> = (0..50).map(|n| invite(&n.to_string())).filter(is_dropped).collect();
+    assert!(dropped.len() > 10, "{}", flood.share);
+    (flood, dropped)
+}
+
+/// A server behind the proxy sends the second leg of calls that the proxy has admitted.
+#[test]
+fn the_kernel_drops_no_invite_of_a_back_end_or_a_trusted_source() {
+    let (flood, dropped) = flooded(|settings| {
+        settings.listeners[0].trust = vec!["203.0.113.0/28".parse().unwrap()];
+    });
+    for text in dropped {
+        let drops = |from: &str| flood.drops(address(from).ip(), text.as_bytes());
+        assert_eq!([CALLER, BACKEND_A, BACKEND_B, TRUSTED].map(drops), [true, false, false, false]);
+    }
+}
+
+#[test]
+fn an_address_that_others_share_is_not_spared() {
+    let all = |settings: &mut Settings| {
+        settings.listeners[0].trust = vec!["0.0.0.0/0".parse().unwrap()];
+    };
+    let (flood, dropped) = flooded(all);
+    assert!(dropped.iter().all(|text| flood.drops(address(TRUSTED).ip(), text.as_bytes())));
+    // The proxy has the address of a back end, so a caller may have it too.
+    let (flood, dropped) =
+        flooded(|settings| settings.listeners[0].local = address("10.0.0.1:5060"));
+    let drops = |from: &str| flood.drops(address(from).ip(), dropped[0].as_bytes());
+    assert_eq!([BACKEND_A, BACKEND_B].map(drops), [true, false]);
+}
+
+/// Neighbours take one place together.
+#[test]
+fn as_many_networks_are_spared_as_the_kernel_has_room_for() {
+    let spared = |step: usize| {
+        let (flood, _) = flooded(|settings| {
+            let net = |n: usize| format!("203.0.113.{}/32", n * step).parse().unwrap();
+            settings.overload.sources.never_ban = (0..100).map(net).collect();
+        });
+        flood.spared.len()
+    };
+    assert_eq!(spared(2), Shedding::SPARED_MAX);
+    // The network 203.0.113.0/26 and two more, and the two back ends.
+    assert_eq!(spared(1), 5);
+}

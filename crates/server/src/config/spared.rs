@@ -1,0 +1,77 @@
+//! The networks that the kernel spares while it drops INVITEs.
+
+use ipnet::IpNet;
+use tidegate_proxy::Disposal;
+use tidegate_world::Shedding;
+
+use super::{Backend, Config, Listen};
+
+impl Config {
+    /// Returns a warning if the kernel has no room for all networks that it has to spare while it
+    /// drops INVITEs.
+    pub fn spared_warning(&self) -> Option<String> {
+        let drops = matches!(self.overload.disposal, Disposal::Auto | Disposal::Kernel);
+        let (count, most) = (self.spared_networks().len(), Shedding::SPARED_MAX);
+        (drops && count > most).then(|| {
+            format!(
+                "while the kernel drops INVITEs, it can spare {most} networks, but this file has \
+                 {count}. It may drop INVITEs from the others. The order is: `from` of \
+                 `[overload.priority]`, back ends, their `sources`, `trust`, `never_ban`, \
+                 `[[overload.weight]]`. Write neighbouring addresses as one network."
+            )
+        })
+    }
+
+    /// Returns the networks to spare. Networks that together are one network are joined.
+    fn spared_networks(&self) -> Vec<IpNet> {
+        let sources = &self.overload.sources;
+        let backends = || self.pool.iter().flat_map(|pool| &pool.backends);
+        let is_udp = |listen: &&Listen| !listen.transport.is_reliable();
+        let trusted = self.listen.iter().filter(is_udp).flat_map(|listen| &listen.trust);
+        let own = |backend: &Backend| Some(IpNet::from(backend.endpoint.address()?.ip()));
+        let all = sources
+            .priority
+            .iter()
+            .flat_map(|priority| &priority.from)
+            .chain(backends().flat_map(|backend| &backend.sources))
+            .chain(trusted.filter(|net| net.prefix_len() > 0))
+            .chain(&sources.never_ban)
+            .copied()
+            .chain(backends().filter_map(own))
+            .chain(sources.weights.iter().map(|weight| weight.from))
+            .collect();
+        IpNet::aggregate(&all)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::path::Path;
+
+    use super::*;
+
+    /// Returns the warning about a file with so many back ends and so many trusted networks.
+    fn warning(backends: usize, trusted: usize, more: &str) -> Option<String> {
+        let backends: String = (0..backends)
+            .map(|number| format!("[[pool.backend]]\nuri = \"sip:10.0.{number}.1\"\n"))
+            .collect();
+        let trusted: Vec<_> = (0..trusted).map(|n| format!("\"10.1.{n}.0/25\"")).collect();
+        let text = format!(
+            "[[listen]]\ntransport = \"udp\"\naddress = \"192.0.2.1:5060\"\ntrust = [{}]\n\
+             [[pool]]\nname = \"app\"\npolicy = \"rr\"\n{backends}{more}",
+            trusted.join(", ")
+        );
+        Config::parse(Path::new("t.toml"), text.as_bytes()).unwrap().spared_warning()
+    }
+
+    #[test]
+    fn networks_for_which_the_kernel_has_no_room_are_reported() {
+        assert_eq!(warning(32, 32, ""), None);
+        let told = warning(32, 33, "").unwrap();
+        assert!(told.contains("64 networks") && told.contains("this file has 65"), "{told}");
+        // Nothing is dropped, or one network contains all others.
+        assert_eq!(warning(32, 33, "[overload]\ndisposal = \"reject\"\n"), None);
+        let all = "[overload.sources]\nnever_ban = [\"10.0.0.0/8\"]\n";
+        assert_eq!(warning(32, 33, all), None);
+    }
+}
