@@ -87,7 +87,7 @@ release: build
 
 # These measure CPU times.
 show-refusal show-predict show-quota show-kernel show-disposal show-tiers show-costs \
-	show-fairness show-counters show-farm show-dispatch show-default show-registrations show-idle: release
+	show-fairness show-counters show-farm show-dispatch show-default show-registrations show-idle show-transports: release
 show-speed show-million: simulations
 show-growth: growth
 

@@ -8,6 +8,7 @@ import time
 from collections.abc import Mapping
 from pathlib import Path
 
+from tidegate_bench.access import Certificate
 from tidegate_bench.process import NS, Process, Stage
 from tidegate_bench.quota import Quota
 from tidegate_bench.record import ROOT
@@ -19,6 +20,8 @@ _BUFFER_BYTES = 4 * 1024 * 1024
 _TRANSACTIONS_MIB = 1024
 # What a file wants defined if callers may come over TCP: the largest number of connections.
 _TCP = "TCP_MAX"
+# If they come over TLS instead.
+_TLS = "TLS_KEY"
 # Descriptors for everything but connections.
 _OTHER_FILES = 100
 # Its own default: what waits in a larger one is served too late.
@@ -50,11 +53,14 @@ def command(
     """The command of a Kamailio with this file and what it wants defined.
 
     Its `allocator` is the fast one, for shared and for private memory; `None` is that of Debian's package, which
-    checks each block. If `TCP_MAX` is defined, it listens for TCP too, at the same port.
+    checks each block. If `TCP_MAX` is defined, it listens for TCP too, at the same port, or for TLS if `TLS_KEY` is.
     """
     scratch = str(stage.directory)
     words = ["kamailio", "-f", str(file), "-DD", "-E", "-l", f"udp:{host}:{port}", "-M", "8"]
-    words += ["-l", f"tcp:{host}:{port}"] if _TCP in defines else []
+    if _TCP in defines:
+        words += ["-l", f"{'tls' if _TLS in defines else 'tcp'}:{host}:{port}"]
+    # README of the module tls, §1: the library's own functions at the end of a process may crash it.
+    words += ["--atexit=no"] if _TLS in defines else []
     words += ["-m", str(_TRANSACTIONS_MIB if transactions else 64)]
     words += ["-x", allocator, "-X", allocator] if allocator else []
     words += [word for name, value in defines.items() for word in ("-A", f"{name}={value}" if value else name)]
@@ -72,16 +78,19 @@ def run(
     quota: Quota | None = None,
     allocator: str | None = "fm",
     connections_max: int = 0,
+    certificate: Certificate | None = None,
 ) -> Kamailio:
     """Starts it with a file of `bench/`, and what that wants defined besides the back end.
 
     With `transactions` it is `t_relay()` that forwards, where the file knows it. With `connections_max` callers
-    may come over TCP too.
+    may come over TCP too, or over TLS if there is a `certificate`.
     """
     named = {"BACKEND_HOST": LOCALHOST, "BACKEND_PORT": str(backend_port), "BUFFER": str(buffer_bytes)}
     named |= {"T_RELAY_TO": f'"{LOCALHOST}", "{backend_port}"'} if transactions else {}
     if connections_max:
         named |= {_TCP: str(connections_max), "OPEN_FILES": str(connections_max + _OTHER_FILES)}
+    if certificate:
+        named |= {_TLS: f'"{certificate.key}"', "TLS_CERTIFICATE": f'"{certificate.file}"'}
     return _serve(stage, configuration, named | dict(defines or {}), transactions, allocator, quota)
 
 

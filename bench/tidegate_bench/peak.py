@@ -1,12 +1,11 @@
 """The capacity of an element, found by climbing."""
 
 from collections.abc import Callable
+from dataclasses import dataclass
 
 from tidegate_bench.load import Load, Outcome
 
 STEP = 1.25
-# The last step is halved so often: the peak is found to 6 %.
-_HALVINGS = 2
 # The share of calls that must be set up in time at a rate that is carried.
 IN_TIME = 0.99
 # One call in a hundred may take longer than this at a rate that is carried. An element that is offered a little
@@ -15,10 +14,24 @@ DELAY_MAX_MS = 100.0
 _WARM_UP_S = 1.5
 _MEASURED_S = 2.5
 _STEPS_MAX = 40
-# How often the highest rate has to be carried again, with other seeds.
-_AGAIN = 3
 
 Offer = Callable[[Load], Outcome]
+
+
+@dataclass(frozen=True)
+class Effort:
+    """How closely a peak is found."""
+
+    halvings: int
+    """The last step is halved so often."""
+    again: int
+    """How often the highest rate has to be carried again, with other seeds."""
+
+
+THOROUGH = Effort(halvings=2, again=3)
+"""The peak is found to 6 %."""
+QUICK = Effort(halvings=1, again=1)
+"""The peak is found to 12 %, and may be carried by luck."""
 
 
 def is_carried(outcome: Outcome) -> bool:
@@ -35,7 +48,7 @@ def estimate(offer: Offer, share: float) -> float:
     return share / (light.element_us_per_call / 1e6)
 
 
-def climb(offer: Offer, start_cps: float, seed: int) -> tuple[float, Outcome]:
+def climb(offer: Offer, start_cps: float, seed: int, effort: Effort = THOROUGH) -> tuple[float, Outcome]:
     """The highest rate carried time after time, and what it was like, climbing from `start_cps` or below."""
     rate, step, best, halvings = start_cps, STEP, None, 0
     for number in range(_STEPS_MAX):
@@ -50,7 +63,7 @@ def climb(offer: Offer, start_cps: float, seed: int) -> tuple[float, Outcome]:
             # Not even the start was carried.
             rate /= STEP**2
             continue
-        if halvings > _HALVINGS:
+        if halvings > effort.halvings:
             break
         rate = best[0] * step
     if best is None:
@@ -63,11 +76,14 @@ def climb(offer: Offer, start_cps: float, seed: int) -> tuple[float, Outcome]:
             rate, again = rate / step, 0
             continue
         again += 1
-        if again == _AGAIN:
+        if again == effort.again:
             return rate, outcome
-    raise RuntimeError(f"{best[0]:.0f} calls/s are set up in time once, but not {_AGAIN} times more")
+    raise RuntimeError(f"{best[0]:.0f} calls/s are set up in time once, but not {effort.again} times more")
 
 
-def peak(offer: Offer, share: float, before_cps: float | None, round_: int) -> tuple[float, Outcome]:
+def peak(
+    offer: Offer, share: float, before_cps: float | None, round_: int, effort: Effort = THOROUGH
+) -> tuple[float, Outcome]:
     """The highest rate carried with a share of a core: from where the round before found it, or from an estimate."""
-    return climb(offer, before_cps / STEP if before_cps else estimate(offer, share), seed=100 * round_)
+    start_cps = before_cps / STEP if before_cps else estimate(offer, share)
+    return climb(offer, start_cps, 100 * round_, effort)

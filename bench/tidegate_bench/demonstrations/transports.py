@@ -1,0 +1,249 @@
+"""Over TCP and TLS the goodput beyond the peak is as close to its bound as over UDP, without a cliff
+
+Tidegate has the default overload control: the law `tide` and the disposal `auto`. The callers come over UDP, TCP or
+TLS, the back end is at UDP. Two capacities limit Tidegate: `emulated` is `[emulate]` of scenarios/overload-local.toml,
+200 calls/s in model time. `quota` is a fifth of a core, 1 ms of every 5. Over TCP and TLS the callers have 100
+connections, which stay open. With `--connections each` every call opens one.
+
+The peak is the highest rate, climbing by 1.25, at which Tidegate with the law `none` sets up 99 % of the calls within
+500 ms, and takes longer than 100 ms for at most one in a hundred. It is found for each transport. Then 0.5 to 10 times
+the peak is offered. Goodput counts calls that are set up within 500 ms.
+
+The bound is the most that any law could keep beside the rejections: s is the time for a call at the peak, and r is the
+time for a call that is not admitted, measured at each load under a law that admits next to nothing. Over UDP the
+kernel drops INVITEs when rejecting takes too much, so r falls with the load. Over TCP and TLS each INVITE is read, and
+beyond a load of s/r nothing can be kept. There the bound is 0, and nothing is expected.
+
+Expected over TCP and TLS: the part of the bound that is kept is at least 0.9 of the part that is kept over UDP. From a
+load to the next one, goodput falls by at most 0.25 of the peak more than the bound does.
+
+`--quick` tries one capacity (`quota`, if no other is chosen) at three loads in three minutes.
+"""
+
+import argparse
+from contextlib import nullcontext
+from dataclasses import dataclass, replace
+from itertools import pairwise, product
+from typing import Any
+
+from tidegate_bench import access, curve, load, peak, table, tidegate
+from tidegate_bench.access import CONNECTIONS, MODES, TRANSPORTS, Access, Certificate
+from tidegate_bench.curve import CurveDemonstration
+from tidegate_bench.demonstration import Results
+from tidegate_bench.load import Load, Outcome
+from tidegate_bench.overload import REFUSING, Costs, Scenario, Variant, bound
+from tidegate_bench.process import Stage
+from tidegate_bench.quota import SHARE, Quota
+from tidegate_bench.record import Spread
+from tidegate_bench.sockets import LOCALHOST, free_port
+from tidegate_bench.table import Column
+from tidegate_bench.tidegate import Metrics
+
+CAPACITIES = ("emulated", "quota")
+MULTIPLES = (0.5, 1.0, 2.0, 4.0, 6.0, 8.0, 10.0)
+# Of the part of the bound that is kept over UDP.
+OF_UDP_MIN = 0.9
+# Of the peak, from one load to the next.
+CLIFF = 0.25
+
+QUICK_MULTIPLES = (1.0, 2.0, 10.0)
+QUICK_S = 1.5
+
+# All else is the default.
+UNPROTECTED = Variant("none", disposal="auto").tables()
+REFUSING_TABLES = replace(REFUSING, disposal="auto").tables()
+PROTECTED = ""
+# Time for r, in s.
+REFUSING_WARM_UP_S = 1.0
+REFUSING_MEASURED_S = 2.0
+
+
+def measure(
+    capacity: str, by: Access, overload: str, offered: Load, profile: str, costs: Costs | None
+) -> tuple[Outcome, Metrics]:
+    """One load on a fresh Tidegate before a fresh callee, and what Tidegate counted of its own."""
+    with Quota() if capacity == "quota" else nullcontext() as quota, Stage() as stage:
+        certificate = Certificate.make(stage.directory) if by.transport == "tls" else None
+        callee = tidegate.callee(stage, "uas", profile)
+        port, tables = 0, overload + (costs.tables() if costs else "")
+        if by.over_streams:
+            port = free_port()
+            tables += access.listener(by.transport, port, certificate)
+        edge = tidegate.start(stage, [callee.port], profile, quota, mode="transaction", tables=tables)
+        target = f"{LOCALHOST}:{port or edge.port}"
+        options = by.options(certificate) if by.over_streams else ["--callers", str(CONNECTIONS)]
+        outcome = load.offer(stage, edge.process, target, callee, offered, profile, options=options)
+        metrics = edge.metrics()
+        # An overloaded server may take long over an orderly end.
+        stage.kill()
+    return outcome, metrics
+
+
+@dataclass(frozen=True)
+class Trial:
+    """One load over one transport, in one round."""
+
+    round: int
+    capacity: str
+    by: Access
+    multiple: float
+    peak_cps: float
+    """Without control."""
+    ratio: float
+    """r/s."""
+    outcome: Outcome
+    filtered: int
+    """Datagrams that the kernel, or the emulated host in its place, dropped on purpose."""
+    unserved: int
+    """Connections that Tidegate reset or did not accept."""
+
+    @property
+    def offered(self) -> float:
+        """As a multiple of the peak: less than asked for where the generator was too slow."""
+        return self.outcome.offered_cps / self.peak_cps
+
+    @property
+    def goodput(self) -> float:
+        """As a part of the peak."""
+        return self.outcome.goodput_cps / self.peak_cps
+
+    @property
+    def bound(self) -> float:
+        return bound(self.offered, self.ratio)
+
+    @property
+    def of_bound(self) -> float | None:
+        """Goodput as a part of the bound; none where nothing can be kept."""
+        return self.goodput / self.bound if self.bound > 0 else None
+
+    def row(self) -> dict[str, Any]:
+        """For a table of raw data."""
+        row = {"round": self.round, "capacity": self.capacity, "transport": self.by.transport}
+        row |= {"connections": self.by.mode, "multiple": self.multiple, "peak_cps": self.peak_cps, "ratio": self.ratio}
+        row |= {name: round(getattr(self, name), 4) for name in ("offered", "goodput", "bound")}
+        return row | {"filtered": self.filtered, "unserved": self.unserved, **self.outcome.row()}
+
+
+COLUMNS = [
+    Column("offered", lambda one: one.offered, 2),
+    Column("goodput/s", lambda one: one.outcome.goodput_cps),
+    Column("goodput/peak", lambda one: one.goodput, 3, "spread"),
+    Column("r/s", lambda one: one.ratio, 3),
+    *curve.BOUND,
+    *curve.OUTCOME,
+    Column("element", lambda one: one.outcome.usage.element_drops, 0, "sum"),
+    Column("filtered", lambda one: one.filtered, 0, "sum"),
+    Column("connections", lambda one: one.outcome.opened),
+    Column("unserved", lambda one: one.unserved, 0, "sum"),
+    Column("own losses", lambda one: one.outcome.own_losses, 0, "sum"),
+]
+
+
+class Show(CurveDemonstration):
+    WARM_UP_S = 3.5
+    MEASURED_S = 2.5
+
+    @classmethod
+    def arguments(cls, parser: argparse.ArgumentParser) -> None:
+        super().arguments(parser)
+        parser.add_argument("--quick", action="store_true", help="one round of three loads, of 3 s each")
+        parser.add_argument("--capacity", help=f"any of {','.join(CAPACITIES)} (all; with --quick: quota)")
+        parser.add_argument("--transport", default=",".join(TRANSPORTS), help="any of %(default)s")
+        parser.add_argument("--connections", choices=MODES, default=MODES[0], help="over TCP and TLS (%(default)s)")
+        parser.add_argument("--multiples", help=f"of the peak ({','.join(f'{m:g}' for m in MULTIPLES)})")
+
+    @classmethod
+    def prepare(cls, options: argparse.Namespace) -> None:
+        if options.quick:
+            options.rounds, options.warm_up, options.seconds = 1, QUICK_S, QUICK_S
+        options.capacity = options.capacity or ("quota" if options.quick else ",".join(CAPACITIES))
+        for name, known in (("capacity", CAPACITIES), ("transport", TRANSPORTS)):
+            chosen = getattr(options, name).split(",")
+            if unknown := set(chosen) - set(known):
+                raise SystemExit(f"--{name}: {', '.join(unknown)} is none of {', '.join(known)}")
+            setattr(options, name, chosen)
+        multiples = QUICK_MULTIPLES if options.quick else MULTIPLES
+        options.multiples = [float(m) for m in options.multiples.split(",")] if options.multiples else list(multiples)
+
+    def run(self) -> Results:
+        trials: list[Trial] = []
+        peaks: dict[tuple[str, Access], float] = {}
+        ways = Access.all(self.options.transport, [self.options.connections])
+        for round_, capacity, by in product(self.rounds, self.options.capacity, ways):
+            trials += self.curve(capacity, by, round_, peaks)
+            print(f"round {round_}: {capacity} {by} done", flush=True)
+        table.show(
+            trials, COLUMNS, line=lambda one: f"{one.multiple:4.1f}", block=lambda one: f"{one.capacity} {one.by}"
+        )
+        rows = self.rows("results", [one.row() for one in trials])
+        self.judge(trials)
+        return {"trials": rows}
+
+    def curve(self, capacity: str, by: Access, round_: int, peaks: dict[tuple[str, Access], float]) -> list[Trial]:
+        """Finds the peak, from that of the round before, and offers its multiples."""
+        costs = Scenario.read().costs if capacity == "emulated" else None
+
+        def offer(offered: Load, overload: str = UNPROTECTED) -> Outcome:
+            return measure(capacity, by, overload, offered, self.profile, costs)[0]
+
+        before = peaks.get((capacity, by)) or (costs.capacity_cps if costs else None)
+        settings = peak.QUICK if self.options.quick else peak.THOROUGH
+        peak_cps, full = peak.peak(offer, SHARE, before, round_, settings)
+        peaks[capacity, by] = peak_cps
+        served_us = 1e6 * costs.call_s if costs else full.steady_us_per_call
+        print(f"round {round_}: {capacity} {by}: the peak is {peak_cps:.0f} calls/s, s = {served_us:.1f} µs")
+        trials = []
+        for multiple in self.options.multiples:
+            rate_cps, ratio = multiple * peak_cps, 0.0
+            if multiple > 1:
+                refused = offer(Load(rate_cps, REFUSING_WARM_UP_S, REFUSING_MEASURED_S, round_), REFUSING_TABLES)
+                ratio = refused_us(refused, costs) / served_us
+            outcome, shown = measure(capacity, by, PROTECTED, self.load(rate_cps, round_), self.profile, costs)
+            filtered = shown.total("udp_filtered") + shown.total("emulated_filtered")
+            unserved = shown.total("connections_failed")
+            trials.append(Trial(round_, capacity, by, multiple, peak_cps, ratio, outcome, filtered, unserved))
+        return trials
+
+    def judge(self, trials: list[Trial]) -> None:
+        """Expects as large a part of the bound as over UDP, and no cliff."""
+        for capacity in self.options.capacity:
+            curves: dict[str, dict[float, list[Trial]]] = {}
+            for one in trials:
+                if one.capacity == capacity:
+                    curves.setdefault(str(one.by), {}).setdefault(one.multiple, []).append(one)
+            udp = curves.get("udp")
+            for by, points in curves.items():
+                if udp and by != "udp":
+                    for multiple, found in points.items():
+                        self.compare(f"{capacity}: at {multiple:g} times its peak, {by}", found, udp[multiple])
+                for (low, before), (high, after) in pairwise(sorted(points.items())):
+                    if low >= 1:
+                        self.step(f"{capacity}: from {low:g} to {high:g} times its peak, {by}", before, after)
+        slow = sum(one.outcome.too_slow for one in trials)
+        self.expect(slow == 0, f"the generator was too slow in {slow} of {len(trials)} runs")
+
+    def compare(self, told: str, found: list[Trial], udp: list[Trial]) -> None:
+        """Expects the part of the bound that is kept over UDP, where anything can be kept."""
+        here, there = ([one.of_bound for one in ones if one.of_bound is not None] for ones in (found, udp))
+        if here and there:
+            kept, by_udp = Spread.of(here).median, Spread.of(there).median
+            self.expect(kept >= OF_UDP_MIN * by_udp, f"{told} keeps {kept:.2f} of its bound, UDP {by_udp:.2f}")
+        else:
+            print(f"        {told} can keep nothing beside the rejections")
+
+    def step(self, told: str, before: list[Trial], after: list[Trial]) -> None:
+        """Expects that goodput falls little more than the bound."""
+        lost = median(before, "goodput") - median(after, "goodput")
+        allowed = CLIFF + max(median(before, "bound") - median(after, "bound"), 0.0)
+        self.expect(lost <= allowed, f"{told} loses {lost:.2f} of the peak, at most {allowed:.2f}")
+
+
+def refused_us(refused: Outcome, costs: Costs | None) -> float:
+    """r: the time for a call that is not admitted. An emulated host drops at no cost, and each 503 has its cost."""
+    if costs is None:
+        return refused.steady_us_per_call
+    return 1e6 * costs.refusal_s * refused.refused_cps / refused.offered_cps
+
+
+def median(trials: list[Trial], name: str) -> float:
+    return Spread.of([getattr(one, name) for one in trials]).median
