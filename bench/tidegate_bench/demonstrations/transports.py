@@ -16,7 +16,7 @@ The bound is shown beside it: the most that any law could keep if each call that
 for a call at the peak, and r is the time for a call that is rejected, at the rate of the peak. A server can keep more
 than that if it does not read each INVITE. Over UDP the kernel drops INVITEs when rejecting takes too much.
 
-`--quick` tries one capacity (`quota`, if no other is chosen) at three loads in three minutes.
+`--quick` tries one capacity (`quota`, if no other is chosen) at three loads, in four minutes.
 """
 
 import argparse
@@ -46,6 +46,8 @@ OF_UDP_MIN = 0.9
 CLIFF = 0.25
 
 QUICK_MULTIPLES = (1.0, 2.0, 10.0)
+# The kernel drops INVITEs after a second or two.
+QUICK_WARM_UP_S = 3.0
 QUICK_S = 1.5
 
 # All else is the default.
@@ -139,7 +141,7 @@ class Show(CurveDemonstration):
     @classmethod
     def arguments(cls, parser: argparse.ArgumentParser) -> None:
         super().arguments(parser)
-        parser.add_argument("--quick", action="store_true", help="one round of three loads, of 3 s each")
+        parser.add_argument("--quick", action="store_true", help="one round of three loads")
         parser.add_argument("--capacity", help=f"any of {','.join(CAPACITIES)} (all; with --quick: quota)")
         parser.add_argument("--transport", default=",".join(TRANSPORTS), help="any of %(default)s")
         parser.add_argument("--connections", choices=MODES, default=MODES[0], help="over TCP and TLS (%(default)s)")
@@ -148,7 +150,7 @@ class Show(CurveDemonstration):
     @classmethod
     def prepare(cls, options: argparse.Namespace) -> None:
         if options.quick:
-            options.rounds, options.warm_up, options.seconds = 1, QUICK_S, QUICK_S
+            options.rounds, options.warm_up, options.seconds = 1, QUICK_WARM_UP_S, QUICK_S
         options.capacity = options.capacity or ("quota" if options.quick else ",".join(CAPACITIES))
         for name, known in (("capacity", CAPACITIES), ("transport", TRANSPORTS)):
             chosen = getattr(options, name).split(",")
@@ -196,7 +198,7 @@ class Show(CurveDemonstration):
             outcome, shown = measure(capacity, by, PROTECTED, offered, self.profile, costs)
             self.text(f"{capacity}-{str(by).replace(' ', '-')}-{multiple:g}-{round_}.metrics", shown.text)
             filtered = shown.total("udp_filtered") + shown.total("emulated_filtered")
-            unserved = shown.total("connections_failed")
+            unserved = sum(shown.total("connections_failed", cause=cause) for cause in ("late", "limit"))
             trials.append(Trial(round_, capacity, by, multiple, peak_cps, ratio, outcome, filtered, unserved))
         return trials
 
