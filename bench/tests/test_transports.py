@@ -91,7 +91,8 @@ class PeakTest(Scratch):
 
 def trial(by: Access, multiple: float, goodput: float) -> transports.Trial:
     result = replace(outcome(100 * goodput), offered_cps=100 * multiple)
-    return transports.Trial(1, "quota", by, multiple, 100.0, 0.1, result, filtered=0, unserved=0)
+    ratio = 0.1 if by.over_streams else 0.0
+    return transports.Trial(1, "quota", by, multiple, 100.0, 100.0, ratio, result, filtered=0, unserved=0)
 
 
 class TransportsTest(Scratch):
@@ -123,26 +124,47 @@ class TransportsTest(Scratch):
         with self.assertRaises(SystemExit):
             self.chosen("--transport", "sctp")
 
-    def test_part_of_the_peak_is_compared_with_that_over_udp(self) -> None:
-        lines = self.judged(trial(UDP, 2.0, 0.8), trial(TCP, 2.0, 0.75))
-        self.assertIn("ok quota: at 2 times its peak, tcp persistent keeps 0.75 of it, UDP 0.80", lines)
-        lines = self.judged(trial(UDP, 2.0, 0.8), trial(TCP, 2.0, 0.7))
-        self.assertIn("FAIL quota: at 2 times its peak, tcp persistent keeps 0.70 of it, UDP 0.80", lines)
-        self.assertEqual(len(self.judged(trial(TCP, 2.0, 0.7))), 1)
+    def test_part_of_the_bound_is_compared_with_that_over_udp(self) -> None:
+        # The bound over TCP is 0.89 of the peak at twice the peak, and 0 at ten times.
+        lines = self.judged(trial(UDP, 2.0, 0.8), trial(TCP, 2.0, 0.66))
+        self.assertIn("ok quota: at 2 times its peak, tcp persistent keeps 0.74 of its bound, UDP 0.80", lines)
+        lines = self.judged(trial(UDP, 2.0, 0.8), trial(TCP, 2.0, 0.6))
+        self.assertIn("FAIL quota: at 2 times its peak, tcp persistent keeps 0.67 of its bound, UDP 0.80", lines)
+        lines = self.judged(trial(UDP, 10.0, 0.8), trial(TCP, 10.0, 0.0))
+        self.assertIn(
+            "quota: at 10 times its peak, tcp persistent can keep next to nothing beside the rejections", lines
+        )
+
+    def test_bound_is_that_of_the_emulated_capacity(self) -> None:
+        one = replace(trial(TCP, 2.0, 0.8), capacity_cps=125.0)
+        # 1.6 times the capacity.
+        self.assertAlmostEqual(one.bound, 1.25 * (1 - 1.6 * 0.1) / (1 - 0.1))
+
+    def test_rejection_is_measured_near_the_capacity(self) -> None:
+        rates: list[float] = []
+
+        def offer(offered: Load, tables: str) -> Outcome:
+            self.assertIn('law = "occupancy"', tables)
+            rates.append(offered.rate_cps)
+            usage = replace(outcome(0.0).usage, steady_cpu_s=20e-6 * offered.rate_cps, steady_s=1.0)
+            return replace(outcome(0.0), offered_cps=offered.rate_cps, usage=usage)
+
+        self.assertAlmostEqual(transports.refused_us(offer, 1000.0, 100.0, 1), 20.0)
+        self.assertEqual(rates, [1000.0, 4000.0])
 
     def test_fall_between_neighbours_is_a_cliff(self) -> None:
         lines = self.judged(trial(TCP, 4.0, 0.5), trial(TCP, 1.0, 0.9), trial(TCP, 2.0, 0.8))
         self.assertEqual(
             [line for line in lines if "from" in line],
             [
-                "ok quota: from 1 to 2 times its peak, tcp persistent loses 0.10 of it",
-                "FAIL quota: from 2 to 4 times its peak, tcp persistent loses 0.30 of it",
+                "ok quota: from 1 to 2 times its peak, tcp persistent loses 0.10 of the peak",
+                "FAIL quota: from 2 to 4 times its peak, tcp persistent loses 0.30 of the peak",
             ],
         )
 
     def test_rounds_are_judged_by_their_median(self) -> None:
         lines = self.judged(*(trial(TCP, 1.0, good) for good in (0.9, 1.0, 0.2)), trial(TCP, 2.0, 0.7))
-        self.assertIn("ok quota: from 1 to 2 times its peak, tcp persistent loses 0.20 of it", lines)
+        self.assertIn("ok quota: from 1 to 2 times its peak, tcp persistent loses 0.20 of the peak", lines)
 
     def test_slow_generator_fails(self) -> None:
         one = trial(TCP, 1.0, 0.9)
@@ -155,4 +177,4 @@ class TransportsTest(Scratch):
             (one.row()["goodput"], one.row()["transport"], one.row()["connections"]), (0.8, "tcp", "persistent")
         )
         cells = {column.title: " ".join(column.cell([one]).split()) for column in transports.COLUMNS}
-        self.assertEqual((cells["offered"], cells["bound"]), ("2.00", "0.89"))
+        self.assertEqual((cells["offered"], cells["bound"], cells["of bound"]), ("2.00", "0.89", "0.90"))
