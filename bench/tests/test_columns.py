@@ -1,9 +1,10 @@
 """Tests of each demonstration's table, with a run that a person can check."""
 
+from dataclasses import replace
 from typing import Any
 
 from tests.scratch import Scratch
-from tidegate_bench import curve, prediction, table
+from tidegate_bench import access, curve, prediction, table
 from tidegate_bench.curve import Point
 from tidegate_bench.demonstrations import disposal, laws, loss, registrations, tiers
 from tidegate_bench.load import Outcome, Usage
@@ -64,7 +65,8 @@ class ColumnsTest(Scratch):
         )
 
     def test_registrations(self) -> None:
-        result = Registrations(outcome(80), 1.5, opened=7, own_losses=2, memory_mib=9.0, memory_before_mib=4.0)
+        over_tcp = replace(outcome(80), opened=7, own_losses=2)
+        result = Registrations(over_tcp, 1.5, memory_mib=9.0, memory_before_mib=4.0)
         trials = [registrations.Trial(1, "tidegate", "each", 2.0, 100.0, result)]
         cells = self.cells(trials, registrations.RESPONSE)
         self.assertEqual((cells["µs CPU each"], cells["in time"]), ("2500.0 2500.0 2500.0", "0.400"))
@@ -82,7 +84,7 @@ class ColumnsTest(Scratch):
         )
 
     def test_steady(self) -> None:
-        runs = [steady.Run(2000, 1, "transaction", outcome(199.0), times=1.5)]
+        runs = [steady.Run(2000, 1, access.UDP, "transaction", outcome(199.0), times=1.5)]
         cells = self.cells(runs, steady.COLUMNS)
         self.assertEqual((cells["in time"], cells["CPU µs a call"]), ("0.9950", "2500.0 2500.0 2500.0"))
         self.assertEqual(steady.row(runs[0])["wakes_per_s"], 50.0)

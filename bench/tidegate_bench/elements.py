@@ -3,21 +3,33 @@
 from collections.abc import Callable
 from functools import partial
 
-from tidegate_bench import kamailio, tidegate
+from tidegate_bench import access, kamailio, tidegate
+from tidegate_bench.access import CONNECTIONS_MAX, UDP, Access, Certificate
 from tidegate_bench.process import Process, Stage
 from tidegate_bench.sockets import LOCALHOST, free_port
 
 BASELINE = "relay"
 """The element with which the others are compared: it does the least that an element can do."""
+OVER_STREAMS = ("transaction", "stateless", "t_relay", "t_relay_debian")
+"""The elements that callers can reach over TCP and TLS."""
 
 # A process, and its port.
 Element = tuple[Process, int]
 Start = Callable[[Stage, int], Element]
 
+# All callers have one address.
+_CONNECTIONS = f"\n[connections]\naccepted_max = {CONNECTIONS_MAX}\nper_source_max = {CONNECTIONS_MAX}\n"
 
-def _tidegate(mode: str, server: str, stage: Stage, backend_port: int) -> Element:
-    edge = tidegate.start(stage, [backend_port], "release", mode=mode, server=server)
-    return edge.process, edge.port
+
+def _tidegate(
+    mode: str, server: str, by: Access, certificate: Certificate | None, stage: Stage, backend: int
+) -> Element:
+    port, tables = 0, ""
+    if by.over_streams:
+        port = free_port()
+        tables = access.listener(by.transport, port, certificate) + _CONNECTIONS
+    edge = tidegate.start(stage, [backend], "release", mode=mode, server=server, tables=tables)
+    return edge.process, port or edge.port
 
 
 def _relay(stage: Stage, backend_port: int) -> Element:
@@ -26,22 +38,37 @@ def _relay(stage: Stage, backend_port: int) -> Element:
     return stage.serve("relay", [*command, "--backend", f"{LOCALHOST}:{backend_port}"], port), port
 
 
-def _kamailio(transactions: bool, allocator: str | None, stage: Stage, backend_port: int) -> Element:
-    started = kamailio.run(stage, backend_port, transactions=transactions, allocator=allocator)
+def _kamailio(
+    transactions: bool,
+    allocator: str | None,
+    by: Access,
+    certificate: Certificate | None,
+    stage: Stage,
+    backend_port: int,
+) -> Element:
+    started = kamailio.run(
+        stage,
+        backend_port,
+        transactions=transactions,
+        allocator=allocator,
+        connections_max=CONNECTIONS_MAX if by.over_streams else 0,
+        certificate=certificate if by.transport == "tls" else None,
+    )
     return started.process, started.port
 
 
-def elements(server: str = "") -> dict[str, Start]:
-    """Returns the function that starts each element in front of a callee.
+def elements(server: str = "", by: Access = UDP, certificate: Certificate | None = None) -> dict[str, Start]:
+    """Returns the function that starts each element in front of a callee, for callers that reach it in one way.
 
-    `server` are more keys of [server] for Tidegate.
+    Over TLS an element needs a certificate. `server` are more keys of [server] for Tidegate.
     """
-    return {
-        "transaction": partial(_tidegate, "transaction", server),
-        "stateless": partial(_tidegate, "stateless", server),
+    started: dict[str, Start] = {
+        "transaction": partial(_tidegate, "transaction", server, by, certificate),
+        "stateless": partial(_tidegate, "stateless", server, by, certificate),
         "relay": _relay,
-        "forward": partial(_kamailio, False, "fm"),
-        "t_relay": partial(_kamailio, True, "fm"),
-        "forward_debian": partial(_kamailio, False, None),
-        "t_relay_debian": partial(_kamailio, True, None),
+        "forward": partial(_kamailio, False, "fm", by, certificate),
+        "t_relay": partial(_kamailio, True, "fm", by, certificate),
+        "forward_debian": partial(_kamailio, False, None, by, certificate),
+        "t_relay_debian": partial(_kamailio, True, None, by, certificate),
     }
+    return {name: start for name, start in started.items() if not by.over_streams or name in OVER_STREAMS}

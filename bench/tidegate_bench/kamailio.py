@@ -8,6 +8,7 @@ import time
 from collections.abc import Mapping
 from pathlib import Path
 
+from tidegate_bench.access import Certificate
 from tidegate_bench.process import NS, Process, Stage
 from tidegate_bench.quota import Quota
 from tidegate_bench.record import ROOT
@@ -19,6 +20,8 @@ _BUFFER_BYTES = 4 * 1024 * 1024
 _TRANSACTIONS_MIB = 1024
 # The definition for a configuration file that accepts callers over TCP: the largest number of connections.
 _TCP = "TCP_MAX"
+# The definition for callers over TLS instead of TCP: the file of the private key.
+_TLS = "TLS_KEY"
 # Descriptors for everything except connections.
 _OTHER_FILES = 100
 # Kamailio's default. Messages that wait in a larger buffer are served too late.
@@ -50,11 +53,15 @@ def command(
     """Returns the command of a Kamailio with this file and these definitions.
 
     The default `allocator` is the fast one, for shared and for private memory. `None` is that of Debian's package,
-    which checks each block. If `TCP_MAX` is defined, Kamailio listens for TCP too, at the same port.
+    which checks each block. If `TCP_MAX` is defined, Kamailio listens for TCP too, at the same port. If `TLS_KEY` is
+    defined as well, it listens for TLS instead of TCP.
     """
     scratch = str(stage.directory)
     words = ["kamailio", "-f", str(file), "-DD", "-E", "-l", f"udp:{host}:{port}", "-M", "8"]
-    words += ["-l", f"tcp:{host}:{port}"] if _TCP in defines else []
+    if _TCP in defines:
+        words += ["-l", f"{'tls' if _TLS in defines else 'tcp'}:{host}:{port}"]
+    # README of the module tls, §1: the library's own functions at the end of a process may crash it.
+    words += ["--atexit=no"] if _TLS in defines else []
     words += ["-m", str(_TRANSACTIONS_MIB if transactions else 64)]
     words += ["-x", allocator, "-X", allocator] if allocator else []
     words += [word for name, value in defines.items() for word in ("-A", f"{name}={value}" if value else name)]
@@ -72,16 +79,19 @@ def run(
     quota: Quota | None = None,
     allocator: str | None = "fm",
     connections_max: int = 0,
+    certificate: Certificate | None = None,
 ) -> Kamailio:
     """Starts Kamailio with a file of `bench/`, and with its definitions besides the back end.
 
     With `transactions` it forwards with `t_relay()`, if the file supports this. With `connections_max` callers may use
-    TCP too.
+    TCP too, or TLS if there is a `certificate`.
     """
     named = {"BACKEND_HOST": LOCALHOST, "BACKEND_PORT": str(backend_port), "BUFFER": str(buffer_bytes)}
     named |= {"T_RELAY_TO": f'"{LOCALHOST}", "{backend_port}"'} if transactions else {}
     if connections_max:
         named |= {_TCP: str(connections_max), "OPEN_FILES": str(connections_max + _OTHER_FILES)}
+    if certificate:
+        named |= {_TLS: f'"{certificate.key}"', "TLS_CERTIFICATE": f'"{certificate.file}"'}
     return _serve(stage, configuration, named | dict(defines or {}), transactions, allocator, quota)
 
 

@@ -77,6 +77,10 @@ class Outcome:
     too_slow: bool
     """Whether the caller was too slow to offer the requested load."""
     usage: Usage
+    opened: int = 0
+    """Connections of the caller, also those of the warm-up."""
+    own_losses: int = 0
+    """Calls, messages and connections that the caller itself had no room for."""
 
     @property
     def in_time(self) -> float:
@@ -130,7 +134,7 @@ def offer(
         report = json.loads(file.read_text())
     except (OSError, ValueError):
         sys.exit(f"the caller left no report:\n{caller.tail()}")
-    stats = report["stats"]
+    stats, streams = report["stats"], report["usage"]["streams"] or {}
     measured = stats["measured"]
     delay = measured["set_up_delay"]
     return Outcome(
@@ -143,6 +147,8 @@ def offer(
         p99_ms=delay["p99_us"] / 1e3,
         too_slow=report["too_slow"] is not None,
         usage=usage,
+        opened=streams.get("opened", 0),
+        own_losses=stats["not_begun"] + streams.get("excess", 0) + streams.get("overflow", 0),
     )
 
 

@@ -1,12 +1,11 @@
 """The capacity of an element, found by raising the rate."""
 
 from collections.abc import Callable
+from dataclasses import dataclass
 
 from tidegate_bench.load import Load, Outcome
 
 STEP = 1.25
-# The number of times that the last step is halved. So the peak is found to within 6 %.
-_HALVINGS = 2
 # The share of calls that must be set up in time so that a rate counts as carried.
 IN_TIME = 0.99
 # At a carried rate, at most one call in a hundred may take longer than this. An element that gets slightly more calls
@@ -16,10 +15,24 @@ DELAY_MAX_MS = 100.0
 _WARM_UP_S = 1.5
 _MEASURED_S = 2.5
 _STEPS_MAX = 40
-# The number of times that the highest rate has to be carried again, with other seeds.
-_AGAIN = 3
 
 Offer = Callable[[Load], Outcome]
+
+
+@dataclass(frozen=True)
+class Effort:
+    """How closely a peak is found."""
+
+    halvings: int
+    """The number of times that the last step is halved."""
+    again: int
+    """The number of times that the highest rate has to be carried again, with other seeds."""
+
+
+THOROUGH = Effort(halvings=2, again=3)
+"""The peak is found to within 6 %."""
+QUICK = Effort(halvings=1, again=1)
+"""The peak is found to within 12 %, and may have been carried by chance."""
 
 
 def is_carried(outcome: Outcome) -> bool:
@@ -36,7 +49,7 @@ def estimate(offer: Offer, share: float) -> float:
     return share / (light.element_us_per_call / 1e6)
 
 
-def climb(offer: Offer, start_cps: float, seed: int) -> tuple[float, Outcome]:
+def climb(offer: Offer, start_cps: float, seed: int, effort: Effort = THOROUGH) -> tuple[float, Outcome]:
     """Returns the highest rate that is carried repeatedly, and its outcome.
 
     The search starts at `start_cps` or below.
@@ -54,7 +67,7 @@ def climb(offer: Offer, start_cps: float, seed: int) -> tuple[float, Outcome]:
             # Even the first rate was not carried.
             rate /= STEP**2
             continue
-        if halvings > _HALVINGS:
+        if halvings > effort.halvings:
             break
         rate = best[0] * step
     if best is None:
@@ -67,11 +80,14 @@ def climb(offer: Offer, start_cps: float, seed: int) -> tuple[float, Outcome]:
             rate, again = rate / step, 0
             continue
         again += 1
-        if again == _AGAIN:
+        if again == effort.again:
             return rate, outcome
-    raise RuntimeError(f"{best[0]:.0f} calls/s are set up in time once, but not {_AGAIN} times more")
+    raise RuntimeError(f"{best[0]:.0f} calls/s are set up in time once, but not {effort.again} times more")
 
 
-def peak(offer: Offer, share: float, before_cps: float | None, round_: int) -> tuple[float, Outcome]:
+def peak(
+    offer: Offer, share: float, before_cps: float | None, round_: int, effort: Effort = THOROUGH
+) -> tuple[float, Outcome]:
     """Finds the highest rate carried with a share of a core, from the last round's peak or from an estimate."""
-    return climb(offer, before_cps / STEP if before_cps else estimate(offer, share), seed=100 * round_)
+    start_cps = before_cps / STEP if before_cps else estimate(offer, share)
+    return climb(offer, start_cps, 100 * round_, effort)

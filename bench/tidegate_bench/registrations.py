@@ -127,10 +127,6 @@ class Registrations:
     outcome: Outcome
     mean_ms: float
     """Response time of the registrations that were answered with 2xx."""
-    opened: int
-    """Connections, also those of the warm-up."""
-    own_losses: int
-    """Registrations, messages and connections that the generator itself had no room for."""
     memory_mib: float
     """Memory of the element at the end of the load."""
     memory_before_mib: float
@@ -184,12 +180,9 @@ def offer(
         p99_ms=delay["p99_us"] / 1e3,
         too_slow=report["too_slow"],
         usage=usage,
-    )
-    return Registrations(
-        outcome,
-        mean_ms=delay["mean_us"] / 1e3,
         opened=streams.get("opened", 0),
         own_losses=stats["not_begun"] + streams.get("excess", 0) + streams.get("overflow", 0),
-        memory_mib=memory[0] / 2**20,
-        memory_before_mib=before / 2**20,
+    )
+    return Registrations(
+        outcome, mean_ms=delay["mean_us"] / 1e3, memory_mib=memory[0] / 2**20, memory_before_mib=before / 2**20
     )

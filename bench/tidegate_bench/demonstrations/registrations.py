@@ -82,21 +82,21 @@ RESPONSE = [
     Column("p99 ms", lambda one: one.outcome.p99_ms, 2),
     Column("µs CPU each", lambda one: one.outcome.steady_us_per_call, 1, "spread"),
     Column("cores", lambda one: one.outcome.usage.element, 2),
-    Column("connections", lambda one: one.result.opened),
+    Column("connections", lambda one: one.outcome.opened),
     Column("MiB", lambda one: one.result.memory_mib, 0),
     Column("before", lambda one: one.result.memory_before_mib, 0),
     Column("in time", lambda one: one.outcome.in_time, 3, "min"),
     Column("generator", lambda one: one.outcome.usage.caller + one.outcome.usage.callee, 2),
-    Column("its losses", lambda one: one.result.own_losses + one.outcome.usage.drops, 0, "sum"),
+    Column("its losses", lambda one: one.outcome.own_losses + one.outcome.usage.drops, 0, "sum"),
 ]
 BEYOND = [
     Column("offered/s", lambda one: one.outcome.offered_cps),
     Column("in time", lambda one: one.outcome.in_time, 3, "spread"),
     Column("kept", lambda one: one.kept, 2, "spread"),
     *curve.OUTCOME,
-    Column("connections", lambda one: one.result.opened),
+    Column("connections", lambda one: one.outcome.opened),
     Column("MiB", lambda one: one.result.memory_mib, 0),
-    Column("losses", lambda one: one.result.own_losses, 0, "sum"),
+    Column("losses", lambda one: one.outcome.own_losses, 0, "sum"),
 ]
 
 

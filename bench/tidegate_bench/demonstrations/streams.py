@@ -12,14 +12,14 @@ find if something is broken on purpose. `--part` selects one of the two parts.
 
 import argparse
 import json
-import subprocess
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from tidegate_bench import program, sipp, table, tidegate
+from tidegate_bench import access, program, sipp, table, tidegate
+from tidegate_bench.access import Certificate
 from tidegate_bench.demonstration import Demonstration, Results
 from tidegate_bench.process import Stage
 from tidegate_bench.sockets import LOCALHOST, free_port
@@ -61,27 +61,11 @@ WAYS = (
 )
 
 
-def certificate(folder: Path) -> tuple[Path, Path]:
-    """A self-signed certificate for this machine, and its key."""
-    file, key, extensions = folder / "own.pem", folder / "own.key", folder / "own.cnf"
-    extensions.write_text(
-        "[req]\ndistinguished_name = name\nx509_extensions = more\n[name]\n[more]\n"
-        f"basicConstraints = critical,CA:FALSE\nsubjectAltName = IP:{LOCALHOST}\n"
-    )
-    words = ["openssl", "req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:P-256", "-nodes", "-days", "2"]
-    words += ["-subj", "/CN=tidegate", "-config", str(extensions), "-keyout", str(key), "-out", str(file)]
-    subprocess.run(words, check=True, capture_output=True)
-    return file, key
-
-
 def listeners(stage: Stage) -> tuple[dict[str, int], str, Path]:
     """Ports of listeners for TCP and TLS, their tables, and the certificate of the latter."""
-    ports = {"tcp": free_port(), "tls": free_port()}
-    file, key = certificate(stage.directory)
-    listen = "".join(
-        f'[[listen]]\ntransport = "{transport}"\naddress = "{LOCALHOST}:{port}"\n' for transport, port in ports.items()
-    )
-    return ports, f'{listen}certificate = "{file}"\nprivate_key = "{key}"\n', file
+    ports, certificate = {"tcp": free_port(), "tls": free_port()}, Certificate.make(stage.directory)
+    tables = "".join(access.listener(transport, port, certificate) for transport, port in ports.items())
+    return ports, tables, certificate.file
 
 
 def one_way(show: Demonstration, way: Way) -> dict[str, Any]:

@@ -13,6 +13,11 @@ measurement starts. The elements take turns, and ratios are taken within a round
   t_relay_debian   t_relay with that allocator
   direct           no element at all, for the delay
 
+With `--transport tcp,tls` the callers come over TCP and TLS, to `transaction`, `stateless` and Kamailio with
+transactions. The callee stays at UDP. `persistent`: 100 users have a connection each, which stays open. `each`: each
+call has a connection, which is opened and closed in the measured time. Kamailio has one worker for them, as for UDP,
+beside the process that accepts connections. Over TLS both have the same certificate.
+
 A call is INVITE, 180, 200, ACK, BYE, 200. The delay is from the INVITE to its 200, and includes the callee.
 With --generator sipp the caller is SIPp, whose clock has steps of some milliseconds.
 """
@@ -22,7 +27,8 @@ from dataclasses import dataclass
 from functools import partial
 
 from tidegate_bench import load, sipp_load, table, tidegate
-from tidegate_bench.elements import BASELINE, elements
+from tidegate_bench.access import MODES, TRANSPORTS, UDP, Access, Certificate
+from tidegate_bench.elements import BASELINE, OVER_STREAMS, elements
 from tidegate_bench.load import Load, Outcome
 from tidegate_bench.process import Stage
 from tidegate_bench.record import Record
@@ -44,20 +50,23 @@ class Run:
 
     rate: int
     round: int
+    by: Access
     element: str
     outcome: Outcome
     times: float | None
-    """CPU time per call as a multiple of that of the baseline in the same round, if the baseline ran before."""
+    """CPU time per call as a multiple of that of the baseline over UDP in the same round, if it ran before."""
 
 
-def measure(name: str, options: argparse.Namespace, rate: int, seed: int) -> Outcome:
+def measure(name: str, by: Access, options: argparse.Namespace, rate: int, seed: int) -> Outcome:
     offered = Load(rate, options.warm_up, options.seconds, seed)
     with Stage() as stage:
         callee = tidegate.callee(stage, "uas", "release")
         element, port = callee.process, callee.port
+        certificate = Certificate.make(stage.directory) if by.transport == "tls" else None
         if name != DIRECT:
-            element, port = elements(ROOM + options.server)[name](stage, callee.port)
-        return OFFERS[options.generator](stage, element, f"{LOCALHOST}:{port}", callee, offered)
+            element, port = elements(ROOM + options.server, by, certificate)[name](stage, callee.port)
+        offer = OFFERS[options.generator]
+        return offer(stage, element, f"{LOCALHOST}:{port}", callee, offered, options=by.options(certificate))
 
 
 COLUMNS = [
@@ -72,11 +81,13 @@ COLUMNS = [
     Column("callee", lambda run: run.outcome.usage.callee, 2),
     Column("drops: element", lambda run: run.outcome.usage.element_drops, 0, "sum"),
     Column("generator", lambda run: run.outcome.usage.drops, 0, "sum"),
+    Column("connections", lambda run: run.outcome.opened),
 ]
 
 
 def row(run: Run) -> dict[str, object]:
-    head = {"rate_cps": run.rate, "round": run.round, "element": run.element, "in_time": run.outcome.in_time}
+    head = {"rate_cps": run.rate, "round": run.round, "transport": run.by.transport, "connections": run.by.mode}
+    head |= {"element": run.element, "in_time": run.outcome.in_time}
     return head | {"cpu_us_per_call": run.outcome.steady_us_per_call, **run.outcome.row()}
 
 
@@ -84,31 +95,42 @@ def parsed(arguments: list[str]) -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--elements", default=",".join(ELEMENTS), help="any of %(default)s")
     parser.add_argument("--generator", choices=OFFERS, default="tidegate")
+    parser.add_argument("--transport", default="udp", help=f"any of {','.join(TRANSPORTS)} (default %(default)s)")
+    parser.add_argument("--connections", default=",".join(MODES), help="over TCP and TLS, any of %(default)s")
     parser.add_argument("--rates", default="500,2000,10000", help="calls/s (default %(default)s)")
     parser.add_argument("--warm-up", type=float, default=40, help="s (default %(default)s)")
     parser.add_argument("--seconds", type=float, default=15, help="measured (%(default)s)")
     parser.add_argument("--rounds", type=int, default=3, help="at least 3 for a spread")
     parser.add_argument("--server", default="", help="more keys of [server] for Tidegate")
     options = parser.parse_args(arguments)
-    options.elements = options.elements.split(",")
-    for name in options.elements:
-        if name not in ELEMENTS:
-            parser.error(f"no element {name}: there are {', '.join(ELEMENTS)}")
+    for key, known in (("elements", ELEMENTS), ("transport", TRANSPORTS), ("connections", MODES)):
+        setattr(options, key, getattr(options, key).split(","))
+        for name in getattr(options, key):
+            if name not in known:
+                parser.error(f"--{key}: no {name}: there are {', '.join(known)}")
+    if options.transport != ["udp"] and options.generator != "tidegate":
+        parser.error("over TCP and TLS the generator is tidegate")
     options.rates = [int(rate) for rate in options.rates.split(",")]
     if min([options.seconds, options.rounds, *options.rates]) < 1 or options.warm_up < 0:
         parser.error("rates, seconds and rounds are at least 1")
     return options
 
 
+def pairs(options: argparse.Namespace) -> list[tuple[Access, str]]:
+    """The elements for each way to reach them."""
+    ways = Access.all(options.transport, options.connections)
+    return [(by, name) for by in ways for name in options.elements if not by.over_streams or name in OVER_STREAMS]
+
+
 def at_rate(options: argparse.Namespace, rate: int) -> list[Run]:
     runs = []
     print(f"\nat {rate:,} calls/s: {options.warm_up:g} s, then {options.seconds:g} s measured")
     for round_ in range(1, options.rounds + 1):
-        outcomes = {name: measure(name, options, rate, 100 * rate + round_) for name in options.elements}
-        base = outcomes[BASELINE].steady_us_per_call if BASELINE in outcomes else None
-        for name, outcome in outcomes.items():
+        outcomes = {(by, name): measure(name, by, options, rate, 100 * rate + round_) for by, name in pairs(options)}
+        base = outcomes[UDP, BASELINE].steady_us_per_call if (UDP, BASELINE) in outcomes else None
+        for (by, name), outcome in outcomes.items():
             times = outcome.steady_us_per_call / base if base and name != DIRECT else None
-            runs.append(Run(rate, round_, name, outcome, times))
+            runs.append(Run(rate, round_, by, name, outcome, times))
         print(f"round {round_} of {options.rounds} done", flush=True)
     return runs
 
@@ -119,8 +141,9 @@ def main(arguments: list[str]) -> int:
     runs: list[Run] = []
     for rate in options.rates:
         found = at_rate(options, rate)
-        table.show(found, COLUMNS, line=lambda run: run.element)
-        well = all(run.outcome.in_time > 0.999 and not run.outcome.too_slow for run in found)
-        record.expect(well, f"at {rate:,} calls/s every run carried its load")
+        table.show(found, COLUMNS, line=lambda run: run.element, block=lambda run: run.by)
+        missed = [run for run in found if run.outcome.in_time <= 0.999 or run.outcome.too_slow]
+        but = ", but not " + ", ".join(f"{run.element} over {run.by}" for run in missed) if missed else ""
+        record.expect(not missed, f"at {rate:,} calls/s every run carried its load{but}")
         runs += found
     return record.finish(options=vars(options), runs=record.rows("runs", map(row, runs)))

@@ -1,0 +1,263 @@
+"""Over TCP and TLS, goodput is as close to its bound as over UDP at up to ten times the peak, without a cliff
+
+Tidegate has the default overload control: the law `tide` and the disposal `auto`. The callers come over UDP, TCP or
+TLS, the back end is at UDP. Two capacities limit Tidegate: `emulated` is `[emulate]` of scenarios/overload-local.toml,
+200 calls/s in model time. `quota` is a fifth of a core, 1 ms of every 5. Over TCP and TLS the callers have 100
+connections, which stay open. With `--connections each` every call opens one.
+
+The peak is the highest rate, climbing by 1.25, at which Tidegate with the law `none` sets up 99 % of the calls within
+500 ms, and takes longer than 100 ms for at most one in a hundred. It is found for each transport. Then 0.5 to 10 times
+the peak is offered. Goodput counts calls that are set up within 500 ms.
+
+The bound is the most that any law could keep. Over UDP it is the whole capacity, because the kernel drops INVITEs that
+Tidegate does not read. Over TCP and TLS Tidegate reads each INVITE, and each call that is not set up takes the time for
+a rejection, r. It is measured under a law that admits next to nothing, at a load that takes some 0.8 of the capacity. s
+is the time for a call at the peak. Beyond a load of s/r the bound is 0.
+
+Expected over TCP and TLS at each load: goodput, as a part of its bound, is at least 0.9 of that over UDP, if the bound
+is above 0.05 of the peak. Expected of each transport: goodput falls by at most 0.25 of the peak from a load to the next
+one.
+
+`--quick` tries one capacity (`quota`, if no other is chosen) at three loads, in four minutes.
+"""
+
+import argparse
+from collections.abc import Callable
+from contextlib import nullcontext
+from dataclasses import dataclass
+from itertools import pairwise, product
+from typing import Any
+
+from tidegate_bench import access, curve, load, peak, table, tidegate
+from tidegate_bench.access import CONNECTIONS, MODES, TRANSPORTS, Access, Certificate
+from tidegate_bench.curve import CurveDemonstration
+from tidegate_bench.demonstration import Results
+from tidegate_bench.load import Load, Outcome
+from tidegate_bench.overload import REFUSING, Costs, Scenario, Variant, bound
+from tidegate_bench.process import Stage
+from tidegate_bench.quota import SHARE, Quota
+from tidegate_bench.record import Spread
+from tidegate_bench.sockets import LOCALHOST, free_port
+from tidegate_bench.table import Column
+from tidegate_bench.tidegate import Metrics
+
+CAPACITIES = ("emulated", "quota")
+MULTIPLES = (0.5, 1.0, 2.0, 4.0, 6.0, 8.0, 10.0)
+# Of the part of the bound that is kept over UDP.
+OF_UDP_MIN = 0.9
+# Of the peak, from one load to the next.
+CLIFF = 0.25
+# A bound below this part of the peak is nothing.
+BOUND_MIN = 0.05
+
+QUICK_MULTIPLES = (1.0, 2.0, 10.0)
+# The kernel drops INVITEs after a second or two.
+QUICK_WARM_UP_S = 3.0
+QUICK_S = 1.5
+
+# All else is the default.
+UNPROTECTED = Variant("none", disposal="auto").tables()
+PROTECTED = ""
+# Times for r, and the part of the capacity that rejections are to take.
+REFUSING_WARM_UP_S = 1.0
+REFUSING_MEASURED_S = 2.0
+REFUSING_LOAD = 0.8
+
+
+def measure(
+    capacity: str, by: Access, overload: str, offered: Load, profile: str, costs: Costs | None
+) -> tuple[Outcome, Metrics]:
+    """One load on a fresh Tidegate before a fresh callee, and what Tidegate counted of its own."""
+    with Quota() if capacity == "quota" else nullcontext() as quota, Stage() as stage:
+        certificate = Certificate.make(stage.directory) if by.transport == "tls" else None
+        callee = tidegate.callee(stage, "uas", profile)
+        port, tables = 0, overload + (costs.tables() if costs else "")
+        if by.over_streams:
+            port = free_port()
+            tables += access.listener(by.transport, port, certificate)
+        edge = tidegate.start(stage, [callee.port], profile, quota, mode="transaction", tables=tables)
+        target = f"{LOCALHOST}:{port or edge.port}"
+        options = by.options(certificate) if by.over_streams else ["--callers", str(CONNECTIONS)]
+        outcome = load.offer(stage, edge.process, target, callee, offered, profile, options=options)
+        metrics = edge.metrics()
+        # An overloaded server may take long over an orderly end.
+        stage.kill()
+    return outcome, metrics
+
+
+@dataclass(frozen=True)
+class Trial:
+    """One load over one transport, in one round."""
+
+    round: int
+    capacity: str
+    by: Access
+    multiple: float
+    peak_cps: float
+    """Without control."""
+    capacity_cps: float
+    """Of the emulated processor, or the peak."""
+    ratio: float
+    """r/s, or 0 if calls can be dropped at no cost."""
+    outcome: Outcome
+    filtered: int
+    """Datagrams that the kernel, or the emulated host in its place, dropped on purpose."""
+    unserved: int
+    """Connections that Tidegate reset or did not accept."""
+
+    @property
+    def offered(self) -> float:
+        """As a multiple of the peak: less than asked for where the generator was too slow."""
+        return self.outcome.offered_cps / self.peak_cps
+
+    @property
+    def goodput(self) -> float:
+        """As a part of the peak."""
+        return self.outcome.goodput_cps / self.peak_cps
+
+    @property
+    def bound(self) -> float:
+        """The most goodput, as a part of the peak."""
+        part = bound(self.outcome.offered_cps / self.capacity_cps, self.ratio)
+        return part * self.capacity_cps / self.peak_cps
+
+    @property
+    def of_bound(self) -> float | None:
+        """Goodput as a part of the bound; none where next to nothing can be kept."""
+        return self.goodput / self.bound if self.bound > BOUND_MIN else None
+
+    def row(self) -> dict[str, Any]:
+        """For a table of raw data."""
+        row = {"round": self.round, "capacity": self.capacity, "transport": self.by.transport}
+        row |= {"connections": self.by.mode, "multiple": self.multiple, "peak_cps": self.peak_cps}
+        row |= {"capacity_cps": self.capacity_cps, "ratio": self.ratio}
+        row |= {name: round(getattr(self, name), 4) for name in ("offered", "goodput", "bound")}
+        return row | {"filtered": self.filtered, "unserved": self.unserved, **self.outcome.row()}
+
+
+COLUMNS = [
+    Column("offered", lambda one: one.offered, 2),
+    Column("goodput/s", lambda one: one.outcome.goodput_cps),
+    Column("goodput/peak", lambda one: one.goodput, 3, "spread"),
+    Column("r/s", lambda one: one.ratio, 3),
+    *curve.BOUND,
+    *curve.OUTCOME,
+    Column("element", lambda one: one.outcome.usage.element_drops, 0, "sum"),
+    Column("filtered", lambda one: one.filtered, 0, "sum"),
+    Column("connections", lambda one: one.outcome.opened),
+    Column("unserved", lambda one: one.unserved, 0, "sum"),
+    Column("own losses", lambda one: one.outcome.own_losses, 0, "sum"),
+]
+
+
+class Show(CurveDemonstration):
+    WARM_UP_S = 3.5
+    MEASURED_S = 2.5
+
+    @classmethod
+    def arguments(cls, parser: argparse.ArgumentParser) -> None:
+        super().arguments(parser)
+        parser.add_argument("--quick", action="store_true", help="one round of three loads")
+        parser.add_argument("--capacity", help=f"any of {','.join(CAPACITIES)} (all; with --quick: quota)")
+        parser.add_argument("--transport", default=",".join(TRANSPORTS), help="any of %(default)s")
+        parser.add_argument("--connections", choices=MODES, default=MODES[0], help="over TCP and TLS (%(default)s)")
+        parser.add_argument("--multiples", help=f"of the peak ({','.join(f'{m:g}' for m in MULTIPLES)})")
+
+    @classmethod
+    def prepare(cls, options: argparse.Namespace) -> None:
+        if options.quick:
+            options.rounds, options.warm_up, options.seconds = 1, QUICK_WARM_UP_S, QUICK_S
+        options.capacity = options.capacity or ("quota" if options.quick else ",".join(CAPACITIES))
+        for name, known in (("capacity", CAPACITIES), ("transport", TRANSPORTS)):
+            chosen = getattr(options, name).split(",")
+            if unknown := set(chosen) - set(known):
+                raise SystemExit(f"--{name}: {', '.join(unknown)} is none of {', '.join(known)}")
+            setattr(options, name, chosen)
+        multiples = QUICK_MULTIPLES if options.quick else MULTIPLES
+        options.multiples = [float(m) for m in options.multiples.split(",")] if options.multiples else list(multiples)
+
+    def run(self) -> Results:
+        trials: list[Trial] = []
+        peaks: dict[tuple[str, Access], float] = {}
+        ways = Access.all(self.options.transport, [self.options.connections])
+        for round_, capacity, by in product(self.rounds, self.options.capacity, ways):
+            trials += self.curve(capacity, by, round_, peaks)
+            print(f"round {round_}: {capacity} {by} done", flush=True)
+        table.show(
+            trials, COLUMNS, line=lambda one: f"{one.multiple:4.1f}", block=lambda one: f"{one.capacity} {one.by}"
+        )
+        rows = self.rows("results", [one.row() for one in trials])
+        self.judge(trials)
+        return {"trials": rows}
+
+    def curve(self, capacity: str, by: Access, round_: int, peaks: dict[tuple[str, Access], float]) -> list[Trial]:
+        """Finds the peak, from that of the round before, and offers its multiples."""
+        costs = Scenario.read().costs if capacity == "emulated" else None
+
+        def offer(offered: Load, overload: str = UNPROTECTED) -> Outcome:
+            return measure(capacity, by, overload, offered, self.profile, costs)[0]
+
+        before = peaks.get((capacity, by)) or (costs.capacity_cps if costs else None)
+        settings = peak.QUICK if self.options.quick else peak.THOROUGH
+        peak_cps, full = peak.peak(offer, SHARE, before, round_, settings)
+        peaks[capacity, by] = peak_cps
+        served_us = 1e6 * costs.call_s if costs else full.steady_us_per_call
+        print(f"round {round_}: {capacity} {by}: the peak is {peak_cps:.0f} calls/s, s = {served_us:.1f} µs")
+        ratio = 0.0
+        if by.over_streams:
+            ratio = costs.ratio if costs else refused_us(offer, peak_cps, served_us, round_) / served_us
+        trials = []
+        for multiple in self.options.multiples:
+            offered = self.load(multiple * peak_cps, round_)
+            outcome, shown = measure(capacity, by, PROTECTED, offered, self.profile, costs)
+            self.text(f"{capacity}-{str(by).replace(' ', '-')}-{multiple:g}-{round_}.metrics", shown.text)
+            filtered = shown.total("udp_filtered") + shown.total("emulated_filtered")
+            unserved = sum(shown.total("connections_failed", cause=cause) for cause in ("late", "limit"))
+            limit_cps = costs.capacity_cps if costs else peak_cps
+            trials.append(
+                Trial(round_, capacity, by, multiple, peak_cps, limit_cps, ratio, outcome, filtered, unserved)
+            )
+        return trials
+
+    def judge(self, trials: list[Trial]) -> None:
+        """Expects as large a part of the bound as over UDP, and no cliff."""
+        for capacity in self.options.capacity:
+            curves: dict[str, dict[float, list[Trial]]] = {}
+            for one in trials:
+                if one.capacity == capacity:
+                    curves.setdefault(str(one.by), {}).setdefault(one.multiple, []).append(one)
+            udp = curves.get("udp")
+            for by, points in curves.items():
+                for multiple, found in sorted(points.items()):
+                    if udp and by != "udp":
+                        self.compare(f"{capacity}: at {multiple:g} times its peak, {by}", found, udp[multiple])
+                for low, high in pairwise(sorted(points)):
+                    lost = median(points[low], "goodput") - median(points[high], "goodput")
+                    told = f"{capacity}: from {low:g} to {high:g} times its peak, {by} loses {lost:.2f} of the peak"
+                    self.expect(lost <= CLIFF, told)
+        slow = sum(one.outcome.too_slow for one in trials)
+        self.expect(slow == 0, f"the generator was too slow in {slow} of {len(trials)} runs")
+
+    def compare(self, told: str, found: list[Trial], udp: list[Trial]) -> None:
+        """Expects as large a part of the bound as over UDP, where anything can be kept."""
+        if median(found, "bound") <= BOUND_MIN:
+            print(f"        {told} can keep next to nothing beside the rejections")
+            return
+        part, by_udp = median(found, "of_bound"), median(udp, "of_bound")
+        self.expect(part >= OF_UDP_MIN * by_udp, f"{told} keeps {part:.2f} of its bound, UDP {by_udp:.2f}")
+
+
+def refused_us(offer: Callable[[Load, str], Outcome], peak_cps: float, served_us: float, round_: int) -> float:
+    """r: the time for a call that is rejected. The more of them arrive, the less each takes."""
+    rate_cps = peak_cps
+    for _ in range(2):
+        offered = Load(rate_cps, REFUSING_WARM_UP_S, REFUSING_MEASURED_S, round_)
+        took_us = offer(offered, REFUSING.tables()).steady_us_per_call
+        rate_cps = peak_cps * min(max(REFUSING_LOAD * served_us / took_us, 1.0), max(MULTIPLES))
+    return took_us
+
+
+def median(trials: list[Trial], name: str) -> float:
+    """Of the rounds that have this quantity."""
+    values = [value for one in trials if (value := getattr(one, name)) is not None]
+    return Spread.of(values).median
