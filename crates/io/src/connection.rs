@@ -2,25 +2,24 @@
 //! send.
 
 mod handshake;
+mod sending;
 
 use std::collections::VecDeque;
-use std::io::{self, IoSlice, Write};
+use std::io;
 use std::mem::MaybeUninit;
 use std::net::TcpStream;
 
 use rustix::buffer::spare_capacity;
 use tidegate_sip::{BYTES_MAX, Framer, Next};
-use tidegate_world::{Buffer, CloseCause, Flow, Pool, STREAM_WINDOW, Timestamp};
+use tidegate_world::{Buffer, CloseCause, Flow, Pool, Timestamp};
 
 use crate::tls::Tls;
 use crate::websocket::{self, FRAME_HEADER_MAX, WebSocket};
 pub(crate) use handshake::Shaken;
+pub(crate) use sending::Sent;
 
 /// Maximum number of bytes that one system call reads.
 pub(crate) const READ: usize = 16 * 1024;
-
-/// Maximum number of buffers that one system call sends.
-const SENT_TOGETHER: usize = 64;
 
 /// A ping and its answer (RFC 5626 §4.4.1).
 const PING: &[u8] = b"\r\n\r\n";
@@ -93,17 +92,6 @@ enum Unfilled {
     Tls(rustls::Error),
     /// The connection has ended.
     Ended(CloseCause),
-}
-
-/// The result of an attempt to send.
-#[derive(Debug, PartialEq, Eq)]
-pub(crate) enum Sent {
-    /// All bytes are sent. `tells` is true if the core has to be told that it may hand out more.
-    All { tells: bool },
-    /// The socket takes no more bytes now.
-    Blocked,
-    /// The connection has ended.
-    End(CloseCause),
 }
 
 impl Connection {
@@ -347,83 +335,6 @@ impl Connection {
             spare.clear();
         }
         step
-    }
-
-    /// Sends as many bytes as the socket takes.
-    pub(crate) fn send(&mut self) -> Sent {
-        // RFC 6455 §5.5.3: only the last of several pings needs an answer. So a peer that reads
-        // nothing cannot fill the memory.
-        self.out.extend(self.pong.take());
-        if let Some(ended) = self.send_sealed() {
-            return ended;
-        }
-        while !self.out.is_empty() && self.tls.is_none() {
-            let mut slices = [IoSlice::new(&[]); SENT_TOGETHER];
-            let mut count = 0;
-            for (slice, bytes) in slices.iter_mut().zip(&self.out) {
-                let from = if count == 0 { self.sent } else { 0 };
-                *slice = IoSlice::new(&bytes[from..]);
-                count += 1;
-            }
-            match (&self.stream).write_vectored(&slices[..count]) {
-                Ok(taken) => self.advance(taken),
-                Err(error) if error.kind() == io::ErrorKind::WouldBlock => return Sent::Blocked,
-                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
-                Err(error) => return Sent::End(cause_of(&error)),
-            }
-        }
-        // An idle connection keeps no memory for buffers to send.
-        if self.out.capacity() > 0 {
-            self.out = VecDeque::new();
-        }
-        let tells = self.state == State::Open && self.handed_out >= STREAM_WINDOW / 2;
-        if tells {
-            self.handed_out = 0;
-        }
-        Sent::All { tells }
-    }
-
-    /// Sends over TLS as many bytes as the socket takes. If not everything is sent, returns the
-    /// result.
-    fn send_sealed(&mut self) -> Option<Sent> {
-        let tls = self.tls.as_mut()?;
-        loop {
-            while tls.has_output() {
-                match tls.write(&self.stream) {
-                    Ok(_) => {}
-                    Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
-                        return Some(Sent::Blocked);
-                    }
-                    Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
-                    Err(error) => return Some(Sent::End(cause_of(&error))),
-                }
-            }
-            if tls.is_handshaking() {
-                return Some(Sent::All { tells: false });
-            }
-            if !self.out.is_empty() {
-                tls.seal(&mut self.out);
-            } else if self.state == State::Closing {
-                tls.end();
-            }
-            if !tls.has_output() {
-                return None;
-            }
-        }
-    }
-
-    /// Removes the first `taken` bytes, which are sent, from the buffers.
-    fn advance(&mut self, mut taken: usize) {
-        while let Some(first) = self.out.front() {
-            let left = first.len() - self.sent;
-            if taken < left {
-                self.sent += taken;
-                return;
-            }
-            taken -= left;
-            self.sent = 0;
-            self.out.pop_front();
-        }
     }
 }
 
