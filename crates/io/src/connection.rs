@@ -195,12 +195,12 @@ impl Connection {
     /// connection."
     pub(crate) fn push(&mut self, bytes: Buffer, pool: &Pool) {
         if self.websocket.is_some() {
-            self.out.push_back(pool.copy(&websocket::header_of(&bytes)));
+            self.append(pool.copy(&websocket::header_of(&bytes)));
         } else if &bytes[..] == PING {
             self.framer.expect_pong();
         }
         self.handed_out += bytes.len();
-        self.out.push_back(bytes);
+        self.append(bytes);
     }
 
     /// Reads the next message. Makes at most one call to read bytes. `spare` is an empty buffer,

@@ -9,6 +9,8 @@ use super::*;
 use crate::stream_group::StreamListen;
 use crate::{Origins, StreamGroup, TlsServer};
 
+#[path = "connections_tests/memory.rs"]
+mod memory;
 #[path = "connections_tests/tls.rs"]
 mod tls;
 #[path = "connections_tests/websocket.rs"]
@@ -113,6 +115,23 @@ impl Scene {
         self.connections.post(Transmit::new(flow, self.pool.copy(bytes)));
         self.connections.flush(self.now);
     }
+
+    /// Takes the events that need no further bytes of the kernel.
+    fn settle(&mut self) {
+        while self.connections.next_event(self.now, &mut 64).is_some() {}
+    }
+
+    /// Posts bytes until the sockets of both ends are full. Returns the number of bytes.
+    fn fill(&mut self, flow: Flow) -> usize {
+        let block = vec![b'x'; STREAM_WINDOW / 2];
+        let mut posted = 0;
+        while !self.connections.connections[&flow.connection.unwrap()].waits_for_room {
+            self.post(flow, &block);
+            posted += block.len();
+            self.settle();
+        }
+        posted
+    }
 }
 
 /// RFC 3261 §18.3: a message ends where its Content-Length says, wherever the segments end.
@@ -183,14 +202,7 @@ fn the_core_is_told_when_the_peer_has_read_a_window() {
     let (mut client, flow) = scene.accept();
     scene.post(flow, b"short");
     assert!(scene.connections.next_event(scene.now, &mut 64).is_none());
-    let block = vec![b'x'; STREAM_WINDOW / 2];
-    // Until the sockets of both ends are full.
-    let mut posted = 5;
-    while !scene.connections.connections[&flow.connection.unwrap()].waits_for_room {
-        scene.post(flow, &block);
-        posted += block.len();
-        while scene.connections.next_event(scene.now, &mut 64).is_some() {}
-    }
+    let posted = "short".len() + scene.fill(flow);
     let mut read = 0;
     let mut buffer = vec![0; 1 << 20];
     while read < posted {
@@ -221,11 +233,7 @@ fn a_peer_that_does_not_read_cannot_keep_a_closing_connection() {
     let mut scene = Scene::new(StreamLimits::default());
     let (_client, flow) = scene.accept();
     let id = flow.connection.unwrap();
-    let block = vec![b'x'; STREAM_WINDOW / 2];
-    while !scene.connections.connections[&id].waits_for_room {
-        scene.post(flow, &block);
-        while scene.connections.next_event(scene.now, &mut 64).is_some() {}
-    }
+    scene.fill(flow);
     scene.connections.close(id);
     scene.connections.flush(scene.now);
     assert!(scene.connections.next_event(scene.now, &mut 64).is_none());

@@ -3,7 +3,7 @@
 use std::collections::VecDeque;
 use std::io::{self, IoSlice, Write};
 
-use tidegate_world::{CloseCause, STREAM_WINDOW};
+use tidegate_world::{Buffer, CloseCause, STREAM_WINDOW};
 
 use super::{Connection, State, cause_of};
 
@@ -22,6 +22,18 @@ pub(crate) enum Sent {
 }
 
 impl Connection {
+    /// Appends bytes to send.
+    ///
+    /// A buffer takes 2 KiB, however few bytes it has. So while the socket takes nothing, bytes join
+    /// the last buffer if it has room. A peer that sends pings and reads nothing cannot fill the memory.
+    pub(super) fn append(&mut self, bytes: Buffer) {
+        let last = self.out.back_mut().filter(|_| self.waits_for_room);
+        match last.filter(|last| last.len() + bytes.len() <= last.capacity()) {
+            Some(last) => last.push(&bytes).expect("the buffer has room"),
+            None => self.out.push_back(bytes),
+        }
+    }
+
     /// Sends as many bytes as the socket takes.
     pub(crate) fn send(&mut self) -> Sent {
         // RFC 6455 §5.5.3: only the last of several pings needs an answer. So a peer that reads
