@@ -9,7 +9,6 @@ use std::io;
 use std::mem::MaybeUninit;
 use std::net::TcpStream;
 
-use rustix::buffer::spare_capacity;
 use tidegate_sip::{BYTES_MAX, Framer, Next};
 use tidegate_world::{Buffer, CloseCause, Flow, Pool, Timestamp};
 
@@ -55,6 +54,8 @@ pub(crate) struct Connection {
     pub(crate) is_readable: bool,
     /// Whether the connection is in the queue of connections to read.
     pub(crate) is_queued: bool,
+    /// The work that the connection has done since it came to the front of that queue.
+    pub(crate) turn: Turn,
     /// Whether the connection is in the list of connections to send on.
     pub(crate) is_dirty: bool,
     /// Whether the kernel will report when the socket takes more bytes.
@@ -72,11 +73,20 @@ pub(crate) struct Connection {
     handed_out: usize,
 }
 
+/// The work of a connection since it came to the front of the queue of connections to read.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Turn {
+    /// Number of messages that it passed on.
+    pub(crate) messages: u32,
+    /// Whether it has read bytes.
+    has_read: bool,
+}
+
 /// The result of one attempt to read a message.
 pub(crate) enum Step {
     /// A message, a ping or a pong was read.
     Message(Buffer),
-    /// Some bytes were read, and more may follow.
+    /// More messages or bytes may follow, but the other connections come first.
     More,
     /// There are no bytes to read now.
     Nothing,
@@ -107,6 +117,7 @@ impl Connection {
             held: Vec::new(),
             is_readable: false,
             is_queued: false,
+            turn: Turn::default(),
             is_dirty: false,
             waits_for_room: false,
             since: Timestamp::NEVER,
@@ -203,14 +214,20 @@ impl Connection {
         self.append(bytes);
     }
 
-    /// Reads the next message. Makes at most one call to read bytes. `spare` is an empty buffer,
-    /// which is used if no bytes are held.
-    pub(crate) fn read(&mut self, pool: &Pool, spare: &mut Vec<u8>) -> Step {
+    /// Reads the next message. Makes at most one call to read bytes in a [`Turn`], which has at most
+    /// `messages_max` messages. `spare` is an empty buffer, which is used if no bytes are held.
+    pub(crate) fn read(&mut self, messages_max: u32, pool: &Pool, spare: &mut Vec<u8>) -> Step {
+        if self.turn.messages >= messages_max {
+            return Step::More;
+        }
         if let Some(step) = self.frame(pool) {
             return step;
         }
         if !self.is_readable {
             return self.rest(spare, Step::Nothing);
+        }
+        if std::mem::replace(&mut self.turn.has_read, true) {
+            return Step::More;
         }
         let kept = self.held.len();
         if kept == 0 && self.held.capacity() < READ {
@@ -241,33 +258,29 @@ impl Connection {
             true => Unfilled::Ended(CloseCause::Ended),
             false => Unfilled::Ended(CloseCause::CutOff),
         };
-        let (read, wanted) = match &mut self.tls {
-            None => {
-                let wanted = READ.min(held_max - self.held.len());
-                self.held.reserve(wanted);
-                (rustix::io::read(&self.stream, spare_capacity(&mut self.held)), wanted)
-            }
-            // RFC 8446 §6.1: "If a transport-level close is received prior to a "close_notify", the
-            // receiver cannot know that all the data that was sent has been received." This does no
-            // harm, because each SIP message states its length.
-            Some(tls) if tls.is_ended() => return Err(ended()),
-            Some(tls) => {
-                let mut sealed = [MaybeUninit::uninit(); READ];
-                match rustix::io::read(&self.stream, &mut sealed) {
-                    Ok((sealed, _)) => {
-                        tls.open(sealed, &mut self.held).map_err(Unfilled::Tls)?;
-                        (Ok(sealed.len()), READ)
-                    }
-                    Err(error) => (Err(error), READ),
-                }
-            }
+        // RFC 8446 §6.1: "If a transport-level close is received prior to a "close_notify", the
+        // receiver cannot know that all the data that was sent has been received." This does no
+        // harm, because each SIP message states its length.
+        if self.tls.as_ref().is_some_and(|tls| tls.is_ended()) {
+            return Err(ended());
+        }
+        let wanted = match &self.tls {
+            None => READ.min(held_max - self.held.len()),
+            Some(_) => READ,
         };
-        match read {
-            Ok(0) => Err(ended()),
-            Ok(count) => {
+        let mut bytes = [MaybeUninit::<u8>::uninit(); READ];
+        match rustix::io::read(&self.stream, &mut bytes[..wanted]) {
+            Ok(([], _)) => Err(ended()),
+            Ok((bytes, _)) => {
                 // Fewer bytes than there was room for mean that the socket is empty.
-                self.is_readable =
-                    count >= wanted || self.tls.as_ref().is_some_and(|tls| tls.is_ended());
+                self.is_readable = bytes.len() >= wanted;
+                match &mut self.tls {
+                    None => self.held.extend_from_slice(bytes),
+                    Some(tls) => {
+                        tls.open(bytes, &mut self.held).map_err(Unfilled::Tls)?;
+                        self.is_readable |= tls.is_ended();
+                    }
+                }
                 Ok(())
             }
             Err(rustix::io::Errno::AGAIN) => {

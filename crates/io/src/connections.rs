@@ -5,6 +5,7 @@
 
 mod accepting;
 mod deadlines;
+mod queues;
 
 use std::collections::{HashMap, VecDeque};
 use std::io;
@@ -20,7 +21,8 @@ use tidegate_world::{
 };
 
 use self::accepting::Late;
-use crate::connection::{Connection, READ, Sent, Shaken, State, Step, cause_of};
+use self::queues::ReadQueue;
+use crate::connection::{Connection, READ, Sent, Shaken, State, Step, Turn, cause_of};
 use crate::machine::StreamEvent;
 use crate::stream_group::{StreamListener, set_options};
 use crate::tls::{HandshakeFailure, Tls};
@@ -28,6 +30,10 @@ use crate::{Counters, StreamLimits, TlsPeers, sockopt};
 
 /// Maximum number of events that one system call takes from the kernel.
 const EVENTS: usize = 256;
+
+/// Maximum number of messages that a connection passes on before the next one is read. A peer can send
+/// more in one read than a turn of the shard takes.
+const MESSAGES: u32 = 16;
 
 /// The lowest mark that denotes a listener instead of a connection.
 const LISTENERS_FROM: u64 = 1 << 32;
@@ -41,7 +47,7 @@ pub(crate) struct Connections {
     connections: HashMap<ConnectionId, Connection>,
     next_id: ConnectionId,
     /// Connections that may have something to read.
-    readable: VecDeque<ConnectionId>,
+    readable: ReadQueue,
     /// Connections whose handshake may have something to read.
     shaking: VecDeque<ConnectionId>,
     /// Connections with something to send.
@@ -86,7 +92,7 @@ impl Connections {
             listeners,
             connections: HashMap::new(),
             next_id: ConnectionId::FIRST_ACCEPTED,
-            readable: VecDeque::new(),
+            readable: ReadQueue::default(),
             shaking: VecDeque::new(),
             dirty: Vec::new(),
             events: VecDeque::new(),
@@ -154,14 +160,17 @@ impl Connections {
             if let Some(event) = self.events.pop_front() {
                 return Some(event);
             }
-            let id = *self.readable.front()?;
+            let id = self.readable.front()?;
             let Some(connection) = self.connections.get_mut(&id) else {
                 self.readable.pop_front();
                 continue;
             };
             let held_before = connection.held();
+            // While there is no memory to keep what is read, a connection whose turn ends early would
+            // keep too much.
+            let turn = if self.held < self.limits.held_max { MESSAGES } else { u32::MAX };
             let step = match connection.state {
-                State::Open => connection.read(&self.pool, &mut self.spare),
+                State::Open => connection.read(turn, &self.pool, &mut self.spare),
                 State::Opening | State::Handshaking | State::Closing => Step::Nothing,
             };
             self.held = self.held + connection.held() - held_before;
@@ -170,14 +179,19 @@ impl Connections {
             }
             match step {
                 Step::Message(bytes) => {
+                    connection.turn.messages += 1;
                     self.counters.stream_received.add(1);
                     self.counters.stream_received_bytes.add(bytes.len() as u64);
                     let received = Received::new(now, connection.flow, bytes);
                     return Some(StreamEvent::Received(received));
                 }
                 // The other connections come first.
-                Step::More => self.readable.rotate_left(1),
+                Step::More => {
+                    connection.turn = Turn::default();
+                    self.readable.pass_on();
+                }
                 Step::Nothing => {
+                    connection.turn = Turn::default();
                     connection.is_queued = false;
                     self.readable.pop_front();
                     self.wait_for_rest(now, id);
@@ -425,7 +439,7 @@ impl Connections {
 fn queue(
     id: ConnectionId,
     connection: &mut Connection,
-    readable: &mut VecDeque<ConnectionId>,
+    readable: &mut ReadQueue,
     shaking: &mut VecDeque<ConnectionId>,
 ) {
     connection.is_readable = true;

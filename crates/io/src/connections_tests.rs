@@ -13,6 +13,8 @@ use crate::{Origins, StreamGroup, TlsServer};
 mod memory;
 #[path = "connections_tests/tls.rs"]
 mod tls;
+#[path = "connections_tests/turns.rs"]
+mod turns;
 #[path = "connections_tests/websocket.rs"]
 mod websocket;
 
