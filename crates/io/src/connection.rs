@@ -164,6 +164,12 @@ impl Connection {
         self.websocket.is_some()
     }
 
+    /// Returns whether a message has arrived in part in frames of a WebSocket. Other frames may come
+    /// before the rest of the message.
+    pub(crate) fn has_fragments(&self) -> bool {
+        self.websocket.as_ref().is_some_and(|websocket| websocket.has_fragments())
+    }
+
     /// Returns whether messages may be handed to the connection.
     pub(crate) fn takes_messages(&self) -> bool {
         match self.state {

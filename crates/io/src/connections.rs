@@ -180,6 +180,9 @@ impl Connections {
             match step {
                 Step::Message(bytes) => {
                     connection.turn.messages += 1;
+                    if !connection.has_fragments() {
+                        connection.since = Timestamp::NEVER;
+                    }
                     self.counters.stream_received.add(1);
                     self.counters.stream_received_bytes.add(bytes.len() as u64);
                     let received = Received::new(now, connection.flow, bytes);

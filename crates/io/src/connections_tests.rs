@@ -9,6 +9,8 @@ use super::*;
 use crate::stream_group::StreamListen;
 use crate::{Origins, StreamGroup, TlsServer};
 
+#[path = "connections_tests/deadlines.rs"]
+mod deadlines;
 #[path = "connections_tests/memory.rs"]
 mod memory;
 #[path = "connections_tests/tls.rs"]

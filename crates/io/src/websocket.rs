@@ -78,6 +78,11 @@ impl WebSocket {
         held + self.fragments - self.taken
     }
 
+    /// Returns whether fragments of a message have arrived, but not the last one.
+    pub(crate) fn has_fragments(&self) -> bool {
+        self.decoder.is_some()
+    }
+
     /// Returns the number of bytes at the front of the held bytes that the WebSocket no longer
     /// needs. The caller removes them.
     pub(crate) fn release(&mut self) -> usize {
