@@ -28,8 +28,10 @@ pub struct StreamLimits {
     /// The time for a closing connection to send the bytes that were handed out on it. The default
     /// is 5 s.
     pub linger: Duration,
-    /// Maximum number of bytes of incomplete messages that all connections of the shard may hold.
-    /// The default is 64 MiB. A connection that needs more is closed.
+    /// Number of bytes of incomplete messages that all connections of the shard may hold. The default
+    /// is 64 MiB. If they hold more, a connection is closed that needs more than its share: this
+    /// number, divided by the number of connections. So all together hold at most a few times as
+    /// much, about three times with 8,192 connections.
     pub held_max: usize,
 }
 

@@ -6,16 +6,18 @@ use super::Connections;
 use crate::connection::State;
 
 impl Connections {
-    /// Sets the time limit of a connection that holds an incomplete message. If its bytes exceed
-    /// the memory for incomplete messages, closes it.
+    /// Sets the time limit of a connection that holds an incomplete message. If the memory for
+    /// incomplete messages is used up, closes the connection if it holds more than its share. So a
+    /// peer that fills the memory does not close the connections of others.
     pub(super) fn wait_for_rest(&mut self, now: Timestamp, id: ConnectionId) {
         let (held, limits) = (self.held, self.limits);
+        let share = limits.held_max / self.connections.len().max(1);
         let Some(connection) = self.connections.get_mut(&id) else { return };
         if connection.held() == 0 {
             connection.since = Timestamp::NEVER;
             return;
         }
-        if held > limits.held_max {
+        if held > limits.held_max && connection.held() > share {
             self.counters.stream_held_full.add(1);
             return self.end(id, CloseCause::Garbled);
         }

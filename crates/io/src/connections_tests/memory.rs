@@ -38,3 +38,32 @@ fn short_messages_for_a_peer_that_does_not_read_share_buffers() {
         assert!(read[filled..].chunks(2).all(|pair| pair == b"\r\n"));
     }
 }
+
+#[test]
+fn a_peer_that_fills_the_memory_costs_no_other_one_its_connection() {
+    let mut scene = Scene::new(StreamLimits { held_max: 100, ..StreamLimits::default() });
+    let (mut hog, _) = scene.accept();
+    let head = b"OPTIONS sip:a@b SIP/2.0\r\nContent-Length: 999\r\n\r\n";
+    hog.write_all(&[&head[..], &[b'x'; 40]].concat()).unwrap();
+    while scene.connections.held < 80 {
+        scene.connections.poll(scene.now).unwrap();
+        scene.settle();
+    }
+    let (mut small, _) = scene.accept();
+    let begin = |scene: &mut Scene, client: &mut TcpStream| {
+        client.write_all(&MESSAGE[..20]).unwrap();
+        while scene.connections.held <= 100 {
+            scene.connections.poll(scene.now).unwrap();
+            assert!(scene.connections.next_event(scene.now, &mut 64).is_none());
+        }
+    };
+    begin(&mut scene, &mut small);
+    small.write_all(&MESSAGE[20..]).unwrap();
+    assert_eq!(scene.message(), MESSAGE);
+    scene.settle();
+    // The other one has its share already.
+    begin(&mut scene, &mut small);
+    hog.write_all(b"x").unwrap();
+    assert_eq!(scene.closed(), CloseCause::Garbled);
+    assert_eq!((scene.counters.stream_held_full.get(), scene.connections.held), (1, 20));
+}
