@@ -153,6 +153,17 @@ impl Connection {
         }
     }
 
+    /// Returns whether no message has begun. Line ends between messages belong to none.
+    ///
+    /// RFC 3261 §7.5: "Implementations processing SIP messages over stream-oriented transports MUST ignore
+    /// any CRLF appearing before the start-line".
+    pub(crate) fn is_between_messages(&self) -> bool {
+        match &self.websocket {
+            None => self.framer.is_between_messages(),
+            Some(_) => self.held() == 0,
+        }
+    }
+
     /// Returns the bytes of memory that the connection uses, except those of TLS, of a WebSocket and
     /// of messages to send.
     #[cfg(test)]
@@ -256,10 +267,8 @@ impl Connection {
     /// Reads bytes from the socket with one call, and appends the plaintext in them to the held
     /// bytes.
     fn fill(&mut self) -> Result<(), Unfilled> {
-        let (is_between, held_max) = match &self.websocket {
-            None => (self.framer.is_between_messages(), BYTES_MAX),
-            Some(_) => (self.held() == 0, BYTES_MAX + FRAME_HEADER_MAX),
-        };
+        let held_max = BYTES_MAX + if self.is_websocket() { FRAME_HEADER_MAX } else { 0 };
+        let is_between = self.is_between_messages();
         let ended = || match is_between {
             true => Unfilled::Ended(CloseCause::Ended),
             false => Unfilled::Ended(CloseCause::CutOff),

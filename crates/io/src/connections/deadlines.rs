@@ -13,7 +13,7 @@ impl Connections {
         let (held, limits) = (self.held, self.limits);
         let share = limits.held_max / self.connections.len().max(1);
         let Some(connection) = self.connections.get_mut(&id) else { return };
-        if connection.held() == 0 {
+        if connection.is_between_messages() {
             connection.since = Timestamp::NEVER;
             return;
         }

@@ -38,3 +38,20 @@ fn a_busy_connection_is_not_slow_although_each_read_ends_within_a_message() {
     }
     assert_eq!((scene.now, scene.closed()), (due, CloseCause::TimedOut));
 }
+
+/// RFC 3261 §7.5: "Implementations processing SIP messages over stream-oriented transports MUST ignore any
+/// CRLF appearing before the start-line".
+#[test]
+fn a_line_end_between_messages_has_no_time_limit() {
+    let mut scene = Scene::new(StreamLimits::default());
+    let (mut client, flow) = scene.accept();
+    for end in [&b"\r\n"[..], b"\r", b"\n\r\n\r"] {
+        client.write_all(&[MESSAGE, end].concat()).unwrap();
+        assert_eq!(scene.message(), MESSAGE);
+        assert!(scene.connections.next_event(scene.now, &mut 64).is_none());
+        assert_eq!(scene.connections.due(), Timestamp::NEVER);
+        assert!(scene.connections.connections[&flow.connection.unwrap()].held() > 0);
+        client.write_all(b"\n").unwrap();
+        scene.connections.poll(scene.now).unwrap();
+    }
+}
