@@ -55,3 +55,28 @@ fn a_line_end_between_messages_has_no_time_limit() {
         scene.connections.poll(scene.now).unwrap();
     }
 }
+
+/// The kernel ends an idle connection after an unanswered test if `TCP_USER_TIMEOUT` has passed since the
+/// last packet of the peer.
+#[test]
+fn one_lost_test_does_not_end_an_idle_connection() {
+    let mut scene = Scene::new(StreamLimits::default());
+    let server = TcpListener::bind("127.0.0.1:0").unwrap();
+    let (_client, accepted) = scene.accept();
+    let (id, transport, local) = (ConnectionId::FIRST_OPENED, Transport::Tcp, scene.local);
+    let remote = server.local_addr().unwrap();
+    scene.connections.connect(Connect { id, transport, local, remote });
+    let Some(StreamEvent::Connected(opened)) = scene.next() else { panic!("not opened") };
+    let mut limits = [accepted, opened].map(|flow| {
+        let connection = &scene.connections.connections[&flow.connection.unwrap()];
+        let socket = socket2::SockRef::from(connection.stream());
+        let tests = socket.tcp_keepalive_retries().unwrap();
+        assert!(tests >= 4);
+        let tested = socket.tcp_keepalive_interval().unwrap() * tests;
+        let limit = socket.tcp_user_timeout().unwrap().expect("a limit");
+        assert_eq!(limit, socket.tcp_keepalive_time().unwrap() + tested);
+        limit.as_secs()
+    });
+    limits.sort_unstable();
+    assert_eq!(limits, [30, 180], "a back end that is gone is noticed early");
+}
