@@ -65,6 +65,9 @@ pub(crate) struct Connection {
     pub(crate) since: Timestamp,
     /// Whether a timer of the connection is set.
     pub(crate) is_timed: bool,
+    /// The cause why nothing can be sent any more. The connection ends when all bytes of the peer are
+    /// read.
+    failure: Option<CloseCause>,
     out: VecDeque<Buffer>,
     /// Number of bytes of the first buffer that have been sent.
     sent: usize,
@@ -122,6 +125,7 @@ impl Connection {
             waits_for_room: false,
             since: Timestamp::NEVER,
             is_timed: false,
+            failure: None,
             out: VecDeque::new(),
             sent: 0,
             handed_out: 0,
@@ -184,7 +188,7 @@ impl Connection {
     /// Returns whether messages may be handed to the connection.
     pub(crate) fn takes_messages(&self) -> bool {
         match self.state {
-            State::Open => true,
+            State::Open => self.failure.is_none(),
             // Messages follow the TLS handshake. The handshake of a WebSocket is a message of its
             // own.
             State::Handshaking => self.websocket.is_none(),
@@ -241,7 +245,7 @@ impl Connection {
             return step;
         }
         if !self.is_readable {
-            return self.rest(spare, Step::Nothing);
+            return self.nothing(spare);
         }
         if std::mem::replace(&mut self.turn.has_read, true) {
             return Step::More;
@@ -252,7 +256,7 @@ impl Connection {
         }
         match self.fill() {
             Ok(()) => self.frame(pool).unwrap_or(Step::More),
-            Err(Unfilled::Empty) => self.rest(spare, Step::Nothing),
+            Err(Unfilled::Empty) => self.nothing(spare),
             // RFC 8446 §4.4.2: a client learns only after its handshake that its certificate is not
             // accepted.
             Err(Unfilled::Tls(rustls::Error::AlertReceived(_))) => Step::End(CloseCause::Insecure),
@@ -260,7 +264,7 @@ impl Connection {
                 let _ = self.send();
                 Step::End(CloseCause::Garbled)
             }
-            Err(Unfilled::Ended(cause)) => Step::End(cause),
+            Err(Unfilled::Ended(cause)) => Step::End(self.failure.unwrap_or(cause)),
         }
     }
 
@@ -352,9 +356,10 @@ impl Connection {
         })
     }
 
-    /// Frees memory that reading no longer needs. An idle connection keeps no memory. A connection
-    /// that waits for the rest of a message keeps the bytes that it has.
-    fn rest(&mut self, spare: &mut Vec<u8>, step: Step) -> Step {
+    /// Frees memory that reading no longer needs, because there is nothing to read now. An idle
+    /// connection keeps no memory. A connection that waits for the rest of a message keeps the bytes
+    /// that it has.
+    fn nothing(&mut self, spare: &mut Vec<u8>) -> Step {
         if self.held.is_empty() && self.held.capacity() > 0 {
             *spare = std::mem::take(&mut self.held);
         } else if self.held.capacity() > 2 * self.held.len() {
@@ -362,7 +367,7 @@ impl Connection {
             *spare = std::mem::replace(&mut self.held, own);
             spare.clear();
         }
-        step
+        self.failure.map_or(Step::Nothing, Step::End)
     }
 }
 

@@ -410,6 +410,12 @@ impl Connections {
                 self.wait_for_room(id, false);
             }
             Sent::Blocked => self.wait_for_room(id, true),
+            // The peer may have sent messages before, such as a BYE.
+            Sent::End(cause) if connection.state == State::Open => {
+                connection.stop_sending(cause);
+                queue(id, connection, &mut self.readable, &mut self.shaking);
+                self.wait_for_room(id, false);
+            }
             Sent::End(cause) => self.end(id, cause),
         }
     }

@@ -34,8 +34,18 @@ impl Connection {
         }
     }
 
+    /// Drops the bytes to send, because the socket takes none any more.
+    pub(crate) fn stop_sending(&mut self, cause: CloseCause) {
+        self.failure = Some(cause);
+        (self.out, self.sent) = (VecDeque::new(), 0);
+    }
+
     /// Sends as many bytes as the socket takes.
     pub(crate) fn send(&mut self) -> Sent {
+        if self.failure.is_some() {
+            self.out.clear();
+            return Sent::All { tells: false };
+        }
         // RFC 6455 §5.5.3: only the last of several pings needs an answer. So a peer that reads
         // nothing cannot fill the memory.
         self.out.extend(self.pong.take());

@@ -58,3 +58,24 @@ fn one_call_reads_a_limited_number_of_bytes_also_after_a_long_message() {
     assert_eq!(scene.message(), PING);
     assert_eq!(scene.connections.connections[&flow.connection.unwrap()].held(), READ);
 }
+
+/// Peers repeat no message over TCP. So a BYE that is not read is lost.
+#[test]
+fn a_message_that_came_before_a_reset_is_received() {
+    for posts in 1..=2 {
+        let mut scene = Scene::new(StreamLimits::default());
+        let (mut client, flow) = scene.accept();
+        client.write_all(MESSAGE).unwrap();
+        socket2::SockRef::from(&client).set_linger(Some(Duration::ZERO)).unwrap();
+        drop(client);
+        std::thread::sleep(Duration::from_millis(20));
+        // This fails.
+        for _ in 0..posts {
+            scene.post(flow, b"180");
+        }
+        assert_eq!(scene.message(), MESSAGE);
+        assert_eq!(scene.closed(), CloseCause::Reset);
+        scene.post(flow, b"180");
+        assert_eq!(scene.counters.stream_unconnected.get(), posts);
+    }
+}
