@@ -13,6 +13,10 @@ impl Connections {
         let (held, limits) = (self.held, self.limits);
         let share = limits.held_max / self.connections.len().max(1);
         let Some(connection) = self.connections.get_mut(&id) else { return };
+        // A connection that is being closed has a time limit of its own.
+        if connection.state != State::Open {
+            return;
+        }
         if connection.is_between_messages() {
             connection.since = Timestamp::NEVER;
             return;

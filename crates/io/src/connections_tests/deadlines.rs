@@ -80,3 +80,41 @@ fn one_lost_test_does_not_end_an_idle_connection() {
     limits.sort_unstable();
     assert_eq!(limits, [30, 180], "a back end that is gone is noticed early");
 }
+
+#[test]
+fn a_closing_connection_that_was_queued_for_reading_still_has_a_time_limit() {
+    for has_begun in [false, true] {
+        let mut scene = Scene::new(StreamLimits::default());
+        let (mut client, flow) = scene.accept();
+        let id = flow.connection.unwrap();
+        scene.fill(flow);
+        client.write_all(b"O").unwrap();
+        std::thread::sleep(Duration::from_millis(20));
+        scene.connections.poll(scene.now).unwrap();
+        if has_begun {
+            // It holds the beginning of a message, and more has come.
+            assert!(scene.connections.next_event(scene.now, &mut 64).is_none());
+            client.write_all(b"P").unwrap();
+            std::thread::sleep(Duration::from_millis(20));
+            scene.connections.poll(scene.now).unwrap();
+        }
+        assert!(!scene.connections.readable.is_empty());
+        let take_events = |scene: &mut Scene| {
+            assert!(scene.connections.next_event(scene.now, &mut 64).is_none());
+        };
+        scene.connections.close(id);
+        // The table may close it during the events of a turn.
+        if has_begun {
+            take_events(&mut scene);
+        }
+        scene.connections.flush(scene.now);
+        if !has_begun {
+            take_events(&mut scene);
+        }
+        let due = scene.now + StreamLimits::default().linger;
+        assert!(scene.connections.timers.next() <= Some(due));
+        scene.now = due;
+        assert_eq!(scene.closed(), CloseCause::Asked);
+        assert_eq!(scene.counters.stream_cut_off.get(), 1);
+    }
+}
