@@ -50,6 +50,8 @@ pub(crate) struct Connection {
     framer: Framer,
     /// Bytes that are read but not cut into messages yet.
     held: Vec<u8>,
+    /// Number of steps that the handshake has taken.
+    pub(crate) steps: u8,
     /// Whether the socket may have bytes to read.
     pub(crate) is_readable: bool,
     /// Whether the connection is in the queue of connections to read.
@@ -118,6 +120,7 @@ impl Connection {
             pong: None,
             framer: Framer::default(),
             held: Vec::new(),
+            steps: 0,
             is_readable: false,
             is_queued: false,
             turn: Turn::default(),

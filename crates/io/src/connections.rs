@@ -21,7 +21,7 @@ use tidegate_world::{
 };
 
 use self::accepting::Late;
-use self::queues::ReadQueue;
+use self::queues::{HandshakeQueue, ReadQueue};
 use crate::connection::{Connection, READ, Sent, Shaken, State, Step, Turn, cause_of};
 use crate::machine::StreamEvent;
 use crate::stream_group::{StreamListener, set_options};
@@ -49,7 +49,7 @@ pub(crate) struct Connections {
     /// Connections that may have something to read.
     readable: ReadQueue,
     /// Connections whose handshake may have something to read.
-    shaking: VecDeque<ConnectionId>,
+    shaking: HandshakeQueue,
     /// Connections with something to send.
     dirty: Vec<ConnectionId>,
     /// Events that the core has not been told yet.
@@ -93,7 +93,7 @@ impl Connections {
             connections: HashMap::new(),
             next_id: ConnectionId::FIRST_ACCEPTED,
             readable: ReadQueue::default(),
-            shaking: VecDeque::new(),
+            shaking: HandshakeQueue::default(),
             dirty: Vec::new(),
             events: VecDeque::new(),
             polled: Vec::with_capacity(EVENTS),
@@ -315,6 +315,11 @@ impl Connections {
         if connection.state == State::Opening {
             return self.on_opened(id);
         }
+        // A client that has given up while it waited for its turn costs no signature.
+        if flags.contains(epoll::EventFlags::RDHUP) && connection.waits_for_first_step() {
+            HandshakeFailure::Closed.counter(&self.counters).add(1);
+            return self.end(id, CloseCause::Insecure);
+        }
         if flags.contains(epoll::EventFlags::OUT) {
             connection.waits_for_room = false;
             self.send(id);
@@ -449,12 +454,12 @@ fn queue(
     id: ConnectionId,
     connection: &mut Connection,
     readable: &mut ReadQueue,
-    shaking: &mut VecDeque<ConnectionId>,
+    shaking: &mut HandshakeQueue,
 ) {
     connection.is_readable = true;
     if !std::mem::replace(&mut connection.is_queued, true) {
         match connection.state {
-            State::Handshaking => shaking.push_back(id),
+            State::Handshaking => shaking.push(id, connection.steps),
             _ => readable.push_back(id),
         }
     }

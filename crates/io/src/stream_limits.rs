@@ -21,7 +21,8 @@ pub struct StreamLimits {
     /// connection. The default is 10 s.
     pub handshake: Duration,
     /// Maximum number of handshakes served in one turn. The default is 8. A TLS handshake costs as
-    /// much time as several calls, so the others wait.
+    /// much time as several calls, so the others wait. Handshakes with back ends come first, then
+    /// those that have begun.
     pub handshakes: usize,
     /// The time for a message to arrive completely once it has begun. The default is 30 s.
     pub message: Duration,

@@ -1,4 +1,4 @@
-//! The order in which connections are read.
+//! The order in which connections are read, and in which their handshakes are served.
 
 use std::collections::VecDeque;
 
@@ -54,6 +54,53 @@ impl ReadQueue {
     }
 }
 
+/// Number of steps of a handshake that are served before handshakes that have not begun: one after the
+/// first message of each kind. A peer that sends single bytes gets no more.
+const STEPS: u8 = 4;
+
+/// The connections whose handshake may have something to read, in their order.
+///
+/// The first step of a handshake costs a signature. If new handshakes came before those that have begun,
+/// each of them would take too long in a storm, and the signatures would be wasted.
+#[derive(Debug, Default)]
+pub(super) struct HandshakeQueue {
+    /// Connections that we open, for example to back ends.
+    opened: VecDeque<ConnectionId>,
+    begun: VecDeque<ConnectionId>,
+    others: VecDeque<ConnectionId>,
+}
+
+impl HandshakeQueue {
+    pub(super) fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    pub(super) fn len(&self) -> usize {
+        self.opened.len() + self.begun.len() + self.others.len()
+    }
+
+    /// Adds a connection whose handshake has taken this number of steps. It must not be in the queue.
+    pub(super) fn push(&mut self, id: ConnectionId, steps: u8) {
+        let queue = match steps {
+            _ if id.is_opened() => &mut self.opened,
+            1..STEPS => &mut self.begun,
+            _ => &mut self.others,
+        };
+        queue.push_back(id);
+    }
+
+    /// Adds a connection that has sent very much. It must not be in the queue.
+    pub(super) fn push_back(&mut self, id: ConnectionId) {
+        self.others.push_back(id);
+    }
+
+    pub(super) fn pop_front(&mut self) -> Option<ConnectionId> {
+        [&mut self.opened, &mut self.begun, &mut self.others]
+            .into_iter()
+            .find_map(VecDeque::pop_front)
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -77,5 +124,19 @@ mod tests {
             queue.pop_front();
         }
         assert!(queue.is_empty() && queue.front().is_none());
+    }
+
+    #[test]
+    fn handshakes_that_have_begun_come_before_new_ones_for_a_few_steps() {
+        let mut queue = HandshakeQueue::default();
+        for (number, steps) in [(2, 0), (4, 4), (6, 1), (8, 3), (1, 0), (10, 0), (3, 9)] {
+            queue.push(ConnectionId::new(number).unwrap(), steps);
+        }
+        queue.push_back(ConnectionId::new(12).unwrap());
+        assert_eq!(queue.len(), 8);
+        let order: Vec<_> =
+            std::iter::from_fn(|| queue.pop_front()).map(ConnectionId::get).collect();
+        assert_eq!(order, [1, 3, 6, 8, 2, 4, 10, 12]);
+        assert!(queue.is_empty());
     }
 }

@@ -86,20 +86,92 @@ fn messages_travel_over_tls_and_the_end_is_told() {
     assert_eq!(scene.counters.stream_cut_off.get(), 0);
 }
 
+/// Begins a handshake. The socket does not block.
+fn hello(to: SocketAddr, config: &Arc<ClientConfig>) -> (ClientConnection, TcpStream) {
+    let name = "a.example".try_into().unwrap();
+    let mut session = ClientConnection::new(Arc::clone(config), name).unwrap();
+    let mut socket = TcpStream::connect(to).unwrap();
+    session.write_tls(&mut socket).unwrap();
+    socket.set_nonblocking(true).unwrap();
+    (session, socket)
+}
+
+/// Takes a turn after everything has arrived, and waits until its answers have arrived.
+fn take_turn(scene: &mut Scene) {
+    thread::sleep(Duration::from_millis(20));
+    scene.connections.poll(scene.now).unwrap();
+    thread::sleep(Duration::from_millis(20));
+}
+
+/// Takes a turn in which one of the clients gets an answer, and removes that client.
+fn answered(
+    scene: &mut Scene,
+    clients: &mut Vec<(ClientConnection, TcpStream)>,
+) -> (ClientConnection, TcpStream) {
+    take_turn(scene);
+    let is_answered = |(_, socket): &(_, TcpStream)| socket.peek(&mut [0; 8]).is_ok();
+    let index = clients.iter().position(is_answered).expect("one is answered");
+    clients.remove(index)
+}
+
+#[test]
+fn a_handshake_that_has_begun_is_completed_before_others_begin() {
+    let (mut scene, config) = scene(StreamLimits { handshakes: 1, ..StreamLimits::default() });
+    let mut clients = (0..4).map(|_| hello(scene.local, &config)).collect();
+    let (mut session, mut socket) = answered(&mut scene, &mut clients);
+    while session.is_handshaking() {
+        session.read_tls(&mut socket).unwrap();
+        session.process_new_packets().unwrap();
+    }
+    session.write_tls(&mut socket).unwrap();
+    take_turn(&mut scene);
+    assert_eq!(scene.counters.tls_handshakes.get(), 1);
+}
+
+#[test]
+fn a_client_that_gives_up_while_it_waits_costs_no_handshake() {
+    let (mut scene, config) = scene(StreamLimits { handshakes: 1, ..StreamLimits::default() });
+    let mut clients = (0..4).map(|_| hello(scene.local, &config)).collect();
+    let _first = answered(&mut scene, &mut clients);
+    drop(clients);
+    take_turn(&mut scene);
+    assert_eq!(scene.counters.tls_failed_closed.get(), 3);
+    assert_eq!(scene.counters.stream_connections.get(), 1);
+}
+
+/// Callers cannot keep us from our back ends.
+#[test]
+fn handshakes_with_back_ends_come_before_those_of_clients() {
+    let Certified { server, client } = certified("a.example");
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let remote = listener.local_addr().unwrap();
+    let config = Arc::clone(&server);
+    let back_end = thread::spawn(move || {
+        let mut session = ServerConnection::new(config).unwrap();
+        let (mut socket, _) = listener.accept().unwrap();
+        session.complete_io(&mut socket).unwrap();
+    });
+    let peer = TlsPeer { config: Arc::clone(&client), name: "a.example".try_into().unwrap() };
+    let limits = StreamLimits { handshakes: 1, ..StreamLimits::default() };
+    let tls = Some(TlsServer::new(server));
+    let mut scene = Scene::with_tls(limits, tls, Arc::new(move |_| Some(peer.clone())));
+    let _clients: Vec<_> = (0..8).map(|_| hello(scene.local, &client)).collect();
+    take_turn(&mut scene);
+    let (id, local) = (ConnectionId::FIRST_OPENED, scene.local);
+    scene.connections.connect(Connect { id, transport: Transport::Tls, local, remote });
+    take_turn(&mut scene);
+    take_turn(&mut scene);
+    let mut events = std::iter::from_fn(|| scene.connections.next_event(scene.now, &mut 64));
+    let is_it =
+        |event| matches!(event, StreamEvent::Connected(flow) if flow.connection == Some(id));
+    assert!(events.any(is_it));
+    back_end.join().unwrap();
+}
+
 #[test]
 fn a_turn_serves_a_limited_number_of_handshakes() {
     let (mut scene, config) = scene(StreamLimits { handshakes: 2, ..StreamLimits::default() });
-    let clients: Vec<_> = (0..5)
-        .map(|_| {
-            let mut session =
-                ClientConnection::new(Arc::clone(&config), "a.example".try_into().unwrap())
-                    .unwrap();
-            let mut socket = TcpStream::connect(scene.local).unwrap();
-            session.write_tls(&mut socket).unwrap();
-            socket.set_nonblocking(true).unwrap();
-            (session, socket)
-        })
-        .collect();
+    let clients: Vec<_> = (0..5).map(|_| hello(scene.local, &config)).collect();
     // The first turn accepts all, and all have something to read.
     thread::sleep(Duration::from_millis(20));
     for expected in [2, 4, 5] {
