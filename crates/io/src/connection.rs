@@ -154,10 +154,16 @@ impl Connection {
 
     /// Returns the number of bytes that are read but not cut into messages yet.
     pub(crate) fn held(&self) -> usize {
-        match &self.websocket {
+        let plain = match &self.websocket {
             None => self.held.len(),
             Some(websocket) => websocket.held(self.held.len()),
-        }
+        };
+        plain + self.sealed()
+    }
+
+    /// Returns the number of bytes that TLS keeps until more have arrived.
+    fn sealed(&self) -> usize {
+        self.tls.as_ref().map_or(0, |tls| tls.pending())
     }
 
     /// Returns whether no message has begun. Line ends between messages belong to none.
@@ -166,7 +172,7 @@ impl Connection {
     /// any CRLF appearing before the start-line".
     pub(crate) fn is_between_messages(&self) -> bool {
         match &self.websocket {
-            None => self.framer.is_between_messages(),
+            None => self.framer.is_between_messages() && self.sealed() == 0,
             Some(_) => self.held() == 0,
         }
     }

@@ -91,6 +91,7 @@ fn hello(to: SocketAddr, config: &Arc<ClientConfig>) -> (ClientConnection, TcpSt
     let name = "a.example".try_into().unwrap();
     let mut session = ClientConnection::new(Arc::clone(config), name).unwrap();
     let mut socket = TcpStream::connect(to).unwrap();
+    socket.set_nodelay(true).unwrap();
     session.write_tls(&mut socket).unwrap();
     socket.set_nonblocking(true).unwrap();
     (session, socket)
@@ -114,16 +115,22 @@ fn answered(
     clients.remove(index)
 }
 
-#[test]
-fn a_handshake_that_has_begun_is_completed_before_others_begin() {
-    let (mut scene, config) = scene(StreamLimits { handshakes: 1, ..StreamLimits::default() });
-    let mut clients = (0..4).map(|_| hello(scene.local, &config)).collect();
-    let (mut session, mut socket) = answered(&mut scene, &mut clients);
+/// Completes the handshake of a client that is answered.
+fn finish(client: (ClientConnection, TcpStream)) -> (ClientConnection, TcpStream) {
+    let (mut session, mut socket) = client;
     while session.is_handshaking() {
         session.read_tls(&mut socket).unwrap();
         session.process_new_packets().unwrap();
     }
     session.write_tls(&mut socket).unwrap();
+    (session, socket)
+}
+
+#[test]
+fn a_handshake_that_has_begun_is_completed_before_others_begin() {
+    let (mut scene, config) = scene(StreamLimits { handshakes: 1, ..StreamLimits::default() });
+    let mut clients = (0..4).map(|_| hello(scene.local, &config)).collect();
+    let _client = finish(answered(&mut scene, &mut clients));
     take_turn(&mut scene);
     assert_eq!(scene.counters.tls_handshakes.get(), 1);
 }
@@ -165,6 +172,72 @@ fn handshakes_with_back_ends_come_before_those_of_clients() {
     let is_it =
         |event| matches!(event, StreamEvent::Connected(flow) if flow.connection == Some(id));
     assert!(events.any(is_it));
+    back_end.join().unwrap();
+}
+
+/// A peer could otherwise keep 16 KiB of memory for an hour.
+#[test]
+fn a_record_that_has_not_arrived_counts_and_has_a_time_limit() {
+    let limits = StreamLimits::default();
+    let (mut scene, config) = scene(limits);
+    let mut clients = vec![hello(scene.local, &config)];
+    let (mut session, mut socket) = finish(answered(&mut scene, &mut clients));
+    assert!(matches!(scene.next(), Some(StreamEvent::Connected(_))));
+    session.writer().write_all(MESSAGE).unwrap();
+    session.write_tls(&mut socket).unwrap();
+    assert_eq!(scene.message(), MESSAGE);
+    assert!(scene.connections.next_event(scene.now, &mut 64).is_none());
+    assert_eq!(scene.connections.held, 0);
+    // The header of a record and two bytes of it.
+    socket.write_all(&[0x17, 3, 3, 0x41, 0, 0, 0]).unwrap();
+    take_turn(&mut scene);
+    assert!(scene.connections.next_event(scene.now, &mut 64).is_none());
+    assert_eq!(scene.connections.held, 7);
+    let due = scene.now + limits.message;
+    while scene.counters.stream_slow.get() == 0 && scene.connections.due() <= due {
+        scene.now = scene.connections.due();
+        scene.connections.poll(scene.now).unwrap();
+    }
+    assert_eq!((scene.now, scene.closed()), (due, CloseCause::TimedOut));
+    assert_eq!(scene.connections.held, 0);
+}
+
+/// A session keeps the fragments of a handshake message. They look like session tickets.
+#[test]
+fn records_without_plaintext_count_if_they_are_many() {
+    let Certified { server, client } = certified("a.example");
+    let mut config = (*server).clone();
+    config.send_tls13_tickets = 300;
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let remote = listener.local_addr().unwrap();
+    let back_end = thread::spawn(move || {
+        let mut session = ServerConnection::new(Arc::new(config)).unwrap();
+        let (mut socket, _) = listener.accept().unwrap();
+        let mut stream = Stream::new(&mut session, &mut socket);
+        let mut read = [0; MESSAGE.len()];
+        stream.read_exact(&mut read).unwrap();
+        stream.write_all(&read).unwrap();
+        // Until the other side closes.
+        let _ = stream.read(&mut read);
+    });
+    let peer = TlsPeer { config: client, name: "a.example".try_into().unwrap() };
+    let peers: TlsPeers = Arc::new(move |_| Some(peer.clone()));
+    let mut scene = Scene::with_tls(StreamLimits::default(), None, peers);
+    let (id, local) = (ConnectionId::FIRST_OPENED, scene.local);
+    scene.connections.connect(Connect { id, transport: Transport::Tls, local, remote });
+    let Some(StreamEvent::Connected(flow)) = scene.next() else { panic!("not opened") };
+    take_turn(&mut scene);
+    scene.settle();
+    take_turn(&mut scene);
+    assert!(scene.connections.next_event(scene.now, &mut 64).is_none());
+    assert!(scene.connections.held > 8192, "{}", scene.connections.held);
+    assert_ne!(scene.connections.due(), Timestamp::NEVER);
+    scene.post(flow, MESSAGE);
+    assert_eq!(scene.message(), MESSAGE);
+    assert!(scene.connections.next_event(scene.now, &mut 64).is_none());
+    assert_eq!(scene.connections.held, 0);
+    scene.connections.close(id);
+    scene.connections.flush(scene.now);
     back_end.join().unwrap();
 }
 
