@@ -5,6 +5,7 @@
 
 mod accepting;
 mod deadlines;
+mod ending;
 mod queues;
 
 use std::collections::{HashMap, VecDeque};
@@ -60,6 +61,8 @@ pub(crate) struct Connections {
     /// The time before which no connection is accepted.
     accepts_from: Timestamp,
     has_left: bool,
+    /// True if the shard ends and closes all connections.
+    is_ending: bool,
     /// Bytes of incomplete messages, of all connections.
     held: usize,
     spare: Vec<u8>,
@@ -100,6 +103,7 @@ impl Connections {
             timers: Timers::new(),
             accepts_from: Timestamp::ZERO,
             has_left: false,
+            is_ending: false,
             held: 0,
             spare: Vec::with_capacity(READ),
             limits,
@@ -443,6 +447,9 @@ impl Connections {
     /// Ends a connection. The bytes that it holds are lost.
     fn end(&mut self, id: ConnectionId, cause: CloseCause) {
         let Some(connection) = self.connections.remove(&id) else { return };
+        if self.is_ending {
+            connection.part();
+        }
         self.held -= connection.held();
         self.counters.stream_connections.set(self.connections.len() as u64);
         self.events.push_back(StreamEvent::Closed(id, cause));

@@ -11,6 +11,8 @@ use crate::{Origins, StreamGroup, TlsServer};
 
 #[path = "connections_tests/deadlines.rs"]
 mod deadlines;
+#[path = "connections_tests/ending.rs"]
+mod ending;
 #[path = "connections_tests/memory.rs"]
 mod memory;
 #[path = "connections_tests/tls.rs"]

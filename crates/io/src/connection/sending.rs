@@ -2,13 +2,18 @@
 
 use std::collections::VecDeque;
 use std::io::{self, IoSlice, Write};
+use std::mem::MaybeUninit;
+use std::net::Shutdown;
 
 use tidegate_world::{Buffer, CloseCause, STREAM_WINDOW};
 
-use super::{Connection, State, cause_of};
+use super::{Connection, READ, State, cause_of};
 
 /// Maximum number of buffers that one system call sends.
 const SENT_TOGETHER: usize = 64;
+
+/// Maximum number of system calls that discard the last bytes of a peer.
+const DISCARDED_READS: usize = 16;
 
 /// The result of an attempt to send.
 #[derive(Debug, PartialEq, Eq)]
@@ -118,6 +123,19 @@ impl Connection {
             taken -= left;
             self.sent = 0;
             self.out.pop_front();
+        }
+    }
+
+    /// Announces that nothing more follows, and discards what the peer has sent. If bytes of the peer
+    /// were left, the kernel would reset the connection and discard what it has not sent yet.
+    pub(crate) fn part(&self) {
+        let _ = self.stream.shutdown(Shutdown::Write);
+        let mut bytes = [MaybeUninit::<u8>::uninit(); READ];
+        for _ in 0..DISCARDED_READS {
+            match rustix::io::read(&self.stream, &mut bytes) {
+                Ok((read, _)) if !read.is_empty() => {}
+                _ => return,
+            }
         }
     }
 }
