@@ -2,25 +2,23 @@
 //! send.
 
 mod handshake;
+mod sending;
 
 use std::collections::VecDeque;
-use std::io::{self, IoSlice, Write};
+use std::io;
 use std::mem::MaybeUninit;
 use std::net::TcpStream;
 
-use rustix::buffer::spare_capacity;
 use tidegate_sip::{BYTES_MAX, Framer, Next};
-use tidegate_world::{Buffer, CloseCause, Flow, Pool, STREAM_WINDOW, Timestamp};
+use tidegate_world::{Buffer, CloseCause, Flow, Pool, Timestamp};
 
 use crate::tls::Tls;
 use crate::websocket::{self, FRAME_HEADER_MAX, WebSocket};
 pub(crate) use handshake::Shaken;
+pub(crate) use sending::Sent;
 
 /// Maximum number of bytes that one system call reads.
 pub(crate) const READ: usize = 16 * 1024;
-
-/// Maximum number of buffers that one system call sends.
-const SENT_TOGETHER: usize = 64;
 
 /// A ping and its answer (RFC 5626 §4.4.1).
 const PING: &[u8] = b"\r\n\r\n";
@@ -52,10 +50,14 @@ pub(crate) struct Connection {
     framer: Framer,
     /// Bytes that are read but not cut into messages yet.
     held: Vec<u8>,
+    /// Number of steps that the handshake has taken.
+    pub(crate) steps: u8,
     /// Whether the socket may have bytes to read.
     pub(crate) is_readable: bool,
     /// Whether the connection is in the queue of connections to read.
     pub(crate) is_queued: bool,
+    /// The work that the connection has done since it came to the front of that queue.
+    pub(crate) turn: Turn,
     /// Whether the connection is in the list of connections to send on.
     pub(crate) is_dirty: bool,
     /// Whether the kernel will report when the socket takes more bytes.
@@ -65,6 +67,9 @@ pub(crate) struct Connection {
     pub(crate) since: Timestamp,
     /// Whether a timer of the connection is set.
     pub(crate) is_timed: bool,
+    /// The cause why nothing can be sent any more. The connection ends when all bytes of the peer are
+    /// read.
+    failure: Option<CloseCause>,
     out: VecDeque<Buffer>,
     /// Number of bytes of the first buffer that have been sent.
     sent: usize,
@@ -73,11 +78,20 @@ pub(crate) struct Connection {
     handed_out: usize,
 }
 
+/// The work of a connection since it came to the front of the queue of connections to read.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Turn {
+    /// Number of messages that it passed on.
+    pub(crate) messages: u32,
+    /// Whether it has read bytes.
+    has_read: bool,
+}
+
 /// The result of one attempt to read a message.
 pub(crate) enum Step {
     /// A message, a ping or a pong was read.
     Message(Buffer),
-    /// Some bytes were read, and more may follow.
+    /// More messages or bytes may follow, but the other connections come first.
     More,
     /// There are no bytes to read now.
     Nothing,
@@ -95,17 +109,6 @@ enum Unfilled {
     Ended(CloseCause),
 }
 
-/// The result of an attempt to send.
-#[derive(Debug, PartialEq, Eq)]
-pub(crate) enum Sent {
-    /// All bytes are sent. `tells` is true if the core has to be told that it may hand out more.
-    All { tells: bool },
-    /// The socket takes no more bytes now.
-    Blocked,
-    /// The connection has ended.
-    End(CloseCause),
-}
-
 impl Connection {
     pub(crate) fn new(stream: TcpStream, tls: Option<Tls>, flow: Flow, state: State) -> Self {
         Self {
@@ -117,12 +120,15 @@ impl Connection {
             pong: None,
             framer: Framer::default(),
             held: Vec::new(),
+            steps: 0,
             is_readable: false,
             is_queued: false,
+            turn: Turn::default(),
             is_dirty: false,
             waits_for_room: false,
             since: Timestamp::NEVER,
             is_timed: false,
+            failure: None,
             out: VecDeque::new(),
             sent: 0,
             handed_out: 0,
@@ -148,9 +154,26 @@ impl Connection {
 
     /// Returns the number of bytes that are read but not cut into messages yet.
     pub(crate) fn held(&self) -> usize {
-        match &self.websocket {
+        let plain = match &self.websocket {
             None => self.held.len(),
             Some(websocket) => websocket.held(self.held.len()),
+        };
+        plain + self.sealed()
+    }
+
+    /// Returns the number of bytes that TLS keeps until more have arrived.
+    fn sealed(&self) -> usize {
+        self.tls.as_ref().map_or(0, |tls| tls.pending())
+    }
+
+    /// Returns whether no message has begun. Line ends between messages belong to none.
+    ///
+    /// RFC 3261 §7.5: "Implementations processing SIP messages over stream-oriented transports MUST ignore
+    /// any CRLF appearing before the start-line".
+    pub(crate) fn is_between_messages(&self) -> bool {
+        match &self.websocket {
+            None => self.framer.is_between_messages() && self.sealed() == 0,
+            Some(_) => self.held() == 0,
         }
     }
 
@@ -165,10 +188,16 @@ impl Connection {
         self.websocket.is_some()
     }
 
+    /// Returns whether a message has arrived in part in frames of a WebSocket. Other frames may come
+    /// before the rest of the message.
+    pub(crate) fn has_fragments(&self) -> bool {
+        self.websocket.as_ref().is_some_and(|websocket| websocket.has_fragments())
+    }
+
     /// Returns whether messages may be handed to the connection.
     pub(crate) fn takes_messages(&self) -> bool {
         match self.state {
-            State::Open => true,
+            State::Open => self.failure.is_none(),
             // Messages are sent when the TLS handshake is complete. On a WebSocket, no message may
             // be sent before the response of its own handshake.
             State::Handshaking => self.websocket.is_none(),
@@ -207,22 +236,28 @@ impl Connection {
     /// connection."
     pub(crate) fn push(&mut self, bytes: Buffer, pool: &Pool) {
         if self.websocket.is_some() {
-            self.out.push_back(pool.copy(&websocket::header_of(&bytes)));
+            self.append(pool.copy(&websocket::header_of(&bytes)));
         } else if &bytes[..] == PING {
             self.framer.expect_pong();
         }
         self.handed_out += bytes.len();
-        self.out.push_back(bytes);
+        self.append(bytes);
     }
 
-    /// Reads the next message. Makes at most one call to read bytes. `spare` is an empty buffer,
-    /// which is used if no bytes are held.
-    pub(crate) fn read(&mut self, pool: &Pool, spare: &mut Vec<u8>) -> Step {
+    /// Reads the next message. Makes at most one call to read bytes in a [`Turn`], which has at most
+    /// `messages_max` messages. `spare` is an empty buffer, which is used if no bytes are held.
+    pub(crate) fn read(&mut self, messages_max: u32, pool: &Pool, spare: &mut Vec<u8>) -> Step {
+        if self.turn.messages >= messages_max {
+            return Step::More;
+        }
         if let Some(step) = self.frame(pool) {
             return step;
         }
         if !self.is_readable {
-            return self.rest(spare, Step::Nothing);
+            return self.nothing(spare);
+        }
+        if std::mem::replace(&mut self.turn.has_read, true) {
+            return Step::More;
         }
         let kept = self.held.len();
         if kept == 0 && self.held.capacity() < READ {
@@ -230,7 +265,7 @@ impl Connection {
         }
         match self.fill() {
             Ok(()) => self.frame(pool).unwrap_or(Step::More),
-            Err(Unfilled::Empty) => self.rest(spare, Step::Nothing),
+            Err(Unfilled::Empty) => self.nothing(spare),
             // RFC 8446 §4.4.2: a client learns only after its handshake that its certificate is not
             // accepted.
             Err(Unfilled::Tls(rustls::Error::AlertReceived(_))) => Step::End(CloseCause::Insecure),
@@ -238,48 +273,42 @@ impl Connection {
                 let _ = self.send();
                 Step::End(CloseCause::Garbled)
             }
-            Err(Unfilled::Ended(cause)) => Step::End(cause),
+            Err(Unfilled::Ended(cause)) => Step::End(self.failure.unwrap_or(cause)),
         }
     }
 
     /// Reads bytes from the socket with one call, and appends the plaintext in them to the held
     /// bytes.
     fn fill(&mut self) -> Result<(), Unfilled> {
-        let (is_between, held_max) = match &self.websocket {
-            None => (self.framer.is_between_messages(), BYTES_MAX),
-            Some(_) => (self.held() == 0, BYTES_MAX + FRAME_HEADER_MAX),
-        };
+        let held_max = BYTES_MAX + if self.is_websocket() { FRAME_HEADER_MAX } else { 0 };
+        let is_between = self.is_between_messages();
         let ended = || match is_between {
             true => Unfilled::Ended(CloseCause::Ended),
             false => Unfilled::Ended(CloseCause::CutOff),
         };
-        let (read, wanted) = match &mut self.tls {
-            None => {
-                let wanted = READ.min(held_max - self.held.len());
-                self.held.reserve(wanted);
-                (rustix::io::read(&self.stream, spare_capacity(&mut self.held)), wanted)
-            }
-            // RFC 8446 §6.1: "If a transport-level close is received prior to a "close_notify", the
-            // receiver cannot know that all the data that was sent has been received." This does no
-            // harm, because each SIP message states its length.
-            Some(tls) if tls.is_ended() => return Err(ended()),
-            Some(tls) => {
-                let mut sealed = [MaybeUninit::uninit(); READ];
-                match rustix::io::read(&self.stream, &mut sealed) {
-                    Ok((sealed, _)) => {
-                        tls.open(sealed, &mut self.held).map_err(Unfilled::Tls)?;
-                        (Ok(sealed.len()), READ)
-                    }
-                    Err(error) => (Err(error), READ),
-                }
-            }
+        // RFC 8446 §6.1: "If a transport-level close is received prior to a "close_notify", the
+        // receiver cannot know that all the data that was sent has been received." This does no
+        // harm, because each SIP message states its length.
+        if self.tls.as_ref().is_some_and(|tls| tls.is_ended()) {
+            return Err(ended());
+        }
+        let wanted = match &self.tls {
+            None => READ.min(held_max - self.held.len()),
+            Some(_) => READ,
         };
-        match read {
-            Ok(0) => Err(ended()),
-            Ok(count) => {
+        let mut bytes = [MaybeUninit::<u8>::uninit(); READ];
+        match rustix::io::read(&self.stream, &mut bytes[..wanted]) {
+            Ok(([], _)) => Err(ended()),
+            Ok((bytes, _)) => {
                 // Fewer bytes than there was room for mean that the socket is empty.
-                self.is_readable =
-                    count >= wanted || self.tls.as_ref().is_some_and(|tls| tls.is_ended());
+                self.is_readable = bytes.len() >= wanted;
+                match &mut self.tls {
+                    None => self.held.extend_from_slice(bytes),
+                    Some(tls) => {
+                        tls.open(bytes, &mut self.held).map_err(Unfilled::Tls)?;
+                        self.is_readable |= tls.is_ended();
+                    }
+                }
                 Ok(())
             }
             Err(rustix::io::Errno::AGAIN) => {
@@ -336,9 +365,10 @@ impl Connection {
         })
     }
 
-    /// Frees memory that reading no longer needs. An idle connection keeps no memory. A connection
-    /// that waits for the rest of a message keeps the bytes that it has.
-    fn rest(&mut self, spare: &mut Vec<u8>, step: Step) -> Step {
+    /// Frees memory that reading no longer needs, because there is nothing to read now. An idle
+    /// connection keeps no memory. A connection that waits for the rest of a message keeps the bytes
+    /// that it has.
+    fn nothing(&mut self, spare: &mut Vec<u8>) -> Step {
         if self.held.is_empty() && self.held.capacity() > 0 {
             *spare = std::mem::take(&mut self.held);
         } else if self.held.capacity() > 2 * self.held.len() {
@@ -346,84 +376,7 @@ impl Connection {
             *spare = std::mem::replace(&mut self.held, own);
             spare.clear();
         }
-        step
-    }
-
-    /// Sends as many bytes as the socket takes.
-    pub(crate) fn send(&mut self) -> Sent {
-        // RFC 6455 §5.5.3: only the last of several pings needs an answer. So a peer that reads
-        // nothing cannot fill the memory.
-        self.out.extend(self.pong.take());
-        if let Some(ended) = self.send_sealed() {
-            return ended;
-        }
-        while !self.out.is_empty() && self.tls.is_none() {
-            let mut slices = [IoSlice::new(&[]); SENT_TOGETHER];
-            let mut count = 0;
-            for (slice, bytes) in slices.iter_mut().zip(&self.out) {
-                let from = if count == 0 { self.sent } else { 0 };
-                *slice = IoSlice::new(&bytes[from..]);
-                count += 1;
-            }
-            match (&self.stream).write_vectored(&slices[..count]) {
-                Ok(taken) => self.advance(taken),
-                Err(error) if error.kind() == io::ErrorKind::WouldBlock => return Sent::Blocked,
-                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
-                Err(error) => return Sent::End(cause_of(&error)),
-            }
-        }
-        // An idle connection keeps no memory for buffers to send.
-        if self.out.capacity() > 0 {
-            self.out = VecDeque::new();
-        }
-        let tells = self.state == State::Open && self.handed_out >= STREAM_WINDOW / 2;
-        if tells {
-            self.handed_out = 0;
-        }
-        Sent::All { tells }
-    }
-
-    /// Sends over TLS as many bytes as the socket takes. If not everything is sent, returns the
-    /// result.
-    fn send_sealed(&mut self) -> Option<Sent> {
-        let tls = self.tls.as_mut()?;
-        loop {
-            while tls.has_output() {
-                match tls.write(&self.stream) {
-                    Ok(_) => {}
-                    Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
-                        return Some(Sent::Blocked);
-                    }
-                    Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
-                    Err(error) => return Some(Sent::End(cause_of(&error))),
-                }
-            }
-            if tls.is_handshaking() {
-                return Some(Sent::All { tells: false });
-            }
-            if !self.out.is_empty() {
-                tls.seal(&mut self.out);
-            } else if self.state == State::Closing {
-                tls.end();
-            }
-            if !tls.has_output() {
-                return None;
-            }
-        }
-    }
-
-    /// Removes the first `taken` bytes, which are sent, from the buffers.
-    fn advance(&mut self, mut taken: usize) {
-        while let Some(first) = self.out.front() {
-            let left = first.len() - self.sent;
-            if taken < left {
-                self.sent += taken;
-                return;
-            }
-            taken -= left;
-            self.sent = 0;
-            self.out.pop_front();
-        }
+        self.failure.map_or(Step::Nothing, Step::End)
     }
 }
 

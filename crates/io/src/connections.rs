@@ -4,6 +4,9 @@
 //! descriptor. A shard without listeners for connections has no `epoll` descriptor.
 
 mod accepting;
+mod deadlines;
+mod ending;
+mod queues;
 
 use std::collections::{HashMap, VecDeque};
 use std::io;
@@ -19,7 +22,8 @@ use tidegate_world::{
 };
 
 use self::accepting::Late;
-use crate::connection::{Connection, READ, Sent, Shaken, State, Step, cause_of};
+use self::queues::{HandshakeQueue, ReadQueue};
+use crate::connection::{Connection, READ, Sent, Shaken, State, Step, Turn, cause_of};
 use crate::machine::StreamEvent;
 use crate::stream_group::{StreamListener, set_options};
 use crate::tls::{HandshakeFailure, Tls};
@@ -27,6 +31,10 @@ use crate::{Counters, StreamLimits, TlsPeers, sockopt};
 
 /// Maximum number of events that one system call takes from the kernel.
 const EVENTS: usize = 256;
+
+/// Maximum number of messages that a connection passes on before the next one is read. A peer can send
+/// more in one read than a turn of the shard takes.
+const MESSAGES: u32 = 16;
 
 /// The lowest mark that denotes a listener instead of a connection.
 const LISTENERS_FROM: u64 = 1 << 32;
@@ -40,9 +48,9 @@ pub(crate) struct Connections {
     connections: HashMap<ConnectionId, Connection>,
     next_id: ConnectionId,
     /// Connections that may have something to read.
-    readable: VecDeque<ConnectionId>,
+    readable: ReadQueue,
     /// Connections whose handshake may have something to read.
-    shaking: VecDeque<ConnectionId>,
+    shaking: HandshakeQueue,
     /// Connections with something to send.
     dirty: Vec<ConnectionId>,
     /// Events that the core has not been told yet.
@@ -53,6 +61,8 @@ pub(crate) struct Connections {
     /// The time before which no connection is accepted.
     accepts_from: Timestamp,
     has_left: bool,
+    /// True if the shard ends and closes all connections.
+    is_ending: bool,
     /// Bytes of incomplete messages, of all connections.
     held: usize,
     spare: Vec<u8>,
@@ -85,14 +95,15 @@ impl Connections {
             listeners,
             connections: HashMap::new(),
             next_id: ConnectionId::FIRST_ACCEPTED,
-            readable: VecDeque::new(),
-            shaking: VecDeque::new(),
+            readable: ReadQueue::default(),
+            shaking: HandshakeQueue::default(),
             dirty: Vec::new(),
             events: VecDeque::new(),
             polled: Vec::with_capacity(EVENTS),
             timers: Timers::new(),
             accepts_from: Timestamp::ZERO,
             has_left: false,
+            is_ending: false,
             held: 0,
             spare: Vec::with_capacity(READ),
             limits,
@@ -153,14 +164,17 @@ impl Connections {
             if let Some(event) = self.events.pop_front() {
                 return Some(event);
             }
-            let id = *self.readable.front()?;
+            let id = self.readable.front()?;
             let Some(connection) = self.connections.get_mut(&id) else {
                 self.readable.pop_front();
                 continue;
             };
             let held_before = connection.held();
+            // While there is no memory to keep what is read, a connection whose turn ends early would
+            // keep too much.
+            let turn = if self.held < self.limits.held_max { MESSAGES } else { u32::MAX };
             let step = match connection.state {
-                State::Open => connection.read(&self.pool, &mut self.spare),
+                State::Open => connection.read(turn, &self.pool, &mut self.spare),
                 State::Opening | State::Handshaking | State::Closing => Step::Nothing,
             };
             self.held = self.held + connection.held() - held_before;
@@ -169,14 +183,22 @@ impl Connections {
             }
             match step {
                 Step::Message(bytes) => {
+                    connection.turn.messages += 1;
+                    if !connection.has_fragments() {
+                        connection.since = Timestamp::NEVER;
+                    }
                     self.counters.stream_received.add(1);
                     self.counters.stream_received_bytes.add(bytes.len() as u64);
                     let received = Received::new(now, connection.flow, bytes);
                     return Some(StreamEvent::Received(received));
                 }
                 // The other connections come first.
-                Step::More => self.readable.rotate_left(1),
+                Step::More => {
+                    connection.turn = Turn::default();
+                    self.readable.pass_on();
+                }
                 Step::Nothing => {
+                    connection.turn = Turn::default();
                     connection.is_queued = false;
                     self.readable.pop_front();
                     self.wait_for_rest(now, id);
@@ -297,6 +319,11 @@ impl Connections {
         if connection.state == State::Opening {
             return self.on_opened(id);
         }
+        // A client that has given up while it waited for its turn costs no signature.
+        if flags.contains(epoll::EventFlags::RDHUP) && connection.waits_for_first_step() {
+            HandshakeFailure::Closed.counter(&self.counters).add(1);
+            return self.end(id, CloseCause::Insecure);
+        }
         if flags.contains(epoll::EventFlags::OUT) {
             connection.waits_for_room = false;
             self.send(id);
@@ -392,6 +419,12 @@ impl Connections {
                 self.wait_for_room(id, false);
             }
             Sent::Blocked => self.wait_for_room(id, true),
+            // The peer may have sent messages before, such as a BYE.
+            Sent::End(cause) if connection.state == State::Open => {
+                connection.stop_sending(cause);
+                queue(id, connection, &mut self.readable, &mut self.shaking);
+                self.wait_for_room(id, false);
+            }
             Sent::End(cause) => self.end(id, cause),
         }
     }
@@ -411,71 +444,12 @@ impl Connections {
         }
     }
 
-    /// Sets the time limit of a connection that holds an incomplete message. If its bytes exceed
-    /// the memory for incomplete messages, closes it.
-    fn wait_for_rest(&mut self, now: Timestamp, id: ConnectionId) {
-        let (held, limits) = (self.held, self.limits);
-        let Some(connection) = self.connections.get_mut(&id) else { return };
-        if connection.held() == 0 {
-            connection.since = Timestamp::NEVER;
-            return;
-        }
-        if held > limits.held_max {
-            self.counters.stream_held_full.add(1);
-            return self.end(id, CloseCause::Garbled);
-        }
-        if connection.since == Timestamp::NEVER {
-            connection.since = now;
-        }
-        if !std::mem::replace(&mut connection.is_timed, true) {
-            self.timers.push(connection.since + limits.message, id);
-        }
-    }
-
-    /// Sets the time limit of a connection that is being closed.
-    fn wait_for_close(&mut self, now: Timestamp, id: ConnectionId) {
-        let Some(connection) = self.connections.get_mut(&id) else { return };
-        if connection.state == State::Closing && connection.since == Timestamp::NEVER {
-            connection.since = now;
-            connection.is_timed = true;
-            let due = now + self.limits.linger;
-            self.timers.push(due, id);
-            self.wait_for_room(id, true);
-        }
-    }
-
-    /// Closes connections whose time is over.
-    fn end_late(&mut self, now: Timestamp) {
-        while let Some((_, id)) = self.timers.pop(now) {
-            let Some(connection) = self.connections.get_mut(&id) else { continue };
-            connection.is_timed = false;
-            if connection.since == Timestamp::NEVER {
-                continue;
-            }
-            let (limit, counter, cause) = match connection.state {
-                State::Closing => {
-                    (self.limits.linger, &self.counters.stream_cut_off, CloseCause::Asked)
-                }
-                State::Handshaking => {
-                    (self.limits.handshake, connection.late(&self.counters), CloseCause::TimedOut)
-                }
-                State::Open | State::Opening => {
-                    (self.limits.message, &self.counters.stream_slow, CloseCause::TimedOut)
-                }
-            };
-            if connection.since + limit > now {
-                connection.is_timed = true;
-                self.timers.push(connection.since + limit, id);
-                continue;
-            }
-            counter.add(1);
-            self.end(id, cause);
-        }
-    }
-
     /// Ends a connection. The bytes that it holds are lost.
     fn end(&mut self, id: ConnectionId, cause: CloseCause) {
         let Some(connection) = self.connections.remove(&id) else { return };
+        if self.is_ending {
+            connection.part();
+        }
         self.held -= connection.held();
         self.counters.stream_connections.set(self.connections.len() as u64);
         self.events.push_back(StreamEvent::Closed(id, cause));
@@ -486,13 +460,13 @@ impl Connections {
 fn queue(
     id: ConnectionId,
     connection: &mut Connection,
-    readable: &mut VecDeque<ConnectionId>,
-    shaking: &mut VecDeque<ConnectionId>,
+    readable: &mut ReadQueue,
+    shaking: &mut HandshakeQueue,
 ) {
     connection.is_readable = true;
     if !std::mem::replace(&mut connection.is_queued, true) {
         match connection.state {
-            State::Handshaking => shaking.push_back(id),
+            State::Handshaking => shaking.push(id, connection.steps),
             _ => readable.push_back(id),
         }
     }

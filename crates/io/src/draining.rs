@@ -13,6 +13,9 @@ const LEAVING: Duration = Duration::from_millis(200);
 /// shard from ever finding its sockets empty.
 const LEAVING_MORE: Duration = Duration::from_secs(5);
 
+/// Maximum time after a drain for which connections send what was handed out on them.
+const LAST: Duration = Duration::from_secs(1);
+
 /// The way in which a run ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Ended {
@@ -31,6 +34,13 @@ pub struct Summary {
     pub ended: Ended,
     /// Time from the first request to stop to the end.
     pub after: Duration,
+}
+
+impl Summary {
+    /// Returns the time for which the shard waits at its end for peers that read slowly.
+    pub(crate) fn patience(&self) -> Duration {
+        if self.ended == Ended::Forced { Duration::ZERO } else { LAST }
+    }
 }
 
 /// The state between the request to stop and the end.

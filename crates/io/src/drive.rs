@@ -198,6 +198,7 @@ impl<M: Machine> Drive<M> {
 
     fn end(&mut self, summary: Summary) -> Summary {
         self.machine.flush();
+        self.machine.close_streams(summary.patience());
         self.machine.read_drop_counters();
         self.account(self.machine.now(), |c| &c.busy_ns);
         summary

@@ -89,6 +89,10 @@ pub trait Machine {
         false
     }
 
+    /// Closes all connections, because the shard ends. Waits at most for this time until the system
+    /// has taken everything that was posted on them.
+    fn close_streams(&mut self, _patience: Duration) {}
+
     /// Sets which datagrams are dropped before they are received. These are counted as filtered.
     fn shed(&mut self, shedding: &Shedding);
 

@@ -207,6 +207,24 @@ impl Machine for Sockets {
         any
     }
 
+    fn close_streams(&mut self, patience: Duration) {
+        let Self { clock, dispatch, .. } = self;
+        let Some(connections) = &mut dispatch.connections else { return };
+        let mut now = clock.now();
+        let until = now + patience;
+        connections.close_all(now);
+        while !connections.is_empty() && now < until {
+            let timeout = timespec(until.since(now));
+            let mut fds = [PollFd::from_borrowed_fd(connections.fd(), PollFlags::IN)];
+            // An interrupted call is repeated.
+            let polled = poll(&mut fds, Some(&timeout));
+            now = clock.now();
+            if polled.is_err_and(|error| error != Errno::INTR) || connections.poll(now).is_err() {
+                return;
+            }
+        }
+    }
+
     fn pause(&mut self, time: Duration) {
         // An interrupted pause is a shorter one.
         let _ = clock_nanosleep_relative(ClockId::Monotonic, &timespec(time));

@@ -22,13 +22,34 @@ const BACKLOG: i32 = 1024;
 /// about them.
 const UNSENT_MAX: i32 = 32 * 1024;
 
-/// Time after which a connection is given up if the peer acknowledges nothing.
-const UNACKNOWLEDGED: Duration = Duration::from_secs(30);
+/// Number of unanswered tests after which a connection ends.
+const TESTS: u32 = 4;
 
-/// Idle time after which the kernel tests whether the peer is still there, and the time between two
-/// such tests. The connection ends after four unanswered tests.
-const KEEPALIVE: Duration = Duration::from_secs(120);
-const KEEPALIVE_EVERY: Duration = Duration::from_secs(15);
+/// The times by which the kernel notices that a peer is gone.
+struct Liveness {
+    /// Idle time after which the kernel tests whether the peer is still there.
+    idle: Duration,
+    /// Time between two tests.
+    every: Duration,
+}
+
+impl Liveness {
+    /// Connections of peers. A phone that sleeps is not tested often, and must not lose its connection
+    /// because of one lost packet: no request can reach it until it connects again.
+    const ACCEPTED: Self = Self { idle: Duration::from_secs(120), every: Duration::from_secs(15) };
+    /// Connections to back ends. They are given up early, because a new connection may reach the back
+    /// end.
+    const OPENED: Self = Self { idle: Duration::from_secs(18), every: Duration::from_secs(3) };
+
+    /// Returns the time after which a connection is given up if the peer acknowledges nothing.
+    ///
+    /// tcp(7): with a keep-alive, this time "will override keepalive to determine when to close a
+    /// connection due to keepalive failure". It includes the idle time. If it were shorter, one lost
+    /// test would end an idle connection.
+    fn unacknowledged(&self) -> Duration {
+        self.idle + TESTS * self.every
+    }
+}
 
 /// The parameters of a listening address for connections.
 #[derive(Clone, Debug)]
@@ -153,7 +174,7 @@ fn new_socket(
     if admits_others {
         socket.set_reuse_port(true).map_err(failed("SO_REUSEPORT"))?;
     }
-    set_options(&socket).map_err(failed("setsockopt"))?;
+    set_options_of(&socket, &Liveness::ACCEPTED).map_err(failed("setsockopt"))?;
     socket.bind(&SockAddr::from(address)).map_err(failed("bind"))?;
     socket.listen(BACKLOG).map_err(failed("listen"))?;
     let local = socket
@@ -163,14 +184,19 @@ fn new_socket(
     Ok((socket.into(), local))
 }
 
+/// Sets the options of a connection that we open.
+pub(crate) fn set_options(socket: &Socket) -> io::Result<()> {
+    set_options_of(socket, &Liveness::OPENED)
+}
+
 /// Sets the options of every connection. Accepted connections inherit them from the listening
 /// socket.
-pub(crate) fn set_options(socket: &Socket) -> io::Result<()> {
+fn set_options_of(socket: &Socket, liveness: &Liveness) -> io::Result<()> {
     socket.set_tcp_nodelay(true)?;
-    let keepalive =
-        TcpKeepalive::new().with_time(KEEPALIVE).with_interval(KEEPALIVE_EVERY).with_retries(4);
+    let Liveness { idle, every } = *liveness;
+    let keepalive = TcpKeepalive::new().with_time(idle).with_interval(every).with_retries(TESTS);
     socket.set_tcp_keepalive(&keepalive)?;
-    socket.set_tcp_user_timeout(Some(UNACKNOWLEDGED))?;
+    socket.set_tcp_user_timeout(Some(liveness.unacknowledged()))?;
     sockopt::set(socket.as_fd(), libc::IPPROTO_TCP, libc::TCP_NOTSENT_LOWAT, UNSENT_MAX)
 }
 

@@ -21,15 +21,18 @@ pub struct StreamLimits {
     /// connection. The default is 10 s.
     pub handshake: Duration,
     /// Maximum number of handshakes served in one turn. The default is 8. A TLS handshake costs as
-    /// much time as several calls, so the others wait.
+    /// much time as several calls, so the others wait. Handshakes with back ends come first, then
+    /// those that have begun.
     pub handshakes: usize,
     /// The time for a message to arrive completely once it has begun. The default is 30 s.
     pub message: Duration,
     /// The time for a closing connection to send the bytes that were handed out on it. The default
     /// is 5 s.
     pub linger: Duration,
-    /// Maximum number of bytes of incomplete messages that all connections of the shard may hold.
-    /// The default is 64 MiB. A connection that needs more is closed.
+    /// Number of bytes of incomplete messages that all connections of the shard may hold. The default
+    /// is 64 MiB. If they hold more, a connection is closed that needs more than its share: this
+    /// number, divided by the number of connections. So all together hold at most a few times as
+    /// much, about three times with 8,192 connections.
     pub held_max: usize,
 }
 

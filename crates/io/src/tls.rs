@@ -18,6 +18,12 @@ use crate::Counters;
 /// Maximum number of bytes of messages that are encrypted together.
 const SEALED_TOGETHER: usize = 16 * 1024;
 
+/// Number of bytes of the header of a record (RFC 8446 §5.1).
+const HEADER: usize = 5;
+
+/// Maximum number of bytes of records without plaintext that do not count as bytes that a session keeps.
+const QUIET_MAX: usize = 8 * 1024;
+
 /// The TLS settings of a listener: its certificates, and its requirements for clients.
 #[derive(Clone)]
 pub struct TlsServer(Arc<RwLock<Arc<ServerConfig>>>);
@@ -63,6 +69,39 @@ pub(crate) struct Tls {
     session: rustls::Connection,
     /// True if the peer has announced that it sends nothing more.
     is_ended: bool,
+    /// The record that has not arrived completely.
+    record: Record,
+    /// Number of bytes that have arrived since the last plaintext, after the handshake.
+    quiet: usize,
+}
+
+/// The progress of a record: its header, and the number of its bytes that have arrived.
+#[derive(Debug, Default)]
+struct Record {
+    header: [u8; HEADER],
+    arrived: usize,
+}
+
+impl Record {
+    /// Follows the bytes of the stream.
+    fn follow(&mut self, mut bytes: &[u8]) {
+        while !bytes.is_empty() {
+            let left = match self.header {
+                _ if self.arrived < HEADER => HEADER - self.arrived,
+                [.., high, low] => {
+                    HEADER + usize::from(u16::from_be_bytes([high, low])) - self.arrived
+                }
+            };
+            let (taken, rest) = bytes.split_at(left.min(bytes.len()));
+            if self.arrived < HEADER {
+                self.header[self.arrived..][..taken.len()].copy_from_slice(taken);
+            }
+            // The last bytes of the record, which may consist of its header alone.
+            let is_whole = self.arrived >= HEADER && taken.len() == left;
+            self.arrived = if is_whole { 0 } else { self.arrived + taken.len() };
+            bytes = rest;
+        }
+    }
 }
 
 impl Tls {
@@ -79,7 +118,7 @@ impl Tls {
     fn of(mut session: rustls::Connection) -> Self {
         // The bytes handed to the session are limited in `seal`, and a message must fit as a whole.
         session.set_buffer_limit(None);
-        Self { session, is_ended: false }
+        Self { session, is_ended: false, record: Record::default(), quiet: 0 }
     }
 
     pub(crate) fn is_handshaking(&self) -> bool {
@@ -96,16 +135,30 @@ impl Tls {
         self.session.wants_write()
     }
 
+    /// Returns the number of bytes that the session keeps, because the rest of a record or of a
+    /// handshake message has not arrived.
+    ///
+    /// A peer also sends a few records without plaintext that the session has processed, such as session
+    /// tickets. They do not count unless they are many.
+    pub(crate) fn pending(&self) -> usize {
+        let complete = self.quiet.saturating_sub(self.record.arrived);
+        self.record.arrived + if complete > QUIET_MAX { complete } else { 0 }
+    }
+
     /// Takes bytes of the socket, and appends the plaintext in them to `held`.
     ///
     /// # Errors
     /// Returns an error if the peer violates the protocol, or if its certificate does not prove the
     /// required identity. An alert to the peer may be left to send.
     pub(crate) fn open(&mut self, mut bytes: &[u8], held: &mut Vec<u8>) -> Result<(), Error> {
+        self.record.follow(bytes);
         while !bytes.is_empty() && !self.is_ended {
+            let (before, was_open) = (bytes.len(), !self.session.is_handshaking());
             let taken = self.session.read_tls(&mut bytes);
             let state = self.session.process_new_packets()?;
             let (start, count) = (held.len(), state.plaintext_bytes_to_read());
+            let is_quiet = was_open && count == 0;
+            self.quiet = if is_quiet { self.quiet + before - bytes.len() } else { 0 };
             held.resize(start + count, 0);
             let read = self.session.reader().read_exact(&mut held[start..]);
             debug_assert!(read.is_ok(), "all of the plaintext is there");

@@ -22,6 +22,9 @@ pub(crate) use upgrade::{Upgrade, UpgradeFailure};
 /// Maximum number of bytes of a frame in addition to its payload (RFC 6455 §5.2).
 pub(crate) const FRAME_HEADER_MAX: usize = 14;
 
+/// Maximum number of fragments of a message. Without a limit, a peer could send empty ones without end.
+const FRAGMENTS_MAX: usize = 1024;
+
 /// Number of bytes that the decoder reads at once.
 const DECODED_TOGETHER: usize = 4096;
 
@@ -35,8 +38,9 @@ pub(crate) struct WebSocket {
     taken: usize,
     /// The decoder, while it contains fragments of a message.
     decoder: Option<Box<WebSocketContext>>,
-    /// Number of bytes of frames in the decoder.
+    /// Number of bytes of payloads in the decoder, and the number of their frames.
     fragments: usize,
+    frames: usize,
 }
 
 /// The next item of the stream.
@@ -57,7 +61,7 @@ pub(crate) enum Next {
 impl WebSocket {
     /// Creates the state of a connection on which a client is expected to begin the handshake.
     pub(crate) fn accept(origins: Origins) -> Self {
-        Self { origins, is_open: false, taken: 0, decoder: None, fragments: 0 }
+        Self { origins, is_open: false, taken: 0, decoder: None, fragments: 0, frames: 0 }
     }
 
     /// Returns whether the handshake is complete.
@@ -76,6 +80,11 @@ impl WebSocket {
     /// that it no longer needs.
     pub(crate) fn held(&self, held: usize) -> usize {
         held + self.fragments - self.taken
+    }
+
+    /// Returns whether fragments of a message have arrived, but not the last one.
+    pub(crate) fn has_fragments(&self) -> bool {
+        self.decoder.is_some()
     }
 
     /// Returns the number of bytes at the front of the held bytes that the WebSocket no longer
@@ -108,11 +117,11 @@ impl WebSocket {
             return Next::Incomplete;
         };
         self.taken += frame.len();
-        self.decode(frame)
+        self.decode(frame, length)
     }
 
-    /// Decodes a complete frame.
-    fn decode(&mut self, frame: &[u8]) -> Next {
+    /// Decodes a complete frame, whose payload has `length` bytes.
+    fn decode(&mut self, frame: &[u8], length: usize) -> Next {
         let mut memory = Memory { input: frame, output: Vec::new() };
         let decoder = self.decoder.get_or_insert_with(new_decoder);
         let next = match decoder.read(&mut memory) {
@@ -135,11 +144,15 @@ impl WebSocket {
             Err(error) => failed(code_of(&error)),
         };
         match next {
-            Next::Nothing => self.fragments += frame.len(),
-            Next::Message(_) => self.fragments = 0,
+            Next::Nothing if self.frames == FRAGMENTS_MAX => return failed(CloseCode::Size),
+            Next::Nothing => {
+                self.fragments += length;
+                self.frames += 1;
+            }
+            Next::Message(_) => (self.fragments, self.frames) = (0, 0),
             _ => {}
         }
-        if self.fragments == 0 {
+        if self.frames == 0 {
             self.decoder = None;
         }
         match next {

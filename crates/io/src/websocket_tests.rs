@@ -209,7 +209,8 @@ fn incomplete_messages_are_held_and_counted() {
     assert_eq!(websocket.next(&stream[..first.len() - 1]), Next::Incomplete);
     assert_eq!(websocket.held(first.len() - 1), first.len() - 1);
     assert_eq!(websocket.next(&stream), Next::Nothing);
-    assert_eq!(websocket.held(stream.len()), stream.len());
+    // The decoder keeps the payload of the fragment.
+    assert_eq!(websocket.held(stream.len()), stream.len() - first.len() + 4);
     assert!(matches!(websocket.next(&stream), Next::Alive(_)));
     assert!(websocket.decoder.is_some());
     assert_eq!(websocket.next(&stream), message(b"12345"));
@@ -275,6 +276,19 @@ fn messages_are_sent_as_text_if_they_are_text() {
         assert_eq!(read.is_text(), is_text);
         assert_eq!(&read.into_data()[..], bytes);
     }
+}
+
+/// Empty fragments take no memory, but a message with very many of them would never end.
+#[test]
+fn a_message_has_a_limited_number_of_fragments() {
+    let empty = frame(CONTINUED, false, b"");
+    let stream = |fragments: usize| {
+        [frame(TEXT, false, b"1"), empty.repeat(fragments - 1), frame(CONTINUED, true, b"2")]
+            .concat()
+    };
+    let (found, held) = items([&*stream(FRAGMENTS_MAX)]);
+    assert_eq!((found.last(), held), (Some(&message(b"12")), 0));
+    assert_eq!(code_at_end(&stream(FRAGMENTS_MAX + 1)), 1009);
 }
 
 /// A message in fragments, with control frames between them.

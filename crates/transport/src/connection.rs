@@ -48,14 +48,15 @@ pub(crate) struct Connection {
     /// find a connection that its owner has named.
     pub(crate) target: Option<Box<Target>>,
     pub(crate) state: ConnectionState,
-    /// The time of the last message in either direction, or of the last change of state.
+    /// The time of the last message in either direction, or of the last change of state. Until the peer
+    /// of an accepted connection has sent a message, the time at which it was accepted.
     pub(crate) since: Timestamp,
     /// The time at which the timer of the connection fires.
     pub(crate) armed: Timestamp,
     /// True if the owner of the table opened and named the connection. Only messages that name it
     /// use it.
     pub(crate) is_named: bool,
-    /// True if the connection has received data.
+    /// True if the connection has received a message.
     pub(crate) has_spoken: bool,
     /// True if a message of the core was handed to the driver on this connection.
     pub(crate) has_carried: bool,
@@ -129,7 +130,7 @@ impl Connection {
     /// connection must be open.
     pub(crate) fn hand_out_now(&mut self, now: Timestamp, transmit: Transmit) -> Transmit {
         debug_assert_eq!(self.state, ConnectionState::Open);
-        self.since = now;
+        self.renew(now);
         self.has_carried = true;
         self.handed_out += transmit.bytes.len();
         if self.handed_out >= STREAM_WINDOW {
@@ -138,12 +139,35 @@ impl Connection {
         Transmit { flow: self.flow, ..transmit }
     }
 
+    /// Records that a message or a keep-alive has arrived. Returns whether the connection was open.
+    pub(crate) fn receive(&mut self, now: Timestamp, is_message: bool) -> bool {
+        self.has_spoken |= is_message;
+        match self.state {
+            ConnectionState::Open => {
+                self.renew(now);
+                true
+            }
+            // Sending is not reading: a stalled peer is closed nevertheless.
+            ConnectionState::BackedUp | ConnectionState::Closing => true,
+            ConnectionState::Connecting => false,
+        }
+    }
+
+    /// Records the time of a message. A connection whose peer has sent none is not renewed, not even
+    /// by our answers to its keep-alives.
+    fn renew(&mut self, now: Timestamp) {
+        if !self.flow_is_silent() {
+            self.since = now;
+        }
+    }
+
     /// Begins a new window, because the driver has sent everything. Returns whether the connection
     /// is open.
     pub(crate) fn reopen(&mut self, now: Timestamp) -> bool {
         self.handed_out = 0;
         if self.state == ConnectionState::BackedUp {
-            (self.state, self.since) = (ConnectionState::Open, now);
+            self.state = ConnectionState::Open;
+            self.renew(now);
         }
         self.state == ConnectionState::Open
     }

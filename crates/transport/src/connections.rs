@@ -169,28 +169,23 @@ impl ConnectionTable {
         }
     }
 
-    /// Records that data has arrived on a connection. Returns whether that connection exists. Data
-    /// on a connection that is being closed counts too, because the sender does not know yet that
-    /// the connection is being closed.
+    /// Records that a message has arrived on a connection. Returns whether that connection exists. A
+    /// message on a connection that is being closed counts too, because the sender does not know yet
+    /// that the connection is being closed.
     pub fn on_received(&mut self, now: Timestamp, id: ConnectionId) -> bool {
-        let Some(connection) = self.connections.get_mut(&id) else { return false };
-        connection.has_spoken = true;
-        match connection.state {
-            ConnectionState::Open => {
-                connection.since = now;
-                true
-            }
-            // A peer that sends does not necessarily read, so a stalled connection is closed
-            // nevertheless.
-            ConnectionState::BackedUp | ConnectionState::Closing => true,
-            ConnectionState::Connecting => false,
-        }
+        self.connections.get_mut(&id).is_some_and(|connection| connection.receive(now, true))
+    }
+
+    /// Records a keep-alive, as [`on_received`](Self::on_received) records a message. A peer that sends
+    /// only keep-alives keeps its place no longer than one that sends nothing.
+    pub fn on_keep_alive(&mut self, now: Timestamp, id: ConnectionId) -> bool {
+        self.connections.get_mut(&id).is_some_and(|connection| connection.receive(now, false))
     }
 
     /// Answers a ping (RFC 5626 §4.4.1). It sends no answer if messages for the peer are already
     /// waiting on the connection, because any data shows the peer that the flow works.
     pub fn on_ping(&mut self, now: Timestamp, id: ConnectionId, pong: Buffer) {
-        if !self.on_received(now, id) {
+        if !self.on_keep_alive(now, id) {
             return;
         }
         let Some(connection) = self.connections.get(&id) else { return };

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use tidegate_world::STREAM_WINDOW;
+use tidegate_world::{Pool, STREAM_WINDOW};
 
 use super::tests::{Scene, to};
 use super::*;
@@ -100,4 +100,32 @@ fn accepted_connections_leave_room_for_messages_to_back_ends() {
     scene.send(two, &"x".repeat(30)).unwrap();
     scene.table.on_writable(scene.now, two.connection.unwrap());
     assert_eq!(scene.table.waiting_bytes(), 50);
+}
+
+/// Otherwise strangers could keep all places with a ping an hour for each connection.
+#[test]
+fn a_peer_that_sends_only_keep_alives_keeps_no_place() {
+    let limits = ConnectionLimits { accepted_max: 1, ..ConnectionLimits::default() };
+    let mut scene = Scene::new(limits);
+    let silent = scene.accepted(2, "198.51.100.7:1").connection.unwrap();
+    for seconds in [10, 20] {
+        scene.now = Timestamp::ZERO + Duration::from_secs(seconds);
+        scene.table.on_ping(scene.now, silent, Pool::new().copy(b"\r\n"));
+        // A ping of a WebSocket is answered by the driver.
+        scene.table.on_keep_alive(scene.now, silent);
+    }
+    assert_eq!(scene.sent().len(), 2, "they are answered");
+    scene.fire();
+    assert_eq!((scene.now, scene.closes()), (Timestamp::ZERO + limits.first, vec![2]));
+    scene.table.on_closed(silent, CloseCause::Asked);
+    // After a message, keep-alives keep the connection.
+    let phone = scene.accepted(4, "198.51.100.8:1").connection.unwrap();
+    scene.table.on_received(scene.now, phone);
+    scene.now = scene.now + limits.idle / 2;
+    scene.table.on_keep_alive(scene.now, phone);
+    let due = scene.now + limits.idle;
+    while scene.closes().is_empty() {
+        scene.fire();
+    }
+    assert_eq!(scene.now, due);
 }

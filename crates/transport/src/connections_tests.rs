@@ -74,7 +74,7 @@ impl Scene {
     }
 
     /// Advances time to the next timer and fires it.
-    fn fire(&mut self) -> Duration {
+    pub(super) fn fire(&mut self) -> Duration {
         let due = self.table.poll_timeout().expect("a timer");
         let passed = due.since(self.now);
         self.now = self.now.max(due);

@@ -23,7 +23,8 @@ pub struct ConnectionLimits {
     pub total_bytes_max: usize,
     /// Time limit for opening a connection.
     pub connect: Duration,
-    /// Time within which data must arrive on a connection after it was accepted.
+    /// Time within which a message must arrive on a connection after it was accepted. A keep-alive is
+    /// no message: strangers could otherwise keep all places with a ping an hour.
     pub first: Duration,
     /// Time without messages in either direction after which a connection is closed.
     ///

@@ -149,7 +149,11 @@ impl<C: Core> Streams<C> {
             self.connections.on_ping(now, id, self.pool.copy(PONG));
             return None;
         }
-        if !self.connections.on_received(now, id) || &received.bytes[..] == PONG {
+        if &received.bytes[..] == PONG {
+            self.connections.on_keep_alive(now, id);
+            return None;
+        }
+        if !self.connections.on_received(now, id) {
             return None;
         }
         received.flow.local = self.connections.local(id)?;

@@ -2,7 +2,7 @@
 
 use tidegate_world::{Counter, Pool};
 
-use super::{Connection, Unfilled};
+use super::{Connection, State, Unfilled};
 use crate::Counters;
 use crate::tls::HandshakeFailure;
 use crate::websocket::{Upgrade, UpgradeFailure};
@@ -27,6 +27,12 @@ impl Connection {
         self.tls.as_ref().is_some_and(|tls| tls.is_handshaking())
     }
 
+    /// Returns whether the connection is queued for the first step of a TLS handshake.
+    pub(crate) fn waits_for_first_step(&self) -> bool {
+        let waits = self.state == State::Handshaking && self.is_queued && self.steps == 0;
+        waits && self.has_tls_handshake()
+    }
+
     /// Returns the counter of handshakes that are not completed in time.
     pub(crate) fn late<'c>(&self, counters: &'c Counters) -> &'c Counter {
         match self.has_tls_handshake() || self.websocket.is_none() {
@@ -40,6 +46,7 @@ impl Connection {
         if !self.is_readable {
             return Shaken::Nothing;
         }
+        self.steps = self.steps.saturating_add(1);
         let filled = self.fill();
         if self.has_tls_handshake() {
             return self.unfinished(filled, Shaken::Failed(HandshakeFailure::Closed));

@@ -157,7 +157,9 @@ impl Connections {
             self.next_id = self.next_id.next();
         }
         let id = self.next_id;
-        self.watch(&stream, id, epoll::EventFlags::IN)?;
+        // Until its handshake begins, a client may give up.
+        let end = if tls.is_some() { epoll::EventFlags::RDHUP } else { epoll::EventFlags::empty() };
+        self.watch(&stream, id, epoll::EventFlags::IN | end)?;
         self.next_id = id.next();
         let flow = Flow::connected(transport, local, remote, id);
         // The core is told before the handshake, so that its limits apply from the beginning.

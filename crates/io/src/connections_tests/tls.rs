@@ -86,20 +86,165 @@ fn messages_travel_over_tls_and_the_close_is_announced() {
     assert_eq!(scene.counters.stream_cut_off.get(), 0);
 }
 
+/// Begins a handshake. The socket does not block.
+fn hello(to: SocketAddr, config: &Arc<ClientConfig>) -> (ClientConnection, TcpStream) {
+    let name = "a.example".try_into().unwrap();
+    let mut session = ClientConnection::new(Arc::clone(config), name).unwrap();
+    let mut socket = TcpStream::connect(to).unwrap();
+    socket.set_nodelay(true).unwrap();
+    session.write_tls(&mut socket).unwrap();
+    socket.set_nonblocking(true).unwrap();
+    (session, socket)
+}
+
+/// Takes a turn after everything has arrived, and waits until its answers have arrived.
+fn take_turn(scene: &mut Scene) {
+    thread::sleep(Duration::from_millis(20));
+    scene.connections.poll(scene.now).unwrap();
+    thread::sleep(Duration::from_millis(20));
+}
+
+/// Takes a turn in which one of the clients gets an answer, and removes that client.
+fn answered(
+    scene: &mut Scene,
+    clients: &mut Vec<(ClientConnection, TcpStream)>,
+) -> (ClientConnection, TcpStream) {
+    take_turn(scene);
+    let is_answered = |(_, socket): &(_, TcpStream)| socket.peek(&mut [0; 8]).is_ok();
+    let index = clients.iter().position(is_answered).expect("one is answered");
+    clients.remove(index)
+}
+
+/// Completes the handshake of a client that is answered.
+fn finish(client: (ClientConnection, TcpStream)) -> (ClientConnection, TcpStream) {
+    let (mut session, mut socket) = client;
+    while session.is_handshaking() {
+        session.read_tls(&mut socket).unwrap();
+        session.process_new_packets().unwrap();
+    }
+    session.write_tls(&mut socket).unwrap();
+    (session, socket)
+}
+
+#[test]
+fn a_handshake_that_has_begun_is_completed_before_others_begin() {
+    let (mut scene, config) = scene(StreamLimits { handshakes: 1, ..StreamLimits::default() });
+    let mut clients = (0..4).map(|_| hello(scene.local, &config)).collect();
+    let _client = finish(answered(&mut scene, &mut clients));
+    take_turn(&mut scene);
+    assert_eq!(scene.counters.tls_handshakes.get(), 1);
+}
+
+#[test]
+fn a_client_that_gives_up_while_it_waits_costs_no_handshake() {
+    let (mut scene, config) = scene(StreamLimits { handshakes: 1, ..StreamLimits::default() });
+    let mut clients = (0..4).map(|_| hello(scene.local, &config)).collect();
+    let _first = answered(&mut scene, &mut clients);
+    drop(clients);
+    take_turn(&mut scene);
+    assert_eq!(scene.counters.tls_failed_closed.get(), 3);
+    assert_eq!(scene.counters.stream_connections.get(), 1);
+}
+
+/// Callers cannot keep us from our back ends.
+#[test]
+fn handshakes_with_back_ends_come_before_those_of_clients() {
+    let Certified { server, client } = certified("a.example");
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let remote = listener.local_addr().unwrap();
+    let config = Arc::clone(&server);
+    let back_end = thread::spawn(move || {
+        let mut session = ServerConnection::new(config).unwrap();
+        let (mut socket, _) = listener.accept().unwrap();
+        session.complete_io(&mut socket).unwrap();
+    });
+    let peer = TlsPeer { config: Arc::clone(&client), name: "a.example".try_into().unwrap() };
+    let limits = StreamLimits { handshakes: 1, ..StreamLimits::default() };
+    let tls = Some(TlsServer::new(server));
+    let mut scene = Scene::with_tls(limits, tls, Arc::new(move |_| Some(peer.clone())));
+    let _clients: Vec<_> = (0..8).map(|_| hello(scene.local, &client)).collect();
+    take_turn(&mut scene);
+    let (id, local) = (ConnectionId::FIRST_OPENED, scene.local);
+    scene.connections.connect(Connect { id, transport: Transport::Tls, local, remote });
+    take_turn(&mut scene);
+    take_turn(&mut scene);
+    let mut events = std::iter::from_fn(|| scene.connections.next_event(scene.now, &mut 64));
+    let is_it =
+        |event| matches!(event, StreamEvent::Connected(flow) if flow.connection == Some(id));
+    assert!(events.any(is_it));
+    back_end.join().unwrap();
+}
+
+/// A peer could otherwise keep 16 KiB of memory for an hour.
+#[test]
+fn a_record_that_has_not_arrived_counts_and_has_a_time_limit() {
+    let limits = StreamLimits::default();
+    let (mut scene, config) = scene(limits);
+    let mut clients = vec![hello(scene.local, &config)];
+    let (mut session, mut socket) = finish(answered(&mut scene, &mut clients));
+    assert!(matches!(scene.next(), Some(StreamEvent::Connected(_))));
+    session.writer().write_all(MESSAGE).unwrap();
+    session.write_tls(&mut socket).unwrap();
+    assert_eq!(scene.message(), MESSAGE);
+    assert!(scene.connections.next_event(scene.now, &mut 64).is_none());
+    assert_eq!(scene.connections.held, 0);
+    // The header of a record and two bytes of it.
+    socket.write_all(&[0x17, 3, 3, 0x41, 0, 0, 0]).unwrap();
+    take_turn(&mut scene);
+    assert!(scene.connections.next_event(scene.now, &mut 64).is_none());
+    assert_eq!(scene.connections.held, 7);
+    let due = scene.now + limits.message;
+    while scene.counters.stream_slow.get() == 0 && scene.connections.due() <= due {
+        scene.now = scene.connections.due();
+        scene.connections.poll(scene.now).unwrap();
+    }
+    assert_eq!((scene.now, scene.closed()), (due, CloseCause::TimedOut));
+    assert_eq!(scene.connections.held, 0);
+}
+
+/// A session keeps the fragments of a handshake message. They look like session tickets.
+#[test]
+fn records_without_plaintext_count_if_they_are_many() {
+    let Certified { server, client } = certified("a.example");
+    let mut config = (*server).clone();
+    config.send_tls13_tickets = 300;
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let remote = listener.local_addr().unwrap();
+    let back_end = thread::spawn(move || {
+        let mut session = ServerConnection::new(Arc::new(config)).unwrap();
+        let (mut socket, _) = listener.accept().unwrap();
+        let mut stream = Stream::new(&mut session, &mut socket);
+        let mut read = [0; MESSAGE.len()];
+        stream.read_exact(&mut read).unwrap();
+        stream.write_all(&read).unwrap();
+        // Until the other side closes.
+        let _ = stream.read(&mut read);
+    });
+    let peer = TlsPeer { config: client, name: "a.example".try_into().unwrap() };
+    let peers: TlsPeers = Arc::new(move |_| Some(peer.clone()));
+    let mut scene = Scene::with_tls(StreamLimits::default(), None, peers);
+    let (id, local) = (ConnectionId::FIRST_OPENED, scene.local);
+    scene.connections.connect(Connect { id, transport: Transport::Tls, local, remote });
+    let Some(StreamEvent::Connected(flow)) = scene.next() else { panic!("not opened") };
+    take_turn(&mut scene);
+    scene.settle();
+    take_turn(&mut scene);
+    assert!(scene.connections.next_event(scene.now, &mut 64).is_none());
+    assert!(scene.connections.held > 8192, "{}", scene.connections.held);
+    assert_ne!(scene.connections.due(), Timestamp::NEVER);
+    scene.post(flow, MESSAGE);
+    assert_eq!(scene.message(), MESSAGE);
+    assert!(scene.connections.next_event(scene.now, &mut 64).is_none());
+    assert_eq!(scene.connections.held, 0);
+    scene.connections.close(id);
+    scene.connections.flush(scene.now);
+    back_end.join().unwrap();
+}
+
 #[test]
 fn a_turn_serves_a_limited_number_of_handshakes() {
     let (mut scene, config) = scene(StreamLimits { handshakes: 2, ..StreamLimits::default() });
-    let clients: Vec<_> = (0..5)
-        .map(|_| {
-            let mut session =
-                ClientConnection::new(Arc::clone(&config), "a.example".try_into().unwrap())
-                    .unwrap();
-            let mut socket = TcpStream::connect(scene.local).unwrap();
-            session.write_tls(&mut socket).unwrap();
-            socket.set_nonblocking(true).unwrap();
-            (session, socket)
-        })
-        .collect();
+    let clients: Vec<_> = (0..5).map(|_| hello(scene.local, &config)).collect();
     // The first turn accepts all, and all have something to read.
     thread::sleep(Duration::from_millis(20));
     for expected in [2, 4, 5] {

@@ -7,6 +7,7 @@ use tungstenite::error::Error;
 use tungstenite::http::HeaderValue;
 use tungstenite::{Message, WebSocket};
 
+use super::memory::{BUFFERS_MAX, buffers_of_window};
 use super::*;
 
 const PONG: &[u8] = b"\r\n";
@@ -152,6 +153,41 @@ fn pings_do_not_fill_the_memory() {
     assert!(!scene.connections.connections[&id].has_pong());
     assert_eq!(peer.join().unwrap().unwrap(), Message::Pong(vec![1; 100].into()));
     assert!(scene.next().is_some_and(|event| matches!(event, StreamEvent::Closed(..))));
+}
+
+/// RFC 6455 §5.4: "Control frames MAY be injected in the middle of a fragmented message."
+#[test]
+fn a_ping_gives_the_rest_of_a_message_no_more_time() {
+    let mut scene = scene(StreamLimits::default());
+    let peer = client(scene.local, |websocket| websocket.get_ref().try_clone().unwrap());
+    accepted(&mut scene);
+    let mut socket = serve(&mut scene, peer);
+    // A text that is not complete, and a ping, both with a mask of zeros.
+    socket.write_all(&[0x01, 0x81, 0, 0, 0, 0, b'O']).unwrap();
+    let ping = [0x89, 0x80, 0, 0, 0, 0];
+    socket.write_all(&ping).unwrap();
+    assert_eq!(scene.message(), PONG);
+    let began = scene.now;
+    assert!(scene.connections.next_event(scene.now, &mut 64).is_none());
+    scene.now = began + StreamLimits::default().message / 2;
+    socket.write_all(&ping).unwrap();
+    assert_eq!(scene.message(), PONG);
+    assert!(scene.connections.next_event(scene.now, &mut 64).is_none());
+    scene.now = began + StreamLimits::default().message;
+    assert_eq!(scene.closed(), CloseCause::TimedOut);
+}
+
+/// The header of a frame needs no buffer of its own, either.
+#[test]
+fn short_messages_for_a_peer_that_does_not_read_share_buffers() {
+    let mut scene = scene(StreamLimits::default());
+    let peer = client(scene.local, |websocket| websocket.get_ref().try_clone().unwrap());
+    let flow = accepted(&mut scene);
+    let _socket = serve(&mut scene, peer);
+    scene.fill(flow);
+    let buffers = buffers_of_window(&mut scene, flow, 2);
+    // A header of two bytes for each message of two.
+    assert!(buffers <= 2 * BUFFERS_MAX, "{buffers} buffers");
 }
 
 /// Both have the limits of TLS handshakes.

@@ -192,15 +192,37 @@ pub fn start_with(
     handoffs: Handoffs,
     stop: Stop,
 ) -> Running {
+    let shard = move |counters, stop| {
+        let pool = Pool::new();
+        Drive::new(Shard { clock, limits, listeners, handoffs, counters, stop, pool }).unwrap()
+    };
+    run(echo, stop, shard)
+}
+
+/// Starts one that has connections only.
+pub fn start_over(echo: Echo, streams: Vec<StreamListener>) -> Running {
+    let handoffs = Handoffs::alone().unwrap();
+    run(echo, Stop::new(), move |counters, stop| {
+        let (clock, limits, pool) = (Clock::start(), Limits::default(), Pool::new());
+        let shard = Shard { clock, limits, listeners: vec![], handoffs, counters, stop, pool };
+        let limits = StreamLimits::default();
+        Drive::new(shard).unwrap().with_streams(streams, limits, Arc::new(|_| None)).unwrap()
+    })
+}
+
+/// Runs a core in a thread that makes its driver.
+fn run(
+    echo: Echo,
+    stop: Stop,
+    drive: impl FnOnce(Arc<Counters>, Stop) -> Drive + Send + 'static,
+) -> Running {
     let counters = Arc::new(Counters::default());
     let running = (Arc::clone(&counters), stop.clone());
     let commands = CommandSender::to(1);
-    let requests_seen = commands.clone();
+    let receiver = commands.clone();
     let thread = thread::spawn(move || {
         let mut core = EchoCore::new(echo);
-        let pool = Pool::new();
-        let shard = Shard { clock, limits, listeners, handoffs, counters, stop, pool };
-        Drive::new(shard).unwrap().with_commands(&requests_seen).run(&mut core).unwrap()
+        drive(counters, stop).with_commands(&receiver).run(&mut core).unwrap()
     });
     Running { counters: running.0, stop: running.1, commands, thread }
 }

@@ -1,0 +1,141 @@
+//! Sending the bytes of a connection.
+
+use std::collections::VecDeque;
+use std::io::{self, IoSlice, Write};
+use std::mem::MaybeUninit;
+use std::net::Shutdown;
+
+use tidegate_world::{Buffer, CloseCause, STREAM_WINDOW};
+
+use super::{Connection, READ, State, cause_of};
+
+/// Maximum number of buffers that one system call sends.
+const SENT_TOGETHER: usize = 64;
+
+/// Maximum number of system calls that discard the last bytes of a peer.
+const DISCARDED_READS: usize = 16;
+
+/// The result of an attempt to send.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) enum Sent {
+    /// All bytes are sent. `tells` is true if the core has to be told that it may hand out more.
+    All { tells: bool },
+    /// The socket takes no more bytes now.
+    Blocked,
+    /// The connection has ended.
+    End(CloseCause),
+}
+
+impl Connection {
+    /// Appends bytes to send.
+    ///
+    /// A buffer takes 2 KiB, however few bytes it has. So while the socket takes nothing, bytes join
+    /// the last buffer if it has room. A peer that sends pings and reads nothing cannot fill the memory.
+    pub(super) fn append(&mut self, bytes: Buffer) {
+        let last = self.out.back_mut().filter(|_| self.waits_for_room);
+        match last.filter(|last| last.len() + bytes.len() <= last.capacity()) {
+            Some(last) => last.push(&bytes).expect("the buffer has room"),
+            None => self.out.push_back(bytes),
+        }
+    }
+
+    /// Drops the bytes to send, because the socket takes none any more.
+    pub(crate) fn stop_sending(&mut self, cause: CloseCause) {
+        self.failure = Some(cause);
+        (self.out, self.sent) = (VecDeque::new(), 0);
+    }
+
+    /// Sends as many bytes as the socket takes.
+    pub(crate) fn send(&mut self) -> Sent {
+        if self.failure.is_some() {
+            self.out.clear();
+            return Sent::All { tells: false };
+        }
+        // RFC 6455 §5.5.3: only the last of several pings needs an answer. So a peer that reads
+        // nothing cannot fill the memory.
+        self.out.extend(self.pong.take());
+        if let Some(ended) = self.send_sealed() {
+            return ended;
+        }
+        while !self.out.is_empty() && self.tls.is_none() {
+            let mut slices = [IoSlice::new(&[]); SENT_TOGETHER];
+            let mut count = 0;
+            for (slice, bytes) in slices.iter_mut().zip(&self.out) {
+                let from = if count == 0 { self.sent } else { 0 };
+                *slice = IoSlice::new(&bytes[from..]);
+                count += 1;
+            }
+            match (&self.stream).write_vectored(&slices[..count]) {
+                Ok(taken) => self.advance(taken),
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => return Sent::Blocked,
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+                Err(error) => return Sent::End(cause_of(&error)),
+            }
+        }
+        // An idle connection keeps no memory for buffers to send.
+        if self.out.capacity() > 0 {
+            self.out = VecDeque::new();
+        }
+        let tells = self.state == State::Open && self.handed_out >= STREAM_WINDOW / 2;
+        if tells {
+            self.handed_out = 0;
+        }
+        Sent::All { tells }
+    }
+
+    /// Sends over TLS as many bytes as the socket takes. If not everything is sent, returns the
+    /// result.
+    fn send_sealed(&mut self) -> Option<Sent> {
+        let tls = self.tls.as_mut()?;
+        loop {
+            while tls.has_output() {
+                match tls.write(&self.stream) {
+                    Ok(_) => {}
+                    Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
+                        return Some(Sent::Blocked);
+                    }
+                    Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+                    Err(error) => return Some(Sent::End(cause_of(&error))),
+                }
+            }
+            if tls.is_handshaking() {
+                return Some(Sent::All { tells: false });
+            }
+            if !self.out.is_empty() {
+                tls.seal(&mut self.out);
+            } else if self.state == State::Closing {
+                tls.end();
+            }
+            if !tls.has_output() {
+                return None;
+            }
+        }
+    }
+
+    /// Removes the first `taken` bytes, which are sent, from the buffers.
+    fn advance(&mut self, mut taken: usize) {
+        while let Some(first) = self.out.front() {
+            let left = first.len() - self.sent;
+            if taken < left {
+                self.sent += taken;
+                return;
+            }
+            taken -= left;
+            self.sent = 0;
+            self.out.pop_front();
+        }
+    }
+
+    /// Announces that nothing more follows, and discards what the peer has sent. If bytes of the peer
+    /// were left, the kernel would reset the connection and discard what it has not sent yet.
+    pub(crate) fn part(&self) {
+        let _ = self.stream.shutdown(Shutdown::Write);
+        let mut bytes = [MaybeUninit::<u8>::uninit(); READ];
+        for _ in 0..DISCARDED_READS {
+            match rustix::io::read(&self.stream, &mut bytes) {
+                Ok((read, _)) if !read.is_empty() => {}
+                _ => return,
+            }
+        }
+    }
+}

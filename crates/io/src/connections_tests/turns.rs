@@ -1,0 +1,81 @@
+//! Tests of the order in which connections are read.
+
+use super::*;
+
+const PING: &[u8] = b"\r\n\r\n";
+
+/// Writes bytes, and waits until the kernel reports them.
+fn write(scene: &mut Scene, client: &mut TcpStream, bytes: &[u8]) {
+    client.write_all(bytes).unwrap();
+    std::thread::sleep(Duration::from_millis(20));
+    scene.connections.poll(scene.now).unwrap();
+}
+
+#[test]
+fn a_connection_that_never_pauses_leaves_the_others_their_turn() {
+    let mut scene = Scene::new(StreamLimits::default());
+    let ((mut busy, _), (mut other, _)) = (scene.accept(), scene.accept());
+    write(&mut scene, &mut busy, &PING.repeat(12 * 1024));
+    let first = scene.connections.next_event(scene.now, &mut 1);
+    assert!(matches!(first, Some(StreamEvent::Received(_))));
+    other.write_all(MESSAGE).unwrap();
+    let is_served = (0..512).any(|_| scene.message() == MESSAGE);
+    assert!(is_served, "within two turns of the shard");
+}
+
+/// A connection that passes on 16 messages keeps the others that it has read. If there is no memory for
+/// that, it first passes on all of them.
+#[test]
+fn the_bytes_that_wait_for_their_turn_have_a_limited_memory() {
+    for (held_max, most) in [(READ, READ), (64 << 20, 2 * READ)] {
+        let mut scene = Scene::new(StreamLimits { held_max, ..StreamLimits::default() });
+        let mut clients = [scene.accept().0, scene.accept().0];
+        for client in &mut clients {
+            write(&mut scene, client, &PING.repeat(12 * 1024));
+        }
+        let mut held = 0;
+        for _ in 0..64 {
+            assert_eq!(scene.message(), PING);
+            held = held.max(scene.connections.held);
+        }
+        assert_eq!(held, most);
+        for _ in 64..2 * 12 * 1024 {
+            assert_eq!(scene.message(), PING);
+            assert!(scene.connections.held <= most);
+        }
+    }
+}
+
+#[test]
+fn one_call_reads_a_limited_number_of_bytes_also_after_a_long_message() {
+    let mut scene = Scene::new(StreamLimits::default());
+    let (mut client, flow) = scene.accept();
+    let long = format!("OPTIONS sip:a@b SIP/2.0\r\nl: 60000\r\n\r\n{}", "x".repeat(60_000));
+    client.write_all(long.as_bytes()).unwrap();
+    assert_eq!(scene.message(), long.as_bytes());
+    assert!(scene.connections.next_event(scene.now, &mut 64).is_none());
+    write(&mut scene, &mut client, &PING.repeat(12 * 1024));
+    assert_eq!(scene.message(), PING);
+    assert_eq!(scene.connections.connections[&flow.connection.unwrap()].held(), READ);
+}
+
+/// Peers repeat no message over TCP. So a BYE that is not read is lost.
+#[test]
+fn a_message_that_came_before_a_reset_is_received() {
+    for posts in 1..=2 {
+        let mut scene = Scene::new(StreamLimits::default());
+        let (mut client, flow) = scene.accept();
+        client.write_all(MESSAGE).unwrap();
+        socket2::SockRef::from(&client).set_linger(Some(Duration::ZERO)).unwrap();
+        drop(client);
+        std::thread::sleep(Duration::from_millis(20));
+        // This fails.
+        for _ in 0..posts {
+            scene.post(flow, b"180");
+        }
+        assert_eq!(scene.message(), MESSAGE);
+        assert_eq!(scene.closed(), CloseCause::Reset);
+        scene.post(flow, b"180");
+        assert_eq!(scene.counters.stream_unconnected.get(), posts);
+    }
+}

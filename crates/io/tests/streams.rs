@@ -1,0 +1,79 @@
+//! Tests of connections at the end of a shard.
+
+#![allow(clippy::disallowed_methods)] // Tests wait for real sockets.
+
+mod cores;
+
+use std::io::{Read, Write};
+use std::net::{SocketAddr, TcpStream};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use cores::{Echo, start_over};
+use tidegate_io::*;
+use tidegate_world::Transport;
+use tungstenite::Message;
+use tungstenite::client::IntoClientRequest;
+use tungstenite::http::HeaderValue;
+
+/// Starts an echo with a listener for connections.
+fn echo(transport: Transport) -> (cores::Running, SocketAddr) {
+    let (address, origins) = ("127.0.0.1:0".parse().unwrap(), Origins::default());
+    let listen = StreamListen { transport, address, shards: 1, shared: false, tls: None, origins };
+    let group = StreamGroup::open(&listen).unwrap();
+    (start_over(Echo::new().0, vec![group.listener(0)]), group.local())
+}
+
+/// RFC 6455 §7.4.1: "1001 indicates that an endpoint is "going away", such as a server going down".
+#[test]
+fn a_websocket_is_told_that_the_shard_ends() {
+    let (running, address) = echo(Transport::Ws);
+    let mut request = format!("ws://{address}/").into_client_request().unwrap();
+    request.headers_mut().insert("Sec-WebSocket-Protocol", HeaderValue::from_static("sip"));
+    let stream = TcpStream::connect(address).unwrap();
+    let (mut websocket, _) = tungstenite::client(request, stream).unwrap();
+    websocket.send(Message::text("echo")).unwrap();
+    assert_eq!(websocket.read().unwrap(), Message::text("echo"));
+    running.end();
+    match websocket.read() {
+        Ok(Message::Close(Some(last))) => assert_eq!(u16::from(last.code), 1001),
+        other => panic!("{other:?}"),
+    }
+}
+
+/// The responses of a shard that ends reach a peer that reads slowly.
+#[test]
+fn posted_messages_are_sent_before_the_shard_ends() {
+    const COUNT: usize = 200;
+    let (running, address) = echo(Transport::Tcp);
+    let message = format!("SIP/2.0 200 OK\r\nl: 10000\r\n\r\n{}", "x".repeat(10_000));
+    let mut client = TcpStream::connect(address).unwrap();
+    for _ in 0..COUNT {
+        client.write_all(message.as_bytes()).unwrap();
+    }
+    while running.counters.served.get() < COUNT as u64 {
+        thread::sleep(Duration::from_millis(1));
+    }
+    running.stop.request();
+    thread::sleep(Duration::from_millis(100));
+    let mut read = Vec::new();
+    client.read_to_end(&mut read).unwrap();
+    assert_eq!(read.len(), COUNT * message.len());
+    running.join();
+}
+
+#[test]
+fn a_peer_that_does_not_read_delays_the_end_for_a_second_at_most() {
+    let (running, address) = echo(Transport::Tcp);
+    let message = format!("SIP/2.0 200 OK\r\nl: 60000\r\n\r\n{}", "x".repeat(60_000));
+    let mut client = TcpStream::connect(address).unwrap();
+    for _ in 0..100 {
+        client.write_all(message.as_bytes()).unwrap();
+    }
+    while running.counters.served.get() < 100 {
+        thread::sleep(Duration::from_millis(1));
+    }
+    let began = Instant::now();
+    running.end();
+    assert!(began.elapsed() < Duration::from_secs(3), "{:?}", began.elapsed());
+}
