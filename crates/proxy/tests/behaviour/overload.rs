@@ -53,11 +53,11 @@ fn a_refusal_is_as_long_as_it_is_to_be() {
     }
 }
 
-/// Keeps the shard busy with rejections for 100 ms. Until then its capacity is unknown, and nothing is
+/// Keeps the shard busy with 1,000 rejections for 100 ms. Until then its capacity is unknown, and nothing is
 /// dropped. Returns the busy time.
 fn saturate(script: &mut Script) -> Duration {
     script.proxy.on_load(script.now, load(Duration::ZERO));
-    (0..20).for_each(|call| drop(script.send(CALLER, &invite(&format!("first-{call}")))));
+    (0..1_000).for_each(|call| drop(script.send(CALLER, &invite(&format!("first-{call}")))));
     let busy = Duration::from_millis(100);
     script.pass(busy);
     script.proxy.on_load(script.now, load(busy));
