@@ -6,7 +6,7 @@ from pathlib import Path
 from unittest.mock import Mock
 
 from tests.scratch import Scratch
-from tidegate_bench import impair, kamailio, message, registrations, sipp, tidegate
+from tidegate_bench import impair, kamailio, load, message, registrations, sipp, tidegate
 from tidegate_bench.answerer import Answerer
 from tidegate_bench.exchange import Exchange
 from tidegate_bench.flood import Flood
@@ -160,6 +160,15 @@ class OtherPeersTest(Scratch):
             [after("--transport", mode, load) for mode in registrations.MODES], [None, "tcp", "tcp", "tcp"]
         )
         self.assertEqual(after("--connections", "persistent", Load(0.5, 1, 3, 1)), "1")
+
+    def test_cpu_time_of_a_caller_that_ends_is_counted(self) -> None:
+        caller, element = Mock(), Mock()
+        caller.cpu_ns.side_effect = [0, 50_000_000]
+        caller.drops.return_value = 0
+        element.cpu_ns.return_value = 0
+        element.wakes.return_value = 0
+        _, usage = load.run(lambda: caller, element, None, Load(1, 0.0, 0.01, 1), lambda ended: None)
+        self.assertGreater(usage.caller, 0.0)
 
     def test_quality_names_the_differences_from_a_perfect_link(self) -> None:
         quality = impair.Quality(loss="5%", delay="20ms")

@@ -178,6 +178,8 @@ def run(
     [at_end] = cpu_s(element)
     drops = caller.drops()
     end(caller)
+    # A process that is just ending shows no threads.
+    caller_s = caller_s or cpu_s(caller)[0]
     if not element.running():
         sys.exit(f"{element.name} ended under the load:\n{element.tail()}")
     return caller, Usage(
