@@ -181,11 +181,11 @@ impl Follower {
     }
 
     fn send(&self, message: &FromLeader) -> Result<(), Trouble> {
-        self.wire.send(message).or_else(|error| {
+        self.wire.send(message).map_err(|error| {
             // The follower may have sent the reason before it closed the connection.
-            match self.wire.receive(Duration::ZERO) {
-                Ok(refused @ FromFollower::Refused(_)) => Err(self.unexpected(&refused)),
-                _ => Err(self.trouble(format!("the connection failed: {error}"))),
+            match self.wire.receive(ANSWER) {
+                Ok(refused @ FromFollower::Refused(_)) => self.unexpected(&refused),
+                _ => self.trouble(format!("the connection failed: {error}")),
             }
         })
     }
