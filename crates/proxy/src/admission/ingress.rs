@@ -139,8 +139,13 @@ impl Ingress {
     }
 
     /// Lists the networks whose INVITEs the kernel must not drop under overload.
-    pub(crate) fn spared(&self, snapshot: &Snapshot, spared: &mut Vec<Network>) {
-        self.watchman.spared(snapshot, spared);
+    pub(crate) fn spared(
+        &mut self,
+        now: Timestamp,
+        snapshot: &Snapshot,
+        spared: &mut Vec<Network>,
+    ) {
+        self.watchman.spared(now, snapshot, spared);
     }
 
     /// Returns the number of waiting messages.

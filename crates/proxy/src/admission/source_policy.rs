@@ -2,6 +2,7 @@
 
 use std::cmp::Reverse;
 use std::net::IpAddr;
+use std::time::Duration;
 
 use ipnet::IpNet;
 use tidegate_control::{Ban, BanCause, BanList, BanView, Headroom, Proofs, Sender, Watch};
@@ -29,7 +30,13 @@ pub(crate) struct SourcePolicy {
     bans: BanView,
     /// Version of the ban list that was last compared with the proofs.
     compared: Option<u64>,
+    /// The time from which on the spared networks are listed again.
+    spared_due: Timestamp,
 }
+
+/// Time between two lists of the spared networks. They change only with a reload or with an address
+/// of a back end. A list of a thousand back ends takes more time than a reading of the load may take.
+const SPARED_EVERY: Duration = Duration::from_secs(1);
 
 impl SourcePolicy {
     /// Creates a policy that distinguishes up to `sources_max` sources. The key of its table is
@@ -53,6 +60,7 @@ impl SourcePolicy {
             sources,
             bans: BanView::new(bans),
             compared: None,
+            spared_due: Timestamp::ZERO,
         }
     }
 
@@ -89,11 +97,21 @@ impl SourcePolicy {
 
     /// Lists the networks whose INVITEs the kernel must not drop under overload. The networks may
     /// claim priority, belong to a back end, are trusted, are never banned, or have a weight. If
-    /// there are too many, the first ones in this order are listed.
+    /// there are too many, the first ones in this order are listed. While the last list is recent,
+    /// `spared` does not change.
     ///
     /// If a back end has an address of this machine, other programs may send from there, so the
     /// address is not listed. Trust in all addresses distinguishes no source.
-    pub(crate) fn spared(&self, snapshot: &Snapshot, spared: &mut Vec<Network>) {
+    pub(crate) fn spared(
+        &mut self,
+        now: Timestamp,
+        snapshot: &Snapshot,
+        spared: &mut Vec<Network>,
+    ) {
+        if now < self.spared_due {
+            return;
+        }
+        self.spared_due = now + SPARED_EVERY;
         let Sources { priority, weights, never_ban, .. } = &self.sources;
         let Snapshot { addresses, pools, .. } = snapshot;
         let backends = pools.iter().flat_map(|pool| pool.pool.backends());

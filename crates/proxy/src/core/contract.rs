@@ -113,7 +113,7 @@ impl Core for Proxy {
             counters.overload.publish_ladder(kernel_shed.ladder());
             kernel_shed.fill(shedding);
             ingress.set_pads(kernel_shed.ladder().pads());
-            ingress.spared(&self.snapshot, &mut shedding.spared);
+            ingress.spared(now, &self.snapshot, &mut shedding.spared);
         }
         ingress.banned(now, &mut shedding.banned);
     }
