@@ -4,7 +4,7 @@
 //! the back end ([`RateLearning`]), and the maximum number of requests without a response from its
 //! delay ([`WindowLearning`]). All shards apply the limits together, in shared words. Calls are
 //! counted by their leases and taken by compare-and-swap, so their number never exceeds the limit.
-//! The rate is one word ([`gcra`]). The headroom of a back end is the number of calls that its
+//! The rate is one word (`gcra`). The headroom of a back end is the number of calls that its
 //! limits still allow. The headroom of a pool is the sum over its back ends.
 //!
 //! Requests with priority may use a [reserve](Demand::Priority) that others may not use.

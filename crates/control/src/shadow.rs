@@ -34,7 +34,8 @@ pub struct Compared {
     pub neither: u64,
 }
 
-/// A law that decides nothing: see the [module](self).
+/// A law that decides nothing. It sees the signals of the law in force, and records its own
+/// decision on each piece of new work.
 pub struct Shadow {
     law: Box<dyn Law>,
     values: Values,

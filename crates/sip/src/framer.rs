@@ -234,7 +234,7 @@ impl Framer {
     }
 
     /// Returns the whole lines of the incomplete message: its start line and the headers so far.
-    /// [`glance`](crate::glance) and [`scan`](crate::scan) can read them before the rest arrives.
+    /// [`glance`](crate::glance) and [`scan`](crate::scan()) can read them before the rest arrives.
     /// The result is empty while the start line is incomplete.
     pub fn lines<'b>(&self, held: &'b [u8]) -> &'b [u8] {
         match self.stage {

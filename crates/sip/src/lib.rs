@@ -4,8 +4,8 @@
 //!
 //! - [`Framer`] cuts a byte stream into messages;
 //! - [`glance`] reads the start line alone;
-//! - [`scan`] finds the fields that an admission gate needs (start line, top Via, Call-ID, CSeq,
-//!   To-tag) and stops at the last header it needs; [`scan_ack`] reads even less of an ACK;
+//! - [`scan`](scan()) finds the fields that an admission gate needs (start line, top Via, Call-ID,
+//!   CSeq, To-tag) and stops at the last header it needs; [`scan_ack`] reads even less of an ACK;
 //! - [`resource_values`] and [`is_emergency`] find the priority that a request claims;
 //! - [`Outline`] is a scan with everything that is needed to reject the request;
 //! - [`Message`] indexes the header lines in one pass; it parses a header's value only when a

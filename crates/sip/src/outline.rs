@@ -15,8 +15,8 @@ use crate::{HeaderName, Scan, ScanStart, Splice, Via, reply_target};
 /// Maximum number of pieces of a request that a reply copies. Adjacent lines are one piece.
 pub const PIECES_MAX: usize = 16;
 
-/// The values that [`scan`](crate::scan) finds in a request, and the positions of the lines that a
-/// reply copies (RFC 3261 §8.2.6.2).
+/// The values that [`scan`](crate::scan()) finds in a request, and the positions of the lines that
+/// a reply copies (RFC 3261 §8.2.6.2).
 ///
 /// With an outline, a rejection reads the headers only once. An outline finds the same values as
 /// [`Message`](crate::Message), and writes the same reply as [`write_reply`](crate::write_reply).
@@ -42,7 +42,7 @@ impl<'a> Outline<'a> {
     ///
     /// Returns `None` if the message is a response, if the first Via contains no reply address, or
     /// if the lines to copy form more than [`PIECES_MAX`] pieces. Also returns `None` if
-    /// [`scan`](crate::scan) or [`Message::parse_head`](crate::Message::parse_head) fails. These
+    /// [`scan`](crate::scan()) or [`Message::parse_head`](crate::Message::parse_head) fails. These
     /// functions return the exact error.
     pub fn of(bytes: &'a [u8]) -> Option<Self> {
         let (start, bytes, mut at, mut ends) = begin(bytes).ok()?;
@@ -88,7 +88,7 @@ impl<'a> Outline<'a> {
     }
 
     /// Returns the destination of a reply to the request, which came from `source` (see
-    /// [`reply_target`](crate::reply_target)).
+    /// [`reply_target`]).
     pub fn reply_target(&self, source: SocketAddr) -> SocketAddr {
         reply_target(&self.via, source)
     }

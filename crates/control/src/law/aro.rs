@@ -1,7 +1,7 @@
 //! Acceptance rate and occupancy, the stricter of the two.
 //!
-//! Signals: the occupancy ρ̂ as in [`occupancy`](super::occupancy), and the acceptance α as in
-//! [`acceptance`](super::acceptance), both over the last `k` measurements, which are taken every
+//! Signals: the occupancy ρ̂ as in [`occupancy`], and the acceptance α as in
+//! [`acceptance`], both over the last `k` measurements, which are taken every
 //! `measure` messages. f ← clamp(f_min, min(f_α, f_ρ), 1), where f_ρ = (ρ_targ/ρ̂)·f and f_α =
 //! (α_targ/α)·f. In both formulas, f is the combined share. Trips when ρ̂ or α exceeds its target.
 //! Recovers when both are below their targets, by the smaller of the two factors. Cold
@@ -12,7 +12,7 @@
 //! rejections. Then α is below its target, and f rises to 1 until the rejections have left the
 //! window. So f cycles between about 0.8 and 1, and some 7 % of the calls are rejected although the
 //! server has time for them. Under load f_ρ is smaller from the start, and the law acts like
-//! [`occupancy`](super::occupancy), except that f_α delays each recovery. It serves the fewest
+//! [`occupancy`], except that f_α delays each recovery. It serves the fewest
 //! calls a second of the paper's three laws (paper 000 §6.5: "very aggressive").
 //!
 //! If `sustainable` is set, α is the rate of admitted calls divided by this sustainable rate. Then
