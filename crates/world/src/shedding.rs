@@ -285,11 +285,8 @@ mod tests {
     fn a_datagram_that_passes_need_not_pass_from_another_address() {
         let text = invites().find(|text| !share(0.5).drops(SOURCE, text.as_bytes())).unwrap();
         for addresses in [
-            (0..1_000)
-                .map(|n| IpAddr::from(0x0a00_0000u32.to_be_bytes().map(|b| b | n as u8)))
-                .take(250)
-                .collect::<Vec<_>>(),
-            (0..1_000).map(|n| IpAddr::from([0x2001, 0xdb8, 0, n, 0, 0, 0, 1])).collect(),
+            (0..250).map(|n| IpAddr::from([198, 51, 100, n])).collect::<Vec<_>>(),
+            (0..250).map(|n| IpAddr::from([0x2001, 0xdb8, 0, n, 0, 0, 0, 1])).collect(),
         ] {
             let drops = |&&source: &&IpAddr| share(0.5).drops(source, text.as_bytes());
             let dropped = addresses.iter().filter(drops).count() as f64 / addresses.len() as f64;
