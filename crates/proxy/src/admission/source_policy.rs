@@ -96,12 +96,13 @@ impl SourcePolicy {
     }
 
     /// Lists the networks whose INVITEs the kernel must not drop under overload. The networks may
-    /// claim priority, belong to a back end, are trusted, are never banned, or have a weight. If
+    /// claim priority, belong to a back end, are never banned, or have a weight. If
     /// there are too many, the first ones in this order are listed. While the last list is recent,
     /// `spared` does not change.
     ///
     /// If a back end has an address of this machine, other programs may send from there, so the
-    /// address is not listed. Trust in all addresses distinguishes no source.
+    /// address is not listed. Trusted networks are not listed: trust is about targets, and a
+    /// trusted trunk may send most of the load.
     pub(crate) fn spared(
         &mut self,
         now: Timestamp,
@@ -121,7 +122,6 @@ impl SourcePolicy {
             .flat_map(|priority| priority.from.iter().copied())
             .chain(backends.filter(|ip| !addresses.is_shared(*ip)).map(IpNet::from))
             .chain(pools.iter().flat_map(|pool| pool.sources.iter().flatten()).copied())
-            .chain(addresses.trusted().filter(|net| net.prefix_len() > 0).copied())
             .chain(never_ban.iter().copied())
             .chain(weights.iter().map(|weight| weight.from))
             .collect();

@@ -304,12 +304,6 @@ impl Addresses {
         self.listeners.iter().any(|own| own.is_here(ip))
     }
 
-    /// Returns the networks that the listeners for datagrams trust.
-    pub(crate) fn trusted(&self) -> impl Iterator<Item = &IpNet> {
-        let datagrams = self.listeners.iter().filter(|own| !own.transport.is_reliable());
-        datagrams.flat_map(|own| &own.listener.trust)
-    }
-
     /// Returns whether the peer of `flow` is trusted with identities (RFC 3325 §1). Back ends and
     /// the trusted sources of the listener are trusted.
     pub(crate) fn believes(&self, flow: &Flow) -> bool {

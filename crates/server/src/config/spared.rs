@@ -4,7 +4,7 @@ use ipnet::IpNet;
 use tidegate_proxy::Disposal;
 use tidegate_world::Shedding;
 
-use super::{Backend, Config, Listen};
+use super::{Backend, Config};
 
 impl Config {
     /// Returns a warning if the kernel has no room for all networks that it has to spare while it
@@ -16,8 +16,7 @@ impl Config {
             format!(
                 "while the kernel drops INVITEs, it can spare {most} networks, but this file has \
                  {count}. It may drop INVITEs from the others. The order is: `from` of \
-                 `[overload.priority]`, back ends, their `sources`, `trust`, `never_ban`, \
-                 `[[overload.weight]]`. Write neighbouring addresses as one network."
+                 `[overload.priority]`, back ends, their `sources`, `never_ban`, `[[overload.weight]]`. Write neighbouring addresses as one network."
             )
         })
     }
@@ -26,15 +25,12 @@ impl Config {
     fn spared_networks(&self) -> Vec<IpNet> {
         let sources = &self.overload.sources;
         let backends = || self.pool.iter().flat_map(|pool| &pool.backends);
-        let is_udp = |listen: &&Listen| !listen.transport.is_reliable();
-        let trusted = self.listen.iter().filter(is_udp).flat_map(|listen| &listen.trust);
         let own = |backend: &Backend| Some(IpNet::from(backend.endpoint.address()?.ip()));
         let all = sources
             .priority
             .iter()
             .flat_map(|priority| &priority.from)
             .chain(backends().flat_map(|backend| &backend.sources))
-            .chain(trusted.filter(|net| net.prefix_len() > 0))
             .chain(&sources.never_ban)
             .copied()
             .chain(backends().filter_map(own))
@@ -50,16 +46,17 @@ mod tests {
 
     use super::*;
 
-    /// Returns the warning about a file with so many back ends and so many trusted networks.
-    fn warning(backends: usize, trusted: usize, more: &str) -> Option<String> {
+    /// Returns the warning about a file with so many back ends and so many other networks.
+    fn warning(backends: usize, others: usize, more: &str) -> Option<String> {
         let backends: String = (0..backends)
             .map(|number| format!("[[pool.backend]]\nuri = \"sip:10.0.{number}.1\"\n"))
             .collect();
-        let trusted: Vec<_> = (0..trusted).map(|n| format!("\"10.1.{n}.0/25\"")).collect();
+        let weights: String = (0..others)
+            .map(|n| format!("[[overload.weight]]\nfrom = \"10.1.{n}.0/25\"\nweight = 2\n"))
+            .collect();
         let text = format!(
-            "[[listen]]\ntransport = \"udp\"\naddress = \"192.0.2.1:5060\"\ntrust = [{}]\n\
-             [[pool]]\nname = \"app\"\npolicy = \"rr\"\n{backends}{more}",
-            trusted.join(", ")
+            "[[listen]]\ntransport = \"udp\"\naddress = \"192.0.2.1:5060\"\n\
+             [[pool]]\nname = \"app\"\npolicy = \"rr\"\n{backends}{more}{weights}"
         );
         Config::parse(Path::new("t.toml"), text.as_bytes()).unwrap().spared_warning()
     }

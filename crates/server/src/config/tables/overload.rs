@@ -208,11 +208,11 @@ keys! {
     /// or if receive buffers overflow. It drops as large a share of them as necessary, with all
     /// their retransmissions. It also drops INVITEs within calls, and INVITEs that Tidegate would
     /// have admitted. The kernel spares calls to `urn:service:sos`. It also spares up to 64 networks:
-    /// those that may claim priority, back ends and their `sources`, and those that are in `trust`
-    /// of a `[[listen]]`, are in `never_ban`, or have a weight. `auto`: like `kernel`, but 503s have
-    /// only a few lengths while rejecting takes more than half of `refusing_max`. The reason is that
-    /// the kernel takes messages of one length in batches. With `auto` the kernel drops nothing at
-    /// an address that processes share, and nothing with the law `none`.
+    /// those that may claim priority, back ends and their `sources`, and those that are in
+    /// `never_ban` or have a weight. `auto`: like `kernel`, but 503s have only a few lengths while
+    /// rejecting takes more than half of `refusing_max`. The reason is that the kernel takes
+    /// messages of one length in batches. With `auto` the kernel drops nothing at an address that
+    /// processes share, and nothing with the law `none`.
     key "disposal" (disposal) = Choice {
         words: &[
             ("auto", Disposal::Auto),
