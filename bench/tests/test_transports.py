@@ -117,7 +117,7 @@ class TransportsTest(Scratch):
 
     def test_quick_is_one_round_of_one_capacity(self) -> None:
         quick, full = self.chosen("--quick"), self.chosen()
-        self.assertEqual((quick.rounds, quick.capacity, quick.multiples), (1, ["quota"], [1.0, 2.0, 10.0]))
+        self.assertEqual((quick.rounds, quick.capacity, quick.multiples), (1, ["quota"], [1.0, 2.0, 4.0]))
         self.assertEqual((full.rounds, full.capacity), (3, ["emulated", "quota"]))
         self.assertEqual(full.multiples, list(transports.MULTIPLES))
         self.assertEqual(self.chosen("--quick", "--capacity", "emulated").capacity, ["emulated"])
@@ -165,6 +165,10 @@ class TransportsTest(Scratch):
     def test_rounds_are_judged_by_their_median(self) -> None:
         lines = self.judged(*(trial(TCP, 1.0, good) for good in (0.9, 1.0, 0.2)), trial(TCP, 2.0, 0.7))
         self.assertIn("ok quota: from 1 to 2 times its peak, tcp persistent loses 0.20 of the peak", lines)
+
+    def test_goodput_above_the_peak_is_none_to_keep(self) -> None:
+        lines = self.judged(trial(TCP, 1.0, 1.2), trial(TCP, 2.0, 0.9))
+        self.assertIn("ok quota: from 1 to 2 times its peak, tcp persistent loses 0.10 of the peak", lines)
 
     def test_slow_generator_fails(self) -> None:
         one = trial(TCP, 1.0, 0.9)
