@@ -1,9 +1,9 @@
-"""5,000 calls each over TCP, TLS and between transports, and 100,000 over streams that break: all holds
+"""5,000 calls each over TCP, TLS and WebSockets, and 100,000 over streams that break: all holds
 
-First, on real sockets, 5,000 calls each: by Tidegate's own caller over TCP and TLS, on one connection for
-all calls and on one for each, and by SIPp in the same two ways (`-t t1`, `-t tn`); from UDP to a back end over
-TCP and the reverse. No call may fail, and no message may be lost. The certificate of the listener for TLS is
-checked.
+First, on real sockets, 5,000 calls each: by Tidegate's own caller over TCP, TLS and secure WebSockets, on one
+connection for all calls and on one for each, and by SIPp over TCP in the same two ways (`-t t1`, `-t tn`); from
+UDP to a back end over TCP and the reverse. No call may fail, and no message may be lost. The certificate of the
+listeners for TLS and for WebSockets is checked.
 
 Then, in simulated time, three times 300 worlds are drawn, each time from the next seeds, in which messages
 travel on streams here and there: from callers, between proxies, to back ends. Connections are reset, break
@@ -33,6 +33,9 @@ TALLY = ("offered", "set_up", "completed", "delivered", "missing", "faults", "fa
 
 CALLS, RATE_CPS = 5_000, 250
 
+SECURE = ("tls", "wss")
+"""The transports over TLS."""
+
 
 @dataclass(frozen=True)
 class Way:
@@ -57,6 +60,8 @@ WAYS = (
     Way("tidegate", "udp", "tcp", "-"),
     Way("tidegate", "tls", "udp", "1"),
     Way("tidegate", "tls", "tcp", "each"),
+    Way("tidegate", "wss", "udp", "1"),
+    Way("tidegate", "wss", "udp", "each"),
     Way("sipp", "tcp", "tcp", "1"),
     Way("sipp", "tcp", "tcp", "each"),
 )
@@ -76,13 +81,15 @@ def certificate(folder: Path) -> tuple[Path, Path]:
 
 
 def listeners(stage: Stage) -> tuple[dict[str, int], str, Path]:
-    """Ports of listeners for TCP and TLS, their tables, and the certificate of the latter."""
-    ports = {"tcp": free_port(), "tls": free_port()}
+    """Ports of listeners for TCP and over TLS, their tables, and the certificate of those over TLS."""
+    ports = {transport: free_port() for transport in ("tcp", *SECURE)}
     file, key = certificate(stage.directory)
-    listen = "".join(
-        f'[[listen]]\ntransport = "{transport}"\naddress = "{LOCALHOST}:{port}"\n' for transport, port in ports.items()
-    )
-    return ports, f'{listen}certificate = "{file}"\nprivate_key = "{key}"\n', file
+    tables = ""
+    for transport, port in ports.items():
+        tables += f'[[listen]]\ntransport = "{transport}"\naddress = "{LOCALHOST}:{port}"\n'
+        if transport in SECURE:
+            tables += f'certificate = "{file}"\nprivate_key = "{key}"\n'
+    return ports, tables, file
 
 
 def one_way(show: Demonstration, way: Way) -> dict[str, Any]:
@@ -101,7 +108,7 @@ def one_way(show: Demonstration, way: Way) -> dict[str, Any]:
             calls = _sipp(stage, target, mode)
         else:
             options = [] if way.outside == "udp" else ["--transport", way.outside, "--connections", way.connections]
-            options += ["--ca", str(authority)] if way.outside == "tls" else []
+            options += ["--ca", str(authority)] if way.outside in SECURE else []
             caller = tidegate.caller(stage, "uac", target, rate_cps=RATE_CPS, calls=CALLS, options=options)
             caller.end(CALLS / RATE_CPS + 90)
             calls, counted = caller.calls(), caller.connections()
@@ -112,7 +119,7 @@ def one_way(show: Demonstration, way: Way) -> dict[str, Any]:
     show.expect(calls.clean and calls.created == CALLS, f"{str(way).rstrip()}: {calls}")
     show.expect(served["completed"] == CALLS and served["stray"] == 0, f"  the back end: {served['completed']:,} calls")
     row = {**asdict(way), **asdict(calls), "served": served["completed"], "tidegate_us_per_call": round(cpu_us, 1)}
-    for name in ("opened", "failed", "handshakes", "sent_bytes", "received_bytes", "unsent"):
+    for name in ("opened", "failed", "handshakes", "websockets", "sent_bytes", "received_bytes", "unsent"):
         row[f"connections_{name}"] = counted.get(name, "")
     if counted:
         opened = CALLS if way.connections == "each" else 1

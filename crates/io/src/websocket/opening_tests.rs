@@ -126,7 +126,7 @@ fn a_request_is_that_of_a_browser() {
 }
 
 #[test]
-fn what_a_request_cannot_contain_is_an_error() {
+fn a_request_with_an_invalid_part_is_an_error() {
     let long = format!("/{}", "x".repeat(9000));
     for (host, path, origin) in [
         ("a.example", "ws", None),

@@ -6,6 +6,7 @@ mod streams;
 mod target;
 mod uac;
 mod uas;
+mod websocket;
 
 use std::process::ExitCode;
 use std::time::Duration;

@@ -17,6 +17,7 @@ use tidegate_world::{Counter, Seed, Transport};
 use super::arrivals::parse_arrivals;
 use super::streams::{TlsArgs, parse_transport};
 use super::target::{Target, parse_target};
+use super::websocket::WebSocketArgs;
 use super::{LEAD, parse_millis, parse_seconds, parse_span};
 use crate::stage::{parse_address, random_seed, towards};
 use tidegate::json;
@@ -131,11 +132,12 @@ pub struct Args {
     #[arg(long, value_name = "ADDR", value_parser = parse_address)]
     bind: Option<SocketAddr>,
 
-    /// Transport of all requests: udp, tcp or tls [default: that of the target's URI, or udp]
+    /// Transport of all requests: udp, tcp, tls, ws or wss [default: that of the target's URI, or
+    /// udp]
     #[arg(long, value_name = "T", value_parser = parse_transport)]
     transport: Option<Transport>,
 
-    /// Connections to the target over TCP and TLS
+    /// Connections to the target over TCP, TLS and WebSockets
     ///
     /// N: N connections stay open, and the users (--callers) use them in turn
     /// each: each call opens a connection, and closes it at its end
@@ -149,6 +151,9 @@ pub struct Args {
 
     #[command(flatten)]
     tls: TlsArgs,
+
+    #[command(flatten)]
+    websocket: WebSocketArgs,
 
     /// T1 of RFC 3261, in milliseconds
     #[arg(long, value_name = "MS", value_parser = parse_millis, default_value = "500")]
@@ -180,7 +185,7 @@ pub fn run(args: &Args) -> Result<ExitCode, Trouble> {
         None => towards(target)
             .map_err(|error| Trouble::usage(format!("no route to {target}: {error}")))?,
     };
-    let stage = args.tls.open(transport, bind, Some(&args.target.host), args.slack)?;
+    let stage = args.websocket.open(&args.tls, &args.target, transport, bind, args.slack)?;
     let config = CallerConfig { transport, ..configure(args, stage.local(), target, load(args)?) };
     let seed = match args.seed {
         Some(seed) => seed,
