@@ -73,14 +73,14 @@ fn default_port(transport: Transport) -> u16 {
     }
 }
 
+/// The error for a URI with `transport=wss`.
+const NO_WSS: &str = "a URI has transport=ws for WebSockets with and without TLS (RFC 7118 §5.2): \
+                      write transport=ws, and add --transport wss";
+
 /// Parses the transport parameter of a URI.
 fn parse_parameter(value: &str) -> Result<Transport, String> {
     match parse_transport(value)? {
-        Transport::Wss => {
-            Err("a URI has transport=ws for WebSockets with and without TLS (RFC 7118 §5.2): \
-                               write transport=ws and --transport wss"
-                .to_owned())
-        }
+        Transport::Wss => Err(NO_WSS.to_owned()),
         transport => Ok(transport),
     }
 }
