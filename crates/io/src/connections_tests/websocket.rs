@@ -229,6 +229,7 @@ fn server<T: Send + 'static>(
 /// RFC 7118 §4.1: "The 101 reply from the server MUST contain "sip" in its corresponding
 /// Sec-WebSocket-Protocol header."
 #[test]
+#[allow(clippy::result_large_err)] // The error type of the closure is that of tungstenite.
 fn a_client_opens_a_websocket_and_both_sides_send() {
     let (address, peer) = server(|stream| {
         let accept = |request: &Request, mut response: Response| {

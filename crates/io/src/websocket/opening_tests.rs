@@ -222,12 +222,12 @@ fn each_frame_to_a_server_has_a_mask_of_its_own() {
         (b"\xff\0", BINARY),
         (&long, BINARY),
     ] {
-        let mut message = pool.copy(payload);
-        let header = client.frame(&mut message);
-        let sent = [&header, &message[..]].concat();
+        let mut bytes = pool.copy(payload);
+        let header = client.frame(&mut bytes);
+        let sent = [&header, &bytes[..]].concat();
         let (found, key, clear) = unmasked(&sent);
         assert!(found == opcode && clear == payload);
-        assert!(payload.len() < 20 || message[..] != *payload, "it is masked");
+        assert!(payload.len() < 20 || bytes[..] != *payload, "it is masked");
         keys.insert(key);
         assert!(server.next(&sent) == message(payload));
         assert_eq!(server.release(), sent.len());
