@@ -11,6 +11,8 @@ CONNECTIONS = 100
 # A run over streams has at most so many connections at once. A process may have 20,000 descriptors on this machine.
 CONNECTIONS_MAX = 8_000
 TRANSPORTS = ("udp", "tcp", "tls")
+SECURE = ("tls", "wss")
+"""The transports over TLS."""
 MODES = ("persistent", "each")
 
 
@@ -75,5 +77,5 @@ UDP = Access("udp")
 
 def listener(transport: str, port: int, certificate: Certificate | None) -> str:
     """The table of a listener of Tidegate for streams. Over TLS it needs the certificate."""
-    keys = certificate.keys() if certificate and transport == "tls" else ""
+    keys = certificate.keys() if certificate and transport in SECURE else ""
     return f'\n[[listen]]\ntransport = "{transport}"\naddress = "{LOCALHOST}:{port}"\n{keys}'

@@ -1,8 +1,9 @@
-"""5,000 calls each over TCP, TLS and between transports, and 900 networks whose connections break: none fails
+"""5,000 calls each over TCP, TLS and WebSockets, and 900 networks whose connections break: none fails
 
-First, on real sockets, 5,000 calls each are made: by Tidegate's own caller over TCP and TLS, on one connection for all
-calls and on one for each call, by SIPp in the same two ways (`-t t1`, `-t tn`), and from UDP to a back end over TCP
-and the reverse. No call may fail, and no message may be lost. The certificate of the TLS listener is checked.
+First, on real sockets, 5,000 calls each are made: by Tidegate's own caller over TCP, TLS and secure WebSockets, on one
+connection for all calls and on one for each call, by SIPp over TCP in the same two ways (`-t t1`, `-t tn`), and from
+UDP to a back end over TCP and the reverse. No call may fail, and no message may be lost. The certificate of the
+listeners for TLS and for WebSockets is checked.
 
 Then, in simulated time, three times 300 worlds are drawn from successive seeds. In these worlds messages travel on
 streams in some places: from callers, between proxies, or to back ends. Connections are reset, break within a message,
@@ -19,7 +20,7 @@ from pathlib import Path
 from typing import Any
 
 from tidegate_bench import access, program, sipp, table, tidegate
-from tidegate_bench.access import Certificate
+from tidegate_bench.access import SECURE, Certificate
 from tidegate_bench.demonstration import Demonstration, Results
 from tidegate_bench.process import Stage
 from tidegate_bench.sockets import LOCALHOST, free_port
@@ -56,14 +57,17 @@ WAYS = (
     Way("tidegate", "udp", "tcp", "-"),
     Way("tidegate", "tls", "udp", "1"),
     Way("tidegate", "tls", "tcp", "each"),
+    Way("tidegate", "wss", "udp", "1"),
+    Way("tidegate", "wss", "udp", "each"),
     Way("sipp", "tcp", "tcp", "1"),
     Way("sipp", "tcp", "tcp", "each"),
 )
 
 
 def listeners(stage: Stage) -> tuple[dict[str, int], str, Path]:
-    """Ports of listeners for TCP and TLS, their tables, and the certificate of the latter."""
-    ports, certificate = {"tcp": free_port(), "tls": free_port()}, Certificate.make(stage.directory)
+    """Ports of listeners for TCP and over TLS, their tables, and the certificate of the listeners over TLS."""
+    transports = ("tcp", *SECURE)
+    ports, certificate = {transport: free_port() for transport in transports}, Certificate.make(stage.directory)
     tables = "".join(access.listener(transport, port, certificate) for transport, port in ports.items())
     return ports, tables, certificate.file
 
@@ -84,7 +88,7 @@ def one_way(show: Demonstration, way: Way) -> dict[str, Any]:
             calls = _sipp(stage, target, mode)
         else:
             options = [] if way.outside == "udp" else ["--transport", way.outside, "--connections", way.connections]
-            options += ["--ca", str(authority)] if way.outside == "tls" else []
+            options += ["--ca", str(authority)] if way.outside in SECURE else []
             caller = tidegate.caller(stage, "uac", target, rate_cps=RATE_CPS, calls=CALLS, options=options)
             caller.end(CALLS / RATE_CPS + 90)
             calls, counted = caller.calls(), caller.connections()
@@ -95,7 +99,7 @@ def one_way(show: Demonstration, way: Way) -> dict[str, Any]:
     show.expect(calls.clean and calls.created == CALLS, f"{str(way).rstrip()}: {calls}")
     show.expect(served["completed"] == CALLS and served["stray"] == 0, f"  the back end: {served['completed']:,} calls")
     row = {**asdict(way), **asdict(calls), "served": served["completed"], "tidegate_us_per_call": round(cpu_us, 1)}
-    for name in ("opened", "failed", "handshakes", "sent_bytes", "received_bytes", "unsent"):
+    for name in ("opened", "failed", "handshakes", "websockets", "sent_bytes", "received_bytes", "unsent"):
         row[f"connections_{name}"] = counted.get(name, "")
     if counted:
         opened = CALLS if way.connections == "each" else 1

@@ -97,9 +97,10 @@ impl Caller {
         config.timing.reliable |= !config.retransmissions || config.transport.is_reliable();
         let mut arrivals = Arrivals::new(&config.load, start, seed, element);
         let next_arrival = arrivals.next();
+        let namer = Namer::new(seed, element);
         Ok(Self {
-            requests: Requests::new(&config),
-            namer: Namer::new(seed, element),
+            requests: Requests::new(&config, &namer),
+            namer,
             arrivals: Some(arrivals),
             next_arrival,
             held_back: VecDeque::new(),
@@ -192,14 +193,15 @@ impl Caller {
     }
 
     /// Sends a request to `hop`, the first hop of a route set. Sends it to `server` if `hop` is
-    /// `None` or has another address family than the caller.
+    /// `None` or has another address family than the caller. Over a WebSocket, always sends it to
+    /// `server`: the connection leads there, whatever names the server gives itself.
     fn send(&mut self, mark: &Mark, hop: Option<SocketAddr>, server: SocketAddr, bytes: Buffer) {
-        let local = self.config.local;
-        let hop = hop.filter(|hop| hop.is_ipv4() == local.is_ipv4());
-        let (transport, remote) = (self.config.transport, hop.unwrap_or(server));
+        let CallerConfig { transport, local, .. } = self.config;
+        let is_usable = |hop: &SocketAddr| hop.is_ipv4() == local.is_ipv4();
+        let hop = hop.filter(|hop| is_usable(hop) && !transport.is_websocket());
+        let remote = hop.unwrap_or(server);
         let call = self.calls.get(mark.id).map(|_| mark.id);
-        let user = self.requests.user_of(mark);
-        let connection = call.and_then(|call| self.connections.name(call, user, remote));
+        let connection = self.connections.name(call, self.requests.user_of(mark), remote);
         let flow = Flow { transport, local, remote, connection };
         self.out.push_back(Transmit::new(flow, bytes));
     }

@@ -1,5 +1,5 @@
 //! The connections of a caller over a stream. They are used if its calls do not all share one
-//! connection.
+//! connection, and over WebSockets.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::fmt;
@@ -26,9 +26,15 @@ pub enum ConnectionUse {
 }
 
 impl ConnectionUse {
+    /// Returns whether users of this transport name their connections. Otherwise the layer below
+    /// opens the only connection. It opens no WebSockets, because a proxy must not.
+    pub(crate) fn is_named(self, transport: Transport) -> bool {
+        transport.is_websocket() || transport.is_reliable() && self != Self::Shared(1)
+    }
+
     /// Returns whether users of this transport name connections that stay open.
     pub(crate) fn names_lasting(self, transport: Transport) -> bool {
-        transport.is_reliable() && matches!(self, Self::Shared(2..))
+        self.is_named(transport) && self != Self::Each
     }
 
     /// Returns whether this number of users can open all these connections over this transport.
@@ -79,8 +85,8 @@ enum Owner {
     Call(Id),
 }
 
-/// The connections that a caller names. There are none over UDP. There are also none if all calls
-/// share one connection, because the layer below opens that one.
+/// The connections that a caller names. There are none over UDP. Over TCP and TLS there are also
+/// none if all calls share one connection, because the layer below opens that one.
 #[derive(Debug)]
 pub(crate) struct Connections {
     /// The use of connections, or `None` if the caller names none.
@@ -104,9 +110,8 @@ impl Connections {
         local: SocketAddr,
         remote: SocketAddr,
     ) -> Self {
-        let names_some = transport.is_reliable() && by != ConnectionUse::Shared(1);
         Self {
-            by: names_some.then_some(by),
+            by: by.is_named(transport).then_some(by),
             transport,
             local,
             remote,
@@ -119,11 +124,17 @@ impl Connections {
     }
 
     /// Returns the connection for a message to `remote` that belongs to a call of a user, and opens
-    /// it if there is none. Returns `None` if the caller names no connections for this message.
-    pub fn name(&mut self, call: Id, user: u32, remote: SocketAddr) -> Option<ConnectionId> {
+    /// it if there is none. `call` is `None` if the call has ended, so that it opens no connection.
+    /// Returns `None` if the caller names no connections for this message.
+    pub fn name(
+        &mut self,
+        call: Option<Id>,
+        user: u32,
+        remote: SocketAddr,
+    ) -> Option<ConnectionId> {
         let owner = match self.by? {
             ConnectionUse::Shared(count) => Owner::Users(user % count),
-            ConnectionUse::Each => Owner::Call(call),
+            ConnectionUse::Each => Owner::Call(call?),
         };
         if remote != self.remote {
             return None;
@@ -187,11 +198,19 @@ mod tests {
     }
 
     fn connections(by: ConnectionUse) -> Connections {
-        Connections::new(by, Transport::Tcp, address(LOCAL), address(REMOTE))
+        over(Transport::Tcp, by)
     }
 
-    fn call(serial: u32) -> Id {
+    fn over(transport: Transport, by: ConnectionUse) -> Connections {
+        Connections::new(by, transport, address(LOCAL), address(REMOTE))
+    }
+
+    fn id(serial: u32) -> Id {
         Id { slot: 0, serial }
+    }
+
+    fn call(serial: u32) -> Option<Id> {
+        Some(id(serial))
     }
 
     #[test]
@@ -205,7 +224,7 @@ mod tests {
         assert_eq!(opened.iter().map(|c| c.id).collect::<Vec<_>>(), names[..2]);
         assert_eq!(opened[0].remote, address(REMOTE));
         // The end of a call changes nothing, the end of a connection leads to another one.
-        connections.end(call(0));
+        connections.end(id(0));
         assert_eq!(connections.poll_close(), None);
         connections.on_closed(names[0]);
         let again = connections.name(call(4), 4, address(REMOTE)).unwrap();
@@ -218,13 +237,29 @@ mod tests {
         let mut name = |serial| connections.name(call(serial), 0, address(REMOTE)).unwrap();
         let (first, second) = (name(7), name(8));
         assert!(first != second && name(7) == first);
-        connections.end(call(7));
+        connections.end(id(7));
         assert_eq!((connections.poll_close(), connections.poll_close()), (Some(first), None));
         // A call whose connection has broken opens another one.
         connections.on_closed(second);
         let again = connections.name(call(8), 0, address(REMOTE)).unwrap();
         connections.on_closed(first);
         assert_eq!(connections.name(call(8), 0, address(REMOTE)), Some(again));
+        // The last messages of a call that has ended open none.
+        assert_eq!(connections.name(None, 0, address(REMOTE)), None);
+    }
+
+    /// The layer below would open none.
+    #[test]
+    fn a_websocket_has_a_name_even_if_all_calls_share_it() {
+        for transport in [Transport::Ws, Transport::Wss] {
+            let mut connections = over(transport, ConnectionUse::Shared(1));
+            let mut name = |call, user| connections.name(call, user, address(REMOTE));
+            let only = name(call(1), 1);
+            assert!(only.is_some() && name(call(2), 2) == only && name(None, 3) == only);
+            let opened = connections.poll_connect().expect("a connection");
+            assert_eq!((opened.transport, Some(opened.id)), (transport, only));
+            assert_eq!(connections.poll_connect(), None);
+        }
     }
 
     #[test]
@@ -233,9 +268,8 @@ mod tests {
         assert_eq!(each.name(call(1), 0, address("192.0.2.9:5060")), None);
         let mut one = connections(ConnectionUse::Shared(1));
         assert_eq!(one.name(call(1), 0, address(REMOTE)), None);
-        let (local, remote) = (address(LOCAL), address(REMOTE));
-        let mut udp = Connections::new(ConnectionUse::Each, Transport::Udp, local, remote);
-        assert_eq!(udp.name(call(1), 0, remote), None);
+        let mut udp = over(Transport::Udp, ConnectionUse::Each);
+        assert_eq!(udp.name(call(1), 0, address(REMOTE)), None);
     }
 
     #[test]

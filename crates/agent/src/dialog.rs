@@ -135,13 +135,15 @@ fn recorded<'a>(message: &Message<'a>) -> Option<Routes<'a>> {
 }
 
 /// Returns the URI parameter for `transport` (RFC 3261 §19.1.1).
+///
+/// RFC 7118 §5.2: "This document defines the value "ws" as the transport parameter value for a SIP URI". It
+/// defines no other value for WebSockets over TLS.
 pub(crate) fn uri_parameter(transport: Transport) -> &'static str {
     match transport {
         Transport::Udp => "",
         Transport::Tcp => ";transport=tcp",
         Transport::Tls => ";transport=tls",
-        Transport::Ws => ";transport=ws",
-        Transport::Wss => ";transport=wss",
+        Transport::Ws | Transport::Wss => ";transport=ws",
     }
 }
 

@@ -5,9 +5,11 @@
 //! without a search. Peers cannot forge a mark. The agent recognizes its marks even if it has no
 //! other state of the call.
 
-use siphasher::sip128::{Hasher128, SipHasher13};
 use std::hash::Hasher;
-use tidegate_world::{Purpose, Seed};
+use std::net::SocketAddr;
+
+use siphasher::sip128::{Hasher128, SipHasher13};
+use tidegate_world::{Purpose, Seed, Transport};
 
 use crate::table::Id;
 
@@ -63,6 +65,18 @@ impl Namer {
         (mark.text == text).then_some(mark)
     }
 
+    /// Returns the host and the port of the agent at `local`, for its Via and its Contact.
+    ///
+    /// RFC 7118 §B.1: "A SIP WebSocket Client running in such an environment can construct a domain name
+    /// consisting of a random token followed by the ".invalid" top-level domain name, as stated in [RFC2606],
+    /// and uses it within its Via and Contact headers."
+    pub fn host(&self, transport: Transport, local: SocketAddr) -> String {
+        match transport.is_websocket() {
+            false => local.to_string(),
+            true => format!("{:016x}.invalid", self.fingerprint(&[b"host"]) as u64),
+        }
+    }
+
     /// Returns a keyed hash of `parts`, whose content peers may choose.
     pub fn fingerprint(&self, parts: &[&[u8]]) -> u128 {
         let mut hasher = self.hash;
@@ -110,6 +124,20 @@ mod tests {
             assert_ne!(mark.tag, other.mark(id).tag);
             assert_eq!(other.recognise(&mark.text), None);
         }
+    }
+
+    #[test]
+    fn only_a_websocket_client_has_a_random_host() {
+        let local = "192.0.2.1:5060".parse().unwrap();
+        let host = |seed, transport| Namer::new(Seed(seed), 0).host(transport, local);
+        for transport in [Transport::Udp, Transport::Tcp, Transport::Tls] {
+            assert_eq!(host(1, transport), "192.0.2.1:5060");
+        }
+        let random = host(1, Transport::Wss);
+        let token = random.strip_suffix(".invalid").expect("it has that domain");
+        assert!(token.len() == 16 && token.bytes().all(|digit| digit.is_ascii_hexdigit()));
+        assert_eq!(random, host(1, Transport::Ws));
+        assert_ne!(random, host(2, Transport::Ws));
     }
 
     #[test]

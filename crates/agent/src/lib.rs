@@ -46,7 +46,7 @@ pub use registrant::{
 pub use share::Share;
 pub use span::Span;
 pub use tidegate_transaction::Timing;
-pub use usage::{StreamUsage, Usage};
+pub use usage::{StreamUsage, Usage, WebSocketFailures};
 
 /// The session that each side describes: one audio stream without media.
 const SESSION: &str = "v=0

@@ -2,14 +2,14 @@
 //! §10).
 
 mod config;
+mod granted;
 mod keep_alives;
 mod report;
 mod stats;
 
 use std::collections::VecDeque;
-use std::net::SocketAddr;
 
-use tidegate_sip::{Message, Method, NameAddr, Scan, ScanStart, branch_in_quote};
+use tidegate_sip::{Method, Scan, ScanStart, branch_in_quote};
 use tidegate_transaction::{COOKIE, Firing, OtherClient};
 use tidegate_world::{
     Cause, CloseCause, Connect, ConnectionId, Core, Failure as Undelivered, Flow, Pool, Received,
@@ -75,6 +75,8 @@ pub struct Registrant {
     config: RegistrantConfig,
     template: Template,
     namer: Namer,
+    /// The host and the port of the Contact.
+    host: String,
     users: Vec<User>,
     /// Index of the user that registers next.
     turn: u32,
@@ -110,19 +112,22 @@ impl Registrant {
         let (user, host) = config.parts();
         let [domain, aor, host] =
             [format!("sip:{host}"), format!("sip:{user}"), format!("@{host}")];
-        let (local, expires) = (config.local.to_string(), config.expires_s.to_string());
+        let namer = Namer::new(seed, element);
+        let own = namer.host(config.transport, config.local);
+        let expires = config.expires_s.to_string();
         let fixed = [
             ("domain", domain.as_str()),
             ("aor", &aor),
             ("host", &host),
             ("transport", config.transport.name()),
             ("parameter", uri_parameter(config.transport)),
-            ("local", &local),
+            ("local", &own),
             ("expires", &expires),
         ];
         Ok(Self {
             template: Template::new(REGISTER, &fixed),
-            namer: Namer::new(seed, element),
+            namer,
+            host: own,
             users: vec![
                 User { cseq: config.first_cseq.saturating_sub(1), ..User::default() };
                 config.users as usize
@@ -216,7 +221,7 @@ impl Registrant {
         let fits = self.template.fill(&values, &mut bytes);
         assert!(fits, "a URI of 1 KiB leaves room in a datagram");
         let RegistrantConfig { transport, local, target: remote, .. } = self.config;
-        let connection = self.connections.name(id, user, remote);
+        let connection = self.connections.name(Some(id), user, remote);
         let flow = Flow { transport, local, remote, connection };
         self.out.push_back(Transmit::new(flow, bytes));
     }
@@ -288,39 +293,6 @@ impl Registrant {
             }
             _ => self.end(mark.id, Err(Failure::Status(status))),
         }
-    }
-
-    fn on_registered(&mut self, intended: Timestamp, received: &Received) {
-        let delay = received.arrived.since(intended);
-        let in_time = u64::from(delay <= self.config.deadline);
-        self.stats.registered += 1;
-        self.stats.registered_in_time += in_time;
-        self.stats.delay.record(delay);
-        if self.is_measured(intended) {
-            let measured = &mut self.stats.measured;
-            measured.registered += 1;
-            measured.registered_in_time += in_time;
-            measured.delay.record(delay);
-        }
-        let granted = Message::parse(&received.bytes).ok().and_then(|m| self.granted(&m));
-        match granted {
-            Some(seconds) => self.stats.granted(seconds),
-            None => self.stats.granted_unknown += 1,
-        }
-    }
-
-    /// Returns the time in seconds for which a response grants our registration.
-    // RFC 3261 §10.2.4: "If so, it updates the expiration time interval according to the expires parameter
-    // or, if absent, the Expires field value."
-    fn granted(&self, response: &Message<'_>) -> Option<u32> {
-        let is_ours = |contact: &NameAddr<'_>| {
-            let uri = contact.parse_uri().ok()?;
-            Some(SocketAddr::new(uri.host?.ip()?, uri.port_or_default()) == self.config.local)
-        };
-        let ours = response.contacts().flatten().find(|contact| is_ours(contact) == Some(true));
-        let seconds = ours.and_then(|contact| contact.params.value("expires"));
-        let seconds = seconds.and_then(|value| std::str::from_utf8(value).ok()?.parse().ok());
-        seconds.or_else(|| response.expires().ok().flatten())
     }
 
     fn is_measured(&self, intended: Timestamp) -> bool {

@@ -40,18 +40,73 @@ pub struct StreamUsage {
     pub handshakes: u64,
     /// Failed handshakes of TLS.
     pub handshakes_failed: u64,
+    /// Completed handshakes of WebSockets.
+    pub websockets: u64,
+    /// Failed handshakes of WebSockets.
+    pub websockets_failed: WebSocketFailures,
     /// Messages that were passed to connections.
     pub sent: u64,
-    /// Bytes of the messages in `sent`, without the bytes that TLS adds.
+    /// Bytes of the messages in `sent`, without the bytes that TLS and WebSockets add.
     pub sent_bytes: u64,
     /// Messages received on connections.
     pub received: u64,
-    /// Bytes of the messages in `received`, without the bytes that TLS adds.
+    /// Bytes of the messages in `received`, without the bytes that TLS and WebSockets add.
     pub received_bytes: u64,
     /// Messages not sent because the queue of their connection was full.
     pub overflow: u64,
     /// Messages not sent for any reason, such as a missing connection or a full queue.
     pub unsent: u64,
+}
+
+/// Failed handshakes of WebSockets, by the reason.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize, Serialize)]
+pub struct WebSocketFailures {
+    /// The server answered with another status than 101.
+    pub status: u64,
+    /// The peer sent no message of a WebSocket handshake, or one without the proof that it has read
+    /// ours.
+    pub protocol: u64,
+    /// The peer does not offer or accept the subprotocol `sip`.
+    pub subprotocol: u64,
+    /// The peer ended the connection during the handshake.
+    pub closed: u64,
+    /// The peer that opened the connection did not complete the handshake in time.
+    pub slow: u64,
+}
+
+impl WebSocketFailures {
+    /// Returns the count of each reason, with its words in a report.
+    fn each(&self) -> [(&'static str, u64); 5] {
+        [
+            ("status other than 101", self.status),
+            ("no WebSocket handshake", self.protocol),
+            ("no subprotocol sip", self.subprotocol),
+            ("connection ended", self.closed),
+            ("too slow", self.slow),
+        ]
+    }
+
+    /// Adds the failures of another run.
+    fn merge(&mut self, other: &Self) {
+        self.status += other.status;
+        self.protocol += other.protocol;
+        self.subprotocol += other.subprotocol;
+        self.closed += other.closed;
+        self.slow += other.slow;
+    }
+}
+
+/// Formats the sum, and the reasons that occurred.
+impl fmt::Display for WebSocketFailures {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}", self.each().map(|(_, count)| count).iter().sum::<u64>())?;
+        for (number, (reason, count)) in
+            self.each().into_iter().filter(|(_, count)| *count > 0).enumerate()
+        {
+            write!(f, "{}{reason}: {count}", if number == 0 { " (" } else { ", " })?;
+        }
+        if *self == Self::default() { Ok(()) } else { f.write_str(")") }
+    }
 }
 
 impl StreamUsage {
@@ -69,6 +124,8 @@ impl StreamUsage {
         self.excess += other.excess;
         self.handshakes += other.handshakes;
         self.handshakes_failed += other.handshakes_failed;
+        self.websockets += other.websockets;
+        self.websockets_failed.merge(&other.websockets_failed);
         self.sent += other.sent;
         self.sent_bytes += other.sent_bytes;
         self.received += other.received;
@@ -123,6 +180,9 @@ impl fmt::Display for StreamUsage {
         if self.handshakes + self.handshakes_failed > 0 {
             write!(f, "; handshakes {}, failed {}", self.handshakes, self.handshakes_failed)?;
         }
+        if self.websockets > 0 || self.websockets_failed != WebSocketFailures::default() {
+            write!(f, "; WebSockets {}, failed {}", self.websockets, self.websockets_failed)?;
+        }
         writeln!(f)?;
         writeln!(
             f,
@@ -136,5 +196,37 @@ impl fmt::Display for StreamUsage {
             self.unsent,
             self.overflow
         )
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn failed_websockets_are_shown_with_their_reasons() {
+        let failures = WebSocketFailures { status: 3, closed: 1, ..WebSocketFailures::default() };
+        assert_eq!(WebSocketFailures::default().to_string(), "0");
+        assert_eq!(failures.to_string(), "4 (status other than 101: 3, connection ended: 1)");
+        let usage = StreamUsage {
+            transport: Transport::Ws,
+            opened: 2,
+            accepted: 0,
+            failed: 0,
+            excess: 0,
+            handshakes: 0,
+            handshakes_failed: 0,
+            websockets: 2,
+            websockets_failed: WebSocketFailures::default(),
+            sent: 0,
+            sent_bytes: 0,
+            received: 0,
+            received_bytes: 0,
+            overflow: 0,
+            unsent: 0,
+        };
+        assert!(usage.to_string().contains("too many 0; WebSockets 2, failed 0\n"), "{usage}");
+        let usage = StreamUsage { websockets_failed: failures, ..usage };
+        assert!(usage.to_string().contains("; WebSockets 2, failed 4 (status"), "{usage}");
     }
 }

@@ -3,6 +3,7 @@
 
 mod handshake;
 mod sending;
+mod websocket;
 
 use std::collections::VecDeque;
 use std::io;
@@ -13,7 +14,7 @@ use tidegate_sip::{BYTES_MAX, Framer, Next};
 use tidegate_world::{Buffer, CloseCause, Flow, Pool, Timestamp};
 
 use crate::tls::Tls;
-use crate::websocket::{self, FRAME_HEADER_MAX, WebSocket};
+use crate::websocket::{FRAME_HEADER_MAX, WebSocket};
 pub(crate) use handshake::Shaken;
 pub(crate) use sending::Sent;
 
@@ -110,7 +111,7 @@ enum Unfilled {
 }
 
 impl Connection {
-    pub(crate) fn new(stream: TcpStream, tls: Option<Tls>, flow: Flow, state: State) -> Self {
+    fn new(stream: TcpStream, tls: Option<Tls>, flow: Flow, state: State) -> Self {
         Self {
             flow,
             state,
@@ -133,6 +134,18 @@ impl Connection {
             sent: 0,
             handed_out: 0,
         }
+    }
+
+    /// Creates a connection that we open. `websocket` has the request that begins its handshake.
+    pub(crate) fn opened(
+        stream: TcpStream,
+        tls: Option<Tls>,
+        websocket: Option<(WebSocket, Buffer)>,
+        flow: Flow,
+    ) -> Self {
+        let (websocket, request) = websocket.unzip();
+        let (websocket, out) = (websocket.map(Box::new), request.into_iter().collect());
+        Self { websocket, out, ..Self::new(stream, tls, flow, State::Opening) }
     }
 
     /// Creates a connection that a peer has opened.
@@ -215,17 +228,12 @@ impl Connection {
         self.out.is_empty() && self.tls.is_none() && self.websocket.is_none()
     }
 
-    /// Sends bytes before the connection ends. A peer that takes no bytes now does not get them.
-    fn send_last(&mut self, bytes: Buffer) {
-        self.out.push_back(bytes);
-        self.state = State::Closing;
-        let _ = self.send();
-    }
-
     /// Begins to close the connection. It ends after everything that was handed out on it is sent.
     pub(crate) fn close(&mut self, pool: &Pool) {
-        if self.state == State::Open && self.websocket.is_some() {
-            self.out.push_back(pool.copy(&websocket::going_away()));
+        if self.state == State::Open
+            && let Some(websocket) = &self.websocket
+        {
+            self.out.push_back(pool.copy(&websocket.going_away()));
         }
         self.state = State::Closing;
     }
@@ -234,9 +242,10 @@ impl Connection {
     ///
     /// RFC 7118 §4.1: "Messages other than SIP requests and responses MUST NOT be transmitted over this
     /// connection."
-    pub(crate) fn push(&mut self, bytes: Buffer, pool: &Pool) {
-        if self.websocket.is_some() {
-            self.append(pool.copy(&websocket::header_of(&bytes)));
+    pub(crate) fn push(&mut self, mut bytes: Buffer, pool: &Pool) {
+        if let Some(websocket) = &self.websocket {
+            let header = websocket.frame(&mut bytes);
+            self.append(pool.copy(&header));
         } else if &bytes[..] == PING {
             self.framer.expect_pong();
         }
@@ -337,32 +346,6 @@ impl Connection {
             }
         };
         Some(Step::Message(message))
-    }
-
-    /// Decodes the next frame of a WebSocket.
-    fn next_of_websocket(&mut self, pool: &Pool) -> Option<Step> {
-        let websocket = self.websocket.as_mut()?;
-        Some(match websocket.next(&self.held) {
-            websocket::Next::Message(bytes) => Step::Message(pool.copy(&bytes)),
-            websocket::Next::Nothing => Step::More,
-            // RFC 7118 §6: a WebSocket is kept open by pings, as another stream is by empty lines.
-            // The core is told as for a pong.
-            websocket::Next::Alive(answer) => {
-                if !answer.is_empty() {
-                    self.pong = Some(pool.copy(&answer));
-                }
-                Step::Message(pool.copy(PONG))
-            }
-            websocket::Next::Incomplete => {
-                let done = websocket.release();
-                self.held.drain(..done);
-                return None;
-            }
-            websocket::Next::End(last, cause) => {
-                self.send_last(pool.copy(&last));
-                Step::End(cause)
-            }
-        })
     }
 
     /// Frees memory that reading no longer needs, because there is nothing to read now. An idle

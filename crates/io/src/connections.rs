@@ -6,28 +6,26 @@
 mod accepting;
 mod deadlines;
 mod ending;
+mod opening;
 mod queues;
 
 use std::collections::{HashMap, VecDeque};
 use std::io;
-use std::net::{SocketAddr, TcpStream};
+use std::net::TcpStream;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
 
 use rustix::buffer::spare_capacity;
 use rustix::event::{Timespec, epoll};
-use socket2::{Domain, Protocol, SockAddr, Socket, Type};
-use tidegate_world::{
-    CloseCause, Connect, ConnectionId, Flow, Pool, Received, Timers, Timestamp, Transmit,
-};
+use tidegate_world::{CloseCause, ConnectionId, Pool, Received, Timers, Timestamp, Transmit};
 
 use self::accepting::Late;
 use self::queues::{HandshakeQueue, ReadQueue};
-use crate::connection::{Connection, READ, Sent, Shaken, State, Step, Turn, cause_of};
+use crate::connection::{Connection, READ, Sent, State, Step, Turn};
 use crate::machine::StreamEvent;
-use crate::stream_group::{StreamListener, set_options};
-use crate::tls::{HandshakeFailure, Tls};
-use crate::{Counters, StreamLimits, TlsPeers, sockopt};
+use crate::stream_group::StreamListener;
+use crate::tls::HandshakeFailure;
+use crate::{Counters, StreamLimits, TlsPeers, WebSocketClient};
 
 /// Maximum number of events that one system call takes from the kernel.
 const EVENTS: usize = 256;
@@ -68,12 +66,15 @@ pub(crate) struct Connections {
     spare: Vec<u8>,
     limits: StreamLimits,
     tls_peers: TlsPeers,
+    /// The request that opens WebSockets, or `None` if the core may open none.
+    websocket_client: Option<WebSocketClient>,
     counters: Arc<Counters>,
     pool: Pool,
 }
 
 impl Connections {
-    /// Creates the connections of a shard with these listeners.
+    /// Creates the connections of a shard with these listeners. Without a `websocket_client`, the
+    /// core opens no WebSockets.
     ///
     /// # Errors
     /// Returns the errors of `epoll_create(2)` and `epoll_ctl(2)`.
@@ -81,6 +82,7 @@ impl Connections {
         listeners: Vec<StreamListener>,
         limits: StreamLimits,
         tls_peers: TlsPeers,
+        websocket_client: Option<WebSocketClient>,
         counters: Arc<Counters>,
         pool: Pool,
     ) -> io::Result<Self> {
@@ -108,6 +110,7 @@ impl Connections {
             spare: Vec::with_capacity(READ),
             limits,
             tls_peers,
+            websocket_client,
             counters,
             pool,
         })
@@ -217,39 +220,6 @@ impl Connections {
         None
     }
 
-    /// Opens a connection for the core.
-    pub(crate) fn connect(&mut self, connect: Connect) {
-        let Connect { id, transport, local, remote } = connect;
-        let flow = Flow::connected(transport, local, remote, id);
-        let opened = self.tls_toward(&flow).and_then(|tls| {
-            let stream = open(local, remote).map_err(|error| cause_of(&error))?;
-            let flags = epoll::EventFlags::IN | epoll::EventFlags::OUT;
-            self.watch(&stream, id, flags).map_err(|error| cause_of(&error))?;
-            Ok((stream, tls))
-        });
-        match opened {
-            Ok((stream, tls)) => {
-                let mut connection = Connection::new(stream, tls, flow, State::Opening);
-                connection.waits_for_room = true;
-                self.insert(id, connection);
-            }
-            Err(cause) => self.events.push_back(StreamEvent::Closed(id, cause)),
-        }
-    }
-
-    /// Begins TLS with the peer of `flow`, if the transport uses TLS.
-    fn tls_toward(&self, flow: &Flow) -> Result<Option<Tls>, CloseCause> {
-        // A peer that uses WebSockets accepts no connections.
-        if flow.transport.is_websocket() {
-            return Err(CloseCause::Other);
-        }
-        if !flow.transport.is_secure() {
-            return Ok(None);
-        }
-        let peer = (self.tls_peers)(flow.remote).ok_or(CloseCause::Insecure)?;
-        Tls::connect(peer).map(Some).map_err(|_| CloseCause::Insecure)
-    }
-
     /// Takes a message to send on its connection with the next flush.
     pub(crate) fn post(&mut self, transmit: Transmit) {
         let id = transmit.flow.connection;
@@ -340,72 +310,6 @@ impl Connections {
         }
     }
 
-    /// Takes steps of handshakes, within the limit of a turn.
-    fn shake_hands(&mut self) {
-        for _ in 0..self.limits.handshakes.min(self.shaking.len()) {
-            let Some(id) = self.shaking.pop_front() else { return };
-            let Some(connection) = self.connections.get_mut(&id) else { continue };
-            let held_before = connection.held();
-            let had_tls_handshake = connection.has_tls_handshake();
-            let shaken = connection.shake_hands(&self.pool);
-            self.held = self.held + connection.held() - held_before;
-            if had_tls_handshake && !connection.has_tls_handshake() {
-                self.counters.tls_handshakes.add(1);
-            }
-            match shaken {
-                Shaken::Done => {
-                    connection.state = State::Open;
-                    connection.since = Timestamp::NEVER;
-                    if connection.is_websocket() {
-                        self.counters.websocket_handshakes.add(1);
-                    }
-                    if id.is_opened() {
-                        self.events.push_back(StreamEvent::Connected(connection.flow));
-                    }
-                    // A message may have come with the end of the handshake.
-                    self.readable.push_back(id);
-                }
-                Shaken::More => self.shaking.push_back(id),
-                Shaken::Nothing => connection.is_queued = false,
-                Shaken::Failed(failure) => {
-                    failure.counter(&self.counters).add(1);
-                    self.end(id, CloseCause::Insecure);
-                    continue;
-                }
-                Shaken::Rejected(failure) => {
-                    failure.counter(&self.counters).add(1);
-                    self.end(id, CloseCause::Garbled);
-                    continue;
-                }
-            }
-            self.send(id);
-        }
-    }
-
-    /// Handles the result of opening a connection.
-    fn on_opened(&mut self, id: ConnectionId) {
-        let Some(connection) = self.connections.get_mut(&id) else { return };
-        let stream = connection.stream();
-        let opened = match stream.take_error() {
-            Ok(None) => stream.local_addr(),
-            Ok(Some(error)) | Err(error) => Err(error),
-        };
-        match opened {
-            Ok(local) => {
-                connection.flow.local = local;
-                if connection.has_tls_handshake() {
-                    connection.state = State::Handshaking;
-                    return self.send(id);
-                }
-                connection.state = State::Open;
-                let flow = connection.flow;
-                self.events.push_back(StreamEvent::Connected(flow));
-                self.wait_for_room(id, false);
-            }
-            Err(error) => self.end(id, cause_of(&error)),
-        }
-    }
-
     fn send(&mut self, id: ConnectionId) {
         let Some(connection) = self.connections.get_mut(&id) else { return };
         match connection.send() {
@@ -470,25 +374,6 @@ fn queue(
             _ => readable.push_back(id),
         }
     }
-}
-
-/// Begins to open a connection.
-fn open(local: SocketAddr, remote: SocketAddr) -> io::Result<TcpStream> {
-    let socket = Socket::new(Domain::for_address(remote), Type::STREAM, Some(Protocol::TCP))?;
-    socket.set_nonblocking(true)?;
-    set_options(&socket)?;
-    if !local.ip().is_unspecified() {
-        // The kernel chooses the port when the peer is known: one port serves many peers. Without
-        // this option there are fewer ports.
-        let _ = sockopt::set(socket.as_fd(), libc::IPPROTO_IP, libc::IP_BIND_ADDRESS_NO_PORT, 1);
-        socket.bind(&SockAddr::from(SocketAddr::new(local.ip(), 0)))?;
-    }
-    match socket.connect(&SockAddr::from(remote)) {
-        Ok(()) => {}
-        Err(error) if error.raw_os_error() == Some(libc::EINPROGRESS) => {}
-        Err(error) => return Err(error),
-    }
-    Ok(socket.into())
 }
 
 #[cfg(test)]

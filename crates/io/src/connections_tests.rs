@@ -1,8 +1,8 @@
 use std::io::{Read, Write};
-use std::net::{TcpListener, TcpStream};
+use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::time::Duration;
 
-use tidegate_world::{STREAM_WINDOW, Transport};
+use tidegate_world::{Connect, Flow, STREAM_WINDOW, Transport};
 
 use super::*;
 use crate::stream_group::StreamListen;
@@ -71,7 +71,7 @@ impl Scene {
         let (counters, pool) = (Arc::new(Counters::default()), Pool::new());
         let (listeners, local) = (vec![group.listener(0)], group.local());
         let connections =
-            Connections::new(listeners, limits, peers, Arc::clone(&counters), pool.clone())
+            Connections::new(listeners, limits, peers, None, Arc::clone(&counters), pool.clone())
                 .unwrap();
         Self { connections, counters, local, pool, now: Timestamp::from_nanos(1) }
     }

@@ -117,10 +117,13 @@ counters! {
     /// WebSocket handshakes completed.
     websocket_handshakes,
     /// WebSocket handshakes that failed because the peer did not send the request of a WebSocket
-    /// handshake.
+    /// handshake, or the response to ours.
     websocket_failed_protocol,
-    /// WebSocket handshakes that failed because the peer did not offer the subprotocol of SIP.
+    /// WebSocket handshakes that failed because the peer did not offer or accept the subprotocol of
+    /// SIP.
     websocket_failed_subprotocol,
+    /// WebSocket handshakes that failed because the server answered with another status than 101.
+    websocket_failed_status,
     /// WebSocket handshakes that failed because the origin of the peer's page is not allowed.
     websocket_failed_origin,
     /// WebSocket handshakes that were not completed in time.

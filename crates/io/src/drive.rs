@@ -1,5 +1,7 @@
 //! The loop of one shard, which drives a core.
 
+mod streams;
+
 use std::fmt;
 use std::io;
 use std::sync::Arc;
@@ -8,7 +10,6 @@ use std::time::Duration;
 use tidegate_world::{Core, Counter, Pool, Timestamp};
 
 use crate::commands::{CommandReceiver, CommandSender};
-use crate::connections::Connections;
 use crate::draining::{Draining, Summary};
 use crate::load::Readings;
 use crate::machine::{Kind, Machine, Outlet, Ready, StreamEvent};
@@ -16,10 +17,7 @@ use crate::resolver::{Resolver, ResolverHandle};
 use crate::sockets::Sockets;
 use crate::stop::ShutdownBarrier;
 use crate::stores::Stores;
-use crate::{
-    Clock, Counters, Handoffs, Limits, Listener, Pauses, Stop, StreamLimits, StreamListener,
-    TlsPeers,
-};
+use crate::{Clock, Counters, Handoffs, Limits, Listener, Pauses, Stop};
 
 /// Time after which the driver reads the drops from the kernel if no later datagram has reported
 /// them.
@@ -86,25 +84,6 @@ impl Drive {
         let inlet = Arc::clone(&counters);
         let machine = Sockets::new(clock, listeners, &pool, inlet, &limits)?;
         Self::on(machine, limits, handoffs, counters, &stop, pool)
-    }
-
-    /// Returns the driver with connections: those that arrive at `listeners`, and those that the
-    /// core opens, with TLS to `tls_peers`. Without listeners there are no connections.
-    ///
-    /// # Errors
-    /// Returns the errors of `epoll_create(2)` and `epoll_ctl(2)`.
-    pub fn with_streams(
-        mut self,
-        listeners: Vec<StreamListener>,
-        limits: StreamLimits,
-        tls_peers: TlsPeers,
-    ) -> io::Result<Self> {
-        if !listeners.is_empty() {
-            let (counters, pool) = (Arc::clone(&self.counters), self.pool.clone());
-            let connections = Connections::new(listeners, limits, tls_peers, counters, pool)?;
-            self.machine.set_connections(connections);
-        }
-        Ok(self)
     }
 }
 

@@ -91,7 +91,7 @@ pub use stream_limits::StreamLimits;
 pub use tls::{TlsPeer, TlsPeers, TlsServer};
 pub use unsent::{UNSENT_MAX, Unsent, UnsentTo};
 pub use waker::Waker;
-pub use websocket::Origins;
+pub use websocket::{Origins, WebSocketClient};
 
 /// Maximum number of datagrams that one system call receives or sends.
 pub const BATCH: usize = 64;

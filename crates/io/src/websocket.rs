@@ -1,21 +1,27 @@
 //! A WebSocket on a connection (RFC 6455, RFC 7118): finds the SIP messages in the bytes of the
 //! stream and frames messages to send. It does no I/O of its own.
 //!
+//! Both roles differ in the handshake and in the masks: a client masks its frames.
+//!
 //! `tungstenite` decodes the frames, one at a time. Its state between two frames exists only while
 //! a message has arrived in part, so that an idle connection holds no buffer.
 
+mod opening;
 mod upgrade;
 
 use std::io::{self, Cursor, Read, Write};
 
 use tidegate_sip::BYTES_MAX;
-use tidegate_world::CloseCause;
+use tidegate_world::{Buffer, CloseCause};
 use tungstenite::Bytes;
 use tungstenite::error::Error;
 use tungstenite::protocol::frame::coding::{CloseCode, Data, OpCode};
 use tungstenite::protocol::frame::{CloseFrame, Frame, FrameHeader};
 use tungstenite::protocol::{Message, Role, WebSocketConfig, WebSocketContext};
 
+use opening::Opening;
+
+pub use opening::WebSocketClient;
 pub use upgrade::Origins;
 pub(crate) use upgrade::{Upgrade, UpgradeFailure};
 
@@ -28,12 +34,11 @@ const FRAGMENTS_MAX: usize = 1024;
 /// Number of bytes that the decoder reads at once.
 const DECODED_TOGETHER: usize = 4096;
 
-/// The WebSocket state of a connection that a peer has opened.
+/// The WebSocket state of a connection.
 #[derive(Debug)]
 pub(crate) struct WebSocket {
-    origins: Origins,
-    /// True if the handshake is complete.
-    is_open: bool,
+    role: Role,
+    handshake: Handshake,
     /// Number of decoded bytes at the front of the held bytes.
     taken: usize,
     /// The decoder, while it contains fragments of a message.
@@ -41,6 +46,17 @@ pub(crate) struct WebSocket {
     /// Number of bytes of payloads in the decoder, and the number of their frames.
     fragments: usize,
     frames: usize,
+}
+
+/// The state of the opening handshake.
+#[derive(Debug)]
+enum Handshake {
+    /// A client is expected to send its request, for a page of one of these origins.
+    Awaited(Origins),
+    /// We are the client, and the response is still to come.
+    Begun(Opening),
+    /// The handshake is complete.
+    Complete,
 }
 
 /// The next item of the stream.
@@ -61,18 +77,36 @@ pub(crate) enum Next {
 impl WebSocket {
     /// Creates the state of a connection on which a client is expected to begin the handshake.
     pub(crate) fn accept(origins: Origins) -> Self {
-        Self { origins, is_open: false, taken: 0, decoder: None, fragments: 0, frames: 0 }
+        Self::new(Role::Server, Handshake::Awaited(origins))
+    }
+
+    /// Creates the state of a connection on which we begin the handshake with a server. Also returns
+    /// the request that begins it.
+    pub(crate) fn open(client: &WebSocketClient) -> (Self, Vec<u8>) {
+        let (opening, request) = Opening::begin(client);
+        (Self::new(Role::Client, Handshake::Begun(opening)), request)
+    }
+
+    fn new(role: Role, handshake: Handshake) -> Self {
+        Self { role, handshake, taken: 0, decoder: None, fragments: 0, frames: 0 }
     }
 
     /// Returns whether the handshake is complete.
     pub(crate) fn is_open(&self) -> bool {
-        self.is_open
+        matches!(self.handshake, Handshake::Complete)
     }
 
     /// Takes a step of the handshake with the bytes that have arrived.
     pub(crate) fn upgrade(&mut self, held: &[u8]) -> Upgrade {
-        let (upgrade, taken) = upgrade::upgrade(held, &self.origins);
-        (self.is_open, self.taken) = (matches!(upgrade, Upgrade::Accepted(_)), taken);
+        let (upgrade, taken) = match &self.handshake {
+            Handshake::Awaited(origins) => upgrade::upgrade(held, origins),
+            Handshake::Begun(opening) => opening.read(held),
+            Handshake::Complete => unreachable!("a handshake has no step after its end"),
+        };
+        self.taken = taken;
+        if matches!(upgrade, Upgrade::Accepted(_)) {
+            self.handshake = Handshake::Complete;
+        }
         upgrade
     }
 
@@ -107,11 +141,11 @@ impl WebSocket {
         let length = match FrameHeader::parse(&mut cursor) {
             Ok(Some((_, length))) => length,
             Ok(None) => return Next::Incomplete,
-            Err(error) => return failed(code_of(&error)),
+            Err(error) => return self.failed(code_of(&error)),
         };
         let Some(length) = usize::try_from(length).ok().filter(|length| *length <= BYTES_MAX)
         else {
-            return failed(CloseCode::Size);
+            return self.failed(CloseCode::Size);
         };
         let Some(frame) = bytes.get(..cursor.position() as usize + length) else {
             return Next::Incomplete;
@@ -123,7 +157,7 @@ impl WebSocket {
     /// Decodes a complete frame, whose payload has `length` bytes.
     fn decode(&mut self, frame: &[u8], length: usize) -> Next {
         let mut memory = Memory { input: frame, output: Vec::new() };
-        let decoder = self.decoder.get_or_insert_with(new_decoder);
+        let decoder = self.decoder.get_or_insert_with(|| new_decoder(self.role));
         let next = match decoder.read(&mut memory) {
             Ok(Message::Text(text)) => Next::Message(text.into()),
             Ok(Message::Binary(bytes)) => Next::Message(bytes),
@@ -135,16 +169,17 @@ impl WebSocket {
                 debug_assert!(flushed.is_ok(), "memory takes everything");
                 Next::Alive(memory.output)
             }
-            // RFC 6455 §5.5.1: a close is answered with a close, and then the server ends the connection.
+            // RFC 6455 §5.5.1: a close is answered with a close, and then the server ends the
+            // connection. A client may do so, too (§7.1.1).
             Ok(Message::Close(_)) => {
                 let flushed = decoder.flush(&mut memory);
-                debug_assert!(matches!(flushed, Err(Error::ConnectionClosed)));
+                debug_assert!(matches!(flushed, Ok(()) | Err(Error::ConnectionClosed)));
                 Next::End(memory.output, CloseCause::Ended)
             }
-            Err(error) => failed(code_of(&error)),
+            Err(error) => self.failed(code_of(&error)),
         };
         match next {
-            Next::Nothing if self.frames == FRAGMENTS_MAX => return failed(CloseCode::Size),
+            Next::Nothing if self.frames == FRAGMENTS_MAX => return self.failed(CloseCode::Size),
             Next::Nothing => {
                 self.fragments += length;
                 self.frames += 1;
@@ -160,15 +195,73 @@ impl WebSocket {
             next => next,
         }
     }
+
+    /// Ends the connection because of an error of the peer.
+    fn failed(&self, code: CloseCode) -> Next {
+        Next::End(self.close_frame(code), CloseCause::Garbled)
+    }
+
+    /// Returns the frame that informs the peer that we close the connection.
+    pub(crate) fn going_away(&self) -> Vec<u8> {
+        self.close_frame(CloseCode::Away)
+    }
+
+    /// Returns the frame that informs the peer that the connection ends.
+    fn close_frame(&self, code: CloseCode) -> Vec<u8> {
+        let mut bytes = Vec::new();
+        let mut frame = Frame::close(Some(CloseFrame { code, reason: "".into() }));
+        frame.header_mut().mask = self.new_mask();
+        frame.format(&mut bytes).expect("memory takes everything");
+        bytes
+    }
+
+    /// Makes `message` the payload of a frame: a client masks it. Returns the header of the frame.
+    ///
+    /// RFC 7118 §4.2: "If there is at least one non-UTF-8 symbol in the whole SIP message (including headers
+    /// and the body), then the whole message MUST be sent within a WebSocket binary message."
+    pub(crate) fn frame(&self, message: &mut Buffer) -> Vec<u8> {
+        let is_text = std::str::from_utf8(message).is_ok();
+        let opcode = OpCode::Data(if is_text { Data::Text } else { Data::Binary });
+        let (mask, length) = (self.new_mask(), message.len());
+        let header = FrameHeader { opcode, mask, ..FrameHeader::default() };
+        let mut bytes = Vec::with_capacity(FRAME_HEADER_MAX);
+        header.format(length as u64, &mut bytes).expect("memory takes everything");
+        if let Some(key) = mask {
+            apply(key, &mut message.room_mut()[..length]);
+        }
+        bytes
+    }
+
+    /// Returns a masking key for a frame to send, or `None` if we are the server.
+    ///
+    /// RFC 6455 §5.3: "When preparing a masked frame, the client MUST pick a fresh masking key from the set of
+    /// allowed 32-bit values. The masking key needs to be unpredictable; thus, the masking key MUST be derived
+    /// from a strong source of entropy".
+    fn new_mask(&self) -> Option<[u8; 4]> {
+        let random = || getrandom::u32().expect("the system has random numbers").to_ne_bytes();
+        (self.role == Role::Client).then(random)
+    }
 }
 
-fn new_decoder() -> Box<WebSocketContext> {
+/// Masks a payload.
+///
+/// RFC 6455 §5.3: "Octet i of the transformed data ("transformed-octet-i") is the XOR of octet i of the
+/// original data ("original-octet-i") with octet at index i modulo 4 of the masking key".
+fn apply(key: [u8; 4], payload: &mut [u8]) {
+    for four in payload.chunks_mut(key.len()) {
+        for (byte, mask) in four.iter_mut().zip(key) {
+            *byte ^= mask;
+        }
+    }
+}
+
+fn new_decoder(role: Role) -> Box<WebSocketContext> {
     let config = WebSocketConfig::default()
         .read_buffer_size(DECODED_TOGETHER)
         .write_buffer_size(0)
         .max_frame_size(Some(BYTES_MAX))
         .max_message_size(Some(BYTES_MAX));
-    Box::new(WebSocketContext::new(Role::Server, Some(config)))
+    Box::new(WebSocketContext::new(role, Some(config)))
 }
 
 /// Returns the code for an error of the peer (RFC 6455 §7.4.1).
@@ -178,37 +271,6 @@ fn code_of(error: &Error) -> CloseCode {
         Error::Utf8(_) => CloseCode::Invalid,
         _ => CloseCode::Protocol,
     }
-}
-
-/// Ends the connection because of an error of the peer.
-fn failed(code: CloseCode) -> Next {
-    Next::End(close_frame(code), CloseCause::Garbled)
-}
-
-/// Returns the frame that informs the peer that the connection ends.
-fn close_frame(code: CloseCode) -> Vec<u8> {
-    let mut bytes = Vec::new();
-    let frame = Frame::close(Some(CloseFrame { code, reason: "".into() }));
-    frame.format(&mut bytes).expect("memory takes everything");
-    bytes
-}
-
-/// Returns the frame that informs the peer that we close the connection.
-pub(crate) fn going_away() -> Vec<u8> {
-    close_frame(CloseCode::Away)
-}
-
-/// Returns the header of the frame that carries `message` to a client.
-///
-/// RFC 7118 §4.2: "If there is at least one non-UTF-8 symbol in the whole SIP message (including headers and
-/// the body), then the whole message MUST be sent within a WebSocket binary message."
-pub(crate) fn header_of(message: &[u8]) -> Vec<u8> {
-    let is_text = std::str::from_utf8(message).is_ok();
-    let opcode = OpCode::Data(if is_text { Data::Text } else { Data::Binary });
-    let header = FrameHeader { opcode, ..FrameHeader::default() };
-    let mut bytes = Vec::with_capacity(FRAME_HEADER_MAX);
-    header.format(message.len() as u64, &mut bytes).expect("memory takes everything");
-    bytes
 }
 
 /// The stream of a decoder: a frame to read, and the answer to it.

@@ -1,4 +1,5 @@
 use proptest::prelude::*;
+use tidegate_world::Pool;
 use tungstenite::protocol::frame::coding::Control;
 
 use super::*;
@@ -269,7 +270,8 @@ fn messages_are_sent_as_text_if_they_are_text() {
     for (bytes, is_text) in
         [(&b"BYE sip:a SIP/2.0\r\n\r\n"[..], true), (&[b'x'; 300], true), (&[0xff; 65_535], false)]
     {
-        let input = [&header_of(bytes), bytes].concat();
+        let mut message = Pool::new().copy(bytes);
+        let input = [&open().frame(&mut message), &message[..]].concat();
         let mut memory = Memory { input: &input, output: Vec::new() };
         let mut client = WebSocketContext::new(Role::Client, None);
         let read = client.read(&mut memory).unwrap();

@@ -37,7 +37,7 @@ impl Transport {
         matches!(self, Self::Tls | Self::Wss)
     }
 
-    /// Returns whether each message travels as one WebSocket message. Only the peer can open such a
+    /// Returns whether each message travels as one WebSocket message. Only a client opens such a
     /// connection: a browser accepts none.
     pub const fn is_websocket(self) -> bool {
         matches!(self, Self::Ws | Self::Wss)

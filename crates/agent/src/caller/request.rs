@@ -10,7 +10,7 @@ use tidegate_world::Buffer;
 use crate::SESSION;
 use crate::caller::config::CallerConfig;
 use crate::dialog::{Dialog, uri_parameter};
-use crate::identity::{MARK, Mark, hex};
+use crate::identity::{MARK, Mark, Namer, hex};
 use crate::template::{Template, Values};
 
 const INVITE: &str = "INVITE {uri} SIP/2.0
@@ -150,9 +150,9 @@ pub(crate) struct Requests {
 }
 
 impl Requests {
-    /// Creates the requests of these callers.
-    pub fn new(config: &CallerConfig) -> Self {
-        let local = config.local.to_string();
+    /// Creates the requests of these callers, whose host `namer` knows.
+    pub fn new(config: &CallerConfig, namer: &Namer) -> Self {
+        let local = namer.host(config.transport, config.local);
         let session = SESSION.replace('\n', "\r\n");
         let length = session.len().to_string();
         let fixed = [

@@ -61,7 +61,7 @@ mod tests {
 
     use super::*;
     use crate::caller::Failure;
-    use crate::usage::StreamUsage;
+    use crate::usage::{StreamUsage, WebSocketFailures};
 
     fn stats(calls: u64, last_intended_s: u64) -> CallerStats {
         let start = Timestamp::from_nanos(77);
@@ -83,15 +83,21 @@ mod tests {
         stats
     }
 
+    fn failures() -> WebSocketFailures {
+        WebSocketFailures { status: 1, protocol: 2, subprotocol: 3, closed: 4, slow: 5 }
+    }
+
     fn usage() -> Usage {
         let streams = Some(StreamUsage {
-            transport: Transport::Tls,
+            transport: Transport::Wss,
             opened: 5,
             accepted: 0,
             failed: 1,
             excess: 0,
             handshakes: 4,
             handshakes_failed: 1,
+            websockets: 2,
+            websockets_failed: failures(),
             sent: 7,
             sent_bytes: 700,
             received: 8,
@@ -130,7 +136,11 @@ mod tests {
         // 150 calls in 25 s.
         assert_eq!(stats.intended_cps(), 6.0);
         assert_eq!((usage.cpu_s, usage.wall_s, usage.send_drops), (1.0, 3.0, 2));
-        assert_eq!(usage.streams.map(|streams| streams.opened), Some(10));
+        let streams = usage.streams.unwrap();
+        assert_eq!((streams.opened, streams.websockets), (10, 4));
+        let WebSocketFailures { status, protocol, subprotocol, closed, slow } =
+            streams.websockets_failed;
+        assert_eq!([status, protocol, subprotocol, closed, slow], [2, 4, 6, 8, 10]);
         let mut nothing = Usage::default();
         nothing.merge(&self::usage());
         assert_eq!(nothing, self::usage());

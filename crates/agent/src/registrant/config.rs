@@ -123,7 +123,8 @@ pub enum RegistrantConfigError {
     Users,
     /// There are fewer users than connections, or the transport has no connections.
     Connections,
-    /// The interval of keep-alives is zero, or no two connections stay open.
+    /// The interval of keep-alives is zero, or the connections do not stay open. Over TCP and TLS,
+    /// there must be two or more.
     KeepAlive,
     /// T1 is zero, so retransmissions would never end.
     T1,
@@ -138,10 +139,12 @@ impl fmt::Display for RegistrantConfigError {
             }
             Self::Users => write!(f, "the number of users must be 1 to {USERS_MAX}"),
             Self::Connections => f.write_str(
-                "separate connections need TCP or TLS, and at least one user for each connection",
+                "separate connections need TCP, TLS or WebSockets, and at least one user for each \
+                 connection",
             ),
             Self::KeepAlive => f.write_str(
-                "keep-alives need an interval, and two or more connections that stay open",
+                "keep-alives need an interval, and connections that stay open (over TCP and TLS two \
+                 or more)",
             ),
             Self::T1 => f.write_str("T1 is zero: it must be 1 ms or more"),
         }

@@ -177,6 +177,29 @@ fn each_registration_has_a_connection() {
     assert_eq!(registrant.poll_close(), None);
 }
 
+/// RFC 7118 §8.1: the Contact of the response has the host that the user has made up.
+#[test]
+fn a_user_over_a_websocket_finds_its_contact_by_its_random_host() {
+    let mut registrant = registrant(RegistrantConfig { transport: Transport::Wss, ..config(1) });
+    registrant.handle_timeout(Timestamp::ZERO);
+    let connect = registrant.poll_connect().expect("a connection");
+    let register = registrant.poll_transmit().expect("a REGISTER");
+    assert_eq!(register.flow.connection, Some(connect.id));
+    let text = String::from_utf8(register.bytes.to_vec()).unwrap();
+    let register = Sent { ms: 0, to: uas(), text };
+    let contact = register.header("Contact").to_owned();
+    assert!(contact.ends_with(".invalid;transport=ws>"), "{contact}");
+    let granted = format!("Contact: <sip:user@other.invalid>;expires=7, {contact};expires=60\n");
+    let ok = response(&register, 200, ";tag=b", &granted);
+    let ok = ok.replace("\r\n", "\n").replace('\n', "\r\n");
+    let Connect { id, transport, local, remote } = connect;
+    let flow = Flow::connected(transport, local, remote, id);
+    let now = Timestamp::ZERO + Duration::from_millis(1);
+    registrant.offer(now, Received::new(now, flow, Pool::new().copy(ok.as_bytes())));
+    assert_eq!(registrant.stats().granted_s_min, Some(60));
+    assert!(registrant.is_done());
+}
+
 /// RFC 5626 §4.4.1: "The client "pings" by sending a double-CRLF".
 #[test]
 fn connections_are_kept_until_the_run_is_stopped() {
@@ -248,10 +271,13 @@ fn a_configuration_without_sense_is_an_error() {
         assert_eq!(refused(config), Some(RegistrantConfigError::Connections), "{transport:?}");
     }
     let keep_alive = Some(Duration::from_secs(25));
+    let lasting = RegistrantConfig { transport: Transport::Wss, keep_alive, ..config(1) };
+    assert_eq!(refused(lasting), None);
     for (transport, connections) in [
         (Transport::Udp, ConnectionUse::Shared(1)),
         (Transport::Tcp, ConnectionUse::Shared(1)),
         (Transport::Tcp, ConnectionUse::Each),
+        (Transport::Wss, ConnectionUse::Each),
     ] {
         let config = RegistrantConfig { transport, connections, keep_alive, ..config(1) };
         assert_eq!(refused(config), Some(RegistrantConfigError::KeepAlive), "{transport:?}");

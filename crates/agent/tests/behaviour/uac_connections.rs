@@ -14,7 +14,11 @@ fn at(ms: u64) -> Timestamp {
 }
 
 fn caller(connections: ConnectionUse, calls: u32) -> Caller {
-    let mut config = CallerConfig { transport: Transport::Tcp, connections, ..config() };
+    caller_over(Transport::Tcp, connections, calls)
+}
+
+fn caller_over(transport: Transport, connections: ConnectionUse, calls: u32) -> Caller {
+    let mut config = CallerConfig { transport, connections, ..config() };
     config.load.calls = calls;
     config.callers = 2;
     Caller::new(config, Seed(1), 0, Timestamp::ZERO, Pool::new()).unwrap()
@@ -80,4 +84,45 @@ fn one_connection_for_all_calls_is_not_named() {
     caller.handle_timeout(at(0));
     assert_eq!(sent(&mut caller).1, None);
     assert!(caller.poll_connect().is_none());
+}
+
+/// RFC 7118 §B.1: "A SIP WebSocket Client running in such an environment can construct a domain name consisting
+/// of a random token followed by the ".invalid" top-level domain name, as stated in [RFC2606], and uses it within
+/// its Via and Contact headers."
+///
+/// RFC 7118 §5.3: "Given the fact that SIP responses can only be sent over the existing WebSocket connection".
+#[test]
+fn a_call_over_a_websocket_stays_on_it() {
+    for (transport, by) in [
+        (Transport::Ws, ConnectionUse::default()),
+        (Transport::Wss, ConnectionUse::default()),
+        (Transport::Wss, ConnectionUse::Each),
+    ] {
+        let mut caller = caller_over(transport, by, 1);
+        caller.handle_timeout(at(0));
+        let opened = caller.poll_connect().expect("a connection");
+        assert_eq!((opened.transport, opened.local, opened.remote), (transport, uac(), uas()));
+        let (invite, id) = sent(&mut caller);
+        assert_eq!((invite.what(), id, invite.to), ("INVITE", Some(opened.id), uas()));
+        let contact = invite.header("Contact").to_owned();
+        let (_, host) = contact.split_once('@').unwrap();
+        let host = host.strip_suffix(";transport=ws>").expect("the only value of RFC 7118");
+        assert!(host.ends_with(".invalid"), "{host}");
+        let via = format!("SIP/2.0/{} {host};rport;branch=", transport.name());
+        assert!(invite.header("Via").starts_with(&via), "{via}");
+        // The server calls itself by an address that does not lead to it.
+        let routes = "Record-Route: <sip:192.0.2.9:443;transport=ws;lr>\nTo:";
+        tell(&mut caller, 1, id, &ok(&invite).replace("To:", routes));
+        let (ack, id) = sent(&mut caller);
+        assert_eq!((ack.what(), id, ack.to), ("ACK", Some(opened.id), uas()));
+        assert_eq!(ack.header("Route"), "<sip:192.0.2.9:443;transport=ws;lr>");
+        assert!(ack.header("Via").starts_with(&via), "{via}");
+        caller.handle_timeout(at(10_001));
+        let (bye, id) = sent(&mut caller);
+        assert_eq!((bye.what(), id, bye.to), ("BYE", Some(opened.id), uas()));
+        tell(&mut caller, 10_002, id, &ok(&bye));
+        assert_eq!((caller.stats().completed, caller.is_done()), (1, true));
+        assert_eq!(caller.poll_close(), (by == ConnectionUse::Each).then_some(opened.id));
+        assert!(caller.poll_connect().is_none());
+    }
 }

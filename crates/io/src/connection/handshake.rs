@@ -1,6 +1,6 @@
 //! The handshakes of a connection: first TLS, then the WebSocket.
 
-use tidegate_world::{Counter, Pool};
+use tidegate_world::{Buffer, Counter, Pool};
 
 use super::{Connection, State, Unfilled};
 use crate::Counters;
@@ -25,6 +25,12 @@ impl Connection {
     /// Returns whether the connection has to complete a TLS handshake once it is open.
     pub(crate) fn has_tls_handshake(&self) -> bool {
         self.tls.as_ref().is_some_and(|tls| tls.is_handshaking())
+    }
+
+    /// Returns whether the connection has to complete any handshake once it is open.
+    pub(crate) fn has_handshake(&self) -> bool {
+        let is_websocket_open = self.websocket.as_ref().is_none_or(|websocket| websocket.is_open());
+        self.has_tls_handshake() || !is_websocket_open
     }
 
     /// Returns whether the connection is queued for the first step of a TLS handshake.
@@ -56,9 +62,10 @@ impl Connection {
                 Upgrade::Incomplete => {
                     return self.unfinished(filled, Shaken::Rejected(UpgradeFailure::Closed));
                 }
-                Upgrade::Accepted(response) => self.out.push_back(pool.copy(&response)),
+                Upgrade::Accepted(response) => self.out.extend(own(&response, pool)),
                 Upgrade::Rejected(failure, response) => {
-                    self.send_last(pool.copy(&response));
+                    self.out.extend(own(&response, pool));
+                    self.send_last();
                     return Shaken::Rejected(failure);
                 }
             }
@@ -83,4 +90,9 @@ impl Connection {
             Err(Unfilled::Ended(_)) => closed,
         }
     }
+}
+
+/// Returns our response to a request. There is none if the peer has sent the response.
+fn own(response: &[u8], pool: &Pool) -> Option<Buffer> {
+    (!response.is_empty()).then(|| pool.copy(response))
 }

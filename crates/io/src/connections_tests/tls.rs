@@ -12,12 +12,12 @@ use super::*;
 use crate::TlsPeer;
 
 /// A certificate for one host name, as both sides use it.
-struct Certified {
-    server: Arc<ServerConfig>,
-    client: Arc<ClientConfig>,
+pub struct Certified {
+    pub server: Arc<ServerConfig>,
+    pub client: Arc<ClientConfig>,
 }
 
-fn certified(name: &str) -> Certified {
+pub fn certified(name: &str) -> Certified {
     let CertifiedKey { cert, signing_key } =
         generate_simple_self_signed([name.to_owned()]).unwrap();
     let provider = || Arc::new(rustls::crypto::ring::default_provider());

@@ -4,11 +4,14 @@ use std::thread::{self, JoinHandle};
 
 use tungstenite::client::IntoClientRequest;
 use tungstenite::error::Error;
+use tungstenite::handshake::server::{Request, Response};
 use tungstenite::http::HeaderValue;
 use tungstenite::{Message, WebSocket};
 
 use super::memory::{BUFFERS_MAX, buffers_of_window};
+use super::tls::{Certified, certified};
 use super::*;
+use crate::TlsPeer;
 
 const PONG: &[u8] = b"\r\n";
 
@@ -224,11 +227,139 @@ fn connections_of_peers_without_a_handshake_and_of_silent_peers_are_closed() {
     drop(silent);
 }
 
-/// A browser accepts no connections.
+/// A browser accepts no connections. So a core opens none, unless its driver is a client.
 #[test]
 fn no_connection_to_a_browser_is_opened() {
     let mut scene = scene(StreamLimits::default());
-    let (id, local) = (ConnectionId::FIRST_OPENED, scene.local);
-    scene.connections.connect(Connect { id, transport: Transport::Ws, local, remote: local });
+    let remote = scene.local;
+    open(&mut scene, Transport::Ws, remote);
     assert_eq!(scene.closed(), CloseCause::Other);
+}
+
+/// Lets the core open a WebSocket.
+fn open(scene: &mut Scene, transport: Transport, remote: SocketAddr) {
+    let (id, local) = (ConnectionId::FIRST_OPENED, scene.local);
+    scene.connections.connect(Connect { id, transport, local, remote });
+}
+
+/// A scene whose core may open WebSockets.
+fn client_scene() -> Scene {
+    let mut scene = scene(StreamLimits::default());
+    scene.connections.websocket_client = plain();
+    scene
+}
+
+fn plain() -> Option<WebSocketClient> {
+    Some(WebSocketClient::new("a.example", "/", None).unwrap())
+}
+
+/// Runs a server for one connection in a thread of its own.
+fn server<T: Send + 'static>(
+    run: impl FnOnce(TcpStream) -> T + Send + 'static,
+) -> (SocketAddr, JoinHandle<T>) {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = listener.local_addr().unwrap();
+    (address, thread::spawn(move || run(listener.accept().unwrap().0)))
+}
+
+/// RFC 7118 §4.1: "The 101 reply from the server MUST contain "sip" in its corresponding
+/// Sec-WebSocket-Protocol header."
+#[test]
+#[allow(clippy::result_large_err)] // The error type of the closure is that of tungstenite.
+fn a_client_opens_a_websocket_and_both_sides_send() {
+    let (address, peer) = server(|stream| {
+        let accept = |request: &Request, mut response: Response| {
+            let offered = request.headers()["Sec-WebSocket-Protocol"].clone();
+            response.headers_mut().insert("Sec-WebSocket-Protocol", offered);
+            Ok(response)
+        };
+        let mut websocket = tungstenite::accept_hdr(stream, accept).unwrap();
+        websocket.write(Message::text("first")).unwrap();
+        websocket.send(Message::Ping("7".into())).unwrap();
+        // Without a mask, this is an error.
+        let read = [(); 3].map(|()| websocket.read().unwrap());
+        websocket.close(None).unwrap();
+        (read, websocket.read())
+    });
+    let mut scene = client_scene();
+    open(&mut scene, Transport::Ws, address);
+    let Some(StreamEvent::Connected(flow)) = scene.next() else { panic!("not opened") };
+    assert_eq!((flow.transport, flow.remote), (Transport::Ws, address));
+    assert_ne!(flow.local.port(), 0);
+    assert_eq!(scene.message(), b"first");
+    assert_eq!(scene.message(), PONG);
+    let long = vec![0xff; 65_535];
+    scene.post(flow, MESSAGE);
+    scene.post(flow, &long);
+    while scene.closed_or_none() != Some(CloseCause::Ended) {}
+    let (read, end) = peer.join().unwrap();
+    let text = std::str::from_utf8(MESSAGE).unwrap();
+    let mut read = read.into_iter();
+    let mut found = |wanted: Message| assert!(read.any(|message| message == wanted), "{wanted:?}");
+    found(Message::text(text));
+    found(Message::Pong("7".into()));
+    found(Message::Binary(long.into()));
+    assert_eq!(end.unwrap(), Message::Close(None));
+    assert_eq!(scene.counters.websocket_handshakes.get(), 1);
+    assert_eq!(scene.connections.held, 0);
+}
+
+/// RFC 7118 §4.1: "In case there is no HTTP 101 response during the WebSocket handshake, it is considered a
+/// transaction error".
+#[test]
+fn a_server_that_does_not_open_the_websocket_is_counted() {
+    let mut scene = client_scene();
+    for answer in ["HTTP/1.1 503 Busy\r\n\r\n", "SIP/2.0 200 OK\r\n\r\n", "HTTP/1.1 101 Swi"] {
+        let (address, peer) = server(move |mut stream| {
+            let mut request = [0; 1024];
+            let _ = stream.read(&mut request).unwrap();
+            stream.write_all(answer.as_bytes()).unwrap();
+        });
+        open(&mut scene, Transport::Ws, address);
+        assert_eq!(scene.closed(), CloseCause::Garbled);
+        peer.join().unwrap();
+    }
+    let counters = &scene.counters;
+    let counted = [
+        &counters.websocket_failed_status,
+        &counters.websocket_failed_protocol,
+        &counters.websocket_failed_closed,
+        &counters.websocket_handshakes,
+    ];
+    assert_eq!(counted.map(|counter| counter.get()), [1, 1, 1, 0]);
+    assert_eq!(scene.connections.held, 0);
+}
+
+/// Both sides are ours: the client verifies the certificate before it sends its request.
+#[test]
+fn a_secure_websocket_is_opened_to_the_right_peer_only() {
+    for (name, is_right) in [("a.example", true), ("b.example", false)] {
+        let Certified { server, client } = certified("a.example");
+        let peer = TlsPeer { config: client, name: name.try_into().unwrap() };
+        let peers: TlsPeers = Arc::new(move |_| Some(peer.clone()));
+        let (limits, tls) = (StreamLimits::default(), Some(TlsServer::new(server)));
+        let mut scene = Scene::over(Transport::Wss, limits, tls, peers);
+        scene.connections.websocket_client = plain();
+        let remote = scene.local;
+        open(&mut scene, Transport::Wss, remote);
+        let mut flows = Vec::new();
+        while flows.len() < 2 {
+            match scene.next() {
+                Some(StreamEvent::Connected(flow)) => flows.push(flow),
+                Some(StreamEvent::Closed(_, cause)) => {
+                    assert!(!is_right && cause == CloseCause::Insecure, "{cause:?}");
+                    break;
+                }
+                other => panic!("{other:?}"),
+            }
+        }
+        assert_eq!(scene.counters.websocket_handshakes.get(), 2 * u64::from(is_right));
+        assert_eq!(scene.counters.tls_failed_certificate.get(), u64::from(!is_right));
+        if is_right {
+            for flow in flows {
+                scene.post(flow, MESSAGE);
+                assert_eq!(scene.message(), MESSAGE);
+            }
+        }
+    }
 }

@@ -1,5 +1,5 @@
-//! The opening handshake of a WebSocket: an HTTP request and its response (RFC 6455 §4.2, RFC 7118
-//! §4.1).
+//! The opening handshake of a WebSocket on the side of the server: an HTTP request and its response
+//! (RFC 6455 §4.2, RFC 7118 §4.1).
 
 use std::sync::Arc;
 
@@ -7,15 +7,16 @@ use tidegate_world::Counter;
 use tungstenite::error::{Error, ProtocolError};
 use tungstenite::handshake::machine::TryParse;
 use tungstenite::handshake::server::{Request, create_response, write_response};
-use tungstenite::http::HeaderValue;
+use tungstenite::http::{HeaderMap, HeaderValue};
 
 use crate::Counters;
 
-/// Maximum number of bytes of a request. Browsers send less than 1 KiB, without cookies.
-const REQUEST_MAX: usize = 8192;
+/// Maximum number of bytes of a request or of a response. Browsers send less than 1 KiB, without
+/// cookies.
+pub(super) const HANDSHAKE_MAX: usize = 8192;
 
 /// The name of the subprotocol for SIP.
-const SIP: &str = "sip";
+pub(super) const SIP: &str = "sip";
 
 /// The origins whose pages may connect, or `None` if all may.
 pub type Origins = Option<Arc<[String]>>;
@@ -23,21 +24,25 @@ pub type Origins = Option<Arc<[String]>>;
 /// The state of a handshake.
 #[derive(Debug)]
 pub(crate) enum Upgrade {
-    /// The request has not arrived completely.
+    /// The request or the response has not arrived completely.
     Incomplete,
-    /// The connection becomes a WebSocket, after this response is sent.
+    /// The connection becomes a WebSocket, after this response is sent. It is empty if the peer has
+    /// sent the response.
     Accepted(Vec<u8>),
-    /// The connection ends, after this response is sent.
+    /// The connection ends, after this response is sent. It is empty if the peer has sent the
+    /// response.
     Rejected(UpgradeFailure, Vec<u8>),
 }
 
 /// The reason why a handshake failed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum UpgradeFailure {
-    /// The peer has not sent the request of a WebSocket handshake.
+    /// The peer has not sent the request of a WebSocket handshake, or the response to ours.
     Protocol,
-    /// The peer does not offer the subprotocol `sip`.
+    /// The peer does not offer the subprotocol `sip`, or does not accept it.
     Subprotocol,
+    /// The server answered our request with another status than 101.
+    Status,
     /// The page of the peer comes from an origin that is not allowed.
     Origin,
     /// The handshake took too long.
@@ -52,6 +57,7 @@ impl UpgradeFailure {
         match self {
             Self::Protocol => &counters.websocket_failed_protocol,
             Self::Subprotocol => &counters.websocket_failed_subprotocol,
+            Self::Status => &counters.websocket_failed_status,
             Self::Origin => &counters.websocket_failed_origin,
             Self::TimedOut => &counters.websocket_failed_slow,
             Self::Closed => &counters.websocket_failed_closed,
@@ -64,7 +70,7 @@ impl UpgradeFailure {
 pub(super) fn upgrade(held: &[u8], origins: &Origins) -> (Upgrade, usize) {
     match Request::try_parse(held) {
         Ok(Some((taken, request))) => (decide(&request, origins), taken),
-        Ok(None) if held.len() <= REQUEST_MAX => (Upgrade::Incomplete, 0),
+        Ok(None) if held.len() <= HANDSHAKE_MAX => (Upgrade::Incomplete, 0),
         Ok(None) => {
             let status = "431 Request Header Fields Too Large";
             (rejected(status, "", "the request is too long"), 0)
@@ -105,9 +111,13 @@ fn decide(request: &Request, origins: &Origins) -> Upgrade {
 /// RFC 7118 §4.1: "The client MUST include the value "sip" in the Sec-WebSocket-Protocol header in its
 /// handshake request."
 fn offers_sip(request: &Request) -> bool {
-    let offered = request.headers().get_all("Sec-WebSocket-Protocol").into_iter();
-    let mut names = offered.filter_map(|value| value.to_str().ok()).flat_map(|v| v.split(','));
-    names.any(|name| name.trim() == SIP)
+    elements(request.headers(), "Sec-WebSocket-Protocol").any(|name| name == SIP)
+}
+
+/// Returns the elements of the lists in all header fields with this name.
+pub(super) fn elements<'h>(headers: &'h HeaderMap, name: &str) -> impl Iterator<Item = &'h str> {
+    let values = headers.get_all(name).into_iter().filter_map(|value| value.to_str().ok());
+    values.flat_map(|value| value.split(',')).map(str::trim)
 }
 
 /// Returns whether the page that has opened the connection may do so. A client that names no origin

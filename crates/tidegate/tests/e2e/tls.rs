@@ -22,14 +22,19 @@ use client::Client;
 
 /// A listener for TLS with these certificates, and more keys.
 fn listener(stage: &Stage, identities: &[&Identity], more: &str) -> String {
+    secure_listener(stage, "tls", identities, more)
+}
+
+/// A listener for a transport over TLS with these certificates, and more keys.
+fn secure_listener(stage: &Stage, transport: &str, identities: &[&Identity], more: &str) -> String {
     let files = |of: fn(&Identity) -> &Path| -> Vec<_> {
         identities.iter().map(|identity| of(identity).display().to_string()).collect()
     };
     let (certificates, keys) = (files(|i| &i.certificate), files(|i| &i.key));
     let address = SocketAddr::new(stage.ip(), 0);
     format!(
-        "[[listen]]\ntransport = \"tls\"\naddress = \"{address}\"\ncertificate = {certificates:?}\n\
-         private_key = {keys:?}\n{more}\n"
+        "[[listen]]\ntransport = \"{transport}\"\naddress = \"{address}\"\n\
+         certificate = {certificates:?}\nprivate_key = {keys:?}\n{more}\n"
     )
 }
 

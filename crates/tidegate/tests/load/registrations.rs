@@ -23,6 +23,9 @@ fn users_register_over_every_transport() {
         ("tcp", "20", 20),
         ("tcp", "each", 100),
         ("tls", "each", 100),
+        ("ws", "1", 1),
+        ("wss", "20", 20),
+        ("wss", "each", 100),
     ] {
         let (uas, address) = answerer(&["--echo", "--transport", transport]);
         let load = ["--rate", "200", "--count", "100", "--users", "100", "--transport", transport];

@@ -1,6 +1,7 @@
-//! Tests of calls over TCP and TLS: between our caller and our callee, and of each with SIPp.
+//! Tests of calls over TCP, TLS and WebSockets: between our caller and our callee, and of each with SIPp.
 
 use std::fs;
+use std::io::{Read, Write};
 use std::net::TcpListener;
 
 use serde_json::Value;
@@ -17,11 +18,13 @@ fn between_ours(calls: &str, outside: &[&str], inside: &[&str]) -> (Value, Value
     let table = String::from_utf8(done.stdout).unwrap();
     let errors = String::from_utf8_lossy(&done.stderr);
     assert_eq!(done.status.code(), Some(0), "{table}{errors}");
-    assert!(table.contains("\nconnections     T"), "{table}");
+    let transport = outside[1].to_uppercase();
+    let line = format!("\nconnections     {transport}: ");
+    assert!(table.contains(&line), "{table}");
     uas.terminate();
     let (status, text) = uas.end();
     assert_eq!(status, Some(0), "{text}");
-    assert!(text.contains("\nconnections     T"), "{text}");
+    assert!(text.contains(&line), "{text}");
     (json(&ours), json(&theirs))
 }
 
@@ -34,6 +37,10 @@ fn our_programs_use_the_given_number_of_connections() {
         ("tcp", "each", 200),
         ("tls", "2", 2),
         ("tls", "each", 200),
+        ("ws", "1", 1),
+        ("ws", "each", 200),
+        ("wss", "3", 3),
+        ("wss", "each", 200),
     ] {
         let over = ["--transport", transport];
         let outside = ["--connections", connections, "--callers", "30", "--tls-insecure"];
@@ -60,8 +67,15 @@ fn our_programs_use_the_given_number_of_connections() {
         assert!(used["sent"].as_u64() >= Some(600), "{what}: {used}");
         assert!(used["received"].as_u64() >= Some(600), "{what}: {used}");
         assert_eq!(used["sent_bytes"], seen["received_bytes"], "{what}");
-        let handshakes = if transport == "tls" { opened } else { 0 };
-        assert_eq!(used["handshakes"], handshakes, "{what}");
+        let handshakes = if ["tls", "wss"].contains(&transport) { opened } else { 0 };
+        let websockets = if transport.starts_with("ws") { opened } else { 0 };
+        for (name, count) in [("handshakes", handshakes), ("websockets", websockets)] {
+            assert_eq!(
+                (&used[name], &seen[name]),
+                (&count.into(), &count.into()),
+                "{what}: {name}"
+            );
+        }
         // RFC 3261 §17.1.1.2: a reliable transport needs no retransmission.
         assert_eq!(ours["stats"]["repeated"]["invite"], 0, "{what}");
     }
@@ -70,7 +84,7 @@ fn our_programs_use_the_given_number_of_connections() {
 /// The BYE of a callee finds the connection of the call.
 #[test]
 fn our_answerer_hangs_up_over_streams() {
-    for transport in ["tcp", "tls"] {
+    for transport in ["tcp", "tls", "ws", "wss"] {
         let over = ["--transport", transport, "--tls-insecure"];
         let inside = [&over[..], &["--hang-up", "1", "--hold", "0.05"]].concat();
         let outside = [&over[..], &["--hold", "30"]].concat();
@@ -133,6 +147,30 @@ fn calls_to_an_absent_server_fail_at_once() {
         assert_eq!(done.status.code(), Some(1), "{table}");
         assert!(table.contains("failed          5 calls (transport: 5)"), "{table}");
         assert!(table.contains("TCP: opened 0, accepted 0, failed "), "{table}");
+    }
+}
+
+/// RFC 7118 §4.1: "In case there is no HTTP 101 response during the WebSocket handshake, it is considered a
+/// transaction error".
+#[test]
+fn a_server_that_opens_no_websocket_fails_the_calls_and_is_reported() {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let web = listener.local_addr().unwrap().to_string();
+    std::thread::spawn(move || {
+        for stream in listener.incoming() {
+            let mut stream = stream.unwrap();
+            let _ = stream.read(&mut [0; 1024]);
+            let _ = stream.write_all(b"HTTP/1.1 404 Not Found\r\nContent-Length: 0\r\n\r\n");
+        }
+    });
+    let (_uas, sip) = answerer(&["--transport", "tcp"]);
+    for (address, reason) in [(web, "status other than 101: 3"), (sip, "connection ended: 3")] {
+        let load = ["--rate", "100", "--calls", "3", "--connections", "each"];
+        let done = caller(&format!("sip:bob@{address};transport=ws"), &load);
+        let table = String::from_utf8(done.stdout).unwrap();
+        assert_eq!(done.status.code(), Some(1), "{table}");
+        assert!(table.contains("failed          3 calls (transport: 3)"), "{table}");
+        assert!(table.contains(&format!("WebSockets 0, failed 3 ({reason})\n")), "{table}");
     }
 }
 

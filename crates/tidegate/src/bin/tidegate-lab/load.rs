@@ -13,6 +13,7 @@ mod streams;
 mod target;
 mod uac;
 mod uas;
+mod websocket;
 mod wire;
 
 use std::process::ExitCode;

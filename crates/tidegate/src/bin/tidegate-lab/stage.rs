@@ -8,14 +8,14 @@ use std::time::Duration;
 
 use crossbeam_channel::RecvTimeoutError;
 use rustix::time::{ClockId, clock_gettime};
-use tidegate_agent::{StreamUsage, Usage};
+use tidegate_agent::{StreamUsage, Usage, WebSocketFailures};
 use tidegate_io::{
     Clock, Counters, Drive, Ended, Group, Handoffs, Limits, Listen, Shard, Stop, StreamGroup,
-    StreamLimits, StreamListen, Summary, TlsPeers, open,
+    StreamLimits, StreamListen, Summary, TlsPeers, WebSocketClient, open,
 };
 use tidegate_server::signal::Signals;
 use tidegate_transport::{ConnectionCounters, ConnectionLimits, Streams};
-use tidegate_world::{Core, Pool, Timestamp};
+use tidegate_world::{Core, Pool, Timestamp, Transport};
 
 use tidegate::trouble::Trouble;
 
@@ -41,10 +41,20 @@ pub struct Stage {
 
 /// The connections of a stage.
 struct Connected {
-    group: StreamGroup,
+    side: Side,
+    transport: Transport,
+    local: SocketAddr,
     limits: ConnectionLimits,
     tls_peers: TlsPeers,
     counters: Arc<ConnectionCounters>,
+}
+
+/// The side of connections on which an agent is.
+enum Side {
+    /// The agent listens, and may also open connections.
+    Server(StreamGroup),
+    /// The agent only opens WebSockets.
+    Client(WebSocketClient),
 }
 
 /// The result of a run.
@@ -75,8 +85,26 @@ impl Stage {
         slack: Duration,
     ) -> Result<Self, Trouble> {
         let group = StreamGroup::open(listen).map_err(Trouble::usage)?;
-        let connected = Connected { group, limits, tls_peers, counters: Arc::default() };
+        let (transport, local) = (group.transport(), group.local());
+        let side = Side::Server(group);
+        let counters = Arc::default();
+        let connected = Connected { side, transport, local, limits, tls_peers, counters };
         Ok(Self::new(Vec::new(), Some(connected), slack))
+    }
+
+    /// Lets the agent open WebSockets from `local`, with TLS to `tls_peers` if `transport` has TLS,
+    /// within `limits`.
+    pub fn client(
+        client: WebSocketClient,
+        transport: Transport,
+        local: SocketAddr,
+        tls_peers: TlsPeers,
+        limits: ConnectionLimits,
+        slack: Duration,
+    ) -> Self {
+        let (side, counters) = (Side::Client(client), Arc::default());
+        let connected = Connected { side, transport, local, limits, tls_peers, counters };
+        Self::new(Vec::new(), Some(connected), slack)
     }
 
     fn new(groups: Vec<Group>, connected: Option<Connected>, slack: Duration) -> Self {
@@ -91,10 +119,11 @@ impl Stage {
         }
     }
 
-    /// Returns the first bound address.
+    /// Returns the first bound address. A client of WebSockets has the address from which it opens
+    /// them, without a port.
     pub fn local(&self) -> SocketAddr {
         match &self.connected {
-            Some(connected) => connected.group.local(),
+            Some(connected) => connected.local,
             None => self.groups[0].local(),
         }
     }
@@ -172,13 +201,21 @@ impl Connected {
     /// Returns the counts of the connections, with those of the driver.
     fn usage(&self, driver: &Counters) -> StreamUsage {
         StreamUsage {
-            transport: self.group.transport(),
+            transport: self.transport,
             opened: self.counters.opened.get(),
             accepted: self.counters.accepted.get(),
             failed: self.counters.failed.get(),
             excess: self.counters.excess.get() + driver.stream_accepts_failed.get(),
             handshakes: driver.tls_handshakes.get(),
             handshakes_failed: driver.tls_failed(),
+            websockets: driver.websocket_handshakes.get(),
+            websockets_failed: WebSocketFailures {
+                status: driver.websocket_failed_status.get(),
+                protocol: driver.websocket_failed_protocol.get(),
+                subprotocol: driver.websocket_failed_subprotocol.get(),
+                closed: driver.websocket_failed_closed.get(),
+                slow: driver.websocket_failed_slow.get(),
+            },
             sent: driver.stream_sent.get(),
             sent_bytes: driver.stream_sent_bytes.get(),
             received: driver.stream_received.get(),
@@ -204,9 +241,14 @@ fn drive(stage: &Stage, agent: &mut impl Core) -> io::Result<Summary> {
         stop: stage.stop.clone(),
         pool: stage.pool.clone(),
     })?;
-    if let Some(Connected { group, tls_peers, .. }) = &stage.connected {
-        let (listeners, limits) = (vec![group.listener(0)], StreamLimits::default());
-        drive = drive.with_streams(listeners, limits, Arc::clone(tls_peers))?;
+    if let Some(Connected { side, tls_peers, .. }) = &stage.connected {
+        let (limits, tls_peers) = (StreamLimits::default(), Arc::clone(tls_peers));
+        drive = match side {
+            Side::Server(group) => {
+                drive.with_streams(vec![group.listener(0)], limits, tls_peers)?
+            }
+            Side::Client(client) => drive.with_websockets(client.clone(), limits, tls_peers)?,
+        };
     }
     drive.run(agent)
 }

@@ -1,4 +1,5 @@
-//! Tests of the traffic generator over connections through Tidegate, with SIPp and Kamailio as peers.
+//! Tests of the traffic generator over connections and WebSockets through Tidegate, with SIPp and Kamailio
+//! as peers.
 
 use std::fs;
 use std::net::SocketAddr;
@@ -6,10 +7,25 @@ use std::process::Command;
 
 use serde_json::Value;
 
-use super::Scene;
+use super::{Authority, Scene, VALID, listener, secure_listener};
 use crate::products::kamailio;
 use crate::registered::REGISTRAR;
-use crate::stage::{Sipp, Stage};
+use crate::stage::{Configuration, Sipp, Stage, Tidegate};
+
+/// A Tidegate with a listener for each transport before these back ends.
+fn scene(backends: &[SocketAddr], stage: Stage) -> Scene {
+    let authority = Authority::new(&stage, "authority");
+    let identity = authority.sign("server", &[&stage.ip().to_string()], VALID);
+    let more = [
+        listener(&stage, &[&identity], ""),
+        secure_listener(&stage, "wss", &[&identity], ""),
+        format!("[[listen]]\ntransport = \"ws\"\naddress = \"{}:0\"\n", stage.ip()),
+    ];
+    let configuration =
+        Configuration { more: more.concat(), ..Configuration::with_tcp(&stage, backends) };
+    let tidegate = Tidegate::start(&stage, &configuration);
+    Scene { stage, authority, identity, tidegate }
+}
 
 /// Runs a command of `tidegate load` at the address of the stage, and returns its figures.
 fn load(scene: &Scene, side: &str, target: SocketAddr, args: &[&str]) -> Value {
@@ -24,14 +40,18 @@ fn load(scene: &Scene, side: &str, target: SocketAddr, args: &[&str]) -> Value {
 }
 
 /// The transports, with the listener for each and the connections that a load of 100 needs.
-fn ways(scene: &Scene) -> [(SocketAddr, [&'static str; 4], u64); 4] {
+fn ways(scene: &Scene) -> [(SocketAddr, [&'static str; 4], u64); 7] {
     let udp = scene.tidegate.address();
     let (tcp, tls) = (scene.tidegate.tcp_address(), scene.here());
+    let [ws, wss] = ["ws", "wss"].map(|transport| scene.tidegate.address_of(transport));
     [
         (udp, ["--transport", "udp", "--connections", "1"], 0),
         (tcp, ["--transport", "tcp", "--connections", "1"], 1),
         (tcp, ["--transport", "tcp", "--connections", "each"], 100),
         (tls, ["--transport", "tls", "--connections", "each"], 100),
+        (ws, ["--transport", "ws", "--connections", "1"], 1),
+        (wss, ["--transport", "wss", "--connections", "1"], 1),
+        (wss, ["--transport", "wss", "--connections", "each"], 100),
     ]
 }
 
@@ -51,18 +71,36 @@ fn assert_connections(figures: &Value, opened: u64, what: &str) {
 fn our_calls_reach_sipp_over_every_transport() {
     let stage = Stage::new();
     let callee = Sipp::callee(&stage, "uas-record-route");
-    let scene = Scene::new(&[callee.address()], stage, "");
+    let scene = scene(&[callee.address()], stage);
     for (target, way, opened) in ways(&scene) {
         let figures = load(&scene, "uac", target, &[&way[..], &["--calls", "100"]].concat());
         let what = format!("{way:?}");
         assert_eq!(figures["stats"]["completed"], 100, "{what}");
         assert_connections(&figures, opened, &what);
     }
-    callee.finish().assert_all_well(400);
+    callee.finish().assert_all_well(700);
     let metrics = scene.tidegate.metrics();
     metrics.assert_nothing_held();
     assert_eq!(metrics.sum("stream_unsent_total", &[]), 0);
-    assert_eq!(metrics.sum("tls_handshakes_total", &[("outcome", "completed")]), 100);
+    assert_eq!(metrics.sum("tls_handshakes_total", &[("outcome", "completed")]), 201);
+    assert_eq!(metrics.sum("websocket_handshakes_total", &[("outcome", "completed")]), 102);
+}
+
+/// RFC 7118 §8.2: the BYE of a callee comes back over the WebSocket that the caller has opened.
+#[test]
+fn callees_hang_up_on_our_calls_over_websockets() {
+    let stage = Stage::new();
+    let callee = Sipp::callee(&stage, "uas-hangs-up");
+    let scene = scene(&[callee.address()], stage);
+    for (transport, connections) in [("ws", "1"), ("wss", "each")] {
+        let target = scene.tidegate.address_of(transport);
+        let args = ["--transport", transport, "--connections", connections, "--calls", "50"];
+        let figures = load(&scene, "uac", target, &[&args[..], &["--hold", "30"]].concat());
+        assert_eq!(figures["stats"]["hung_up"], 50, "{transport}");
+        assert_eq!(figures["stats"]["unexpected"], 0, "{transport}");
+    }
+    callee.finish().assert_all_well(100);
+    scene.tidegate.metrics().assert_nothing_lost();
 }
 
 /// A registrar behind Tidegate grants the time that was asked for.
@@ -71,7 +109,7 @@ fn our_users_register_at_kamailio_over_every_transport() {
     let stage = Stage::new();
     let address = stage.free_address();
     let _kamailio = kamailio(&stage, address, REGISTRAR);
-    let scene = Scene::new(&[address], stage, "");
+    let scene = scene(&[address], stage);
     for (target, way, opened) in ways(&scene) {
         let asked = ["--count", "100", "--users", "100", "--expires", "120"];
         let figures = load(&scene, "register", target, &[&way[..], &asked].concat());

@@ -54,6 +54,9 @@ mod tests {
     #[test]
     fn a_plan_is_a_command_of_the_generator() {
         assert_eq!(said("uac 127.0.0.1:5070 --rate 10 --calls 5"), "");
+        // All followers open their WebSockets with the same request.
+        let websocket = "--transport ws --ws-path /sip --origin https://a.example";
+        assert_eq!(said(&format!("uac 127.0.0.1 --rate 10 --calls 5 {websocket}")), "");
         assert!(said("uas --bind 127.0.0.1").contains("unrecognized subcommand 'uas'"));
         assert!(said("uac 127.0.0.1 --rates 10").contains("unexpected argument '--rates'"));
     }

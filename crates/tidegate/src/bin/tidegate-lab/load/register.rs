@@ -18,6 +18,7 @@ use tidegate_world::{Counter, Seed, Transport};
 use super::arrivals::parse_arrivals;
 use super::streams::{TlsArgs, parse_transport};
 use super::target::{Target, parse_target};
+use super::websocket::WebSocketArgs;
 use super::{LEAD, parse_millis, parse_seconds};
 use crate::stage::{parse_address, random_seed, towards};
 use tidegate::json;
@@ -79,11 +80,12 @@ pub struct Args {
     #[arg(long, value_name = "MS", value_parser = parse_slack, default_value = "0.2")]
     slack: Duration,
 
-    /// Transport of all requests: udp, tcp or tls [default: that of the target's URI, or udp]
+    /// Transport of all requests: udp, tcp, tls, ws or wss [default: that of the target's URI, or
+    /// udp]
     #[arg(long, value_name = "T", value_parser = parse_transport)]
     transport: Option<Transport>,
 
-    /// Connections to the registrar over TCP and TLS
+    /// Connections to the registrar over TCP, TLS and WebSockets
     ///
     /// N: N connections stay open, and the users share them in turn
     /// each: each registration opens a connection, and closes it at its end
@@ -96,12 +98,15 @@ pub struct Args {
     connections: ConnectionUse,
 
     /// Keep the connections open until SIGTERM or SIGINT, with a keep-alive (RFC 5626 §4.4.1) every
-    /// S seconds on each. Needs two or more connections
+    /// S seconds on each. Needs two or more connections, over WebSockets one
     #[arg(long, value_name = "S", value_parser = parse_seconds)]
     keep_alive: Option<Duration>,
 
     #[command(flatten)]
     tls: TlsArgs,
+
+    #[command(flatten)]
+    websocket: WebSocketArgs,
 
     /// Local address, ADDRESS[:PORT] [default: the address that leads to the registrar]
     #[arg(long, value_name = "ADDR", value_parser = parse_address)]
@@ -136,7 +141,7 @@ pub fn run(args: &Args) -> Result<ExitCode, Trouble> {
         None => towards(target)
             .map_err(|error| Trouble::usage(format!("no route to {target}: {error}")))?,
     };
-    let stage = args.tls.open(transport, bind, Some(&args.target.host), args.slack)?;
+    let stage = args.websocket.open(&args.tls, &args.target, transport, bind, args.slack)?;
     let config = RegistrantConfig { transport, ..configure(args, stage.local(), target) };
     let seed = match args.seed {
         Some(seed) => seed,

@@ -12,7 +12,7 @@ use rustls::crypto::{CryptoProvider, ring};
 use rustls::pki_types::pem::PemObject;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName};
 use rustls::{ClientConfig, DEFAULT_VERSIONS, RootCertStore, ServerConfig};
-use tidegate_io::{StreamListen, TlsPeer, TlsPeers, TlsServer};
+use tidegate_io::{StreamListen, TlsPeer, TlsPeers, TlsServer, WebSocketClient};
 use tidegate_server::config::{AcceptAny, SYSTEM_AUTHORITIES};
 use tidegate_transport::ConnectionLimits;
 use tidegate_world::Transport;
@@ -59,9 +59,9 @@ pub struct TlsArgs {
 struct Identity(Vec<CertificateDer<'static>>, PrivateKeyDer<'static>);
 
 impl TlsArgs {
-    /// Opens the [`Stage`] of an agent at `address`: sockets for datagrams, or a listener for
-    /// connections. `name` is the host that certificates of peers have to name [default: the
-    /// address of the peer].
+    /// Opens the [`Stage`] of an agent that is reached at `address`: sockets for datagrams, or a
+    /// listener for connections. `name` is the host that certificates of peers have to name
+    /// [default: the address of the peer].
     pub fn open(
         &self,
         transport: Transport,
@@ -72,16 +72,13 @@ impl TlsArgs {
         if !transport.is_reliable() {
             return Stage::open(&[address], slack);
         }
-        let provider = Arc::new(ring::default_provider());
-        let (tls, tls_peers): (_, TlsPeers) = if transport.is_secure() {
-            let server = Some(TlsServer::new(self.server(&provider, address)?));
-            (server, self.peers(&provider, name)?)
-        } else {
-            (None, Arc::new(|_| None))
+        let tls = match transport.is_secure() {
+            true => Some(TlsServer::new(self.server(address)?)),
+            false => None,
         };
         let listen =
             StreamListen { transport, address, shards: 1, shared: false, tls, origins: None };
-        Stage::listen(&listen, tls_peers, limits(), slack)
+        Stage::listen(&listen, self.peers(transport, name)?, limits(), slack)
     }
 
     /// Returns the first option that names a file, or `None`.
@@ -100,16 +97,26 @@ impl TlsArgs {
         Self { tls_insecure: self.tls_insecure || plan.tls_insecure, ..self.clone() }
     }
 
-    fn server(
+    /// Opens the [`Stage`] of an agent that opens WebSockets from `address` and accepts no
+    /// connections.
+    pub fn open_client(
         &self,
-        provider: &Arc<CryptoProvider>,
+        client: WebSocketClient,
+        transport: Transport,
         address: SocketAddr,
-    ) -> Result<Arc<ServerConfig>, Trouble> {
+        name: Option<&str>,
+        slack: Duration,
+    ) -> Result<Stage, Trouble> {
+        let tls_peers = self.peers(transport, name)?;
+        Ok(Stage::client(client, transport, address, tls_peers, limits(), slack))
+    }
+
+    fn server(&self, address: SocketAddr) -> Result<Arc<ServerConfig>, Trouble> {
         let Identity(chain, key) = match self.identity()? {
             Some(identity) => identity,
             None => self_signed(address)?,
         };
-        let config = ServerConfig::builder_with_provider(Arc::clone(provider))
+        let config = ServerConfig::builder_with_provider(provider())
             .with_protocol_versions(DEFAULT_VERSIONS)
             .expect("the provider has suites for both versions")
             .with_no_client_auth()
@@ -117,22 +124,20 @@ impl TlsArgs {
         config.map(Arc::new).map_err(|error| self.unusable(&error))
     }
 
-    /// Returns the TLS settings for connections to any peer.
-    fn peers(
-        &self,
-        provider: &Arc<CryptoProvider>,
-        name: Option<&str>,
-    ) -> Result<TlsPeers, Trouble> {
+    /// Returns the TLS settings for connections to any peer. Without TLS there are none.
+    fn peers(&self, transport: Transport, name: Option<&str>) -> Result<TlsPeers, Trouble> {
+        if !transport.is_secure() {
+            return Ok(Arc::new(|_| None));
+        }
         let verifier: Arc<dyn ServerCertVerifier> = if self.tls_insecure {
-            Arc::new(AcceptAny::new(Arc::clone(provider)))
+            Arc::new(AcceptAny::new(provider()))
         } else {
             let path = self.ca.as_deref().unwrap_or(Path::new(SYSTEM_AUTHORITIES));
             let roots = Arc::new(authorities(path)?);
-            let verifier =
-                WebPkiServerVerifier::builder_with_provider(roots, Arc::clone(provider)).build();
+            let verifier = WebPkiServerVerifier::builder_with_provider(roots, provider()).build();
             verifier.map_err(|error| Trouble::usage(format!("{}: {error}", path.display())))?
         };
-        let builder = ClientConfig::builder_with_provider(Arc::clone(provider))
+        let builder = ClientConfig::builder_with_provider(provider())
             .with_protocol_versions(DEFAULT_VERSIONS)
             .expect("the provider has suites for both versions")
             .dangerous()
@@ -167,6 +172,10 @@ impl TlsArgs {
         let path = self.certificate.as_deref().unwrap_or(Path::new("the self-signed certificate"));
         Trouble::usage(format!("{}: {error}", path.display()))
     }
+}
+
+fn provider() -> Arc<CryptoProvider> {
+    Arc::new(ring::default_provider())
 }
 
 fn certificates(path: &Path) -> Result<Vec<CertificateDer<'static>>, Trouble> {
@@ -222,10 +231,10 @@ fn descriptors() -> usize {
 
 /// Parses the name of a transport that agents use.
 pub fn parse_transport(text: &str) -> Result<Transport, String> {
-    [Transport::Udp, Transport::Tcp, Transport::Tls]
+    Transport::ALL
         .into_iter()
         .find(|transport| transport.name().eq_ignore_ascii_case(text))
-        .ok_or_else(|| "not a transport: expected udp, tcp or tls".to_owned())
+        .ok_or_else(|| "not a transport: expected udp, tcp, tls, ws or wss".to_owned())
 }
 
 #[cfg(test)]
@@ -240,12 +249,16 @@ mod tests {
 
     #[test]
     fn transports_are_read_by_their_names() {
-        for (text, transport) in
-            [("udp", Transport::Udp), ("TCP", Transport::Tcp), ("tls", Transport::Tls)]
-        {
+        for (text, transport) in [
+            ("udp", Transport::Udp),
+            ("TCP", Transport::Tcp),
+            ("tls", Transport::Tls),
+            ("ws", Transport::Ws),
+            ("Wss", Transport::Wss),
+        ] {
             assert_eq!(parse_transport(text), Ok(transport));
         }
-        for text in ["", "sctp", "ws"] {
+        for text in ["", "sctp", "websocket"] {
             assert!(parse_transport(text).is_err(), "{text}");
         }
     }

@@ -8,9 +8,6 @@ use tidegate_world::Transport;
 use super::streams::parse_transport;
 use tidegate::trouble::Trouble;
 
-/// The port of a server over TLS (RFC 3261 §19.1.2).
-const TLS_PORT: u16 = 5061;
-
 /// The called user and the address of the server.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Target {
@@ -31,6 +28,8 @@ impl Target {
     /// protocol SHOULD be used."
     pub fn transport(&self, asked: Option<Transport>) -> Result<Transport, Trouble> {
         match (asked, self.transport) {
+            // RFC 7118 §5.2 defines one value for WebSockets with and without TLS.
+            (Some(Transport::Wss), Some(Transport::Ws)) => Ok(Transport::Wss),
             (Some(asked), Some(named)) if asked != named => Err(Trouble::usage(format!(
                 "--transport {} contradicts the target, which has transport={}: leave one out",
                 asked.name().to_lowercase(),
@@ -43,10 +42,46 @@ impl Target {
     /// Returns the address of the server over a transport.
     pub fn address(&self, transport: Transport) -> SocketAddr {
         let mut address = self.address;
-        if transport.is_secure() && !self.has_port {
-            address.set_port(TLS_PORT);
+        if !self.has_port {
+            address.set_port(default_port(transport));
         }
         address
+    }
+
+    /// Returns the value of `Host` in a request for a WebSocket.
+    ///
+    /// RFC 6455 §4.1: "The request MUST contain a |Host| header field whose value contains /host/ plus
+    /// optionally ":" followed by /port/ (when not using the default port)."
+    pub fn http_host(&self, transport: Transport) -> String {
+        let (bare, port) = (&self.host, self.address(transport).port());
+        let host = if bare.contains(':') { format!("[{bare}]") } else { bare.clone() };
+        if port == default_port(transport) { host } else { format!("{host}:{port}") }
+    }
+}
+
+/// Returns the port of a server whose URI has none.
+fn default_port(transport: Transport) -> u16 {
+    match transport {
+        // RFC 3261 §19.1.2.
+        Transport::Udp | Transport::Tcp => 5060,
+        Transport::Tls => 5061,
+        // RFC 7118 §5.5: "the default port for a SIP URI using the "sip" scheme and the "ws" transport
+        // parameter is 80, and the default port for a SIP URI using the "sips" scheme and the "ws" transport
+        // parameter is 443."
+        Transport::Ws => 80,
+        Transport::Wss => 443,
+    }
+}
+
+/// The error for a URI with `transport=wss`.
+const NO_WSS: &str = "a URI has transport=ws for WebSockets with and without TLS (RFC 7118 §5.2): \
+                      write transport=ws, and add --transport wss";
+
+/// Parses the transport parameter of a URI.
+fn parse_parameter(value: &str) -> Result<Transport, String> {
+    match parse_transport(value)? {
+        Transport::Wss => Err(NO_WSS.to_owned()),
+        transport => Ok(transport),
     }
 }
 
@@ -81,7 +116,7 @@ pub fn parse_target(text: &str) -> Result<Target, String> {
     Ok(Target {
         host: bare.trim_matches(['[', ']']).to_owned(),
         has_port: parsed.port.is_some(),
-        transport: named.map(parse_transport).transpose()?,
+        transport: named.map(parse_parameter).transpose()?,
         uri,
         address,
     })
@@ -127,5 +162,28 @@ mod tests {
         // RFC 3261 §19.1.2: the default port is 5061 over TLS.
         assert_eq!(named.address(Transport::Tls).port(), 5061);
         assert_eq!(parse_target("127.0.0.1:5060").unwrap().address(Transport::Tls).port(), 5060);
+    }
+
+    /// RFC 7118 §5.5: "In the absence of DNS SRV resource records or an explicit port, the default port for a
+    /// SIP URI using the "sip" scheme and the "ws" transport parameter is 80".
+    #[test]
+    fn a_websocket_has_the_ports_of_http() {
+        let named = parse_target("sip:bob@127.0.0.1;transport=ws").unwrap();
+        assert_eq!(named.transport(None).unwrap(), Transport::Ws);
+        assert_eq!(named.transport(Some(Transport::Wss)).unwrap(), Transport::Wss);
+        assert!(named.transport(Some(Transport::Tls)).is_err());
+        assert!(parse_target("sip:bob@127.0.0.1;transport=wss").is_err());
+        assert_eq!(named.address(Transport::Ws).port(), 80);
+        assert_eq!(named.address(Transport::Wss).port(), 443);
+        for (target, host) in [
+            ("127.0.0.1", "127.0.0.1"),
+            ("127.0.0.1:443", "127.0.0.1"),
+            ("127.0.0.1:80", "127.0.0.1:80"),
+            ("[::1]", "[::1]"),
+            ("[::1]:8443", "[::1]:8443"),
+            ("sip:bob@127.0.0.1:8443;transport=ws", "127.0.0.1:8443"),
+        ] {
+            assert_eq!(parse_target(target).unwrap().http_host(Transport::Wss), host);
+        }
     }
 }

@@ -15,6 +15,7 @@ use super::arrivals::parse_arrivals;
 use super::calls::Calls;
 use super::streams::{TlsArgs, parse_transport};
 use super::target::{Target, parse_target};
+use super::websocket::WebSocketArgs;
 use super::{LEAD, parse_millis, parse_seconds, parse_span};
 use crate::stage::{parse_address, random_seed, towards};
 use tidegate::json;
@@ -129,11 +130,12 @@ pub struct Args {
     #[arg(long, value_name = "ADDR", value_parser = parse_address)]
     bind: Option<SocketAddr>,
 
-    /// Transport of all requests: udp, tcp or tls [default: that of the target's URI, or udp]
+    /// Transport of all requests: udp, tcp, tls, ws or wss [default: that of the target's URI, or
+    /// udp]
     #[arg(long, value_name = "T", value_parser = parse_transport)]
     transport: Option<Transport>,
 
-    /// Connections to the target over TCP and TLS
+    /// Connections to the target over TCP, TLS and WebSockets
     ///
     /// N: N connections stay open, and the users (--callers) use them in turn
     /// each: each call opens a connection, and closes it at its end
@@ -147,6 +149,9 @@ pub struct Args {
 
     #[command(flatten)]
     tls: TlsArgs,
+
+    #[command(flatten)]
+    websocket: WebSocketArgs,
 
     /// T1 of RFC 3261, in milliseconds
     #[arg(long, value_name = "MS", value_parser = parse_millis, default_value = "500")]
@@ -224,15 +229,19 @@ impl Args {
             None => towards(target)
                 .map_err(|error| Trouble::usage(format!("no route to {target}: {error}")))?,
         };
-        let stage = self.tls.open(transport, bind, Some(&self.target.host), self.slack)?;
+        let stage = self.websocket.open(&self.tls, &self.target, transport, bind, self.slack)?;
         let config = configure(self, stage.local(), target, load(self)?);
         Calls::new(stage, &CallerConfig { transport, ..config }, share, seed)
     }
 
     /// Returns the configuration of the calls, with a local address that is not used.
+    ///
+    /// # Errors
+    /// Returns an error if no generator could make these calls.
     pub fn config(&self) -> Result<CallerConfig, Trouble> {
         let transport = self.target.transport(self.transport)?;
         let target = self.target.address(transport);
+        self.websocket.client(&self.target, transport)?;
         Ok(CallerConfig { transport, ..configure(self, target, target, load(self)?) })
     }
 }

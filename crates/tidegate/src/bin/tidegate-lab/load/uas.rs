@@ -22,7 +22,7 @@ pub struct Args {
     #[arg(long, value_name = "ADDR", value_parser = parse_address)]
     bind: SocketAddr,
 
-    /// Transport of the calls: udp, tcp or tls
+    /// Transport of the calls: udp, tcp, tls, ws or wss
     #[arg(long, value_name = "T", value_parser = parse_transport, default_value = "udp")]
     transport: Transport,
 

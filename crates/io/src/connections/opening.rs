@@ -1,0 +1,149 @@
+//! Opening connections, and the handshakes of opened and of accepted ones.
+
+use std::io;
+use std::net::{SocketAddr, TcpStream};
+use std::os::fd::AsFd;
+
+use rustix::event::epoll;
+use socket2::{Domain, Protocol, SockAddr, Socket, Type};
+use tidegate_world::{Buffer, CloseCause, Connect, ConnectionId, Flow, Timestamp};
+
+use super::Connections;
+use crate::connection::{Connection, Shaken, State, cause_of};
+use crate::machine::StreamEvent;
+use crate::sockopt;
+use crate::stream_group::set_options;
+use crate::tls::Tls;
+use crate::websocket::WebSocket;
+
+/// The layers of a connection above its socket: TLS, and a WebSocket with the request that begins
+/// its handshake.
+type Layers = (Option<Tls>, Option<(WebSocket, Buffer)>);
+
+impl Connections {
+    /// Opens a connection for the core.
+    pub(crate) fn connect(&mut self, connect: Connect) {
+        let Connect { id, transport, local, remote } = connect;
+        let flow = Flow::connected(transport, local, remote, id);
+        let opened = self.layers_toward(&flow).and_then(|layers| {
+            let stream = open(local, remote).map_err(|error| cause_of(&error))?;
+            let flags = epoll::EventFlags::IN | epoll::EventFlags::OUT;
+            self.watch(&stream, id, flags).map_err(|error| cause_of(&error))?;
+            Ok((stream, layers))
+        });
+        match opened {
+            Ok((stream, (tls, websocket))) => {
+                let mut connection = Connection::opened(stream, tls, websocket, flow);
+                connection.waits_for_room = true;
+                self.insert(id, connection);
+            }
+            Err(cause) => self.events.push_back(StreamEvent::Closed(id, cause)),
+        }
+    }
+
+    /// Begins the layers that the transport of `flow` needs.
+    fn layers_toward(&self, flow: &Flow) -> Result<Layers, CloseCause> {
+        let websocket = match flow.transport.is_websocket() {
+            false => None,
+            true => {
+                // A proxy has none: the peers of its WebSockets accept no connections.
+                let client = self.websocket_client.as_ref().ok_or(CloseCause::Other)?;
+                let (websocket, request) = WebSocket::open(client);
+                Some((websocket, self.pool.copy(&request)))
+            }
+        };
+        let tls = match flow.transport.is_secure() {
+            false => None,
+            true => {
+                let peer = (self.tls_peers)(flow.remote).ok_or(CloseCause::Insecure)?;
+                Some(Tls::connect(peer).map_err(|_| CloseCause::Insecure)?)
+            }
+        };
+        Ok((tls, websocket))
+    }
+
+    /// Handles the result of opening a connection.
+    pub(super) fn on_opened(&mut self, id: ConnectionId) {
+        let Some(connection) = self.connections.get_mut(&id) else { return };
+        let stream = connection.stream();
+        let opened = match stream.take_error() {
+            Ok(None) => stream.local_addr(),
+            Ok(Some(error)) | Err(error) => Err(error),
+        };
+        match opened {
+            Ok(local) => {
+                connection.flow.local = local;
+                if connection.has_handshake() {
+                    connection.state = State::Handshaking;
+                    return self.send(id);
+                }
+                connection.state = State::Open;
+                let flow = connection.flow;
+                self.events.push_back(StreamEvent::Connected(flow));
+                self.wait_for_room(id, false);
+            }
+            Err(error) => self.end(id, cause_of(&error)),
+        }
+    }
+
+    /// Takes steps of handshakes, within the limit of a turn.
+    pub(super) fn shake_hands(&mut self) {
+        for _ in 0..self.limits.handshakes.min(self.shaking.len()) {
+            let Some(id) = self.shaking.pop_front() else { return };
+            let Some(connection) = self.connections.get_mut(&id) else { continue };
+            let held_before = connection.held();
+            let had_tls_handshake = connection.has_tls_handshake();
+            let shaken = connection.shake_hands(&self.pool);
+            self.held = self.held + connection.held() - held_before;
+            if had_tls_handshake && !connection.has_tls_handshake() {
+                self.counters.tls_handshakes.add(1);
+            }
+            match shaken {
+                Shaken::Done => {
+                    connection.state = State::Open;
+                    connection.since = Timestamp::NEVER;
+                    if connection.is_websocket() {
+                        self.counters.websocket_handshakes.add(1);
+                    }
+                    if id.is_opened() {
+                        self.events.push_back(StreamEvent::Connected(connection.flow));
+                    }
+                    // A message may have come with the end of the handshake.
+                    self.readable.push_back(id);
+                }
+                Shaken::More => self.shaking.push_back(id),
+                Shaken::Nothing => connection.is_queued = false,
+                Shaken::Failed(failure) => {
+                    failure.counter(&self.counters).add(1);
+                    self.end(id, CloseCause::Insecure);
+                    continue;
+                }
+                Shaken::Rejected(failure) => {
+                    failure.counter(&self.counters).add(1);
+                    self.end(id, CloseCause::Garbled);
+                    continue;
+                }
+            }
+            self.send(id);
+        }
+    }
+}
+
+/// Begins to open a connection.
+fn open(local: SocketAddr, remote: SocketAddr) -> io::Result<TcpStream> {
+    let socket = Socket::new(Domain::for_address(remote), Type::STREAM, Some(Protocol::TCP))?;
+    socket.set_nonblocking(true)?;
+    set_options(&socket)?;
+    if !local.ip().is_unspecified() {
+        // The kernel chooses the port when the peer is known: one port serves many peers. Without
+        // this option there are fewer ports.
+        let _ = sockopt::set(socket.as_fd(), libc::IPPROTO_IP, libc::IP_BIND_ADDRESS_NO_PORT, 1);
+        socket.bind(&SockAddr::from(SocketAddr::new(local.ip(), 0)))?;
+    }
+    match socket.connect(&SockAddr::from(remote)) {
+        Ok(()) => {}
+        Err(error) if error.raw_os_error() == Some(libc::EINPROGRESS) => {}
+        Err(error) => return Err(error),
+    }
+    Ok(socket.into())
+}
