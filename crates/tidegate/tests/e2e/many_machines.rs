@@ -9,7 +9,7 @@ use std::time::Duration;
 use rustix::process::Signal;
 use serde_json::Value;
 
-use crate::stage::{Process, Sipp, Stage, eventually};
+use crate::stage::{Configuration, Process, Sipp, Stage, Tidegate, eventually};
 
 const LAB: &str = env!("CARGO_BIN_EXE_tidegate-lab");
 
@@ -131,6 +131,35 @@ fn two_followers_offer_one_load_and_their_results_are_merged() {
     }
 }
 
+/// The request that opens a WebSocket is part of the plan: the proxy rejects other origins.
+#[test]
+fn followers_open_websockets_as_the_plan_says() {
+    let stage = Stage::new();
+    let callee = Sipp::callee(&stage, "uas-record-route");
+    let origin = "https://phone.example.com";
+    let ip = stage.ip();
+    let more =
+        format!("[[listen]]\ntransport = \"ws\"\naddress = \"{ip}:0\"\norigins = [\"{origin}\"]\n");
+    let configuration =
+        Configuration { more, ..Configuration::with_tcp(&stage, &[callee.address()]) };
+    let tidegate = Tidegate::start(&stage, &configuration);
+    let target = tidegate.address_of("ws").to_string();
+    let followers = ["first", "second"].map(|name| Follower::start(&stage, name, &["--once"]));
+    let addresses = followers.each_ref().map(|follower| follower.address);
+    let (status, text) = run(lead(&addresses)
+        .arg("--json")
+        .arg(stage.path("all.json"))
+        .args(["--", "uac", &target, "--rate", "100", "--calls", "40", "--transport", "ws"])
+        .args(["--connections", "each", "--ws-path", "/sip", "--origin", origin]));
+    assert_eq!(status, Some(0), "{text}");
+    assert!(text.contains("; WebSockets 40, failed 0\n"), "{text}");
+    callee.finish().assert_all_well(40);
+    let all = json(&stage, "all.json");
+    let used = |report: &Value| report["usage"]["streams"]["websockets"].clone();
+    let parts = [0, 1].map(|index: usize| used(&all["followers"][index]["report"]));
+    assert_eq!((used(&all), parts), (40.into(), [20.into(), 20.into()]));
+}
+
 #[test]
 fn a_follower_that_is_killed_is_named_and_the_other_finishes() {
     let stage = Stage::new();
@@ -233,6 +262,7 @@ fn impossible_plans_are_usage_errors() {
         ("uac 127.0.0.1 --rate 10", "--calls"),
         ("uac 127.0.0.1 --arrivals trace:/none", "a trace cannot be divided"),
         ("uac 127.0.0.1 --rate 1 --calls 5 --json x", "--json is an option of `load lead`"),
+        ("uac 127.0.0.1 --rate 1 --calls 5 --transport ws --ws-path x", "`x` is not a path"),
         ("uas --bind 127.0.0.1", "unrecognized subcommand"),
     ] {
         let other = ([127, 0, 0, 2], 9).into();
