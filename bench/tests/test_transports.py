@@ -170,6 +170,10 @@ class TransportsTest(Scratch):
         lines = self.judged(trial(TCP, 1.0, 1.2), trial(TCP, 2.0, 0.9))
         self.assertIn("ok quota: from 1 to 2 times its peak, tcp persistent loses 0.10 of the peak", lines)
 
+    def test_peak_that_was_not_found_fails(self) -> None:
+        lines = self.judged(trial(TCP, 2.0, 2.0))
+        self.assertIn("FAIL quota: tcp persistent carries up to 2.00 of the peak that was found", lines)
+
     def test_slow_generator_fails(self) -> None:
         one = trial(TCP, 1.0, 0.9)
         slow = replace(one, outcome=replace(one.outcome, too_slow=True))

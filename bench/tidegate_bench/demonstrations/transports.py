@@ -49,6 +49,8 @@ OF_UDP_MIN = 0.9
 CLIFF = 0.25
 # A bound below this part of the peak is nothing.
 BOUND_MIN = 0.05
+# Of the peak. A server that carries more has another peak than the one that was found.
+GOODPUT_MAX = 1.5
 
 QUICK_MULTIPLES = (1.0, 2.0, 4.0)
 # The kernel drops INVITEs after a second or two.
@@ -240,6 +242,10 @@ class Show(CurveDemonstration):
                     lost = median(points[low], "kept") - median(points[high], "kept")
                     told = f"{capacity}: from {low:g} to {high:g} times its peak, {by} loses {lost:.2f} of the peak"
                     self.expect(lost <= CLIFF, told)
+                most = max(median(found, "goodput") for found in points.values())
+                self.expect(
+                    most <= GOODPUT_MAX, f"{capacity}: {by} carries up to {most:.2f} of the peak that was found"
+                )
         slow = sum(one.outcome.too_slow for one in trials)
         self.expect(slow == 0, f"the generator was too slow in {slow} of {len(trials)} runs")
 
