@@ -193,7 +193,7 @@ fn a_rate_that_one_number_lowers_step_by_step_is_found() {
     let ran = run_with(&world, &|_, server| Box::new(server)).unwrap();
     assert_eq!(ran.findings, [], "one number proves nothing");
     let ran = run_with(&world, &|_, server| Box::new(Disguise::new(server))).unwrap();
-    let is_rate = |what: &str| what.contains(" is given ") && what.contains("has answered");
+    let is_rate = |what: &str| what.contains("learned rate") && what.contains("has answered");
     let found = ran.findings.iter().any(|f| f.checker == "exclusion" && is_rate(&f.what));
     assert!(found, "{:?}", ran.findings);
 }

@@ -55,7 +55,7 @@ fn a_rejection_has_the_configured_length() {
 
 /// Keeps the shard busy with 1,000 rejections for 100 ms. Until then its capacity is unknown, and nothing is
 /// dropped. Returns the busy time.
-fn saturate(script: &mut Script) -> Duration {
+pub fn saturate(script: &mut Script) -> Duration {
     script.proxy.on_load(script.now, load(Duration::ZERO));
     (0..1_000).for_each(|call| drop(script.send(CALLER, &invite(&format!("first-{call}")))));
     let busy = Duration::from_millis(100);
@@ -130,7 +130,7 @@ fn callers_that_the_kernel_dropped_until_recently_are_rejected_first() {
     assert!(flood.share > 0.5, "{}", flood.share);
     let is_dropped = |text: &str| flood.drops(address(CALLER).ip(), text.as_bytes());
     let late = |script: &Script| script.counters.refused(Reason::Late).get();
-    for _ in 0..30 {
+    for _ in 0..60 {
         script.pass(Duration::from_millis(100));
         script.proxy.on_load(script.now, load(busy));
     }
