@@ -58,6 +58,10 @@ fn the_acks_of_our_503s_count_in_the_rate_that_a_peer_is_told() {
             script.pass(Duration::from_millis(20));
             let call = format!("a{call}");
             let sent = script.send(PEER, &offering(&invite(&call)));
+            // Without responses no value would be in force.
+            if let Some(forwarded) = sent.iter().find(|sent| sent.start().starts_with("INVITE")) {
+                script.send(&forwarded.to.to_string(), &forwarded.answer("180 Ringing"));
+            }
             let rejection = sent.iter().find(|sent| sent.start().starts_with("SIP/2.0 503"));
             if let Some(rejection) = rejection.filter(|_| acknowledges) {
                 let (_, tag) = rejection.header("To").split_once(";tag=").unwrap();
