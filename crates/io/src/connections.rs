@@ -97,7 +97,7 @@ impl Connections {
             listeners,
             connections: HashMap::new(),
             next_id: ConnectionId::FIRST_ACCEPTED,
-            readable: ReadQueue::default(),
+            readable: ReadQueue::new(),
             shaking: HandshakeQueue::default(),
             dirty: Vec::new(),
             events: VecDeque::new(),
@@ -159,6 +159,17 @@ impl Connections {
         Ok(())
     }
 
+    /// Begins a turn of the shard, which reads up to `invites` INVITEs and then no more from connections
+    /// of peers.
+    pub(crate) fn begin_turn(&mut self, invites: usize) {
+        self.readable.begin_turn(invites);
+    }
+
+    /// Returns whether the limit on INVITEs makes connections wait for the next turn.
+    pub(crate) fn is_stopped(&self) -> bool {
+        self.readable.is_stopped()
+    }
+
     /// Returns the next event for the core. `budget` is the number of further messages and reads
     /// that are allowed in this turn.
     pub(crate) fn next_event(&mut self, now: Timestamp, budget: &mut usize) -> Option<StreamEvent> {
@@ -187,6 +198,7 @@ impl Connections {
             match step {
                 Step::Message(bytes) => {
                     connection.turn.messages += 1;
+                    self.readable.record(&bytes);
                     if !connection.has_fragments() {
                         connection.since = Timestamp::NEVER;
                     }
