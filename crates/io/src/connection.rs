@@ -55,6 +55,10 @@ pub(crate) struct Connection {
     pub(crate) steps: u8,
     /// Whether the socket may have bytes to read.
     pub(crate) is_readable: bool,
+    /// The earliest time at which the bytes in the socket may have arrived.
+    pub(crate) readable_since: Timestamp,
+    /// The arrival of the bytes that were read last.
+    pub(crate) arrived: Timestamp,
     /// Whether the connection is in the queue of connections to read.
     pub(crate) is_queued: bool,
     /// The work that the connection has done since it came to the front of that queue.
@@ -123,6 +127,8 @@ impl Connection {
             held: Vec::new(),
             steps: 0,
             is_readable: false,
+            readable_since: Timestamp::NEVER,
+            arrived: Timestamp::NEVER,
             is_queued: false,
             turn: Turn::default(),
             is_dirty: false,
@@ -255,7 +261,13 @@ impl Connection {
 
     /// Reads the next message. Makes at most one call to read bytes in a [`Turn`], which has at most
     /// `messages_max` messages. `spare` is an empty buffer, which is used if no bytes are held.
-    pub(crate) fn read(&mut self, messages_max: u32, pool: &Pool, spare: &mut Vec<u8>) -> Step {
+    pub(crate) fn read(
+        &mut self,
+        now: Timestamp,
+        messages_max: u32,
+        pool: &Pool,
+        spare: &mut Vec<u8>,
+    ) -> Step {
         if self.turn.messages >= messages_max {
             return Step::More;
         }
@@ -272,7 +284,7 @@ impl Connection {
         if kept == 0 && self.held.capacity() < READ {
             std::mem::swap(&mut self.held, spare);
         }
-        match self.fill() {
+        match self.fill(now) {
             Ok(()) => self.frame(pool).unwrap_or(Step::More),
             Err(Unfilled::Empty) => self.nothing(spare),
             // RFC 8446 §4.4.2: a client learns only after its handshake that its certificate is not
@@ -288,7 +300,7 @@ impl Connection {
 
     /// Reads bytes from the socket with one call, and appends the plaintext in them to the held
     /// bytes.
-    fn fill(&mut self) -> Result<(), Unfilled> {
+    fn fill(&mut self, now: Timestamp) -> Result<(), Unfilled> {
         let held_max = BYTES_MAX + if self.is_websocket() { FRAME_HEADER_MAX } else { 0 };
         let is_between = self.is_between_messages();
         let ended = || match is_between {
@@ -311,6 +323,8 @@ impl Connection {
             Ok((bytes, _)) => {
                 // Fewer bytes than there was room for mean that the socket is empty.
                 self.is_readable = bytes.len() >= wanted;
+                // The socket was not empty since then. Further bytes may have come since this call.
+                self.arrived = std::mem::replace(&mut self.readable_since, now);
                 match &mut self.tls {
                     None => self.held.extend_from_slice(bytes),
                     Some(tls) => {

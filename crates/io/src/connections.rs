@@ -97,7 +97,7 @@ impl Connections {
             listeners,
             connections: HashMap::new(),
             next_id: ConnectionId::FIRST_ACCEPTED,
-            readable: ReadQueue::default(),
+            readable: ReadQueue::new(),
             shaking: HandshakeQueue::default(),
             dirty: Vec::new(),
             events: VecDeque::new(),
@@ -149,14 +149,25 @@ impl Connections {
         for event in &polled {
             let (mark, flags) = (event.data.u64(), event.flags);
             match u32::try_from(mark).ok().and_then(ConnectionId::new) {
-                Some(id) => self.on_polled(id, flags),
+                Some(id) => self.on_polled(now, id, flags),
                 None => _ = self.accept(now, (mark - LISTENERS_FROM) as usize)?,
             }
         }
         self.polled = polled;
-        self.shake_hands();
+        self.shake_hands(now);
         self.end_late(now);
         Ok(())
+    }
+
+    /// Begins a turn of the shard, which reads up to `invites` INVITEs and then no more from connections
+    /// of peers.
+    pub(crate) fn begin_turn(&mut self, invites: usize) {
+        self.readable.begin_turn(invites);
+    }
+
+    /// Returns whether the limit on INVITEs makes connections wait for the next turn.
+    pub(crate) fn is_stopped(&self) -> bool {
+        self.readable.is_stopped()
     }
 
     /// Returns the next event for the core. `budget` is the number of further messages and reads
@@ -177,7 +188,7 @@ impl Connections {
             // keep too much.
             let turn = if self.held < self.limits.held_max { MESSAGES } else { u32::MAX };
             let step = match connection.state {
-                State::Open => connection.read(turn, &self.pool, &mut self.spare),
+                State::Open => connection.read(now, turn, &self.pool, &mut self.spare),
                 State::Opening | State::Handshaking | State::Closing => Step::Nothing,
             };
             self.held = self.held + connection.held() - held_before;
@@ -187,12 +198,13 @@ impl Connections {
             match step {
                 Step::Message(bytes) => {
                     connection.turn.messages += 1;
+                    self.readable.record(&bytes);
                     if !connection.has_fragments() {
                         connection.since = Timestamp::NEVER;
                     }
                     self.counters.stream_received.add(1);
                     self.counters.stream_received_bytes.add(bytes.len() as u64);
-                    let received = Received::new(now, connection.flow, bytes);
+                    let received = Received::new(connection.arrived, connection.flow, bytes);
                     return Some(StreamEvent::Received(received));
                 }
                 // The other connections come first.
@@ -259,7 +271,7 @@ impl Connections {
                 connection.is_dirty = false;
                 // For a full socket, the kernel reports when it has room.
                 if !connection.waits_for_room {
-                    self.send(id);
+                    self.send(now, id);
                 }
                 self.wait_for_close(now, id);
             }
@@ -283,11 +295,11 @@ impl Connections {
     }
 
     /// Handles an event of the kernel on a connection.
-    fn on_polled(&mut self, id: ConnectionId, flags: epoll::EventFlags) {
+    fn on_polled(&mut self, now: Timestamp, id: ConnectionId, flags: epoll::EventFlags) {
         let Some(connection) = self.connections.get_mut(&id) else { return };
         let failed = flags.intersects(epoll::EventFlags::ERR | epoll::EventFlags::HUP);
         if connection.state == State::Opening {
-            return self.on_opened(id);
+            return self.on_opened(now, id);
         }
         // A client that has given up while it waited for its turn costs no signature.
         if flags.contains(epoll::EventFlags::RDHUP) && connection.waits_for_first_step() {
@@ -296,7 +308,7 @@ impl Connections {
         }
         if flags.contains(epoll::EventFlags::OUT) {
             connection.waits_for_room = false;
-            self.send(id);
+            self.send(now, id);
         }
         let Some(connection) = self.connections.get_mut(&id) else { return };
         if connection.state == State::Closing {
@@ -306,11 +318,11 @@ impl Connections {
             return;
         }
         if failed || flags.contains(epoll::EventFlags::IN) {
-            queue(id, connection, &mut self.readable, &mut self.shaking);
+            queue(now, id, connection, &mut self.readable, &mut self.shaking);
         }
     }
 
-    fn send(&mut self, id: ConnectionId) {
+    fn send(&mut self, now: Timestamp, id: ConnectionId) {
         let Some(connection) = self.connections.get_mut(&id) else { return };
         match connection.send() {
             Sent::All { .. } if connection.state == State::Closing => {
@@ -326,7 +338,7 @@ impl Connections {
             // The peer may have sent messages before, such as a BYE.
             Sent::End(cause) if connection.state == State::Open => {
                 connection.stop_sending(cause);
-                queue(id, connection, &mut self.readable, &mut self.shaking);
+                queue(now, id, connection, &mut self.readable, &mut self.shaking);
                 self.wait_for_room(id, false);
             }
             Sent::End(cause) => self.end(id, cause),
@@ -362,12 +374,15 @@ impl Connections {
 
 /// Queues a connection that may have something to read.
 fn queue(
+    now: Timestamp,
     id: ConnectionId,
     connection: &mut Connection,
     readable: &mut ReadQueue,
     shaking: &mut HandshakeQueue,
 ) {
-    connection.is_readable = true;
+    if !std::mem::replace(&mut connection.is_readable, true) {
+        connection.readable_since = now;
+    }
     if !std::mem::replace(&mut connection.is_queued, true) {
         match connection.state {
             State::Handshaking => shaking.push(id, connection.steps),

@@ -12,7 +12,7 @@ use tidegate_world::{Core, Counter, Pool, Timestamp};
 use crate::commands::{CommandReceiver, CommandSender};
 use crate::draining::{Draining, Summary};
 use crate::load::Readings;
-use crate::machine::{Kind, Machine, Outlet, Ready, StreamEvent};
+use crate::machine::{Kind, Machine, Outlet, Ready, StreamEvent, StreamTurn};
 use crate::resolver::{Resolver, ResolverHandle};
 use crate::sockets::Sockets;
 use crate::stop::ShutdownBarrier;
@@ -226,7 +226,7 @@ impl<M: Machine> Drive<M> {
             more = true;
         }
         let streams = self.stream_events(core, ready)?;
-        if streams >= self.limits.streams {
+        if streams.is_limited {
             self.counters.limited_streams.add(1);
             more = true;
         }
@@ -249,7 +249,7 @@ impl<M: Machine> Drive<M> {
 
         let now = self.machine.now();
         let received = responses + ordinary + invites;
-        self.pauses.on_received(now, received + streams);
+        self.pauses.on_received(now, received + streams.events);
         if (received > 0 || self.sheds) && self.drop_counters_due == Timestamp::NEVER {
             self.drop_counters_due = now + DROP_COUNTERS_AFTER;
         }
@@ -272,10 +272,10 @@ impl<M: Machine> Drive<M> {
         })
     }
 
-    /// Passes events on connections to the core. Returns their number.
-    fn stream_events<C: Core>(&mut self, core: &mut C, ready: Ready) -> io::Result<usize> {
+    /// Passes events on connections to the core.
+    fn stream_events<C: Core>(&mut self, core: &mut C, ready: Ready) -> io::Result<StreamTurn> {
         let Self { machine, handoffs, resolver, counters, limits, .. } = self;
-        machine.stream_events(ready, limits.streams, |outlet, now, event| {
+        machine.stream_events(ready, limits.streams, limits.invites, |outlet, now, event| {
             match event {
                 StreamEvent::Connected(flow) => core.on_connected(now, flow),
                 StreamEvent::Received(received) => core.offer(now, received),

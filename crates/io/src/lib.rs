@@ -79,7 +79,7 @@ pub use handoffs::Handoffs;
 pub use inbox::{Datagram, Inbox};
 pub use limits::{Limits, OutOfBounds};
 pub use load::SAMPLE;
-pub use machine::{Buffers, Kind, Machine, Outlet, Ready, StreamEvent};
+pub use machine::{Buffers, Kind, Machine, Outlet, Ready, StreamEvent, StreamTurn};
 pub use outbox::{Flushed, Outbox};
 pub use pauses::Pauses;
 pub use resolver::Resolver;

@@ -49,8 +49,9 @@ pub trait Machine {
         tell: impl FnMut(&mut Self::Outlet, Failure),
     ) -> io::Result<bool>;
 
-    /// Passes on events on connections, up to about `limit`. Returns their number. If it equals the
-    /// limit, more may wait. A machine without connections has no events.
+    /// Passes on events on connections, up to about `limit`. After `invites` INVITEs, it reads no
+    /// further messages from connections that peers have opened. A machine without connections has no
+    /// events.
     ///
     /// # Errors
     /// Returns only errors that neither a peer nor a shortage of memory can cause.
@@ -58,9 +59,10 @@ pub trait Machine {
         &mut self,
         _ready: Ready,
         _limit: usize,
+        _invites: usize,
         _tell: impl FnMut(&mut Self::Outlet, Timestamp, StreamEvent),
-    ) -> io::Result<usize> {
-        Ok(0)
+    ) -> io::Result<StreamTurn> {
+        Ok(StreamTurn::default())
     }
 
     /// Returns the time at which connections need a turn even if nothing arrives.
@@ -129,6 +131,15 @@ pub trait Outlet {
     fn close(&mut self, id: ConnectionId) {
         unreachable!("{id:?} on a machine without connections");
     }
+}
+
+/// The events on connections in one turn.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct StreamTurn {
+    /// Number of events.
+    pub events: usize,
+    /// Whether a limit was reached, so that more may wait.
+    pub is_limited: bool,
 }
 
 /// An event on a connection. It is passed to the input of the core that has the same name.

@@ -16,7 +16,7 @@ use tidegate_world::{Failure, Pool, Received, Shedding, Timestamp};
 
 use crate::connections::Connections;
 use crate::dispatch::Dispatch;
-use crate::machine::{Buffers, Kind, Machine, Ready, StreamEvent};
+use crate::machine::{Buffers, Kind, Machine, Ready, StreamEvent, StreamTurn};
 use crate::reception::{LISTENERS_MAX, Reception, SOCKETS_MAX};
 use crate::{Clock, Counters, Inbox, Limits, Listener, Waker};
 
@@ -123,24 +123,27 @@ impl Machine for Sockets {
         &mut self,
         ready: Ready,
         limit: usize,
+        invites: usize,
         mut tell: impl FnMut(&mut Dispatch, Timestamp, StreamEvent),
-    ) -> io::Result<usize> {
+    ) -> io::Result<StreamTurn> {
         let Self { clock, dispatch, .. } = self;
-        let Some(connections) = &mut dispatch.connections else { return Ok(0) };
+        let Some(connections) = &mut dispatch.connections else { return Ok(StreamTurn::default()) };
+        connections.begin_turn(invites);
         let mut now = clock.now();
         if ready.streams || connections.due() <= now {
             connections.poll(now).map_err(named("epoll"))?;
         }
-        let (mut budget, mut told) = (limit, 0);
+        let (mut budget, mut events) = (limit, 0);
         while let Some(connections) = &mut dispatch.connections
             && let Some(event) = connections.next_event(now, &mut budget)
         {
-            told += 1;
+            events += 1;
             tell(dispatch, now, event);
             now = clock.now();
         }
+        let is_stopped = dispatch.connections.as_ref().is_some_and(|c| c.is_stopped());
         // Reads that yield no message also use up the budget.
-        Ok(if budget == 0 { limit } else { told })
+        Ok(StreamTurn { events, is_limited: budget == 0 || is_stopped })
     }
 
     fn streams_due(&self) -> Timestamp {

@@ -41,6 +41,22 @@ fn a_websocket_is_told_that_the_shard_ends() {
     }
 }
 
+#[test]
+fn a_turn_with_the_most_invites_from_connections_counts_as_limited() {
+    const COUNT: usize = 100;
+    let limits = Limits::default();
+    assert!(limits.invites < COUNT && COUNT < limits.streams / 2);
+    let (running, address) = echo(Transport::Tcp);
+    let mut client = TcpStream::connect(address).unwrap();
+    let invites = "INVITE sip:a@b SIP/2.0\r\nl: 0\r\n\r\n".repeat(COUNT);
+    client.write_all(invites.as_bytes()).unwrap();
+    while running.counters.served.get() < COUNT as u64 {
+        thread::sleep(Duration::from_millis(1));
+    }
+    let (_, counters) = running.end();
+    assert_eq!(counters.limited_streams.get(), 1);
+}
+
 /// The responses of a shard that ends reach a peer that reads slowly.
 #[test]
 fn posted_messages_are_sent_before_the_shard_ends() {

@@ -1,6 +1,6 @@
 //! The handshakes of a connection: first TLS, then the WebSocket.
 
-use tidegate_world::{Buffer, Counter, Pool};
+use tidegate_world::{Buffer, Counter, Pool, Timestamp};
 
 use super::{Connection, State, Unfilled};
 use crate::Counters;
@@ -48,12 +48,12 @@ impl Connection {
     }
 
     /// Takes a step of the handshake. Makes at most one call to read bytes.
-    pub(crate) fn shake_hands(&mut self, pool: &Pool) -> Shaken {
+    pub(crate) fn shake_hands(&mut self, now: Timestamp, pool: &Pool) -> Shaken {
         if !self.is_readable {
             return Shaken::Nothing;
         }
         self.steps = self.steps.saturating_add(1);
-        let filled = self.fill();
+        let filled = self.fill(now);
         if self.has_tls_handshake() {
             return self.unfinished(filled, Shaken::Failed(HandshakeFailure::Closed));
         }

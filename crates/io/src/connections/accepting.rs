@@ -170,7 +170,7 @@ impl Connections {
         }
         self.events.push_back(StreamEvent::Connected(flow));
         if has_bytes {
-            queue(id, &mut connection, &mut self.readable, &mut self.shaking);
+            queue(now, id, &mut connection, &mut self.readable, &mut self.shaking);
         }
         self.insert(id, connection);
         Ok(())

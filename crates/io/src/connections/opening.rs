@@ -63,7 +63,7 @@ impl Connections {
     }
 
     /// Handles the result of opening a connection.
-    pub(super) fn on_opened(&mut self, id: ConnectionId) {
+    pub(super) fn on_opened(&mut self, now: Timestamp, id: ConnectionId) {
         let Some(connection) = self.connections.get_mut(&id) else { return };
         let stream = connection.stream();
         let opened = match stream.take_error() {
@@ -75,7 +75,7 @@ impl Connections {
                 connection.flow.local = local;
                 if connection.has_handshake() {
                     connection.state = State::Handshaking;
-                    return self.send(id);
+                    return self.send(now, id);
                 }
                 connection.state = State::Open;
                 let flow = connection.flow;
@@ -87,13 +87,13 @@ impl Connections {
     }
 
     /// Takes steps of handshakes, within the limit of a turn.
-    pub(super) fn shake_hands(&mut self) {
+    pub(super) fn shake_hands(&mut self, now: Timestamp) {
         for _ in 0..self.limits.handshakes.min(self.shaking.len()) {
             let Some(id) = self.shaking.pop_front() else { return };
             let Some(connection) = self.connections.get_mut(&id) else { continue };
             let held_before = connection.held();
             let had_tls_handshake = connection.has_tls_handshake();
-            let shaken = connection.shake_hands(&self.pool);
+            let shaken = connection.shake_hands(now, &self.pool);
             self.held = self.held + connection.held() - held_before;
             if had_tls_handshake && !connection.has_tls_handshake() {
                 self.counters.tls_handshakes.add(1);
@@ -124,7 +124,7 @@ impl Connections {
                     continue;
                 }
             }
-            self.send(id);
+            self.send(now, id);
         }
     }
 }

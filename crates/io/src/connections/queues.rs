@@ -8,15 +8,43 @@ use tidegate_world::ConnectionId;
 ///
 /// Connections that we opened and connections of peers take turns. So callers cannot delay the
 /// responses of back ends, however many connections they have.
-#[derive(Debug, Default)]
+///
+/// The shard reads a limited number of INVITEs in a turn, and then no more from connections of peers.
+/// Their new calls wait in the sockets until the shard has served others.
+#[derive(Debug)]
 pub(super) struct ReadQueue {
     opened: VecDeque<ConnectionId>,
     accepted: VecDeque<ConnectionId>,
     /// True if a connection of a peer was the last one whose turn ended.
     opened_is_next: bool,
+    /// Number of INVITEs after which connections of peers wait for the next turn of the shard.
+    invites_left: usize,
 }
 
 impl ReadQueue {
+    /// Creates an empty queue without a limit on INVITEs.
+    pub(super) fn new() -> Self {
+        let (opened, accepted) = Default::default();
+        Self { opened, accepted, opened_is_next: false, invites_left: usize::MAX }
+    }
+
+    /// Begins a turn of the shard with up to `invites` INVITEs.
+    pub(super) fn begin_turn(&mut self, invites: usize) {
+        self.invites_left = invites;
+    }
+
+    /// Records a message that was read in this turn of the shard.
+    pub(super) fn record(&mut self, message: &[u8]) {
+        if message.starts_with(b"INVITE ") {
+            self.invites_left = self.invites_left.saturating_sub(1);
+        }
+    }
+
+    /// Returns whether connections of peers wait for the next turn of the shard.
+    pub(super) fn is_stopped(&self) -> bool {
+        self.invites_left == 0 && !self.accepted.is_empty()
+    }
+
     pub(super) fn is_empty(&self) -> bool {
         self.opened.is_empty() && self.accepted.is_empty()
     }
@@ -26,8 +54,12 @@ impl ReadQueue {
         if id.is_opened() { &mut self.opened } else { &mut self.accepted }.push_back(id);
     }
 
-    /// Returns the connection whose turn it is. It stays the same until its turn is ended.
+    /// Returns the connection whose turn it is. It stays the same until its turn is ended, or until the
+    /// limit on INVITEs stops it.
     pub(super) fn front(&self) -> Option<ConnectionId> {
+        if self.invites_left == 0 {
+            return self.opened.front().copied();
+        }
         let (first, second) = match self.opened_is_next {
             true => (&self.opened, &self.accepted),
             false => (&self.accepted, &self.opened),
@@ -107,7 +139,7 @@ mod tests {
 
     #[test]
     fn opened_connections_have_every_second_turn() {
-        let mut queue = ReadQueue::default();
+        let mut queue = ReadQueue::new();
         let id = |number| ConnectionId::new(number).unwrap();
         // Odd numbers are opened.
         for number in [2, 4, 6, 8, 1, 3] {

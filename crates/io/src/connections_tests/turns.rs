@@ -46,6 +46,97 @@ fn the_bytes_that_wait_for_their_turn_have_a_limited_memory() {
     }
 }
 
+/// New calls that the shard cannot serve yet wait in the socket, as those over UDP do. Otherwise their
+/// responses would come faster than a turn reads them.
+#[test]
+fn a_turn_reads_a_limited_number_of_invites_and_then_only_from_back_ends() {
+    const INVITE: &[u8] = b"INVITE sip:a@b SIP/2.0\r\nl: 0\r\n\r\n";
+    let mut scene = Scene::new(StreamLimits::default());
+    let (mut caller, _) = scene.accept();
+    let server = TcpListener::bind("127.0.0.1:0").unwrap();
+    let (id, transport) = (ConnectionId::FIRST_OPENED, Transport::Tcp);
+    let (local, remote) = (scene.local, server.local_addr().unwrap());
+    scene.connections.connect(Connect { id, transport, local, remote });
+    assert!(matches!(scene.next(), Some(StreamEvent::Connected(_))));
+    let (mut back_end, _) = server.accept().unwrap();
+    write(&mut scene, &mut caller, &[MESSAGE, &INVITE.repeat(5), MESSAGE].concat());
+    write(&mut scene, &mut back_end, &[INVITE, &MESSAGE.repeat(20)].concat());
+    let mut counts = Vec::new();
+    for invites in [3, 3, 3] {
+        scene.connections.begin_turn(invites);
+        let mut read = [0; 3];
+        while let Some(event) = scene.connections.next_event(scene.now, &mut 64) {
+            let StreamEvent::Received(received) = event else { panic!("{event:?}") };
+            let is_invite = received.bytes[..] == *INVITE;
+            match received.flow.connection == Some(id) {
+                true => read[0] += 1,
+                false => read[1 + usize::from(is_invite)] += 1,
+            }
+        }
+        counts.push((read, scene.connections.is_stopped()));
+        assert_eq!(scene.connections.due() == Timestamp::ZERO, scene.connections.is_stopped());
+    }
+    // Of the back end, other messages of the caller, and its INVITEs.
+    assert_eq!(counts, [([21, 1, 3], true), ([0, 1, 2], false), ([0, 0, 0], false)]);
+}
+
+/// Returns the time of arrival of the next message, which is read at `ms`.
+fn arrival(scene: &mut Scene, ms: u32) -> Timestamp {
+    scene.now = at(ms);
+    match scene.connections.next_event(scene.now, &mut 64) {
+        Some(StreamEvent::Received(received)) => received.arrived,
+        other => panic!("{other:?}"),
+    }
+}
+
+fn at(ms: u32) -> Timestamp {
+    Timestamp::ZERO + ms * Duration::from_millis(1)
+}
+
+/// The gate measures how long new calls have waited, also while they wait in a socket.
+#[test]
+fn a_message_arrives_when_its_connection_becomes_readable() {
+    let mut scene = Scene::new(StreamLimits::default());
+    let (mut first, _) = scene.accept();
+    let (mut second, _) = scene.accept();
+    for (ms, client, count) in [(10, &mut first, 17), (20, &mut second, 1)] {
+        scene.now = at(ms);
+        write(&mut scene, client, &PING.repeat(count));
+    }
+    // What waits in a socket does not become younger when the kernel reports it again.
+    scene.now = at(30);
+    scene.connections.poll(scene.now).unwrap();
+    for ms in 40..56 {
+        assert_eq!(arrival(&mut scene, ms), at(10));
+    }
+    assert_eq!(arrival(&mut scene, 60), at(20));
+    // The first connection is in the queue with a message, but its socket is empty until now.
+    scene.now = at(70);
+    write(&mut scene, &mut first, PING);
+    assert_eq!(arrival(&mut scene, 80), at(10));
+    assert_eq!(arrival(&mut scene, 90), at(70));
+    scene.settle();
+    scene.now = at(100);
+    write(&mut scene, &mut first, PING);
+    assert_eq!(arrival(&mut scene, 110), at(100));
+}
+
+#[test]
+fn the_bytes_that_one_call_leaves_in_the_socket_arrive_at_the_time_of_that_call() {
+    const MESSAGES: usize = READ / PING.len();
+    let mut scene = Scene::new(StreamLimits::default());
+    let (mut client, _) = scene.accept();
+    scene.now = at(10);
+    write(&mut scene, &mut client, &PING.repeat(2 * MESSAGES));
+    assert_eq!(arrival(&mut scene, 20), at(10));
+    for _ in 1..MESSAGES {
+        assert_eq!(arrival(&mut scene, 30), at(10));
+    }
+    for _ in 0..MESSAGES {
+        assert_eq!(arrival(&mut scene, 40), at(20));
+    }
+}
+
 #[test]
 fn one_call_reads_a_limited_number_of_bytes_also_after_a_long_message() {
     let mut scene = Scene::new(StreamLimits::default());
