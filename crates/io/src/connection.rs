@@ -10,6 +10,7 @@ use std::io;
 use std::mem::MaybeUninit;
 use std::net::TcpStream;
 
+use rustix::event::epoll::EventFlags;
 use tidegate_sip::{BYTES_MAX, Framer, Next};
 use tidegate_world::{Buffer, CloseCause, Flow, Pool, Timestamp};
 
@@ -67,6 +68,8 @@ pub(crate) struct Connection {
     pub(crate) is_dirty: bool,
     /// Whether the kernel will report when the socket takes more bytes.
     pub(crate) waits_for_room: bool,
+    /// The events of the socket that the kernel reports.
+    pub(crate) watched: EventFlags,
     /// The start of the current wait: for the handshake, for the rest of a message, or for the end
     /// of a connection that is being closed.
     pub(crate) since: Timestamp,
@@ -133,6 +136,7 @@ impl Connection {
             turn: Turn::default(),
             is_dirty: false,
             waits_for_room: false,
+            watched: EventFlags::empty(),
             since: Timestamp::NEVER,
             is_timed: false,
             failure: None,

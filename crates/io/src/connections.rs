@@ -354,6 +354,9 @@ impl Connections {
             (_, true) => epoll::EventFlags::IN | epoll::EventFlags::OUT,
             (_, false) => epoll::EventFlags::IN,
         };
+        if std::mem::replace(&mut connection.watched, flags) == flags {
+            return;
+        }
         let data = epoll::EventData::new_u64(id.get().into());
         if epoll::modify(&self.epoll, connection.stream(), data, flags).is_err() {
             self.end(id, CloseCause::Other);

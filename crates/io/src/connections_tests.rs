@@ -219,6 +219,20 @@ fn the_core_is_told_when_it_may_send_again() {
     assert!(matches!(scene.next(), Some(StreamEvent::Writable(id)) if Some(id) == flow.connection));
 }
 
+/// Otherwise each message would cost two system calls: `writev(2)` and `epoll_ctl(2)`.
+#[test]
+fn a_message_for_which_the_socket_has_room_changes_no_watched_events() {
+    let mut scene = Scene::new(StreamLimits::default());
+    let (mut client, flow) = scene.accept();
+    let connection = &scene.connections.connections[&flow.connection.unwrap()];
+    // Changes fail from now on.
+    epoll::delete(&scene.connections.epoll, connection.stream()).unwrap();
+    scene.post(flow, MESSAGE);
+    client.read_exact(&mut [0; MESSAGE.len()]).unwrap();
+    let event = scene.connections.next_event(scene.now, &mut 64);
+    assert!(event.is_none(), "{event:?}");
+}
+
 #[test]
 fn a_closing_connection_first_sends_everything() {
     let mut scene = Scene::new(StreamLimits::default());

@@ -159,11 +159,13 @@ impl Connections {
         let id = self.next_id;
         // Until its handshake begins, a client may give up.
         let end = if tls.is_some() { epoll::EventFlags::RDHUP } else { epoll::EventFlags::empty() };
-        self.watch(&stream, id, epoll::EventFlags::IN | end)?;
+        let flags = epoll::EventFlags::IN | end;
+        self.watch(&stream, id, flags)?;
         self.next_id = id.next();
         let flow = Flow::connected(transport, local, remote, id);
         // The core is told before the handshake, so that its limits apply from the beginning.
         let mut connection = Connection::accepted(stream, tls, websocket, flow);
+        connection.watched = flags;
         if connection.state == State::Handshaking {
             (connection.since, connection.is_timed) = (now, true);
             self.timers.push(now + self.limits.handshake, id);

@@ -29,12 +29,12 @@ impl Connections {
             let stream = open(local, remote).map_err(|error| cause_of(&error))?;
             let flags = epoll::EventFlags::IN | epoll::EventFlags::OUT;
             self.watch(&stream, id, flags).map_err(|error| cause_of(&error))?;
-            Ok((stream, layers))
+            Ok((stream, layers, flags))
         });
         match opened {
-            Ok((stream, (tls, websocket))) => {
+            Ok((stream, (tls, websocket), flags)) => {
                 let mut connection = Connection::opened(stream, tls, websocket, flow);
-                connection.waits_for_room = true;
+                (connection.waits_for_room, connection.watched) = (true, flags);
                 self.insert(id, connection);
             }
             Err(cause) => self.events.push_back(StreamEvent::Closed(id, cause)),
