@@ -42,7 +42,7 @@ pub struct StreamUsage {
     pub handshakes_failed: u64,
     /// Completed handshakes of WebSockets.
     pub websockets: u64,
-    /// Failed handshakes of WebSockets.
+    /// Failed WebSocket handshakes.
     pub websockets_failed: WebSocketFailures,
     /// Messages that were passed to connections.
     pub sent: u64,
@@ -58,7 +58,7 @@ pub struct StreamUsage {
     pub unsent: u64,
 }
 
-/// Failed handshakes of WebSockets, by the reason.
+/// Failed WebSocket handshakes, by reason.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize, Serialize)]
 pub struct WebSocketFailures {
     /// The server answered with another status than 101.

@@ -274,8 +274,9 @@ impl<C: Core> Host<C> {
         }
     }
 
-    /// Charges the step that began at `at` with the cost of its work plus `beside`. Returns its
-    /// cost and its completion.
+    /// Keeps the processor busy with the step that began at `at`. The cost of the step is the cost
+    /// of the core's last work plus `beside`, changed by random variation and by a disturbance.
+    /// Returns this cost and the time at which the step is complete.
     fn charge(&mut self, at: Timestamp, beside: Duration) -> (Duration, Timestamp) {
         let cost = beside.saturating_add(self.costs.of(self.core.last_work()));
         let cost = self.varying.of(cost);

@@ -50,7 +50,8 @@ pub struct Inbox {
     pool: Pool,
     /// Slots with datagrams that have not been taken yet.
     held: std::ops::Range<usize>,
-    /// Number of slots that the last call filled, which must be prepared before the next call.
+    /// Number of slots that the last system call filled. They must be prepared again before the
+    /// next system call.
     stale: usize,
     saw_report: bool,
 }

@@ -11,8 +11,8 @@ use crate::machine::{Buffers, Machine};
 /// fastest law (10 ms). Each reading costs a system call for the CPU clock and one for each socket.
 pub const SAMPLE: Duration = Duration::from_millis(2);
 
-/// The time of the next reading of the load, and the CPU time that the thread had used at the
-/// start.
+/// Decides at which times the load is read. It also keeps the CPU time that the thread had used
+/// before the first reading, because the load does not include that time.
 #[derive(Debug)]
 pub(crate) struct Readings {
     due: Timestamp,

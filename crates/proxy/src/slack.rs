@@ -13,7 +13,7 @@ use std::time::Duration;
 
 use tidegate_world::Timestamp;
 
-/// Maximum delay of deadlines.
+/// The slack of a shard's timers.
 pub(crate) struct Slack {
     most: Duration,
     /// Time at which timers last fired.
@@ -21,7 +21,7 @@ pub(crate) struct Slack {
 }
 
 impl Slack {
-    /// Creates a slack with delays of at most `most`.
+    /// Creates a slack that delays a timer by at most `most`.
     pub(crate) fn new(most: Duration) -> Self {
         Self { most, fired: None }
     }

@@ -133,7 +133,11 @@ pub fn run(
     let groups = wiring::open(config, &tls)?;
     let listeners: Vec<_> = groups.iter().map(Group::local).collect();
     let seed = getrandom::u64().map(Seed).map_err(|error| {
-        StartError::new("random numbers", error.to_string(), "run where getrandom(2) works")
+        StartError::new(
+            "random numbers",
+            error.to_string(),
+            "run Tidegate on a system that allows the system call getrandom(2)",
+        )
     })?;
     let removed = RemovedBackends::new(state_dir, config.server.removed_backend);
     let environment = Environment {

@@ -16,7 +16,7 @@ pub(crate) struct Recency {
 }
 
 impl Recency {
-    /// Adds a connection with a use at `now`.
+    /// Adds a connection that was last used at `now`.
     pub(crate) fn add(&mut self, now: Timestamp, id: ConnectionId) {
         self.places.insert(id, now);
         self.order.insert((now, id));

@@ -187,7 +187,7 @@ impl Requests {
         self.outside(&self.cancel, mark, is_emergency, b"", out);
     }
 
-    /// Writes the ACK to a final response other than 2xx, whose To is `to`.
+    /// Writes the ACK to a final response other than 2xx. `to` is the To of that response.
     pub fn ack_refusal(&self, mark: &Mark, to: &[u8], out: &mut Buffer) {
         // The To of the request, with a tag.
         let is_emergency = to.strip_prefix(b"<").is_some_and(|uri| uri.starts_with(SOS));

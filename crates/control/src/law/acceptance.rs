@@ -56,9 +56,11 @@ pub(crate) static ENTRY: Entry = Entry {
     name: "acceptance",
     summary: "multiplies the admitted share by target/acceptance every few messages",
     source: "paper 000 §3.2",
-    doc: "Every `measure` messages the law measures α, the accepted share of the messages in the \
-          last `k` measurements. The admitted share f then becomes clamp(`f_min`, \
-          (`alpha_targ`/α)·f, 1). The law rejects some calls even without load.",
+    doc: "Every `measure` messages the law measures α, which is the share of accepted \
+          messages among all messages of the last `k` measurements. It then multiplies the \
+          admitted share f by `alpha_targ`/α, and keeps f between `f_min` and 1. If `alpha_targ` \
+          is below 1 and `sustainable` is 0, the law rejects some calls even if the server is \
+          not overloaded.",
     params: &[&K, &MEASURE, &NOTICE, &ACCEPT, &TARGET, &FLOOR, &SUSTAINABLE],
     check: Cadence::check,
     build: |values: &Values| {

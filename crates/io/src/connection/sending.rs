@@ -12,7 +12,7 @@ use super::{Connection, READ, State, cause_of};
 /// Maximum number of buffers that one system call sends.
 const SENT_TOGETHER: usize = 64;
 
-/// Maximum number of system calls that discard the last bytes of a peer.
+/// Maximum number of reads that discard what the peer has sent after we have ended our side.
 const DISCARDED_READS: usize = 16;
 
 /// The result of an attempt to send.

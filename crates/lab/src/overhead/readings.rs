@@ -72,11 +72,11 @@ pub struct Row {
     pub max: f64,
     /// The mean of the readings.
     pub mean: f64,
-    /// Root mean square error in relation to the occupancy over the whole time. The load itself
-    /// varies, so an exact clock has an error too.
+    /// Root mean square of the differences between the readings and the occupancy over the whole
+    /// run. The load itself varies during the run, so an exact clock has such an error too.
     pub error: f64,
-    /// Root mean square error in relation to the readings of the exact clock in the same window. It
-    /// shows the effect of the clock's resolution alone.
+    /// Root mean square of the differences between the readings and those of the exact clock in
+    /// the same windows. It shows the effect of the clock's resolution alone.
     pub of_grain: f64,
 }
 

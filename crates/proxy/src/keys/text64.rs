@@ -26,8 +26,8 @@ pub(crate) const fn text_len(bytes: usize) -> usize {
     (bytes * 8).div_ceil(6)
 }
 
-/// Writes `bytes` at the beginning of `text`, which must have room. Returns the number of
-/// characters.
+/// Encodes `bytes`, 6 bits a character, and writes the characters at the beginning of `text`, which
+/// must have room for them. Returns the number of characters.
 pub(crate) fn encode(bytes: &[u8], text: &mut [u8]) -> usize {
     let length = text_len(bytes.len());
     let letter = |bits: u32| ALPHABET[bits as usize & 0x3f];

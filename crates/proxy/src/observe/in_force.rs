@@ -14,7 +14,7 @@ pub struct InForce {
     /// Commands that the shard executed.
     pub commands: Counter,
     /// Commands that the shard did not execute, because it did not understand them, or because
-    /// their back ends need more slots than there are.
+    /// the shard's table of back ends has no room for the new ones.
     pub commands_rejected: Counter,
     /// The version of the key that signs new route tokens.
     pub key_version: Counter,

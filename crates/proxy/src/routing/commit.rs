@@ -128,9 +128,10 @@ fn check_restriction(
     step.snapshot.admit(step.now, backend_ref, hop.target.address, category).map(Some)
 }
 
-/// Returns whether the rate of the call admits an in-dialog request or another copy of its INVITE.
-/// Without this limit, a call could be used to bypass the limits on new work. A retransmission does
-/// not count. If the call is served with transactions, retransmissions do not come here.
+/// Returns whether one more request may pass within the call: an in-dialog request, or another copy
+/// of its INVITE. The rate of such requests is limited, because a call could otherwise be used to
+/// bypass the limits on new work. A retransmission always passes and is not counted. If the call is
+/// served with transactions, this function is not called for retransmissions.
 fn take_rate(step: &mut Step<'_>, request: &Request<'_>, known: &Known) -> bool {
     let calls = &mut step.routing.calls;
     // A source that knows only the Call-ID must not use up the rate of the call.

@@ -1,4 +1,5 @@
-//! Plans the actions in a simulated network.
+//! Plans a run in a simulated network: the times of its samples, and the starts and ends of its
+//! faults.
 
 use std::time::Duration;
 

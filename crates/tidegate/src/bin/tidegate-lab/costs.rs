@@ -116,8 +116,9 @@ fn table(costs: &Costs) -> String {
             of(&row.processing)
         );
     }
-    text + "\ncontrol none: no law. idle: the law `occupancy`, without measurements. measures: the same \
-            law, with one measurement for each message\n"
+    text + "\nThe column `control` shows the overload control of the server. none: no law. idle: \
+            the law `occupancy`, which takes no measurements. measures: the law `occupancy`, \
+            which takes a measurement at each message.\n"
 }
 
 fn conclusions(cycle: &Derived, processing: &Derived) -> String {

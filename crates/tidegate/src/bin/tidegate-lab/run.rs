@@ -52,9 +52,9 @@ pub struct Args {
     #[arg(long, value_name = "DIR")]
     out: Option<PathBuf>,
 
-    /// Names of curves that get a colour in any case, separated by commas. If a figure has more
-    /// than eight curves, the other colours go to `none` and to the curves with the best goodput at
-    /// loads above the capacity
+    /// Names of curves that always get a colour, separated by commas. A figure has eight colours.
+    /// If it has more curves, the remaining colours go to the curve `none` and to the curves with
+    /// the best goodput at loads above the capacity
     #[arg(long, value_name = "LABELS", value_delimiter = ',')]
     highlight: Vec<String>,
 

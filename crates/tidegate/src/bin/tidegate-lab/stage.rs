@@ -299,7 +299,9 @@ pub fn parse_address(text: &str) -> Result<SocketAddr, String> {
         .map_err(|_| "not an address such as 127.0.0.1 or 127.0.0.1:5070".to_owned())?;
     if address.ip().is_unspecified() {
         // The Via and Contact header fields contain it.
-        return Err("peers cannot call a wildcard address back: give one address".to_owned());
+        return Err("peers cannot send to a wildcard address: give the address of one interface, \
+                    such as 127.0.0.1"
+            .to_owned());
     }
     Ok(address)
 }

@@ -38,7 +38,7 @@ const FROM_MAX: usize = 64;
 /// if the command could not run.
 #[derive(clap::Args)]
 pub struct Args {
-    /// Local address for leaders, ADDRESS[:PORT]
+    /// Local address to which leaders connect, ADDRESS[:PORT]
     #[arg(
         long,
         value_name = "ADDR",

@@ -26,9 +26,9 @@ use tidegate::trouble::Trouble;
 
 /// Register users at a given rate, which does not depend on the responses
 ///
-/// The users register in turn. A user that still waits for its last response leaves its turn out, and
-/// the report counts that. There is no authentication: a registrar that asks for a password rejects
-/// all users (401).
+/// The users register in turn. If a user is still waiting for a response when its turn comes, it
+/// misses this turn. The report gives the number of missed turns. There is no authentication: a
+/// registrar that asks for a password rejects all users (401).
 ///
 /// Exit status: 0 if every registration was answered with 2xx, 1 if not, 2 if the command could not
 /// run.

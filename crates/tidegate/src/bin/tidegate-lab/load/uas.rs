@@ -97,7 +97,7 @@ pub struct Args {
     #[arg(long)]
     no_retransmissions: bool,
 
-    /// User in the Contact and prefix of each To-tag, which identify the server
+    /// User part of the Contact, and beginning of each To-tag. It shows which server answered
     #[arg(long, default_value = "answerer")]
     name: String,
 
@@ -105,7 +105,8 @@ pub struct Args {
     #[arg(long, value_name = "N", default_value_t = 500_000)]
     calls_max: usize,
 
-    /// Answer up to MS milliseconds late, so that one wake serves several calls. At most 0.5
+    /// Answer up to MS milliseconds late (at most 0.5), so that the server wakes up once for
+    /// several calls
     #[arg(long, value_name = "MS", value_parser = parse_millis, default_value = "0.2")]
     slack: Duration,
 

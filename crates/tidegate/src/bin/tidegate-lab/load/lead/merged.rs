@@ -145,7 +145,7 @@ impl fmt::Display for Part {
                 }
                 match &report.too_slow {
                     Some(too_slow) => write!(f, "{too_slow}"),
-                    None if report.lost_datagrams => f.write_str("lost datagrams of its own"),
+                    None if report.lost_datagrams => f.write_str("this generator lost messages"),
                     None => f.write_str("kept up"),
                 }
             }
