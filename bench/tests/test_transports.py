@@ -132,7 +132,7 @@ class TransportsTest(Scratch):
         self.assertIn("FAIL quota: at 2 times its peak, tcp persistent keeps 0.67 of its bound, UDP 0.80", lines)
         lines = self.judged(trial(UDP, 10.0, 0.8), trial(TCP, 10.0, 0.0))
         self.assertIn(
-            "quota: at 10 times its peak, tcp persistent can keep next to nothing beside the rejections", lines
+            "quota: at 10 times its peak, tcp persistent can set up hardly any calls beside the rejections", lines
         )
 
     def test_bound_is_that_of_the_emulated_capacity(self) -> None:

@@ -1,4 +1,4 @@
-"""How callers reach an element: the transport, and their use of connections."""
+"""Ways of callers to reach an element: their transport, and their use of connections."""
 
 import subprocess
 from dataclasses import dataclass
@@ -7,9 +7,9 @@ from pathlib import Path
 from tidegate_bench.sockets import LOCALHOST
 
 CONNECTIONS = 100
-"""Connections that stay open, each of one user."""
-# A run over streams has at most so many connections at once. A process may have 20,000 descriptors on this machine.
+"""Number of connections that stay open. Each belongs to one user."""
 CONNECTIONS_MAX = 8_000
+"""Maximum number of connections of a run at the same time. A process may have 20,000 descriptors on this machine."""
 TRANSPORTS = ("udp", "tcp", "tls")
 SECURE = ("tls", "wss")
 """The transports over TLS."""
@@ -18,7 +18,7 @@ MODES = ("persistent", "each")
 
 @dataclass(frozen=True)
 class Certificate:
-    """A certificate for this machine, which is its own authority, and its key."""
+    """A self-signed certificate for this machine, and its key."""
 
     file: Path
     key: Path
@@ -36,7 +36,7 @@ class Certificate:
         return cls(file, key)
 
     def keys(self) -> str:
-        """The keys of a listener of Tidegate."""
+        """Returns the keys for a listener of Tidegate."""
         return f'certificate = "{self.file}"\nprivate_key = "{self.key}"\n'
 
 
@@ -46,11 +46,11 @@ class Access:
 
     transport: str
     mode: str = ""
-    """`persistent`: connections stay open. `each`: each call has one. Empty over UDP."""
+    """`persistent`: connections stay open. `each`: each call opens its own connection. Empty over UDP."""
 
     @classmethod
     def all(cls, transports: list[str], modes: list[str]) -> list["Access"]:
-        """UDP, and each other transport in each mode."""
+        """Returns UDP, if listed, and each other listed transport in each mode."""
         listed = [cls(transport, mode) for transport in transports if transport != "udp" for mode in modes]
         return [cls("udp"), *listed] if "udp" in transports else listed
 
@@ -62,7 +62,7 @@ class Access:
         return self.transport != "udp"
 
     def options(self, certificate: Certificate | None) -> list[str]:
-        """The options of `tidegate load uac`, before an element that has this certificate."""
+        """Returns the options of `tidegate load uac` for an element with this certificate."""
         if not self.over_streams:
             return []
         words = ["--transport", self.transport]
@@ -76,6 +76,6 @@ UDP = Access("udp")
 
 
 def listener(transport: str, port: int, certificate: Certificate | None) -> str:
-    """The table of a listener of Tidegate for streams. Over TLS it needs the certificate."""
+    """Returns the configuration of a listener of Tidegate for streams. Over TLS it needs the certificate."""
     keys = certificate.keys() if certificate and transport in SECURE else ""
     return f'\n[[listen]]\ntransport = "{transport}"\naddress = "{LOCALHOST}:{port}"\n{keys}'

@@ -1,24 +1,24 @@
-"""Over TCP and TLS, goodput is as close to its bound as over UDP at up to ten times the peak, without a cliff
+"""At up to ten times the peak, goodput over TCP and TLS is about as close to its bound as over UDP
 
-Tidegate has the default overload control: the law `tide` and the disposal `auto`. The callers come over UDP, TCP or
-TLS, the back end is at UDP. Two capacities limit Tidegate: `emulated` is `[emulate]` of scenarios/overload-local.toml,
-200 calls/s in model time. `quota` is a fifth of a core, 1 ms of every 5. Over TCP and TLS the callers have 100
-connections, which stay open. With `--connections each` every call opens one.
+Tidegate has the default overload control: the law `tide` and the disposal `auto`. Callers use UDP, TCP or TLS. The back
+end uses UDP. The capacity of Tidegate is limited in two ways: `emulated` is `[emulate]` of
+scenarios/overload-local.toml, 200 calls/s in model time. `quota` is a fifth of a core, 1 ms of every 5. Over TCP and
+TLS the callers have 100 connections, which stay open. With `--connections each`, every call opens its own connection.
 
-The peak is the highest rate, climbing by 1.25, at which Tidegate with the law `none` sets up 99 % of the calls within
-500 ms, and takes longer than 100 ms for at most one in a hundred. It is found for each transport. Then 0.5 to 10 times
-the peak is offered. Goodput counts calls that are set up within 500 ms.
+The peak is found for each transport, with the law `none`. It is the highest rate at which Tidegate sets up 99 % of the
+calls within 500 ms, and at most one call in a hundred takes longer than 100 ms. The search raises the rate by a factor
+of 1.25. Then 0.5 to 10 times the peak is offered. Goodput counts calls that are set up within 500 ms.
 
-The bound is the most that any law could keep. Over UDP it is the whole capacity, because the kernel drops INVITEs that
-Tidegate does not read. Over TCP and TLS Tidegate reads each INVITE, and each call that is not set up takes the time for
-a rejection, r. It is measured under a law that admits next to nothing, at a load that takes some 0.8 of the capacity. s
-is the time for a call at the peak. Beyond a load of s/r the bound is 0.
+The bound is the highest goodput that any law could reach. Over UDP it is the whole capacity, because the kernel drops
+INVITEs before Tidegate reads them. Over TCP and TLS Tidegate reads each INVITE, and each call that is not set up takes
+the time r for a rejection. r is measured under a law that rejects nearly all calls, at a load that takes about 0.8 of
+the capacity. s is the time for a call at the peak. At a load above s/r times the capacity the bound is 0.
 
-Expected over TCP and TLS at each load: goodput, as a part of its bound, is at least 0.9 of that over UDP, if the bound
-is above 0.05 of the peak. Expected of each transport: goodput falls by at most 0.25 of the peak from a load to the next
-one.
+Two things are expected. Over TCP and TLS at each load, goodput as a part of its bound is at least 0.9 of that over UDP,
+if the bound is above 0.05 of the peak. Over each transport, goodput falls by at most 0.25 of the peak from one load to
+the next.
 
-`--quick` tries one capacity (`quota`, if no other is chosen) at three loads, in four minutes.
+`--quick` runs one round of three loads with one capacity (default: `quota`), in four minutes.
 """
 
 import argparse
@@ -43,13 +43,13 @@ from tidegate_bench.tidegate import Metrics
 
 CAPACITIES = ("emulated", "quota")
 MULTIPLES = (0.5, 1.0, 2.0, 4.0, 6.0, 8.0, 10.0)
-# Of the part of the bound that is kept over UDP.
+# The minimum of goodput over bound over streams, as a part of the same value over UDP.
 OF_UDP_MIN = 0.9
-# Of the peak, from one load to the next.
+# The largest permitted fall of goodput from one load to the next, as a part of the peak.
 CLIFF = 0.25
-# A bound below this part of the peak is nothing.
+# If the bound is at most this part of the peak, goodput is not compared with it.
 BOUND_MIN = 0.05
-# Of the peak. A server that carries more has another peak than the one that was found.
+# Maximum goodput, as a part of the peak. If a server carries more, the wrong peak was found.
 GOODPUT_MAX = 1.5
 
 QUICK_MULTIPLES = (1.0, 2.0, 4.0)
@@ -57,10 +57,10 @@ QUICK_MULTIPLES = (1.0, 2.0, 4.0)
 QUICK_WARM_UP_S = 3.0
 QUICK_S = 1.5
 
-# All else is the default.
+# Without these tables, Tidegate has its default overload control.
 UNPROTECTED = Variant("none", disposal="auto").tables()
 PROTECTED = ""
-# Times for r, and the part of the capacity that rejections are to take.
+# Times of the measurement of r, and the part of the capacity that rejections should take in it.
 REFUSING_WARM_UP_S = 1.0
 REFUSING_MEASURED_S = 2.0
 REFUSING_LOAD = 0.8
@@ -69,7 +69,7 @@ REFUSING_LOAD = 0.8
 def measure(
     capacity: str, by: Access, overload: str, offered: Load, profile: str, costs: Costs | None
 ) -> tuple[Outcome, Metrics]:
-    """One load on a fresh Tidegate before a fresh callee, and what Tidegate counted of its own."""
+    """Offers one load to a new Tidegate in front of a new callee. Returns the outcome and the metrics of Tidegate."""
     with Quota() if capacity == "quota" else nullcontext() as quota, Stage() as stage:
         certificate = Certificate.make(stage.directory) if by.transport == "tls" else None
         callee = tidegate.callee(stage, "uas", profile)
@@ -82,7 +82,7 @@ def measure(
         options = by.options(certificate) if by.over_streams else ["--callers", str(CONNECTIONS)]
         outcome = load.offer(stage, edge.process, target, callee, offered, profile, options=options)
         metrics = edge.metrics()
-        # An overloaded server may take long over an orderly end.
+        # An overloaded server may need a long time to stop in an orderly way.
         stage.kill()
     return outcome, metrics
 
@@ -96,9 +96,9 @@ class Trial:
     by: Access
     multiple: float
     peak_cps: float
-    """Without control."""
+    """The peak of this transport, without overload control."""
     capacity_cps: float
-    """Of the emulated processor, or the peak."""
+    """The capacity of the emulated processor, or the peak."""
     ratio: float
     """r/s, or 0 if calls can be dropped at no cost."""
     outcome: Outcome
@@ -109,12 +109,12 @@ class Trial:
 
     @property
     def offered(self) -> float:
-        """As a multiple of the peak: less than asked for where the generator was too slow."""
+        """The offered load as a multiple of the peak. It is lower than requested if the generator was too slow."""
         return self.outcome.offered_cps / self.peak_cps
 
     @property
     def goodput(self) -> float:
-        """As a part of the peak."""
+        """Goodput as a part of the peak."""
         return self.outcome.goodput_cps / self.peak_cps
 
     @property
@@ -124,17 +124,17 @@ class Trial:
 
     @property
     def bound(self) -> float:
-        """The most goodput, as a part of the peak."""
+        """The highest possible goodput, as a part of the peak."""
         part = bound(self.outcome.offered_cps / self.capacity_cps, self.ratio)
         return part * self.capacity_cps / self.peak_cps
 
     @property
     def of_bound(self) -> float | None:
-        """Goodput as a part of the bound; none where next to nothing can be kept."""
+        """Goodput as a part of the bound, or `None` if the bound is at most `BOUND_MIN`."""
         return self.goodput / self.bound if self.bound > BOUND_MIN else None
 
     def row(self) -> dict[str, Any]:
-        """For a table of raw data."""
+        """Returns a row for a table of raw data."""
         row = {"round": self.round, "capacity": self.capacity, "transport": self.by.transport}
         row |= {"connections": self.by.mode, "multiple": self.multiple, "peak_cps": self.peak_cps}
         row |= {"capacity_cps": self.capacity_cps, "ratio": self.ratio}
@@ -168,7 +168,7 @@ class Show(CurveDemonstration):
         parser.add_argument("--capacity", help=f"any of {','.join(CAPACITIES)} (all; with --quick: quota)")
         parser.add_argument("--transport", default=",".join(TRANSPORTS), help="any of %(default)s")
         parser.add_argument("--connections", choices=MODES, default=MODES[0], help="over TCP and TLS (%(default)s)")
-        parser.add_argument("--multiples", help=f"of the peak ({','.join(f'{m:g}' for m in MULTIPLES)})")
+        parser.add_argument("--multiples", help=f"multiples of the peak ({','.join(f'{m:g}' for m in MULTIPLES)})")
 
     @classmethod
     def prepare(cls, options: argparse.Namespace) -> None:
@@ -198,7 +198,7 @@ class Show(CurveDemonstration):
         return {"trials": rows}
 
     def curve(self, capacity: str, by: Access, round_: int, peaks: dict[tuple[str, Access], float]) -> list[Trial]:
-        """Finds the peak, from that of the round before, and offers its multiples."""
+        """Finds the peak, starting from that of the previous round, and offers multiples of it."""
         costs = Scenario.read().costs if capacity == "emulated" else None
 
         def offer(offered: Load, overload: str = UNPROTECTED) -> Outcome:
@@ -227,7 +227,7 @@ class Show(CurveDemonstration):
         return trials
 
     def judge(self, trials: list[Trial]) -> None:
-        """Expects as large a part of the bound as over UDP, and no cliff."""
+        """Expects that each transport keeps nearly the same part of its bound as UDP, and that goodput has no cliff."""
         for capacity in self.options.capacity:
             curves: dict[str, dict[float, list[Trial]]] = {}
             for one in trials:
@@ -250,16 +250,16 @@ class Show(CurveDemonstration):
         self.expect(slow == 0, f"the generator was too slow in {slow} of {len(trials)} runs")
 
     def compare(self, told: str, found: list[Trial], udp: list[Trial]) -> None:
-        """Expects as large a part of the bound as over UDP, where anything can be kept."""
+        """Expects nearly the same part of the bound as over UDP, if the bound is above `BOUND_MIN`."""
         if median(found, "bound") <= BOUND_MIN:
-            print(f"        {told} can keep next to nothing beside the rejections")
+            print(f"        {told} can set up hardly any calls beside the rejections")
             return
         part, by_udp = median(found, "of_bound"), median(udp, "of_bound")
         self.expect(part >= OF_UDP_MIN * by_udp, f"{told} keeps {part:.2f} of its bound, UDP {by_udp:.2f}")
 
 
 def refused_us(offer: Callable[[Load, str], Outcome], peak_cps: float, served_us: float, round_: int) -> float:
-    """r: the time for a call that is rejected. The more of them arrive, the less each takes."""
+    """Returns r, the time for a rejected call. The more such calls arrive, the less time each takes."""
     rate_cps = peak_cps
     for _ in range(2):
         offered = Load(rate_cps, REFUSING_WARM_UP_S, REFUSING_MEASURED_S, round_)
@@ -269,6 +269,6 @@ def refused_us(offer: Callable[[Load, str], Outcome], peak_cps: float, served_us
 
 
 def median(trials: list[Trial], name: str) -> float:
-    """Of the rounds that have this quantity."""
+    """Returns the median of a quantity over the rounds that have it."""
     values = [value for one in trials if (value := getattr(one, name)) is not None]
     return Spread.of(values).median

@@ -60,8 +60,9 @@ pub struct Load {
     pub calls: u32,
     /// Time after the start at which the last call may begin.
     pub duration: Duration,
-    /// The part of a larger load that this load is. Uniform arrivals of all parts together are
-    /// uniform, and the bursts of an MMPP come at the same time in all parts. Default: the whole.
+    /// The position of this load among the parts of a larger load. Uniform arrivals of all parts
+    /// together are uniform, and the bursts of an MMPP come at the same time in all parts. Default:
+    /// the whole load.
     pub share: Share,
 }
 
@@ -154,7 +155,7 @@ pub(crate) struct Arrivals {
     source: Source,
     curve: Curve,
     stream: Stream,
-    /// Number of calls before the first uniform arrival, 0..1.
+    /// Offset of the first uniform arrival, as a fraction (0..1) of the time between two calls.
     phase: f64,
     start: Timestamp,
     duration: Duration,

@@ -27,7 +27,8 @@ pub enum ConnectionUse {
 
 impl ConnectionUse {
     /// Returns whether users of this transport name their connections. Otherwise the layer below
-    /// opens the only connection. It opens no WebSockets, because a proxy must not.
+    /// opens the single connection. That layer opens no WebSockets, because a proxy also uses it
+    /// and must not open any.
     pub(crate) fn is_named(self, transport: Transport) -> bool {
         transport.is_websocket() || transport.is_reliable() && self != Self::Shared(1)
     }

@@ -11,7 +11,7 @@ use serde::ser::{Serialize, SerializeStruct, Serializer};
 /// hour.
 const LONGEST_US: u64 = 3_600_000_000;
 
-/// The most durations that a text may contain, so that sums of several sets do not overflow.
+/// Maximum number of durations in a text, so that sums of several sets do not overflow.
 const COUNT_MAX: u64 = 1 << 56;
 
 /// A set of durations, with a precision of three digits.

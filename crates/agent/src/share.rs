@@ -1,7 +1,7 @@
 //! Parts of a load, for generators that share it.
 
-/// One of several parts of a load, each for a generator of its own. All these generators begin at
-/// the same time.
+/// One of several parts of a load. Each part is for one generator, and all generators begin at the
+/// same time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Share {
     /// Number of the part, from 0.
@@ -14,7 +14,7 @@ impl Share {
     /// The whole load.
     pub const WHOLE: Self = Self { index: 0, of: 1 };
 
-    /// The most parts of a load.
+    /// Maximum number of parts of a load.
     pub const PARTS_MAX: u32 = 64;
 
     /// Returns the part numbered `index` of `of` equal parts, or `None` if there is no such part.
@@ -37,7 +37,7 @@ impl Share {
         self.of == 1
     }
 
-    /// Returns the part's number of `total` things. The first parts get those that are left over.
+    /// Returns how many of `total` things belong to this part. The first parts get the remainder.
     pub fn count(self, total: u32) -> u32 {
         total / self.of + u32::from(self.index < total % self.of)
     }
@@ -47,7 +47,7 @@ impl Share {
         total / self.of * self.index + self.index.min(total % self.of)
     }
 
-    /// Returns [`count`](Self::count) of a number of another type. A number beyond `u32` counts as
+    /// Returns the same as [`count`](Self::count) for a `usize`. A number beyond `u32` counts as
     /// the largest `u32`.
     pub(crate) fn size(self, total: usize) -> usize {
         self.count(u32::try_from(total).unwrap_or(u32::MAX)) as usize
@@ -58,8 +58,9 @@ impl Share {
         total / f64::from(self.of)
     }
 
-    /// Returns the place of the part's calls between those of the first part, 0..1 of the time
-    /// between two calls of one part. So uniform arrivals of all parts together are uniform.
+    /// Returns the offset of this part's uniform arrivals from those of the first part, as a
+    /// fraction (0..1) of the time between two calls of one part. With these offsets, the arrivals
+    /// of all parts together are uniform.
     pub(crate) fn phase(self) -> f64 {
         f64::from(self.index) / f64::from(self.of)
     }

@@ -63,8 +63,8 @@ pub struct StreamUsage {
 pub struct WebSocketFailures {
     /// The server answered with another status than 101.
     pub status: u64,
-    /// The peer sent no message of a WebSocket handshake, or one without the proof that it has read
-    /// ours.
+    /// The peer sent something that is not a valid message of a WebSocket handshake. A response
+    /// without the proof that the server has read our request is not valid.
     pub protocol: u64,
     /// The peer does not offer or accept the subprotocol `sip`.
     pub subprotocol: u64,
@@ -75,7 +75,7 @@ pub struct WebSocketFailures {
 }
 
 impl WebSocketFailures {
-    /// Returns the count of each reason, with its words in a report.
+    /// Returns the count of each reason, with the name of the reason in reports.
     fn each(&self) -> [(&'static str, u64); 5] {
         [
             ("status other than 101", self.status),

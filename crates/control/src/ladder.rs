@@ -155,8 +155,8 @@ const OVERFLOW: f64 = 0.01;
 /// After an overflow, this part of the messages that were read may pass.
 const BACK: f64 = 0.9;
 
-/// Initial growth in a second of the limit on passing messages that an overflow sets, as a part of
-/// this limit.
+/// After an overflow, the number of messages that may pass is limited. This is the initial growth
+/// of the limit in a second, as a part of the limit.
 const GROWTH: f64 = 0.1;
 
 /// More is dropped only if the amount that should pass is less than this factor times the amount

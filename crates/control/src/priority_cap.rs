@@ -1,11 +1,11 @@
 //! The cap on priority work, which all shards of a process share in one word.
 //!
 //! The kernel gives all datagrams of one source port to one shard. So one shard may get all
-//! emergency calls, and a part of the cap for each shard would be too little for it. The rule is the
-//! generic cell rate algorithm (ITU-T I.371 annex A): a piece at time t passes if the theoretical
-//! arrival time TAT is no later than t + τ. Then TAT becomes max(t, TAT) + T, with T the time between
-//! two pieces at the rate. τ allows a burst as large as the number of pieces in one second, at least
-//! one. The whole burst is available at the start.
+//! emergency calls. If each shard had only a part of the cap, this part would be too small. The
+//! rule is the generic cell rate algorithm (ITU-T I.371 annex A): a piece at time t passes if the
+//! theoretical arrival time TAT is no later than t + τ. Then TAT becomes max(t, TAT) + T, with T
+//! the time between two pieces at the rate. τ allows a burst as large as the number of pieces in
+//! one second, at least one. The whole burst is available at the start.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};

@@ -75,8 +75,8 @@ pub(crate) struct Connection {
     pub(crate) since: Timestamp,
     /// Whether a timer of the connection is set.
     pub(crate) is_timed: bool,
-    /// The cause why nothing can be sent any more. The connection ends when all bytes of the peer are
-    /// read.
+    /// The reason why nothing more can be sent. The connection ends when all bytes of the peer have
+    /// been read.
     failure: Option<CloseCause>,
     out: VecDeque<Buffer>,
     /// Number of bytes of the first buffer that have been sent.
@@ -91,7 +91,7 @@ pub(crate) struct Connection {
 pub(crate) struct Turn {
     /// Number of messages that it passed on.
     pub(crate) messages: u32,
-    /// Whether it has read bytes.
+    /// True if the connection has read bytes.
     has_read: bool,
 }
 

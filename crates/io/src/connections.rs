@@ -184,8 +184,8 @@ impl Connections {
                 continue;
             };
             let held_before = connection.held();
-            // While there is no memory to keep what is read, a connection whose turn ends early would
-            // keep too much.
+            // A connection whose turn ends early keeps the messages that it has read. While there
+            // is no memory for them, it passes on all of them in one turn.
             let turn = if self.held < self.limits.held_max { MESSAGES } else { u32::MAX };
             let step = match connection.state {
                 State::Open => connection.read(now, turn, &self.pool, &mut self.spare),

@@ -21,7 +21,8 @@ const SEALED_TOGETHER: usize = 16 * 1024;
 /// Number of bytes of the header of a record (RFC 8446 §5.1).
 const HEADER: usize = 5;
 
-/// Maximum number of bytes of records without plaintext that do not count as bytes that a session keeps.
+/// Maximum number of bytes of complete records without plaintext, such as session tickets. If there
+/// are more, all of them count as bytes that the session keeps.
 const QUIET_MAX: usize = 8 * 1024;
 
 /// The TLS settings of a listener: its certificates, and its requirements for clients.

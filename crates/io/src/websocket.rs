@@ -1,7 +1,8 @@
 //! A WebSocket on a connection (RFC 6455, RFC 7118): finds the SIP messages in the bytes of the
 //! stream and frames messages to send. It does no I/O of its own.
 //!
-//! Both roles differ in the handshake and in the masks: a client masks its frames.
+//! The roles of client and server differ in the handshake and in masking: only a client masks its
+//! frames.
 //!
 //! `tungstenite` decodes the frames, one at a time. Its state between two frames exists only while
 //! a message has arrived in part, so that an idle connection holds no buffer.
@@ -28,7 +29,8 @@ pub(crate) use upgrade::{Upgrade, UpgradeFailure};
 /// Maximum number of bytes of a frame in addition to its payload (RFC 6455 §5.2).
 pub(crate) const FRAME_HEADER_MAX: usize = 14;
 
-/// Maximum number of fragments of a message. Without a limit, a peer could send empty ones without end.
+/// Maximum number of fragments of a message. Without a limit, a peer could send an endless series
+/// of empty fragments.
 const FRAGMENTS_MAX: usize = 1024;
 
 /// Number of bytes that the decoder reads at once.
@@ -51,9 +53,10 @@ pub(crate) struct WebSocket {
 /// The state of the opening handshake.
 #[derive(Debug)]
 enum Handshake {
-    /// A client is expected to send its request, for a page of one of these origins.
+    /// We are the server and wait for the request of a client. Its page must have one of these
+    /// origins.
     Awaited(Origins),
-    /// We are the client, and the response is still to come.
+    /// We are the client, and the response has not arrived completely.
     Begun(Opening),
     /// The handshake is complete.
     Complete,
@@ -215,7 +218,8 @@ impl WebSocket {
         bytes
     }
 
-    /// Makes `message` the payload of a frame: a client masks it. Returns the header of the frame.
+    /// Turns `message` into the payload of a frame, which a client masks. Returns the header of the
+    /// frame.
     ///
     /// RFC 7118 §4.2: "If there is at least one non-UTF-8 symbol in the whole SIP message (including headers
     /// and the body), then the whole message MUST be sent within a WebSocket binary message."

@@ -1,4 +1,4 @@
-//! The division of a caller's load among several callers, each on a machine of its own.
+//! Divides a caller's load among several callers, each on its own machine.
 
 use std::fmt;
 
@@ -9,7 +9,7 @@ use crate::arrival::{Load, Process, Profile};
 use crate::connections::ConnectionUse;
 use crate::share::Share;
 
-/// The reason why a load cannot be divided among as many callers.
+/// The reason why a load cannot be divided among that many callers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Indivisible {
     /// A trace has no rate to divide.
@@ -23,7 +23,7 @@ pub enum Indivisible {
 impl CallerConfig {
     /// Returns the configuration of the caller that offers one part of this load.
     ///
-    /// All parts together have the calls, the rates and the users of the whole. The users of
+    /// All parts together have the calls, the rates and the users of the whole load. The users of
     /// different parts have different numbers. Each part has at least one user and one connection.
     /// Callers of different parts need the same seed, and [`Share::index`] as their element. Then
     /// the bursts of an MMPP come at the same time in all parts, and all other random numbers are

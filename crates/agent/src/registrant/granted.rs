@@ -1,4 +1,4 @@
-//! Registrations that were answered with 2xx, and the times that the registrar has granted.
+//! Registrations that were answered with 2xx, and the expiry times that the registrar has granted.
 
 use std::net::SocketAddr;
 

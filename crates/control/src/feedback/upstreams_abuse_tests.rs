@@ -1,5 +1,5 @@
-//! Tests of the receiving side against peers and strangers that misbehave, and of calls that no peer
-//! may put at risk.
+//! Tests of the receiving side: peers and strangers that misbehave, and emergency calls, which must
+//! not depend on a peer.
 
 use super::*;
 use crate::feedback::{Algorithm, Algorithms};

@@ -1,5 +1,5 @@
-//! Marks that too many packets have. A sender has found a packet that passes, and varies bytes that
-//! the mark does not cover.
+//! Finds hot marks, which too many packets have in common. They show that a sender has found a
+//! packet that passes, and varies only bytes that the mark does not cover.
 
 use std::cell::Cell;
 use std::cmp::Reverse;
@@ -18,8 +18,8 @@ const MANY: u32 = 16;
 /// §17.1.1.2: 64·T1).
 const HOLD: Duration = Duration::from_secs(32);
 
-/// A candidate for a hot mark, and the number of its packets less those of other marks with the same
-/// counter (the majority algorithm of Boyer and Moore).
+/// A candidate for a hot mark and its lead: the number of its packets minus the number of packets
+/// with other marks of the same counter (the majority algorithm of Boyer and Moore).
 type Candidate = (u32, u32);
 
 /// The hot marks, and the counters of the current period.
@@ -35,7 +35,7 @@ impl Hot {
         Self { candidates: vec![Cell::default(); COUNTERS], marks: Vec::new() }
     }
 
-    /// Counts a packet that belongs to no decided request.
+    /// Counts a packet that is not a copy of a decided request.
     pub(super) fn record(&self, mark: u32) {
         let candidate = &self.candidates[mark as usize % COUNTERS];
         candidate.set(match candidate.get() {

@@ -1,4 +1,5 @@
-//! Overflow of receive buffers: how much of it less work would prevent.
+//! Estimates how much of the overflow of receive buffers would be prevented if more work were
+//! dropped.
 
 use std::time::Duration;
 
@@ -12,8 +13,8 @@ const REMAINS: f64 = 0.8;
 /// periods differ by chance.
 const MARGIN: f64 = 2.0;
 
-/// Time in seconds after which the memory of such an overflow has fallen to 1/e. Then another attempt
-/// is made.
+/// Time in seconds after which the remembered overflow has fallen to 1/e, so that there can be
+/// another attempt.
 const FORGET_S: f64 = 10.0;
 
 /// The part of the overflow that dropping work prevents.
@@ -29,7 +30,7 @@ pub(super) struct Overflow {
 }
 
 impl Overflow {
-    /// Takes the overflow a second in a period of `seconds` that ends now. `settles` is the time
+    /// Records the overflow a second in a period of `seconds` that ends now. `settles` is the time
     /// after which a change of the share has its full effect. Returns the part of the overflow that
     /// dropping may prevent.
     pub(super) fn record(

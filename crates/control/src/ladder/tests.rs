@@ -30,8 +30,8 @@ struct Plant {
     ladder: Option<Ladder>,
     /// Whether callers without an answer retransmit.
     repeats: bool,
-    /// Whether each packet is dropped by chance. Otherwise all packets of a caller are dropped
-    /// alike.
+    /// True if each packet is dropped by chance. Otherwise all packets of a caller are dropped, or
+    /// none.
     by_chance: bool,
     /// Additional load to which no share applies, as a multiple of the capacity.
     exempt: f64,

@@ -29,8 +29,9 @@ pub(crate) enum Sent {
 impl Connection {
     /// Appends bytes to send.
     ///
-    /// A buffer takes 2 KiB, however few bytes it has. So while the socket takes nothing, bytes join
-    /// the last buffer if it has room. A peer that sends pings and reads nothing cannot fill the memory.
+    /// A buffer takes 2 KiB, however few bytes it has. So while the socket takes nothing, bytes
+    /// join the last buffer if it has room. Otherwise a peer that sends pings and reads nothing
+    /// could fill the memory.
     pub(super) fn append(&mut self, bytes: Buffer) {
         let last = self.out.back_mut().filter(|_| self.waits_for_room);
         match last.filter(|last| last.len() + bytes.len() <= last.capacity()) {
@@ -126,8 +127,9 @@ impl Connection {
         }
     }
 
-    /// Announces that nothing more follows, and discards what the peer has sent. If bytes of the peer
-    /// were left, the kernel would reset the connection and discard what it has not sent yet.
+    /// Tells the peer that nothing more follows, and discards what the peer has sent. If unread
+    /// bytes of the peer were left, the kernel would reset the connection and discard what it has
+    /// not sent yet.
     pub(crate) fn part(&self) {
         let _ = self.stream.shutdown(Shutdown::Write);
         let mut bytes = [MaybeUninit::<u8>::uninit(); READ];

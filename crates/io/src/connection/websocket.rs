@@ -12,8 +12,8 @@ impl Connection {
         Some(match websocket.next(&self.held) {
             Next::Message(bytes) => Step::Message(pool.copy(&bytes)),
             Next::Nothing => Step::More,
-            // RFC 7118 §6: a WebSocket is kept open by pings, as another stream is by empty lines.
-            // The core is told as for a pong.
+            // RFC 7118 §6: pings keep a WebSocket open, as empty lines keep another stream open.
+            // The core gets the same message as for a pong.
             Next::Alive(answer) => {
                 if !answer.is_empty() {
                     self.pong = Some(pool.copy(&answer));
@@ -33,7 +33,8 @@ impl Connection {
         })
     }
 
-    /// Sends the last bytes of the connection. A peer that takes no bytes now does not get them.
+    /// Sends the last bytes of the connection. If the socket takes no bytes now, the peer does not
+    /// get them.
     pub(super) fn send_last(&mut self) {
         self.state = State::Closing;
         let _ = self.send();

@@ -8,7 +8,7 @@ use crate::connection::State;
 impl Connections {
     /// Sets the time limit of a connection that holds an incomplete message. If the memory for
     /// incomplete messages is used up, closes the connection if it holds more than its share. So a
-    /// peer that fills the memory does not close the connections of others.
+    /// peer that fills the memory does not cause the connections of others to be closed.
     pub(super) fn wait_for_rest(&mut self, now: Timestamp, id: ConnectionId) {
         let (held, limits) = (self.held, self.limits);
         let share = limits.held_max / self.connections.len().max(1);
@@ -45,7 +45,7 @@ impl Connections {
         }
     }
 
-    /// Closes connections whose time is over.
+    /// Closes connections whose time limit has passed.
     pub(super) fn end_late(&mut self, now: Timestamp) {
         while let Some((_, id)) = self.timers.pop(now) {
             let Some(connection) = self.connections.get_mut(&id) else { continue };

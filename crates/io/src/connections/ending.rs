@@ -6,8 +6,9 @@ use tidegate_world::Timestamp;
 use super::Connections;
 
 impl Connections {
-    /// Closes all connections, each after everything that was handed out on it is sent. No more are
-    /// accepted. Further calls of `poll` send what the sockets do not take now.
+    /// Closes each connection when everything that was handed out on it has been sent. Accepts no
+    /// more connections. If a socket does not take all bytes now, further calls of `poll` send the
+    /// rest.
     pub(crate) fn close_all(&mut self, now: Timestamp) {
         (self.has_left, self.is_ending) = (true, true);
         for listener in &self.listeners {

@@ -1,4 +1,4 @@
-//! Opening connections, and the handshakes of opened and of accepted ones.
+//! Opens connections, and performs the handshakes of opened and accepted connections.
 
 use std::io;
 use std::net::{SocketAddr, TcpStream};
@@ -41,12 +41,12 @@ impl Connections {
         }
     }
 
-    /// Begins the layers that the transport of `flow` needs.
+    /// Creates the layers that the transport of `flow` needs.
     fn layers_toward(&self, flow: &Flow) -> Result<Layers, CloseCause> {
         let websocket = match flow.transport.is_websocket() {
             false => None,
             true => {
-                // A proxy has none: the peers of its WebSockets accept no connections.
+                // A proxy has no such client, because browsers accept no connections.
                 let client = self.websocket_client.as_ref().ok_or(CloseCause::Other)?;
                 let (websocket, request) = WebSocket::open(client);
                 Some((websocket, self.pool.copy(&request)))
@@ -135,8 +135,8 @@ fn open(local: SocketAddr, remote: SocketAddr) -> io::Result<TcpStream> {
     socket.set_nonblocking(true)?;
     set_options(&socket)?;
     if !local.ip().is_unspecified() {
-        // The kernel chooses the port when the peer is known: one port serves many peers. Without
-        // this option there are fewer ports.
+        // With this option the kernel chooses the port when it knows the peer, so one port can
+        // serve many peers. Without it, the ports run out earlier.
         let _ = sockopt::set(socket.as_fd(), libc::IPPROTO_IP, libc::IP_BIND_ADDRESS_NO_PORT, 1);
         socket.bind(&SockAddr::from(SocketAddr::new(local.ip(), 0)))?;
     }

@@ -6,7 +6,7 @@ use tidegate_world::ConnectionId;
 
 /// The connections that may have something to read, in their order.
 ///
-/// Connections that we opened and connections of peers take turns. So callers cannot delay the
+/// Connections that we have opened and connections of peers alternate. So callers cannot delay the
 /// responses of back ends, however many connections they have.
 ///
 /// The shard reads a limited number of INVITEs in a turn, and then no more from connections of peers.
@@ -15,7 +15,7 @@ use tidegate_world::ConnectionId;
 pub(super) struct ReadQueue {
     opened: VecDeque<ConnectionId>,
     accepted: VecDeque<ConnectionId>,
-    /// True if a connection of a peer was the last one whose turn ended.
+    /// True if the last turn that ended was that of a connection that a peer has opened.
     opened_is_next: bool,
     /// Number of INVITEs after which connections of peers wait for the next turn of the shard.
     invites_left: usize,
@@ -54,8 +54,8 @@ impl ReadQueue {
         if id.is_opened() { &mut self.opened } else { &mut self.accepted }.push_back(id);
     }
 
-    /// Returns the connection whose turn it is. It stays the same until its turn is ended, or until the
-    /// limit on INVITEs stops it.
+    /// Returns the connection whose turn it is. This connection stays the same until its turn ends,
+    /// or until the limit on INVITEs stops it.
     pub(super) fn front(&self) -> Option<ConnectionId> {
         if self.invites_left == 0 {
             return self.opened.front().copied();
@@ -86,14 +86,16 @@ impl ReadQueue {
     }
 }
 
-/// Number of steps of a handshake that are served before handshakes that have not begun: one after the
-/// first message of each kind. A peer that sends single bytes gets no more.
+/// A handshake that has begun comes before new ones until it has taken this number of steps. These
+/// steps are enough for a peer that sends whole messages. A peer that sends single bytes loses its
+/// precedence.
 const STEPS: u8 = 4;
 
 /// The connections whose handshake may have something to read, in their order.
 ///
-/// The first step of a handshake costs a signature. If new handshakes came before those that have begun,
-/// each of them would take too long in a storm, and the signatures would be wasted.
+/// The first step of a handshake costs a signature. If new handshakes came before those that have
+/// begun, all of them would take too long when very many clients connect at once, and the
+/// signatures would be wasted.
 #[derive(Debug, Default)]
 pub(super) struct HandshakeQueue {
     /// Connections that we open, for example to back ends.
@@ -121,7 +123,8 @@ impl HandshakeQueue {
         queue.push_back(id);
     }
 
-    /// Adds a connection that has sent very much. It must not be in the queue.
+    /// Adds a connection with more bytes than one step of its handshake reads. It must not be in
+    /// the queue.
     pub(super) fn push_back(&mut self, id: ConnectionId) {
         self.others.push_back(id);
     }

@@ -57,7 +57,7 @@ impl WebSocketClient {
     }
 }
 
-/// A handshake whose response is still to come.
+/// A handshake whose response has not arrived completely.
 #[derive(Debug)]
 pub(super) struct Opening {
     /// The value by which the server proves that it has read the request.

@@ -26,11 +26,11 @@ pub type Origins = Option<Arc<[String]>>;
 pub(crate) enum Upgrade {
     /// The request or the response has not arrived completely.
     Incomplete,
-    /// The connection becomes a WebSocket, after this response is sent. It is empty if the peer has
-    /// sent the response.
+    /// The connection becomes a WebSocket when we have sent this response. The response is empty if
+    /// we are the client.
     Accepted(Vec<u8>),
-    /// The connection ends, after this response is sent. It is empty if the peer has sent the
-    /// response.
+    /// The connection ends when we have sent this response. The response is empty if we are the
+    /// client.
     Rejected(UpgradeFailure, Vec<u8>),
 }
 

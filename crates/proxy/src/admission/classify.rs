@@ -27,8 +27,8 @@ pub(crate) struct Reading {
     pub(crate) begins_call: bool,
     /// Whether the message is new work whose topmost Via may offer overload control (RFC 7339).
     pub(crate) may_offer: bool,
-    /// Keyed hash of the challenge that the message answers if it has credentials, if it was asked
-    /// for.
+    /// Keyed hash of the challenge that the message answers if it has credentials. `None` if the
+    /// caller did not ask for this hash.
     pub(crate) challenge: Option<u64>,
     /// Hashes of the request, if they had to be computed.
     pub(crate) hashes: Option<RequestHashes>,

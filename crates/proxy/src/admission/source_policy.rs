@@ -30,12 +30,12 @@ pub(crate) struct SourcePolicy {
     bans: BanView,
     /// Version of the ban list that was last compared with the proofs.
     compared: Option<u64>,
-    /// The time from which on the spared networks are listed again.
+    /// The earliest time at which the spared networks are listed again.
     spared_due: Timestamp,
 }
 
 /// Time between two lists of the spared networks. They change only with a reload or with an address
-/// of a back end. A list of a thousand back ends takes more time than a reading of the load may take.
+/// of a back end. To list a thousand back ends takes more time than a reading of the load may take.
 const SPARED_EVERY: Duration = Duration::from_secs(1);
 
 impl SourcePolicy {
@@ -101,8 +101,8 @@ impl SourcePolicy {
     /// `spared` does not change.
     ///
     /// If a back end has an address of this machine, other programs may send from there, so the
-    /// address is not listed. Trusted networks are not listed: trust is about targets, and a
-    /// trusted trunk may send most of the load.
+    /// address is not listed. Trusted networks are not listed: trust only decides about targets,
+    /// and a trusted trunk may send most of the load.
     pub(crate) fn spared(
         &mut self,
         now: Timestamp,

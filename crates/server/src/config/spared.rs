@@ -15,13 +15,14 @@ impl Config {
         (drops && count > most).then(|| {
             format!(
                 "while the kernel drops INVITEs, it can spare {most} networks, but this file has \
-                 {count}. It may drop INVITEs from the others. The order is: `from` of \
-                 `[overload.priority]`, back ends, their `sources`, `never_ban`, `[[overload.weight]]`. Write neighbouring addresses as one network."
+                 {count}: the kernel may drop INVITEs from those that come last in the order `from` \
+                 of `[overload.priority]`, back ends, `sources` of back ends, `never_ban`, \
+                 `[[overload.weight]]`; write neighbouring addresses as one network"
             )
         })
     }
 
-    /// Returns the networks to spare. Networks that together are one network are joined.
+    /// Returns the networks to spare. Networks that together form a larger network are joined.
     fn spared_networks(&self) -> Vec<IpNet> {
         let sources = &self.overload.sources;
         let backends = || self.pool.iter().flat_map(|pool| &pool.backends);
@@ -46,7 +47,7 @@ mod tests {
 
     use super::*;
 
-    /// Returns the warning about a file with so many back ends and so many other networks.
+    /// Returns the warning about a file with these numbers of back ends and of other networks.
     fn warning(backends: usize, others: usize, more: &str) -> Option<String> {
         let backends: String = (0..backends)
             .map(|number| format!("[[pool.backend]]\nuri = \"sip:10.0.{number}.1\"\n"))

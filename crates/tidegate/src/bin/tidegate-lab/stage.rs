@@ -49,7 +49,7 @@ struct Connected {
     counters: Arc<ConnectionCounters>,
 }
 
-/// The side of connections on which an agent is.
+/// The role of an agent on its connections.
 enum Side {
     /// The agent listens, and may also open connections.
     Server(StreamGroup),

@@ -1,4 +1,4 @@
-//! Calls on real sockets, from their first to their last.
+//! A run of calls on real sockets.
 
 use std::sync::Arc;
 
@@ -24,7 +24,7 @@ pub struct Calls {
 pub struct Ended {
     /// The results.
     pub report: CallerReport,
-    /// Whether every call was offered and has ended, without a signal to stop.
+    /// True if every call was offered and has ended, and no signal stopped the run.
     pub is_complete: bool,
 }
 
@@ -32,7 +32,7 @@ impl Calls {
     /// Creates a part of the calls of `config`, on open sockets.
     ///
     /// # Errors
-    /// Returns an error if the configuration is invalid, or cannot be divided into as many parts.
+    /// Returns an error if the configuration is invalid, or cannot be divided into that many parts.
     pub fn new(
         stage: Stage,
         config: &CallerConfig,

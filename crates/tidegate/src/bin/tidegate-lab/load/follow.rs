@@ -18,7 +18,7 @@ use entrance::{Busy, Entrance};
 use session::{Local, Outcome, Session};
 use tidegate::trouble::Trouble;
 
-/// The port of a follower. The followers of paper 000 §4.3 listen at this port too.
+/// The default port of a follower. The followers of paper 000 §4.3 listen at this port too.
 pub const PORT: u16 = 30045;
 
 /// Maximum number of addresses that may send plans.
@@ -26,13 +26,13 @@ const FROM_MAX: usize = 64;
 
 /// Generate traffic on this machine for a leader (`load lead`) on another machine
 ///
-/// The follower waits for a plan, offers its part of the load together with the other followers,
-/// sends the results to the leader, and waits for the next plan, until SIGTERM or SIGINT. If it
-/// loses the leader, it stops the calls.
+/// The follower waits for a plan, offers its part of the load at the same time as the other
+/// followers, sends the results to the leader, and waits for the next plan. SIGTERM or SIGINT ends
+/// it. If it loses the leader, it stops the calls.
 ///
-/// A plan makes this machine send traffic to any address. So the follower accepts plans from this
-/// machine only, unless --from names other addresses. The connection is neither encrypted nor
-/// authenticated: use it in networks that you trust.
+/// A plan can make this machine send traffic to any address. So the follower accepts plans only
+/// from this machine, unless --from names other addresses. The connection is neither encrypted nor
+/// authenticated, so use it only in networks that you trust.
 ///
 /// Exit status: 0 after a signal. With --once: 0 if the plan was carried out to its end, 1 if not. 2
 /// if the command could not run.
@@ -47,8 +47,8 @@ pub struct Args {
     )]
     listen: SocketAddr,
 
-    /// Addresses of machines that may send plans, separated by commas [default: only this machine,
-    /// by its loopback addresses]
+    /// Addresses of machines that may send plans, separated by commas [default: the loopback
+    /// addresses of this machine]
     #[arg(long, value_name = "IP,…", value_delimiter = ',')]
     from: Vec<IpAddr>,
 

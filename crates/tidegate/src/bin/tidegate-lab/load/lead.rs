@@ -19,15 +19,15 @@ use merged::Merged;
 use tidegate::json;
 use tidegate::trouble::Trouble;
 
-/// Offer calls from several machines, each with `load follow`
+/// Divide calls among several machines, each of which runs `load follow`
 ///
-/// The leader divides the rate, the calls and the users of the command after -- equally. All
-/// followers begin at the same instant. The report has the sums, quantiles over all calls, and a
-/// line for each follower.
+/// The leader divides the rate, the calls and the users of the command after -- into equal parts.
+/// All followers begin at the same instant. The report shows sums and quantiles over all calls, and
+/// a line for each follower.
 ///
-/// A follower that is lost is named, and its calls are missing in the report. The others continue.
-/// Ctrl-C stops all followers, and the report then has the calls so far. A second Ctrl-C ends the
-/// leader at once.
+/// If a follower is lost, the leader names it, and the others continue. The sums do not contain the
+/// calls of lost followers. Ctrl-C stops all followers, and the report then contains the calls made
+/// so far. A second Ctrl-C ends the leader at once.
 ///
 /// Exit status: 0 if every call was offered and completed, 1 if not or if a follower was lost, 2 if
 /// the command could not run.
@@ -37,7 +37,7 @@ pub struct Args {
     #[arg(long, value_name = "HOST,…", value_delimiter = ',', required = true)]
     followers: Vec<String>,
 
-    /// Write all results to FILE as JSON, also those of each follower
+    /// Write all results to FILE as JSON, including those of each follower
     #[arg(long, value_name = "FILE")]
     json: Option<PathBuf>,
 
@@ -45,7 +45,7 @@ pub struct Args {
     #[arg(long)]
     progress: bool,
 
-    /// The command of each follower: `uac` with its target and options
+    /// The command to divide: `uac` with its target and options
     #[arg(last = true, required = true, value_name = "uac TARGET OPTIONS")]
     command: Vec<String>,
 }
@@ -77,8 +77,8 @@ pub fn run(args: &Args) -> Result<ExitCode, Trouble> {
     Ok(if merged.is_perfect() { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }
 
-/// Returns the configuration of each part. The followers would reject an invalid one, but then the
-/// user would not see which option is wrong.
+/// Returns the configuration of each part, and rejects an invalid one. The followers would reject
+/// it too, but then the user would not see which option is wrong.
 fn divide(config: &CallerConfig, count: usize) -> Result<Vec<CallerConfig>, Trouble> {
     config.check().map_err(Trouble::usage)?;
     let of = u32::try_from(count).ok().filter(|&of| of <= Share::PARTS_MAX);

@@ -4,7 +4,7 @@ use clap::{Parser, Subcommand};
 
 use super::uac;
 
-/// The arguments of a plan, as after `tidegate-lab load`.
+/// The arguments of a plan, in the same form as after `tidegate-lab load`.
 #[derive(Parser)]
 #[command(name = "tidegate-lab load lead … --", no_binary_name = true)]
 struct Line {
@@ -20,8 +20,8 @@ enum Command {
 /// Returns the options of the command `words`.
 ///
 /// # Errors
-/// Returns an error of clap if an option is wrong, or if it belongs to one machine. A trace is
-/// refused before its file is opened, because a peer may have sent the words.
+/// Returns an error of clap if an option is wrong, or if an option belongs to one machine. Rejects
+/// a trace before its file is opened, because the words may come from a peer.
 pub fn parse(words: &[String]) -> Result<Box<uac::Args>, clap::Error> {
     let is_trace =
         |word: &String| word.strip_prefix("--arrivals=").unwrap_or(word).starts_with("trace:");

@@ -30,7 +30,7 @@ pub const ANSWER: Duration = Duration::from_secs(10);
 /// Maximum time that a follower waits until all followers are ready.
 pub const PREPARATION: Duration = Duration::from_secs(60);
 
-/// Maximum number of words of a plan.
+/// Maximum number of words in a plan.
 const WORDS_MAX: usize = 256;
 
 /// Maximum number of characters of a reason.
@@ -70,12 +70,12 @@ impl Version {
     }
 }
 
-/// The load that all followers offer together, and the part of one of them.
+/// The load that all followers offer together, and the number of one part.
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize, Serialize)]
 pub struct Plan {
     /// The command and its arguments, such as `uac 127.0.0.1:5070 --rate 10`.
     pub words: Vec<String>,
-    /// Seed of the run, also if `words` contain none.
+    /// Seed of the run, even if `words` does not contain it.
     pub seed: u64,
     /// Number of this follower, from 0.
     pub index: u32,
@@ -110,7 +110,7 @@ pub enum FromLeader {
 pub enum FromFollower {
     /// The first message.
     Hello(Version),
-    /// The follower does not follow the leader, or no longer.
+    /// The follower rejects the leader or gives up its plan, for this reason.
     Refused(String),
     /// The follower can begin.
     Ready,
@@ -123,7 +123,7 @@ pub enum FromFollower {
     Progress(Progress),
     /// The calls have ended.
     Result {
-        /// Whether every call was offered and has ended, without a stop.
+        /// True if every call was offered and has ended, and nothing stopped the calls.
         is_complete: bool,
         /// Counts and resources.
         result: Box<CallerResult>,

@@ -98,7 +98,7 @@ pub struct Args {
     connections: ConnectionUse,
 
     /// Keep the connections open until SIGTERM or SIGINT, with a keep-alive (RFC 5626 §4.4.1) every
-    /// S seconds on each. Needs two or more connections, over WebSockets one
+    /// S seconds on each. Needs two or more connections (over WebSockets, one is enough)
     #[arg(long, value_name = "S", value_parser = parse_seconds)]
     keep_alive: Option<Duration>,
 

@@ -91,8 +91,8 @@ impl TlsArgs {
         given.into_iter().find_map(|(option, file)| file.is_some().then_some(option))
     }
 
-    /// Returns these certificates for a plan of another machine. The plan decides only whether to
-    /// accept every certificate.
+    /// Returns these options for a plan of another machine. The plan can only add `--tls-insecure`,
+    /// and names no files.
     pub fn for_plan(&self, plan: &Self) -> Self {
         Self { tls_insecure: self.tls_insecure || plan.tls_insecure, ..self.clone() }
     }

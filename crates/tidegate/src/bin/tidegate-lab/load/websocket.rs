@@ -1,4 +1,4 @@
-//! WebSockets that a generator opens.
+//! Options for WebSockets that a generator opens.
 
 use std::net::SocketAddr;
 use std::time::Duration;
@@ -18,7 +18,8 @@ pub struct WebSocketArgs {
     #[arg(long, value_name = "PATH", default_value = "/")]
     ws_path: String,
 
-    /// Web site whose page opens the WebSocket, such as https://phone.example.com [default: none]
+    /// Web site of the page that opens the WebSocket, such as https://phone.example.com [default:
+    /// none]
     #[arg(long, value_name = "URL")]
     origin: Option<String>,
 }

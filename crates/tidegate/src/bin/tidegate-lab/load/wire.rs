@@ -9,7 +9,7 @@ use std::time::Duration;
 use crossbeam_channel::{Receiver, RecvTimeoutError, Sender, bounded};
 use serde::Serialize;
 
-/// Maximum number of received messages that wait. Further ones wait in the kernel.
+/// Maximum number of received messages that wait here. Further messages wait in the kernel.
 const WAITING_MAX: usize = 16;
 
 /// Maximum time that the peer may take to accept a part of a message.
@@ -41,7 +41,7 @@ pub enum Broken {
     Invalid(String),
     /// The connection failed.
     Failed(io::Error),
-    /// No message came for this time.
+    /// No message arrived within this time.
     Silent(Duration),
 }
 
@@ -194,7 +194,7 @@ mod tests {
         }
     }
 
-    /// Returns the two ends of a connection. The first is plain.
+    /// Returns the two ends of a connection. The first one is a plain stream.
     fn pair() -> (TcpStream, Wire<Number>) {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let peer = TcpStream::connect(listener.local_addr().unwrap()).unwrap();

@@ -64,7 +64,10 @@ impl Entrance {
         if !self.from.contains(peer.ip()) {
             let ip = peer.ip().to_canonical();
             tell(format_args!("rejected {peer}: --from does not name this address"));
-            return reject(stream, format!("it takes no plans from {ip} (its option --from)"));
+            return reject(
+                stream,
+                format!("it takes no plans from {ip}: start it with --from {ip}"),
+            );
         }
         if self.busy.0.load(Ordering::SeqCst) {
             return reject(stream, "it carries out the plan of another leader".to_owned());

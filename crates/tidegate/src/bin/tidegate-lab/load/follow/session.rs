@@ -21,8 +21,8 @@ use super::entrance::Busy;
 use super::tell;
 use tidegate::trouble::Trouble;
 
-/// Maximum time that a leader may take to say who it is. It is less than [`ANSWER`], so that a silent
-/// peer does not keep a leader from its answer.
+/// Maximum time until a leader sends its first message. It is shorter than [`ANSWER`], so that a
+/// leader that waits behind a silent peer is still served in time.
 const GREETING: Duration = Duration::from_secs(5);
 
 /// Maximum time from the message `start` to the start.
@@ -40,7 +40,7 @@ pub struct Local {
 pub enum Outcome {
     /// The follower sent its results.
     Done {
-        /// Whether the plan was carried out to its end.
+        /// True if the plan was carried out to its end.
         is_complete: bool,
     },
     /// The follower had a plan, but did not carry it out.
@@ -65,7 +65,7 @@ impl fmt::Display for Outcome {
 
 /// The reason why a session ends early.
 enum Quit {
-    /// The leader gets this reason.
+    /// The follower rejects the leader, and sends it this reason.
     Refuse(String),
     /// The leader cannot be reached, or does not need the follower any more.
     Leave(String),
@@ -174,7 +174,8 @@ impl<'a> Session<'a> {
     fn prepare(&self, plan: &Plan) -> Result<Calls, Quit> {
         let Plan { words, seed, index, of } = plan;
         let share = Share::new(*index, *of).ok_or_else(|| {
-            Quit::Refuse(format!("part {index} of {of}: there are at most {}", Share::PARTS_MAX))
+            let max = Share::PARTS_MAX;
+            Quit::Refuse(format!("part {index} of {of}: a plan has at most {max} parts"))
         })?;
         let mut args = plan::parse(words).map_err(|error| Quit::Refuse(error.to_string()))?;
         args.set_local(self.local.bind, &self.local.tls);
@@ -185,7 +186,7 @@ impl<'a> Session<'a> {
         Ok(calls)
     }
 
-    /// Answers questions for the time until the leader sets the start. Returns the start.
+    /// Answers requests for the time until the leader sets the start. Returns the start.
     fn start(&self, calls: &Calls) -> Result<Timestamp, Quit> {
         let deadline = calls.now() + PREPARATION;
         let at_ns = loop {
@@ -200,7 +201,7 @@ impl<'a> Session<'a> {
         };
         let (start, now) = (Timestamp::from_nanos(at_ns), calls.now());
         if start < now + LEAD {
-            return Err(Quit::Refuse("the message with the start came too late".to_owned()));
+            return Err(Quit::Refuse("the message `start` came too late".to_owned()));
         }
         if start > now + START_MAX {
             let max = START_MAX.as_secs();
@@ -261,8 +262,8 @@ impl<'a> Session<'a> {
     }
 }
 
-/// Stops the calls if the leader says so or is lost. Returns whether this happened before the calls
-/// were over.
+/// Stops the calls if the leader sends `stop` or is lost. Returns whether this happened before the
+/// calls were over.
 fn watch(
     leader: &Receiver<Result<FromLeader, Broken>>,
     is_over: &Receiver<()>,

@@ -18,10 +18,10 @@ use tidegate::trouble::Trouble;
 /// Maximum time for opening a connection.
 const CONNECT: Duration = Duration::from_secs(5);
 
-/// Number of round trips by which the leader estimates a clock.
+/// Number of round trips from which the leader estimates a clock.
 const ROUND_TRIPS: usize = 8;
 
-/// A follower, from the connection to its end.
+/// A follower to which the leader has connected.
 pub struct Follower {
     name: String,
     wire: Wire<FromFollower>,
@@ -36,7 +36,7 @@ pub struct Follower {
 pub enum End {
     /// The follower sent its results.
     Done {
-        /// Whether every call was offered and has ended, without a stop.
+        /// True if every call was offered and has ended, and nothing stopped the calls.
         is_complete: bool,
         /// Counts and resources.
         result: Box<CallerResult>,
@@ -72,7 +72,7 @@ impl Follower {
         Ok(follower)
     }
 
-    /// Sends the plan. The follower prepares it meanwhile.
+    /// Sends the plan. Does not wait until the follower has prepared it.
     pub fn send_plan(&self, plan: Plan) -> Result<(), Trouble> {
         self.send(&FromLeader::Hello(Version::own()))?;
         self.send(&FromLeader::Plan(plan))
@@ -108,7 +108,7 @@ impl Follower {
         self.send(&FromLeader::Start { at_ns: at.as_nanos() })
     }
 
-    /// Expects messages from now on, or from a later time on.
+    /// Expects messages from this time on, which may be in the future.
     pub fn expect_from(&mut self, at: Timestamp) {
         self.heard = at;
     }
@@ -170,7 +170,7 @@ impl Follower {
         &self.progress
     }
 
-    /// Returns the end, or `None` if the follower makes calls.
+    /// Returns the end, or `None` if the follower is still making calls.
     pub fn end(&self) -> Option<&End> {
         self.end.as_ref()
     }

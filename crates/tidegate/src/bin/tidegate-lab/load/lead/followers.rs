@@ -14,8 +14,8 @@ use super::follower::{End, Follower};
 use super::offset::ClockOffset;
 use tidegate::trouble::Trouble;
 
-/// Time from the estimate of the last clock to the start, in which each follower gets the message
-/// with the start.
+/// Time from the estimate of the last clock to the start. In this time the message `start` must
+/// reach each follower.
 const START_AFTER: Duration = Duration::from_secs(1);
 
 /// Interval at which messages are handled.
@@ -133,7 +133,7 @@ impl Followers {
         self.all.iter_mut().for_each(|follower| follower.tell(message));
     }
 
-    /// Prints each lost follower once. `named` has the numbers of those that were printed.
+    /// Prints each lost follower once. `named` contains the numbers of followers that were printed.
     fn name_lost(&self, named: &mut BTreeSet<usize>, now: Timestamp) {
         for (number, follower) in self.all.iter().enumerate() {
             if let Some(End::Lost { why, .. }) = follower.end()

@@ -57,7 +57,7 @@ impl Merged {
         };
         let parts = ends.into_iter().zip(parts).map(part).collect();
         let mut report = CallerReport::new(config, seed, stats, usage);
-        // One slow follower makes the load wrong, even if its calls are few among all.
+        // One slow follower makes the load wrong, even if it makes only a few of the calls.
         report.too_slow = report.too_slow.or(too_slow);
         Self { report, parts, precision }
     }
@@ -124,7 +124,7 @@ impl fmt::Display for Part {
         match &self.outcome {
             Outcome::Lost { why, progress } => write!(
                 f,
-                "LOST ({why}): its calls are missing above, {} had been offered",
+                "LOST ({why}): the totals do not contain its calls ({} were offered)",
                 progress.offered
             ),
             Outcome::Done { is_complete, report } => {
@@ -238,8 +238,8 @@ mod tests {
         assert!(!merged.is_perfect());
         let text = merged.to_string();
         assert!(text.contains("offered         100 calls, 10.0/s (asked 20.0/s)"), "{text}");
-        let line = "follower        a:1: LOST (the connection was closed): its calls are missing \
-                    above, 33 had been offered";
+        let line = "follower        a:1: LOST (the connection was closed): the totals do not contain \
+                    its calls (33 were offered)";
         assert!(text.contains(line), "{text}");
         let json = merged.to_json().unwrap();
         assert_eq!(json["followers"][0]["lost"], "the connection was closed");

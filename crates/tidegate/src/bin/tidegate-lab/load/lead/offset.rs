@@ -24,9 +24,10 @@ pub struct RoundTrip {
 pub struct ClockOffset {
     /// The leader's time at the middle of the round trip.
     local: Timestamp,
-    /// The follower's time that belongs to it.
+    /// The follower's time at the same instant, by this estimate.
     remote: Timestamp,
-    /// Half the round trip: the follower may have read its clock at either end.
+    /// Half the round trip, which is the maximum error: the follower may have read its clock at any
+    /// time during the round trip.
     half: Duration,
 }
 
@@ -40,7 +41,7 @@ impl ClockOffset {
         Some(Self { local: shortest.sent + half, remote: shortest.remote, half })
     }
 
-    /// Returns the time on the clock of the follower at a later time of the leader.
+    /// Converts a later time on the leader's clock to the follower's clock.
     pub fn remote(&self, at: Timestamp) -> Timestamp {
         self.remote + at.since(self.local)
     }
