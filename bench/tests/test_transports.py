@@ -68,7 +68,10 @@ class SteadyTest(Scratch):
         self.assertEqual(found, [("udp", "relay"), ("udp", "t_relay"), ("tcp each", "t_relay")])
 
     def test_unknown_and_impossible_choices_end_it(self) -> None:
-        wrong = (["--transport", "sctp"], ["--connections", "some"], ["--transport", "tcp", "--generator", "sipp"])
+        wrong = [["--transport", "sctp"], ["--connections", "some"], ["--transport", "tcp", "--generator", "sipp"]]
+        # No run would be left, or none over TCP.
+        wrong += [["--transport", "tcp", "--elements", "relay,direct"]]
+        wrong += [["--transport", "udp,tcp", "--elements", "relay"]]
         for arguments in wrong:
             with self.assertRaises(SystemExit), contextlib.redirect_stderr(io.StringIO()):
                 self.parsed(*arguments)
