@@ -49,6 +49,11 @@ class AccessTest(Scratch):
         self.assertNotIn("tcp:10.0.0.1:5070", words)
         self.assertIn("--atexit=no", words)
 
+    def test_one_source_may_open_all_connections(self) -> None:
+        connections = tomllib.loads(access.ROOM)["connections"]
+        self.assertEqual(set(connections.values()), {access.CONNECTIONS_MAX})
+        self.assertEqual(set(connections), {"accepted_max", "per_source_max"})
+
     def test_elements_over_streams_are_those_with_connections(self) -> None:
         self.assertEqual(set(elements.elements(by=TCP)), set(elements.OVER_STREAMS))
         self.assertIn("relay", elements.elements())
@@ -111,6 +116,16 @@ class TransportsTest(Scratch):
         options = parser.parse_args(arguments)
         transports.Show.prepare(options)
         return options
+
+    def test_only_streams_have_a_listener_with_room_for_the_connections_of_one_source(self) -> None:
+        self.replace("tidegate_bench.demonstrations.transports.tidegate.callee", Mock())
+        self.replace("tidegate_bench.demonstrations.transports.load.offer", Mock())
+        start = Mock()
+        self.replace("tidegate_bench.demonstrations.transports.tidegate.start", start)
+        for by, expected in ((UDP, False), (Access("tcp", "each"), True)):
+            transports.measure("emulated", by, "", Load(1.0, 0.0, 1.0, 1), "debug", None)
+            tables = start.call_args.kwargs["tables"]
+            self.assertEqual((access.ROOM in tables, "[[listen]]" in tables), (expected, expected))
 
     def judged(self, *trials: transports.Trial) -> list[str]:
         """The lines of the verdict, which begin with `ok` or `FAIL`."""

@@ -76,7 +76,7 @@ def measure(
         port, tables = 0, overload + (costs.tables() if costs else "")
         if by.over_streams:
             port = free_port()
-            tables += access.listener(by.transport, port, certificate)
+            tables += access.listener(by.transport, port, certificate) + access.ROOM
         edge = tidegate.start(stage, [callee.port], profile, quota, mode="transaction", tables=tables)
         target = f"{LOCALHOST}:{port or edge.port}"
         options = by.options(certificate) if by.over_streams else ["--callers", str(CONNECTIONS)]
