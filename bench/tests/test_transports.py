@@ -100,7 +100,7 @@ class PeakTest(Scratch):
 def trial(by: Access, multiple: float, goodput: float) -> transports.Trial:
     result = replace(outcome(100 * goodput), offered_cps=100 * multiple)
     ratio = 0.1 if by.over_streams else 0.0
-    return transports.Trial(1, "quota", by, multiple, 100.0, 100.0, ratio, result, filtered=0, unserved=0)
+    return transports.Trial(1, multiple, 100.0, result, "quota", by, 100.0, ratio, filtered=0, unserved=0)
 
 
 class TransportsTest(Scratch):

@@ -32,7 +32,7 @@ from typing import Any
 
 from tidegate_bench import access, curve, load, peak, table, tidegate
 from tidegate_bench.access import CONNECTIONS, MODES, TRANSPORTS, Access, Certificate
-from tidegate_bench.curve import CurveDemonstration
+from tidegate_bench.curve import AtPeak, CurveDemonstration
 from tidegate_bench.demonstration import Results
 from tidegate_bench.load import Load, Outcome
 from tidegate_bench.overload import REFUSING, Costs, Scenario, Variant, bound
@@ -93,34 +93,19 @@ def measure(
 
 
 @dataclass(frozen=True)
-class Trial:
-    """One load over one transport, in one round."""
+class Trial(AtPeak):
+    """One load over one transport, in one round. Each transport has its own peak."""
 
-    round: int
     capacity: str
     by: Access
-    multiple: float
-    peak_cps: float
-    """The peak of this transport, without overload control."""
     capacity_cps: float
     """The capacity of the emulated processor, or the peak."""
     ratio: float
     """r/s, or 0 if calls can be dropped at no cost."""
-    outcome: Outcome
     filtered: int
     """Datagrams that the kernel, or the emulated host in its place, dropped on purpose."""
     unserved: int
     """Connections that Tidegate reset or did not accept."""
-
-    @property
-    def offered(self) -> float:
-        """The offered load as a multiple of the peak. It is lower than requested if the generator was too slow."""
-        return self.outcome.offered_cps / self.peak_cps
-
-    @property
-    def goodput(self) -> float:
-        """Goodput as a part of the peak."""
-        return self.outcome.goodput_cps / self.peak_cps
 
     @property
     def kept(self) -> float:
@@ -232,7 +217,7 @@ class Show(CurveDemonstration):
             unserved = sum(shown.total("connections_failed", cause=cause) for cause in ("late", "limit"))
             limit_cps = costs.capacity_cps if costs else peak_cps
             trials.append(
-                Trial(round_, capacity, by, multiple, peak_cps, limit_cps, ratio, outcome, filtered, unserved)
+                Trial(round_, multiple, peak_cps, outcome, capacity, by, limit_cps, ratio, filtered, unserved)
             )
         return trials
 
