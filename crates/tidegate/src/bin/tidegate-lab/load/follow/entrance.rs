@@ -24,7 +24,7 @@ const PAUSE: Duration = Duration::from_millis(200);
 /// Minimum time between two lines about rejected peers.
 const TELL_EVERY: Duration = Duration::from_secs(1);
 
-/// A flag that is true while the follower carries out a plan.
+/// A flag that is true while the follower works for a leader.
 #[derive(Clone, Default)]
 pub struct Busy(Arc<AtomicBool>);
 
@@ -78,7 +78,7 @@ impl Entrance {
             );
         }
         if self.busy.0.load(Ordering::SeqCst) {
-            return reject(&stream, "it carries out the plan of another leader".to_owned());
+            return reject(&stream, "it works for another leader".to_owned());
         }
         if let Err(full) = self.leaders.try_send(stream) {
             reject(&full.into_inner(), "too many leaders wait for it".to_owned());
