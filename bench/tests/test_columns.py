@@ -36,7 +36,7 @@ class ColumnsTest(Scratch):
         self.assertEqual((cells["drops: own"], cells["element"], cells["too slow"]), ("9", "27", "0"))
 
     def test_disposal(self) -> None:
-        trials = [disposal.Trial(1, "kernel", 2.0, 100.0, 500.0, 50.0, outcome(80), filtered=4, sent=10, in_trains=5)]
+        trials = [disposal.Trial(1, 2.0, 100.0, outcome(80), "kernel", 500.0, 50.0, filtered=4, sent=10, in_trains=5)]
         cells = self.cells(trials, disposal.COLUMNS)
         self.assertEqual((cells["offered"], cells["r/s"], cells["bound"]), ("2.00", "0.100", "0.89"))
         self.assertEqual((cells["in trains"], cells["lost"], cells["filtered"]), ("0.50", "5", "4"))

@@ -2,7 +2,7 @@ import unittest
 from pathlib import Path
 
 from tests.scratch import Scratch
-from tidegate_bench.tools import language, requirements, structure
+from tidegate_bench.tools import language, language_sample, requirements, structure
 from tidegate_bench.tools.requirements import Citation, Requirement
 
 
@@ -95,6 +95,17 @@ class LanguageTest(Scratch):
 
     def test_repository_has_no_hard_sentence(self) -> None:
         self.assertEqual((language.main(["--check"]), self.printed), (0, ""))
+
+
+class LanguageSampleTest(Scratch):
+    def test_comment_in_a_code_block_is_not_a_heading(self) -> None:
+        self.replace("tidegate_bench.tools.language_sample.ROOT", self.folder)
+        words = "word " * 50
+        fence = f"```sh\n# starts it\nrun\n\n# {words}\n```"
+        text = f"# Title\n\n{words}\n\n## First\n\n{fence}\n\n{words}\n\n## Second\n\n{words}\n"
+        (self.folder / "README.md").write_text(text)
+        found = [(line, page.split("\n", 1)[0]) for _, line, page in language_sample.pages()]
+        self.assertEqual(found, [(1, "# Title"), (5, "## First"), (16, "## Second")])
 
 
 RFC = """\

@@ -49,6 +49,11 @@ class AccessTest(Scratch):
         self.assertNotIn("tcp:10.0.0.1:5070", words)
         self.assertIn("--atexit=no", words)
 
+    def test_one_source_may_open_all_connections(self) -> None:
+        connections = tomllib.loads(access.ROOM)["connections"]
+        self.assertEqual(set(connections.values()), {access.CONNECTIONS_MAX})
+        self.assertEqual(set(connections), {"accepted_max", "per_source_max"})
+
     def test_elements_over_streams_are_those_with_connections(self) -> None:
         self.assertEqual(set(elements.elements(by=TCP)), set(elements.OVER_STREAMS))
         self.assertIn("relay", elements.elements())
@@ -68,7 +73,10 @@ class SteadyTest(Scratch):
         self.assertEqual(found, [("udp", "relay"), ("udp", "t_relay"), ("tcp each", "t_relay")])
 
     def test_unknown_and_impossible_choices_end_it(self) -> None:
-        wrong = (["--transport", "sctp"], ["--connections", "some"], ["--transport", "tcp", "--generator", "sipp"])
+        wrong = [["--transport", "sctp"], ["--connections", "some"], ["--transport", "tcp", "--generator", "sipp"]]
+        # No run would be left, or none over TCP.
+        wrong += [["--transport", "tcp", "--elements", "relay,direct"]]
+        wrong += [["--transport", "udp,tcp", "--elements", "relay"]]
         for arguments in wrong:
             with self.assertRaises(SystemExit), contextlib.redirect_stderr(io.StringIO()):
                 self.parsed(*arguments)
@@ -92,7 +100,7 @@ class PeakTest(Scratch):
 def trial(by: Access, multiple: float, goodput: float) -> transports.Trial:
     result = replace(outcome(100 * goodput), offered_cps=100 * multiple)
     ratio = 0.1 if by.over_streams else 0.0
-    return transports.Trial(1, "quota", by, multiple, 100.0, 100.0, ratio, result, filtered=0, unserved=0)
+    return transports.Trial(1, multiple, 100.0, result, "quota", by, 100.0, ratio, filtered=0, unserved=0)
 
 
 class TransportsTest(Scratch):
@@ -108,6 +116,16 @@ class TransportsTest(Scratch):
         options = parser.parse_args(arguments)
         transports.Show.prepare(options)
         return options
+
+    def test_only_streams_have_a_listener_with_room_for_the_connections_of_one_source(self) -> None:
+        self.replace("tidegate_bench.demonstrations.transports.tidegate.callee", Mock())
+        self.replace("tidegate_bench.demonstrations.transports.load.offer", Mock())
+        start = Mock()
+        self.replace("tidegate_bench.demonstrations.transports.tidegate.start", start)
+        for by, expected in ((UDP, False), (Access("tcp", "each"), True)):
+            transports.measure("emulated", by, "", Load(1.0, 0.0, 1.0, 1), "debug", None)
+            tables = start.call_args.kwargs["tables"]
+            self.assertEqual((access.ROOM in tables, "[[listen]]" in tables), (expected, expected))
 
     def judged(self, *trials: transports.Trial) -> list[str]:
         """The lines of the verdict, which begin with `ok` or `FAIL`."""
@@ -140,35 +158,76 @@ class TransportsTest(Scratch):
         # 1.6 times the capacity.
         self.assertAlmostEqual(one.bound, 1.25 * (1 - 1.6 * 0.1) / (1 - 0.1))
 
-    def test_rejection_is_measured_near_the_capacity(self) -> None:
+    def test_rejection_is_measured_above_the_capacity(self) -> None:
         rates: list[float] = []
 
         def offer(offered: Load, tables: str) -> Outcome:
             self.assertIn('law = "occupancy"', tables)
             rates.append(offered.rate_cps)
-            usage = replace(outcome(0.0).usage, steady_cpu_s=20e-6 * offered.rate_cps, steady_s=1.0)
-            return replace(outcome(0.0), offered_cps=offered.rate_cps, usage=usage)
+            # A rejection takes 25 µs, and 20 µs if there are many. 100 ms of CPU time are available each second.
+            refused_cps = min(offered.rate_cps, 5000.0)
+            cost_us = 25.0 if offered.rate_cps < 2000 else 20.0
+            usage = replace(outcome(0.0).usage, steady_cpu_s=2e-6 * cost_us * refused_cps, steady_s=2.0)
+            return replace(outcome(0.0), offered_cps=offered.rate_cps, refused_cps=refused_cps, usage=usage)
 
         self.assertAlmostEqual(transports.refused_us(offer, 1000.0, 100.0, 1), 20.0)
-        self.assertEqual(rates, [1000.0, 4000.0])
+        self.assertEqual([round(rate) for rate in rates], [1000, 4800, 6000])
 
-    def test_fall_between_neighbours_is_a_cliff(self) -> None:
-        lines = self.judged(trial(TCP, 4.0, 0.5), trial(TCP, 1.0, 0.9), trial(TCP, 2.0, 0.8))
+    def test_server_that_rejects_few_calls_at_a_high_rate_does_not_raise_the_cost(self) -> None:
+        def offer(offered: Load, _: str) -> Outcome:
+            refused_cps = offered.rate_cps if offered.rate_cps < 2000 else 100.0
+            usage = replace(outcome(0.0).usage, steady_cpu_s=0.025, steady_s=1.0)
+            return replace(outcome(0.0), refused_cps=refused_cps, usage=usage)
+
+        self.assertAlmostEqual(transports.refused_us(offer, 1000.0, 100.0, 1), 25.0)
+
+    def test_measurement_without_rejections_fails(self) -> None:
+        with self.assertRaisesRegex(RuntimeError, "no call was rejected"):
+            transports.refused_us(lambda *_: replace(outcome(100.0), refused_cps=0.0), 1000.0, 100.0, 1)
+
+    def test_fall_below_that_of_the_bound_is_a_cliff(self) -> None:
+        # The bound falls from 1 to 0.89 and to 0.67.
+        lines = self.judged(trial(TCP, 4.0, 0.3), trial(TCP, 1.0, 0.9), trial(TCP, 2.0, 0.8))
         self.assertEqual(
             [line for line in lines if "from" in line],
             [
-                "ok quota: from 1 to 2 times its peak, tcp persistent loses 0.10 of the peak",
-                "FAIL quota: from 2 to 4 times its peak, tcp persistent loses 0.30 of the peak",
+                "ok quota: from 1 to 2 times its peak, tcp persistent loses 0.10 of the peak, its bound 0.11",
+                "FAIL quota: from 2 to 4 times its peak, tcp persistent loses 0.50 of the peak, its bound 0.22",
             ],
+        )
+        lines = self.judged(trial(TCP, 2.0, 0.8), trial(TCP, 4.0, 0.4))
+        self.assertIn(
+            "ok quota: from 2 to 4 times its peak, tcp persistent loses 0.40 of the peak, its bound 0.22", lines
+        )
+
+    def test_bound_that_rises_permits_the_same_fall(self) -> None:
+        lines = self.judged(trial(TCP, 0.5, 0.5), trial(TCP, 1.0, 0.3))
+        self.assertIn(
+            "ok quota: from 0.5 to 1 times its peak, tcp persistent loses 0.20 of the peak, its bound 0.00", lines
         )
 
     def test_rounds_are_judged_by_their_median(self) -> None:
         lines = self.judged(*(trial(TCP, 1.0, good) for good in (0.9, 1.0, 0.2)), trial(TCP, 2.0, 0.7))
-        self.assertIn("ok quota: from 1 to 2 times its peak, tcp persistent loses 0.20 of the peak", lines)
+        self.assertIn(
+            "ok quota: from 1 to 2 times its peak, tcp persistent loses 0.20 of the peak, its bound 0.11", lines
+        )
 
     def test_goodput_above_the_peak_is_none_to_keep(self) -> None:
         lines = self.judged(trial(TCP, 1.0, 1.2), trial(TCP, 2.0, 0.9))
-        self.assertIn("ok quota: from 1 to 2 times its peak, tcp persistent loses 0.10 of the peak", lines)
+        self.assertIn(
+            "ok quota: from 1 to 2 times its peak, tcp persistent loses 0.10 of the peak, its bound 0.11", lines
+        )
+
+    def test_goodput_above_the_bound_of_udp_is_none_to_reach(self) -> None:
+        lines = self.judged(trial(UDP, 2.0, 1.2), trial(TCP, 2.0, 0.82))
+        self.assertIn("ok quota: at 2 times its peak, tcp persistent keeps 0.92 of its bound, UDP 1.00", lines)
+
+    def test_goodput_above_a_bound_over_streams_fails(self) -> None:
+        for goodput, verdict in ((0.97, "ok"), (0.99, "FAIL")):
+            lines = self.judged(trial(UDP, 2.0, 1.0), trial(TCP, 2.0, goodput))
+            part = goodput / trial(TCP, 2.0, goodput).bound
+            told = f"quota: at 2 times its peak, tcp persistent keeps {part:.2f} of its bound, at most 1.1"
+            self.assertIn(f"{verdict} {told}", lines)
 
     def test_peak_that_was_not_found_fails(self) -> None:
         lines = self.judged(trial(TCP, 2.0, 2.0))

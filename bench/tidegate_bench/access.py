@@ -74,6 +74,9 @@ class Access:
 
 UDP = Access("udp")
 
+ROOM = f"\n[connections]\naccepted_max = {CONNECTIONS_MAX}\nper_source_max = {CONNECTIONS_MAX}\n"
+"""Tables with which a Tidegate accepts `CONNECTIONS_MAX` connections, although all callers have one address."""
+
 
 def listener(transport: str, port: int, certificate: Certificate | None) -> str:
     """Returns the configuration of a listener of Tidegate for streams. Over TLS it needs the certificate."""

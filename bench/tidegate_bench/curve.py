@@ -30,6 +30,28 @@ class CurveDemonstration(Demonstration):
 
 
 @dataclass(frozen=True)
+class AtPeak:
+    """One run at a multiple of a peak, in one round."""
+
+    round: int
+    multiple: float
+    """The requested load, as a multiple of the peak."""
+    peak_cps: float
+    """The peak of the element without control."""
+    outcome: Outcome
+
+    @property
+    def offered(self) -> float:
+        """The offered load as a multiple of the peak. It is less than requested if the generator was too slow."""
+        return self.outcome.offered_cps / self.peak_cps
+
+    @property
+    def goodput(self) -> float:
+        """Goodput as a part of the peak."""
+        return self.outcome.goodput_cps / self.peak_cps
+
+
+@dataclass(frozen=True)
 class Point:
     """One run of one element under one law, at a multiple of its capacity."""
 

@@ -17,9 +17,6 @@ OVER_STREAMS = ("transaction", "stateless", "t_relay", "t_relay_debian")
 Element = tuple[Process, int]
 Start = Callable[[Stage, int], Element]
 
-# All callers have one address.
-_CONNECTIONS = f"\n[connections]\naccepted_max = {CONNECTIONS_MAX}\nper_source_max = {CONNECTIONS_MAX}\n"
-
 
 def _tidegate(
     mode: str, server: str, by: Access, certificate: Certificate | None, stage: Stage, backend: int
@@ -27,7 +24,7 @@ def _tidegate(
     port, tables = 0, ""
     if by.over_streams:
         port = free_port()
-        tables = access.listener(by.transport, port, certificate) + _CONNECTIONS
+        tables = access.listener(by.transport, port, certificate) + access.ROOM
     edge = tidegate.start(stage, [backend], "release", mode=mode, server=server, tables=tables)
     return edge.process, port or edge.port
 

@@ -25,7 +25,7 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from tidegate_bench import curve, kamailio, load, peak, sipp_load, table, tidegate
-from tidegate_bench.curve import CurveDemonstration
+from tidegate_bench.curve import AtPeak, CurveDemonstration
 from tidegate_bench.demonstration import Results
 from tidegate_bench.kamailio import DEFAULT_BUFFER_BYTES, LoadTeller
 from tidegate_bench.load import Load, Outcome
@@ -116,20 +116,10 @@ def measure(
 
 
 @dataclass(frozen=True)
-class Trial:
+class Trial(AtPeak):
     """One load on one variant, in one round."""
 
-    round: int
     variant: str
-    multiple: float
-    peak_cps: float
-    """The peak of its program, without control."""
-    outcome: Outcome
-
-    @property
-    def goodput(self) -> float:
-        """Goodput as a part of the peak."""
-        return self.outcome.goodput_cps / self.peak_cps
 
     def row(self) -> dict[str, Any]:
         """Returns the row for a table of raw data."""
@@ -138,7 +128,7 @@ class Trial:
 
 
 COLUMNS = [
-    Column("offered", lambda one: one.outcome.offered_cps / one.peak_cps, 2),
+    Column("offered", lambda one: one.offered, 2),
     Column("goodput/s", lambda one: one.outcome.goodput_cps),
     Column("goodput/peak", lambda one: one.goodput, 3, "spread"),
     *curve.OUTCOME,
@@ -177,7 +167,7 @@ class Show(CurveDemonstration):
                     outcome = measure(
                         variant, offered, self.profile, self.options.share, peak_cps, OFFERS[self.options.generator]
                     )
-                    trials.append(Trial(round_, variant, multiple, peak_cps, outcome))
+                    trials.append(Trial(round_, multiple, peak_cps, outcome, variant))
             print(f"round {round_} of {len(self.rounds)} done", flush=True)
         table.show(trials, COLUMNS, line=lambda one: f"{one.multiple:4.1f}", block=lambda one: one.variant)
         rows = self.rows("results", [one.row() for one in trials])

@@ -17,7 +17,7 @@ from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 from tidegate_bench import curve, peak, table
-from tidegate_bench.curve import CurveDemonstration
+from tidegate_bench.curve import AtPeak, CurveDemonstration
 from tidegate_bench.demonstration import Results
 from tidegate_bench.load import Load, Outcome, trial
 from tidegate_bench.overload import REFUSING, Variant, bound
@@ -45,16 +45,12 @@ DISPOSALS: dict[str, dict[str, Any]] = {
 
 
 @dataclass(frozen=True)
-class Trial:
+class Trial(AtPeak):
     """One disposal under one load, in one round, with the counts of Tidegate itself."""
 
-    round: int
     disposal: str
-    multiple: float
-    peak_cps: float
     served_us: float
     refused_us: float
-    outcome: Outcome
     filtered: int
     """Datagrams that the kernel shed on purpose."""
     sent: int
@@ -69,16 +65,6 @@ class Trial:
     def ratio(self) -> float:
         """r/s."""
         return self.refused_us / self.served_us
-
-    @property
-    def offered(self) -> float:
-        """The offered load as a multiple of the peak. It is less than requested if the generator was too slow."""
-        return self.outcome.offered_cps / self.peak_cps
-
-    @property
-    def goodput(self) -> float:
-        """Goodput as a part of the peak."""
-        return self.outcome.goodput_cps / self.peak_cps
 
     @property
     def bound(self) -> float:
@@ -164,7 +150,7 @@ class Show(CurveDemonstration):
                     load = self.load(multiple * peak_cps, round_)
                     outcome, shown = measure(replace(PROTECTED, **keys), load, self.profile)
                     counts = [shown.total(f"udp_{name}") for name in ("filtered", "sent", "sent_in_trains")]
-                    trials.append(Trial(round_, disposal, multiple, peak_cps, served_us, r_us, outcome, *counts))
+                    trials.append(Trial(round_, multiple, peak_cps, outcome, disposal, served_us, r_us, *counts))
         table.show(trials, COLUMNS, line=lambda one: f"{one.multiple:4.1f}", block=lambda one: one.disposal)
         rows = self.rows("results", [one.row() for one in trials])
         judge(self, trials)

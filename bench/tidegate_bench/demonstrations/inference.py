@@ -12,7 +12,7 @@ from itertools import product
 from typing import Any
 
 from tidegate_bench import curve, kamailio, peak, table, tidegate
-from tidegate_bench.curve import CurveDemonstration
+from tidegate_bench.curve import AtPeak, CurveDemonstration
 from tidegate_bench.demonstration import Results
 from tidegate_bench.kamailio import DEFAULT_BUFFER_BYTES
 from tidegate_bench.load import Load, Outcome, offer
@@ -28,20 +28,11 @@ KEPT_MIN = 0.7
 
 
 @dataclass(frozen=True)
-class Trial:
+class Trial(AtPeak):
     """One load on a fresh Tidegate before a fresh Kamailio."""
 
-    round: int
     kind: str
     learn: str
-    multiple: float
-    peak_cps: float
-    outcome: Outcome
-
-    @property
-    def goodput(self) -> float:
-        """Goodput as a part of the peak."""
-        return self.outcome.goodput_cps / self.peak_cps
 
     def row(self) -> dict[str, Any]:
         """Returns the row for a table of raw data."""
@@ -83,7 +74,7 @@ class Show(CurveDemonstration):
             for multiple, learn in product(MULTIPLES, LEARN):
                 load = self.load(multiple * peaks[kind], round_)
                 outcome = measure(kind, learn, load, self.profile)
-                trials.append(Trial(round_, kind, learn, multiple, peaks[kind], outcome))
+                trials.append(Trial(round_, multiple, peaks[kind], outcome, kind, learn))
         table.show(
             trials,
             [curve.GOODPUT, *curve.OUTCOME],

@@ -104,13 +104,25 @@ def pages() -> list[Text]:
     found: list[Text] = []
     for pattern in ("*.md", "docs/*.md", "docs/*/*.md"):
         for path in sorted(ROOT.glob(pattern)):
-            parts = re.split(r"(?m)^(?=##? )", path.read_text())
-            line = 1
-            for part in parts:
+            for line, part in sections(path.read_text()):
                 if len(part.split()) > 40:
                     found.append((path.relative_to(ROOT), line, part.strip()))
-                line += part.count("\n")
     return found
+
+
+def sections(text: str) -> Iterator[tuple[int, str]]:
+    """Returns the parts that begin with a heading of level 1 or 2, and the part before them, each with its line.
+
+    A line of a code block is not a heading, even if it begins with `#`.
+    """
+    lines, first, fenced = text.splitlines(), 0, False
+    for number, line in enumerate(lines):
+        if line.startswith("```"):
+            fenced = not fenced
+        elif not fenced and line.startswith(("# ", "## ")):
+            yield first + 1, "\n".join(lines[first:number])
+            first = number
+    yield first + 1, "\n".join(lines[first:])
 
 
 def main(arguments: list[str]) -> int:

@@ -110,6 +110,9 @@ def parsed(arguments: list[str]) -> argparse.Namespace:
                 parser.error(f"--{key}: no {name}: there are {', '.join(known)}")
     if options.transport != ["udp"] and options.generator != "tidegate":
         parser.error("over TCP and TLS the generator is tidegate")
+    if without := set(options.transport) - {by.transport for by, _ in pairs(options)}:
+        listed = ",".join(options.elements)
+        parser.error(f"--elements: callers over {','.join(sorted(without))} can reach none of {listed}")
     options.rates = [int(rate) for rate in options.rates.split(",")]
     if min([options.seconds, options.rounds, *options.rates]) < 1 or options.warm_up < 0:
         parser.error("rates, seconds and rounds are at least 1")

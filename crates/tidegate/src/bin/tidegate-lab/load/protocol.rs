@@ -3,7 +3,8 @@
 //! | leader | follower |
 //! | --- | --- |
 //! | | `hello` with its version |
-//! | `hello` with its version, `plan` | `ready` |
+//! | `hello` with its version, at once | |
+//! | `plan`, when it is connected to all followers | `ready` |
 //! | `ping`, several times | `clock`, each time |
 //! | `start` | |
 //! | `alive`, every second | `progress`, every second |
@@ -24,10 +25,11 @@ use super::wire::Message;
 const FORMAT: u32 = 1;
 
 /// Maximum time that either side waits for the next message, except while a follower waits for the
-/// others to be ready.
+/// others.
 pub const ANSWER: Duration = Duration::from_secs(10);
 
-/// Maximum time that a follower waits until all followers are ready.
+/// Maximum time that a follower waits until the leader is connected to all followers, and then
+/// until all followers are ready.
 pub const PREPARATION: Duration = Duration::from_secs(60);
 
 /// Maximum number of words in a plan.

@@ -91,10 +91,11 @@ impl TlsArgs {
         given.into_iter().find_map(|(option, file)| file.is_some().then_some(option))
     }
 
-    /// Returns these options for a plan of another machine. The plan can only add `--tls-insecure`,
-    /// and names no files.
+    /// Returns these options for a plan of another machine, which names no files. The plan can only
+    /// add `--tls-insecure`, and not even that if `--ca` is given here.
     pub fn for_plan(&self, plan: &Self) -> Self {
-        Self { tls_insecure: self.tls_insecure || plan.tls_insecure, ..self.clone() }
+        let tls_insecure = self.tls_insecure || (plan.tls_insecure && self.ca.is_none());
+        Self { tls_insecure, ..self.clone() }
     }
 
     /// Opens the [`Stage`] of an agent that opens WebSockets from `address` and accepts no
@@ -284,5 +285,14 @@ mod tests {
         }
         let insecure = TlsArgs { tls_insecure: true, ..TlsArgs::default() };
         assert!(open(&insecure).is_ok(), "a certificate is made");
+    }
+
+    #[test]
+    fn a_plan_cannot_disable_the_verification_by_given_authorities() {
+        let plan = TlsArgs { tls_insecure: true, ..TlsArgs::default() };
+        assert!(TlsArgs::default().for_plan(&plan).tls_insecure);
+        let own = TlsArgs { ca: Some(PathBuf::from("ca.pem")), ..TlsArgs::default() };
+        assert!(!own.for_plan(&plan).tls_insecure);
+        assert!(plan.for_plan(&TlsArgs::default()).tls_insecure);
     }
 }

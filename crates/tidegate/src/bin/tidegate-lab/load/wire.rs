@@ -8,6 +8,7 @@ use std::time::Duration;
 
 use crossbeam_channel::{Receiver, RecvTimeoutError, Sender, bounded};
 use serde::Serialize;
+use tidegate_io::Clock;
 
 /// Maximum number of received messages that wait here. Further messages wait in the kernel.
 const WAITING_MAX: usize = 16;
@@ -105,18 +106,24 @@ impl<M: Message> Wire<M> {
         &self.incoming
     }
 
-    /// Sends a last message, and closes the connection so that the peer can still read it.
+    /// Sends a last message, and closes the connection so that the peer can still read it. Waits
+    /// for the peer for at most [`WRITE`] and [`LINGER`] together.
     pub fn close_with(self, message: &impl Serialize) {
         // If unread bytes were left, the kernel would reset the connection, and the peer might not
         // get the message.
         let _ = self.send(message);
         let _ = self.stream.shutdown(Shutdown::Write);
-        let _ = self.stream.set_read_timeout(Some(LINGER));
+        let clock = Clock::start();
+        let deadline = clock.now() + LINGER;
         let (mut unread, mut discarded) = ([0; 4096], 0);
-        while let Ok(length @ 1..) = (&self.stream).read(&mut unread) {
-            discarded += length;
-            if discarded > DISCARDED_MAX {
+        while discarded <= DISCARDED_MAX {
+            let left = deadline.since(clock.now());
+            if left.is_zero() || self.stream.set_read_timeout(Some(left)).is_err() {
                 return;
+            }
+            match (&self.stream).read(&mut unread) {
+                Ok(length @ 1..) => discarded += length,
+                Ok(0) | Err(_) => return,
             }
         }
     }
@@ -139,7 +146,8 @@ impl WireSender {
     }
 }
 
-fn send(mut stream: &TcpStream, message: &impl Serialize) -> io::Result<()> {
+/// Sends a message on a connection.
+pub fn send(mut stream: &TcpStream, message: &impl Serialize) -> io::Result<()> {
     let mut line = serde_json::to_vec(message)?;
     line.push(b'\n');
     stream.write_all(&line)
@@ -235,6 +243,19 @@ mod tests {
         let mut answer = String::new();
         peer.read_to_string(&mut answer).unwrap();
         assert_eq!(answer, "\"no\"\n");
+    }
+
+    #[test]
+    fn a_rejected_peer_that_continues_to_send_is_disconnected() {
+        let (mut peer, wire) = pair();
+        let was_disconnected = thread::spawn(move || {
+            (0..2000).any(|_| {
+                thread::park_timeout(Duration::from_millis(10));
+                peer.write_all(b"x").is_err()
+            })
+        });
+        wire.close_with(&"no");
+        assert!(was_disconnected.join().unwrap());
     }
 
     #[test]

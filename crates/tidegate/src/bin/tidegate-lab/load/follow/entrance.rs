@@ -8,9 +8,11 @@ use std::thread;
 use std::time::Duration;
 
 use crossbeam_channel::{Receiver, Sender, bounded};
+use tidegate_io::Clock;
+use tidegate_world::Timestamp;
 
-use super::super::protocol::{FromFollower, FromLeader};
-use super::super::wire::Wire;
+use super::super::protocol::FromFollower;
+use super::super::wire;
 use super::{Allowed, tell};
 
 /// Maximum number of connections that wait for their turn.
@@ -19,7 +21,10 @@ const WAITING_MAX: usize = 4;
 /// Pause after an error, such as too many open files.
 const PAUSE: Duration = Duration::from_millis(200);
 
-/// A flag that is true while the follower carries out a plan.
+/// Minimum time between two lines about rejected peers.
+const TELL_EVERY: Duration = Duration::from_secs(1);
+
+/// A flag that is true while the follower works for a leader.
 #[derive(Clone, Default)]
 pub struct Busy(Arc<AtomicBool>);
 
@@ -36,6 +41,9 @@ pub struct Entrance {
     from: Allowed,
     busy: Busy,
     leaders: Sender<TcpStream>,
+    /// Time of the last line about a rejected peer.
+    told: Option<Timestamp>,
+    clock: Clock,
 }
 
 impl Entrance {
@@ -46,12 +54,12 @@ impl Entrance {
         busy: Busy,
     ) -> io::Result<Receiver<TcpStream>> {
         let (leaders, accepted) = bounded(WAITING_MAX);
-        let entrance = Self { listener, from, busy, leaders };
+        let entrance = Self { listener, from, busy, leaders, told: None, clock: Clock::start() };
         thread::Builder::new().name("accept".to_owned()).spawn(move || entrance.run())?;
         Ok(accepted)
     }
 
-    fn run(self) {
+    fn run(mut self) {
         loop {
             match self.listener.accept() {
                 Ok((stream, peer)) => self.admit(stream, peer),
@@ -60,27 +68,37 @@ impl Entrance {
         }
     }
 
-    fn admit(&self, stream: TcpStream, peer: SocketAddr) {
+    fn admit(&mut self, stream: TcpStream, peer: SocketAddr) {
         if !self.from.contains(peer.ip()) {
             let ip = peer.ip().to_canonical();
-            tell(format_args!("rejected {peer}: --from does not name this address"));
+            self.tell_rejected(peer);
             return reject(
-                stream,
+                &stream,
                 format!("it takes no plans from {ip}: start it with --from {ip}"),
             );
         }
         if self.busy.0.load(Ordering::SeqCst) {
-            return reject(stream, "it carries out the plan of another leader".to_owned());
+            return reject(&stream, "it works for another leader".to_owned());
         }
         if let Err(full) = self.leaders.try_send(stream) {
-            reject(full.into_inner(), "too many leaders wait for it".to_owned());
+            reject(&full.into_inner(), "too many leaders wait for it".to_owned());
+        }
+    }
+
+    /// Prints at most one line in each interval, because every machine can cause these lines.
+    fn tell_rejected(&mut self, peer: SocketAddr) {
+        let now = self.clock.now();
+        if self.told.is_none_or(|told| now.since(told) >= TELL_EVERY) {
+            self.told = Some(now);
+            tell(format_args!("rejected {peer}: --from does not name this address"));
         }
     }
 }
 
-/// Tells a peer why it is rejected.
-fn reject(stream: TcpStream, reason: String) {
-    if let Ok(wire) = Wire::<FromLeader>::open(stream) {
-        wire.close_with(&FromFollower::Refused(reason));
+/// Tells a peer why it is rejected. The thread never waits for the peer, because other peers would
+/// have to wait too. A leader sends nothing before it has read this message.
+fn reject(stream: &TcpStream, reason: String) {
+    if stream.set_nonblocking(true).is_ok() {
+        let _ = wire::send(stream, &FromFollower::Refused(reason));
     }
 }

@@ -21,9 +21,9 @@ use super::entrance::Busy;
 use super::tell;
 use tidegate::trouble::Trouble;
 
-/// Maximum time until a leader sends its first message. It is shorter than [`ANSWER`], so that a
-/// leader that waits behind a silent peer is still served in time.
-const GREETING: Duration = Duration::from_secs(5);
+/// Maximum time until a leader sends its first message. It is so short that a leader at the end of
+/// a full queue of silent peers is still greeted within [`ANSWER`].
+const GREETING: Duration = Duration::from_secs(1);
 
 /// Maximum time from the message `start` to the start.
 const START_MAX: Duration = Duration::from_secs(60);
@@ -143,7 +143,6 @@ impl<'a> Session<'a> {
     fn serve(&self, has_plan: &mut bool) -> Result<bool, Quit> {
         self.wire.send(&FromFollower::Hello(Version::own()))?;
         let plan = self.plan()?;
-        self.busy.set(true);
         *has_plan = true;
         let calls = self.prepare(&plan)?;
         self.wire.send(&FromFollower::Ready)?;
@@ -158,6 +157,8 @@ impl<'a> Session<'a> {
         Ok(is_complete)
     }
 
+    /// Waits for the greeting of the leader, and then for its plan. From the greeting on, other
+    /// leaders are rejected.
     fn plan(&self) -> Result<Plan, Quit> {
         match self.next(GREETING)? {
             FromLeader::Hello(version) => {
@@ -165,7 +166,9 @@ impl<'a> Session<'a> {
             }
             other => return Err(unexpected(&other)),
         }
-        match self.next(ANSWER)? {
+        self.busy.set(true);
+        // The leader may still have to connect to other followers.
+        match self.next(PREPARATION)? {
             FromLeader::Plan(plan) => Ok(plan),
             other => Err(unexpected(&other)),
         }
@@ -195,7 +198,6 @@ impl<'a> Session<'a> {
                     self.wire.send(&FromFollower::Clock { at_ns: calls.now().as_nanos() })?;
                 }
                 FromLeader::Start { at_ns } => break at_ns,
-                FromLeader::Alive => {}
                 other => return Err(unexpected(&other)),
             }
         };

@@ -51,7 +51,8 @@ pub enum End {
 }
 
 impl Follower {
-    /// Connects to a follower, and checks its version.
+    /// Connects to a follower, checks its version, and greets it. The follower waits for the
+    /// greeting only for a short time.
     pub fn connect(name: &str) -> Result<Self, Trouble> {
         let wrong = |error: String| Trouble::usage(format!("follower {name}: {error}"));
         let address = resolve(name).map_err(wrong)?;
@@ -69,12 +70,12 @@ impl Follower {
             }
             other => return Err(follower.unexpected(&other)),
         }
+        follower.send(&FromLeader::Hello(Version::own()))?;
         Ok(follower)
     }
 
     /// Sends the plan. Does not wait until the follower has prepared it.
     pub fn send_plan(&self, plan: Plan) -> Result<(), Trouble> {
-        self.send(&FromLeader::Hello(Version::own()))?;
         self.send(&FromLeader::Plan(plan))
     }
 
