@@ -95,6 +95,13 @@ impl Scene {
         (client, flow)
     }
 
+    /// Lets the core open a connection.
+    fn open(&mut self, transport: Transport, remote: SocketAddr) -> ConnectionId {
+        let (id, local) = (ConnectionId::FIRST_OPENED, self.local);
+        self.connections.connect(Connect { id, transport, local, remote });
+        id
+    }
+
     fn message(&mut self) -> Vec<u8> {
         match self.next() {
             Some(StreamEvent::Received(received)) => received.bytes.to_vec(),

@@ -3,12 +3,21 @@
 use super::*;
 
 const PING: &[u8] = b"\r\n\r\n";
+const INVITE: &[u8] = b"INVITE sip:a@b SIP/2.0\r\nl: 0\r\n\r\n";
 
 /// Writes bytes, and waits until the kernel reports them.
 fn write(scene: &mut Scene, client: &mut TcpStream, bytes: &[u8]) {
     client.write_all(bytes).unwrap();
     std::thread::sleep(Duration::from_millis(20));
     scene.connections.poll(scene.now).unwrap();
+}
+
+/// Opens a connection to a back end. Returns its number, and the socket of the back end.
+fn back_end(scene: &mut Scene) -> (ConnectionId, TcpStream) {
+    let server = TcpListener::bind("127.0.0.1:0").unwrap();
+    let id = scene.open(Transport::Tcp, server.local_addr().unwrap());
+    assert!(matches!(scene.next(), Some(StreamEvent::Connected(_))));
+    (id, server.accept().unwrap().0)
 }
 
 #[test]
@@ -50,15 +59,9 @@ fn the_bytes_that_wait_for_their_turn_have_a_limited_memory() {
 /// responses would come faster than a turn reads them.
 #[test]
 fn a_turn_reads_a_limited_number_of_invites_and_then_only_from_back_ends() {
-    const INVITE: &[u8] = b"INVITE sip:a@b SIP/2.0\r\nl: 0\r\n\r\n";
     let mut scene = Scene::new(StreamLimits::default());
     let (mut caller, _) = scene.accept();
-    let server = TcpListener::bind("127.0.0.1:0").unwrap();
-    let (id, transport) = (ConnectionId::FIRST_OPENED, Transport::Tcp);
-    let (local, remote) = (scene.local, server.local_addr().unwrap());
-    scene.connections.connect(Connect { id, transport, local, remote });
-    assert!(matches!(scene.next(), Some(StreamEvent::Connected(_))));
-    let (mut back_end, _) = server.accept().unwrap();
+    let (id, mut back_end) = back_end(&mut scene);
     write(&mut scene, &mut caller, &[MESSAGE, &INVITE.repeat(5), MESSAGE].concat());
     write(&mut scene, &mut back_end, &[INVITE, &MESSAGE.repeat(20)].concat());
     let mut counts = Vec::new();
