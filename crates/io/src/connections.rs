@@ -197,8 +197,10 @@ impl Connections {
             }
             match step {
                 Step::Message(bytes) => {
-                    connection.turn.messages += 1;
-                    self.readable.record(&bytes);
+                    // An INVITE ends the turn of its connection. One that brings only INVITEs would
+                    // otherwise use up those of a turn of the shard.
+                    let is_invite = self.readable.record(&bytes);
+                    connection.turn.messages += if is_invite { MESSAGES } else { 1 };
                     if !connection.has_fragments() {
                         connection.since = Timestamp::NEVER;
                     }

@@ -33,11 +33,11 @@ impl ReadQueue {
         self.invites_left = invites;
     }
 
-    /// Records a message that was read in this turn of the shard.
-    pub(super) fn record(&mut self, message: &[u8]) {
-        if message.starts_with(b"INVITE ") {
-            self.invites_left = self.invites_left.saturating_sub(1);
-        }
+    /// Records a message that was read in this turn of the shard. Returns whether it is an INVITE.
+    pub(super) fn record(&mut self, message: &[u8]) -> bool {
+        let is_invite = is_invite(message);
+        self.invites_left = self.invites_left.saturating_sub(usize::from(is_invite));
+        is_invite
     }
 
     /// Returns whether connections of peers wait for the next turn of the shard.
@@ -84,6 +84,15 @@ impl ReadQueue {
         self.opened_is_next = !id.is_opened();
         if id.is_opened() { &mut self.opened } else { &mut self.accepted }.pop_front()
     }
+}
+
+/// Returns whether a message is an INVITE. On a WebSocket, line ends may precede it.
+///
+/// RFC 3261 §7.5: "Implementations processing SIP messages over stream-oriented transports MUST ignore any
+/// CRLF appearing before the start-line".
+fn is_invite(message: &[u8]) -> bool {
+    let start = message.iter().position(|byte| !matches!(byte, b'\r' | b'\n'));
+    start.is_some_and(|start| message[start..].starts_with(b"INVITE "))
 }
 
 /// A handshake that has begun comes before new ones until it has taken this number of steps. These
@@ -159,6 +168,22 @@ mod tests {
             queue.pop_front();
         }
         assert!(queue.is_empty() && queue.front().is_none());
+    }
+
+    #[test]
+    fn an_invite_is_recognized_behind_line_ends() {
+        for (message, expected) in [
+            (&b"INVITE sip:a@b SIP/2.0\r\n"[..], true),
+            (b"\r\n\n\rINVITE sip:a@b SIP/2.0\r\n", true),
+            (b"INVITED sip:a@b SIP/2.0\r\n", false),
+            (b"\r\n\r\n", false),
+            (b"", false),
+        ] {
+            let mut queue = ReadQueue::new();
+            queue.begin_turn(2);
+            assert_eq!(queue.record(message), expected);
+            assert_eq!(queue.invites_left, 2 - usize::from(expected));
+        }
     }
 
     #[test]
