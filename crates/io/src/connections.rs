@@ -377,16 +377,16 @@ impl Connections {
     }
 }
 
-/// Queues a connection that may have something to read.
+/// Queues a connection that may have something to read, which arrived at the time `since`.
 fn queue(
-    now: Timestamp,
+    since: Timestamp,
     id: ConnectionId,
     connection: &mut Connection,
     readable: &mut ReadQueue,
     shaking: &mut HandshakeQueue,
 ) {
     if !std::mem::replace(&mut connection.is_readable, true) {
-        connection.readable_since = now;
+        connection.readable_since = since;
     }
     if !std::mem::replace(&mut connection.is_queued, true) {
         match connection.state {

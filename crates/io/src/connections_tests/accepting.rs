@@ -167,3 +167,22 @@ fn the_bytes_of_a_new_connection_are_read_in_the_turn_that_accepts_it() {
     });
     assert!(is_read);
 }
+
+/// The gate measures how long new calls have waited, also while they wait with their connection.
+#[test]
+fn a_message_that_waited_with_its_connection_has_arrived_before() {
+    let mut scene = Scene::new(StreamLimits::default());
+    scene.now = Timestamp::ZERO + Duration::from_secs(1000);
+    let client = TcpStream::connect(scene.local).unwrap();
+    std::thread::sleep(Duration::from_millis(60));
+    (&client).write_all(MESSAGE).unwrap();
+    let sent = std::time::Instant::now();
+    std::thread::sleep(Duration::from_millis(60));
+    scene.connections.poll(scene.now).unwrap();
+    let mut next = || scene.connections.next_event(scene.now, &mut 64);
+    assert!(matches!(next(), Some(StreamEvent::Connected(_))));
+    let Some(StreamEvent::Received(received)) = next() else { panic!("not read") };
+    let waited = scene.now.since(received.arrived);
+    assert!(waited >= Duration::from_millis(40), "{waited:?}");
+    assert!(waited <= sent.elapsed(), "{waited:?}");
+}
