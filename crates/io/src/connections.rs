@@ -174,15 +174,17 @@ impl Connections {
     /// that are allowed in this turn.
     pub(crate) fn next_event(&mut self, now: Timestamp, budget: &mut usize) -> Option<StreamEvent> {
         while *budget > 0 {
-            *budget -= 1;
             if let Some(event) = self.events.pop_front() {
+                *budget -= 1;
                 return Some(event);
             }
             let id = self.readable.front()?;
+            // A connection that has ended uses up nothing.
             let Some(connection) = self.connections.get_mut(&id) else {
                 self.readable.pop_front();
                 continue;
             };
+            *budget -= 1;
             let held_before = connection.held();
             // A connection whose turn ends early keeps the messages that it has read. While there
             // is no memory for them, it passes on all of them in one turn.

@@ -118,6 +118,7 @@ impl HandshakeQueue {
         self.len() == 0
     }
 
+    /// Returns the number of connections, some of which may have ended.
     pub(super) fn len(&self) -> usize {
         self.opened.len() + self.begun.len() + self.others.len()
     }
@@ -133,9 +134,9 @@ impl HandshakeQueue {
     }
 
     /// Adds a connection with more bytes than one step of its handshake reads. It must not be in
-    /// the queue.
+    /// the queue. A connection of a peer loses its precedence.
     pub(super) fn push_back(&mut self, id: ConnectionId) {
-        self.others.push_back(id);
+        self.push(id, STEPS);
     }
 
     pub(super) fn pop_front(&mut self) -> Option<ConnectionId> {
@@ -192,11 +193,13 @@ mod tests {
         for (number, steps) in [(2, 0), (4, 4), (6, 1), (8, 3), (1, 0), (10, 0), (3, 9)] {
             queue.push(ConnectionId::new(number).unwrap(), steps);
         }
-        queue.push_back(ConnectionId::new(12).unwrap());
-        assert_eq!(queue.len(), 8);
+        for number in [12, 5] {
+            queue.push_back(ConnectionId::new(number).unwrap());
+        }
+        assert_eq!(queue.len(), 9);
         let order: Vec<_> =
             std::iter::from_fn(|| queue.pop_front()).map(ConnectionId::get).collect();
-        assert_eq!(order, [1, 3, 6, 8, 2, 4, 10, 12]);
+        assert_eq!(order, [1, 3, 5, 6, 8, 2, 4, 10, 12]);
         assert!(queue.is_empty());
     }
 }

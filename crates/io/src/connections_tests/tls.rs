@@ -146,6 +146,18 @@ fn a_client_that_gives_up_while_it_waits_costs_no_handshake() {
     assert_eq!(scene.counters.stream_connections.get(), 1);
 }
 
+/// Otherwise a storm of clients that do not wait would delay all others.
+#[test]
+fn clients_that_gave_up_take_no_step_of_a_turn() {
+    let (mut scene, config) = scene(StreamLimits { handshakes: 1, ..StreamLimits::default() });
+    let mut clients: Vec<_> = (0..5).map(|_| hello(scene.local, &config)).collect();
+    let _first = answered(&mut scene, &mut clients);
+    let last = clients.pop().expect("five clients");
+    drop(clients);
+    let _last = answered(&mut scene, &mut vec![last]);
+    assert_eq!(scene.counters.tls_failed_closed.get(), 3);
+}
+
 /// Callers cannot keep us from our back ends.
 #[test]
 fn handshakes_with_back_ends_come_before_those_of_clients() {

@@ -175,6 +175,24 @@ fn one_call_reads_a_limited_number_of_bytes_also_after_a_long_message() {
     assert_eq!(scene.connections.connections[&flow.connection.unwrap()].held(), READ);
 }
 
+/// Otherwise a peer that opens and ends connections could use up the turns of others.
+#[test]
+fn connections_that_have_ended_take_no_part_of_a_turn() {
+    let mut scene = Scene::new(StreamLimits::default());
+    let mut clients = [(); 3].map(|()| scene.accept());
+    for (client, _) in &mut clients {
+        write(&mut scene, client, PING);
+    }
+    for (_, flow) in &clients[..2] {
+        scene.connections.close(flow.connection.unwrap());
+    }
+    let mut budget = 3;
+    let mut next = || scene.connections.next_event(scene.now, &mut budget);
+    assert!(matches!(next(), Some(StreamEvent::Closed(..))));
+    assert!(matches!(next(), Some(StreamEvent::Closed(..))));
+    assert!(matches!(next(), Some(StreamEvent::Received(_))));
+}
+
 /// Peers repeat no message over TCP. So a BYE that is not read is lost.
 #[test]
 fn a_message_that_came_before_a_reset_is_received() {
