@@ -11,7 +11,7 @@ use socket2::SockRef;
 use tidegate_sip::{Method, ScanStart, is_emergency, scan};
 use tidegate_world::{Flow, Timestamp};
 
-use super::{Connections, LISTENERS_FROM, queue};
+use super::{Connections, queue};
 use crate::connection::{Connection, State};
 use crate::machine::StreamEvent;
 use crate::sockopt::{self, Arrival};
@@ -72,11 +72,7 @@ impl Connections {
         if self.has_left {
             return Ok(());
         }
-        for (mark, listener) in (LISTENERS_FROM..).zip(&self.listeners) {
-            let data = epoll::EventData::new_u64(mark);
-            epoll::modify(&self.epoll, &listener.socket, data, flags)?;
-        }
-        Ok(())
+        self.watcher.modify_listeners(&self.listeners, flags)
     }
 
     /// Accepts connections that wait at a listener, within the limits of a turn.
@@ -111,7 +107,7 @@ impl Connections {
                     }
                     // The listener was shut down, after the address was left.
                     Some(libc::EINVAL) if self.has_left => {
-                        epoll::delete(&self.epoll, &self.listeners[index].socket)?;
+                        self.watcher.remove_listener(&self.listeners[index])?;
                         return Ok(Queue::Empty);
                     }
                     // The connection has failed meanwhile (accept(2), "Error handling").
@@ -164,7 +160,7 @@ impl Connections {
         // Until its handshake begins, a client may give up.
         let end = if tls.is_some() { epoll::EventFlags::RDHUP } else { epoll::EventFlags::empty() };
         let flags = epoll::EventFlags::IN | end;
-        self.watch(&stream, id, flags)?;
+        self.watcher.add(id, &stream, flags)?;
         self.next_id = id.next();
         let flow = Flow::connected(transport, local, remote, id);
         // The core is told before the handshake, so that its limits apply from the beginning.

@@ -28,7 +28,7 @@ impl Connections {
         let opened = self.layers_toward(&flow).and_then(|layers| {
             let stream = open(local, remote).map_err(|error| cause_of(&error))?;
             let flags = epoll::EventFlags::IN | epoll::EventFlags::OUT;
-            self.watch(&stream, id, flags).map_err(|error| cause_of(&error))?;
+            self.watcher.add(id, &stream, flags).map_err(|error| cause_of(&error))?;
             Ok((stream, layers, flags))
         });
         match opened {

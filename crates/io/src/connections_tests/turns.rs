@@ -32,6 +32,32 @@ fn a_connection_that_never_pauses_leaves_the_others_their_turn() {
     assert!(is_served, "within two turns of the shard");
 }
 
+/// The kernel reports a limited number of connections at once, and unread ones again and again.
+#[test]
+fn unread_connections_of_peers_do_not_delay_back_ends_and_new_connections() {
+    let mut scene = Scene::new(StreamLimits::default());
+    let (id, mut back_end) = back_end(&mut scene);
+    let mut callers: Vec<_> = (0..=EVENTS).map(|_| scene.accept().0).collect();
+    for caller in &mut callers {
+        caller.write_all(PING).unwrap();
+    }
+    write(&mut scene, &mut back_end, MESSAGE);
+    let is_it =
+        |event| matches!(event, StreamEvent::Received(it) if it.flow.connection == Some(id));
+    let events = std::iter::from_fn(|| scene.connections.next_event(scene.now, &mut 64));
+    assert!(events.take(2).any(is_it), "the back end has every second turn");
+    scene.settle();
+    // New connections do not wait behind them, either.
+    for caller in &mut callers {
+        caller.write_all(PING).unwrap();
+    }
+    std::thread::sleep(Duration::from_millis(20));
+    let _new = TcpStream::connect(scene.local).unwrap();
+    scene.connections.poll(scene.now).unwrap();
+    let event = scene.connections.next_event(scene.now, &mut 64);
+    assert!(matches!(event, Some(StreamEvent::Connected(_))), "{event:?}");
+}
+
 /// A connection that passes on 16 messages keeps the others that it has read. If there is no memory for
 /// that, it first passes on all of them.
 #[test]
