@@ -2,21 +2,22 @@
 //! send.
 
 mod handshake;
+mod reading;
 mod sending;
 mod websocket;
 
 use std::collections::VecDeque;
 use std::io;
-use std::mem::MaybeUninit;
 use std::net::TcpStream;
 
 use rustix::event::epoll::EventFlags;
-use tidegate_sip::{BYTES_MAX, Framer, Next};
+use tidegate_sip::Framer;
 use tidegate_world::{Buffer, CloseCause, Flow, Pool, Timestamp};
 
 use crate::tls::Tls;
-use crate::websocket::{FRAME_HEADER_MAX, WebSocket};
+use crate::websocket::WebSocket;
 pub(crate) use handshake::Shaken;
+pub(crate) use reading::{Step, Turn};
 pub(crate) use sending::Sent;
 
 /// Maximum number of bytes that one system call reads.
@@ -56,8 +57,11 @@ pub(crate) struct Connection {
     pub(crate) steps: u8,
     /// Whether the socket may have bytes to read.
     pub(crate) is_readable: bool,
-    /// The earliest time at which the bytes in the socket may have arrived.
+    /// The arrival of the bytes that will be read next, as far as the driver knows it.
     pub(crate) readable_since: Timestamp,
+    /// Number of bytes that were in the socket when `readable_since` was set, and are still there. It
+    /// is 0 if the socket was empty before.
+    marked: usize,
     /// The arrival of the bytes that were read last.
     pub(crate) arrived: Timestamp,
     /// Whether the connection is in the queue of connections to read.
@@ -86,37 +90,6 @@ pub(crate) struct Connection {
     handed_out: usize,
 }
 
-/// The work of a connection since it came to the front of the queue of connections to read.
-#[derive(Clone, Copy, Debug, Default)]
-pub(crate) struct Turn {
-    /// Number of messages that it passed on.
-    pub(crate) messages: u32,
-    /// True if the connection has read bytes.
-    has_read: bool,
-}
-
-/// The result of one attempt to read a message.
-pub(crate) enum Step {
-    /// A message, a ping or a pong was read.
-    Message(Buffer),
-    /// More messages or bytes may follow, but the other connections come first.
-    More,
-    /// There are no bytes to read now.
-    Nothing,
-    /// The connection has ended.
-    End(CloseCause),
-}
-
-/// The reason why no bytes were read.
-enum Unfilled {
-    /// There are no bytes now.
-    Empty,
-    /// The peer violates the protocol.
-    Tls(rustls::Error),
-    /// The connection has ended.
-    Ended(CloseCause),
-}
-
 impl Connection {
     fn new(stream: TcpStream, tls: Option<Tls>, flow: Flow, state: State) -> Self {
         Self {
@@ -131,6 +104,7 @@ impl Connection {
             steps: 0,
             is_readable: false,
             readable_since: Timestamp::NEVER,
+            marked: 0,
             arrived: Timestamp::NEVER,
             is_queued: false,
             turn: Turn::default(),
@@ -261,123 +235,6 @@ impl Connection {
         }
         self.handed_out += bytes.len();
         self.append(bytes);
-    }
-
-    /// Reads the next message. Makes at most one call to read bytes in a [`Turn`], which has at most
-    /// `messages_max` messages. `spare` is an empty buffer, which is used if no bytes are held.
-    pub(crate) fn read(
-        &mut self,
-        now: Timestamp,
-        messages_max: u32,
-        pool: &Pool,
-        spare: &mut Vec<u8>,
-    ) -> Step {
-        if self.turn.messages >= messages_max {
-            return Step::More;
-        }
-        if let Some(step) = self.frame(pool) {
-            return step;
-        }
-        if !self.is_readable {
-            return self.nothing(spare);
-        }
-        if std::mem::replace(&mut self.turn.has_read, true) {
-            return Step::More;
-        }
-        let kept = self.held.len();
-        if kept == 0 && self.held.capacity() < READ {
-            std::mem::swap(&mut self.held, spare);
-        }
-        match self.fill(now) {
-            Ok(()) => self.frame(pool).unwrap_or(Step::More),
-            Err(Unfilled::Empty) => self.nothing(spare),
-            // RFC 8446 §4.4.2: a client learns only after its handshake that its certificate is not
-            // accepted.
-            Err(Unfilled::Tls(rustls::Error::AlertReceived(_))) => Step::End(CloseCause::Insecure),
-            Err(Unfilled::Tls(_)) => {
-                let _ = self.send();
-                Step::End(CloseCause::Garbled)
-            }
-            Err(Unfilled::Ended(cause)) => Step::End(self.failure.unwrap_or(cause)),
-        }
-    }
-
-    /// Reads bytes from the socket with one call, and appends the plaintext in them to the held
-    /// bytes.
-    fn fill(&mut self, now: Timestamp) -> Result<(), Unfilled> {
-        let held_max = BYTES_MAX + if self.is_websocket() { FRAME_HEADER_MAX } else { 0 };
-        let is_between = self.is_between_messages();
-        let ended = || match is_between {
-            true => Unfilled::Ended(CloseCause::Ended),
-            false => Unfilled::Ended(CloseCause::CutOff),
-        };
-        // RFC 8446 §6.1: "If a transport-level close is received prior to a "close_notify", the
-        // receiver cannot know that all the data that was sent has been received." This does no
-        // harm, because each SIP message states its length.
-        if self.tls.as_ref().is_some_and(|tls| tls.is_ended()) {
-            return Err(ended());
-        }
-        let wanted = match &self.tls {
-            None => READ.min(held_max - self.held.len()),
-            Some(_) => READ,
-        };
-        let mut bytes = [MaybeUninit::<u8>::uninit(); READ];
-        match rustix::io::read(&self.stream, &mut bytes[..wanted]) {
-            Ok(([], _)) => Err(ended()),
-            Ok((bytes, _)) => {
-                // Fewer bytes than there was room for mean that the socket is empty.
-                self.is_readable = bytes.len() >= wanted;
-                // The socket was not empty since then. Further bytes may have come since this call.
-                self.arrived = std::mem::replace(&mut self.readable_since, now);
-                match &mut self.tls {
-                    None => self.held.extend_from_slice(bytes),
-                    Some(tls) => {
-                        tls.open(bytes, &mut self.held).map_err(Unfilled::Tls)?;
-                        self.is_readable |= tls.is_ended();
-                    }
-                }
-                Ok(())
-            }
-            Err(rustix::io::Errno::AGAIN) => {
-                self.is_readable = false;
-                Err(Unfilled::Empty)
-            }
-            Err(rustix::io::Errno::INTR) => Ok(()),
-            Err(error) => Err(Unfilled::Ended(cause_of(&error.into()))),
-        }
-    }
-
-    /// Cuts the next message out of the bytes read.
-    fn frame(&mut self, pool: &Pool) -> Option<Step> {
-        if self.websocket.is_some() {
-            return self.next_of_websocket(pool);
-        }
-        let message = match self.framer.next(&self.held) {
-            Next::Message(range) => pool.copy(&self.held[range]),
-            Next::Ping => pool.copy(PING),
-            Next::Pong => pool.copy(PONG),
-            Next::Broken(_) => return Some(Step::End(CloseCause::Garbled)),
-            Next::Incomplete { .. } => {
-                let done = self.framer.release();
-                self.held.drain(..done);
-                return None;
-            }
-        };
-        Some(Step::Message(message))
-    }
-
-    /// Frees memory that reading no longer needs, because there is nothing to read now. An idle
-    /// connection keeps no memory. A connection that waits for the rest of a message keeps the bytes
-    /// that it has.
-    fn nothing(&mut self, spare: &mut Vec<u8>) -> Step {
-        if self.held.is_empty() && self.held.capacity() > 0 {
-            *spare = std::mem::take(&mut self.held);
-        } else if self.held.capacity() > 2 * self.held.len() {
-            let own = self.held.as_slice().to_vec();
-            *spare = std::mem::replace(&mut self.held, own);
-            spare.clear();
-        }
-        self.failure.map_or(Step::Nothing, Step::End)
     }
 }
 

@@ -1,45 +1,39 @@
 //! The connections of a shard: accepted, opened, read, written and closed without blocking.
 //!
-//! One `epoll` descriptor watches all connections, so the shard's own poll has only one more
-//! descriptor. A shard without listeners for connections has no `epoll` descriptor.
+//! One `epoll` descriptor reports the events of all connections, so the shard's own poll has only one
+//! more descriptor. A shard without listeners for connections has no `epoll` descriptor.
 
 mod accepting;
 mod deadlines;
 mod ending;
 mod opening;
 mod queues;
+mod watcher;
 
 use std::collections::{HashMap, VecDeque};
 use std::io;
-use std::net::TcpStream;
-use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::fd::BorrowedFd;
 use std::sync::Arc;
 
-use rustix::buffer::spare_capacity;
-use rustix::event::{Timespec, epoll};
+use rustix::event::epoll;
 use tidegate_world::{CloseCause, ConnectionId, Pool, Received, Timers, Timestamp, Transmit};
 
 use self::accepting::Late;
 use self::queues::{HandshakeQueue, ReadQueue};
+use self::watcher::{EVENTS, Set, Watched, Watcher};
 use crate::connection::{Connection, READ, Sent, State, Step, Turn};
 use crate::machine::StreamEvent;
 use crate::stream_group::StreamListener;
 use crate::tls::HandshakeFailure;
 use crate::{Counters, StreamLimits, TlsPeers, WebSocketClient};
 
-/// Maximum number of events that one system call takes from the kernel.
-const EVENTS: usize = 256;
-
 /// Maximum number of messages that a connection passes on before the next one is read. A peer can send
 /// more in one read than a turn of the shard takes.
 const MESSAGES: u32 = 16;
 
-/// The lowest mark that denotes a listener instead of a connection.
-const LISTENERS_FROM: u64 = 1 << 32;
-
 /// The connections of a shard.
 pub(crate) struct Connections {
-    epoll: OwnedFd,
+    watcher: Watcher,
     listeners: Vec<StreamListener>,
     /// For each listener, the period in which connections have waited too long in the kernel's queue.
     late: Vec<Late>,
@@ -86,13 +80,8 @@ impl Connections {
         counters: Arc<Counters>,
         pool: Pool,
     ) -> io::Result<Self> {
-        let epoll = epoll::create(epoll::CreateFlags::CLOEXEC)?;
-        for (mark, listener) in (LISTENERS_FROM..).zip(&listeners) {
-            let data = epoll::EventData::new_u64(mark);
-            epoll::add(&epoll, &listener.socket, data, epoll::EventFlags::IN)?;
-        }
         Ok(Self {
-            epoll,
+            watcher: Watcher::new(&listeners)?,
             late: vec![Late::default(); listeners.len()],
             listeners,
             connections: HashMap::new(),
@@ -118,7 +107,7 @@ impl Connections {
 
     /// Returns the descriptor that is readable if any connection needs a turn.
     pub(crate) fn fd(&self) -> BorrowedFd<'_> {
-        self.epoll.as_fd()
+        self.watcher.fd()
     }
 
     /// Returns the time of the next turn that is needed even without an event of the kernel.
@@ -139,24 +128,30 @@ impl Connections {
             self.accepts_from = Timestamp::ZERO;
             self.watch_listeners(epoll::EventFlags::IN)?;
         }
-        self.polled.clear();
-        let none = Timespec { tv_sec: 0, tv_nsec: 0 };
-        match epoll::wait(&self.epoll, spare_capacity(&mut self.polled), Some(&none)) {
-            Ok(_) | Err(rustix::io::Errno::INTR) => {}
-            Err(error) => return Err(error.into()),
+        if self.take_polled(now, Set::Outer)? {
+            self.take_polled(now, Set::Inner)?;
         }
-        let polled = std::mem::take(&mut self.polled);
-        for event in &polled {
-            let (mark, flags) = (event.data.u64(), event.flags);
-            match u32::try_from(mark).ok().and_then(ConnectionId::new) {
-                Some(id) => self.on_polled(now, id, flags),
-                None => _ = self.accept(now, (mark - LISTENERS_FROM) as usize)?,
-            }
-        }
-        self.polled = polled;
         self.shake_hands(now);
         self.end_late(now);
         Ok(())
+    }
+
+    /// Takes the events of a set. Returns whether the inner set may have events.
+    fn take_polled(&mut self, now: Timestamp, set: Set) -> io::Result<bool> {
+        let mut polled = std::mem::take(&mut self.polled);
+        polled.clear();
+        self.watcher.wait(set, &mut polled)?;
+        // If more events wait than one call returns, that of the inner set may be one of them.
+        let mut has_inner = polled.len() >= EVENTS;
+        for event in &polled {
+            match Watched::of(event) {
+                Watched::Connection(id) => self.on_polled(now, id, event.flags),
+                Watched::Listener(index) => _ = self.accept(now, index)?,
+                Watched::Inner => has_inner = true,
+            }
+        }
+        self.polled = polled;
+        Ok(has_inner)
     }
 
     /// Begins a turn of the shard, which reads up to `invites` INVITEs and then no more from connections
@@ -174,15 +169,17 @@ impl Connections {
     /// that are allowed in this turn.
     pub(crate) fn next_event(&mut self, now: Timestamp, budget: &mut usize) -> Option<StreamEvent> {
         while *budget > 0 {
-            *budget -= 1;
             if let Some(event) = self.events.pop_front() {
+                *budget -= 1;
                 return Some(event);
             }
             let id = self.readable.front()?;
+            // A connection that has ended uses up nothing.
             let Some(connection) = self.connections.get_mut(&id) else {
                 self.readable.pop_front();
                 continue;
             };
+            *budget -= 1;
             let held_before = connection.held();
             // A connection whose turn ends early keeps the messages that it has read. While there
             // is no memory for them, it passes on all of them in one turn.
@@ -197,8 +194,10 @@ impl Connections {
             }
             match step {
                 Step::Message(bytes) => {
-                    connection.turn.messages += 1;
-                    self.readable.record(&bytes);
+                    // An INVITE ends the turn of its connection. One that brings only INVITEs would
+                    // otherwise use up those of a turn of the shard.
+                    let is_invite = self.readable.record(&bytes);
+                    connection.turn.messages += if is_invite { MESSAGES } else { 1 };
                     if !connection.has_fragments() {
                         connection.since = Timestamp::NEVER;
                     }
@@ -284,16 +283,6 @@ impl Connections {
         self.counters.stream_connections.set(self.connections.len() as u64);
     }
 
-    fn watch(
-        &self,
-        stream: &TcpStream,
-        id: ConnectionId,
-        flags: epoll::EventFlags,
-    ) -> io::Result<()> {
-        let data = epoll::EventData::new_u64(id.get().into());
-        Ok(epoll::add(&self.epoll, stream, data, flags)?)
-    }
-
     /// Handles an event of the kernel on a connection.
     fn on_polled(&mut self, now: Timestamp, id: ConnectionId, flags: epoll::EventFlags) {
         let Some(connection) = self.connections.get_mut(&id) else { return };
@@ -357,8 +346,7 @@ impl Connections {
         if std::mem::replace(&mut connection.watched, flags) == flags {
             return;
         }
-        let data = epoll::EventData::new_u64(id.get().into());
-        if epoll::modify(&self.epoll, connection.stream(), data, flags).is_err() {
+        if self.watcher.modify(id, connection.stream(), flags).is_err() {
             self.end(id, CloseCause::Other);
         }
     }
@@ -375,16 +363,16 @@ impl Connections {
     }
 }
 
-/// Queues a connection that may have something to read.
+/// Queues a connection that may have something to read, which arrived at the time `since`.
 fn queue(
-    now: Timestamp,
+    since: Timestamp,
     id: ConnectionId,
     connection: &mut Connection,
     readable: &mut ReadQueue,
     shaking: &mut HandshakeQueue,
 ) {
     if !std::mem::replace(&mut connection.is_readable, true) {
-        connection.readable_since = now;
+        connection.readable_since = since;
     }
     if !std::mem::replace(&mut connection.is_queued, true) {
         match connection.state {

@@ -95,6 +95,13 @@ impl Scene {
         (client, flow)
     }
 
+    /// Lets the core open a connection.
+    fn open(&mut self, transport: Transport, remote: SocketAddr) -> ConnectionId {
+        let (id, local) = (ConnectionId::FIRST_OPENED, self.local);
+        self.connections.connect(Connect { id, transport, local, remote });
+        id
+    }
+
     fn message(&mut self) -> Vec<u8> {
         match self.next() {
             Some(StreamEvent::Received(received)) => received.bytes.to_vec(),
@@ -224,9 +231,10 @@ fn the_core_is_told_when_it_may_send_again() {
 fn a_message_for_which_the_socket_has_room_changes_no_watched_events() {
     let mut scene = Scene::new(StreamLimits::default());
     let (mut client, flow) = scene.accept();
-    let connection = &scene.connections.connections[&flow.connection.unwrap()];
+    let id = flow.connection.unwrap();
+    let connection = &scene.connections.connections[&id];
     // Changes fail from now on.
-    epoll::delete(&scene.connections.epoll, connection.stream()).unwrap();
+    scene.connections.watcher.remove(id, connection.stream()).unwrap();
     scene.post(flow, MESSAGE);
     client.read_exact(&mut [0; MESSAGE.len()]).unwrap();
     let event = scene.connections.next_event(scene.now, &mut 64);

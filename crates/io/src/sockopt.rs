@@ -17,6 +17,9 @@ const TCP_INFO_WORDS: usize = 34;
 /// Word of `TCP_INFO` with the milliseconds since the last bytes were sent.
 const LAST_DATA_SENT: usize = 11;
 
+/// Word of `TCP_INFO` with the milliseconds since the last bytes were received.
+const LAST_DATA_RECEIVED: usize = 13;
+
 /// First of the two words of `TCP_INFO` with the number of received bytes.
 const BYTES_RECEIVED: usize = 32;
 
@@ -68,6 +71,9 @@ pub(crate) fn receive_buffer(fd: BorrowedFd<'_>) -> io::Result<ReceiveBuffer> {
 pub(crate) struct Arrival {
     /// Time since the connection opened. The kernel counts in ticks of some milliseconds.
     pub(crate) waited: Duration,
+    /// Time since the last bytes of the peer arrived, in the same ticks. Without bytes, it is the time
+    /// since the connection opened.
+    pub(crate) quiet: Duration,
     /// Whether the peer has sent any bytes, or has ended the connection.
     pub(crate) has_bytes: bool,
 }
@@ -77,8 +83,10 @@ pub(crate) struct Arrival {
 pub(crate) fn arrival(fd: BorrowedFd<'_>) -> io::Result<Arrival> {
     let mut words = [0u32; TCP_INFO_WORDS];
     read_words(fd, libc::IPPROTO_TCP, libc::TCP_INFO, &mut words)?;
+    let millis = |word: usize| Duration::from_millis(words[word].into());
     Ok(Arrival {
-        waited: Duration::from_millis(words[LAST_DATA_SENT].into()),
+        waited: millis(LAST_DATA_SENT),
+        quiet: millis(LAST_DATA_RECEIVED),
         has_bytes: words[BYTES_RECEIVED..].iter().any(|&word| word > 0),
     })
 }

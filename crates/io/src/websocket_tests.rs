@@ -31,9 +31,19 @@ fn open() -> WebSocket {
     websocket
 }
 
-/// Returns everything in a stream that arrives in these pieces, except incomplete frames.
+/// Returns everything in the stream of a client that arrives in these pieces, except incomplete
+/// frames. Also returns the number of bytes that are held at its end.
 fn items<'a>(pieces: impl IntoIterator<Item = &'a [u8]>) -> (Vec<Next>, usize) {
-    let (mut websocket, mut held, mut found) = (open(), Vec::new(), Vec::new());
+    items_on(open(), pieces)
+}
+
+/// Returns everything that a WebSocket finds in a stream that arrives in these pieces, except
+/// incomplete frames. Also returns the number of bytes that it holds at the end.
+pub(super) fn items_on<'a>(
+    mut websocket: WebSocket,
+    pieces: impl IntoIterator<Item = &'a [u8]>,
+) -> (Vec<Next>, usize) {
+    let (mut held, mut found) = (Vec::new(), Vec::new());
     for piece in pieces {
         held.extend_from_slice(piece);
         loop {
@@ -51,7 +61,7 @@ fn items<'a>(pieces: impl IntoIterator<Item = &'a [u8]>) -> (Vec<Next>, usize) {
     (found, websocket.held(held.len()))
 }
 
-fn message(bytes: &[u8]) -> Next {
+pub(super) fn message(bytes: &[u8]) -> Next {
     Next::Message(Bytes::copy_from_slice(bytes))
 }
 

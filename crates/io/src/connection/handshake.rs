@@ -2,7 +2,8 @@
 
 use tidegate_world::{Buffer, Counter, Pool, Timestamp};
 
-use super::{Connection, State, Unfilled};
+use super::reading::Unfilled;
+use super::{Connection, State};
 use crate::Counters;
 use crate::tls::HandshakeFailure;
 use crate::websocket::{Upgrade, UpgradeFailure};

@@ -11,10 +11,10 @@ use socket2::SockRef;
 use tidegate_sip::{Method, ScanStart, is_emergency, scan};
 use tidegate_world::{Flow, Timestamp};
 
-use super::{Connections, LISTENERS_FROM, queue};
+use super::{Connections, queue};
 use crate::connection::{Connection, State};
 use crate::machine::StreamEvent;
-use crate::sockopt;
+use crate::sockopt::{self, Arrival};
 use crate::stream_group::StreamListener;
 use crate::tls::Tls;
 use crate::websocket::WebSocket;
@@ -37,6 +37,9 @@ const LAST_TURNS: usize = 64;
 
 /// Maximum number of bytes that are examined before a connection is closed.
 const EXAMINED: usize = 2048;
+
+/// Maximum length of the ticks in which the kernel counts times.
+const TICK: Duration = Duration::from_millis(10);
 
 /// Time for which no connection is accepted if the operating system had no room for another one.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
@@ -69,11 +72,7 @@ impl Connections {
         if self.has_left {
             return Ok(());
         }
-        for (mark, listener) in (LISTENERS_FROM..).zip(&self.listeners) {
-            let data = epoll::EventData::new_u64(mark);
-            epoll::modify(&self.epoll, &listener.socket, data, flags)?;
-        }
-        Ok(())
+        self.watcher.modify_listeners(&self.listeners, flags)
     }
 
     /// Accepts connections that wait at a listener, within the limits of a turn.
@@ -108,7 +107,7 @@ impl Connections {
                     }
                     // The listener was shut down, after the address was left.
                     Some(libc::EINVAL) if self.has_left => {
-                        epoll::delete(&self.epoll, &self.listeners[index].socket)?;
+                        self.watcher.remove_listener(&self.listeners[index])?;
                         return Ok(Queue::Empty);
                     }
                     // The connection has failed meanwhile (accept(2), "Error handling").
@@ -130,7 +129,7 @@ impl Connections {
                 }
             }
             accepts -= 1;
-            if let Err(error) = self.take_over(now, index, stream, remote, arrival.has_bytes) {
+            if let Err(error) = self.take_over(now, index, stream, remote, arrival) {
                 // Either the peer has gone, or the system has no room for the connection.
                 debug_assert!(error.raw_os_error() != Some(libc::EEXIST), "ids are unique");
                 self.counters.stream_accepts_failed.add(1);
@@ -139,14 +138,15 @@ impl Connections {
         Ok(Queue::HasMore)
     }
 
-    /// Takes over an accepted connection. If it `has_bytes`, they are read in this turn.
+    /// Takes over an accepted connection. If it has bytes, they are read in this turn. The time for
+    /// which they have waited with their connection counts, less the error of the kernel's clock.
     fn take_over(
         &mut self,
         now: Timestamp,
         index: usize,
         stream: TcpStream,
         remote: SocketAddr,
-        has_bytes: bool,
+        arrival: Arrival,
     ) -> io::Result<()> {
         stream.set_nonblocking(true)?;
         let StreamListener { transport, local, ref tls, ref origins, .. } = self.listeners[index];
@@ -160,7 +160,7 @@ impl Connections {
         // Until its handshake begins, a client may give up.
         let end = if tls.is_some() { epoll::EventFlags::RDHUP } else { epoll::EventFlags::empty() };
         let flags = epoll::EventFlags::IN | end;
-        self.watch(&stream, id, flags)?;
+        self.watcher.add(id, &stream, flags)?;
         self.next_id = id.next();
         let flow = Flow::connected(transport, local, remote, id);
         // The core is told before the handshake, so that its limits apply from the beginning.
@@ -171,8 +171,9 @@ impl Connections {
             self.timers.push(now + self.limits.handshake, id);
         }
         self.events.push_back(StreamEvent::Connected(flow));
-        if has_bytes {
-            queue(now, id, &mut connection, &mut self.readable, &mut self.shaking);
+        if arrival.has_bytes {
+            let since = now - arrival.quiet.saturating_sub(TICK);
+            queue(since, id, &mut connection, &mut self.readable, &mut self.shaking);
         }
         self.insert(id, connection);
         Ok(())

@@ -1,6 +1,5 @@
 //! The end of all connections, when the shard ends.
 
-use rustix::event::epoll;
 use tidegate_world::Timestamp;
 
 use super::Connections;
@@ -13,7 +12,7 @@ impl Connections {
         (self.has_left, self.is_ending) = (true, true);
         for listener in &self.listeners {
             // A listener that the shard has left is no longer watched.
-            let _ = epoll::delete(&self.epoll, &listener.socket);
+            let _ = self.watcher.remove_listener(listener);
         }
         let ids: Vec<_> = self.connections.keys().copied().collect();
         for id in ids {

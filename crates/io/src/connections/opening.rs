@@ -28,7 +28,7 @@ impl Connections {
         let opened = self.layers_toward(&flow).and_then(|layers| {
             let stream = open(local, remote).map_err(|error| cause_of(&error))?;
             let flags = epoll::EventFlags::IN | epoll::EventFlags::OUT;
-            self.watch(&stream, id, flags).map_err(|error| cause_of(&error))?;
+            self.watcher.add(id, &stream, flags).map_err(|error| cause_of(&error))?;
             Ok((stream, layers, flags))
         });
         match opened {
@@ -88,9 +88,15 @@ impl Connections {
 
     /// Takes steps of handshakes, within the limit of a turn.
     pub(super) fn shake_hands(&mut self, now: Timestamp) {
-        for _ in 0..self.limits.handshakes.min(self.shaking.len()) {
+        let mut steps = self.limits.handshakes;
+        for _ in 0..self.shaking.len() {
+            if steps == 0 {
+                return;
+            }
             let Some(id) = self.shaking.pop_front() else { return };
+            // A connection that has ended uses up no step.
             let Some(connection) = self.connections.get_mut(&id) else { continue };
+            steps -= 1;
             let held_before = connection.held();
             let had_tls_handshake = connection.has_tls_handshake();
             let shaken = connection.shake_hands(now, &self.pool);

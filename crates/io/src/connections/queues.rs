@@ -33,11 +33,11 @@ impl ReadQueue {
         self.invites_left = invites;
     }
 
-    /// Records a message that was read in this turn of the shard.
-    pub(super) fn record(&mut self, message: &[u8]) {
-        if message.starts_with(b"INVITE ") {
-            self.invites_left = self.invites_left.saturating_sub(1);
-        }
+    /// Records a message that was read in this turn of the shard. Returns whether it is an INVITE.
+    pub(super) fn record(&mut self, message: &[u8]) -> bool {
+        let is_invite = is_invite(message);
+        self.invites_left = self.invites_left.saturating_sub(usize::from(is_invite));
+        is_invite
     }
 
     /// Returns whether connections of peers wait for the next turn of the shard.
@@ -86,6 +86,15 @@ impl ReadQueue {
     }
 }
 
+/// Returns whether a message is an INVITE. On a WebSocket, line ends may precede it.
+///
+/// RFC 3261 §7.5: "Implementations processing SIP messages over stream-oriented transports MUST ignore any
+/// CRLF appearing before the start-line".
+fn is_invite(message: &[u8]) -> bool {
+    let start = message.iter().position(|byte| !matches!(byte, b'\r' | b'\n'));
+    start.is_some_and(|start| message[start..].starts_with(b"INVITE "))
+}
+
 /// A handshake that has begun comes before new ones until it has taken this number of steps. These
 /// steps are enough for a peer that sends whole messages. A peer that sends single bytes loses its
 /// precedence.
@@ -109,6 +118,7 @@ impl HandshakeQueue {
         self.len() == 0
     }
 
+    /// Returns the number of connections, some of which may have ended.
     pub(super) fn len(&self) -> usize {
         self.opened.len() + self.begun.len() + self.others.len()
     }
@@ -124,9 +134,9 @@ impl HandshakeQueue {
     }
 
     /// Adds a connection with more bytes than one step of its handshake reads. It must not be in
-    /// the queue.
+    /// the queue. A connection of a peer loses its precedence.
     pub(super) fn push_back(&mut self, id: ConnectionId) {
-        self.others.push_back(id);
+        self.push(id, STEPS);
     }
 
     pub(super) fn pop_front(&mut self) -> Option<ConnectionId> {
@@ -162,16 +172,34 @@ mod tests {
     }
 
     #[test]
+    fn an_invite_is_recognized_behind_line_ends() {
+        for (message, expected) in [
+            (&b"INVITE sip:a@b SIP/2.0\r\n"[..], true),
+            (b"\r\n\n\rINVITE sip:a@b SIP/2.0\r\n", true),
+            (b"INVITED sip:a@b SIP/2.0\r\n", false),
+            (b"\r\n\r\n", false),
+            (b"", false),
+        ] {
+            let mut queue = ReadQueue::new();
+            queue.begin_turn(2);
+            assert_eq!(queue.record(message), expected);
+            assert_eq!(queue.invites_left, 2 - usize::from(expected));
+        }
+    }
+
+    #[test]
     fn handshakes_that_have_begun_come_before_new_ones_for_a_few_steps() {
         let mut queue = HandshakeQueue::default();
         for (number, steps) in [(2, 0), (4, 4), (6, 1), (8, 3), (1, 0), (10, 0), (3, 9)] {
             queue.push(ConnectionId::new(number).unwrap(), steps);
         }
-        queue.push_back(ConnectionId::new(12).unwrap());
-        assert_eq!(queue.len(), 8);
+        for number in [12, 5] {
+            queue.push_back(ConnectionId::new(number).unwrap());
+        }
+        assert_eq!(queue.len(), 9);
         let order: Vec<_> =
             std::iter::from_fn(|| queue.pop_front()).map(ConnectionId::get).collect();
-        assert_eq!(order, [1, 3, 6, 8, 2, 4, 10, 12]);
+        assert_eq!(order, [1, 3, 5, 6, 8, 2, 4, 10, 12]);
         assert!(queue.is_empty());
     }
 }

@@ -3,6 +3,13 @@
 use super::super::accepting::LATE_FOR;
 use super::*;
 
+/// Opens a connection whose first bytes are `first`.
+fn connect(scene: &Scene, first: &[u8]) -> TcpStream {
+    let mut client = TcpStream::connect(scene.local).unwrap();
+    client.write_all(first).unwrap();
+    client
+}
+
 #[test]
 fn a_storm_of_connections_is_accepted_in_parts() {
     let mut scene = Scene::new(StreamLimits { accepts: 3, ..StreamLimits::default() });
@@ -22,11 +29,7 @@ fn connections_that_keep_waiting_too_long_are_reset_and_the_others_stay() {
     let accept_wait = Duration::from_millis(1);
     let limits = StreamLimits { accepts: 1, accept_wait, ..StreamLimits::default() };
     let mut scene = Scene::new(limits);
-    let mut clients = [(); 3].map(|()| {
-        let mut client = TcpStream::connect(scene.local).unwrap();
-        client.write_all(MESSAGE).unwrap();
-        client
-    });
+    let mut clients = [(); 3].map(|()| connect(&scene, MESSAGE));
     std::thread::sleep(Duration::from_millis(30));
     // After a stall, connections may have waited for some time.
     scene.connections.poll(scene.now).unwrap();
@@ -73,11 +76,7 @@ fn a_connection_for_a_call_in_progress_is_served_however_long_it_has_waited() {
     let mut scene = Scene::new(limits);
     // The first connection is served after what may be a short stall.
     let mut clients = vec![TcpStream::connect(scene.local).unwrap()];
-    for message in &first {
-        let mut client = TcpStream::connect(scene.local).unwrap();
-        client.write_all(message.as_bytes()).unwrap();
-        clients.push(client);
-    }
+    clients.extend(first.iter().map(|message| connect(&scene, message.as_bytes())));
     std::thread::sleep(Duration::from_millis(30));
     for _ in &clients {
         scene.connections.poll(scene.now).unwrap();
@@ -100,21 +99,13 @@ fn late_connections_for_calls_in_progress_get_half_of_a_turn() {
                 Call-ID: 1\r\nCSeq: 2 BYE\r\nContent-Length: 0\r\n\r\n";
     std::thread::sleep(Duration::from_millis(30));
     scene.connections.poll(scene.now).unwrap();
-    let _clients = [(); 6].map(|()| {
-        let mut client = TcpStream::connect(scene.local).unwrap();
-        client.write_all(bye).unwrap();
-        client
-    });
+    let _clients = [(); 6].map(|()| connect(&scene, bye));
     std::thread::sleep(Duration::from_millis(30));
     scene.now = scene.now + LATE_FOR;
     // The queue was empty in between, so these may have waited during a stall.
     scene.connections.poll(scene.now).unwrap();
     assert_eq!(scene.counters.stream_connections.get(), 5);
-    let _clients = [(); 4].map(|()| {
-        let mut client = TcpStream::connect(scene.local).unwrap();
-        client.write_all(bye).unwrap();
-        client
-    });
+    let _clients = [(); 4].map(|()| connect(&scene, bye));
     std::thread::sleep(Duration::from_millis(30));
     scene.now = scene.now + LATE_FOR;
     scene.connections.poll(scene.now).unwrap();
@@ -166,8 +157,7 @@ fn the_bytes_of_a_new_connection_are_read_in_the_turn_that_accepts_it() {
     let mut scene = Scene::new(StreamLimits::default());
     // The kernel may still be about to deliver the bytes of one connection.
     let is_read = (0..100).any(|_| {
-        let mut client = TcpStream::connect(scene.local).unwrap();
-        client.write_all(MESSAGE).unwrap();
+        let _client = connect(&scene, MESSAGE);
         scene.connections.poll(scene.now).unwrap();
         let mut next = || scene.connections.next_event(scene.now, &mut 64);
         assert!(matches!(next(), Some(StreamEvent::Connected(_))));
@@ -176,4 +166,23 @@ fn the_bytes_of_a_new_connection_are_read_in_the_turn_that_accepts_it() {
         is_read
     });
     assert!(is_read);
+}
+
+/// The gate measures how long new calls have waited, also while they wait with their connection.
+#[test]
+fn a_message_that_waited_with_its_connection_has_arrived_before() {
+    let mut scene = Scene::new(StreamLimits::default());
+    scene.now = Timestamp::ZERO + Duration::from_secs(1000);
+    let client = TcpStream::connect(scene.local).unwrap();
+    std::thread::sleep(Duration::from_millis(60));
+    (&client).write_all(MESSAGE).unwrap();
+    let sent = std::time::Instant::now();
+    std::thread::sleep(Duration::from_millis(60));
+    scene.connections.poll(scene.now).unwrap();
+    let mut next = || scene.connections.next_event(scene.now, &mut 64);
+    assert!(matches!(next(), Some(StreamEvent::Connected(_))));
+    let Some(StreamEvent::Received(received)) = next() else { panic!("not read") };
+    let waited = scene.now.since(received.arrived);
+    assert!(waited >= Duration::from_millis(40), "{waited:?}");
+    assert!(waited <= sent.elapsed(), "{waited:?}");
 }

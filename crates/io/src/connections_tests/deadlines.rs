@@ -63,9 +63,7 @@ fn one_lost_test_does_not_end_an_idle_connection() {
     let mut scene = Scene::new(StreamLimits::default());
     let server = TcpListener::bind("127.0.0.1:0").unwrap();
     let (_client, accepted) = scene.accept();
-    let (id, transport, local) = (ConnectionId::FIRST_OPENED, Transport::Tcp, scene.local);
-    let remote = server.local_addr().unwrap();
-    scene.connections.connect(Connect { id, transport, local, remote });
+    scene.open(Transport::Tcp, server.local_addr().unwrap());
     let Some(StreamEvent::Connected(opened)) = scene.next() else { panic!("not opened") };
     let mut limits = [accepted, opened].map(|flow| {
         let connection = &scene.connections.connections[&flow.connection.unwrap()];
@@ -112,7 +110,7 @@ fn a_closing_connection_that_was_queued_for_reading_still_has_a_time_limit() {
             take_events(&mut scene);
         }
         let due = scene.now + StreamLimits::default().linger;
-        assert!(scene.connections.timers.next() <= Some(due));
+        assert!(scene.connections.timers.next().is_some_and(|first| first <= due));
         scene.now = due;
         assert_eq!(scene.closed(), CloseCause::Asked);
         assert_eq!(scene.counters.stream_cut_off.get(), 1);

@@ -146,6 +146,18 @@ fn a_client_that_gives_up_while_it_waits_costs_no_handshake() {
     assert_eq!(scene.counters.stream_connections.get(), 1);
 }
 
+/// Otherwise a storm of clients that do not wait would delay all others.
+#[test]
+fn clients_that_gave_up_take_no_step_of_a_turn() {
+    let (mut scene, config) = scene(StreamLimits { handshakes: 1, ..StreamLimits::default() });
+    let mut clients: Vec<_> = (0..5).map(|_| hello(scene.local, &config)).collect();
+    let _first = answered(&mut scene, &mut clients);
+    let last = clients.pop().expect("five clients");
+    drop(clients);
+    let _last = answered(&mut scene, &mut vec![last]);
+    assert_eq!(scene.counters.tls_failed_closed.get(), 3);
+}
+
 /// Callers cannot keep us from our back ends.
 #[test]
 fn handshakes_with_back_ends_come_before_those_of_clients() {
@@ -164,8 +176,7 @@ fn handshakes_with_back_ends_come_before_those_of_clients() {
     let mut scene = Scene::with_tls(limits, tls, Arc::new(move |_| Some(peer.clone())));
     let _clients: Vec<_> = (0..8).map(|_| hello(scene.local, &client)).collect();
     take_turn(&mut scene);
-    let (id, local) = (ConnectionId::FIRST_OPENED, scene.local);
-    scene.connections.connect(Connect { id, transport: Transport::Tls, local, remote });
+    let id = scene.open(Transport::Tls, remote);
     take_turn(&mut scene);
     take_turn(&mut scene);
     let mut events = std::iter::from_fn(|| scene.connections.next_event(scene.now, &mut 64));
@@ -223,8 +234,7 @@ fn records_without_plaintext_count_if_they_are_many() {
     let peer = TlsPeer { config: client, name: "a.example".try_into().unwrap() };
     let peers: TlsPeers = Arc::new(move |_| Some(peer.clone()));
     let mut scene = Scene::with_tls(StreamLimits::default(), None, peers);
-    let (id, local) = (ConnectionId::FIRST_OPENED, scene.local);
-    scene.connections.connect(Connect { id, transport: Transport::Tls, local, remote });
+    let id = scene.open(Transport::Tls, remote);
     let Some(StreamEvent::Connected(flow)) = scene.next() else { panic!("not opened") };
     take_turn(&mut scene);
     scene.settle();
@@ -295,9 +305,7 @@ fn a_connection_is_opened_to_the_right_peer_only() {
         let peer = TlsPeer { config: Arc::clone(&client), name: name.try_into().unwrap() };
         let peers: TlsPeers = Arc::new(move |to| (to == remote).then(|| peer.clone()));
         let mut scene = Scene::with_tls(StreamLimits::default(), None, peers);
-        let (id, local) = (ConnectionId::FIRST_OPENED, scene.local);
-        let connect = |remote| Connect { id, transport: Transport::Tls, local, remote };
-        scene.connections.connect(connect(remote));
+        let id = scene.open(Transport::Tls, remote);
         if is_right {
             let Some(StreamEvent::Connected(flow)) = scene.next() else { panic!("not opened") };
             scene.post(flow, MESSAGE);
@@ -310,7 +318,7 @@ fn a_connection_is_opened_to_the_right_peer_only() {
             assert_eq!(scene.counters.tls_failed_certificate.get(), 1);
         }
         // The identity of a peer at another address cannot be verified.
-        scene.connections.connect(connect("127.0.0.1:9".parse().unwrap()));
+        scene.open(Transport::Tls, "127.0.0.1:9".parse().unwrap());
         assert_eq!(scene.closed(), CloseCause::Insecure);
     }
     serving.join().unwrap();

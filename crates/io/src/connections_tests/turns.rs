@@ -3,12 +3,21 @@
 use super::*;
 
 const PING: &[u8] = b"\r\n\r\n";
+const INVITE: &[u8] = b"INVITE sip:a@b SIP/2.0\r\nl: 0\r\n\r\n";
 
 /// Writes bytes, and waits until the kernel reports them.
 fn write(scene: &mut Scene, client: &mut TcpStream, bytes: &[u8]) {
     client.write_all(bytes).unwrap();
     std::thread::sleep(Duration::from_millis(20));
     scene.connections.poll(scene.now).unwrap();
+}
+
+/// Opens a connection to a back end. Returns its number, and the socket of the back end.
+fn back_end(scene: &mut Scene) -> (ConnectionId, TcpStream) {
+    let server = TcpListener::bind("127.0.0.1:0").unwrap();
+    let id = scene.open(Transport::Tcp, server.local_addr().unwrap());
+    assert!(matches!(scene.next(), Some(StreamEvent::Connected(_))));
+    (id, server.accept().unwrap().0)
 }
 
 #[test]
@@ -21,6 +30,32 @@ fn a_connection_that_never_pauses_leaves_the_others_their_turn() {
     other.write_all(MESSAGE).unwrap();
     let is_served = (0..512).any(|_| scene.message() == MESSAGE);
     assert!(is_served, "within two turns of the shard");
+}
+
+/// The kernel reports a limited number of connections at once, and unread ones again and again.
+#[test]
+fn unread_connections_of_peers_do_not_delay_back_ends_and_new_connections() {
+    let mut scene = Scene::new(StreamLimits::default());
+    let (id, mut back_end) = back_end(&mut scene);
+    let mut callers: Vec<_> = (0..=EVENTS).map(|_| scene.accept().0).collect();
+    for caller in &mut callers {
+        caller.write_all(PING).unwrap();
+    }
+    write(&mut scene, &mut back_end, MESSAGE);
+    let is_it =
+        |event| matches!(event, StreamEvent::Received(it) if it.flow.connection == Some(id));
+    let events = std::iter::from_fn(|| scene.connections.next_event(scene.now, &mut 64));
+    assert!(events.take(2).any(is_it), "the back end has every second turn");
+    scene.settle();
+    // New connections do not wait behind them, either.
+    for caller in &mut callers {
+        caller.write_all(PING).unwrap();
+    }
+    std::thread::sleep(Duration::from_millis(20));
+    let _new = TcpStream::connect(scene.local).unwrap();
+    scene.connections.poll(scene.now).unwrap();
+    let event = scene.connections.next_event(scene.now, &mut 64);
+    assert!(matches!(event, Some(StreamEvent::Connected(_))), "{event:?}");
 }
 
 /// A connection that passes on 16 messages keeps the others that it has read. If there is no memory for
@@ -50,15 +85,9 @@ fn the_bytes_that_wait_for_their_turn_have_a_limited_memory() {
 /// responses would come faster than a turn reads them.
 #[test]
 fn a_turn_reads_a_limited_number_of_invites_and_then_only_from_back_ends() {
-    const INVITE: &[u8] = b"INVITE sip:a@b SIP/2.0\r\nl: 0\r\n\r\n";
     let mut scene = Scene::new(StreamLimits::default());
     let (mut caller, _) = scene.accept();
-    let server = TcpListener::bind("127.0.0.1:0").unwrap();
-    let (id, transport) = (ConnectionId::FIRST_OPENED, Transport::Tcp);
-    let (local, remote) = (scene.local, server.local_addr().unwrap());
-    scene.connections.connect(Connect { id, transport, local, remote });
-    assert!(matches!(scene.next(), Some(StreamEvent::Connected(_))));
-    let (mut back_end, _) = server.accept().unwrap();
+    let (id, mut back_end) = back_end(&mut scene);
     write(&mut scene, &mut caller, &[MESSAGE, &INVITE.repeat(5), MESSAGE].concat());
     write(&mut scene, &mut back_end, &[INVITE, &MESSAGE.repeat(20)].concat());
     let mut counts = Vec::new();
@@ -76,8 +105,27 @@ fn a_turn_reads_a_limited_number_of_invites_and_then_only_from_back_ends() {
         counts.push((read, scene.connections.is_stopped()));
         assert_eq!(scene.connections.due() == Timestamp::ZERO, scene.connections.is_stopped());
     }
-    // Of the back end, other messages of the caller, and its INVITEs.
-    assert_eq!(counts, [([21, 1, 3], true), ([0, 1, 2], false), ([0, 0, 0], false)]);
+    // Of the back end, other messages of the caller, and its INVITEs. The INVITE of the back end is one
+    // of the three in the first turn.
+    assert_eq!(counts, [([21, 1, 2], true), ([0, 0, 3], true), ([0, 1, 0], false)]);
+}
+
+/// Otherwise a few callers with many INVITEs would use up all turns, one after the other.
+#[test]
+fn connections_that_bring_only_invites_leave_the_others_their_turn() {
+    let mut scene = Scene::new(StreamLimits::default());
+    let mut callers: Vec<_> = (0..8).map(|_| scene.accept().0).collect();
+    let (mut other, _) = scene.accept();
+    for caller in &mut callers {
+        write(&mut scene, caller, &INVITE.repeat(16));
+    }
+    write(&mut scene, &mut other, MESSAGE);
+    let is_it = |event| matches!(event, StreamEvent::Received(it) if it.bytes[..] == *MESSAGE);
+    let is_read = (0..3).any(|_| {
+        scene.connections.begin_turn(4);
+        std::iter::from_fn(|| scene.connections.next_event(scene.now, &mut 64)).any(is_it)
+    });
+    assert!(is_read, "within three turns of the shard");
 }
 
 /// Returns the time of arrival of the next message, which is read at `ms`.
@@ -121,19 +169,22 @@ fn a_message_arrives_when_its_connection_becomes_readable() {
     assert_eq!(arrival(&mut scene, 110), at(100));
 }
 
+/// Otherwise the messages of a standing queue would seem to have waited only since the last call.
 #[test]
 fn the_bytes_that_one_call_leaves_in_the_socket_arrive_at_the_time_of_that_call() {
     const MESSAGES: usize = READ / PING.len();
     let mut scene = Scene::new(StreamLimits::default());
     let (mut client, _) = scene.accept();
     scene.now = at(10);
-    write(&mut scene, &mut client, &PING.repeat(2 * MESSAGES));
-    assert_eq!(arrival(&mut scene, 20), at(10));
-    for _ in 1..MESSAGES {
-        assert_eq!(arrival(&mut scene, 30), at(10));
-    }
-    for _ in 0..MESSAGES {
-        assert_eq!(arrival(&mut scene, 40), at(20));
+    write(&mut scene, &mut client, &PING.repeat(4 * MESSAGES));
+    for (ms, arrived) in [(20, 10), (40, 20), (60, 20), (80, 20), (100, 80)] {
+        if ms == 60 {
+            // These come after that call, and the last one of the others leaves them.
+            write(&mut scene, &mut client, &PING.repeat(MESSAGES));
+        }
+        for _ in 0..MESSAGES {
+            assert_eq!(arrival(&mut scene, ms), at(arrived), "read at {ms} ms");
+        }
     }
 }
 
@@ -148,6 +199,24 @@ fn one_call_reads_a_limited_number_of_bytes_also_after_a_long_message() {
     write(&mut scene, &mut client, &PING.repeat(12 * 1024));
     assert_eq!(scene.message(), PING);
     assert_eq!(scene.connections.connections[&flow.connection.unwrap()].held(), READ);
+}
+
+/// Otherwise a peer that opens and ends connections could use up the turns of others.
+#[test]
+fn connections_that_have_ended_take_no_part_of_a_turn() {
+    let mut scene = Scene::new(StreamLimits::default());
+    let mut clients = [(); 3].map(|()| scene.accept());
+    for (client, _) in &mut clients {
+        write(&mut scene, client, PING);
+    }
+    for (_, flow) in &clients[..2] {
+        scene.connections.close(flow.connection.unwrap());
+    }
+    let mut budget = 3;
+    let mut next = || scene.connections.next_event(scene.now, &mut budget);
+    assert!(matches!(next(), Some(StreamEvent::Closed(..))));
+    assert!(matches!(next(), Some(StreamEvent::Closed(..))));
+    assert!(matches!(next(), Some(StreamEvent::Received(_))));
 }
 
 /// Peers repeat no message over TCP. So a BYE that is not read is lost.

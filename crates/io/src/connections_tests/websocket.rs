@@ -158,7 +158,7 @@ fn pings_do_not_fill_the_memory() {
     assert!(scene.next().is_some_and(|event| matches!(event, StreamEvent::Closed(..))));
 }
 
-/// RFC 6455 §5.4: "Control frames MAY be injected in the middle of a fragmented message."
+/// RFC 6455 §5.4: "Control frames (see Section 5.5) MAY be injected in the middle of a fragmented message."
 #[test]
 fn a_ping_gives_the_rest_of_a_message_no_more_time() {
     let mut scene = scene(StreamLimits::default());
@@ -232,14 +232,8 @@ fn connections_of_peers_without_a_handshake_and_of_silent_peers_are_closed() {
 fn no_connection_to_a_browser_is_opened() {
     let mut scene = scene(StreamLimits::default());
     let remote = scene.local;
-    open(&mut scene, Transport::Ws, remote);
+    scene.open(Transport::Ws, remote);
     assert_eq!(scene.closed(), CloseCause::Other);
-}
-
-/// Lets the core open a WebSocket.
-fn open(scene: &mut Scene, transport: Transport, remote: SocketAddr) {
-    let (id, local) = (ConnectionId::FIRST_OPENED, scene.local);
-    scene.connections.connect(Connect { id, transport, local, remote });
 }
 
 /// A scene whose core may open WebSockets.
@@ -282,7 +276,7 @@ fn a_client_opens_a_websocket_and_both_sides_send() {
         (read, websocket.read())
     });
     let mut scene = client_scene();
-    open(&mut scene, Transport::Ws, address);
+    scene.open(Transport::Ws, address);
     let Some(StreamEvent::Connected(flow)) = scene.next() else { panic!("not opened") };
     assert_eq!((flow.transport, flow.remote), (Transport::Ws, address));
     assert_ne!(flow.local.port(), 0);
@@ -315,7 +309,7 @@ fn a_server_that_does_not_open_the_websocket_is_counted() {
             let _ = stream.read(&mut request).unwrap();
             stream.write_all(answer.as_bytes()).unwrap();
         });
-        open(&mut scene, Transport::Ws, address);
+        scene.open(Transport::Ws, address);
         assert_eq!(scene.closed(), CloseCause::Garbled);
         peer.join().unwrap();
     }
@@ -341,7 +335,7 @@ fn a_secure_websocket_is_opened_to_the_right_peer_only() {
         let mut scene = Scene::over(Transport::Wss, limits, tls, peers);
         scene.connections.websocket_client = plain();
         let remote = scene.local;
-        open(&mut scene, Transport::Wss, remote);
+        scene.open(Transport::Wss, remote);
         let mut flows = Vec::new();
         while flows.len() < 2 {
             match scene.next() {

@@ -30,7 +30,7 @@ impl Drive {
     /// WebSockets by the request of `client`.
     ///
     /// # Errors
-    /// Returns the errors of `epoll_create(2)`.
+    /// Returns the errors of `epoll_create(2)` and `epoll_ctl(2)`.
     pub fn with_websockets(
         self,
         client: WebSocketClient,

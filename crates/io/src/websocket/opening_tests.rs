@@ -3,10 +3,10 @@
 use proptest::prelude::*;
 use tidegate_sip::BYTES_MAX;
 use tidegate_world::{CloseCause, Pool};
-use tungstenite::Bytes;
 use tungstenite::protocol::frame::coding::{Control, Data, OpCode};
 use tungstenite::protocol::frame::{Frame, FrameHeader};
 
+use super::super::tests::{items_on, message};
 use super::super::{Next, WebSocket};
 use super::*;
 
@@ -68,27 +68,10 @@ fn instead(name: &'static str, other: &'static str) -> Change {
     })
 }
 
-fn message(bytes: &[u8]) -> Next {
-    Next::Message(Bytes::copy_from_slice(bytes))
-}
-
 /// Returns everything in a stream of a server, which arrives in these pieces.
 fn items<'a>(pieces: impl IntoIterator<Item = &'a [u8]>) -> Vec<Next> {
-    let (mut websocket, mut held, mut found) = (open(), Vec::new(), Vec::new());
-    for piece in pieces {
-        held.extend_from_slice(piece);
-        loop {
-            match websocket.next(&held) {
-                Next::Incomplete => break,
-                next => found.push(next),
-            }
-            if matches!(found.last(), Some(Next::End(..))) {
-                return found;
-            }
-        }
-        held.drain(..websocket.release());
-    }
-    assert_eq!(websocket.held(held.len()), 0);
+    let (found, held) = items_on(open(), pieces);
+    assert!(held == 0 || matches!(found.last(), Some(Next::End(..))), "{held} bytes");
     found
 }
 

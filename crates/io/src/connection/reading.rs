@@ -1,0 +1,176 @@
+//! Reading: bytes from the socket, and the messages in them.
+
+use std::mem::MaybeUninit;
+
+use tidegate_sip::{BYTES_MAX, Next};
+use tidegate_world::{Buffer, CloseCause, Pool, Timestamp};
+
+use super::{Connection, PING, PONG, READ, cause_of};
+use crate::websocket::FRAME_HEADER_MAX;
+
+/// The work of a connection since it came to the front of the queue of connections to read.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Turn {
+    /// Number of messages that it passed on.
+    pub(crate) messages: u32,
+    /// True if the connection has read bytes.
+    has_read: bool,
+}
+
+/// The result of one attempt to read a message.
+pub(crate) enum Step {
+    /// A message, a ping or a pong was read.
+    Message(Buffer),
+    /// More messages or bytes may follow, but the other connections come first.
+    More,
+    /// There are no bytes to read now.
+    Nothing,
+    /// The connection has ended.
+    End(CloseCause),
+}
+
+/// The reason why no bytes were read.
+pub(super) enum Unfilled {
+    /// There are no bytes now.
+    Empty,
+    /// The peer violates the protocol.
+    Tls(rustls::Error),
+    /// The connection has ended.
+    Ended(CloseCause),
+}
+
+impl Connection {
+    /// Reads the next message. Makes at most one call to read bytes in a [`Turn`], which has at most
+    /// `messages_max` messages. `spare` is an empty buffer, which is used if no bytes are held.
+    pub(crate) fn read(
+        &mut self,
+        now: Timestamp,
+        messages_max: u32,
+        pool: &Pool,
+        spare: &mut Vec<u8>,
+    ) -> Step {
+        if self.turn.messages >= messages_max {
+            return Step::More;
+        }
+        if let Some(step) = self.frame(pool) {
+            return step;
+        }
+        if !self.is_readable {
+            return self.nothing(spare);
+        }
+        if std::mem::replace(&mut self.turn.has_read, true) {
+            return Step::More;
+        }
+        let kept = self.held.len();
+        if kept == 0 && self.held.capacity() < READ {
+            std::mem::swap(&mut self.held, spare);
+        }
+        match self.fill(now) {
+            Ok(()) => self.frame(pool).unwrap_or(Step::More),
+            Err(Unfilled::Empty) => self.nothing(spare),
+            // RFC 8446 §4.4.2: a client learns only after its handshake that its certificate is not
+            // accepted.
+            Err(Unfilled::Tls(rustls::Error::AlertReceived(_))) => Step::End(CloseCause::Insecure),
+            Err(Unfilled::Tls(_)) => {
+                let _ = self.send();
+                Step::End(CloseCause::Garbled)
+            }
+            Err(Unfilled::Ended(cause)) => Step::End(self.failure.unwrap_or(cause)),
+        }
+    }
+
+    /// Reads bytes from the socket with one call, and appends the plaintext in them to the held
+    /// bytes.
+    pub(super) fn fill(&mut self, now: Timestamp) -> Result<(), Unfilled> {
+        let held_max = BYTES_MAX + if self.is_websocket() { FRAME_HEADER_MAX } else { 0 };
+        let is_between = self.is_between_messages();
+        let ended = || match is_between {
+            true => Unfilled::Ended(CloseCause::Ended),
+            false => Unfilled::Ended(CloseCause::CutOff),
+        };
+        // RFC 8446 §6.1: "If a transport-level close is received prior to a "close_notify", the
+        // receiver cannot know that all the data that was sent has been received." This does no
+        // harm, because each SIP message states its length.
+        if self.tls.as_ref().is_some_and(|tls| tls.is_ended()) {
+            return Err(ended());
+        }
+        let wanted = match &self.tls {
+            None => READ.min(held_max - self.held.len()),
+            Some(_) => READ,
+        };
+        let mut bytes = [MaybeUninit::<u8>::uninit(); READ];
+        match rustix::io::read(&self.stream, &mut bytes[..wanted]) {
+            Ok(([], _)) => Err(ended()),
+            Ok((bytes, _)) => {
+                // Fewer bytes than there was room for mean that the socket is empty.
+                self.is_readable = bytes.len() >= wanted;
+                self.record_read(now, bytes.len());
+                match &mut self.tls {
+                    None => self.held.extend_from_slice(bytes),
+                    Some(tls) => {
+                        tls.open(bytes, &mut self.held).map_err(Unfilled::Tls)?;
+                        self.is_readable |= tls.is_ended();
+                    }
+                }
+                Ok(())
+            }
+            Err(rustix::io::Errno::AGAIN) => {
+                self.is_readable = false;
+                Err(Unfilled::Empty)
+            }
+            Err(rustix::io::Errno::INTR) => Ok(()),
+            Err(error) => Err(Unfilled::Ended(cause_of(&error.into()))),
+        }
+    }
+
+    /// Sets the arrival of the `count` bytes that were just read, and of those that are left.
+    ///
+    /// The bytes left in the socket have arrived by now. If several further calls are needed to read
+    /// them, all of them keep this time. Otherwise the messages of a standing queue would seem to have
+    /// waited only since the last call.
+    fn record_read(&mut self, now: Timestamp, count: usize) {
+        self.arrived = self.readable_since;
+        self.marked = if self.is_readable { self.marked.saturating_sub(count) } else { 0 };
+        if self.marked > 0 {
+            return;
+        }
+        self.readable_since = now;
+        if self.is_readable {
+            // The call cannot fail on a connection. Without a number, the rest counts as empty.
+            self.marked = rustix::io::ioctl_fionread(&self.stream).unwrap_or(0) as usize;
+        }
+    }
+
+    /// Cuts the next message out of the bytes read.
+    fn frame(&mut self, pool: &Pool) -> Option<Step> {
+        if self.websocket.is_some() {
+            return self.next_of_websocket(pool);
+        }
+        let message = match self.framer.next(&self.held) {
+            Next::Message(range) => pool.copy(&self.held[range]),
+            Next::Ping => pool.copy(PING),
+            Next::Pong => pool.copy(PONG),
+            Next::Broken(_) => return Some(Step::End(CloseCause::Garbled)),
+            Next::Incomplete { .. } => {
+                let done = self.framer.release();
+                self.held.drain(..done);
+                return None;
+            }
+        };
+        Some(Step::Message(message))
+    }
+
+    /// Frees memory that reading no longer needs, because there is nothing to read now. An idle
+    /// connection keeps no memory. A connection that waits for the rest of a message keeps the bytes
+    /// that it has.
+    fn nothing(&mut self, spare: &mut Vec<u8>) -> Step {
+        if self.held.is_empty() && self.held.capacity() > 0 {
+            *spare = std::mem::take(&mut self.held);
+        } else if self.held.capacity() > 2 * self.held.len() {
+            let own = self.held.as_slice().to_vec();
+            *spare = std::mem::replace(&mut self.held, own);
+            spare.clear();
+        }
+        self.failure.map_or(Step::Nothing, Step::End)
+    }
+}

@@ -1,0 +1,143 @@
+//! The descriptors by which the kernel reports the events of connections and listeners.
+
+use std::io;
+use std::net::TcpStream;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+
+use rustix::buffer::spare_capacity;
+use rustix::event::Timespec;
+use rustix::event::epoll::{self, EventData, EventFlags};
+use tidegate_world::ConnectionId;
+
+use crate::stream_group::StreamListener;
+
+/// Maximum number of events that one system call takes from the kernel.
+pub(super) const EVENTS: usize = 256;
+
+/// The mark of the inner descriptor. Lower marks are the numbers of connections.
+const INNER: u64 = 1 << 32;
+
+/// The lowest mark that denotes a listener.
+const LISTENERS_FROM: u64 = INNER + 1;
+
+/// Two `epoll` descriptors. The outer one watches the connections of peers and the inner descriptor.
+/// The inner one watches the listeners, and the connections that the core has opened, for example to
+/// back ends.
+///
+/// One call returns a limited number of events, and reports unread connections again. If very many
+/// connections of peers wait to be read, the next event of any one of them may come many calls later.
+/// Back ends and new connections do not wait for this.
+#[derive(Debug)]
+pub(super) struct Watcher {
+    outer: OwnedFd,
+    inner: OwnedFd,
+}
+
+/// The sockets that one descriptor watches.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Set {
+    Outer,
+    Inner,
+}
+
+/// The source of an event.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Watched {
+    Connection(ConnectionId),
+    /// The listener with this index.
+    Listener(usize),
+    /// The inner descriptor, which has events.
+    Inner,
+}
+
+impl Watched {
+    /// Returns the source of an event.
+    pub(super) fn of(event: &epoll::Event) -> Self {
+        let mark = event.data.u64();
+        match u32::try_from(mark).ok().and_then(ConnectionId::new) {
+            Some(id) => Self::Connection(id),
+            None if mark == INNER => Self::Inner,
+            None => Self::Listener((mark - LISTENERS_FROM) as usize),
+        }
+    }
+}
+
+impl Watcher {
+    /// Creates the descriptors, and watches the listeners.
+    pub(super) fn new(listeners: &[StreamListener]) -> io::Result<Self> {
+        let [outer, inner] = [(); 2].map(|()| epoll::create(epoll::CreateFlags::CLOEXEC));
+        let (outer, inner) = (outer?, inner?);
+        epoll::add(&outer, &inner, EventData::new_u64(INNER), EventFlags::IN)?;
+        for (mark, listener) in (LISTENERS_FROM..).zip(listeners) {
+            epoll::add(&inner, &listener.socket, EventData::new_u64(mark), EventFlags::IN)?;
+        }
+        Ok(Self { outer, inner })
+    }
+
+    /// Returns the descriptor that is readable if there is any event.
+    pub(super) fn fd(&self) -> BorrowedFd<'_> {
+        self.outer.as_fd()
+    }
+
+    /// Takes events of one of the descriptors, at most [`EVENTS`]. `events` is empty and has room for
+    /// as many.
+    pub(super) fn wait(&self, set: Set, events: &mut Vec<epoll::Event>) -> io::Result<()> {
+        let epoll = match set {
+            Set::Outer => &self.outer,
+            Set::Inner => &self.inner,
+        };
+        let none = Timespec { tv_sec: 0, tv_nsec: 0 };
+        match epoll::wait(epoll, spare_capacity(events), Some(&none)) {
+            Ok(_) | Err(rustix::io::Errno::INTR) => Ok(()),
+            Err(error) => Err(error.into()),
+        }
+    }
+
+    /// Begins to watch a connection.
+    pub(super) fn add(
+        &self,
+        id: ConnectionId,
+        stream: &TcpStream,
+        flags: EventFlags,
+    ) -> io::Result<()> {
+        Ok(epoll::add(self.of(id), stream, EventData::new_u64(id.get().into()), flags)?)
+    }
+
+    /// Sets the events of a connection that the kernel reports.
+    pub(super) fn modify(
+        &self,
+        id: ConnectionId,
+        stream: &TcpStream,
+        flags: EventFlags,
+    ) -> io::Result<()> {
+        Ok(epoll::modify(self.of(id), stream, EventData::new_u64(id.get().into()), flags)?)
+    }
+
+    /// Sets the events of the listeners that the kernel reports.
+    pub(super) fn modify_listeners(
+        &self,
+        listeners: &[StreamListener],
+        flags: EventFlags,
+    ) -> io::Result<()> {
+        for (mark, listener) in (LISTENERS_FROM..).zip(listeners) {
+            epoll::modify(&self.inner, &listener.socket, EventData::new_u64(mark), flags)?;
+        }
+        Ok(())
+    }
+
+    /// Stops watching a connection.
+    #[cfg(test)]
+    pub(super) fn remove(&self, id: ConnectionId, stream: &TcpStream) -> io::Result<()> {
+        Ok(epoll::delete(self.of(id), stream)?)
+    }
+
+    /// Stops watching a listener.
+    pub(super) fn remove_listener(&self, listener: &StreamListener) -> io::Result<()> {
+        Ok(epoll::delete(&self.inner, &listener.socket)?)
+    }
+
+    /// Returns the descriptor that watches a connection.
+    fn of(&self, id: ConnectionId) -> &OwnedFd {
+        if id.is_opened() { &self.inner } else { &self.outer }
+    }
+}
