@@ -60,7 +60,7 @@ pub(crate) fn commit(
     let mut hop = match target_choice {
         TargetChoice::Reject(rejection) => return Err(rejection),
         TargetChoice::Stay { backend_ref, target, key } => {
-            let mut hop = toward(step, backend_ref, call.unwrap_or(CallRef::NONE));
+            let mut hop = toward(step, backend_ref, call.unwrap_or(CallRef::NONE))?;
             hop.redirect(target);
             hop.choice = key.map(|key| (backend_ref.pool, key));
             hop.admission = check_restriction(step, input, &hop)?;
@@ -68,7 +68,7 @@ pub(crate) fn commit(
         }
         TargetChoice::BeginAt { backend_ref, target } => {
             let (call, held, admission) = begin_at(step, input, backend_ref)?;
-            let mut hop = toward(step, backend_ref, call);
+            let mut hop = toward(step, backend_ref, call)?;
             hop.redirect(target);
             (hop.held, hop.admission) = (held, admission);
             hop
@@ -165,7 +165,7 @@ fn begin_within(
         Ok((Assignment { call: held, .. }, admission)) => {
             let choice = (!goes_on).then_some((backend_ref.pool, key));
             let call = known.call.unwrap_or(CallRef::NONE);
-            Ok(NextHop { choice, held, admission, ..toward(step, backend_ref, call) })
+            Ok(NextHop { choice, held, admission, ..toward(step, backend_ref, call)? })
         }
         Err(rejection) if goes_on => Err(rejection),
         Err(_) => move_elsewhere(step, input, backend_ref.pool, demand),
@@ -197,7 +197,7 @@ fn begin_at_any(
             choose_tier(step, room, backend_ref.pool, entry);
         }
     }
-    let mut hop = toward(step, backend_ref, entry);
+    let mut hop = toward(step, backend_ref, entry)?;
     hop.choice = is_new.then_some((backend_ref.pool, key));
     (hop.held, hop.admission) = (held, admission);
     Ok(hop)
@@ -253,7 +253,7 @@ fn move_elsewhere(
         Ok(Selected { backend_ref, key, call: held, admission }) => {
             move_call(step, entry, identity, backend_ref);
             let choice = Some((backend_ref.pool, key));
-            Ok(NextHop { choice, held, admission, ..toward(step, backend_ref, entry) })
+            Ok(NextHop { choice, held, admission, ..toward(step, backend_ref, entry)? })
         }
         Err(rejection) => {
             // Our reply ends the request, even if it was sent to a back end before.

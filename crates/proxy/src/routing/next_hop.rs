@@ -124,7 +124,16 @@ impl NextHop {
 }
 
 /// Returns the hop to the back end of a call.
-pub(crate) fn toward(step: &Step<'_>, backend_ref: BackendRef, call: CallRef) -> NextHop {
+///
+/// # Errors
+/// Returns [`Rejection::NO_ADDRESS`] if the name of the back end has never been resolved. No
+/// selection returns such a back end. But a call that came from one of its
+/// [`sources`](crate::PoolSettings::sources) belongs to it, whatever the name resolves to.
+pub(crate) fn toward(
+    step: &Step<'_>,
+    backend_ref: BackendRef,
+    call: CallRef,
+) -> Result<NextHop, Rejection> {
     let Step { snapshot, routing, .. } = step;
     let backend = snapshot.backend(backend_ref);
     let target = match backend.named() {
@@ -136,11 +145,11 @@ pub(crate) fn toward(step: &Step<'_>, backend_ref: BackendRef, call: CallRef) ->
             )
         }
     };
-    let address = target.expect("who was chosen was up, and has an address ever since");
+    let address = target.ok_or(Rejection::NO_ADDRESS)?;
     let target = Target::new(snapshot.transport(backend_ref.pool), address);
     let tier = tier(snapshot, &routing.calls, backend_ref.pool, call);
     // The hop is large, so it is changed in place.
     let mut hop = NextHop::to(target, tier);
     (hop.backend_ref, hop.call, hop.toward_backend) = (Some(backend_ref), call, true);
-    hop
+    Ok(hop)
 }
