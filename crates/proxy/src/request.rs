@@ -322,25 +322,29 @@ fn try_match_parked(
     request: &Request<'_>,
 ) -> bool {
     let none = (ReplyReason::None, ReplyReason::None.doc());
-    let terminate = |step: &mut Step<'_>, invite: &Received| {
-        if let Ok(message) = Message::parse(&invite.bytes) {
-            reply(step, invite, &message, 487, none, &[]);
-        }
-    };
+    let now = step.now;
     if request.method == Method::Cancel {
         let key = Key::cancelled(request.identity);
-        let Some(invite) = parked.cancel(step.now, key) else { return false };
+        let invite = parked.cancel(now, key);
+        if invite.is_none() && !parked.was_cancelled(now, key) {
+            return false;
+        }
         reply(step, received, request.message, 200, none, &[]);
-        terminate(step, &invite.received);
+        if let Some(invite) = invite
+            && let Ok(message) = Message::parse(&invite.received.bytes)
+        {
+            reply(step, &invite.received, &message, 487, none, &[]);
+        }
         return true;
     }
     let key = Key::new(request.identity, request.method);
-    if request.method == Method::Ack || !parked.contains(key) {
+    if request.method == Method::Ack || !parked.is_known(now, key) {
         return false;
     }
     step.counters().retransmissions.add(1);
-    if let Some(invite) = parked.cancelled(key) {
-        terminate(step, &invite.received);
+    if !parked.contains(key) {
+        // The copy has the same Call-ID and branch, so its response has the same To-tag.
+        reply(step, received, request.message, 487, none, &[]);
     }
     true
 }
