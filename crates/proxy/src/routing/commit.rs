@@ -153,7 +153,7 @@ fn begin_within(
     demand: Demand,
     goes_on: bool,
 ) -> Result<NextHop, Rejection> {
-    let CommitInput { room, known, request, .. } = input;
+    let CommitInput { room, received, known, request } = input;
     check_room(step, room, backend_ref.pool, known.call)?;
     let picker = step.routing.picker(backend_ref.pool);
     let admitted = match picker.assign_to(step.now, backend_ref.backend.into(), demand) {
@@ -165,6 +165,7 @@ fn begin_within(
         Ok((Assignment { call: held, .. }, admission)) => {
             let choice = (!goes_on).then_some((backend_ref.pool, key));
             let call = known.call.unwrap_or(CallRef::NONE);
+            record_source(step, call, &received.flow);
             Ok(NextHop { choice, held, admission, ..toward(step, backend_ref, call)? })
         }
         Err(rejection) if goes_on => Err(rejection),
@@ -189,13 +190,9 @@ fn begin_at_any(
     let selected = select(step, room, pool, call, request, fingerprint, demand)?;
     let Selected { backend_ref, key, call: held, admission } = selected;
     let entry = hold(step, call, fingerprint, request.identity, backend_ref)?;
-    if call.is_none() {
-        let caller = caller_of(received.flow.remote.ip());
-        step.routing.calls.set_caller(entry, caller);
-        count_in_share(step, entry, &received.flow);
-        if is_new {
-            choose_tier(step, room, backend_ref.pool, entry);
-        }
+    record_source(step, entry, &received.flow);
+    if call.is_none() && is_new {
+        choose_tier(step, room, backend_ref.pool, entry);
     }
     let mut hop = toward(step, backend_ref, entry)?;
     hop.choice = is_new.then_some((backend_ref.pool, key));
@@ -210,10 +207,10 @@ fn begin_at(
     input: CommitInput<'_, '_>,
     backend_ref: BackendRef,
 ) -> Result<(CallRef, Option<CallLease>, Option<Admission>), Rejection> {
-    let CommitInput { room, request, known, .. } = input;
+    let CommitInput { room, received, request, known } = input;
     let Known { call, fingerprint, .. } = *known;
-    if call.is_none() && !step.routing.calls.has_room() {
-        return Err(call_table_full(step));
+    if call.is_none() {
+        check_room_for_call(step, &received.flow)?;
     }
     check_room(step, room, backend_ref.pool, call)?;
     let demand = demand_of(request.method, request.has_priority);
@@ -229,6 +226,7 @@ fn begin_at(
         Some(call) => call,
         None => {
             let entry = hold(step, call, fingerprint, request.identity, backend_ref)?;
+            record_source(step, entry, &received.flow);
             if call.is_none() {
                 choose_tier(step, room, backend_ref.pool, entry);
             }
@@ -245,13 +243,14 @@ fn move_elsewhere(
     pool: u16,
     demand: Demand,
 ) -> Result<NextHop, Rejection> {
-    let CommitInput { room, request, known, .. } = input;
+    let CommitInput { room, received, request, known } = input;
     let Known { call, fingerprint, .. } = *known;
     let entry = call.unwrap_or(CallRef::NONE);
     let Request { identity, method, .. } = *request;
     match select(step, room, pool, call, request, fingerprint, Some(demand)) {
         Ok(Selected { backend_ref, key, call: held, admission }) => {
             move_call(step, entry, identity, backend_ref);
+            record_source(step, entry, &received.flow);
             let choice = Some((backend_ref.pool, key));
             Ok(NextHop { choice, held, admission, ..toward(step, backend_ref, entry)? })
         }
@@ -352,13 +351,16 @@ pub(crate) fn record_address_generation(
     }
 }
 
-/// Counts a new call in the share of its source, if shares apply.
-fn count_in_share(step: &mut Step<'_>, call: CallRef, flow: &Flow) {
-    if step.routing.calls.is_scarce()
-        && let Some(bucket) = step.snapshot.share_of(flow)
-    {
-        step.routing.calls.set_share(call, bucket);
+/// Records the source of a request that is the first one of its call entry, or that begins another
+/// call there. The entry of a call that goes on keeps the source of that call: its Call-ID is not
+/// secret, and if the call leads through a back end, both of its legs have the same entry.
+fn record_source(step: &mut Step<'_>, call: CallRef, flow: &Flow) {
+    let calls = &step.routing.calls;
+    if calls.get(call).is_none_or(|entry| entry.phase.goes_on()) {
+        return;
     }
+    let share = calls.is_scarce().then(|| step.snapshot.share_of(flow)).flatten();
+    step.routing.calls.set_source(call, caller_of(flow.remote.ip()), share);
 }
 
 /// Checks that the call table has room for a new call from the source of `flow`.

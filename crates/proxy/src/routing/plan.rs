@@ -301,7 +301,9 @@ fn sender(
 }
 
 /// Returns whether a request proves that its sender receives what is sent to its address: a caller
-/// at that address that knows the token must have received it in a response.
+/// at that address that knows the token must have received it in a response. The token names the
+/// party to which it was sent. So a copy of the INVITE from another address gives no token with
+/// which that address could prove anything for the caller.
 fn proves_receipt(
     state: &RoutingState,
     received: &Received,
@@ -314,12 +316,14 @@ fn proves_receipt(
     {
         return false;
     }
+    let source = Some(caller_of(received.flow.remote.ip()));
+    let party = token.peer.map(|peer| caller_of(peer.remote.ip()));
     let caller = match known.call.and_then(|call| state.calls.get(call)) {
         Some(entry) => Some(entry.caller),
         // The call of a user has no entry: the caller is the other party.
-        None => token.peer.filter(|_| token.is_user).map(|peer| caller_of(peer.remote.ip())),
+        None => party.filter(|_| token.is_user),
     };
-    caller == Some(caller_of(received.flow.remote.ip()))
+    caller == source && (party.is_none() || party == source)
 }
 
 /// Returns whether a request forks to all back ends of the pool that has its call, as each new
