@@ -183,10 +183,6 @@ fn process<'a>(
     }
     // A request that continues or ends a call is not rejected because a table is full.
     let goes_alone = request.essentials.to_tag.is_some() && (room.is_full || room.has_its_share);
-    // The ACK to a 2xx belongs to a call that is answered.
-    if request.method == Method::Ack && hop.backend_ref.is_some() {
-        step.shown = SourceEvidence::Receives;
-    }
     step.routing.tiering.note(hop.tier);
     // A request on a stream is sent once: a proxy that forwards it as a datagram has to retransmit
     // it.

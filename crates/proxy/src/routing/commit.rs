@@ -26,8 +26,9 @@ use crate::routing::target_choice::TargetChoice;
 use crate::routing::tier::{choose_tier, tier};
 use crate::settings::BackendRef;
 use crate::state::{Room, RoutingState};
-use crate::step::Step;
+use crate::step::{SourceEvidence, Step};
 use crate::target::Target;
+use crate::transport::addresses::Origin;
 
 /// A request whose plan is being committed.
 #[derive(Clone, Copy)]
@@ -48,7 +49,9 @@ pub(crate) fn commit(
     request: &Request<'_>,
     plan: Plan,
 ) -> Result<NextHop, Rejection> {
-    let Plan { target_choice, known, own_routes, egress, is_rated, proves_receipt, origin } = plan;
+    let shown = evidence_of_ack(step, received, request, &plan);
+    let Plan { target_choice, known, own_routes, egress, is_rated, proves_receipt, origin, .. } =
+        plan;
     if proves_receipt {
         step.peers.verify(step.now, &step.snapshot.keys, &received.flow);
     }
@@ -106,7 +109,36 @@ pub(crate) fn commit(
     };
     (hop.own_routes, hop.egress, hop.evidence) = (own_routes, egress, evidence);
     hop.origin = origin;
+    step.shown = shown;
     Ok(hop)
+}
+
+/// Returns what an ACK shows about its sender. The tags of a dialog and a route token are in the
+/// responses, so only a party of the call knows them. But that party could write another address as
+/// its source. So they prove something only for the address to which the responses went. An ACK
+/// with the Call-ID alone is not part of the call.
+fn evidence_of_ack(
+    step: &Step<'_>,
+    received: &Received,
+    request: &Request<'_>,
+    plan: &Plan,
+) -> SourceEvidence {
+    if request.method != Method::Ack {
+        return SourceEvidence::Nothing;
+    }
+    let Known { call, evidence, is_stray, .. } = plan.known;
+    let caller = caller_of(received.flow.remote.ip());
+    let is_caller = || {
+        let entry = call.and_then(|call| step.routing.calls.get(call));
+        entry.is_some_and(|entry| entry.caller == caller)
+    };
+    if plan.proves_receipt || evidence.dialog != 0 && is_caller() {
+        SourceEvidence::Receives
+    } else if is_stray && !plan.has_token && plan.origin == Origin::Stranger {
+        SourceEvidence::Stray
+    } else {
+        SourceEvidence::Nothing
+    }
 }
 
 /// Checks that the restriction of the back end of a call admits a request. A retransmission passes

@@ -43,6 +43,8 @@ pub(crate) struct Plan {
     pub(crate) egress: Option<u8>,
     /// True if the request counts in the rate of its call.
     pub(crate) is_rated: bool,
+    /// True if a route token shows that the request belongs to its call.
+    pub(crate) has_token: bool,
     /// True if the request proves that its sender receives what is sent to its address.
     pub(crate) proves_receipt: bool,
     /// The origin of the request, determined by its source alone.
@@ -99,6 +101,7 @@ pub(crate) fn plan<'a>(
         // Only a token of ours shows that we wrote these Routes.
         egress: routes.egress.filter(|_| routes.token.is_some()),
         is_rated: false,
+        has_token: false,
         proves_receipt: false,
         origin: snapshot.addresses.origin(flow),
     };
@@ -109,6 +112,7 @@ pub(crate) fn plan<'a>(
     // A token that is too old proves nothing without a call entry.
     let is_fresh = |token: &_| call.is_some() || snapshot.is_fresh(now, token);
     routes.token = routes.token.filter(is_fresh);
+    plan.has_token = routes.token.is_some();
     if call.is_none()
         && let Some(shard) = shard_of(snapshot, received, &routes)
     {
