@@ -106,7 +106,7 @@ pub(crate) fn plan<'a>(
         origin: snapshot.addresses.origin(flow),
     };
     let (origin, is_removed) = sender(snapshot, received, request, plan.origin, &routes);
-    routes.flow = usable_flow(routes.flow, flow, origin)?;
+    check_flow(routes.flow.as_ref(), origin)?;
     plan.known = state.calls.look_up(&snapshot.keys, request, origin.backend_ref().is_some());
     let Known { call, is_new, .. } = plan.known;
     // A token that is too old proves nothing without a call entry.
@@ -396,23 +396,14 @@ fn needs_flow(snapshot: &Snapshot, contact: &Uri<'_>, peer: &PeerFlow) -> bool {
     }
 }
 
-/// Returns the flow in the Route of a request, which came on `from`, if the request is to leave on it.
+/// Checks that the sender of a request may send it on the flow that its Route names.
 ///
-/// RFC 5626 §5.3: "If the flow in the flow token identified by the topmost Route header field value
-/// matches the source IP address and port of the request, the request is an "outgoing" request;
-/// otherwise, it is an "incoming" request."
-///
-/// Incoming requests come from the registrar. Only the registrar and the phone get the token, so we
-/// relay such requests from nobody else.
-fn usable_flow(
-    named: Option<RegisteredFlow>,
-    from: &Flow,
-    origin: Origin,
-) -> Result<Option<RegisteredFlow>, Rejection> {
+/// Such requests come from the registrar. Only the registrar and the phone get the token, so we
+/// relay them from nobody else.
+fn check_flow(named: Option<&RegisteredFlow>, origin: Origin) -> Result<(), Rejection> {
     match named {
-        Some(flow) if flow.is(from) => Ok(None),
         Some(_) if origin == Origin::Stranger => Err(Rejection::RELAYING),
-        named => Ok(named),
+        _ => Ok(()),
     }
 }
 
