@@ -89,7 +89,7 @@ pub(crate) fn commit(
             NextHop::to(target, tier(step.snapshot, &step.routing.calls, to.pool, CallRef::NONE))
         }
         TargetChoice::Select { pool, demand } => begin_at_any(step, input, pool, demand)?,
-        TargetChoice::Outside { target, is_strict, from, is_named, to_caller } => {
+        TargetChoice::Outside { target, is_strict, from, is_named, is_claimed } => {
             let call = enter_outward_call(step, input, from)?;
             let tier = match from {
                 Some(backend_ref) => {
@@ -97,13 +97,13 @@ pub(crate) fn commit(
                 }
                 // Without a transaction, retransmissions would not be recognized, and there may be
                 // too many of them.
-                None if to_caller => Tier::Stateful,
+                None if is_claimed => Tier::Stateful,
                 None => step.snapshot.tier_elsewhere(),
             };
             let named = if is_named { &request.targets[..] } else { &[] };
             let others = named.iter().skip(1).copied().collect();
             let hop = NextHop::to(target, tier);
-            NextHop { backend_ref: from, call, is_strict, others, to_caller, ..hop }
+            NextHop { backend_ref: from, call, is_strict, others, is_claimed, ..hop }
         }
         TargetChoice::User { target, from } => send_to_user(step, input, target, from)?,
     };

@@ -28,8 +28,10 @@ pub(crate) struct NextHop {
     pub(crate) toward_backend: bool,
     /// True if the target is a contact of a user, and the sender is not a back end.
     pub(crate) is_user: bool,
-    /// True if a user's phone, which was called, sends this request to the caller.
-    pub(crate) to_caller: bool,
+    /// True if the target is an address that the other party of the dialog only claims to have. A
+    /// user's phone, which was called, sends the request to the caller, or a back end sends it to
+    /// another address than the other party's.
+    pub(crate) is_claimed: bool,
     /// The number of leading Route values that name us. They are removed.
     pub(crate) own_routes: usize,
     /// True if the target is a strict router.
@@ -63,7 +65,7 @@ impl NextHop {
             call: CallRef::NONE,
             toward_backend: false,
             is_user: false,
-            to_caller: false,
+            is_claimed: false,
             own_routes: 0,
             is_strict: false,
             tier,

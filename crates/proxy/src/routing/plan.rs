@@ -149,7 +149,7 @@ pub(crate) fn plan<'a>(
         registered.or(peer.filter(|peer| peer.is_registered).map(|peer| peer.listener));
     plan.egress = registered.or(plan.egress).or(peer.map(|peer| peer.listener));
     let destination = destination_of(&input, peer)?;
-    lead_to(&input, destination, plan)
+    lead_to(&input, destination, peer, plan)
 }
 
 impl PlanInput<'_, '_> {
@@ -209,9 +209,11 @@ fn destination_of<'a>(
 }
 
 /// Completes a plan with the target at its destination, or returns the answer that is needed first.
+/// `peer` is the other party of the dialog in which a back end sends the request.
 fn lead_to<'a>(
     input: &PlanInput<'_, 'a>,
     destination: Destination<'a>,
+    peer: Option<PeerFlow>,
     mut plan: Plan,
 ) -> Result<Planned<'a>, Rejection> {
     let known = &plan.known;
@@ -252,8 +254,11 @@ fn lead_to<'a>(
                 return Err(Rejection::FLOW_GONE);
             }
             (Destination::Target(target, is_strict), origin) => {
-                let (from, to_caller) = (origin.backend_ref(), false);
-                TargetChoice::Outside { target, is_strict, from, is_named, to_caller }
+                // The other party wrote the Contact, and may have named a third party.
+                let is_claimed =
+                    peer.is_some_and(|peer| canonical(target.address).ip() != peer.remote.ip());
+                let from = origin.backend_ref();
+                TargetChoice::Outside { target, is_strict, from, is_named, is_claimed }
             }
             (Destination::Name(..), _) => return Err(Rejection::NO_HOST),
             // An in-dialog request names a contact. Only a request outside a dialog names a user.

@@ -282,6 +282,46 @@ fn a_bye_to_a_source_that_never_acknowledges_is_sent_twice() {
     }
 }
 
+/// RFC 3261 §12.1.1: the Contact is the "remote target" of the dialog. A caller may write the address
+/// of a third party there, which has shown nothing.
+#[test]
+fn a_bye_to_a_third_party_in_the_contact_is_sent_twice() {
+    for (is_stateful, is_verified, copies) in
+        [(true, false, 2), (false, false, 2), (true, true, 11), (false, true, 11)]
+    {
+        let mut s = if is_stateful { Script::stateful() } else { Script::new() };
+        let contact = format!("Contact: <sip:a@{VICTIM}>\r\n");
+        let call = request("INVITE", "sip:bob@192.0.2.1", "c1", 1, &contact);
+        let call = out(&s.send(CALLER, &call)).remove(0);
+        let ok = s.one(BACKEND_A, &call.answer("200 OK"));
+        let ack = format!("Totag\r\nRoute: {}\r\n", ok.header("Record-Route"));
+        s.send(CALLER, &request("ACK", "sip:bob@10.0.0.1:5070", "c1", 1, &ack));
+        if is_verified {
+            let other = out(&s.send(VICTIM, &at(VICTIM, &invite("c2")))).remove(0);
+            s.send(&other.to.to_string(), &other.answer("200 OK"));
+            let more = format!("Totag\r\nRoute: {}\r\n", other.header("Record-Route"));
+            let ack = request("ACK", "sip:bob@192.0.2.1", "c2", 1, &more);
+            s.send(VICTIM, &at(VICTIM, &ack));
+        }
+        let bye = format!(
+            "BYE sip:a@{VICTIM} SIP/2.0\r\nVia: SIP/2.0/UDP {BACKEND_A};branch=z9hG4bKbye\r\n\
+             Route: {}\r\nFrom: <sip:b>;tag=callee\r\nTo: <sip:a>;tag=caller\r\n\
+             Call-ID: c1\r\nCSeq: 1 BYE\r\n\r\n",
+            call.header("Record-Route")
+        );
+        let mut sent = s.send(BACKEND_A, &bye);
+        for pause_ms in [500, 1000, 2000, 4000, 4000, 4000, 4000, 4000, 4000, 4000] {
+            s.pass(Duration::from_millis(pause_ms));
+            sent.extend(s.send(BACKEND_A, &bye));
+        }
+        s.pass(Duration::from_secs(10));
+        sent.extend(s.sent());
+        let byes = sent.iter().filter(|sent| sent.start().starts_with("BYE "));
+        let to: Vec<_> = byes.map(|sent| sent.to.to_string()).collect();
+        assert_eq!(to, vec![VICTIM; copies], "{is_stateful} {is_verified}");
+    }
+}
+
 /// RFC 3261 §17.1.2.2: Timer E fires at 0.5, 1.5, 3.5, ... s until Timer F does, after 32 s.
 #[test]
 fn a_peer_that_never_called_gets_all_repetitions() {
