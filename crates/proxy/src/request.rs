@@ -5,6 +5,7 @@ use tidegate_sip::{HeaderName, Message, Method, ScanStart, glance};
 use tidegate_transaction::Key;
 use tidegate_world::Received;
 
+use crate::dialog::Transaction;
 use crate::lookup::{LookupRequester, Lookups, Unknown, reach};
 use crate::message::request::{Request, RequestHashes, check_hop};
 use crate::output::Cause;
@@ -182,7 +183,11 @@ fn process<'a>(
         step.routing.calls.record_priority(hop.call, request.identity, request.has_priority);
     }
     // A request that continues or ends a call is not rejected because a table is full.
-    let goes_alone = request.essentials.to_tag.is_some() && (room.is_full || room.has_its_share);
+    // RFC 3261 §16.11: the branch "MUST be the same each time a retransmitted request is forwarded".
+    // No transaction has matched, so the first copy of a pending request was forwarded without one.
+    let transaction = Transaction { identity: request.identity, method: request.method };
+    let goes_alone = request.essentials.to_tag.is_some() && (room.is_full || room.has_its_share)
+        || step.routing.calls.is_pending(step.now, hop.call, transaction);
     step.routing.tiering.note(hop.tier);
     // A request on a stream is sent once: a proxy that forwards it as a datagram has to retransmit
     // it.

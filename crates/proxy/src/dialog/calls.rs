@@ -322,6 +322,17 @@ impl Calls {
         self.get(call)?.begun_at(transaction)
     }
 
+    /// Returns whether a transaction waits for its final response and its time is not over, so that
+    /// a server transaction for it would still exist.
+    pub(crate) fn is_pending(
+        &self,
+        now: Timestamp,
+        call: CallRef,
+        transaction: Transaction,
+    ) -> bool {
+        self.get(call).is_some_and(|entry| entry.is_pending(now, transaction))
+    }
+
     /// Returns when a transaction of a call that is not established was sent to its back end, or
     /// `None` if the back end has answered it.
     pub(crate) fn sent_at(&self, call: CallRef, transaction: Transaction) -> Option<Timestamp> {

@@ -177,6 +177,24 @@ fn a_removed_back_end_is_trusted_while_it_has_calls() {
     assert!(!relayed(&mut r, "3"), "its seat may be empty still, but it holds nothing");
 }
 
+/// RFC 3261 §16.11: the branch "MUST be the same each time a retransmitted request is forwarded".
+#[test]
+fn a_request_that_was_forwarded_without_a_transaction_is_repeated_without_one() {
+    let mut r = Reloaded::new(Mode::Stateless, &[BACKEND_A]);
+    r.set_up("c");
+    let requests = [in_dialog("INFO", "c", 2), in_dialog("INVITE", "c", 3), invite("d")];
+    let first = requests.clone().map(|text| r.s.one(CALLER, &text));
+    r.mode = Mode::Transaction;
+    r.reload(&[pool_spec("app", &[BACKEND_A])], 0);
+    for (text, first) in requests.iter().zip(&first) {
+        assert_eq!(r.s.one(CALLER, text), *first);
+    }
+    assert_eq!(r.s.live(), (0, 0));
+    // The next request of the call has a transaction.
+    r.s.send(CALLER, &in_dialog("INFO", "c", 4));
+    assert_eq!(r.s.live(), (1, 1));
+}
+
 /// Pool members may send requests anywhere, strangers may not.
 #[test]
 fn the_sources_of_a_removed_pool_have_no_rights() {
