@@ -76,17 +76,19 @@ pub(crate) fn may_send_back(
 /// Returns whether to retransmit on `flow` a request that a back end or a user first sent at
 /// `since`.
 ///
-/// Only a caller may be denied retransmissions: if its INVITE was forged, no element at the other
+/// Only a caller, or an address named by the other party, may be denied retransmissions: if its INVITE was forged, no element at the other
 /// end of `flow` acknowledges the 2xx or answers the BYE that follows. A phone that a back end
 /// calls gets all retransmissions, and so does a phone on the flow of its registration. For a call
 /// that is in the call table, the entry shows who the caller is. A call to a registered user is not
-/// in the table unless a back end makes it. For a call without entry, `to_caller` is true if the
-/// route token shows that the request goes to the caller.
+/// in the table unless a back end makes it. For a call without entry, `is_claimed` is true if the
+/// route token shows that the request goes to the caller. It is also true if the request goes to
+/// another address than that of the other party. That party wrote this address into its Contact,
+/// without proof that it belongs to it.
 pub(crate) fn may_repeat(
     step: &Step<'_>,
     since: Timestamp,
     call: CallRef,
-    to_caller: bool,
+    is_claimed: bool,
     flow: &Flow,
 ) -> bool {
     let Step { now, snapshot, peers, routing, .. } = step;
@@ -94,7 +96,7 @@ pub(crate) fn may_repeat(
     if snapshot.amplification_max == 0
         || flow.transport.is_reliable()
         || *now < since + REPEATED_FOR
-        || !(to_caller || routing.calls.get(call).is_some_and(is_caller))
+        || !(is_claimed || routing.calls.get(call).is_some_and(is_caller))
     {
         return true;
     }

@@ -5,6 +5,7 @@
 //! plan changes nothing, so nothing has to be undone. Parked requests are bounded in number and
 //! time. A copy of a parked request is absorbed, and its CANCEL ends it. Until the request
 //! continues, the proxy has no other state of it and sends no 100, so the sender retransmits it.
+//! Of a cancelled INVITE only its key remains, for late copies. It takes no place.
 //!
 //! Each parked request takes one of a limited number of places. Strangers may use half of the
 //! places. A source may use at most as many places as remain free, as in the shared
@@ -18,11 +19,13 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::time::Duration;
 
 use hashbrown::HashMap;
+use tidegate_sip::Method;
 use tidegate_transaction::Key;
 use tidegate_world::{Received, Timestamp};
 
 use crate::message::class::Class;
 use crate::resolution::Ticket;
+use crate::stateless::recent::Recent;
 use places::Places;
 pub(crate) use places::RequestSource;
 
@@ -32,6 +35,10 @@ const PARKED_FOR: Duration = Duration::from_secs(10);
 
 /// Time for which a cancelled INVITE is remembered, for late copies: 64·T1.
 const CANCELLED_FOR: Duration = Duration::from_secs(32);
+
+/// Maximum number of cancelled INVITEs that are remembered. A late copy of any other counts as
+/// another INVITE.
+const CANCELLED_MAX: usize = 8192;
 
 /// A request that waits for an answer from the DNS or a store.
 pub(crate) struct Waiting {
@@ -45,7 +52,6 @@ pub(crate) struct Waiting {
     pub(crate) source: RequestSource,
     /// Whether the request has waited for the maximum time.
     pub(crate) is_overdue: bool,
-    is_cancelled: bool,
     until: Timestamp,
     /// Ticket of the query for which the request waits, once it is parked.
     ticket: Option<Ticket>,
@@ -55,19 +61,34 @@ pub(crate) struct Waiting {
 type Number = u64;
 
 /// Parked requests of a shard.
-#[derive(Default)]
 pub(crate) struct Parked {
     /// Requests by number.
     waiting: BTreeMap<Number, Waiting>,
     by_ticket: BTreeMap<Ticket, Vec<Number>>,
     by_key: HashMap<Key, Number>,
-    /// The times at which requests are overdue, or cancelled ones are forgotten, the earliest
-    /// first.
+    /// The times at which requests are overdue, the earliest first.
     deadlines: BTreeSet<(Timestamp, Number)>,
     /// Requests that may continue, in the order in which they are served.
     resumed: VecDeque<Number>,
     numbers: Number,
     places: Places,
+    /// The identities of INVITEs that were cancelled while they were parked.
+    cancelled: Recent<()>,
+}
+
+impl Default for Parked {
+    fn default() -> Self {
+        Self {
+            waiting: BTreeMap::new(),
+            by_ticket: BTreeMap::new(),
+            by_key: HashMap::new(),
+            deadlines: BTreeSet::new(),
+            resumed: VecDeque::new(),
+            numbers: 0,
+            places: Places::default(),
+            cancelled: Recent::new(CANCELLED_FOR, CANCELLED_MAX),
+        }
+    }
 }
 
 impl Waiting {
@@ -81,7 +102,7 @@ impl Waiting {
         source: RequestSource,
     ) -> Self {
         let until = received.arrived + PARKED_FOR;
-        let (is_overdue, is_cancelled) = (false, false);
+        let is_overdue = false;
         Self {
             received,
             class,
@@ -90,7 +111,6 @@ impl Waiting {
             key,
             source,
             is_overdue,
-            is_cancelled,
             until,
             ticket: None,
         }
@@ -120,7 +140,11 @@ impl Parked {
     pub(crate) fn park(&mut self, ticket: Ticket, waiting: Waiting) {
         debug_assert!(self.may_wait(waiting.source, ticket), "the caller looks first");
         self.numbers += 1;
-        self.by_key.insert(waiting.key, self.numbers);
+        // RFC 3261 §17.2.3: an ACK has the key of its INVITE, which may be parked too. A CANCEL is
+        // for the INVITE.
+        if waiting.class != Class::Ack {
+            self.by_key.insert(waiting.key, self.numbers);
+        }
         self.deadlines.insert((waiting.until, self.numbers));
         self.places.take(waiting.source, ticket, waiting.received.bytes.capacity());
         self.waiting.insert(self.numbers, Waiting { ticket: Some(ticket), ..waiting });
@@ -132,28 +156,40 @@ impl Parked {
         self.by_key.contains_key(&key)
     }
 
-    /// Cancels the request of a transaction, so that it does not continue. The request is
-    /// remembered for a while. Returns the request, even if it was cancelled before.
-    pub(crate) fn cancel(&mut self, now: Timestamp, key: Key) -> Option<&Waiting> {
-        let number = *self.by_key.get(&key)?;
-        let waiting = self.waiting.get_mut(&number)?;
-        if !waiting.is_cancelled {
-            self.deadlines.remove(&(waiting.until, number));
-            (waiting.is_cancelled, waiting.until) = (true, now + CANCELLED_FOR);
-            self.deadlines.insert((waiting.until, number));
-        }
-        Some(waiting)
+    /// Returns whether the request of this transaction is parked, or was cancelled while it was.
+    pub(crate) fn is_known(&self, now: Timestamp, key: Key) -> bool {
+        self.contains(key) || self.was_cancelled(now, key)
     }
 
-    /// Returns the request of a transaction if it was cancelled.
-    pub(crate) fn cancelled(&self, key: Key) -> Option<&Waiting> {
-        let number = self.by_key.get(&key)?;
-        self.waiting.get(number).filter(|waiting| waiting.is_cancelled)
+    /// Cancels the INVITE of a transaction, so that it does not continue. Returns the INVITE, or
+    /// `None` if it is not parked. Its place is free at once: a place that only time gives back
+    /// could be taken by a pair of short messages.
+    pub(crate) fn cancel(&mut self, now: Timestamp, key: Key) -> Option<Waiting> {
+        let number = *self.by_key.get(&key)?;
+        let invite = self.remove(number)?;
+        if let Some(ticket) = invite.ticket
+            && let Some(numbers) = self.by_ticket.get_mut(&ticket)
+        {
+            numbers.retain(|waiting| *waiting != number);
+            if numbers.is_empty() {
+                self.by_ticket.remove(&ticket);
+            }
+        }
+        self.cancelled.entry(now, key.identity);
+        Some(invite)
+    }
+
+    /// Returns whether the INVITE of a transaction was cancelled while it was parked, a short time
+    /// ago.
+    pub(crate) fn was_cancelled(&self, now: Timestamp, key: Key) -> bool {
+        key.method == Method::Invite && self.cancelled.get(now, key.identity).is_some()
     }
 
     fn remove(&mut self, number: Number) -> Option<Waiting> {
         let waiting = self.waiting.remove(&number)?;
-        self.by_key.remove(&waiting.key);
+        if self.by_key.get(&waiting.key) == Some(&number) {
+            self.by_key.remove(&waiting.key);
+        }
         self.deadlines.remove(&(waiting.until, number));
         if let Some(ticket) = waiting.ticket {
             self.places.give_back(waiting.source, ticket, waiting.received.bytes.capacity());
@@ -170,27 +206,22 @@ impl Parked {
     /// Removes and returns the next request that may continue.
     pub(crate) fn next(&mut self) -> Option<Waiting> {
         while let Some(number) = self.resumed.pop_front() {
-            if self.waiting.get(&number).is_some_and(|waiting| !waiting.is_cancelled) {
-                return self.remove(number);
+            if let Some(waiting) = self.remove(number) {
+                return Some(waiting);
             }
         }
         None
     }
 
-    /// Marks overdue requests as overdue and ready to continue, and removes cancelled requests that
-    /// are no longer needed.
+    /// Marks overdue requests as overdue and ready to continue.
     pub(crate) fn handle_timeout(&mut self, now: Timestamp) {
         while let Some(&(until, number)) = self.deadlines.first()
             && until <= now
         {
             self.deadlines.pop_first();
             let Some(waiting) = self.waiting.get_mut(&number) else { continue };
-            if waiting.is_cancelled {
-                self.remove(number);
-            } else {
-                waiting.is_overdue = true;
-                self.resumed.push_back(number);
-            }
+            waiting.is_overdue = true;
+            self.resumed.push_back(number);
         }
         if self.waiting.is_empty() {
             self.by_ticket.clear();
@@ -205,7 +236,6 @@ impl Parked {
 
 #[cfg(test)]
 mod tests {
-    use tidegate_sip::Method;
     use tidegate_world::{Flow, Pool};
 
     use super::*;
@@ -254,17 +284,57 @@ mod tests {
         let mut parked = Parked::default();
         parked.park(Ticket::of(7), waiting(0, 1));
         parked.park(Ticket::of(7), waiting(0, 2));
-        assert!(parked.cancelled(key(1)).is_none() && parked.cancel(at(1), key(3)).is_none());
-        assert!(parked.cancel(at(1), key(1)).is_some() && parked.cancel(at(2), key(1)).is_some());
+        assert!(!parked.was_cancelled(at(1), key(1)) && parked.cancel(at(1), key(3)).is_none());
+        assert_eq!(parked.cancel(at(1), key(1)).map(|invite| invite.key), Some(key(1)));
+        assert_eq!((parked.len(), parked.contains(key(1))), (1, false), "its place is free");
+        assert!(parked.cancel(at(2), key(1)).is_none());
         parked.resume(Ticket::of(7));
         assert_eq!(identities(&mut parked), [(key(2), false)]);
-        assert!(parked.cancelled(key(1)).is_some());
-        parked.handle_timeout(at(32));
-        assert!(parked.contains(key(1)));
-        parked.handle_timeout(at(33));
-        assert!(!parked.contains(key(1)) && parked.next().is_none());
         assert!(parked.places.are_free());
         assert_eq!((parked.len(), parked.poll_timeout()), (0, None));
+        assert!(parked.was_cancelled(at(32), key(1)) && parked.is_known(at(32), key(1)));
+        assert!(!parked.was_cancelled(at(32), Key::new(1, Method::Message)));
+        assert!(!parked.was_cancelled(at(33), key(1)) && !parked.is_known(at(33), key(1)));
+    }
+
+    /// RFC 3261 §9.2: "The TU determines the transaction to be cancelled by taking the CANCEL
+    /// request, and then assuming that the request method is anything but CANCEL or ACK".
+    #[test]
+    fn an_ack_that_is_parked_beside_its_invite_is_not_what_a_cancel_ends() {
+        for ack_first in [true, false] {
+            let ack = || Waiting { class: Class::Ack, ..waiting(0, 1) };
+            let mut parked = Parked::default();
+            let both = if ack_first { [ack(), waiting(0, 1)] } else { [waiting(0, 1), ack()] };
+            both.into_iter().for_each(|waiting| parked.park(Ticket::of(7), waiting));
+            assert!(parked.contains(key(1)));
+            let cancelled = parked.cancel(at(1), key(1)).map(|waiting| waiting.class);
+            assert_eq!(cancelled, Some(Class::Invite), "{ack_first}");
+            parked.resume(Ticket::of(7));
+            assert_eq!(parked.next().map(|waiting| waiting.class), Some(Class::Ack));
+            assert!(parked.next().is_none() && parked.places.are_free());
+        }
+        // An ACK that goes on leaves its INVITE in place.
+        let mut parked = Parked::default();
+        parked.park(Ticket::of(7), waiting(0, 1));
+        parked.park(Ticket::of(8), Waiting { class: Class::Ack, ..waiting(0, 1) });
+        parked.resume(Ticket::of(8));
+        assert_eq!(parked.next().map(|waiting| waiting.class), Some(Class::Ack));
+        assert!(parked.contains(key(1)));
+    }
+
+    #[test]
+    fn cancelled_requests_leave_nothing_but_their_keys() {
+        let mut parked = Parked::default();
+        for identity in 0..2 * CANCELLED_MAX as u64 {
+            assert!(parked.may_wait(source(1), Ticket::of(7)));
+            parked.park(Ticket::of(7), waiting(0, identity));
+            assert!(parked.cancel(at(0), key(identity)).is_some());
+        }
+        assert!(parked.places.are_free() && parked.by_ticket.is_empty());
+        assert!(parked.by_key.is_empty() && parked.deadlines.is_empty());
+        let remembered = |identity: u64| parked.was_cancelled(at(1), key(identity));
+        let count = (0..2 * CANCELLED_MAX as u64).filter(|identity| remembered(*identity)).count();
+        assert_eq!(count, CANCELLED_MAX);
     }
 
     #[test]

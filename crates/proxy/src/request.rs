@@ -5,6 +5,7 @@ use tidegate_sip::{HeaderName, Message, Method, ScanStart, glance};
 use tidegate_transaction::Key;
 use tidegate_world::Received;
 
+use crate::dialog::Transaction;
 use crate::lookup::{LookupRequester, Lookups, Unknown, reach};
 use crate::message::request::{Request, RequestHashes, check_hop};
 use crate::output::Cause;
@@ -182,11 +183,11 @@ fn process<'a>(
         step.routing.calls.record_priority(hop.call, request.identity, request.has_priority);
     }
     // A request that continues or ends a call is not rejected because a table is full.
-    let goes_alone = request.essentials.to_tag.is_some() && (room.is_full || room.has_its_share);
-    // The ACK to a 2xx belongs to a call that is answered.
-    if request.method == Method::Ack && hop.backend_ref.is_some() {
-        step.shown = SourceEvidence::Receives;
-    }
+    // RFC 3261 §16.11: the branch "MUST be the same each time a retransmitted request is forwarded".
+    // No transaction has matched, so the first copy of a pending request was forwarded without one.
+    let transaction = Transaction { identity: request.identity, method: request.method };
+    let goes_alone = request.essentials.to_tag.is_some() && (room.is_full || room.has_its_share)
+        || step.routing.calls.is_pending(step.now, hop.call, transaction);
     step.routing.tiering.note(hop.tier);
     // A request on a stream is sent once: a proxy that forwards it as a datagram has to retransmit
     // it.
@@ -322,25 +323,29 @@ fn try_match_parked(
     request: &Request<'_>,
 ) -> bool {
     let none = (ReplyReason::None, ReplyReason::None.doc());
-    let terminate = |step: &mut Step<'_>, invite: &Received| {
-        if let Ok(message) = Message::parse(&invite.bytes) {
-            reply(step, invite, &message, 487, none, &[]);
-        }
-    };
+    let now = step.now;
     if request.method == Method::Cancel {
         let key = Key::cancelled(request.identity);
-        let Some(invite) = parked.cancel(step.now, key) else { return false };
+        let invite = parked.cancel(now, key);
+        if invite.is_none() && !parked.was_cancelled(now, key) {
+            return false;
+        }
         reply(step, received, request.message, 200, none, &[]);
-        terminate(step, &invite.received);
+        if let Some(invite) = invite
+            && let Ok(message) = Message::parse(&invite.received.bytes)
+        {
+            reply(step, &invite.received, &message, 487, none, &[]);
+        }
         return true;
     }
     let key = Key::new(request.identity, request.method);
-    if request.method == Method::Ack || !parked.contains(key) {
+    if request.method == Method::Ack || !parked.is_known(now, key) {
         return false;
     }
     step.counters().retransmissions.add(1);
-    if let Some(invite) = parked.cancelled(key) {
-        terminate(step, &invite.received);
+    if !parked.contains(key) {
+        // The copy has the same Call-ID and branch, so its response has the same To-tag.
+        reply(step, received, request.message, 487, none, &[]);
     }
     true
 }

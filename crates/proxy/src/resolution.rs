@@ -16,6 +16,7 @@
 //! The result is valid for one request: "The procedures here MUST be done exactly once per
 //! transaction" (RFC 3263 §4). The caller has to know which targets have failed.
 
+mod backlog;
 mod cache;
 mod locate;
 mod name;
@@ -51,7 +52,8 @@ pub struct ResolutionSettings {
     pub families: Families,
     /// Maximum number of remembered answers, at least [`ANSWERS_MIN`].
     pub answers_max: usize,
-    /// Maximum number of pending queries. A quarter is reserved for known names.
+    /// Maximum number of queries that are sent and not answered yet. A quarter is reserved for known
+    /// names. Sixteen times as many may be outstanding. The others wait to be sent.
     pub questions_max: usize,
 }
 
@@ -83,7 +85,7 @@ pub struct ResolutionCounters {
     pub given_up: Counter,
     /// Answers that came after the proxy had given up their query.
     pub late: Counter,
-    /// Names not queried because too many queries were outstanding.
+    /// Names not queried, or not in time, because too many queries were outstanding.
     pub refused: Counter,
     /// Names not queried because they had failed a short time before.
     pub paused: Counter,
@@ -224,6 +226,11 @@ impl Resolution {
                     self.cache.fail(now, &key);
                     tickets.push(Ticket(id));
                 }
+                // That says nothing about the name. Its requests ask again if they still may wait.
+                Due::Unsent(id) => {
+                    self.counters.refused.add(1);
+                    tickets.push(Ticket(id));
+                }
             }
         }
         self.gauge();
@@ -232,7 +239,9 @@ impl Resolution {
 
     /// Returns the next query to send.
     pub fn poll_query(&mut self) -> Option<Query> {
-        self.questions.poll_query()
+        let query = self.questions.poll_query()?;
+        self.counters.asked.add(1);
+        Some(query)
     }
 
     /// Returns when [`handle_timeout`](Self::handle_timeout) is next needed.
@@ -250,10 +259,7 @@ impl Resolution {
         let open = self.questions.find(record, name).or_else(|| {
             let is_known = records.is_some();
             let may_ask = !paused;
-            let open =
-                may_ask.then(|| self.questions.ask(now, record, name, is_known)).flatten()?;
-            self.counters.asked.add(1);
-            Some(open)
+            may_ask.then(|| self.questions.ask(now, record, name, is_known)).flatten()
         });
         let Some(records) = records else {
             return match open {

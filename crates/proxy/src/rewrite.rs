@@ -38,9 +38,6 @@ const HEAD_MAX: usize = 1024 + 32;
 /// RFC 3261 §16.6 item 3: a request without Max-Forwards gets 70.
 pub(crate) const MAX_FORWARDS: u32 = 70;
 
-/// Maximum number of Route lines of a request that passes a strict router: each is one edit.
-const STRICT_LINES_MAX: usize = 6;
-
 /// The next hop of a request, and the resulting changes in the request.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct ForwardPlan {
@@ -144,7 +141,7 @@ pub(crate) fn write_request(
         }
     }
     let mut bytes = snapshot.buffers.take();
-    splice.write_to(&mut bytes).map_err(|_| TOO_LONG)?;
+    splice.write_to(&mut bytes).map_err(|error| unwritten(&error))?;
     // RFC 7339 §5.6: "Therefore, forwarding the contents of the overload control parameters is generally
     // NOT RECOMMENDED and should only be performed if permitted by the configuration of SIP servers." "This
     // means that a SIP proxy SHOULD strip the overload control parameters inserted by the client before
@@ -263,9 +260,6 @@ fn around_strict_routers(
         return Ok(None);
     }
     let message = request.message;
-    if message.fields().filter(|f| f.name == HeaderName::Route).count() > STRICT_LINES_MAX {
-        return Err(Rejection::Reply(400, "too many Route lines"));
-    }
     let mut routes = message.routes().collect::<Result<Vec<_>, _>>()?;
     routes.truncate(routes.len() - request.restored);
     let mut left = routes.into_iter().skip(plan.edits.own_routes.into());
@@ -375,6 +369,20 @@ struct Around {
 /// would retransmit it.
 const TOO_LONG: Rejection =
     Rejection::Reply(513, "the forwarded request would be longer than a datagram");
+
+/// Rejects a message whose edits overlap. That is a bug, and must not stop the process: RFC 3261
+/// §21.5.1, "The server encountered an unexpected condition that prevented it from fulfilling the
+/// request."
+const NOT_REWRITTEN: Rejection = Rejection::Reply(500, "the request cannot be rewritten");
+
+/// Returns the rejection of a request whose forwarded form cannot be written, because of `error`.
+#[cold]
+fn unwritten(error: &io::Error) -> Rejection {
+    match error.kind() {
+        io::ErrorKind::InvalidInput => NOT_REWRITTEN,
+        _ => TOO_LONG,
+    }
+}
 
 fn write_all(head: &mut ArrayVec<u8, HEAD_MAX>, parts: &[&[u8]]) -> Result<(), Rejection> {
     for part in parts {

@@ -4,4 +4,4 @@
 mod branch;
 pub(crate) mod forward;
 pub(crate) mod lost;
-mod recent;
+pub(crate) mod recent;

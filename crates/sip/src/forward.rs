@@ -1,7 +1,8 @@
 //! The edits of a proxy (RFC 3261 §16.4, §16.6, §16.7, §18.2.1; RFC 3581).
 //!
 //! Each function adds edits to a [`Splice`] over the same message. No part of the message may be
-//! edited twice. For example, writing to a top Via that is also removed is a bug and panics.
+//! edited twice. For example, if the calling code writes to a top Via that is also removed, the
+//! message cannot be written.
 
 use std::cell::OnceCell;
 use std::net::{IpAddr, SocketAddr};
@@ -71,14 +72,11 @@ pub fn remove_top_via<'a>(splice: &mut Splice<'a>, message: &Message<'a>) -> boo
 /// returns the number of removed elements.
 ///
 /// `n` is the number of elements known to name this proxy: one, or two if it record-routes twice.
-/// Each line affected takes one of the splice's edits.
 pub fn remove_first_route<'a>(splice: &mut Splice<'a>, message: &Message<'a>, n: usize) -> usize {
     remove_first(splice, message, HeaderName::Route, n)
 }
 
 /// Replaces all Route lines with `line`, which is a whole header line or empty.
-///
-/// Each existing line takes one of the splice's edits.
 pub fn replace_routes<'a>(splice: &mut Splice<'a>, message: &Message<'a>, line: &'a [u8]) {
     let mut line = Some(line);
     for field in message.fields_of(HeaderName::Route) {

@@ -96,7 +96,7 @@ pub use passage::Passage;
 pub use priority::{ResourceValue, is_emergency, requires, resource_values};
 pub use reply::{Reply, write_reply, write_reply_by_via};
 pub use scan::{AckScan, Scan, ScanStart, branch_in_quote, glance, scan, scan_ack};
-pub use splice::{EDITS_MAX, Splice};
+pub use splice::Splice;
 pub use start::StartLine;
 pub use status::reason;
 pub use tags::dialog_tags;

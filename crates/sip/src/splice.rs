@@ -3,23 +3,27 @@
 use std::io::{self, Write};
 use std::ops::Range;
 
-use arrayvec::ArrayVec;
+use smallvec::SmallVec;
 
 use crate::Message;
 
-/// Maximum number of edits of one message.
-pub const EDITS_MAX: usize = 16;
+/// Number of edits that need no heap. Usual messages need fewer.
+const EDITS_INLINE: usize = 16;
 
 /// Edits to a message, applied while it is written: bytes that no edit touches are copied
 /// unchanged.
 ///
-/// The calling code determines the number of edits and ensures that they do not overlap. A peer
-/// cannot influence either, so both conditions are assertions.
+/// A peer determines the number of edits: for example, each Route line that names a proxy is one.
+/// So the number has no limit, except the number of lines in the message. The calling code ensures
+/// that edits lie within the message and do not overlap. An edit that does not is left out, and
+/// then the message cannot be written.
 #[derive(Clone, Debug)]
 pub struct Splice<'a> {
     bytes: &'a [u8],
     /// The edits, sorted by position. At the same position, insertions come before a cut.
-    edits: ArrayVec<Edit<'a>, EDITS_MAX>,
+    edits: SmallVec<[Edit<'a>; EDITS_INLINE]>,
+    /// Whether an edit was left out.
+    is_broken: bool,
 }
 
 #[derive(Clone, Debug)]
@@ -36,35 +40,34 @@ impl<'a> Splice<'a> {
 
     /// Creates a splice without edits over a message that is not indexed.
     pub(crate) fn over(bytes: &'a [u8]) -> Self {
-        Self { bytes, edits: ArrayVec::new() }
+        Self { bytes, edits: SmallVec::new(), is_broken: false }
     }
 
     /// Inserts `text` before the byte at `at`. Insertions at the same place keep the order in which
     /// they were made.
     ///
-    /// # Panics
-    /// Panics if `at` lies outside the message or inside a cut, or if there are more than
-    /// [`EDITS_MAX`] edits.
+    /// If `at` lies outside the message or inside a cut, the message can no longer be written.
     pub fn insert(&mut self, at: usize, text: &'a [u8]) {
         self.replace(at..at, text);
     }
 
     /// Removes `range`.
     ///
-    /// # Panics
-    /// Panics if `range` lies outside the message or overlaps an edit, or if there are more than
-    /// [`EDITS_MAX`] edits.
+    /// If `range` lies outside the message or overlaps an edit, the message can no longer be
+    /// written.
     pub fn remove(&mut self, range: Range<usize>) {
         self.replace(range, b"");
     }
 
     /// Replaces `range` with `text`.
     ///
-    /// # Panics
-    /// Panics if `range` lies outside the message or overlaps an edit, or if there are more than
-    /// [`EDITS_MAX`] edits.
+    /// If `range` lies outside the message or overlaps an edit, the message can no longer be
+    /// written.
     pub fn replace(&mut self, range: Range<usize>, text: &'a [u8]) {
-        assert!(range.start <= range.end && range.end <= self.bytes.len(), "outside the message");
+        if range.start > range.end || range.end > self.bytes.len() {
+            self.is_broken = true;
+            return;
+        }
         if self.edits.last().is_none_or(|last| last.cut.end <= range.start) {
             self.edits.push(Edit { cut: range, text });
             return;
@@ -74,14 +77,18 @@ impl<'a> Splice<'a> {
         let place = place.map_or(0, |before| before + 1);
         let fits_before = place == 0 || self.edits[place - 1].cut.end <= range.start;
         let fits_after = self.edits.get(place).is_none_or(|next| range.end <= next.cut.start);
-        assert!(fits_before && fits_after, "edits overlap");
-        self.edits.insert(place, Edit { cut: range, text });
+        if fits_before && fits_after {
+            self.edits.insert(place, Edit { cut: range, text });
+        } else {
+            self.is_broken = true;
+        }
     }
 
     /// Writes the edited message.
     ///
     /// # Errors
-    /// Returns the errors of `out`.
+    /// Returns the errors of `out`, and [`InvalidInput`](io::ErrorKind::InvalidInput) if an edit was
+    /// outside the message or overlapped another one.
     pub fn write_to(&self, out: &mut (impl Write + ?Sized)) -> io::Result<()> {
         self.write_part(0..self.bytes.len(), out)
     }
@@ -92,12 +99,15 @@ impl<'a> Splice<'a> {
     /// Panics if `part` lies outside the message.
     ///
     /// # Errors
-    /// Returns the errors of `out`.
+    /// Returns the errors of [`write_to`](Self::write_to).
     pub(crate) fn write_part(
         &self,
         part: Range<usize>,
         out: &mut (impl Write + ?Sized),
     ) -> io::Result<()> {
+        if self.is_broken {
+            return Err(io::ErrorKind::InvalidInput.into());
+        }
         let mut from = part.start;
         for Edit { cut, text } in &self.edits {
             if cut.start < part.start || part.end < cut.end {
@@ -167,27 +177,41 @@ mod tests {
         );
     }
 
+    /// A peer determines how many edits there are.
     #[test]
-    #[should_panic(expected = "edits overlap")]
-    fn a_cut_over_a_later_edit_is_a_bug() {
-        spliced(|s| {
-            s.insert(DIGITS + 1, b"x");
-            s.remove(DIGITS..DIGITS + 2);
-        });
+    fn more_edits_than_have_room_in_place_are_made_too() {
+        let mut splice = Splice::new(&Message::parse(BYTES).unwrap());
+        for at in (0..=BYTES.len()).rev() {
+            splice.insert(at, b"-");
+            splice.insert(at, b"+");
+        }
+        let mut out = Vec::new();
+        splice.write_to(&mut out).unwrap();
+        assert_eq!(out.len(), 3 * BYTES.len() + 2);
+        let kept = out.into_iter().filter(|byte| !b"-+".contains(byte));
+        assert_eq!(kept.collect::<Vec<_>>(), BYTES);
     }
 
+    /// A wrong edit is a bug of the calling code. A peer that finds it must not stop the process.
     #[test]
-    #[should_panic(expected = "edits overlap")]
-    fn an_insertion_into_a_cut_is_a_bug() {
-        spliced(|s| {
+    fn a_wrong_edit_is_an_error_when_the_message_is_written() {
+        let wrong = |edit: &dyn Fn(&mut Splice<'static>)| {
+            let mut splice = Splice::new(&Message::parse(BYTES).unwrap());
+            edit(&mut splice);
+            splice.write_to(&mut Vec::new()).map_err(|error| error.kind())
+        };
+        let error = Err(io::ErrorKind::InvalidInput);
+        let cut_over_a_later_edit = |s: &mut Splice<'static>| {
+            s.insert(DIGITS + 1, b"x");
+            s.remove(DIGITS..DIGITS + 2);
+        };
+        let insertion_into_a_cut = |s: &mut Splice<'static>| {
             s.remove(DIGITS..DIGITS + 2);
             s.insert(DIGITS + 1, b"x");
-        });
-    }
-
-    #[test]
-    #[should_panic(expected = "outside the message")]
-    fn an_edit_past_the_end_is_a_bug() {
-        spliced(|s| s.insert(BYTES.len() + 1, b"x"));
+        };
+        assert_eq!(wrong(&cut_over_a_later_edit), error);
+        assert_eq!(wrong(&insertion_into_a_cut), error);
+        assert_eq!(wrong(&|s| s.insert(BYTES.len() + 1, b"x")), error);
+        assert_eq!(wrong(&|s| s.insert(BYTES.len(), b"x")), Ok(()));
     }
 }

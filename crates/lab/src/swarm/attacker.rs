@@ -91,7 +91,8 @@ pub enum Attack {
     Vias,
     /// Errors "ICMP port unreachable" that seem to come from back ends.
     Icmp,
-    /// INVITEs to the number that all callers call.
+    /// INVITEs to the number that all callers call, some of them in a form in which a proxy has to
+    /// change as much as possible.
     Flood,
     /// BYEs, ACKs, INFOs and responses that belong to no call.
     Noise,
@@ -212,6 +213,9 @@ impl Hostile {
         let new = Request::new("INVITE", "service", source, nonce);
         let text = match self.stranger.attack {
             Attack::Icmp => return None,
+            Attack::Flood if nonce.is_multiple_of(4) => {
+                Request { bare_for: Some(target), ..new }.text()
+            }
             Attack::Flood | Attack::Byes => new.text(),
             Attack::Closed => Request { number: "closed", ..new }.text(),
             Attack::Void => Request { number: "void", ..new }.text(),

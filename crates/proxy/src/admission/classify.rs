@@ -127,7 +127,7 @@ pub(crate) fn read<'a>(
     match class {
         // A CANCEL must not be served before its INVITE if that still waits. RFC 3261 §9.1: it
         // shares Call-ID, topmost Via and CSeq number with its INVITE.
-        Class::Cancel if !view.has_served(&scan) => {
+        Class::Cancel if !view.has_served(now, &scan) => {
             let cancels = Some(view.fingerprint(&scan, &received.bytes));
             Ok(Reading { cancels, ..reading(class, QueueClass::of(class)) })
         }

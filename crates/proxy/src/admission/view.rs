@@ -58,7 +58,8 @@ impl View<'_> {
         received: &Received,
     ) -> bool {
         let RequestHashes { identity, call: fingerprint } = *hashes;
-        let is_known = |key| self.transactions.find(key).is_some() || self.parked.contains(key);
+        let is_known =
+            |key| self.transactions.find(key).is_some() || self.parked.is_known(now, key);
         if identity.is_some_and(|identity| is_known(Key::new(identity, method))) {
             return true;
         }
@@ -121,7 +122,7 @@ impl View<'_> {
     }
 
     /// Returns whether the request that a scanned CANCEL refers to has been served.
-    pub(crate) fn has_served(&self, cancel: &Scan<'_>) -> bool {
+    pub(crate) fn has_served(&self, now: Timestamp, cancel: &Scan<'_>) -> bool {
         let hash = |parts: &[&[u8]]| self.snapshot.keys.identity.hash(parts);
         let branch = cancel.branch.unwrap_or_default();
         let fingerprint = self.snapshot.keys.call.fingerprint(cancel.call_id);
@@ -129,7 +130,7 @@ impl View<'_> {
             Some(identity) => {
                 let is_repeated = |call: &Call| call.has_branch(identity);
                 self.transactions.find_cancelled(identity).is_some()
-                    || self.parked.contains(Key::cancelled(identity))
+                    || self.parked.is_known(now, Key::cancelled(identity))
                     || self.calls.find_where(fingerprint, is_repeated).is_some()
             }
             None => self.calls.find(fingerprint).is_some(),
@@ -154,7 +155,7 @@ impl View<'_> {
         received: &Received,
     ) -> bool {
         match method {
-            Method::Cancel => self.has_served(scan),
+            Method::Cancel => self.has_served(now, scan),
             _ => self.knows(now, method, scan, &self.hashes(method, scan), received),
         }
     }

@@ -55,11 +55,13 @@ pub(crate) fn assign_pool_slots(
         }
     }
     let places: Vec<usize> = places.into_iter().flatten().collect();
-    // The domains of a removed pool are no longer resolved.
-    let mut pools: Vec<_> = old
-        .into_iter()
-        .map(|old| Some(PoolSettings { pool: old.pool.with_services(Arc::default()), ..old }))
-        .collect();
+    // The domains of a removed pool are no longer resolved. Its networks have no rights any more.
+    // It has no backup pool, because another pool may take that slot.
+    let removed = |old: PoolSettings| {
+        let pool = old.pool.with_services(Arc::default());
+        Some(PoolSettings { pool, sources: Vec::new(), backup: None, ..old })
+    };
+    let mut pools: Vec<_> = old.into_iter().map(removed).collect();
     let length = places.iter().map(|place| place + 1).max().unwrap_or_default();
     pools.resize_with(pools.len().max(length), || None);
     for (settings, &place) in new.into_iter().zip(&places) {
@@ -212,5 +214,21 @@ mod tests {
         let owned = |names: &[&str]| names.iter().map(|&n| n.to_owned()).collect::<Vec<_>>();
         assert_eq!(places(&[]), (owned(&["s", "t", "r"]), vec![2, 0, 1]));
         assert_eq!(places(&[(0, ANY), (0, 0)]), (owned(&["p", "s", "r", "t"]), vec![2, 1, 3]));
+    }
+
+    /// The slot of its backup pool may belong to a pool with another purpose now.
+    #[test]
+    fn a_removed_pool_has_neither_a_backup_nor_networks() {
+        let net: IpNet = "192.0.2.0/24".parse().unwrap();
+        let with =
+            |name, backup| PoolSettings { backup, sources: vec![vec![net]], ..pool(name, &["a"]) };
+        let old = vec![with("p", Some(1)), with("q", None)];
+        let held = |slot| [(0, ANY), (0, 0)].contains(&slot);
+        let SlottedPools { pools, .. } = assign_pool_slots(old, vec![with("s", None)], held);
+        let names: Vec<_> = pools.iter().map(|pool| pool.pool.name()).collect();
+        assert_eq!(names, ["p", "s"]);
+        assert_eq!(pools[0].backup, None);
+        assert!(pools[0].sources.is_empty());
+        assert_eq!(pools[1].sources, [vec![net]]);
     }
 }

@@ -278,10 +278,20 @@ impl Calls {
         self.shares.is_exhausted(bucket, Amount { entries, bytes: usize::MAX })
     }
 
-    /// Records the source of the first request of a call.
-    pub(crate) fn set_caller(&mut self, call: CallRef, caller: u64) {
-        if let Some(entry) = self.get_mut(call) {
-            entry.caller = caller;
+    /// Records the source of the request with which a call begins: its caller, and the share of the
+    /// table in which the call counts until it is over.
+    pub(crate) fn set_source(&mut self, call: CallRef, caller: u64, share: Option<Bucket>) {
+        let Some(Entry { call: entry, links }) = self.entries.get_mut(call.into()) else { return };
+        entry.caller = caller;
+        let before = std::mem::replace(&mut entry.share, share);
+        // An entry that is over is in no share.
+        if links.is_none() {
+            if let Some(bucket) = before {
+                self.shares.remove_entry(bucket, 0);
+            }
+            if let Some(bucket) = share {
+                self.shares.add_entry(bucket);
+            }
         }
     }
 
@@ -289,14 +299,6 @@ impl Calls {
     pub(crate) fn set_budget(&mut self, call: CallRef, budget: Budget) {
         if let Some(entry) = self.get_mut(call) {
             entry.budget = budget;
-        }
-    }
-
-    /// Counts a call that has just begun in the share `bucket` of the table, until the call is
-    /// over.
-    pub(crate) fn set_share(&mut self, call: CallRef, bucket: Bucket) {
-        if let Some(entry) = self.get_mut(call) {
-            entry.share = Some(bucket);
         }
     }
 
@@ -318,6 +320,17 @@ impl Calls {
     /// Returns when a transaction other than an INVITE began, if it waits for its final response.
     pub(crate) fn begun_at(&self, call: CallRef, transaction: Transaction) -> Option<Timestamp> {
         self.get(call)?.begun_at(transaction)
+    }
+
+    /// Returns whether a transaction waits for its final response and its time is not over, so that
+    /// a server transaction for it would still exist.
+    pub(crate) fn is_pending(
+        &self,
+        now: Timestamp,
+        call: CallRef,
+        transaction: Transaction,
+    ) -> bool {
+        self.get(call).is_some_and(|entry| entry.is_pending(now, transaction))
     }
 
     /// Returns when a transaction of a call that is not established was sent to its back end, or

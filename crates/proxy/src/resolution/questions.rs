@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use tidegate_world::{Query, QueryId, Question, RecordType, Timestamp};
 
+use super::backlog::Backlog;
 use super::cache::Key;
 
 /// The time for which requests wait for a newer answer when an expired one is known.
@@ -19,21 +20,17 @@ pub(super) const PATIENCE: Duration = Duration::from_millis(500);
 /// It is longer than the time of a resolver that tries a second server after 5 s of silence.
 pub(super) const ANSWERS_WITHIN: Duration = Duration::from_secs(8);
 
-/// One of this many query slots is reserved for names that have been resolved before.
-const KEPT_PART: usize = 4;
-
 /// The first id of DNS queries for requests. Lower ids are free for other parts of the core.
 const IDS_FROM: u64 = 1 << 63;
 
 /// A bounded set of outstanding queries, with each name at most once.
 pub(super) struct Questions {
-    /// Queries by ascending id, which is also the order in which they were sent.
+    /// Queries by ascending id, which is also the order in which they were asked.
     outstanding: BTreeMap<u64, Asked>,
     by_name: BTreeMap<RecordType, BTreeMap<Arc<str>, u64>>,
     /// Abandoned queries, oldest first. Their answers are still worth caching.
     given_up: VecDeque<(u64, Key)>,
-    outgoing: VecDeque<Query>,
-    outstanding_max: usize,
+    backlog: Backlog,
     next: u64,
     /// Queries with a lower id have waited longer than [`PATIENCE`].
     overdue_before: u64,
@@ -45,6 +42,8 @@ pub(super) struct Questions {
 struct Asked {
     key: Key,
     at: Timestamp,
+    /// Whether the query was sent.
+    is_sent: bool,
 }
 
 /// An outstanding query.
@@ -62,6 +61,8 @@ pub(super) enum Due {
     Overdue(QueryId, Key),
     /// The query is abandoned.
     GivenUp(QueryId, Key),
+    /// The query is abandoned before it was sent, because too many others had no answer.
+    Unsent(QueryId),
 }
 
 /// A query that has been answered.
@@ -74,14 +75,14 @@ pub(super) enum Closed {
 }
 
 impl Questions {
-    /// Creates a set with room for `outstanding_max` queries.
-    pub(super) fn new(outstanding_max: usize) -> Self {
+    /// Creates a set of which at most `sent_max` queries are sent and not answered yet. More of them
+    /// wait for that.
+    pub(super) fn new(sent_max: usize) -> Self {
         Self {
             outstanding: BTreeMap::new(),
             by_name: BTreeMap::new(),
             given_up: VecDeque::new(),
-            outgoing: VecDeque::new(),
-            outstanding_max,
+            backlog: Backlog::new(sent_max),
             next: IDS_FROM,
             overdue_before: IDS_FROM,
             heard: None,
@@ -95,9 +96,9 @@ impl Questions {
         Some(Open { id: QueryId(id), is_overdue: id < self.overdue_before })
     }
 
-    /// Queues a query for a name without an outstanding query. Returns `None` if the set is full. A
-    /// quarter of the set is reserved for known names, so that they stay resolvable during a flood
-    /// of queries for other names.
+    /// Queues a query for a name without an outstanding query. Returns `None` if there are too many,
+    /// or too many for names of the same domain. A quarter of the places is reserved for known
+    /// names, so that they stay resolvable during a flood of queries for other names.
     pub(super) fn ask(
         &mut self,
         now: Timestamp,
@@ -105,16 +106,14 @@ impl Questions {
         name: &str,
         is_known: bool,
     ) -> Option<Open> {
-        let kept = if is_known { 0 } else { self.outstanding_max / KEPT_PART };
-        if self.outstanding.len() >= self.outstanding_max - kept {
+        if !self.backlog.has_room(name, is_known) {
             return None;
         }
         let (id, name) = (self.next, Arc::<str>::from(name));
         self.next += 1;
+        self.backlog.push(id, &name, is_known);
         self.by_name.entry(record).or_default().insert(Arc::clone(&name), id);
-        self.outstanding.insert(id, Asked { key: (record, Arc::clone(&name)), at: now });
-        let question = Question::Resolve { name, record };
-        self.outgoing.push_back(Query { id: QueryId(id), question });
+        self.outstanding.insert(id, Asked { key: (record, name), at: now, is_sent: false });
         Some(Open { id: QueryId(id), is_overdue: false })
     }
 
@@ -143,9 +142,12 @@ impl Questions {
     pub(super) fn pop_due(&mut self, now: Timestamp) -> Option<Due> {
         let (&first, asked) = self.outstanding.first_key_value()?;
         if asked.at + ANSWERS_WITHIN <= now {
-            let Asked { key, at } = self.remove(first)?;
+            let Asked { key, at, is_sent } = self.remove(first)?;
+            if !is_sent {
+                return Some(Due::Unsent(QueryId(first)));
+            }
             self.is_silent |= self.heard.is_none_or(|heard| heard < at);
-            if self.given_up.len() == self.outstanding_max {
+            if self.given_up.len() >= self.backlog.outstanding_max() {
                 self.given_up.pop_front();
             }
             self.given_up.push_back((first, key.clone()));
@@ -156,7 +158,7 @@ impl Questions {
             return None;
         }
         self.overdue_before = id + 1;
-        self.is_silent |= self.heard.is_none_or(|heard| heard < asked.at);
+        self.is_silent |= asked.is_sent && self.heard.is_none_or(|heard| heard < asked.at);
         Some(Due::Overdue(QueryId(id), asked.key.clone()))
     }
 
@@ -170,7 +172,11 @@ impl Questions {
 
     /// Returns the next query to send.
     pub(super) fn poll_query(&mut self) -> Option<Query> {
-        self.outgoing.pop_front()
+        let id = self.backlog.pop()?;
+        let asked = self.outstanding.get_mut(&id)?;
+        asked.is_sent = true;
+        let (record, name) = asked.key.clone();
+        Some(Query { id: QueryId(id), question: Question::Resolve { name, record } })
     }
 
     /// Returns the number of outstanding queries.
@@ -182,6 +188,7 @@ impl Questions {
         let asked = self.outstanding.remove(&id)?;
         let (record, name) = &asked.key;
         self.by_name.get_mut(record).and_then(|all| all.remove(name));
+        self.backlog.remove(id, name, asked.is_sent);
         Some(asked)
     }
 }
@@ -198,13 +205,17 @@ mod tests {
         questions.ask(at(ms), RecordType::A, name, true).map(|open| open.id)
     }
 
+    fn send(questions: &mut Questions) {
+        while questions.poll_query().is_some() {}
+    }
+
     fn key(name: &str) -> Key {
         (RecordType::A, name.into())
     }
 
     #[test]
     fn a_name_is_asked_for_once_and_closed_by_its_answer() {
-        let mut questions = Questions::new(2);
+        let mut questions = Questions::new(1);
         let a = ask(&mut questions, 0, "a.").unwrap();
         let question = Question::Resolve { name: "a.".into(), record: RecordType::A };
         assert_eq!(questions.poll_query(), Some(Query { id: a, question }));
@@ -212,8 +223,10 @@ mod tests {
         let open = Open { id: a, is_overdue: false };
         assert_eq!(questions.find(RecordType::A, "a."), Some(open));
         assert_eq!(questions.find(RecordType::Aaaa, "a."), None);
-        assert!(ask(&mut questions, 0, "b.").is_some());
-        assert_eq!((ask(&mut questions, 0, "c."), questions.len()), (None, 2));
+        for i in 1..16 {
+            assert!(ask(&mut questions, 0, &format!("b{i}.")).is_some());
+        }
+        assert_eq!((ask(&mut questions, 0, "c."), questions.len()), (None, 16));
         assert_eq!(questions.close(a), Some(Closed::InTime(key("a."))));
         assert_eq!(questions.close(a), None);
         assert_eq!(questions.find(RecordType::A, "a."), None);
@@ -227,6 +240,7 @@ mod tests {
         assert_eq!((questions.poll_timeout(), questions.pop_due(at(9000))), (None, None));
         let a = ask(&mut questions, 0, "a.").unwrap();
         let b = ask(&mut questions, 100, "b.").unwrap();
+        send(&mut questions);
         assert_eq!(questions.poll_timeout(), Some(at(500)));
         assert_eq!(questions.pop_due(at(499)), None);
         assert_eq!(questions.pop_due(at(500)), Some(Due::Overdue(a, key("a."))));
@@ -246,10 +260,12 @@ mod tests {
         let mut questions = Questions::new(9);
         ask(&mut questions, 0, "a.");
         let b = ask(&mut questions, 100, "b.").unwrap();
+        send(&mut questions);
         questions.close(b);
         questions.on_heard(at(110));
         assert!(questions.pop_due(at(600)).is_some() && !questions.is_silent(), "one is slow");
         ask(&mut questions, 1000, "c.");
+        send(&mut questions);
         assert!(questions.pop_due(at(1500)).is_some() && questions.is_silent());
         questions.on_heard(at(1600));
         assert!(!questions.is_silent());
@@ -260,28 +276,52 @@ mod tests {
 
     #[test]
     fn a_part_of_the_questions_is_kept_for_known_names() {
-        for (outstanding_max, unknown_max) in [(0, 0), (1, 1), (3, 3), (4, 3), (64, 48)] {
-            let mut questions = Questions::new(outstanding_max);
+        for (sent_max, unknown_max, all_max) in [(0, 0, 0), (1, 12, 16), (3, 36, 48), (8, 96, 128)]
+        {
+            let mut questions = Questions::new(sent_max);
             let mut ask = |is_known| {
                 let name = |i| format!("{is_known}-{i}.");
                 let asked = |i| questions.ask(at(0), RecordType::A, &name(i), is_known);
-                (0..100).map_while(asked).count()
+                (0..200).map_while(asked).count()
             };
             assert_eq!(ask(false), unknown_max);
-            assert_eq!(ask(true), outstanding_max - unknown_max);
+            assert_eq!(ask(true), all_max - unknown_max);
         }
+    }
+
+    /// A name server that does not answer keeps the places of the queries that were sent. The
+    /// others say nothing about the DNS.
+    #[test]
+    fn a_question_that_is_never_sent_shows_nothing() {
+        let mut questions = Questions::new(1);
+        let a = ask(&mut questions, 0, "a.").unwrap();
+        let b = ask(&mut questions, 1, "b.").unwrap();
+        assert_eq!(questions.poll_query().map(|query| query.id), Some(a));
+        assert_eq!((questions.poll_query(), questions.len()), (None, 2));
+        assert_eq!(questions.close(a), Some(Closed::InTime(key("a."))));
+        questions.on_heard(at(1));
+        let c = ask(&mut questions, 2, "c.").unwrap();
+        assert_eq!(questions.poll_query().map(|query| query.id), Some(b));
+        assert_eq!(questions.pop_due(at(600)), Some(Due::Overdue(b, key("b."))));
+        questions.on_heard(at(600));
+        assert_eq!(questions.pop_due(at(9000)), Some(Due::GivenUp(b, key("b."))));
+        assert_eq!(questions.pop_due(at(9000)), Some(Due::Unsent(c)));
+        assert_eq!((questions.pop_due(at(9000)), questions.len()), (None, 0));
+        assert!(!questions.is_silent());
+        assert_eq!(questions.close(c), None);
     }
 
     #[test]
     fn questions_given_up_are_bounded() {
-        let mut questions = Questions::new(2);
+        let mut questions = Questions::new(16);
         let mut ids = Vec::new();
-        for round in 0..2 {
+        for round in 0..40 {
             let now = round * 20_000;
-            ids.extend(["a.", "b."].map(|name| ask(&mut questions, now, name).unwrap()));
+            ids.extend((0..16).map(|i| ask(&mut questions, now, &format!("{i}.")).unwrap()));
+            send(&mut questions);
             while questions.pop_due(at(now + 10_000)).is_some() {}
         }
         let late = ids.into_iter().filter(|id| questions.close(*id).is_some());
-        assert_eq!(late.count(), 2);
+        assert_eq!(late.count(), 256);
     }
 }

@@ -26,8 +26,9 @@ use crate::routing::target_choice::TargetChoice;
 use crate::routing::tier::{choose_tier, tier};
 use crate::settings::BackendRef;
 use crate::state::{Room, RoutingState};
-use crate::step::Step;
+use crate::step::{SourceEvidence, Step};
 use crate::target::Target;
+use crate::transport::addresses::Origin;
 
 /// A request whose plan is being committed.
 #[derive(Clone, Copy)]
@@ -48,7 +49,9 @@ pub(crate) fn commit(
     request: &Request<'_>,
     plan: Plan,
 ) -> Result<NextHop, Rejection> {
-    let Plan { target_choice, known, own_routes, egress, is_rated, proves_receipt, origin } = plan;
+    let shown = evidence_of_ack(step, received, request, &plan);
+    let Plan { target_choice, known, own_routes, egress, is_rated, proves_receipt, origin, .. } =
+        plan;
     if proves_receipt {
         step.peers.verify(step.now, &step.snapshot.keys, &received.flow);
     }
@@ -60,7 +63,7 @@ pub(crate) fn commit(
     let mut hop = match target_choice {
         TargetChoice::Reject(rejection) => return Err(rejection),
         TargetChoice::Stay { backend_ref, target, key } => {
-            let mut hop = toward(step, backend_ref, call.unwrap_or(CallRef::NONE));
+            let mut hop = toward(step, backend_ref, call.unwrap_or(CallRef::NONE))?;
             hop.redirect(target);
             hop.choice = key.map(|key| (backend_ref.pool, key));
             hop.admission = check_restriction(step, input, &hop)?;
@@ -68,7 +71,7 @@ pub(crate) fn commit(
         }
         TargetChoice::BeginAt { backend_ref, target } => {
             let (call, held, admission) = begin_at(step, input, backend_ref)?;
-            let mut hop = toward(step, backend_ref, call);
+            let mut hop = toward(step, backend_ref, call)?;
             hop.redirect(target);
             (hop.held, hop.admission) = (held, admission);
             hop
@@ -86,7 +89,7 @@ pub(crate) fn commit(
             NextHop::to(target, tier(step.snapshot, &step.routing.calls, to.pool, CallRef::NONE))
         }
         TargetChoice::Select { pool, demand } => begin_at_any(step, input, pool, demand)?,
-        TargetChoice::Outside { target, is_strict, from, is_named, to_caller } => {
+        TargetChoice::Outside { target, is_strict, from, is_named, is_claimed } => {
             let call = enter_outward_call(step, input, from)?;
             let tier = match from {
                 Some(backend_ref) => {
@@ -94,19 +97,48 @@ pub(crate) fn commit(
                 }
                 // Without a transaction, retransmissions would not be recognized, and there may be
                 // too many of them.
-                None if to_caller => Tier::Stateful,
+                None if is_claimed => Tier::Stateful,
                 None => step.snapshot.tier_elsewhere(),
             };
             let named = if is_named { &request.targets[..] } else { &[] };
             let others = named.iter().skip(1).copied().collect();
             let hop = NextHop::to(target, tier);
-            NextHop { backend_ref: from, call, is_strict, others, to_caller, ..hop }
+            NextHop { backend_ref: from, call, is_strict, others, is_claimed, ..hop }
         }
         TargetChoice::User { target, from } => send_to_user(step, input, target, from)?,
     };
     (hop.own_routes, hop.egress, hop.evidence) = (own_routes, egress, evidence);
     hop.origin = origin;
+    step.shown = shown;
     Ok(hop)
+}
+
+/// Returns what an ACK shows about its sender. The tags of a dialog and a route token are in the
+/// responses, so only a party of the call knows them. But that party could write another address as
+/// its source. So they prove something only for the address to which the responses went. An ACK
+/// with the Call-ID alone is not part of the call.
+fn evidence_of_ack(
+    step: &Step<'_>,
+    received: &Received,
+    request: &Request<'_>,
+    plan: &Plan,
+) -> SourceEvidence {
+    if request.method != Method::Ack {
+        return SourceEvidence::Nothing;
+    }
+    let Known { call, evidence, is_stray, .. } = plan.known;
+    let caller = caller_of(received.flow.remote.ip());
+    let is_caller = || {
+        let entry = call.and_then(|call| step.routing.calls.get(call));
+        entry.is_some_and(|entry| entry.caller == caller)
+    };
+    if plan.proves_receipt || evidence.dialog != 0 && is_caller() {
+        SourceEvidence::Receives
+    } else if is_stray && !plan.has_token && plan.origin == Origin::Stranger {
+        SourceEvidence::Stray
+    } else {
+        SourceEvidence::Nothing
+    }
 }
 
 /// Checks that the restriction of the back end of a call admits a request. A retransmission passes
@@ -153,7 +185,7 @@ fn begin_within(
     demand: Demand,
     goes_on: bool,
 ) -> Result<NextHop, Rejection> {
-    let CommitInput { room, known, request, .. } = input;
+    let CommitInput { room, received, known, request } = input;
     check_room(step, room, backend_ref.pool, known.call)?;
     let picker = step.routing.picker(backend_ref.pool);
     let admitted = match picker.assign_to(step.now, backend_ref.backend.into(), demand) {
@@ -165,7 +197,8 @@ fn begin_within(
         Ok((Assignment { call: held, .. }, admission)) => {
             let choice = (!goes_on).then_some((backend_ref.pool, key));
             let call = known.call.unwrap_or(CallRef::NONE);
-            Ok(NextHop { choice, held, admission, ..toward(step, backend_ref, call) })
+            record_source(step, call, &received.flow);
+            Ok(NextHop { choice, held, admission, ..toward(step, backend_ref, call)? })
         }
         Err(rejection) if goes_on => Err(rejection),
         Err(_) => move_elsewhere(step, input, backend_ref.pool, demand),
@@ -189,15 +222,11 @@ fn begin_at_any(
     let selected = select(step, room, pool, call, request, fingerprint, demand)?;
     let Selected { backend_ref, key, call: held, admission } = selected;
     let entry = hold(step, call, fingerprint, request.identity, backend_ref)?;
-    if call.is_none() {
-        let caller = caller_of(received.flow.remote.ip());
-        step.routing.calls.set_caller(entry, caller);
-        count_in_share(step, entry, &received.flow);
-        if is_new {
-            choose_tier(step, room, backend_ref.pool, entry);
-        }
+    record_source(step, entry, &received.flow);
+    if call.is_none() && is_new {
+        choose_tier(step, room, backend_ref.pool, entry);
     }
-    let mut hop = toward(step, backend_ref, entry);
+    let mut hop = toward(step, backend_ref, entry)?;
     hop.choice = is_new.then_some((backend_ref.pool, key));
     (hop.held, hop.admission) = (held, admission);
     Ok(hop)
@@ -210,10 +239,10 @@ fn begin_at(
     input: CommitInput<'_, '_>,
     backend_ref: BackendRef,
 ) -> Result<(CallRef, Option<CallLease>, Option<Admission>), Rejection> {
-    let CommitInput { room, request, known, .. } = input;
+    let CommitInput { room, received, request, known } = input;
     let Known { call, fingerprint, .. } = *known;
-    if call.is_none() && !step.routing.calls.has_room() {
-        return Err(call_table_full(step));
+    if call.is_none() {
+        check_room_for_call(step, &received.flow)?;
     }
     check_room(step, room, backend_ref.pool, call)?;
     let demand = demand_of(request.method, request.has_priority);
@@ -229,6 +258,7 @@ fn begin_at(
         Some(call) => call,
         None => {
             let entry = hold(step, call, fingerprint, request.identity, backend_ref)?;
+            record_source(step, entry, &received.flow);
             if call.is_none() {
                 choose_tier(step, room, backend_ref.pool, entry);
             }
@@ -245,15 +275,16 @@ fn move_elsewhere(
     pool: u16,
     demand: Demand,
 ) -> Result<NextHop, Rejection> {
-    let CommitInput { room, request, known, .. } = input;
+    let CommitInput { room, received, request, known } = input;
     let Known { call, fingerprint, .. } = *known;
     let entry = call.unwrap_or(CallRef::NONE);
     let Request { identity, method, .. } = *request;
     match select(step, room, pool, call, request, fingerprint, Some(demand)) {
         Ok(Selected { backend_ref, key, call: held, admission }) => {
             move_call(step, entry, identity, backend_ref);
+            record_source(step, entry, &received.flow);
             let choice = Some((backend_ref.pool, key));
-            Ok(NextHop { choice, held, admission, ..toward(step, backend_ref, entry) })
+            Ok(NextHop { choice, held, admission, ..toward(step, backend_ref, entry)? })
         }
         Err(rejection) => {
             // Our reply ends the request, even if it was sent to a back end before.
@@ -352,13 +383,16 @@ pub(crate) fn record_address_generation(
     }
 }
 
-/// Counts a new call in the share of its source, if shares apply.
-fn count_in_share(step: &mut Step<'_>, call: CallRef, flow: &Flow) {
-    if step.routing.calls.is_scarce()
-        && let Some(bucket) = step.snapshot.share_of(flow)
-    {
-        step.routing.calls.set_share(call, bucket);
+/// Records the source of a request that is the first one of its call entry, or that begins another
+/// call there. The entry of a call that goes on keeps the source of that call: its Call-ID is not
+/// secret, and if the call leads through a back end, both of its legs have the same entry.
+fn record_source(step: &mut Step<'_>, call: CallRef, flow: &Flow) {
+    let calls = &step.routing.calls;
+    if calls.get(call).is_none_or(|entry| entry.phase.goes_on()) {
+        return;
     }
+    let share = calls.is_scarce().then(|| step.snapshot.share_of(flow)).flatten();
+    step.routing.calls.set_source(call, caller_of(flow.remote.ip()), share);
 }
 
 /// Checks that the call table has room for a new call from the source of `flow`.

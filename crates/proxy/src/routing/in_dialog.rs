@@ -130,8 +130,14 @@ fn by_user_token(snapshot: &Snapshot, flow: &Flow, token: RouteToken) -> Option<
         true => snapshot.target_of(&peer),
         false => Target::new(token.transport, user),
     };
-    let to_caller = is_users;
-    Some(TargetChoice::Outside { target, is_strict: false, from: None, is_named: false, to_caller })
+    let is_claimed = is_users;
+    Some(TargetChoice::Outside {
+        target,
+        is_strict: false,
+        from: None,
+        is_named: false,
+        is_claimed,
+    })
 }
 
 /// Returns whether a request to `backend_ref` that belongs to no dialog is new for the limits of

@@ -28,8 +28,10 @@ pub(crate) struct NextHop {
     pub(crate) toward_backend: bool,
     /// True if the target is a contact of a user, and the sender is not a back end.
     pub(crate) is_user: bool,
-    /// True if a user's phone, which was called, sends this request to the caller.
-    pub(crate) to_caller: bool,
+    /// True if the target is an address that the other party of the dialog only claims to have. A
+    /// user's phone, which was called, sends the request to the caller, or a back end sends it to
+    /// another address than the other party's.
+    pub(crate) is_claimed: bool,
     /// The number of leading Route values that name us. They are removed.
     pub(crate) own_routes: usize,
     /// True if the target is a strict router.
@@ -63,7 +65,7 @@ impl NextHop {
             call: CallRef::NONE,
             toward_backend: false,
             is_user: false,
-            to_caller: false,
+            is_claimed: false,
             own_routes: 0,
             is_strict: false,
             tier,
@@ -124,7 +126,16 @@ impl NextHop {
 }
 
 /// Returns the hop to the back end of a call.
-pub(crate) fn toward(step: &Step<'_>, backend_ref: BackendRef, call: CallRef) -> NextHop {
+///
+/// # Errors
+/// Returns [`Rejection::NO_ADDRESS`] if the name of the back end has never been resolved. No
+/// selection returns such a back end. But a call that came from one of its
+/// [`sources`](crate::PoolSettings::sources) belongs to it, whatever the name resolves to.
+pub(crate) fn toward(
+    step: &Step<'_>,
+    backend_ref: BackendRef,
+    call: CallRef,
+) -> Result<NextHop, Rejection> {
     let Step { snapshot, routing, .. } = step;
     let backend = snapshot.backend(backend_ref);
     let target = match backend.named() {
@@ -136,11 +147,11 @@ pub(crate) fn toward(step: &Step<'_>, backend_ref: BackendRef, call: CallRef) ->
             )
         }
     };
-    let address = target.expect("who was chosen was up, and has an address ever since");
+    let address = target.ok_or(Rejection::NO_ADDRESS)?;
     let target = Target::new(snapshot.transport(backend_ref.pool), address);
     let tier = tier(snapshot, &routing.calls, backend_ref.pool, call);
     // The hop is large, so it is changed in place.
     let mut hop = NextHop::to(target, tier);
     (hop.backend_ref, hop.call, hop.toward_backend) = (Some(backend_ref), call, true);
-    hop
+    Ok(hop)
 }

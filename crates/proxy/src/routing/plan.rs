@@ -43,6 +43,8 @@ pub(crate) struct Plan {
     pub(crate) egress: Option<u8>,
     /// True if the request counts in the rate of its call.
     pub(crate) is_rated: bool,
+    /// True if a route token shows that the request belongs to its call.
+    pub(crate) has_token: bool,
     /// True if the request proves that its sender receives what is sent to its address.
     pub(crate) proves_receipt: bool,
     /// The origin of the request, determined by its source alone.
@@ -99,16 +101,18 @@ pub(crate) fn plan<'a>(
         // Only a token of ours shows that we wrote these Routes.
         egress: routes.egress.filter(|_| routes.token.is_some()),
         is_rated: false,
+        has_token: false,
         proves_receipt: false,
         origin: snapshot.addresses.origin(flow),
     };
     let (origin, is_removed) = sender(snapshot, received, request, plan.origin, &routes);
-    routes.flow = usable_flow(routes.flow, flow, origin)?;
+    check_flow(routes.flow.as_ref(), origin)?;
     plan.known = state.calls.look_up(&snapshot.keys, request, origin.backend_ref().is_some());
     let Known { call, is_new, .. } = plan.known;
     // A token that is too old proves nothing without a call entry.
     let is_fresh = |token: &_| call.is_some() || snapshot.is_fresh(now, token);
     routes.token = routes.token.filter(is_fresh);
+    plan.has_token = routes.token.is_some();
     if call.is_none()
         && let Some(shard) = shard_of(snapshot, received, &routes)
     {
@@ -145,7 +149,7 @@ pub(crate) fn plan<'a>(
         registered.or(peer.filter(|peer| peer.is_registered).map(|peer| peer.listener));
     plan.egress = registered.or(plan.egress).or(peer.map(|peer| peer.listener));
     let destination = destination_of(&input, peer)?;
-    lead_to(&input, destination, plan)
+    lead_to(&input, destination, peer, plan)
 }
 
 impl PlanInput<'_, '_> {
@@ -205,9 +209,11 @@ fn destination_of<'a>(
 }
 
 /// Completes a plan with the target at its destination, or returns the answer that is needed first.
+/// `peer` is the other party of the dialog in which a back end sends the request.
 fn lead_to<'a>(
     input: &PlanInput<'_, 'a>,
     destination: Destination<'a>,
+    peer: Option<PeerFlow>,
     mut plan: Plan,
 ) -> Result<Planned<'a>, Rejection> {
     let known = &plan.known;
@@ -248,8 +254,11 @@ fn lead_to<'a>(
                 return Err(Rejection::FLOW_GONE);
             }
             (Destination::Target(target, is_strict), origin) => {
-                let (from, to_caller) = (origin.backend_ref(), false);
-                TargetChoice::Outside { target, is_strict, from, is_named, to_caller }
+                // The other party wrote the Contact, and may have named a third party.
+                let is_claimed =
+                    peer.is_some_and(|peer| canonical(target.address).ip() != peer.remote.ip());
+                let from = origin.backend_ref();
+                TargetChoice::Outside { target, is_strict, from, is_named, is_claimed }
             }
             (Destination::Name(..), _) => return Err(Rejection::NO_HOST),
             // An in-dialog request names a contact. Only a request outside a dialog names a user.
@@ -301,7 +310,9 @@ fn sender(
 }
 
 /// Returns whether a request proves that its sender receives what is sent to its address: a caller
-/// at that address that knows the token must have received it in a response.
+/// at that address that knows the token must have received it in a response. The token names the
+/// party to which it was sent. So a copy of the INVITE from another address gives no token with
+/// which that address could prove anything for the caller.
 fn proves_receipt(
     state: &RoutingState,
     received: &Received,
@@ -314,12 +325,14 @@ fn proves_receipt(
     {
         return false;
     }
+    let source = Some(caller_of(received.flow.remote.ip()));
+    let party = token.peer.map(|peer| caller_of(peer.remote.ip()));
     let caller = match known.call.and_then(|call| state.calls.get(call)) {
         Some(entry) => Some(entry.caller),
         // The call of a user has no entry: the caller is the other party.
-        None => token.peer.filter(|_| token.is_user).map(|peer| caller_of(peer.remote.ip())),
+        None => party.filter(|_| token.is_user),
     };
-    caller == Some(caller_of(received.flow.remote.ip()))
+    caller == source && (party.is_none() || party == source)
 }
 
 /// Returns whether a request forks to all back ends of the pool that has its call, as each new
@@ -388,23 +401,14 @@ fn needs_flow(snapshot: &Snapshot, contact: &Uri<'_>, peer: &PeerFlow) -> bool {
     }
 }
 
-/// Returns the flow in the Route of a request, which came on `from`, if the request is to leave on it.
+/// Checks that the sender of a request may send it on the flow that its Route names.
 ///
-/// RFC 5626 §5.3: "If the flow in the flow token identified by the topmost Route header field value
-/// matches the source IP address and port of the request, the request is an "outgoing" request;
-/// otherwise, it is an "incoming" request."
-///
-/// Incoming requests come from the registrar. Only the registrar and the phone get the token, so we
-/// relay such requests from nobody else.
-fn usable_flow(
-    named: Option<RegisteredFlow>,
-    from: &Flow,
-    origin: Origin,
-) -> Result<Option<RegisteredFlow>, Rejection> {
+/// Such requests come from the registrar. Only the registrar and the phone get the token, so we
+/// relay them from nobody else.
+fn check_flow(named: Option<&RegisteredFlow>, origin: Origin) -> Result<(), Rejection> {
     match named {
-        Some(flow) if flow.is(from) => Ok(None),
         Some(_) if origin == Origin::Stranger => Err(Rejection::RELAYING),
-        named => Ok(named),
+        _ => Ok(()),
     }
 }
 

@@ -19,8 +19,8 @@ pub(crate) struct RouteSet<'a> {
     /// The number of values that name us.
     pub(crate) own: usize,
     pub(crate) token: Option<RouteToken>,
-    /// The flow in the last Route value that names us, if that value is a Path of ours. It ends our
-    /// part of the Route.
+    /// The flow in the last Route value that names us, if that value is the Path that we gave to
+    /// another phone than the sender. It ends our part of the Route.
     pub(crate) flow: Option<RegisteredFlow>,
     /// If several Route values name us, the listener that the last of them names: the listener
     /// towards the next hop.
@@ -77,7 +77,12 @@ impl<'a> RouteSet<'a> {
                 found.egress = snapshot.addresses.named(&uri);
             }
             let text = uri.user.unwrap_or_default();
-            found.flow = RegisteredFlow::decode(text, &snapshot.keys, snapshot.shard)?;
+            // RFC 5626 §5.3: "If the flow in the flow token identified by the topmost Route header
+            // field value matches the source IP address and port of the request, the request is an
+            // "outgoing" request; otherwise, it is an "incoming" request." The next hop of an
+            // outgoing request is in the Routes behind the token.
+            let named = RegisteredFlow::decode(text, &snapshot.keys, snapshot.shard)?;
+            found.flow = named.filter(|named| !named.is(flow));
             // The request leaves on that flow, even if there are further Routes.
             if found.flow.is_some() {
                 break;

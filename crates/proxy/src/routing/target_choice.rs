@@ -41,8 +41,10 @@ pub(crate) enum TargetChoice {
         from: Option<BackendRef>,
         /// True if the target was found by a name, which may have further targets.
         is_named: bool,
-        /// True if a user's phone, which was called, sends this request to the caller.
-        to_caller: bool,
+        /// True if the target is an address that the other party of the dialog only claims to have.
+        /// A user's phone, which was called, sends the request to the caller, or a back end sends
+        /// it to another address than the other party's.
+        is_claimed: bool,
     },
     /// Forward the request to a user's contact at this address. The contact replaces the
     /// Request-URI.

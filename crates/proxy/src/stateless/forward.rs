@@ -83,7 +83,7 @@ pub(crate) fn forward(
             && !hop.target.is_registered
             && let Some(since) = step.routing.calls.begun_at(hop.call, transaction)
             && let Some(own) = snapshot.addresses.listener(plan.egress.into())
-            && !may_repeat(step, since, hop.call, hop.to_caller, &plan.target.flow_from(own.local))
+            && !may_repeat(step, since, hop.call, hop.is_claimed, &plan.target.flow_from(own.local))
         {
             return Ok(Forwarded::Here);
         }

@@ -219,7 +219,13 @@ pub(super) fn start_group(
                 continue;
             }
         };
-        let hop = toward(step, backend_ref, context.call);
+        let hop = match toward(step, backend_ref, context.call) {
+            Ok(hop) => hop,
+            Err(rejection) => {
+                outcome = outcome.or(Err(rejection));
+                continue;
+            }
+        };
         let mut hop = NextHop { choice: None, admission, ..hop };
         // RFC 5393 §5.3.3: "A proxy SHOULD NOT use a smaller amount of Max-Breadth than was present
         // in the original request unless the Incoming Max-Breadth exceeded the proxy's maximum

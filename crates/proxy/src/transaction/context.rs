@@ -34,8 +34,10 @@ pub(crate) struct Context {
     pub(crate) branches: SmallVec<[Branch; 1]>,
     /// True if the request goes to a back end, false if it comes from one.
     pub(crate) toward_backend: bool,
-    /// True if a user's phone, which was called, sends this request to the caller.
-    pub(crate) to_caller: bool,
+    /// True if the target is an address that the other party of the dialog only claims to have. A
+    /// user's phone, which was called, sends the request to the caller, or a back end sends it to
+    /// another address than the other party's.
+    pub(crate) is_claimed: bool,
     /// The bytes received from the caller and sent back to it.
     pub(crate) budget: Budget,
     /// The hash that detects loops (RFC 5393 §4.2). It is in our branch parameters of the forwarded

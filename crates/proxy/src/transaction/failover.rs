@@ -185,7 +185,7 @@ fn try_in_pool(step: &mut Step<'_>, context: &mut Context, live: &mut Live, pool
     if !step.routing.calls.is_counted_for_another(context.call, context.identity) {
         move_call(step, context.call, context.identity, backend_ref);
     }
-    let hop = toward(step, backend_ref, context.call);
+    let Ok(hop) = toward(step, backend_ref, context.call) else { return false };
     let mut hop = NextHop { choice: live.choice, held, admission, ..hop };
     start_again(step, context, live, &mut hop)
 }

@@ -114,7 +114,7 @@ fn context_of(
         branches: SmallVec::new(),
         budget,
         toward_backend: hop.toward_backend,
-        to_caller: hop.to_caller,
+        is_claimed: hop.is_claimed,
         last: None,
         live: None,
         share,

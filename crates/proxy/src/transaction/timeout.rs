@@ -114,11 +114,11 @@ fn branch_due(step: &mut Step<'_>, context: &mut Context, live: &mut Live, index
 fn resend(step: &mut Step<'_>, context: &Context, live: &Live, index: usize) {
     let branch = &context.branches[index];
     let (egress, target, since) = (branch.egress, branch.target, live.pending[index].since);
-    let Context { call, to_caller, .. } = *context;
+    let Context { call, is_claimed, .. } = *context;
     if !context.toward_backend
         && !target.is_registered
         && let Some(own) = step.snapshot.addresses.listener(egress.into())
-        && !may_repeat(step, since, call, to_caller, &target.flow_from(own.local))
+        && !may_repeat(step, since, call, is_claimed, &target.flow_from(own.local))
     {
         return;
     }

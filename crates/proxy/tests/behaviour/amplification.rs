@@ -148,6 +148,54 @@ fn the_ack_of_an_answered_call_verifies_its_caller_and_nobody_else() {
     }
 }
 
+/// The entry of a call may be left over from a request with the same Call-ID and a forged source.
+/// The attacker may also send a copy of a forged INVITE, whose responses it receives.
+#[test]
+fn an_address_that_only_began_before_the_caller_is_not_verified() {
+    let copied = |text: &str| text.replacen("z9hG4bK-", "z9hG4bK-copy-", 1);
+    for (mode, before) in [Mode::Stateless, Mode::Transaction]
+        .into_iter()
+        .flat_map(|mode| ["OPTIONS", "REGISTER", "INVITE"].map(|before| (mode, before)))
+    {
+        let mut s = Script::with(Policy::Rr, |settings| settings.pools[0].mode = mode);
+        let first = request(before, "sip:bob@192.0.2.1", "c1", 1, "");
+        assert!(!s.send(VICTIM, &at(VICTIM, &first)).is_empty());
+        let call = out(&s.send(CALLER, &copied(&invite("c1")))).remove(0);
+        let ok = s.send(BACKEND_A, &call.answer("200 OK")).remove(0);
+        assert_eq!(ok.to.to_string(), CALLER, "{mode:?} {before}");
+        let route = format!("Route: {}\r\nTotag\r\n", ok.header("Record-Route"));
+        let ack = request("ACK", "sip:bob@10.0.0.1:5070", "c1", 1, &route);
+        let ack = ack.replacen("-INVITE", "-ACK", 1);
+        assert_eq!(s.one(VICTIM, &at(VICTIM, &ack)).to.to_string(), BACKEND_A);
+        let call = out(&s.send(VICTIM, &short("c2"))).remove(0);
+        for _ in 0..11 {
+            s.send(&call.to.to_string(), &call.answer("200 OK"));
+        }
+        assert_eq!(s.counters.responses_withheld.get(), 9, "{mode:?} {before}");
+    }
+}
+
+/// The BYE for a call goes to who began the call, not to the sender of an earlier request.
+#[test]
+fn a_bye_to_the_forged_source_of_a_call_is_sent_twice_whoever_used_its_call_id_before() {
+    let mut s = Script::stateful();
+    s.send(CALLER, &request("OPTIONS", "sip:bob@192.0.2.1", "c1", 7, ""));
+    let call = out(&s.send(VICTIM, &at(VICTIM, &invite("c1")))).remove(0);
+    s.send(&call.to.to_string(), &call.answer("200 OK"));
+    let bye = format!(
+        "BYE sip:a@{VICTIM} SIP/2.0\r\nVia: SIP/2.0/UDP {};branch=z9hG4bKbye\r\n\
+         Route: {}\r\nFrom: <sip:b>;tag=callee\r\nTo: <sip:a>;tag=caller\r\nCall-ID: c1\r\n\
+         CSeq: 1 BYE\r\n\r\n",
+        call.to,
+        call.header("Record-Route")
+    );
+    let mut sent = s.send(&call.to.to_string(), &bye);
+    s.pass(Duration::from_secs(40));
+    sent.extend(s.sent());
+    let byes = sent.iter().filter(|sent| sent.start().starts_with("BYE ")).count();
+    assert_eq!((byes, s.counters.requests_withheld.get()), (2, 9));
+}
+
 /// A phone gets each response once, however long, and again for each retransmission of its request.
 #[test]
 fn long_responses_to_a_short_invite_pass() {
@@ -231,6 +279,46 @@ fn a_bye_to_a_source_that_never_acknowledges_is_sent_twice() {
         let byes = sent.iter().filter(|sent| sent.start().starts_with("BYE ")).count();
         assert_eq!(byes, copies, "{is_stateful} {is_verified}");
         assert_eq!(s.counters.requests_withheld.get(), 11 - copies as u64);
+    }
+}
+
+/// RFC 3261 §12.1.1: the Contact is the "remote target" of the dialog. A caller may write the address
+/// of a third party there, which has shown nothing.
+#[test]
+fn a_bye_to_a_third_party_in_the_contact_is_sent_twice() {
+    for (is_stateful, is_verified, copies) in
+        [(true, false, 2), (false, false, 2), (true, true, 11), (false, true, 11)]
+    {
+        let mut s = if is_stateful { Script::stateful() } else { Script::new() };
+        let contact = format!("Contact: <sip:a@{VICTIM}>\r\n");
+        let call = request("INVITE", "sip:bob@192.0.2.1", "c1", 1, &contact);
+        let call = out(&s.send(CALLER, &call)).remove(0);
+        let ok = s.one(BACKEND_A, &call.answer("200 OK"));
+        let ack = format!("Totag\r\nRoute: {}\r\n", ok.header("Record-Route"));
+        s.send(CALLER, &request("ACK", "sip:bob@10.0.0.1:5070", "c1", 1, &ack));
+        if is_verified {
+            let other = out(&s.send(VICTIM, &at(VICTIM, &invite("c2")))).remove(0);
+            s.send(&other.to.to_string(), &other.answer("200 OK"));
+            let more = format!("Totag\r\nRoute: {}\r\n", other.header("Record-Route"));
+            let ack = request("ACK", "sip:bob@192.0.2.1", "c2", 1, &more);
+            s.send(VICTIM, &at(VICTIM, &ack));
+        }
+        let bye = format!(
+            "BYE sip:a@{VICTIM} SIP/2.0\r\nVia: SIP/2.0/UDP {BACKEND_A};branch=z9hG4bKbye\r\n\
+             Route: {}\r\nFrom: <sip:b>;tag=callee\r\nTo: <sip:a>;tag=caller\r\n\
+             Call-ID: c1\r\nCSeq: 1 BYE\r\n\r\n",
+            call.header("Record-Route")
+        );
+        let mut sent = s.send(BACKEND_A, &bye);
+        for pause_ms in [500, 1000, 2000, 4000, 4000, 4000, 4000, 4000, 4000, 4000] {
+            s.pass(Duration::from_millis(pause_ms));
+            sent.extend(s.send(BACKEND_A, &bye));
+        }
+        s.pass(Duration::from_secs(10));
+        sent.extend(s.sent());
+        let byes = sent.iter().filter(|sent| sent.start().starts_with("BYE "));
+        let to: Vec<_> = byes.map(|sent| sent.to.to_string()).collect();
+        assert_eq!(to, vec![VICTIM; copies], "{is_stateful} {is_verified}");
     }
 }
 

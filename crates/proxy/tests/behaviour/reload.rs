@@ -177,6 +177,43 @@ fn a_removed_back_end_is_trusted_while_it_has_calls() {
     assert!(!relayed(&mut r, "3"), "its seat may be empty still, but it holds nothing");
 }
 
+/// RFC 3261 §16.11: the branch "MUST be the same each time a retransmitted request is forwarded".
+#[test]
+fn a_request_that_was_forwarded_without_a_transaction_is_repeated_without_one() {
+    let mut r = Reloaded::new(Mode::Stateless, &[BACKEND_A]);
+    r.set_up("c");
+    let requests = [in_dialog("INFO", "c", 2), in_dialog("INVITE", "c", 3), invite("d")];
+    let first = requests.clone().map(|text| r.s.one(CALLER, &text));
+    r.mode = Mode::Transaction;
+    r.reload(&[pool_spec("app", &[BACKEND_A])], 0);
+    for (text, first) in requests.iter().zip(&first) {
+        assert_eq!(r.s.one(CALLER, text), *first);
+    }
+    assert_eq!(r.s.live(), (0, 0));
+    // The next request of the call has a transaction.
+    r.s.send(CALLER, &in_dialog("INFO", "c", 4));
+    assert_eq!(r.s.live(), (1, 1));
+}
+
+/// Pool members may send requests anywhere, strangers may not.
+#[test]
+fn the_sources_of_a_removed_pool_have_no_rights() {
+    let mut r = Reloaded::new(Mode::Transaction, &[BACKEND_A]);
+    let pool_specs = [pool_spec("app", &[BACKEND_A]), pool_spec("carrier", &[BACKEND_C])];
+    let pools = r.enlist(&pool_specs);
+    let mut pools: Vec<_> = pools.iter().map(|pool| settings_of(pool, r.mode)).collect();
+    pools[1].sources = vec![vec!["203.0.113.0/24".parse().unwrap()]];
+    assert!(r.s.proxy.reload(r.s.now, pools, rule(0)));
+    let call = |call: &str| request("INVITE", "sip:x@198.51.100.99", call, 1, "");
+    let sent = r.s.send("203.0.113.5:5060", &call("c1"));
+    assert!(sent.iter().any(|sent| sent.to == address("198.51.100.99:5060")), "{sent:?}");
+
+    r.reload(&pool_specs[..1], 0);
+    assert_eq!(r.s.status("203.0.113.5:5060", &call("c2")), 403);
+    r.reload(&pool_specs, 0);
+    assert_eq!(r.s.status("203.0.113.5:5060", &call("c3")), 403, "it has none now");
+}
+
 #[test]
 fn back_ends_that_stay_keep_their_health_and_admin_state() {
     let mut r = Reloaded::new(Mode::Stateless, &[BACKEND_A, BACKEND_B]);

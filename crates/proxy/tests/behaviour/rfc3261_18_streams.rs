@@ -309,6 +309,50 @@ fn a_datagram_without_content_length_gets_one_on_a_stream() {
     }
 }
 
+/// The sender decides how much of a request the proxy changes: RFC 3261 §16.4, "the proxy MUST
+/// remove that value from the request", §16.6 items 2, 3 and 10, §18.2.1 and RFC 3581 §4.
+#[test]
+fn a_request_is_forwarded_however_much_of_it_changes() {
+    let all = [Transport::Tcp, Transport::Udp].into_iter().flat_map(|inside| {
+        let modes = [Mode::Stateless, Mode::Transaction];
+        modes.into_iter().flat_map(move |mode| (0..0x200u32).map(move |bits| (inside, mode, bits)))
+    });
+    for (inside, mode, bits) in all {
+        let has = |bit: u32| bits & 1 << bit != 0;
+        let text = |bit, text: &'static str| if has(bit) { text } else { "" };
+        let routes = "Route: <sip:192.0.2.1;lr>\r\n".repeat((bits >> 6) as usize % 8 % 5);
+        let request = [
+            "INVITE sip:bob@192.0.2.1",
+            text(0, ";method=x"),
+            " SIP/2.0\r\nVia: SIP/2.0/UDP 198.51.100.7",
+            text(1, ";rport"),
+            text(2, ";received=192.0.2.7"),
+            ";branch=z9hG4bKa\r\n",
+            &routes,
+            "From: <sip:a@x>;tag=1\r\nTo: <sip:b@x>\r\nCall-ID: a\r\nCSeq: 1 INVITE\r\n",
+            text(3, "Max-Forwards: 70\r\n"),
+            text(4, "Max-Breadth: 60\r\n"),
+            text(5, "Content-Length: 4\r\n"),
+            "\r\nfour",
+        ]
+        .concat();
+        let mut scene = Scene::new(inside, mode);
+        let mut sent = scene.offer(Flow::udp(address(PROXY), address(CALLER)), &request);
+        if inside.is_reliable() {
+            sent = scene.open().1;
+        }
+        let (_, invite) = only(sent, "INVITE sip:bob@192.0.2.1 ");
+        assert!(invite.all("Route").is_empty(), "{request}");
+        let hops = if has(3) { "69" } else { "70" };
+        assert_eq!(invite.all("Max-Forwards"), [hops], "{request}");
+        assert_eq!(invite.all("Max-Breadth").len(), 1, "{request}");
+        let has_length = has(5) || inside.is_reliable();
+        assert_eq!(invite.all("Content-Length"), vec!["4"; has_length.into()], "{request}");
+        assert_eq!(invite.all("Via")[1].contains("rport=5060"), has(1), "{request}");
+        assert!(invite.text.ends_with("\r\n\r\nfour"), "{request}");
+    }
+}
+
 /// On one machine callers and back ends have the address of Tidegate.
 #[test]
 fn a_caller_at_the_address_of_tidegate_and_a_back_end_is_a_stranger() {

@@ -4,6 +4,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crate::script::{BACKEND_A, CALLER, Script, Sent, request};
+use tidegate_balance::{Backend, Endpoint, Named, Policy, Pool};
+use tidegate_proxy::{Choice, DropReason, Mode, PoolSettings};
 use tidegate_world::{Core, Query, QueryAnswer, QueryId, Question, RecordType, SrvRecord};
 
 /// Makes a request from a back end to a name.
@@ -188,4 +190,47 @@ fn no_more_requests_wait_than_there_may_be() {
     assert_eq!(statuses, vec!["503"; 1100 - 512]);
     let sent = answer(&mut s, &[], &[("example.org", [203, 0, 113, 1])]);
     assert_eq!(sent.len(), 512, "all go on");
+}
+
+/// A back end calls from its `sources` before its own name has been resolved: it has no address to
+/// which anything in the call could go. RFC 3261 §21.5.4: "The server is temporarily unable to
+/// process the request".
+#[test]
+fn a_call_from_the_sources_of_a_back_end_without_an_address_harms_nobody() {
+    const PBX: &str = "10.0.0.5:5060";
+    const PHONE: &str = "203.0.113.9:5060";
+    let at = |from: &str, text: &str| text.replace("198.51.100.7:5060", from);
+    for (mode, choice) in [
+        (Mode::Stateless, Choice::One(Policy::Rr.into())),
+        (Mode::Transaction, Choice::One(Policy::Rr.into())),
+        (Mode::Adaptive, Choice::All(vec![1000])),
+    ] {
+        let mut s = Script::with(Policy::Rr, |settings| {
+            let named = Endpoint::Name(Named::new("pbx.example", 5070));
+            let backend = Arc::new(Backend::new("a", named, 1));
+            settings.pools = vec![PoolSettings {
+                mode,
+                choice: choice.clone(),
+                sources: vec![vec!["10.0.0.0/24".parse().unwrap()]],
+                ..PoolSettings::new(Pool::of("app", vec![backend]), Policy::Rr)
+            }];
+        });
+        let sent = s.send(PBX, &at(PBX, &request("INVITE", "sip:bob@203.0.113.9", "c", 1, "")));
+        let out = forwarded(sent).remove(0);
+        assert_eq!(out.to.to_string(), PHONE);
+        s.send(PHONE, &out.answer("200 OK"));
+
+        for method in ["ACK", "CANCEL", "INVITE", "OPTIONS"] {
+            let text = at(PHONE, &request(method, "sip:x@192.0.2.1", "c", 9, ""));
+            let sent = s.send(PHONE, &text);
+            assert!(forwarded(sent).is_empty(), "{method}: there is no address");
+        }
+        // The called phone ignores Record-Route.
+        let bye = at(PHONE, &request("BYE", "sip:alice@192.0.2.1", "c", 2, ""));
+        let bye =
+            bye.replace("From: <sip:alice@example.com>;tag=caller", "From: <sip:b>;tag=callee");
+        let bye = bye.replace("To: <sip:bob@example.com>", "To: <sip:a>;tag=caller");
+        assert_eq!(s.status(PHONE, &bye), 503, "{mode:?}");
+        assert!(s.counters.dropped(DropReason::Malformed).get() > 0, "the ACK is dropped");
+    }
 }

@@ -344,6 +344,29 @@ fn only_the_registrar_uses_a_token_and_nobody_changes_it() {
     let (to, sent) = only(scene.offer(phone, &outgoing), "OPTIONS");
     assert_eq!(to.remote, address(BACKEND_A));
     assert!(sent.all("Route").is_empty());
+    // A phone is not a relay's client because it has a token.
+    let further = "<sip:203.0.113.99;lr>";
+    let relayed = inward("OPTIONS", &[&path, further], "").replace(CONTACT, "sip:bob@192.0.2.1");
+    let relayed = relayed.replace("z9hG4bK-c", "z9hG4bK-d").replace("Call-ID: c", "Call-ID: d");
+    only(scene.offer(phone, &relayed), "SIP/2.0 403 ");
+}
+
+/// RFC 3261 §16.6 item 7: "the proxy MUST apply the procedures to the first value in the Route
+/// header field, if present": behind the token of the sender's own flow is a Service-Route (RFC
+/// 3608).
+#[test]
+fn an_outgoing_request_of_a_trusted_phone_goes_to_its_next_route() {
+    let mut scene = Scene::with(Mode::Transaction, |settings| {
+        settings.listeners[1].trust = vec!["203.0.113.9/32".parse().unwrap()];
+    });
+    let phone = scene.phone(Transport::Udp);
+    let registered = scene.register(phone, SUPPORTED);
+    let next = "<sip:198.51.100.99;lr>";
+    let text = inward("INVITE", &[registered.header("Path"), next], "");
+    let text = text.replace(CONTACT, "sip:bob@192.0.2.1").replace(BACKEND_A, PHONE);
+    let (to, sent) = only(scene.offer(phone, &text), "INVITE");
+    assert_eq!(to.remote, address("198.51.100.99:5060"));
+    assert_eq!(sent.all("Route"), [next]);
 }
 
 /// A registrar that a trusted source runs may be outside the pools.

@@ -265,6 +265,43 @@ fn the_kernel_drops_nothing_of_a_source_that_is_known_to_receive() {
     assert_eq!(proven, [true, false], "the caller's address is the lower one");
 }
 
+/// A Call-ID is not secret. The tags and the token of a call are, but a party of the call could
+/// write any source address into its ACKs.
+#[test]
+fn an_ack_proves_only_the_address_that_got_the_responses() {
+    for mode in [Mode::Stateless, Mode::Transaction] {
+        let list = BanList::new(4);
+        let mut script = Script::with(Policy::Rr, |settings| {
+            flood_limit(settings);
+            settings.pools[0].mode = mode;
+            settings.bans = list.clone();
+        });
+        let call = script.send(CALLER, &invite("a")).pop().unwrap();
+        let ok = script.one(&call.to.to_string(), &call.answer("200 OK"));
+        let route = format!("Route: {}\r\nTotag\r\n", ok.header("Record-Route"));
+        // With the Call-ID alone, with the tags of the dialog, and with the route token.
+        for (cseq, more) in [(9, ""), (1, "Totag\r\n"), (1, &*route)] {
+            let strays = script.counters.strays.get();
+            let ack = request("ACK", BOB, "a", cseq, more);
+            let ack = ack.replacen("-INVITE", &format!("-ACK-{}", more.len()), 1);
+            script.send(STRANGER, &ack);
+            assert_eq!(script.counters.strays.get() - strays, u64::from(more.is_empty()));
+        }
+        ban(&list, &script, STRANGER);
+        ban(&list, &script, CALLER);
+        let proven = |script: &mut Script| {
+            for _ in 0..2 {
+                script.proxy.on_load(script.now, Load::default());
+            }
+            let banned = script.proxy.poll_shedding().banned.clone();
+            [CALLER, STRANGER].map(|at| !banned.contains(&address(at).ip()))
+        };
+        assert_eq!(proven(&mut script), [false, false], "{mode:?}");
+        script.send(CALLER, &request("ACK", BOB, "a", 1, "Totag\r\n"));
+        assert_eq!(proven(&mut script), [true, false], "{mode:?}");
+    }
+}
+
 /// Forged addresses that send little must not keep a flood out of the kernel's list.
 #[test]
 fn the_kernel_drops_the_sources_with_the_highest_rates() {

@@ -8,7 +8,7 @@ use proptest::prelude::*;
 #[test]
 fn the_invariants_hold_for_the_torture_messages() {
     for entry in crate::verdicts::entries() {
-        for setup in [0, 1, 2, 4, 8, 16] {
+        for setup in [0, 1, 2, 4, 8, 16, 32] {
             for source in 0..drive::SOURCES as u8 {
                 let [high, low] = (entry.bytes.len() as u16).to_be_bytes();
                 // 0: an unchanged datagram.

@@ -237,6 +237,31 @@ fn a_cancel_ends_the_request_that_waits_for_a_look_up() {
     assert!(answer(&mut s, ALICE, found(&["sip:a@203.0.113.7"])).is_empty(), "nothing goes on");
 }
 
+/// RFC 3261 §9.2: "the UAS SHOULD immediately respond to the INVITE with a 487 (Request
+/// Terminated)." So nothing is left that could need a place until a timer fires.
+#[test]
+fn cancelled_requests_leave_room_for_others() {
+    let mut s = script();
+    for i in 0..600u32 {
+        let from = format!("198.18.{}.{}:5060", i / 250, i % 250 + 1);
+        for method in ["INVITE", "CANCEL"] {
+            let text = request(method, ALICE, &format!("c{i}"), 1, "").replace(CALLER, &from);
+            s.offer(&from, text.as_bytes());
+        }
+        let sent = s.serve();
+        assert_eq!(statuses(&sent), ["200", "487"], "{i}");
+    }
+    assert_eq!(s.counters.parked.get(), 0);
+    assert!(s.send(CALLER, &call("good")).is_empty(), "it waits");
+    // Late copies of an INVITE and of its CANCEL.
+    let from = "198.18.0.1:5060";
+    let late = |method| request(method, ALICE, "c0", 1, "").replace(CALLER, from);
+    assert_eq!(statuses(&s.send(from, &late("INVITE"))), ["487"]);
+    assert_eq!(statuses(&s.send(from, &late("CANCEL"))), ["200"]);
+    let sent = answer(&mut s, ALICE, found(&["sip:a@203.0.113.7:5062"]));
+    assert_eq!(forwarded(sent).header("Call-ID"), "good");
+}
+
 /// Both parties reach each other by our Record-Route, without a look-up.
 #[test]
 fn requests_within_the_dialog_of_a_user_follow_the_route_token() {

@@ -29,6 +29,9 @@ pub(super) struct Request<'a> {
     pub cseq: u32,
     /// Length of the body, in bytes.
     pub body: usize,
+    /// The address of the proxy in a request that makes the proxy change as much as possible: it
+    /// has Routes and a URI parameter to remove, and lacks the header fields that a proxy adds.
+    pub bare_for: Option<SocketAddr>,
 }
 
 impl<'a> Request<'a> {
@@ -45,20 +48,29 @@ impl<'a> Request<'a> {
             to_tag: None,
             cseq: 1,
             body: 0,
+            bare_for: None,
         }
     }
 
     pub fn text(&self) -> Text {
         let Self { method, number, source, nonce, cookie, lower, call, cseq, body, .. } = self;
         let to_tag = self.to_tag.as_ref().map_or(String::new(), |tag| format!(";tag={tag}"));
+        let (param, routes, hops, length) = match self.bare_for {
+            Some(proxy) => {
+                (";method=x", format!("Route: <sip:{proxy};lr>\r\n").repeat(4), "", String::new())
+            }
+            None => {
+                let length = format!("Content-Length: {body}\r\n");
+                ("", String::new(), "Max-Forwards: 70\r\n", length)
+            }
+        };
         let mut text = format!(
-            "{method} sip:{number}@swarm.example SIP/2.0\r\n\
-             Via: SIP/2.0/UDP {source};branch={cookie}{nonce:x};rport\r\n{lower}\
-             Max-Forwards: 70\r\n\
+            "{method} sip:{number}@swarm.example{param} SIP/2.0\r\n\
+             Via: SIP/2.0/UDP {source};branch={cookie}{nonce:x};rport\r\n{lower}{routes}{hops}\
              From: <sip:stranger@stranger.example>;tag=s{nonce:x}\r\n\
              To: <sip:{number}@swarm.example>{to_tag}\r\n\
              Call-ID: {call}\r\nCSeq: {cseq} {method}\r\n\
-             Contact: <sip:stranger@{source}>\r\nContent-Length: {body}\r\n\r\n"
+             Contact: <sip:stranger@{source}>\r\n{length}\r\n"
         );
         text.extend(std::iter::repeat_n('x', *body));
         text.into_bytes()

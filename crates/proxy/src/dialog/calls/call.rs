@@ -265,6 +265,12 @@ impl Call {
         self.open.iter().any(|open| open.transaction == transaction)
     }
 
+    /// Returns whether this transaction waits for its final response and its time is not over, so
+    /// that a server transaction for it would still exist.
+    pub(super) fn is_pending(&self, now: Timestamp, transaction: Transaction) -> bool {
+        self.open.iter().any(|open| open.transaction == transaction && now < open.until)
+    }
+
     /// Returns whether this transaction belongs to the call.
     pub(super) fn has_transaction(&self, transaction: Transaction) -> bool {
         let counted = self.counted.as_ref().map(|(invite, _)| *invite);

@@ -157,15 +157,59 @@ fn a_question_without_an_answer_is_given_up_and_remembered() {
 fn outstanding_questions_are_bounded_and_known_names_are_found_meanwhile() {
     let mut scene = Scene::with(&[Udp], Families::V4, 3).a("a.example.", &["192.0.2.1"]);
     let known = scene.locate("sip:a.example:5060");
-    for i in 0..10 {
+    for i in 0..40 {
         let located = scene.try_locate(&format!("sip:unknown-{i}.example:5060"), 0);
-        assert_eq!(matches!(located, Located::Pending(_)), i < 3);
-        assert_eq!(located == Located::Unavailable, i >= 3);
+        assert_eq!(matches!(located, Located::Pending(_)), i < 36);
+        assert_eq!(located == Located::Unavailable, i >= 36);
         assert_eq!(scene.try_locate("sip:a.example:5060", 0), known);
     }
-    assert_eq!((scene.counters.refused.get(), scene.counters.outstanding.get()), (7, 3));
+    assert_eq!((scene.counters.refused.get(), scene.counters.outstanding.get()), (4, 36));
     assert_eq!(scene.answer().len(), 3);
-    assert!(matches!(scene.try_locate("sip:unknown-9.example:5060", 0), Located::Pending(_)));
+    assert!(matches!(scene.try_locate("sip:unknown-39.example:5060", 0), Located::Pending(_)));
+}
+
+/// The DNS gets few queries at once, and the requests wait meanwhile.
+#[test]
+fn requests_to_more_names_than_may_be_asked_at_once_wait() {
+    let mut scene = Scene::with(&[Udp], Families::V4, 64);
+    let uri = |i| format!("sip:h{i}.example:5060");
+    for i in 0..100 {
+        assert!(matches!(scene.try_locate(&uri(i), 0), Located::Pending(_)), "{i}");
+        scene = scene.a(&format!("h{i}.example."), &["192.0.2.1"]);
+    }
+    assert_eq!(scene.answer().len(), 48);
+    assert_eq!(scene.answer().len(), 48);
+    assert_eq!((scene.answer().len(), scene.counters.asked.get()), (4, 100));
+    for i in 0..100 {
+        assert_eq!(scene.try_locate(&uri(i), 0), at(&[(Udp, "192.0.2.1:5060")]));
+    }
+}
+
+/// Names of a domain whose name server does not answer.
+#[test]
+fn a_slow_domain_leaves_room_for_others() {
+    let mut scene = Scene::with(&[Udp], Families::V4, 64).a("b.example.", &["192.0.2.1"]);
+    for i in 0..1000 {
+        scene.try_locate(&format!("sip:h{i}.slow.example:5060"), 0);
+    }
+    scene.lose();
+    assert_eq!(scene.counters.asked.get(), 24);
+    assert!(matches!(scene.try_locate("sip:b.example:5060", 0), Located::Pending(_)));
+    assert_eq!(scene.answer().len(), 1);
+    assert_eq!(scene.try_locate("sip:b.example:5060", 0), at(&[(Udp, "192.0.2.1:5060")]));
+}
+
+#[test]
+fn a_name_that_was_never_asked_for_is_not_remembered_as_failing() {
+    let mut scene = Scene::with(&[Udp], Families::V4, 1).a("b.example.", &["192.0.2.1"]);
+    scene.try_locate("sip:a.example:5060", 0);
+    let Located::Pending(ticket) = scene.try_locate("sip:b.example:5060", 0) else {
+        panic!("it waits")
+    };
+    scene.lose();
+    scene.pass(8_000);
+    assert!(scene.resolution.handle_timeout(scene.now).contains(&ticket));
+    assert_eq!(scene.locate("sip:b.example:5060"), at(&[(Udp, "192.0.2.1:5060")]));
 }
 
 #[test]

@@ -18,9 +18,11 @@ const METHODS: [&str; 14] = [
     "UPDATE",
     "X-y",
 ];
-const URIS: [&str; 16] = [
+const URIS: [&str; 18] = [
     "sip:bob@192.0.2.1",
     "sip:bob@example.com",
+    "sip:bob@192.0.2.1;method=REGISTER",
+    "sip:bob@192.0.2.1;x=y;method=INVITE",
     "sip:192.0.2.1",
     "sip:bob@203.0.113.9",
     "sip:bob@10.0.0.2:5070",
@@ -36,7 +38,7 @@ const URIS: [&str; 16] = [
     "soap.beep://192.0.2.103:3002",
     "sip:bob@999.1.1.1",
 ];
-const ROUTES: [&str; 8] = [
+const ROUTES: [&str; 11] = [
     "",
     "",
     "",
@@ -45,10 +47,18 @@ const ROUTES: [&str; 8] = [
     "Route: <sip:203.0.113.9>\r\n",
     "Route: <sip:example.net;lr>\r\n",
     "Route: <sip:192.0.2.1;lr>,\r\n <sip:192.0.2.1;lr>\r\nRoute: <sip:10.0.0.1:5070;lr>\r\n",
+    // As many values that name the proxy as it accepts, each on its own line.
+    "Route: <sip:192.0.2.1;lr>\r\nRoute: <sip:192.0.2.1;lr>\r\n\
+     Route: <sip:192.0.2.1;lr>\r\nRoute: <sip:192.0.2.1;lr>\r\n",
+    "Route: <sip:192.0.2.1;lr>\r\nRoute: <sip:192.0.2.1;lr>\r\nRoute: <sip:192.0.2.1;lr>\r\n\
+     Route: <sip:192.0.2.1;lr>\r\nRoute: <sip:203.0.113.9>\r\nRoute: <sip:203.0.113.9>\r\n",
+    "Route: <sip:192.0.2.1;lr>\r\nRoute: <sip:192.0.2.1;lr>\r\n\
+     Route: <sip:192.0.2.1;lr>\r\nRoute: <sip:192.0.2.1;lr>\r\n",
 ];
-const VIAS: [&str; 10] = [
+const VIAS: [&str; 11] = [
     "SIP/2.0/UDP 198.51.100.7:5060;branch=",
     "SIP/2.0/UDP 198.51.100.9;rport;branch=",
+    "SIP/2.0/UDP 198.51.100.7;rport;received=192.0.2.7;branch=",
     "SIP/2.0/UDP host.example.com:6000;rport=1;branch=",
     "SIP/2.0/TCP 198.51.100.7;received=203.0.113.66;branch=",
     "SIP/2.0/UDP 203.0.113.66:7000;maddr=203.0.113.67;branch=",
@@ -74,7 +84,17 @@ const EXTRAS: [&str; 14] = [
     "To: <sip:second@example.com>\r\n",
     "Contact: <sip:a@203.0.113.9>\r\n",
 ];
-const MAX_FORWARDS: [&str; 6] = ["70", "70", "70", "1", "0", "256"];
+const MAX_FORWARDS: [&str; 8] = [
+    "Max-Forwards: 70\r\n",
+    "Max-Forwards: 70\r\n",
+    "Max-Forwards: 70\r\n",
+    "Max-Forwards: 1\r\n",
+    "Max-Forwards: 0\r\n",
+    "Max-Forwards: 256\r\n",
+    "",
+    "",
+];
+const LENGTHS: [&str; 2] = ["Content-Length: 0\r\n", ""];
 /// Texts to insert, separators among them.
 const SPLICES: [&str; 16] = [
     "\r\n",
@@ -184,11 +204,11 @@ pub fn request(input: &mut Input<'_>) -> Vec<u8> {
     let (branch, call, cseq) = (numbers & 7, numbers >> 3 & 3, 1 + (numbers >> 5 & 1));
     let tag = if numbers & 0x40 != 0 { ";tag=callee" } else { "" };
     let hops = input.of(&MAX_FORWARDS);
+    let length = LENGTHS[usize::from(numbers >> 7)];
     format!(
         "{method} {uri} SIP/2.0\r\nVia: {via}z9hG4bKf{branch}\r\n{route}{extra}\
          From: <sip:alice@example.com>;tag=caller\r\nTo: <sip:bob@example.com>{tag}\r\n\
-         Call-ID: call{call}\r\nCSeq: {cseq} {method}\r\nMax-Forwards: {hops}\r\n\
-         Content-Length: 0\r\n\r\n"
+         Call-ID: call{call}\r\nCSeq: {cseq} {method}\r\n{hops}{length}\r\n"
     )
     .into_bytes()
 }

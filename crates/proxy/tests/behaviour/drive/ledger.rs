@@ -83,6 +83,8 @@ impl Ledger {
     pub fn sent(&mut self, now: Timestamp, to: SocketAddr, bytes: &[u8]) {
         assert!(LISTENERS.iter().all(|own| address(own) != to), "it sends to itself");
         if bytes.get(..4).is_some_and(|begin| begin.eq_ignore_ascii_case(b"SIP/")) {
+            let text = String::from_utf8_lossy(bytes);
+            assert!(!text.contains("cannot be rewritten"), "its edits overlap: {text}");
             assert!(self.sources.contains(&to.ip()), "no request has come from {to}");
             // The proxy reads only the parts of a response that it needs to forward it: the rest
             // may be malformed.

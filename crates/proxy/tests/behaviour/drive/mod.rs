@@ -3,7 +3,7 @@
 //! The first byte is the setup of the proxy. Each further operation is one byte for the kind of
 //! event, followed by the bytes that it needs. Events are a datagram from one of a few sources
 //! (made from fragments or raw), a repetition, a packet of the proxy (answered or sent back to it),
-//! time, a failed delivery, and a drain. Missing bytes count as zero, so that any input can be cut
+//! time, a failed delivery, and a drain. Back ends are reached by datagrams, or over TCP. Missing bytes count as zero, so that any input can be cut
 //! or joined. `fuzz/` calls it from a fuzzer, `torture_endpoint.rs` from proptest. With `NARRATE`
 //! in the environment it prints the packets received and sent.
 
@@ -22,7 +22,7 @@ use tidegate_control::registry;
 use tidegate_proxy::{
     Choice, Counters, Listener, Mode, PoolSettings, Proxy, Queueing, Secret, Settings,
 };
-use tidegate_world::{Cause, Core, Failure, Flow, Load, Pool, Received, Timestamp};
+use tidegate_world::{Cause, Core, Failure, Flow, Load, Pool, Received, Timestamp, Transport};
 
 /// The addresses of the listeners.
 pub const LISTENERS: [&str; 2] = ["192.0.2.1:5060", "[2001:db8::10]:5060"];
@@ -89,6 +89,10 @@ impl Setup {
         self.0 & 16 != 0
     }
 
+    fn has_streams(self) -> bool {
+        self.0 & 32 != 0
+    }
+
     fn settings(self) -> Settings {
         let names = ["a", "b", "c"];
         let listed: Vec<_> = names.iter().zip(BACKENDS).map(|(n, a)| (*n, address(a), 1)).collect();
@@ -101,8 +105,13 @@ impl Setup {
         let trust = vec!["198.51.100.8/32".parse().expect("a network")];
         let listeners =
             LISTENERS.map(|at| Listener { trust: trust.clone(), ..Listener::new(address(at)) });
+        let mut listeners = listeners.to_vec();
+        if self.has_streams() {
+            pool.listener = Some(listeners.len());
+            listeners.push(Listener { transport: Transport::Tcp, ..listeners[0].clone() });
+        }
         let secret = Secret::of([7; 32]);
-        let mut settings = Settings::new(listeners.to_vec(), vec![pool], secret);
+        let mut settings = Settings::new(listeners, vec![pool], secret);
         settings.idle_max = Duration::from_secs(60);
         (settings.transactions_max, settings.calls_max, settings.queue_max) = (256, 256, 256);
         settings.overload.gate.memory_max = 256;
