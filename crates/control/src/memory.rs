@@ -25,6 +25,22 @@ pub enum Decision {
     Full,
 }
 
+/// The fingerprint of new work, and the decision that is remembered for it.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Recalled {
+    /// The fingerprint, or `None` if the work has none.
+    pub(crate) fingerprint: Option<u64>,
+    /// The decision, or `None` if none is remembered.
+    pub(crate) decision: Option<Decision>,
+}
+
+impl Recalled {
+    /// Returns whether the work repeats work for which a decision is remembered.
+    pub fn is_repetition(&self) -> bool {
+        self.decision.is_some()
+    }
+}
+
 /// Two generations of keyed fingerprints. New decisions go to the newer one. After 32 s it becomes
 /// the older one, which is only read, and after another 32 s it is freed.
 #[derive(Debug)]
