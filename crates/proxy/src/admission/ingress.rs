@@ -133,6 +133,12 @@ impl Ingress {
         self.gate.sources_overflowed() + self.watchman.overflowed() + self.upstream.overflowed()
     }
 
+    /// Returns the number of challenges of back ends that were not remembered because their memory
+    /// was full.
+    pub(crate) fn challenges_forgotten(&self) -> u64 {
+        self.challenges.overflowed()
+    }
+
     /// Lists the sources whose messages the kernel may drop.
     pub(crate) fn banned(&mut self, now: Timestamp, banned: &mut Vec<IpAddr>) {
         self.watchman.banned(now, banned);

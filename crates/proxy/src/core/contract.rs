@@ -107,6 +107,7 @@ impl Core for Proxy {
         counters.overload.publish(now, ingress.gate());
         counters.overload.publish_tiers(self.routing.tiering.tiers());
         counters.overload.sources_overflowed.set(ingress.sources_overflowed());
+        counters.overload.challenges_forgotten.set(ingress.challenges_forgotten());
         counters.in_force.publish(ingress.gate());
         if let Some(kernel_shed) = kernel_shed {
             kernel_shed.on_load(now, &load, ingress.gate(), counters);

@@ -207,11 +207,9 @@ impl Ingress {
     fn answers_challenge(&mut self, arrival: &Arrival<'_>) -> bool {
         let Arrival { now, received, reading, .. } = *arrival;
         let Some(challenge) = reading.challenge else { return false };
-        let answers = self.challenges.waits(now, challenge) && has_credentials(&received.bytes);
-        if answers {
-            self.challenges.on_answer(now, challenge);
-        }
-        answers
+        self.challenges.waits(now, challenge)
+            && has_credentials(&received.bytes)
+            && self.challenges.on_answer(now, challenge)
     }
 
     /// Judges new work, which is no repetition, by the share that overload feedback grants to its
