@@ -221,9 +221,11 @@ impl Ingress {
         self.gate.on_looked(looked, refused, cost);
     }
 
-    pub(crate) fn handle_timeout(&mut self, now: Timestamp) {
+    /// Lets the gate and the upstream peers act if that is due. Returns whether the values for the
+    /// upstream peers have changed.
+    pub(crate) fn handle_timeout(&mut self, now: Timestamp) -> bool {
         self.gate.handle_timeout(now, self.new_sessions());
-        self.upstream.handle_timeout(now, &self.gate);
+        self.upstream.handle_timeout(now, &self.gate)
     }
 
     /// Records that new work was admitted, but rejected when it was served. Its retransmissions are
