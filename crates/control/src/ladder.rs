@@ -49,7 +49,8 @@
 //!
 //! A sender can find a packet whose mark passes, and vary only bytes that the mark does not cover. So
 //! if more than 16 packets of a period have the same mark, this mark is *hot*, and all its packets are
-//! dropped for 32 s. They are not counted in `λ`.
+//! dropped for 32 s. They are not counted in `λ`. At most 16 marks are hot. A new hot mark replaces
+//! the oldest one, so that marks of which no packets come do not keep out others.
 //!
 //! The share does not apply to messages that come over streams, from spared networks or from
 //! another shard, or that call an emergency service. They are counted separately. A quarter of the
@@ -316,7 +317,7 @@ impl Ladder {
         }
     }
 
-    /// Returns to the first rung, and forgets all measurements.
+    /// Returns to the first rung, and forgets all measurements. Allocates nothing.
     pub fn reset(&mut self) {
         *self = Self::new(self.settings);
     }
@@ -384,8 +385,8 @@ impl Ladder {
         self.hot.record(mark);
     }
 
-    /// Returns the marks whose packets are dropped because too many packets have the same mark. There
-    /// are at most [`Shedding::MARKS_MAX`](tidegate_world::Shedding::MARKS_MAX).
+    /// Returns the marks whose packets are dropped because too many packets have the same mark, the
+    /// latest first. There are at most [`Shedding::MARKS_MAX`](tidegate_world::Shedding::MARKS_MAX).
     pub fn hot_marks(&self) -> impl Iterator<Item = u32> {
         self.hot.marks()
     }

@@ -66,7 +66,7 @@ pub use ladder::{Ladder, LadderSettings, Rung, Tally};
 pub use law::{Entry, Law, Laws, Values};
 pub use limits::{Limit, Limits, Per};
 pub use max_min::MaxMin;
-pub use memory::{Decision, Memory};
+pub use memory::{Decision, Memory, Recalled};
 pub use mix::Mix;
 pub use pacer::Pacer;
 pub use priority_cap::PriorityCap;

@@ -25,8 +25,24 @@ pub enum Decision {
     Full,
 }
 
+/// The fingerprint of new work, and the decision that is remembered for it.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Recalled {
+    /// The fingerprint, or `None` if the work has none.
+    pub(crate) fingerprint: Option<u64>,
+    /// The decision, or `None` if none is remembered.
+    pub(crate) decision: Option<Decision>,
+}
+
+impl Recalled {
+    /// Returns whether the work repeats work for which a decision is remembered.
+    pub fn is_repetition(&self) -> bool {
+        self.decision.is_some()
+    }
+}
+
 /// Two generations of keyed fingerprints. New decisions go to the newer one. After 32 s it becomes
-/// the older one, which is only read, and after another 32 s it is freed.
+/// the older one, to which no work is added, and after another 32 s it is freed.
 #[derive(Debug)]
 pub struct Memory {
     newer: Generation,
@@ -74,17 +90,24 @@ impl Memory {
         known(&self.newer).or_else(|| known(&self.older))
     }
 
-    /// Remembers a decision. If the memory is full, only counts the decision.
-    pub fn remember(&mut self, now: Timestamp, fingerprint: u64, decision: Decision) {
+    /// Remembers a decision. If the newer generation is full, changes the older one if that has a
+    /// decision on the same work, and otherwise only counts the decision. Returns whether the
+    /// decision is remembered.
+    pub fn remember(&mut self, now: Timestamp, fingerprint: u64, decision: Decision) -> bool {
         self.rotate(now);
-        let known = self.newer.find(fingerprint, |_| true);
-        if let Some(known) = known.and_then(|known| self.newer.get_mut(known)) {
-            known.decision = decision;
-        } else if self.newer.len() < self.count_max {
-            self.newer.insert(Remembered { fingerprint, decision });
-        } else {
-            self.overflowed += 1;
+        let is_full = self.newer.len() >= self.count_max;
+        if change(&mut self.newer, fingerprint, decision) {
+            return true;
         }
+        if !is_full {
+            self.newer.insert(Remembered { fingerprint, decision });
+            return true;
+        }
+        // The outdated decision would be repeated. The older generation is kept for long enough: it
+        // outlives the repetitions of all work that it has.
+        let is_changed = change(&mut self.older, fingerprint, decision);
+        self.overflowed += u64::from(!is_changed);
+        is_changed
     }
 
     /// Returns the number of remembered decisions.
@@ -113,6 +136,14 @@ impl Memory {
         }
         self.since = now;
     }
+}
+
+/// Replaces the decision on some work. Returns false if the generation has none.
+fn change(generation: &mut Generation, fingerprint: u64, decision: Decision) -> bool {
+    let known = generation.find(fingerprint, |_| true);
+    let Some(known) = known.and_then(|known| generation.get_mut(known)) else { return false };
+    known.decision = decision;
+    true
 }
 
 #[cfg(test)]
@@ -160,15 +191,28 @@ mod tests {
     fn overflow_is_counted_and_new_again() {
         let mut memory = Memory::new(2);
         for fingerprint in 1..=5 {
-            memory.remember(at(0), fingerprint, Decision::Refused);
+            let is_remembered = memory.remember(at(0), fingerprint, Decision::Refused);
+            assert_eq!(is_remembered, fingerprint <= 2);
         }
         assert_eq!((memory.len(), memory.overflowed()), (2, 3));
         assert!(!memory.is_empty());
         assert_eq!(memory.recall(at(0), 5), None);
         // A fingerprint that is already known needs no room.
-        memory.remember(at(0), 1, Decision::Served);
+        assert!(memory.remember(at(0), 1, Decision::Served));
         assert_eq!((memory.recall(at(0), 1), memory.overflowed()), (Some(Decision::Served), 3));
         memory.recall(at(100), 1);
         assert!(memory.is_empty());
+    }
+
+    #[test]
+    fn a_full_memory_still_changes_the_decisions_that_it_has() {
+        let mut memory = Memory::new(1);
+        assert!(memory.remember(at(0), 7, Decision::Waits));
+        assert!(memory.remember(at(32), 8, Decision::Waits));
+        assert!(memory.remember(at(33), 7, Decision::Refused));
+        assert_eq!(memory.recall(at(33), 7), Some(Decision::Refused));
+        assert!(!memory.remember(at(33), 9, Decision::Refused));
+        assert_eq!((memory.len(), memory.overflowed()), (2, 1));
+        assert_eq!(memory.recall(at(64), 7), None);
     }
 }

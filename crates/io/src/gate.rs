@@ -83,7 +83,8 @@ impl KernelGate {
     /// the key of the first shard applies. A source that one shard bans is banned for all shards,
     /// because its ports are spread over all of them. The same applies to a hash whose datagrams are
     /// dropped. If the shards together ban more than [`Shedding::BANNED_MAX`] sources, only the first ones in
-    /// the order of the shards are banned.
+    /// the order of the shards are banned. If they have more than [`Shedding::MARKS_MAX`] hashes, the first
+    /// ones of each shard apply.
     ///
     /// # Errors
     /// Returns the errors of [`set`](Self::set).
@@ -125,8 +126,7 @@ impl KernelGate {
         let first = wishes.iter().find(|wish| wish.has_share()).or(wishes.first());
         let (key, spared) = first.map_or((0, &[][..]), |wish| (wish.key, wish.spared()));
         let thresholds = wishes.iter().map(Shedding::threshold).collect();
-        let marks = distinct(wishes.iter().flat_map(Shedding::marks).copied(), Shedding::MARKS_MAX);
-        let share = Share { key, thresholds, marks };
+        let share = Share { key, thresholds, marks: in_turn(&wishes) };
         let banned = distinct(wishes.iter().flat_map(Shedding::banned), Shedding::BANNED_MAX);
         let program = steer::program(self.0.layout, &share, spared, &banned);
         sockopt::attach_reuseport(self.0.member.as_fd(), &program)?;
@@ -141,6 +141,13 @@ impl KernelGate {
     }
 }
 
+/// Returns the hashes whose datagrams are dropped at all shards: the first one of each shard, then
+/// the second one of each, and so on. So the hashes of one shard do not keep out those of another.
+fn in_turn(wishes: &[Shedding]) -> Vec<u32> {
+    let nth = |place| wishes.iter().filter_map(move |wish| wish.marks().get(place).copied());
+    distinct((0..Shedding::MARKS_MAX).flat_map(nth), Shedding::MARKS_MAX)
+}
+
 /// Returns the first `max` different items.
 fn distinct<T: PartialEq>(items: impl Iterator<Item = T>, max: usize) -> Vec<T> {
     let mut all: Vec<T> = Vec::new();
@@ -150,4 +157,38 @@ fn distinct<T: PartialEq>(items: impl Iterator<Item = T>, max: usize) -> Vec<T> 
         }
     }
     all
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{Listen, open};
+
+    fn with_marks(marks: impl IntoIterator<Item = u32>) -> Shedding {
+        Shedding { marks: marks.into_iter().collect(), ..Shedding::NONE }
+    }
+
+    #[test]
+    fn the_first_hashes_of_each_shard_apply() {
+        let wishes = [with_marks([1, 2, 3]), with_marks([]), with_marks([4, 2, 5])];
+        assert_eq!(in_turn(&wishes), [1, 4, 2, 3, 5]);
+        let many = [with_marks(0..16), with_marks(100..200)];
+        let marks = in_turn(&many);
+        assert_eq!((marks.len(), &marks[..4]), (Shedding::MARKS_MAX, &[0, 100, 1, 101][..]));
+    }
+
+    #[test]
+    fn the_hashes_of_one_shard_do_not_keep_out_those_of_another() {
+        let listen = Listen { gate: true, ..Listen::new("127.0.0.1:0".parse().unwrap()) };
+        let group = open(&Listen { shards: 2, ..listen }).unwrap();
+        let gate = group.gate().unwrap();
+        let peer = UdpSocket::bind("127.0.0.1:0").unwrap();
+        let text = b"INVITE sip:a@b SIP/2.0\r\n";
+        let mark = Shedding::NONE.hash(peer.local_addr().unwrap().ip(), text);
+        let others = (0..).filter(|other| *other != mark).take(Shedding::MARKS_MAX);
+        gate.set_of(0, &with_marks(others)).unwrap();
+        gate.set_of(1, &with_marks([mark])).unwrap();
+        peer.send_to(text, group.local()).unwrap();
+        assert_eq!(gate.filtered(), 1);
+    }
 }

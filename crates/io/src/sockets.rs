@@ -27,9 +27,9 @@ pub struct Sockets {
     dispatch: Dispatch,
     listeners: Rc<[Listener]>,
     counters: Arc<Counters>,
-    /// The shedding that is set in the kernel. The machine sets it again only when the core wants a
-    /// different one.
-    shedding: Shedding,
+    /// The shedding that is set in the kernel, or `None` if a listener did not accept the last one.
+    /// The machine sets it again only when the core wants a different one.
+    shedding: Option<Shedding>,
     /// The last shedding that the kernel did not accept.
     refused: Option<Refused>,
 }
@@ -68,8 +68,15 @@ impl Sockets {
         let inbox = Inbox::new(pool);
         let reception = Reception::new(Rc::clone(&listeners), inbox, Arc::clone(&counters));
         let dispatch = Dispatch::new(Rc::clone(&listeners), Arc::clone(&counters), limits);
-        let (shedding, refused) = (Shedding::NONE, None);
+        let (shedding, refused) = (Some(Shedding::NONE), None);
         Ok(Self { clock, reception, dispatch, listeners, counters, shedding, refused })
+    }
+
+    /// Sets the shedding at all listeners. Returns whether all have accepted it.
+    fn shed_everywhere(&self, shedding: &Shedding) -> bool {
+        let failed = self.listeners.iter().filter(|l| l.shed(shedding).is_err()).count();
+        self.counters.shed_errors.add(failed as u64);
+        failed == 0
     }
 
     /// Adds the connections of the shard to the machine.
@@ -174,7 +181,7 @@ impl Machine for Sockets {
     }
 
     fn shed(&mut self, shedding: &Shedding) {
-        if *shedding == self.shedding {
+        if self.shedding.as_ref() == Some(shedding) {
             return;
         }
         let (now, has_share) = (self.clock.now(), shedding.has_share());
@@ -183,13 +190,16 @@ impl Machine for Sockets {
         if self.refused.is_some_and(waits) {
             return;
         }
-        let failed = self.listeners.iter().filter(|l| l.shed(shedding).is_err()).count();
-        self.counters.shed_errors.add(failed as u64);
-        if failed == 0 {
-            self.shedding.clone_from(shedding);
-        } else {
-            self.refused = Some(Refused { until: now + SHED_AGAIN, has_share });
+        if self.shed_everywhere(shedding) {
+            self.shedding = Some(shedding.clone());
+            return;
         }
+        // The core learns that this shedding is not in force. So it must not be in force at those
+        // listeners that have accepted it, nor an earlier one at the others. If this fails as well, the
+        // next attempt sets all listeners again.
+        self.shed_everywhere(&Shedding::NONE);
+        self.shedding = None;
+        self.refused = Some(Refused { until: now + SHED_AGAIN, has_share });
     }
 
     fn leave(&mut self) -> bool {
@@ -270,5 +280,69 @@ fn timespec(duration: Duration) -> Timespec {
 impl fmt::Debug for Sockets {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Sockets").field("clock", &self.clock).finish_non_exhaustive()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::net::UdpSocket;
+    use std::os::fd::AsFd;
+
+    use super::*;
+    use crate::{Group, Listen, open, sockopt};
+
+    fn gated() -> Group {
+        open(&Listen { gate: true, ..Listen::new("127.0.0.1:0".parse().unwrap()) }).unwrap()
+    }
+
+    /// Returns whether an INVITE passes the gate of a group.
+    fn passes(peer: &UdpSocket, group: &Group) -> bool {
+        let gate = group.gate().unwrap();
+        let before = gate.filtered();
+        peer.send_to(b"INVITE sip:a", group.local()).unwrap();
+        gate.filtered() == before
+    }
+
+    #[test]
+    fn shedding_that_one_listener_does_not_accept_is_in_force_nowhere() {
+        let groups = [gated(), gated()];
+        let listeners: Vec<Listener> = groups.iter().map(|group| group.listener(0)).collect();
+        let second = listeners[1].clone();
+        let (counters, limits) = (Arc::<Counters>::default(), Limits::default());
+        let clock = Clock::start();
+        let mut sockets =
+            Sockets::new(clock, listeners, &Pool::new(), Arc::clone(&counters), &limits).unwrap();
+        let peer = UdpSocket::bind("127.0.0.1:0").unwrap();
+        let all = Shedding { share: 1.0, ..Shedding::NONE };
+        sockets.shed(&all);
+        assert!(groups.iter().all(|group| !passes(&peer, group)));
+        sockets.shed(&Shedding::NONE);
+        assert!(groups.iter().all(|group| passes(&peer, group)));
+
+        // socket(7): the filters of a locked socket cannot be changed.
+        sockopt::set(second.ordinary().as_fd(), libc::SOL_SOCKET, libc::SO_LOCK_FILTER, 1).unwrap();
+        sockets.shed(&all);
+        assert!(groups.iter().all(|group| passes(&peer, group)));
+        assert!(sockets.read_drop_counters().is_shed_refused);
+        assert_eq!(counters.shed_errors.get(), 1);
+    }
+
+    #[test]
+    fn after_a_failure_each_listener_is_set_again() {
+        let groups = [gated(), gated()];
+        let listeners: Vec<Listener> = groups.iter().map(|group| group.listener(0)).collect();
+        let second = listeners[1].clone();
+        let (counters, limits) = (Arc::default(), Limits::default());
+        let mut sockets =
+            Sockets::new(Clock::start(), listeners, &Pool::new(), counters, &limits).unwrap();
+        let peer = UdpSocket::bind("127.0.0.1:0").unwrap();
+        let all = Shedding { share: 1.0, ..Shedding::NONE };
+        sockets.shed(&all);
+        sockopt::set(second.ordinary().as_fd(), libc::SOL_SOCKET, libc::SO_LOCK_FILTER, 1).unwrap();
+        sockets.shed(&Shedding::NONE);
+        assert_eq!(groups.each_ref().map(|group| passes(&peer, group)), [true, false]);
+        // The second listener still has this shedding. The first one has lost it.
+        sockets.shed(&all);
+        assert!(groups.iter().all(|group| !passes(&peer, group)));
     }
 }

@@ -262,9 +262,7 @@ impl Proxy {
             Decision::Refuse(reason, reply) => {
                 self.work.refused = number;
                 self.routing.tiering.on_refused(reason);
-                if let Some(kernel_shed) = &mut self.kernel_shed {
-                    kernel_shed.on_refused(class);
-                }
+                self.record_refused(class);
                 // The gate has not seen this message.
                 if reason == Reason::PeerShare {
                     self.count_refused_before(class);
@@ -281,6 +279,7 @@ impl Proxy {
             }
             Decision::NotUnderstood(received) => {
                 self.work.refused = number;
+                self.record_refused(class);
                 self.count_refused_before(class);
                 self.output.reject_unread(&self.snapshot, &received, 417);
             }
@@ -358,6 +357,7 @@ impl Proxy {
                 // service.
                 self.in_service = None;
                 self.work = Work { served: None, refused: self.work.served, ..self.work };
+                self.record_refused(Some(class));
                 let Self { ingress, snapshot, .. } = self;
                 let pool = snapshot.pool_name(pool);
                 let refused =
@@ -377,6 +377,14 @@ impl Proxy {
             }
         }
         shown
+    }
+
+    /// Records that a message was rejected, on arrival or when it was to be served. Otherwise the cost
+    /// of rejections would seem lower than it is, and the kernel would drop too little.
+    fn record_refused(&mut self, class: Option<Class>) {
+        if let Some(kernel_shed) = &mut self.kernel_shed {
+            kernel_shed.on_refused(class);
+        }
     }
 
     /// Counts a message that arrived at `arrived` and was served.

@@ -11,7 +11,6 @@ use crate::amplification::may_send_back;
 use crate::backends::probes::{ProbeAnswer, Probes};
 use crate::dialog::Transaction;
 use crate::message::branch::Branch;
-use crate::message::challenge::{challenge_of, is_challenge};
 use crate::message::flow_param::{FLOW_PARAM, decode_flow};
 use crate::message::transaction_branch::TransactionBranch;
 use crate::network::canonical;
@@ -109,7 +108,8 @@ fn try_response(
             let owner = owner(snapshot, sent, &branch, source, present);
             record_alive(now, snapshot, owner);
             read_feedback(now, snapshot, owner, source, passage);
-            record_challenge(step, owner.filter(|_| sent.is_some()), passage, remote);
+            let is_outside = || sent.is_some_and(Context::awaits_outside);
+            step.record_challenge(owner, is_outside, passage, remote);
             // Only elements that received the request know our branch, but they may tell others.
             // Responses of back ends need no proof.
             let is_success = method == Method::Invite && (200..300).contains(&passage.status);
@@ -182,9 +182,9 @@ fn serve_stateless(
         {
             snapshot.backend(backend_ref).on_final(method == Method::Invite, status);
         }
-        let has_ended = calls.has_ended(call, transaction);
+        let is_outside = calls.awaits_outside(call, transaction);
         calls.on_response(now, call, transaction, answer);
-        record_challenge(step, present.filter(|_| !has_ended), passage, remote);
+        step.record_challenge(present, || is_outside, passage, remote);
     } else if !lost.learn(now, snapshot, received, passage) {
         return Err(DropReason::RepeatedResponse.into());
     }
@@ -251,20 +251,6 @@ fn read_feedback(
         let obedience = snapshot.pool(backend_ref.pool).obedience;
         let own = || passage.overload_control();
         snapshot.next_hops.on_response(now, obedience, source, own);
-    }
-}
-
-/// Records that a back end asks the sender of a request, at `remote`, for credentials. The request
-/// has an entry in a table of this proxy.
-fn record_challenge(
-    step: &mut Step<'_>,
-    backend_ref: Option<BackendRef>,
-    passage: &Passage<'_>,
-    remote: SocketAddr,
-) {
-    if backend_ref.is_some() && is_challenge(passage.status) {
-        let (keys, method) = (&step.snapshot.keys, passage.cseq.method_name);
-        step.challenged = Some(challenge_of(keys, method, passage.call_id, remote.ip()));
     }
 }
 

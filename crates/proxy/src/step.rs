@@ -1,10 +1,15 @@
 //! One step of the pipeline, for a message or a timer, with the parts of the shard that serve it.
 
+use std::net::SocketAddr;
+
+use tidegate_sip::Passage;
 use tidegate_world::Timestamp;
 
+use crate::message::challenge::{challenge_of, is_challenge};
 use crate::observe::counters::Counters;
 use crate::output::Output;
 use crate::peers::Peers;
+use crate::settings::BackendRef;
 use crate::snapshot::Snapshot;
 use crate::state::RoutingState;
 
@@ -39,6 +44,26 @@ impl<'a> Step<'a> {
 
     pub(crate) fn counters(&self) -> &Counters {
         &self.output.counters
+    }
+
+    /// Records that a back end asks the sender of a request, at `remote`, for credentials.
+    /// `is_outside` returns whether a table of this proxy has the request, and the request has no
+    /// To-tag. The gate does not decide on other requests, so their challenges must not let new work
+    /// pass.
+    ///
+    /// RFC 3261 §12.2.1.1: "The tag in the To header field of the request MUST be set to the remote
+    /// tag of the dialog ID."
+    pub(crate) fn record_challenge(
+        &mut self,
+        backend_ref: Option<BackendRef>,
+        is_outside: impl FnOnce() -> bool,
+        passage: &Passage<'_>,
+        remote: SocketAddr,
+    ) {
+        if backend_ref.is_some() && is_challenge(passage.status) && is_outside() {
+            let (keys, method) = (&self.snapshot.keys, passage.cseq.method_name);
+            self.challenged = Some(challenge_of(keys, method, passage.call_id, remote.ip()));
+        }
     }
 }
 

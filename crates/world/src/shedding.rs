@@ -19,7 +19,8 @@ pub struct Shedding {
     /// service](Self::EMERGENCY).
     pub share: f64,
     /// Hashes whose datagrams are dropped, as far as the share applies to them. Only the first
-    /// [`MARKS_MAX`](Self::MARKS_MAX) hashes count.
+    /// [`MARKS_MAX`](Self::MARKS_MAX) hashes count. A driver that combines the hashes of several cores
+    /// takes the first ones of each.
     pub marks: Vec<u32>,
     /// Key of the hash. Peers that do not know it cannot predict which datagrams are dropped.
     pub key: u32,

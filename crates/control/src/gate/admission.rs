@@ -6,8 +6,8 @@ use tidegate_world::Timestamp;
 use super::{EARLY, Gate};
 use crate::rank::rank;
 use crate::{
-    Allowance, Bucket, Decide, Decision, FairnessDecision, Reason, Sender, Shadow, Source, Ticket,
-    Verdict,
+    Allowance, Bucket, Decide, Decision, FairnessDecision, Reason, Recalled, Sender, Shadow,
+    Source, Ticket, Verdict,
 };
 
 /// Part of the queue, 0 to 1. A call that is probably too late is admitted only while less than
@@ -27,13 +27,7 @@ impl Gate {
         self.on_new_from(now, &Sender::default(), bucket, class, fingerprint, has_room)
     }
 
-    /// Judges a message that has just arrived from `sender` and asks for new work, unless such
-    /// messages are judged [at their service](Decide::Service). `has_room` is true if there is room
-    /// in the queue.
-    ///
-    /// `class` is the number of its class, below
-    /// [`CLASSES_MAX`](tidegate_world::Work::CLASSES_MAX). `fingerprint` is a keyed hash that is
-    /// the same for a repetition and its original. A message without a fingerprint counts as new.
+    /// Judges new work from `sender`, with [`judge`](Self::judge).
     pub fn on_new_from(
         &mut self,
         now: Timestamp,
@@ -43,9 +37,37 @@ impl Gate {
         fingerprint: Option<u64>,
         has_room: bool,
     ) -> Verdict {
+        let recalled = self.recall(now, fingerprint);
+        self.judge(now, sender, bucket, class, recalled, has_room)
+    }
+
+    /// Searches the memory for a decision on new work. `fingerprint` is a keyed hash that is the
+    /// same for a repetition and its original. A message without a fingerprint counts as new.
+    pub fn recall(&mut self, now: Timestamp, fingerprint: Option<u64>) -> Recalled {
+        let known = fingerprint.filter(|_| self.settings.sticky);
+        let decision = known.and_then(|fingerprint| self.memory.recall(now, fingerprint));
+        Recalled { fingerprint, decision }
+    }
+
+    /// Judges a message that has just arrived from `sender` and asks for new work, unless such
+    /// messages are judged [at their service](Decide::Service). `has_room` is true if there is room
+    /// in the queue.
+    ///
+    /// `class` is the number of its class, below
+    /// [`CLASSES_MAX`](tidegate_world::Work::CLASSES_MAX). `recalled` is the result of
+    /// [`recall`](Self::recall) for this message. The memory is not searched again.
+    pub fn judge(
+        &mut self,
+        now: Timestamp,
+        sender: &Sender,
+        bucket: Bucket,
+        class: u8,
+        recalled: Recalled,
+        has_room: bool,
+    ) -> Verdict {
+        let Recalled { fingerprint, decision } = recalled;
         self.signals.mix.record(now, class, true);
         let exempt = std::mem::take(&mut self.control.admit_next);
-        let decision = self.recall(now, fingerprint);
         let limit = decision.is_none().then(|| self.sources.exceeded(now, sender)).flatten();
         let goes_ahead = sender.has_priority
             && limit.is_none()
@@ -85,11 +107,6 @@ impl Gate {
                 Verdict::Refuse(Reason::Again)
             }
         }
-    }
-
-    /// Returns whether a decision on a message with this fingerprint is remembered.
-    pub fn is_repetition(&mut self, now: Timestamp, fingerprint: u64) -> bool {
-        self.recall(now, Some(fingerprint)).is_some()
     }
 
     /// Judges a message of `class` that is not new work. Must be called at the arrival of the
@@ -372,11 +389,6 @@ impl Gate {
         if is_by_law && self.idle.is_some_and(|at| now.since(at) <= EARLY) {
             self.signals.flow_mut(bucket).early += 1;
         }
-    }
-
-    fn recall(&mut self, now: Timestamp, fingerprint: Option<u64>) -> Option<Decision> {
-        let fingerprint = fingerprint.filter(|_| self.settings.sticky)?;
-        self.memory.recall(now, fingerprint)
     }
 
     fn remember(&mut self, now: Timestamp, fingerprint: Option<u64>, decision: Decision) {

@@ -177,6 +177,18 @@ fn a_repetition_of_what_was_served_is_not_judged_again() {
     }
 }
 
+// A message is judged by the decision that was found when it arrived. A second search would cost as
+// much again.
+#[test]
+fn the_memory_is_searched_once() {
+    let mut gate = gate(&[]);
+    let recalled = gate.recall(at(0), CALL);
+    gate.on_refused(at(0), 7);
+    assert!(!recalled.is_repetition() && gate.recall(at(0), CALL).is_repetition());
+    let verdict = gate.judge(at(0), &Sender::default(), Bucket::Session, 0, recalled, true);
+    assert!(matches!(verdict, Verdict::Admit(_)), "{verdict:?}");
+}
+
 #[test]
 fn a_late_caller_takes_a_place_only_while_most_are_free() {
     let late = Sender { is_late: true, ..Sender::default() };

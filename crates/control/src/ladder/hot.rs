@@ -1,7 +1,7 @@
 //! Finds hot marks, which too many packets have in common. They show that a sender has found a
 //! packet that passes, and varies only bytes that the mark does not cover.
 
-use std::cell::Cell;
+use std::cell::{Cell, OnceCell};
 use std::cmp::Reverse;
 use std::time::Duration;
 
@@ -23,21 +23,25 @@ const HOLD: Duration = Duration::from_secs(32);
 type Candidate = (u32, u32);
 
 /// The hot marks, and the counters of the current period.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Default)]
 pub(super) struct Hot {
-    candidates: Vec<Cell<Candidate>>,
-    /// The hot marks in the order of their discovery, and the time until which each is dropped.
+    /// The counters. They take 2 KB, so they do not exist before the first packet.
+    candidates: OnceCell<Box<[Cell<Candidate>; COUNTERS]>>,
+    /// The hot marks, the latest first, and the time until which each is dropped.
     marks: Vec<(u32, Timestamp)>,
 }
 
 impl Hot {
+    /// Creates a state without hot marks. Allocates nothing, because a ladder may be reset at each
+    /// reading.
     pub(super) fn new() -> Self {
-        Self { candidates: vec![Cell::default(); COUNTERS], marks: Vec::new() }
+        Self::default()
     }
 
     /// Counts a packet that is not a copy of a decided request.
     pub(super) fn record(&self, mark: u32) {
-        let candidate = &self.candidates[mark as usize % COUNTERS];
+        let counters = || Box::new(std::array::from_fn(|_| Cell::default()));
+        let candidate = &self.candidates.get_or_init(counters)[mark as usize % COUNTERS];
         candidate.set(match candidate.get() {
             (_, 0) => (mark, 1),
             (own, lead) if own == mark => (own, lead + 1),
@@ -45,20 +49,27 @@ impl Hot {
         });
     }
 
-    /// Ends a period. Finds the hot marks, and forgets those that were dropped for long enough.
+    /// Ends a period. Finds the hot marks, and forgets those that were dropped for long enough. If
+    /// there are too many, forgets the oldest ones: nobody may send their packets any more, and then
+    /// they would keep out the marks that are hot now.
     pub(super) fn end_period(&mut self, now: Timestamp) {
         self.marks.retain(|(_, until)| *until > now);
-        let candidates = self.candidates.iter().map(Cell::take);
+        let Some(candidates) = self.candidates.get() else { return };
+        let candidates = candidates.iter().map(Cell::take);
         let mut hot: Vec<Candidate> = candidates.filter(|(_, lead)| *lead > MANY).collect();
-        hot.sort_unstable_by_key(|(_, lead)| Reverse(*lead));
-        for (mark, _) in hot {
-            if self.marks.len() < Shedding::MARKS_MAX && self.marks().all(|other| other != mark) {
-                self.marks.push((mark, now + HOLD));
-            }
+        if hot.is_empty() {
+            return;
         }
+        hot.sort_unstable_by_key(|(_, lead)| Reverse(*lead));
+        // If a known mark is hot again, its packets are not dropped yet, or no longer.
+        let is_old = |(mark, _): &&(u32, Timestamp)| hot.iter().all(|(other, _)| other != mark);
+        let found = hot.iter().map(|(mark, _)| (*mark, now + HOLD));
+        let marks = found.chain(self.marks.iter().filter(is_old).copied());
+        self.marks = marks.take(Shedding::MARKS_MAX).collect();
     }
 
-    /// Returns the hot marks.
+    /// Returns the hot marks, the latest first. Marks of the same period are in the order of the
+    /// number of their packets.
     pub(super) fn marks(&self) -> impl Iterator<Item = u32> {
         self.marks.iter().map(|(mark, _)| *mark)
     }
@@ -108,5 +119,44 @@ mod tests {
         hot.end_period(at(1));
         let marks: Vec<u32> = hot.marks().collect();
         assert_eq!((marks.len(), marks[0]), (Shedding::MARKS_MAX, 99), "the hottest come first");
+    }
+
+    fn flood(hot: &mut Hot, marks: impl IntoIterator<Item = u32>, period: u64) -> Vec<u32> {
+        marks.into_iter().for_each(|mark| (0..20).for_each(|_| hot.record(mark)));
+        hot.end_period(at(period));
+        hot.marks().collect()
+    }
+
+    #[test]
+    fn marks_that_nobody_sends_any_more_do_not_keep_out_new_ones() {
+        let mut hot = Hot::new();
+        let places = Shedding::MARKS_MAX as u32;
+        for mark in 0..places {
+            flood(&mut hot, [mark], 1 + u64::from(mark));
+        }
+        let marks = flood(&mut hot, [100], 20);
+        assert_eq!((marks.len(), marks[0]), (Shedding::MARKS_MAX, 100));
+        assert!(!marks.contains(&0) && marks.contains(&1), "{marks:?}");
+        let marks = flood(&mut hot, 200..200 + 2 * places, 21);
+        assert!(marks.len() == Shedding::MARKS_MAX && marks.iter().all(|&mark| mark >= 200));
+    }
+
+    #[test]
+    fn a_mark_that_is_hot_again_counts_as_new() {
+        let mut hot = Hot::new();
+        flood(&mut hot, [1], 1);
+        flood(&mut hot, [2], 2);
+        assert_eq!(flood(&mut hot, [1], 3), [1, 2]);
+        hot.end_period(at(34));
+        assert_eq!(hot.marks().collect::<Vec<_>>(), [1]);
+    }
+
+    #[test]
+    fn a_ladder_that_counts_nothing_allocates_nothing() {
+        let mut hot = Hot::new();
+        hot.end_period(at(1));
+        assert!(hot.candidates.get().is_none() && hot.marks.capacity() == 0);
+        hot.record(7);
+        assert!(hot.candidates.get().is_some());
     }
 }

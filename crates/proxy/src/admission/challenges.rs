@@ -7,7 +7,8 @@
 //! A stranger cannot use this to pass the gate more often than it admits requests. Only a response
 //! of a back end to a request that the gate has admitted leaves a challenge. One request from the
 //! same address, with the same method and the same Call-ID, answers it. After that, or after some
-//! time, the law decides again. A second challenge of the same call does not count.
+//! time, the law decides again. A second challenge of the same call does not count. If the memory is
+//! full, the law decides on the answer too.
 
 use std::time::Duration;
 
@@ -38,8 +39,9 @@ impl Challenges {
 
     /// Records a challenge, unless the same call was challenged before.
     pub(crate) fn on_challenge(&mut self, now: Timestamp, challenge: u64) {
-        if self.memory.recall(now, challenge).is_none() {
-            self.memory.remember(now, challenge, Decision::Waits);
+        if self.memory.recall(now, challenge).is_none()
+            && self.memory.remember(now, challenge, Decision::Waits)
+        {
             self.until = now + REMEMBERED;
         }
     }
@@ -49,9 +51,16 @@ impl Challenges {
         self.memory.recall(now, challenge) == Some(Decision::Waits)
     }
 
-    /// Records the answer to a challenge.
-    pub(crate) fn on_answer(&mut self, now: Timestamp, challenge: u64) {
-        self.memory.remember(now, challenge, Decision::Served);
+    /// Records the answer to a challenge. Returns whether it is remembered. Otherwise the same
+    /// challenge could be answered again, so the answer must not pass the gate.
+    #[must_use]
+    pub(crate) fn on_answer(&mut self, now: Timestamp, challenge: u64) -> bool {
+        self.memory.remember(now, challenge, Decision::Served)
+    }
+
+    /// Returns the number of challenges that were not remembered because the memory was full.
+    pub(crate) fn overflowed(&self) -> u64 {
+        self.memory.overflowed()
     }
 }
 
@@ -70,7 +79,7 @@ mod tests {
         challenges.on_challenge(at(0), 7);
         assert!(challenges.is_active(at(31)) && challenges.waits(at(31), 7));
         assert!(!challenges.waits(at(31), 8));
-        challenges.on_answer(at(31), 7);
+        assert!(challenges.on_answer(at(31), 7));
         challenges.on_challenge(at(31), 7);
         assert!(!challenges.waits(at(31), 7));
         // An answer is remembered for at least 32 s, and a challenge for at most 64 s.
@@ -87,5 +96,22 @@ mod tests {
         challenges.on_challenge(at(0), 7);
         challenges.on_challenge(at(0), 8);
         assert_eq!([7, 8].map(|challenge| challenges.waits(at(0), challenge)), [true, false]);
+        assert_eq!(challenges.overflowed(), 1);
+        let mut challenges = Challenges::new(0);
+        challenges.on_challenge(at(0), 7);
+        assert!(!challenges.is_active(at(0)), "no challenge waits");
+    }
+
+    /// Otherwise a stranger who fills the memory could answer one challenge without end.
+    #[test]
+    fn a_challenge_is_answered_once_although_the_memory_is_full() {
+        let mut challenges = Challenges::new(1);
+        challenges.on_challenge(at(0), 7);
+        challenges.on_challenge(at(40), 8);
+        for is_first in [true, false] {
+            let passes = challenges.waits(at(41), 7) && challenges.on_answer(at(41), 7);
+            assert_eq!(passes, is_first);
+        }
+        assert!(!challenges.on_answer(at(41), 9));
     }
 }

@@ -133,6 +133,12 @@ impl Ingress {
         self.gate.sources_overflowed() + self.watchman.overflowed() + self.upstream.overflowed()
     }
 
+    /// Returns the number of challenges of back ends that were not remembered because their memory
+    /// was full.
+    pub(crate) fn challenges_forgotten(&self) -> u64 {
+        self.challenges.overflowed()
+    }
+
     /// Lists the sources whose messages the kernel may drop.
     pub(crate) fn banned(&mut self, now: Timestamp, banned: &mut Vec<IpAddr>) {
         self.watchman.banned(now, banned);
@@ -215,9 +221,11 @@ impl Ingress {
         self.gate.on_looked(looked, refused, cost);
     }
 
-    pub(crate) fn handle_timeout(&mut self, now: Timestamp) {
+    /// Lets the gate and the upstream peers act if that is due. Returns whether the values for the
+    /// upstream peers have changed.
+    pub(crate) fn handle_timeout(&mut self, now: Timestamp) -> bool {
         self.gate.handle_timeout(now, self.new_sessions());
-        self.upstream.handle_timeout(now, &self.gate);
+        self.upstream.handle_timeout(now, &self.gate)
     }
 
     /// Records that new work was admitted, but rejected when it was served. Its retransmissions are

@@ -30,6 +30,10 @@ pub(crate) struct SourcePolicy {
     bans: BanView,
     /// Version of the ban list that was last compared with the proofs.
     compared: Option<u64>,
+    /// Version of the ban list from which the kernel's list was last made.
+    listed: Option<u64>,
+    /// The earliest time at which the kernel's list is made again from the same version.
+    banned_due: Timestamp,
     /// The earliest time at which the spared networks are listed again.
     spared_due: Timestamp,
 }
@@ -37,6 +41,11 @@ pub(crate) struct SourcePolicy {
 /// Time between two lists of the spared networks. They change only with a reload or with an address
 /// of a back end. To list a thousand back ends takes more time than a reading of the load may take.
 const SPARED_EVERY: Duration = Duration::from_secs(1);
+
+/// Time between two lists of the banned addresses while the ban list does not change. After this
+/// time, the kernel no longer drops the INVITEs of a source whose ban has ended. To search a
+/// thousand bans takes more time than a reading of the load may take.
+const BANNED_EVERY: Duration = Duration::from_millis(100);
 
 impl SourcePolicy {
     /// Creates a policy that distinguishes up to `sources_max` sources. The key of its table is
@@ -60,6 +69,8 @@ impl SourcePolicy {
             sources,
             bans: BanView::new(bans),
             compared: None,
+            listed: None,
+            banned_due: Timestamp::ZERO,
             spared_due: Timestamp::ZERO,
         }
     }
@@ -79,8 +90,15 @@ impl SourcePolicy {
     /// Lists the addresses whose INVITEs the kernel may drop, in ascending order. If there are more
     /// than a driver can take, lists those with the highest rates: anybody can send from many
     /// forged addresses. Networks are not listed. Sources that have shown that they receive
-    /// messages are not listed either, because they may send an INVITE in an existing call.
+    /// messages are not listed either, because they may send an INVITE in an existing call. While the
+    /// ban list does not change and the last list is recent, `banned` does not change.
     pub(crate) fn banned(&mut self, now: Timestamp, banned: &mut Vec<IpAddr>) {
+        self.bans.bans();
+        let version = self.bans.version();
+        if self.listed.replace(version) == Some(version) && now < self.banned_due {
+            return;
+        }
+        self.banned_due = now + BANNED_EVERY;
         banned.clear();
         self.compare(now);
         let is_listed = |ban: &&Ban| !ban.is_proven && network_of(ban.source).addr().is_ipv4();
@@ -304,4 +322,42 @@ impl SourcePolicy {
 fn weight_of(weights: &[SourceWeight], address: IpAddr) -> u32 {
     let address = address.to_canonical();
     weights.iter().find(|weight| weight.from.contains(&address)).map_or(1, |weight| weight.weight)
+}
+
+#[cfg(test)]
+mod tests {
+    use tidegate_world::{Purpose, Seed};
+
+    use super::*;
+
+    fn at(ms: u64) -> Timestamp {
+        Timestamp::ZERO + Duration::from_millis(ms)
+    }
+
+    fn ban(number: u8, until_ms: u64) -> Ban {
+        let source = source_of([192, 0, 2, number].into());
+        let (until, cause) = (at(until_ms), BanCause::Rate);
+        Ban { source, until, cause, rate: 500, is_proven: false }
+    }
+
+    /// A reading is taken every 2 ms, and a list may have a thousand bans.
+    #[test]
+    fn the_bans_are_searched_only_after_a_change_or_100_ms() {
+        let bans = BanList::new(4);
+        let mut stream = Seed(1).stream(Purpose::Floods, 0);
+        let mut policy = SourcePolicy::new(Sources::default(), false, 4, bans.clone(), &mut stream);
+        // Returns the number of listed addresses, or `None` if the list was not made again.
+        let mut list = |ms: u64| -> Option<usize> {
+            let old = vec![IpAddr::from([203, 0, 113, 1])];
+            let mut banned = old.clone();
+            policy.banned(at(ms), &mut banned);
+            (banned != old).then_some(banned.len())
+        };
+        assert!(bans.ban(at(0), ban(1, 150)));
+        assert_eq!([0, 2, 99].map(&mut list), [Some(1), None, None]);
+        assert!(bans.ban(at(99), ban(2, 10_000)));
+        assert_eq!([100, 102, 199, 200].map(&mut list), [Some(2), None, None, Some(1)]);
+        assert!(bans.lift(at(200), ban(2, 0).source));
+        assert_eq!(list(201), Some(0));
+    }
 }

@@ -181,10 +181,10 @@ impl UpstreamPeers {
     }
 
     /// If the next measurement is due, updates the values for the peers and forgets peers that no
-    /// longer take part.
-    pub(crate) fn handle_timeout(&mut self, now: Timestamp, gate: &Gate) {
+    /// longer take part. Returns whether it was due.
+    pub(crate) fn handle_timeout(&mut self, now: Timestamp, gate: &Gate) -> bool {
         if self.upstreams.poll_timeout().is_none_or(|due| now < due) {
-            return;
+            return false;
         }
         self.upstreams.handle_timeout(now, gate);
         let Self { upstreams, addresses, .. } = self;
@@ -193,6 +193,7 @@ impl UpstreamPeers {
             peer.is_some_and(|peer| peer.algorithm.is_some())
         };
         addresses.retain(|key, _| takes_part(key));
+        true
     }
 
     /// Returns when the next measurement of the peers is due.

@@ -68,9 +68,11 @@ impl Core for Proxy {
         self.interrupt(now);
         self.slack.on_fired(now);
         self.looks = Looks::default();
-        self.ingress.handle_timeout(now);
-        let upstream = self.ingress.upstream();
-        self.counters.upstream.publish(upstream.is_active(), || upstream.views());
+        // Many timers fire in a second, and there may be thousands of peers.
+        if self.ingress.handle_timeout(now) {
+            let upstream = self.ingress.upstream();
+            self.counters.upstream.publish(upstream.is_active(), || upstream.views());
+        }
         if let Some(kernel_shed) = &mut self.kernel_shed {
             kernel_shed.handle_timeout(now);
             kernel_shed.fill(&mut self.shedding);
@@ -107,6 +109,7 @@ impl Core for Proxy {
         counters.overload.publish(now, ingress.gate());
         counters.overload.publish_tiers(self.routing.tiering.tiers());
         counters.overload.sources_overflowed.set(ingress.sources_overflowed());
+        counters.overload.challenges_forgotten.set(ingress.challenges_forgotten());
         counters.in_force.publish(ingress.gate());
         if let Some(kernel_shed) = kernel_shed {
             kernel_shed.on_load(now, &load, ingress.gate(), counters);

@@ -317,6 +317,11 @@ impl Calls {
         self.get(call).is_some_and(|entry| entry.has_ended(transaction))
     }
 
+    /// Returns whether this transaction began without a To-tag, and waits for its final response.
+    pub(crate) fn awaits_outside(&self, call: CallRef, transaction: Transaction) -> bool {
+        self.get(call).is_some_and(|entry| entry.awaits_outside(transaction))
+    }
+
     /// Returns when a transaction other than an INVITE began, if it waits for its final response.
     pub(crate) fn begun_at(&self, call: CallRef, transaction: Transaction) -> Option<Timestamp> {
         self.get(call)?.begun_at(transaction)

@@ -58,7 +58,7 @@ impl Calls {
         let mut known = Known {
             fingerprint,
             call: None,
-            evidence: Evidence { dialog: 0, copy },
+            evidence: Evidence { dialog: 0, copy, has_to_tag: to.is_some() },
             is_new: is_outside,
             is_invented: false,
             is_stray: false,

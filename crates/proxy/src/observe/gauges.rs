@@ -79,6 +79,8 @@ pub struct Gauges {
     pub remembered: Counter,
     /// Decisions that the gate did not remember because its memory was full.
     pub forgotten: Counter,
+    /// Challenges of back ends that were not remembered because their memory was full.
+    pub challenges_forgotten: Counter,
     /// Number of sources among which new work is divided, by bucket.
     pub sources: [Counter; Bucket::ALL.len()],
     /// The rate up to which the work of each source is admitted, in thousandths of requests per

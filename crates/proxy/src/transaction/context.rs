@@ -4,7 +4,7 @@ use std::collections::VecDeque;
 use std::net::SocketAddr;
 
 use smallvec::SmallVec;
-use tidegate_sip::Method;
+use tidegate_sip::{Method, dialog_tags};
 use tidegate_transaction::{Client, OtherClient, Server};
 use tidegate_world::{Flow, Timestamp};
 
@@ -260,6 +260,12 @@ impl Context {
     /// Returns the index of the branch with this tag.
     pub(crate) fn branch_at(&self, tag: TargetTag) -> Option<usize> {
         self.branches.iter().position(|branch| branch.tag == tag)
+    }
+
+    /// Returns whether the request has no To-tag and may still get a final response.
+    pub(crate) fn awaits_outside(&self) -> bool {
+        let tags = self.live.as_ref().and_then(|live| dialog_tags(&live.request));
+        tags.is_some_and(|(_, to)| to.is_empty())
     }
 
     /// Returns the time of the next timer.

@@ -103,6 +103,29 @@ fn only_the_challenged_caller_may_answer_with_credentials_and_in_time() {
     }
 }
 
+/// The gate does not decide on requests within a call. Their challenges would let as many new calls
+/// pass as a stranger likes.
+///
+/// RFC 3261 §12.2.1.1: "The tag in the To header field of the request MUST be set to the remote tag
+/// of the dialog ID."
+#[test]
+fn a_challenge_within_a_call_lets_no_new_call_pass() {
+    for mode in MODES {
+        let mut script = closed(SCHEMES[0], mode);
+        let first = forwarded(&mut script, CALLER, &asked("INVITE", "a", 1)).unwrap();
+        let backend = first.to.to_string();
+        script.send(&backend, &first.answer("200 OK"));
+        script.send(CALLER, &request("ACK", "sip:bob@192.0.2.1", "a", 1, "Totag\r\n"));
+        for (method, cseq) in [("INVITE", 2), ("MESSAGE", 4)] {
+            let within = request(method, "sip:bob@192.0.2.1", "a", cseq, "Totag\r\n");
+            let within = forwarded(&mut script, CALLER, &within).unwrap();
+            challenge(&mut script, &backend, &within);
+            let new = with_credentials(method, "a", cseq + 1);
+            assert!(forwarded(&mut script, CALLER, &new).is_none(), "{mode:?} {method}");
+        }
+    }
+}
+
 /// Only a back end can challenge, and only a request that was sent to it.
 #[test]
 fn no_other_response_lets_a_request_pass() {

@@ -2,12 +2,12 @@
 
 use crate::limited::*;
 use crate::script::{
-    BACKEND_A, BACKEND_B, CALLER, Script, address, invite, request, starts, stateless,
+    BACKEND_A, BACKEND_B, BACKEND_C, CALLER, Script, address, invite, request, starts, stateless,
 };
 use tidegate_balance::{Demand, Limits, Policy, Pool};
 use tidegate_control::Reason;
-use tidegate_proxy::{Mode, Overload, PoolSettings, Rule, RuleTarget, Senders};
-use tidegate_world::Core;
+use tidegate_proxy::{Disposal, Mode, Overload, PoolSettings, Rule, RuleTarget, Senders, Settings};
+use tidegate_world::{Core, Load};
 
 #[test]
 fn a_full_pool_refuses_at_once_and_keeps_nothing_of_it() {
@@ -35,6 +35,20 @@ fn a_full_pool_refuses_at_once_and_keeps_nothing_of_it() {
     }
 }
 
+/// Adds a pool for the domain `other.example`. While it has headroom, calls to the first pool are
+/// rejected only when they are routed.
+fn add_another_pool(settings: &mut Settings) {
+    let other = Pool::new("other", &[("c", address(BACKEND_C), 1)]);
+    settings.pools.push(PoolSettings::new(other, Policy::Rr));
+    let rule = |to, domains| Rule {
+        from: Senders::Any,
+        methods: Vec::new(),
+        domains,
+        to: RuleTarget::Pool(to),
+    };
+    settings.rules = vec![rule(1, vec!["other.example".to_owned()]), rule(0, Vec::new())];
+}
+
 #[test]
 fn rejected_work_gets_a_retry_after() {
     let mut s = limited_with(Mode::Transaction, [calls(1), calls(1)], |settings| {
@@ -52,15 +66,7 @@ fn rejected_work_gets_a_retry_after() {
     // headroom, but the request is not routed there.
     let mut s = limited_with(Mode::Transaction, [calls(1), calls(1)], |settings| {
         settings.overload = Overload { retry_after: Some((7, 7)), ..Overload::default() };
-        let other = Pool::new("other", &[("c", address(crate::script::BACKEND_C), 1)]);
-        settings.pools.push(PoolSettings::new(other, Policy::Rr));
-        let rule = |to, domains| Rule {
-            from: Senders::Any,
-            methods: Vec::new(),
-            domains,
-            to: RuleTarget::Pool(to),
-        };
-        settings.rules = vec![rule(1, vec!["other.example".to_owned()]), rule(0, Vec::new())];
+        add_another_pool(settings);
     });
     call(&mut s, "1");
     call(&mut s, "2");
@@ -68,7 +74,7 @@ fn rejected_work_gets_a_retry_after() {
     assert_eq!((refused(&s), s.counters.calls.get()), (1, 2));
     let elsewhere = request("INVITE", "sip:bob@other.example", "4", 1, "");
     let there = forwarded(s.send(CALLER, &elsewhere)).unwrap();
-    assert_eq!(there.to, address(crate::script::BACKEND_C));
+    assert_eq!(there.to, address(BACKEND_C));
 }
 
 #[test]
@@ -250,6 +256,30 @@ fn work_rejected_at_service_counts_as_rejected() {
         (work.served.is_some(), work.refused.is_some())
     });
     assert_eq!((work, refused(&s)), ([(true, false), (false, true)], 1));
+}
+
+/// Otherwise the kernel would drop no INVITE, whatever these rejections cost.
+#[test]
+fn calls_rejected_after_the_gate_count_for_the_cost_of_rejections() {
+    let unknown = "Require: resource-priority\r\nResource-Priority: nobody.1\r\n";
+    for (more, status) in [("", 503), (unknown, 417)] {
+        let mut s = limited_with(Mode::Stateless, [calls(1), calls(1)], |settings| {
+            settings.overload.disposal = Disposal::Kernel;
+            believe_emergencies(settings);
+            add_another_pool(settings);
+        });
+        call(&mut s, "1");
+        call(&mut s, "2");
+        s.proxy.on_load(s.now, Load::default());
+        for number in 0..100 {
+            let text = request("INVITE", "sip:bob@192.0.2.1", &format!("c{number}"), 1, more);
+            assert_eq!(s.status(CALLER, &text), status);
+        }
+        s.pass(ms(100));
+        s.proxy.on_load(s.now, Load { busy: ms(100), ..Load::default() });
+        let part = s.counters.overload.refusing_load.get() as f64 / 1e6;
+        assert!(part > 0.9, "rejecting takes {part} of the processor, status {status}");
+    }
 }
 
 /// Two shards compete for the last lease. Between the two checks of a shard, only the other shard

@@ -366,6 +366,22 @@ fn the_ports_of_a_host_have_a_share_each_or_one_together() {
     assert!((host / by_host[3] - 1.0).abs() < 0.1, "{by_host:?}");
 }
 
+/// Timers fire thousands of times a second under load, and there may be thousands of peers.
+#[test]
+fn the_peers_are_published_at_each_measurement_and_not_at_each_timer() {
+    let mut script = admitting(0.4);
+    load(&mut script, "a", 1, PEER, offering);
+    script.pass(Duration::from_millis(100));
+    let published = |script: &Script| script.counters.upstream.get().len();
+    assert_eq!(published(&script), 1);
+    let text = offering(&invite("b")).replace("198.51.100.7", "198.51.100.8");
+    script.send("198.51.100.8:5060", &text);
+    script.proxy.handle_timeout(script.now);
+    assert_eq!(published(&script), 1);
+    script.pass(Duration::from_millis(100));
+    assert_eq!(published(&script), 2);
+}
+
 /// The load that a stranger states does not count.
 #[test]
 fn a_stranger_is_not_believed_and_not_asked() {

@@ -169,19 +169,18 @@ impl Ingress {
         if self.watchman.on_message(now, &received.flow, addresses) {
             return Err(Unadmitted::Because(RefusalCause::Banned));
         }
-        let is_late = class == Class::Invite
-            && view.kernel_shed.is_some()
-            && !fingerprint.is_some_and(|number| self.gate.is_repetition(now, number))
-            && view.is_late(received);
+        let recalled = self.gate.recall(now, fingerprint);
+        let is_late = class == Class::Invite && !recalled.is_repetition() && view.is_late(received);
         let (mut sender, claim) = self.watchman.sender(received, class == Class::Invite);
         if claim == Claim::NotUnderstood {
             return Err(Unadmitted::NotUnderstood);
         }
         sender.is_late = is_late;
-        sender.answers_challenge = self.answers_challenge(arrival);
+        // The gate knows later copies of an answer.
+        sender.answers_challenge = !recalled.is_repetition() && self.answers_challenge(arrival);
         sender.has_priority &=
             has_room(self, QueueClass::Priority) && self.large.has_room(received, true);
-        if reading.may_offer || self.upstream.is_active() {
+        if !recalled.is_repetition() && (reading.may_offer || self.upstream.is_active()) {
             sender.restricted = self.admit_peer(arrival, bucket, &sender)?;
         }
         if begins_call {
@@ -190,7 +189,7 @@ impl Ingress {
         }
         let has_room = has_room(self, queue_class) && self.large.has_room(received, true);
         let number = class as u8;
-        match self.gate.on_new_from(now, &sender, bucket, number, fingerprint, has_room) {
+        match self.gate.judge(now, &sender, bucket, number, recalled, has_room) {
             Verdict::Admit(ticket) => Ok(ticket),
             Verdict::Refuse(Reason::SourceLimit)
                 if let Some(limit) = sender.limit
@@ -205,23 +204,17 @@ impl Ingress {
     }
 
     /// Returns whether new work answers a challenge of a back end. Each challenge is answered once.
-    /// The gate knows later copies of the answer.
     fn answers_challenge(&mut self, arrival: &Arrival<'_>) -> bool {
         let Arrival { now, received, reading, .. } = *arrival;
-        let repeats = |fingerprint| self.gate.is_repetition(now, fingerprint);
         let Some(challenge) = reading.challenge else { return false };
-        let answers = self.challenges.waits(now, challenge)
-            && !reading.fingerprint.is_some_and(repeats)
-            && has_credentials(&received.bytes);
-        if answers {
-            self.challenges.on_answer(now, challenge);
-        }
-        answers
+        self.challenges.waits(now, challenge)
+            && has_credentials(&received.bytes)
+            && self.challenges.on_answer(now, challenge)
     }
 
-    /// Judges new work by the share that overload feedback grants to its peer. Returns whether the
-    /// work is within this share, so that the law's share is not applied again
-    /// ([`Sender::restricted`]).
+    /// Judges new work, which is no repetition, by the share that overload feedback grants to its
+    /// peer. Returns whether the work is within this share, so that the law's share is not applied
+    /// again ([`Sender::restricted`]).
     ///
     /// RFC 7339 §5.10.2: "A SIP server that is in overload and has started to throttle incoming traffic
     /// MUST reject some requests from non-participating clients with a 503 (Service Unavailable) response
@@ -233,10 +226,6 @@ impl Ingress {
         sender: &Sender,
     ) -> Result<bool, Unadmitted> {
         let Arrival { now, received, reading, view, .. } = *arrival;
-        let repeats = |fingerprint| self.gate.is_repetition(now, fingerprint);
-        if reading.fingerprint.is_some_and(repeats) {
-            return Ok(false);
-        }
         let category = match bucket {
             // The first request has used a part of the share.
             _ if sender.answers_challenge => Category::Ongoing,

@@ -271,6 +271,11 @@ impl Call {
         self.open.iter().any(|open| open.transaction == transaction && now < open.until)
     }
 
+    /// Returns whether this transaction began without a To-tag, and waits for its final response.
+    pub(super) fn awaits_outside(&self, transaction: Transaction) -> bool {
+        self.open.iter().any(|open| open.transaction == transaction && !open.has_to_tag)
+    }
+
     /// Returns whether this transaction belongs to the call.
     pub(super) fn has_transaction(&self, transaction: Transaction) -> bool {
         let counted = self.counted.as_ref().map(|(invite, _)| *invite);

@@ -66,9 +66,9 @@ impl Table {
     fn evidence(&self, call: CallRef, method: Method, cseq: u32) -> Evidence {
         let is_up = self.calls.get(call).is_some_and(|call| call.phase == Phase::Established);
         match method {
-            Method::Invite if !is_up => Evidence { dialog: 0, copy: cseq | 1 << 31 },
+            Method::Invite if !is_up => Evidence { copy: cseq | 1 << 31, ..Evidence::default() },
             Method::Options | Method::Register => Evidence::default(),
-            _ => Evidence { dialog: DIALOG, copy: 0 },
+            _ => Evidence { dialog: DIALOG, copy: 0, has_to_tag: true },
         }
     }
 

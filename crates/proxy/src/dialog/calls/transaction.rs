@@ -59,6 +59,8 @@ pub(crate) struct Evidence {
     /// identifies copies by From-tag, Call-ID and CSeq. They must also have the same Request-URI.
     /// The hash is 0 for any other request.
     pub(crate) copy: u32,
+    /// Whether the request has a To-tag.
+    pub(crate) has_to_tag: bool,
 }
 
 impl Answer {
@@ -89,6 +91,8 @@ pub(super) fn sets_session(method: Method, status: u16) -> bool {
 /// A transaction that waits for its final response.
 pub(super) struct Open {
     pub(super) transaction: Transaction,
+    /// Whether the request has a To-tag.
+    pub(super) has_to_tag: bool,
     pub(super) until: Timestamp,
     /// Lease for the work on the back end, if the back end has to answer the request.
     pub(super) lease: Option<TransactionLease>,

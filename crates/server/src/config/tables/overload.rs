@@ -252,7 +252,10 @@ keys! {
     /// in the papers decide about each copy separately.
     key "sticky" (gate.sticky) = Flag, Default("true");
     /// The number of decisions that Tidegate remembers for retransmissions, in each of two
-    /// generations of 32 seconds. A decision takes 16 to 32 bytes.
+    /// generations of 32 seconds. A decision takes 16 to 32 bytes. As many challenges of back ends
+    /// (401 and 407) are remembered in addition. If there is no room for a decision, a
+    /// retransmission gets a new decision. If there is no room for a challenge, the request that
+    /// answers it with credentials counts as new work, like the first request.
     key "memory_max" (gate.memory_max) = Whole(1024..=100_000_000), Default("1_000_000");
 }
 

@@ -124,7 +124,7 @@ static SOURCE_LEVEL: Family = Family::gauge(
      no limit",
 );
 
-static ALONE: [Number<Gauges>; 17] = [
+static ALONE: [Number<Gauges>; 18] = [
     (
         Family::gauge(
             "release_per_second",
@@ -233,6 +233,13 @@ static ALONE: [Number<Gauges>; 17] = [
             "Decisions not remembered because the table of decisions was full",
         ),
         |g| g.forgotten.get().into(),
+    ),
+    (
+        Family::counter(
+            "challenges_forgotten",
+            "Challenges of back ends (401, 407) not remembered because the table of challenges was full",
+        ),
+        |g| g.challenges_forgotten.get().into(),
     ),
     (
         Family::counter(

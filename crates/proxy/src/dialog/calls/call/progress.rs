@@ -64,7 +64,7 @@ impl Call {
                 self.counted = held.map(|held| (transaction.identity, held));
             }
             let lease = picker.transaction_lease(now, backend, work_of(transaction.method));
-            self.begin(now, transaction, Some(lease));
+            self.begin(now, transaction, evidence, Some(lease));
         }
         self.touch(now, transaction, evidence, idle_max);
     }
@@ -81,7 +81,7 @@ impl Call {
             if self.begins(transaction, evidence) {
                 self.try_anew(evidence);
             }
-            self.begin(now, transaction, None);
+            self.begin(now, transaction, evidence, None);
         }
         self.touch(now, transaction, evidence, idle_max);
     }
@@ -279,11 +279,17 @@ impl Call {
 
     /// Opens a transaction. At most [`OPEN_MAX`] transactions of a call are counted. If a peer
     /// opens more at once, its load is underestimated.
-    fn begin(&mut self, now: Timestamp, transaction: Transaction, lease: Option<TransactionLease>) {
+    fn begin(
+        &mut self,
+        now: Timestamp,
+        transaction: Transaction,
+        evidence: Evidence,
+        lease: Option<TransactionLease>,
+    ) {
         if self.open.len() < OPEN_MAX {
             self.open.reserve_exact(1);
-            let until = now + TRANSACTION_MAX;
-            self.open.push(Open { transaction, until, lease, parties: None });
+            let (until, has_to_tag) = (now + TRANSACTION_MAX, evidence.has_to_tag);
+            self.open.push(Open { transaction, has_to_tag, until, lease, parties: None });
         }
     }
 

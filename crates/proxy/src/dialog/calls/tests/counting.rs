@@ -198,7 +198,7 @@ fn a_fork_that_is_refused_does_not_end_the_one_that_rings() {
     let call = t.insert(1);
     let fork = |identity| Transaction { identity, method: Method::Invite };
     for identity in [7, 8] {
-        let evidence = Evidence { dialog: 0, copy: 1 };
+        let evidence = Evidence { copy: 1, ..Evidence::default() };
         t.calls.on_request(t.now, call, fork(identity), evidence, BACKEND_REF, &t.picker, None);
     }
     assert_eq!(t.counts(), (1, 350, 2), "one call, two transactions");
