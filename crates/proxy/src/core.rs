@@ -126,7 +126,8 @@ impl Proxy {
             QueueLimits { messages_max: settings.queue_max, bytes_max: settings.queue_bytes_max };
         let upstream = UpstreamPeers::new(&overload.feedback, settings.start, settings.seed, shard);
         let ingress = Ingress::new(gate, upstream, overload, limits, waits, sources, trace);
-        for PoolSettings { pool, health, .. } in &settings.pools {
+        // The first pool of a back end comes last, so that its value stays.
+        for PoolSettings { pool, health, .. } in settings.pools.iter().rev() {
             pool.backends().iter().for_each(|b| b.set_slow_start(health.slow_start));
         }
         let slack = Slack::new(settings.timer_slack);

@@ -12,7 +12,7 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
-use hashbrown::{HashMap, HashSet};
+use hashbrown::HashMap;
 use tidegate_balance::{AdminState, Backend, EndpointAddress};
 use tidegate_sip::Passage;
 use tidegate_transaction::{Firing, OtherClient, Timing};
@@ -406,6 +406,8 @@ impl Probes {
         backend_ref: BackendRef,
         since: Timestamp,
     ) {
+        // The suspicion may come from a request to another pool of the back end.
+        let backend_ref = snapshot.first(backend_ref);
         if snapshot.backend(backend_ref).is_alive(now) {
             self.question(
                 now,
@@ -420,8 +422,7 @@ impl Probes {
 /// Returns each back end of the snapshot once. A server in several pools is probed as the first pool
 /// configures it.
 fn each_once(snapshot: &Snapshot) -> impl Iterator<Item = (BackendRef, &Arc<Backend>)> {
-    let mut seen = HashSet::new();
-    snapshot.backend_refs().filter(move |(_, backend)| seen.insert(Arc::as_ptr(backend)))
+    snapshot.backend_refs().filter(|(backend_ref, _)| snapshot.first(*backend_ref) == *backend_ref)
 }
 
 /// Returns the back ends that some shard of the process probes regularly.

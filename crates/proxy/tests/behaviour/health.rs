@@ -133,6 +133,24 @@ fn accepted_probe_answers_are_as_configured() {
 }
 
 #[test]
+fn a_server_of_several_pools_starts_slowly_as_its_first_pool_says() {
+    for slow_starts in [[0, 10_000], [10_000, 0]] {
+        let mut s = Script::with(Policy::Rr, |settings| {
+            let backends = settings.pools[0].pool.backends().to_vec();
+            let settings_of = |slow_start| PoolSettings {
+                health: Health { slow_start: ms(slow_start), ..Health::default() },
+                ..PoolSettings::new(Pool::of("app", backends.clone()), Policy::Rr)
+            };
+            settings.pools = slow_starts.map(settings_of).to_vec();
+        });
+        s.gone(0);
+        s.pass(ms(5_001));
+        let is_slow = s.backends.backends()[0].effective_weight(s.now) < 1000;
+        assert_eq!(is_slow, slow_starts[0] > 0, "{slow_starts:?}");
+    }
+}
+
+#[test]
 fn a_provisional_answer_ends_nothing() {
     let mut s = probing(Probe { fall: 1, ..probe() });
     pass(&mut s, ms(2600), |_| Some("100 Trying"));
