@@ -96,6 +96,17 @@ impl Backend {
         backend
     }
 
+    /// Returns a copy for the calls of a pool that the back end has left while it stays in another
+    /// pool. The copy has the same name and addresses. It gets no new calls, because it counts as
+    /// [removed](AdminState::Removed).
+    #[must_use]
+    pub fn removed_copy(&self) -> Self {
+        let copy = Self::new(&self.name, self.endpoint.copy(), self.weight());
+        copy.set_priority(self.priority());
+        copy.set_admin_state(Timestamp::ZERO, AdminState::Removed);
+        copy
+    }
+
     /// Returns the name of the back end, for metrics and logs.
     pub fn name(&self) -> &str {
         &self.name

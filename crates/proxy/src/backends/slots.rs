@@ -2,13 +2,14 @@
 //!
 //! A pool or back end that stays in the configuration keeps its slot. A removed one keeps its slot
 //! as long as a call or transaction refers to it. Then the slot is reused. A removed back end gets
-//! no new calls, because its [`AdminState`](tidegate_balance::AdminState) is `Removed`.
+//! no new calls, because its [`AdminState`] is `Removed`. A back end that stays in another pool
+//! leaves a [copy](Backend::removed_copy) in the slot, which is removed.
 
 use std::hash::Hash;
 use std::sync::Arc;
 
 use hashbrown::{HashMap, HashSet};
-use tidegate_balance::{Backend, EndpointAddress, Pool};
+use tidegate_balance::{AdminState, Backend, EndpointAddress, Pool};
 
 use crate::settings::{Choice, PoolSettings};
 
@@ -55,11 +56,7 @@ pub(crate) fn assign_pool_slots(
         }
     }
     let places: Vec<usize> = places.into_iter().flatten().collect();
-    // The domains of a removed pool are no longer resolved.
-    let mut pools: Vec<_> = old
-        .into_iter()
-        .map(|old| Some(PoolSettings { pool: old.pool.with_services(Arc::default()), ..old }))
-        .collect();
+    let mut pools: Vec<_> = old.into_iter().map(Some).collect();
     let length = places.iter().map(|place| place + 1).max().unwrap_or_default();
     pools.resize_with(pools.len().max(length), || None);
     for (settings, &place) in new.into_iter().zip(&places) {
@@ -72,7 +69,10 @@ pub(crate) fn assign_pool_slots(
             Some(PoolSettings { backup, ..assign_backend_slots(&backends, settings, is_held) });
     }
     // Removed and new pools together fill every slot up to the last one.
-    let pools = pools.into_iter().flatten().collect();
+    let configured: HashSet<usize> = places.iter().copied().collect();
+    let pools = (pools.into_iter().flatten().enumerate())
+        .map(|(place, pool)| if configured.contains(&place) { pool } else { removed_pool(pool) })
+        .collect();
     SlottedPools { pools, places: places.into_iter().map(|place| place as u16).collect() }
 }
 
@@ -97,7 +97,7 @@ fn assign_backend_slots(
         slots.pop();
     }
     let backends: Vec<_> = (slots.iter().enumerate())
-        .map(|(i, slot)| Arc::clone(slot.map_or_else(|| &old[i], |new_place| &new[new_place])))
+        .map(|(i, slot)| slot.map_or_else(|| removed(&old[i]), |place| Arc::clone(&new[place])))
         .collect();
     let choice = match settings.choice {
         Choice::All(qs) => {
@@ -112,6 +112,21 @@ fn assign_backend_slots(
     let services = Arc::clone(settings.pool.services());
     let pool = Pool::of(settings.pool.name(), backends).with_services(services);
     PoolSettings { pool, choice, sources, ..settings }
+}
+
+/// Returns a pool for the slot of a removed one. Its domains are no longer resolved.
+fn removed_pool(settings: PoolSettings) -> PoolSettings {
+    let backends = settings.pool.backends().iter().map(removed).collect();
+    PoolSettings { pool: Pool::of(settings.pool.name(), backends), ..settings }
+}
+
+/// Returns the back end for the slot of one that was removed from the pool.
+fn removed(backend: &Arc<Backend>) -> Arc<Backend> {
+    match backend.admin_state() {
+        AdminState::Removed => Arc::clone(backend),
+        // It is in service in another pool.
+        _ => Arc::new(backend.removed_copy()),
+    }
 }
 
 /// Returns the index of each key. For equal keys, returns the index of the first.

@@ -296,6 +296,34 @@ fn the_first_pool_of_a_server_is_the_first_one_in_the_configuration() {
     }
 }
 
+#[test]
+fn a_server_that_leaves_one_of_its_pools_gets_new_calls_only_in_the_other() {
+    for mode in [Mode::Stateless, Mode::Transaction] {
+        let calls = |a: u64, b: u64| [(BACKEND_B.to_owned(), b), (BACKEND_A.to_owned(), a)];
+        let mut r = Reloaded::new(mode, &[BACKEND_A, BACKEND_B]);
+        let other = || pool_spec("other", &[BACKEND_A]);
+        r.reload(&[pool_spec("app", &[BACKEND_A, BACKEND_B]), other()], 0);
+        assert_eq!(r.set_up("1"), BACKEND_A);
+        let after = [pool_spec("app", &[BACKEND_B]), other()];
+        r.reload(&after, 0);
+        for call in ["2", "3", "4"] {
+            assert_eq!(r.set_up(call), BACKEND_B, "{mode:?}");
+        }
+        assert_eq!(r.calls(), calls(1, 3), "{mode:?}");
+        r.reload(&after, 1);
+        assert_eq!(r.set_up("5"), BACKEND_A);
+        assert_eq!(r.calls(), calls(2, 3), "{mode:?}");
+        assert_eq!(r.hang_up("1"), BACKEND_A, "{mode:?}");
+        assert_eq!(r.calls(), calls(1, 3), "{mode:?}");
+        // The same when a whole pool goes, and its call is still there.
+        r.reload(&[pool_spec("app", &[BACKEND_A])], 0);
+        assert_eq!(r.calls(), [(BACKEND_A.to_owned(), 1), (BACKEND_B.to_owned(), 3)], "{mode:?}");
+        assert_eq!(r.hang_up("5"), BACKEND_A, "{mode:?}");
+        assert_eq!(r.set_up("6"), BACKEND_A, "{mode:?}");
+        assert_eq!(r.calls()[0].1, 1, "{mode:?}");
+    }
+}
+
 /// Reloads these pools with probes in the first of them.
 fn probe_first_pool(r: &mut Reloaded, pool_specs: &[PoolSpec]) {
     let pools = r.enlist(pool_specs);
