@@ -11,12 +11,13 @@ mod ring;
 
 use std::ffi::OsString;
 use std::fs::{self, DirBuilder, File, OpenOptions, TryLockError};
-use std::io::{self, Read, Write};
+use std::io::{self, Read};
 use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use crate::StartError;
+use crate::state_file::{draft, random, replace, sync_folder, write_durably};
 
 pub use keeper::{Keeper, NotKept, Rotation, Watch};
 pub use ring::{KEPT, KEYS_MAX, Key, KeyRing, NotRotated, Role, Shown, UnixTime};
@@ -158,14 +159,7 @@ fn change(
         TryLockError::Error(error) => unwritable(error).into(),
     })?;
     let changed = change(&read(&path)?).map_err(NotKept::NotRotated)?;
-    let put = || {
-        let draft = draft(state_dir)?;
-        let written = write_durably(&draft, &changed.text());
-        let named = written.and_then(|()| fs::rename(&draft, &path));
-        named.inspect_err(|_| drop(fs::remove_file(&draft)))?;
-        File::open(state_dir)?.sync_all()
-    };
-    let done = put().map_err(unwritable);
+    let done = replace(&path, &changed.text()).map_err(unwritable);
     drop(lock);
     done?;
     Ok(changed)
@@ -185,24 +179,12 @@ fn create(state_dir: &Path, path: &Path) -> Result<(), StartError> {
 
     let keys = random().and_then(|base| Ok(KeyRing::new(base, random()?, unix_time())));
     let keys = keys.map_err(unwritable)?;
-    let draft = draft(state_dir).map_err(unwritable)?;
+    let draft = draft(path).map_err(unwritable)?;
     let made = write_durably(&draft, &keys.text()).and_then(|()| publish(&draft, path));
     // The draft is no longer needed: it is now a second name of the key file, or another process
     // was faster.
     let removed = fs::remove_file(&draft);
-    made.and(removed).and_then(|()| File::open(state_dir)?.sync_all()).map_err(unwritable)
-}
-
-/// Returns a name for a file that no other process writes.
-fn draft(state_dir: &Path) -> io::Result<PathBuf> {
-    let mark: [u8; 4] = random()?;
-    Ok(state_dir.join(format!("{FILE_NAME}.{:08x}", u32::from_be_bytes(mark))))
-}
-
-fn write_durably(path: &Path, text: &str) -> io::Result<()> {
-    let mut file = OpenOptions::new().write(true).create_new(true).mode(0o600).open(path)?;
-    file.write_all(text.as_bytes())?;
-    file.sync_all()
+    made.and(removed).and_then(|()| sync_folder(path)).map_err(unwritable)
 }
 
 /// Gives the draft its final name in one step. Unlike a rename, a link does not replace the key of
@@ -212,12 +194,6 @@ fn publish(draft: &Path, path: &Path) -> io::Result<()> {
         Err(error) if error.kind() == io::ErrorKind::AlreadyExists => Ok(()),
         other => other,
     }
-}
-
-fn random<const N: usize>() -> io::Result<[u8; N]> {
-    let mut bytes = [0; N];
-    getrandom::fill(&mut bytes).map_err(io::Error::other)?;
-    Ok(bytes)
 }
 
 fn unreadable(path: &Path, error: &io::Error) -> StartError {
