@@ -67,11 +67,8 @@ pub fn state_dir(configured: Option<&Path>) -> Result<PathBuf, StartError> {
         .or_else(|| suggested(|name| std::env::var_os(name), is_root))
         .ok_or_else(|| {
             let remedy = "set a directory: `[server] state_dir = \"/var/lib/tidegate\"`";
-            StartError::new(
-                "state directory",
-                "no directory is configured, and $HOME is not set",
-                remedy,
-            )
+            let what = "no directory is configured, and $HOME is not set";
+            StartError::new("state directory", what, remedy).lasting()
         })
 }
 
@@ -93,11 +90,8 @@ fn read(path: &Path) -> Result<KeyRing, StartError> {
     // Opening a pipe would block, so the kind is checked first.
     let kind = fs::metadata(path).map_err(|error| unreadable(path, &error))?;
     if !kind.is_file() {
-        return Err(StartError::new(
-            path.display(),
-            "not a file",
-            "remove it, or move it to another directory",
-        ));
+        let remedy = "remove it, or move it to another directory";
+        return Err(StartError::new(path.display(), "not a file", remedy).lasting());
     }
     let file = File::open(path).map_err(|error| unreadable(path, &error))?;
     let metadata = file.metadata().map_err(|error| unreadable(path, &error))?;
@@ -109,7 +103,7 @@ fn read(path: &Path) -> Result<KeyRing, StartError> {
         let remedy = "restore the file, or write keys of 64 hexadecimal digits (`openssl rand -hex \
                       32` prints one), or remove the file: Tidegate then makes new keys and can no \
                       longer route existing calls";
-        StartError::new(format!("{}:{line}", path.display()), what, remedy)
+        StartError::new(format!("{}:{line}", path.display()), what, remedy).lasting()
     })
 }
 
@@ -124,13 +118,13 @@ fn check_private(path: &Path, metadata: &fs::Metadata) -> Result<(), StartError>
              Tidegate can then no longer route existing calls",
             path.display()
         );
-        return Err(StartError::new(path.display(), what, remedy));
+        return Err(StartError::new(path.display(), what, remedy).lasting());
     }
     let own = rustix::process::geteuid().as_raw();
     if ![own, 0].contains(&metadata.uid()) {
         let what = format!("it belongs to another user (uid {})", metadata.uid());
         let remedy = format!("run `chown {own} {}`, or remove the file", path.display());
-        return Err(StartError::new(path.display(), what, remedy));
+        return Err(StartError::new(path.display(), what, remedy).lasting());
     }
     Ok(())
 }
