@@ -66,7 +66,7 @@ pub fn run(args: &Args) -> ExitCode {
         // If the file is not UTF-8, it is not a valid configuration.
         configuration: String::from_utf8_lossy(&source).into_owned(),
     });
-    let warnings = warn_of_certificates(&tls).into_iter().chain(config.spared_warning());
+    let warnings = warn_of_certificates(&tls).into_iter().chain(config.warnings());
     warnings.for_each(|warning| say(&warning));
     let ended = start(&config, tls, record.as_ref());
     if let (Ok(Ending { recorded: Some(recorded), .. }), Some(to)) = (&ended, &record) {
