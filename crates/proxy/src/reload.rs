@@ -37,7 +37,8 @@ pub(crate) fn reload(
     rules: Vec<Rule>,
 ) -> bool {
     let Reloaded { snapshot, routing, transactions, probes, names } = shard;
-    if !have_slots(&snapshot.pools, &pools) {
+    let sizes = pools.iter().map(|settings| (settings.pool.name(), settings.pool.backends().len()));
+    if !have_slots(&snapshot.pools, sizes) {
         return false;
     }
     let held = held(routing, transactions);

@@ -20,14 +20,16 @@ pub(crate) const ANY: u16 = u16::MAX;
 /// still referenced.
 const SLOTS_MAX: usize = ANY as usize;
 
-/// Returns whether there are enough slots for all, even if no old slot becomes free.
-pub(crate) fn have_slots(old: &[PoolSettings], new: &[PoolSettings]) -> bool {
+/// Returns whether there are enough slots for all, even if no old slot becomes free. `new` has the
+/// name and the number of back ends of each new pool.
+pub(crate) fn have_slots<'a>(
+    old: &[PoolSettings],
+    new: impl ExactSizeIterator<Item = (&'a str, usize)>,
+) -> bool {
     let named = places_by(old.iter().map(|settings| settings.pool.name()));
-    let slots = |settings: &PoolSettings| settings.pool.backends().len();
-    let before =
-        |settings: &PoolSettings| named.get(settings.pool.name()).map_or(0, |&at| slots(&old[at]));
+    let before = |name| named.get(name).map_or(0, |&at: &usize| old[at].pool.backends().len());
     old.len() + new.len() <= SLOTS_MAX
-        && new.iter().all(|pool| before(pool) + slots(pool) <= SLOTS_MAX)
+        && new.map(|(name, backends)| before(name) + backends).all(|slots| slots <= SLOTS_MAX)
 }
 
 /// Pools in their slots.
@@ -192,6 +194,9 @@ mod tests {
             vec![PoolSettings::new(pool, Policy::Rr)]
         };
         let other = || vec![pool("other", &["a"])];
+        let have_slots = |old: &[PoolSettings], new: &[PoolSettings]| {
+            super::have_slots(old, new.iter().map(|s| (s.pool.name(), s.pool.backends().len())))
+        };
         assert!(have_slots(&full(SLOTS_MAX - 1), &full(1)));
         assert!(!have_slots(&full(SLOTS_MAX), &full(1)) && have_slots(&full(SLOTS_MAX), &other()));
         assert!(have_slots(&vec![other().remove(0); SLOTS_MAX - 1], &full(1)));
