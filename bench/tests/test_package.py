@@ -22,6 +22,8 @@ class UnitTest(unittest.TestCase):
         for key in ("User", "Group", "StateDirectory", "StateDirectoryMode", "UMask", "ExecStart", "ExecStartPre"):
             self.assertTrue(unit.one(key), key)
         self.assertEqual(unit.one("Type"), "notify")
+        # Status 1 may pass, for example if an address comes late. Then systemd tries again without a limit.
+        self.assertEqual((unit.one("RestartPreventExitStatus"), unit.one("StartLimitIntervalSec")), ("2", "0"))
 
 
 class RootTest(Scratch):

@@ -51,7 +51,7 @@ struct Load {
     assigned: AtomicU64,
     failures: AtomicU64,
     refusals: AtomicU64,
-    probes: AtomicU64,
+    probes_answered: AtomicU64,
     probe_failures: AtomicU64,
     /// Time of the last answer in nanoseconds since the start, up to 10 ms too early, or zero if
     /// there was none.
@@ -94,6 +94,17 @@ impl Backend {
         };
         backend.set_weight(weight);
         backend
+    }
+
+    /// Returns a copy for the calls of a pool that the back end has left while it stays in another
+    /// pool. The copy has the same name and addresses. It gets no new calls, because it counts as
+    /// [removed](AdminState::Removed).
+    #[must_use]
+    pub fn removed_copy(&self) -> Self {
+        let copy = Self::new(&self.name, self.endpoint.copy(), self.weight());
+        copy.set_priority(self.priority());
+        copy.set_admin_state(Timestamp::ZERO, AdminState::Removed);
+        copy
     }
 
     /// Returns the name of the back end, for metrics and logs.
@@ -366,7 +377,6 @@ impl Backend {
     /// If it `is_probed`, an answer will end the pause soon, so the pool need not
     /// [spare](crate::Pool::spare) it.
     pub fn on_question_unanswered(&self, now: Timestamp, pause: Duration, is_probed: bool) {
-        self.load.probes.fetch_add(1, Relaxed);
         self.load.probe_failures.fetch_add(1, Relaxed);
         self.load.probe_status.store(0, Relaxed);
         self.load.health.change(now, |liveness| liveness.on_failed(now, pause));
@@ -381,7 +391,7 @@ impl Backend {
 
     /// Records an answered probe. `rise` consecutive answered probes bring the back end back.
     pub fn on_probe_answered(&self, now: Timestamp, rise: u32) {
-        self.load.probes.fetch_add(1, Relaxed);
+        self.load.probes_answered.fetch_add(1, Relaxed);
         self.load.health.set_failing_probes(false);
         self.load.silences.store(0, Relaxed);
         self.load.health.change(now, |liveness| liveness.on_probe_answered(now, rise));
@@ -391,7 +401,6 @@ impl Backend {
     /// Records a failed probe: it was not answered, or the `status` of the response is not
     /// accepted. `fall` consecutive failures take the back end down until it answers probes.
     pub fn on_probe_failed(&self, now: Timestamp, fall: u32, status: Option<u16>) {
-        self.load.probes.fetch_add(1, Relaxed);
         self.load.probe_failures.fetch_add(1, Relaxed);
         self.load.probe_status.store(status.unwrap_or(0), Relaxed);
         self.load.health.change(now, |liveness| liveness.on_unanswered(now, fall, UNTIL_PROBED));
@@ -407,7 +416,8 @@ impl Backend {
 
     /// Returns the number of finished probes, and how many of them failed.
     pub fn probes(&self) -> (u64, u64) {
-        (self.load.probes.load(Relaxed), self.load.probe_failures.load(Relaxed))
+        let failed = self.load.probe_failures.load(Relaxed);
+        (self.load.probes_answered.load(Relaxed) + failed, failed)
     }
 
     /// Returns the status of the response to the last probe that failed, or `None` if there was no

@@ -139,6 +139,15 @@ impl Named {
         self.generations().iter().rev().map(|&(_, ip)| SocketAddr::new(ip, self.port)).collect()
     }
 
+    /// Returns a host of the same name with the same addresses. Later answers of the DNS do not
+    /// change the copy.
+    fn copy(&self) -> Self {
+        let copy = Self::new(&self.host, self.port);
+        copy.is_known.store(self.is_known(), Relaxed);
+        copy.generations().clone_from(&self.generations());
+        copy
+    }
+
     /// Returns the current generation.
     fn generation(&self) -> AddressGeneration {
         self.generations().last().map(|&(generation, _)| generation).unwrap_or_default()
@@ -193,6 +202,14 @@ fn free(generations: &Generations) -> AddressGeneration {
 }
 
 impl Endpoint {
+    /// Returns an endpoint with the same addresses.
+    pub(crate) fn copy(&self) -> Self {
+        match self {
+            Self::Address(address) => Self::Address(*address),
+            Self::Name(named) => Self::Name(named.copy()),
+        }
+    }
+
     /// Returns the configured address.
     pub fn endpoint_address(&self) -> EndpointAddress {
         match self {

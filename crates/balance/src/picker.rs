@@ -183,7 +183,7 @@ impl Picker {
         let is_usable = |i: usize| backends[i].is_up(now) && may_have(i, &backends[i]);
         let (groups, front) = (&self.groups, self.groups.front(is_usable)?);
         let is_usable = |i: usize| groups.holds(front, i) && is_usable(i);
-        let among = Candidates { now, backends, key, is_usable: &is_usable };
+        let among = Candidates { now, backends, key, is_usable: &is_usable, priority: front };
         self.policy.choose(&among, &mut self.draws)
     }
 
@@ -194,7 +194,8 @@ impl Picker {
         let is_usable = |i: usize| Some(i) != not && backends[i].is_up(now);
         let (groups, front) = (&self.groups, self.groups.front(is_usable)?);
         let is_usable = |i: usize| groups.holds(front, i) && is_usable(i);
-        self.hash.pick(&Candidates { now, backends, key: call, is_usable: &is_usable })
+        let among = Candidates { now, backends, key: call, is_usable: &is_usable, priority: front };
+        self.hash.pick_by_configured_weight(&among)
     }
 
     /// Selects like [`pick`](Self::pick), but counts nothing. Also returns `None` if the selection
@@ -221,5 +222,32 @@ impl Picker {
         let backend = self.backend(index);
         let work = self.weights.weight(backend, kind);
         TransactionLease::new(backend, now, kind, work, self.watch)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use tidegate_world::{Purpose, Seed};
+
+    use super::*;
+
+    const NOW: Timestamp = Timestamp::from_nanos(1_000_000_000);
+
+    #[test]
+    fn a_call_keeps_its_back_end_while_the_weight_of_another_grows() {
+        let backend = |port: u16| ("b", ([127, 0, 0, 1], port).into(), 1);
+        let draws = Seed(1).stream(Purpose::Balance, 0);
+        let shared = Pool::new("app", &[1, 2, 3].map(backend));
+        let picker = Picker::new(shared.clone(), Policy::Rr, draws);
+        let back = &shared.backends()[0];
+        back.set_slow_start(Duration::from_secs(60));
+        back.on_failed(NOW, Duration::from_secs(5));
+        let key = |call: u64| call.wrapping_mul(0x9e37_79b9_7f4a_7c15);
+        let at = |s: u64| NOW + Duration::from_secs(s);
+        let picks =
+            |s| (0..300).map(|c| picker.pick_by_call(at(s), key(c), None)).collect::<Vec<_>>();
+        let first = picks(5);
+        assert!(first.contains(&Some(0)));
+        assert!([6, 20, 40, 64, 66].into_iter().all(|s| picks(s) == first));
     }
 }

@@ -106,6 +106,8 @@ pub(crate) struct Candidates<'a> {
     /// The key, of the kind that the policy's [`Key`] names.
     pub(crate) key: u64,
     pub(crate) is_usable: &'a dyn Fn(usize) -> bool,
+    /// The priority of all usable back ends.
+    pub(crate) priority: u32,
 }
 
 impl Candidates<'_> {

@@ -88,7 +88,8 @@ impl Pool {
             count += 1;
             usable += usize::from(backend.is_clear(now));
         }
-        let excluded_max = (count as f64 * share_max) as usize;
+        // A share such as .29 is not exact in binary, so without an addend 29 could become 28.
+        let excluded_max = (count as f64 * share_max + 1e-6) as usize;
         let usable_min = count.saturating_sub(excluded_max).max(1);
         let mut missing = if may_spare { usable_min.saturating_sub(usable) } else { 0 };
         let excluded = in_service()

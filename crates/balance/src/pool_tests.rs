@@ -1,5 +1,7 @@
 //! Tests of which excluded back ends are spared.
 
+use std::collections::BTreeSet;
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::time::Duration;
 
 use tidegate_world::Timestamp;
@@ -50,6 +52,19 @@ fn requests_exclude_no_more_than_a_share_and_the_oldest_exclusion_is_spared() {
     assert_eq!(states(&pool, at(6000)), [Up; 4], "a pause is over");
     assert!(!pool.spare(at(6000), SHARE, true));
     assert!(pool.backends().iter().all(|backend| !backend.is_spared()));
+}
+
+/// In binary, .29 times 100 is a little less than 29.
+#[test]
+fn the_share_that_requests_may_exclude_is_exact() {
+    for percent in 1..100 {
+        let backend = |port: u16| ("a", ([127, 0, 0, 1], port).into(), 1);
+        let pool = Pool::new("app", &(1..=100).map(backend).collect::<Vec<_>>());
+        pool.backends().iter().for_each(|backend| backend.on_failed(at(0), PAUSE));
+        pool.spare(at(1), f64::from(percent) / 100.0, true);
+        let excluded = states(&pool, at(2)).iter().filter(|state| **state == State::Down).count();
+        assert_eq!(excluded, percent as usize);
+    }
 }
 
 #[test]
@@ -109,4 +124,28 @@ fn calls_to_a_spared_back_end_are_counted() {
     assert!(given(2) && given(3));
     assert!(given(6000), "it is up");
     assert_eq!((pool.backends()[0].assigned(), pool.backends()[0].spared()), (4, 2));
+}
+
+/// Another thread reads the counts at any moment, for metrics.
+#[test]
+fn the_count_of_answered_probes_never_falls() {
+    let pool = pool(1);
+    let backend = &pool.backends()[0];
+    backend.on_probe_answered(at(0), 1);
+    let is_over = AtomicBool::new(false);
+    let answered = std::thread::scope(|scope| {
+        scope.spawn(|| {
+            while !is_over.load(Relaxed) {
+                backend.on_probe_failed(at(1), 3, None);
+            }
+        });
+        let read = |_| {
+            let (probes, failed) = backend.probes();
+            probes - failed
+        };
+        let answered: BTreeSet<u64> = (0..2_000_000).map(read).collect();
+        is_over.store(true, Relaxed);
+        answered
+    });
+    assert_eq!(answered, BTreeSet::from([1]));
 }

@@ -21,6 +21,7 @@ use crate::admission::upstream::UpstreamPeers;
 use crate::admission::view::View;
 use crate::backends::names::Names;
 use crate::backends::probes::Probes;
+use crate::backends::slots::have_slots;
 use crate::keys::TokenKeys;
 use crate::lookup::Lookups;
 use crate::message::class::Class;
@@ -126,7 +127,8 @@ impl Proxy {
             QueueLimits { messages_max: settings.queue_max, bytes_max: settings.queue_bytes_max };
         let upstream = UpstreamPeers::new(&overload.feedback, settings.start, settings.seed, shard);
         let ingress = Ingress::new(gate, upstream, overload, limits, waits, sources, trace);
-        for PoolSettings { pool, health, .. } in &settings.pools {
+        // The first pool of a back end comes last, so that its value stays.
+        for PoolSettings { pool, health, .. } in settings.pools.iter().rev() {
             pool.backends().iter().for_each(|b| b.set_slow_start(health.slow_start));
         }
         let slack = Slack::new(settings.timer_slack);
@@ -175,6 +177,12 @@ impl Proxy {
         self.ingress.switch(now, law, shadow);
         self.counters.overload.publish(now, self.ingress.gate());
         self.counters.in_force.publish(self.ingress.gate());
+    }
+
+    /// Returns whether a [reload](Self::reload) to pools with these names and numbers of back ends
+    /// is possible.
+    pub fn has_slots<'a>(&self, pools: impl ExactSizeIterator<Item = (&'a str, usize)>) -> bool {
+        have_slots(&self.snapshot.pools, pools)
     }
 
     /// Switches to these pools and rules. New calls use them, and existing calls stay where they

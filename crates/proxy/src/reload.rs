@@ -37,7 +37,8 @@ pub(crate) fn reload(
     rules: Vec<Rule>,
 ) -> bool {
     let Reloaded { snapshot, routing, transactions, probes, names } = shard;
-    if !have_slots(&snapshot.pools, &pools) {
+    let sizes = pools.iter().map(|settings| (settings.pool.name(), settings.pool.backends().len()));
+    if !have_slots(&snapshot.pools, sizes) {
         return false;
     }
     let held = held(routing, transactions);
@@ -59,7 +60,7 @@ pub(crate) fn reload(
     let rules = rules.collect();
     names.enlist(now, &pools);
     routing.tiering.enlist(&pools);
-    snapshot.set_pools(pools, rules);
+    snapshot.set_pools(pools, &places, rules);
     let is_probed: HashSet<_> = probed(snapshot).map(Arc::as_ptr).collect();
     let unprobed = was_probed.iter().filter(|b| !is_probed.contains(&Arc::as_ptr(b)));
     unprobed.for_each(|backend| backend.on_unprobed(now, snapshot.failure_pause));

@@ -7,6 +7,7 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
+use hashbrown::HashMap;
 use tidegate_balance::{AdminState, Backend};
 use tidegate_control::Tier;
 use tidegate_control::feedback::Category;
@@ -39,6 +40,8 @@ pub(crate) struct Snapshot {
     pub(crate) keys: Keys,
     pub(crate) addresses: Addresses,
     pub(crate) pools: Vec<PoolSettings>,
+    /// For each back end, the reference to it in the first of its pools.
+    firsts: Vec<Box<[BackendRef]>>,
     pub(crate) rules: Vec<Rule>,
     timing: Timing,
     /// Time for which a failed back end gets no new calls, if it is not probed.
@@ -76,6 +79,7 @@ impl Snapshot {
             addresses: Addresses::new(settings),
             limited_pools: limited_pools(&settings.pools, &settings.rules),
             pools: settings.pools.clone(),
+            firsts: firsts(&settings.pools, &[]),
             rules: settings.rules.clone(),
             timing: settings.timing,
             failure_pause: settings.failure_pause,
@@ -86,9 +90,11 @@ impl Snapshot {
         }
     }
 
-    /// Replaces pools and rules.
-    pub(crate) fn set_pools(&mut self, pools: Vec<PoolSettings>, rules: Vec<Rule>) {
+    /// Replaces pools and rules. `places` are the slots of the configured pools, in the order of
+    /// the configuration.
+    pub(crate) fn set_pools(&mut self, pools: Vec<PoolSettings>, places: &[u16], rules: Vec<Rule>) {
         self.limited_pools = limited_pools(&pools, &rules);
+        self.firsts = firsts(&pools, places);
         (self.pools, self.rules) = (pools, rules);
         self.locate();
         let backend_ref = |address| self.addresses.backend_ref(address);
@@ -172,6 +178,13 @@ impl Snapshot {
         &self.pool(backend_ref.pool).pool.backends()[usize::from(backend_ref.backend)]
     }
 
+    /// Returns the reference to the same back end in the first of its pools, by the order of the
+    /// configuration. The settings of that pool apply to its health. All shards use the same one,
+    /// although a pool may have another slot in each of them.
+    pub(crate) fn first(&self, backend_ref: BackendRef) -> BackendRef {
+        self.firsts[usize::from(backend_ref.pool)][usize::from(backend_ref.backend)]
+    }
+
     /// Returns every back end of every pool.
     pub(crate) fn backend_refs(&self) -> impl Iterator<Item = (BackendRef, &Arc<Backend>)> {
         (0..).zip(&self.pools).flat_map(|(pool, settings)| {
@@ -239,6 +252,19 @@ impl Snapshot {
             Origin::Stranger => Some(Bucket::of(&self.keys.source, flow.remote.ip())),
         }
     }
+}
+
+/// Returns for each back end the reference to it in the first of its pools. `places` are the slots
+/// of pools in the order of the configuration. Other pools come after them.
+fn firsts(pools: &[PoolSettings], places: &[u16]) -> Vec<Box<[BackendRef]>> {
+    let mut firsts: HashMap<*const Backend, BackendRef> = HashMap::new();
+    for pool in places.iter().copied().chain(0..pools.len() as u16) {
+        for (backend, b) in (0..).zip(pools[usize::from(pool)].pool.backends()) {
+            firsts.entry(Arc::as_ptr(b)).or_insert(BackendRef { pool, backend });
+        }
+    }
+    let of = |backend: &Arc<Backend>| firsts[&Arc::as_ptr(backend)];
+    pools.iter().map(|settings| settings.pool.backends().iter().map(of).collect()).collect()
 }
 
 /// Returns the pools to which rules route calls of strangers, and their backups. The list is empty

@@ -37,6 +37,7 @@ mod summary;
 mod tables;
 mod tls;
 mod user;
+mod warnings;
 mod word;
 mod written;
 

@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-/// An error outside the configuration that must be corrected before the process can start.
+/// An error outside the configuration that keeps a process from starting.
 #[derive(Debug, PartialEq, Eq)]
 pub struct StartError {
     /// The file or address that the error concerns.
@@ -11,6 +11,9 @@ pub struct StartError {
     pub what: String,
     /// The remedy, as a command to the operator.
     pub remedy: String,
+    /// Whether every further start fails too, until somebody changes a file or an argument. Other
+    /// errors may pass: an address may come later, and another program may release it.
+    pub is_lasting: bool,
 }
 
 impl StartError {
@@ -19,7 +22,13 @@ impl StartError {
         what: impl Into<String>,
         remedy: impl Into<String>,
     ) -> Self {
-        Self { place: place.to_string(), what: what.into(), remedy: remedy.into() }
+        let place = place.to_string();
+        Self { place, what: what.into(), remedy: remedy.into(), is_lasting: false }
+    }
+
+    /// Marks the error as [lasting](Self::is_lasting).
+    pub(crate) fn lasting(self) -> Self {
+        Self { is_lasting: true, ..self }
     }
 }
 

@@ -11,12 +11,13 @@ mod ring;
 
 use std::ffi::OsString;
 use std::fs::{self, DirBuilder, File, OpenOptions, TryLockError};
-use std::io::{self, Read, Write};
+use std::io::{self, Read};
 use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use crate::StartError;
+use crate::state_file::{draft, random, replace, sync_folder, write_durably};
 
 pub use keeper::{Keeper, NotKept, Rotation, Watch};
 pub use ring::{KEPT, KEYS_MAX, Key, KeyRing, NotRotated, Role, Shown, UnixTime};
@@ -66,11 +67,8 @@ pub fn state_dir(configured: Option<&Path>) -> Result<PathBuf, StartError> {
         .or_else(|| suggested(|name| std::env::var_os(name), is_root))
         .ok_or_else(|| {
             let remedy = "set a directory: `[server] state_dir = \"/var/lib/tidegate\"`";
-            StartError::new(
-                "state directory",
-                "no directory is configured, and $HOME is not set",
-                remedy,
-            )
+            let what = "no directory is configured, and $HOME is not set";
+            StartError::new("state directory", what, remedy).lasting()
         })
 }
 
@@ -92,11 +90,8 @@ fn read(path: &Path) -> Result<KeyRing, StartError> {
     // Opening a pipe would block, so the kind is checked first.
     let kind = fs::metadata(path).map_err(|error| unreadable(path, &error))?;
     if !kind.is_file() {
-        return Err(StartError::new(
-            path.display(),
-            "not a file",
-            "remove it, or move it to another directory",
-        ));
+        let remedy = "remove it, or move it to another directory";
+        return Err(StartError::new(path.display(), "not a file", remedy).lasting());
     }
     let file = File::open(path).map_err(|error| unreadable(path, &error))?;
     let metadata = file.metadata().map_err(|error| unreadable(path, &error))?;
@@ -108,7 +103,7 @@ fn read(path: &Path) -> Result<KeyRing, StartError> {
         let remedy = "restore the file, or write keys of 64 hexadecimal digits (`openssl rand -hex \
                       32` prints one), or remove the file: Tidegate then makes new keys and can no \
                       longer route existing calls";
-        StartError::new(format!("{}:{line}", path.display()), what, remedy)
+        StartError::new(format!("{}:{line}", path.display()), what, remedy).lasting()
     })
 }
 
@@ -123,13 +118,13 @@ fn check_private(path: &Path, metadata: &fs::Metadata) -> Result<(), StartError>
              Tidegate can then no longer route existing calls",
             path.display()
         );
-        return Err(StartError::new(path.display(), what, remedy));
+        return Err(StartError::new(path.display(), what, remedy).lasting());
     }
     let own = rustix::process::geteuid().as_raw();
     if ![own, 0].contains(&metadata.uid()) {
         let what = format!("it belongs to another user (uid {})", metadata.uid());
         let remedy = format!("run `chown {own} {}`, or remove the file", path.display());
-        return Err(StartError::new(path.display(), what, remedy));
+        return Err(StartError::new(path.display(), what, remedy).lasting());
     }
     Ok(())
 }
@@ -158,14 +153,7 @@ fn change(
         TryLockError::Error(error) => unwritable(error).into(),
     })?;
     let changed = change(&read(&path)?).map_err(NotKept::NotRotated)?;
-    let put = || {
-        let draft = draft(state_dir)?;
-        let written = write_durably(&draft, &changed.text());
-        let named = written.and_then(|()| fs::rename(&draft, &path));
-        named.inspect_err(|_| drop(fs::remove_file(&draft)))?;
-        File::open(state_dir)?.sync_all()
-    };
-    let done = put().map_err(unwritable);
+    let done = replace(&path, &changed.text()).map_err(unwritable);
     drop(lock);
     done?;
     Ok(changed)
@@ -185,24 +173,12 @@ fn create(state_dir: &Path, path: &Path) -> Result<(), StartError> {
 
     let keys = random().and_then(|base| Ok(KeyRing::new(base, random()?, unix_time())));
     let keys = keys.map_err(unwritable)?;
-    let draft = draft(state_dir).map_err(unwritable)?;
+    let draft = draft(path).map_err(unwritable)?;
     let made = write_durably(&draft, &keys.text()).and_then(|()| publish(&draft, path));
     // The draft is no longer needed: it is now a second name of the key file, or another process
     // was faster.
     let removed = fs::remove_file(&draft);
-    made.and(removed).and_then(|()| File::open(state_dir)?.sync_all()).map_err(unwritable)
-}
-
-/// Returns a name for a file that no other process writes.
-fn draft(state_dir: &Path) -> io::Result<PathBuf> {
-    let mark: [u8; 4] = random()?;
-    Ok(state_dir.join(format!("{FILE_NAME}.{:08x}", u32::from_be_bytes(mark))))
-}
-
-fn write_durably(path: &Path, text: &str) -> io::Result<()> {
-    let mut file = OpenOptions::new().write(true).create_new(true).mode(0o600).open(path)?;
-    file.write_all(text.as_bytes())?;
-    file.sync_all()
+    made.and(removed).and_then(|()| sync_folder(path)).map_err(unwritable)
 }
 
 /// Gives the draft its final name in one step. Unlike a rename, a link does not replace the key of
@@ -212,12 +188,6 @@ fn publish(draft: &Path, path: &Path) -> io::Result<()> {
         Err(error) if error.kind() == io::ErrorKind::AlreadyExists => Ok(()),
         other => other,
     }
-}
-
-fn random<const N: usize>() -> io::Result<[u8; N]> {
-    let mut bytes = [0; N];
-    getrandom::fill(&mut bytes).map_err(io::Error::other)?;
-    Ok(bytes)
 }
 
 fn unreadable(path: &Path, error: &io::Error) -> StartError {

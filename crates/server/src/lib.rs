@@ -25,6 +25,7 @@ pub mod replay;
 mod run;
 pub mod runtime_control;
 pub mod signal;
+mod state_file;
 mod status;
 mod tls;
 mod users;

@@ -76,6 +76,11 @@ impl Reconfigurable {
 impl Reconfigurable {
     fn reload(&mut self, now: Timestamp, reading: &Reading) -> bool {
         let Reading { config, found, expanded, pool_specs, .. } = reading;
+        // The registry removes back ends for all shards, so this comes first.
+        let sizes = pool_specs.iter().map(|pool| (pool.name.as_str(), pool.backends.len()));
+        if !self.proxy.has_slots(sizes) {
+            return false;
+        }
         let pools = self.registry.enlist(now, self.heard, pool_specs);
         let routes = expanded.route.clone();
         let is_done = self.proxy.reload(now, pool_settings(&pools, expanded), routes);
@@ -106,6 +111,9 @@ impl Core for Reconfigurable {
             None => given(command).is_ok_and(|command| self.apply(now, command)),
         };
         let in_force = &self.counters.in_force;
+        if !is_applied {
+            in_force.last_rejected.set(number);
+        }
         if is_applied { &in_force.commands } else { &in_force.commands_rejected }.add(1);
     }
 

@@ -12,6 +12,8 @@ use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+use crate::state_file;
+
 const FILE_NAME: &str = "backends";
 
 /// Maximum number of addresses kept. The latest ones are kept.
@@ -63,9 +65,7 @@ impl RemovedBackends {
 
         let mut lines: Vec<_> = configured.iter().map(|at| format!("{at} configured\n")).collect();
         lines.extend(gone.iter().map(|(address, since)| format!("{address} {since}\n")));
-        let written = self.path.with_extension("new");
-        fs::write(&written, lines.concat())?;
-        fs::rename(&written, &self.path)?;
+        state_file::replace(&self.path, &lines.concat())?;
         Ok(gone.into_keys().collect())
     }
 }
@@ -102,6 +102,20 @@ mod tests {
         let removed = RemovedBackends::new(dir.path(), Duration::from_secs(100));
         fs::write(removed.path(), "nonsense\n192.0.2.1:7 configured\n192.0.2.1:8\n").unwrap();
         assert_eq!(removed.update(1, []).unwrap(), [address(7)]);
+    }
+
+    /// Two instances share the directory, and an operator reloads both at once.
+    #[test]
+    fn processes_that_write_at_the_same_time_do_not_disturb_each_other() {
+        let dir = tempfile::tempdir().unwrap();
+        let removed = RemovedBackends::new(dir.path(), Duration::from_secs(100));
+        let write = || (0..300).try_for_each(|_| removed.update(1, [address(7)]).map(drop));
+        let [one, other] = std::thread::scope(|scope| {
+            [scope.spawn(write), scope.spawn(write)].map(|thread| thread.join().unwrap())
+        });
+        assert!(one.is_ok() && other.is_ok(), "{one:?} {other:?}");
+        assert_eq!(fs::read_to_string(removed.path()).unwrap(), "192.0.2.1:7 configured\n");
+        assert_eq!(fs::read_dir(dir.path()).unwrap().count(), 1, "no draft is left");
     }
 
     #[test]

@@ -341,7 +341,8 @@ fn begin_recording(
     if config.server.shards != 1 {
         // All shards access shared state, in an order that no single recording contains.
         let what = format!("{} shards cannot be recorded", config.server.shards);
-        return Err(StartError::new("--record", what, "record with `[server] shards = 1`"));
+        let remedy = "record with `[server] shards = 1`";
+        return Err(StartError::new("--record", what, remedy).lasting());
     }
     let head = Head {
         program: env!("CARGO_PKG_VERSION").to_owned(),

@@ -50,6 +50,16 @@ struct Wanted {
     overload: Overload,
     /// Number of commands sent so far.
     given: u64,
+    /// The settings before the last reload.
+    replaced: Option<Replaced>,
+}
+
+/// Settings that a reload has replaced.
+struct Replaced {
+    /// Number of the command of the reload.
+    command: u64,
+    config: Arc<Config>,
+    tls: Option<TlsFiles>,
 }
 
 /// The reason why a command was not sent.
@@ -70,6 +80,8 @@ pub enum ControlError {
     },
     /// The state directory could not be written.
     State(std::path::PathBuf, std::io::Error),
+    /// A shard has no room for the new pools and back ends.
+    NoRoom,
     /// A shard could not be reached.
     CommandError(CommandError),
 }
@@ -103,6 +115,10 @@ impl fmt::Display for ControlError {
                 )
             }
             Self::State(path, error) => write!(f, "cannot write {}: {error}", path.display()),
+            Self::NoRoom => f.write_str(
+                "cannot reload: there are too many back ends while calls last at removed ones; try \
+                 again later, or restart to apply it",
+            ),
             Self::CommandError(why) => write!(f, "{why}; try again"),
         }
     }
@@ -125,6 +141,7 @@ impl RuntimeControl {
             too_long: None,
             overload,
             given: 0,
+            replaced: None,
         });
         let order_max = COMMAND_MAX;
         let (reloading, stores) = (Mutex::default(), Stores::default());
@@ -226,7 +243,11 @@ impl RuntimeControl {
         let wrong = |wrong: Diagnostics| ControlError::Refused(wrong.into());
         // The file is parsed here, so that no shard has to do it, and other commands can be sent
         // meanwhile.
-        let path = self.wanted().config.path.clone();
+        let path = {
+            let mut wanted = self.wanted();
+            self.settle(&mut wanted);
+            wanted.config.path.clone()
+        };
         let source = Config::source(&path).map_err(wrong)?;
         let config = Config::parse(&path, &source).map_err(wrong)?;
         let files = self.tls.as_ref().map(|_| TlsFiles::read(&config, &source));
@@ -268,17 +289,35 @@ impl RuntimeControl {
         }
         self.prepared.put(wanted.given + 1, reading, |command| self.was_heard(command));
         // This comes before the command, after which shards may connect to new back ends.
-        if let (Some(tls), Some(files)) = (&self.tls, files) {
-            tls.replace(files);
-        }
+        let tls = self.tls.as_ref().zip(files).map(|(tls, files)| tls.replace(files));
         // This comes before the command, after which shards forget the old answers.
         users::serve(&self.stores, &config);
+        let config = std::mem::replace(&mut wanted.config, config);
+        let replaced = Replaced { command: wanted.given + 1, config, tls };
         if let Err(not_given) = self.give(&mut wanted, &source) {
-            users::serve(&self.stores, &wanted.config);
+            self.put_back(&mut wanted, replaced);
             return Err(not_given);
         }
-        wanted.config = config;
+        wanted.replaced = Some(replaced);
         Ok(wanted.given)
+    }
+
+    /// Returns to the settings before a reload that the shards have not executed.
+    fn put_back(&self, wanted: &mut Wanted, replaced: Replaced) {
+        let Replaced { config, tls, .. } = replaced;
+        if let (Some(own), Some(tls)) = (&self.tls, tls) {
+            own.replace(tls);
+        }
+        users::serve(&self.stores, &config);
+        wanted.config = config;
+    }
+
+    /// Returns to the settings before the last reload if a shard has rejected it.
+    fn settle(&self, wanted: &mut Wanted) {
+        let heard = wanted.replaced.take_if(|replaced| self.was_heard(replaced.command));
+        if let Some(replaced) = heard.filter(|replaced| self.was_rejected(replaced.command)) {
+            self.put_back(wanted, replaced);
+        }
     }
 
     /// Sends the shards the servers of domains, if they have changed. Returns a line for each
@@ -289,6 +328,7 @@ impl RuntimeControl {
     /// next call.
     pub(crate) fn follow_domains(&self) -> Result<Vec<String>, ControlError> {
         let mut wanted = self.wanted();
+        self.settle(&mut wanted);
         let found = Found::of(&self.registry.services());
         if found == *wanted.found || wanted.too_long.as_ref() == Some(&found) {
             return Ok(Vec::new());
@@ -348,6 +388,11 @@ impl RuntimeControl {
             in_force.commands.get() + in_force.commands_rejected.get() >= number
         };
         self.shards.iter().all(heard)
+    }
+
+    /// Returns whether a shard has rejected the command with this number.
+    pub fn was_rejected(&self, number: u64) -> bool {
+        self.shards.iter().any(|shard| shard.proxy.in_force.last_rejected.get() == number)
     }
 
     /// Returns the laws, settings and signals in force at `now`, as JSON.
@@ -479,3 +524,7 @@ fn known(gauge: &Counter, unit: f64) -> Option<f64> {
 fn millionths(gauge: &Counter) -> f64 {
     gauge.get() as f64 / 1e6
 }
+
+#[cfg(test)]
+#[path = "runtime_control_tests.rs"]
+mod tests;

@@ -1,6 +1,5 @@
 //! The TLS settings of a running process, which a reload replaces.
 
-use std::collections::BTreeMap;
 use std::net::SocketAddr;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
@@ -21,31 +20,25 @@ static VALID_TO: Family = Family::gauge(
 #[derive(Clone)]
 pub(crate) struct Tls {
     servers: Arc<[Option<TlsServer>]>,
-    current: Arc<Mutex<Current>>,
-}
-
-struct Current {
-    pools: BTreeMap<String, PoolClient>,
-    certificates: Vec<Certificate>,
+    current: Arc<Mutex<TlsFiles>>,
 }
 
 impl Tls {
     pub(crate) fn new(files: TlsFiles) -> Self {
-        let TlsFiles { listeners, pools, certificates } = files;
-        let servers = listeners.into_iter().map(|config| config.map(TlsServer::new)).collect();
-        Self { servers, current: Arc::new(Mutex::new(Current { pools, certificates })) }
+        let servers = files.listeners.iter().cloned();
+        let servers = servers.map(|config| config.map(TlsServer::new)).collect();
+        Self { servers, current: Arc::new(Mutex::new(files)) }
     }
 
-    /// Replaces the settings. Existing connections keep the old ones. The listeners must be the
-    /// same, because a change of listeners needs a restart.
-    pub(crate) fn replace(&self, files: TlsFiles) {
-        let TlsFiles { listeners, pools, certificates } = files;
-        for (server, config) in self.servers.iter().zip(listeners) {
+    /// Replaces the settings, and returns the old ones. Existing connections keep the old ones. The
+    /// listeners must be the same, because a change of listeners needs a restart.
+    pub(crate) fn replace(&self, files: TlsFiles) -> TlsFiles {
+        for (server, config) in self.servers.iter().zip(&files.listeners) {
             if let (Some(server), Some(config)) = (server, config) {
-                server.replace(config);
+                server.replace(Arc::clone(config));
             }
         }
-        *self.current() = Current { pools, certificates };
+        std::mem::replace(&mut *self.current(), files)
     }
 
     /// Returns the TLS settings of the listener at this index, or `None` if it has none.
@@ -80,7 +73,7 @@ impl Tls {
         });
     }
 
-    fn current(&self) -> MutexGuard<'_, Current> {
+    fn current(&self) -> MutexGuard<'_, TlsFiles> {
         self.current.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

@@ -139,7 +139,7 @@ struct Counted {
 }
 
 /// The watched counters. The first is that of the law.
-static COUNTED: [Counted; 15] = [
+static COUNTED: [Counted; 16] = [
     Counted {
         begins: "rejects new requests",
         of: "requests rejected",
@@ -217,6 +217,12 @@ static COUNTED: [Counted; 15] = [
         begins: "the queue to another shard is full",
         of: "messages lost",
         count: |shard| shard.io.handoffs_lost.get(),
+    },
+    Counted {
+        begins: "a reload is not applied: there are too many back ends while calls last at removed \
+                 ones",
+        of: "reloads not applied",
+        count: |shard| shard.proxy.in_force.commands_rejected.get(),
     },
     Counted {
         begins: "the queue of DNS queries is full",

@@ -21,7 +21,7 @@ pub fn run(args: &Args) -> ExitCode {
     let file = args.file.path();
     match Config::load(file) {
         Ok((config, tls, _)) => {
-            for warning in warn_of_certificates(&tls).into_iter().chain(config.spared_warning()) {
+            for warning in warn_of_certificates(&tls).into_iter().chain(config.warnings()) {
                 let _ = writeln!(anstream::stderr(), "warning: {warning}");
             }
             // If the reader closed the pipe (`| head -1`), it has seen what it wanted.

@@ -66,7 +66,7 @@ pub fn run(args: &Args) -> ExitCode {
         // If the file is not UTF-8, it is not a valid configuration.
         configuration: String::from_utf8_lossy(&source).into_owned(),
     });
-    let warnings = warn_of_certificates(&tls).into_iter().chain(config.spared_warning());
+    let warnings = warn_of_certificates(&tls).into_iter().chain(config.warnings());
     warnings.for_each(|warning| say(&warning));
     let ended = start(&config, tls, record.as_ref());
     if let (Ok(Ending { recorded: Some(recorded), .. }), Some(to)) = (&ended, &record) {
@@ -88,7 +88,8 @@ pub fn run(args: &Args) -> ExitCode {
         }
         Err(RunError::Start(error)) => {
             say(&error.to_string());
-            ExitCode::from(WRONG_USE)
+            // systemd tries again after other errors, which may pass.
+            if error.is_lasting { ExitCode::from(WRONG_USE) } else { ExitCode::FAILURE }
         }
         Err(error @ RunError::Shard(_)) => {
             say(&error.to_string());
@@ -124,6 +125,7 @@ fn start(config: &Config, tls: TlsFiles, record: Option<&RecordTo>) -> Result<En
             place: "signals".to_owned(),
             what: error.to_string(),
             remedy: "raise the limits of this process".to_owned(),
+            is_lasting: false,
         })
     })?;
     serve(config, tls, &state_dir, record, &signals, |event| match event {

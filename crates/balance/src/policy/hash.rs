@@ -42,7 +42,14 @@ impl Hash {
     }
 
     pub(crate) fn pick(&self, among: &Candidates<'_>) -> Option<usize> {
-        self.scores.highest(among, |_| true)
+        self.scores.highest(among, |i| among.weight(i), |_| true)
+    }
+
+    /// Selects by the configured weights. A back end in slow start gets its whole share, so the
+    /// choice does not depend on the time.
+    pub(crate) fn pick_by_configured_weight(&self, among: &Candidates<'_>) -> Option<usize> {
+        let weight = |i: usize| u64::from(among.backends[i].weight());
+        self.scores.highest(among, weight, |_| true)
     }
 }
 

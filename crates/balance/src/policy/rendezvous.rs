@@ -62,6 +62,8 @@ impl Choose for Rendezvous {
             (among.backends[i].calls() as f64) < bound
         };
         // Another shard may have taken the last room since the sum was computed.
-        self.scores.highest(among, has_room).or_else(|| self.scores.highest(among, |_| true))
+        let weight = |i| among.weight(i);
+        let with_room = self.scores.highest(among, weight, has_room);
+        with_room.or_else(|| self.scores.highest(among, weight, |_| true))
     }
 }

@@ -1,6 +1,7 @@
 //! Draws a few back ends, each in proportion to its weight, at a cost that does not grow with their
 //! number.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use tidegate_world::Stream;
@@ -14,18 +15,30 @@ const TRIES: usize = 16;
 
 #[derive(Debug)]
 pub(super) struct Sample {
-    /// For each back end, the sum of the configured weights of all back ends up to this one,
-    /// including its own.
-    ends: Box<[u64]>,
+    /// The back ends of each priority. Backups are not drawn while others serve.
+    groups: BTreeMap<u32, Group>,
+}
+
+/// The back ends of one priority.
+#[derive(Debug, Default)]
+struct Group {
+    /// Indices of the back ends.
+    members: Vec<usize>,
+    /// For each of them, the sum of the configured weights of all up to this one, including its
+    /// own.
+    ends: Vec<u64>,
 }
 
 impl Sample {
     pub(super) fn new(backends: &[Arc<Backend>]) -> Self {
-        let ends = backends.iter().scan(0, |end, backend| {
-            *end += u64::from(backend.weight());
-            Some(*end)
-        });
-        Self { ends: ends.collect() }
+        let mut groups: BTreeMap<u32, Group> = BTreeMap::new();
+        for (i, backend) in backends.iter().enumerate() {
+            let group = groups.entry(backend.priority()).or_default();
+            let before = group.ends.last().copied().unwrap_or_default();
+            group.members.push(i);
+            group.ends.push(before + u64::from(backend.weight()));
+        }
+        Self { groups }
     }
 
     /// Draws `choices` different usable back ends, and returns the one with the lowest `cost`. If
@@ -37,13 +50,16 @@ impl Sample {
         choices: usize,
         cost: impl Fn(usize) -> f64,
     ) -> Option<usize> {
-        let first = self.draw(among, draws, |_| false).or_else(|| self.seek(among, draws))?;
+        // Another shard may have changed a priority while this sample was made.
+        let Some(group) = self.groups.get(&among.priority) else { return among.usable().next() };
+        let first = group.draw(among, draws, |_| false).or_else(|| group.seek(among, draws));
+        let first = first.or_else(|| among.usable().next())?;
         let mut drawn = [first; CHOICES_MAX];
         let mut best = (first, cost(first));
         for k in 1..choices.min(CHOICES_MAX) {
             let was_drawn = |i: usize| drawn[..k].contains(&i);
             // There may be no other usable back end.
-            let Some(next) = self.draw(among, draws, was_drawn) else { break };
+            let Some(next) = group.draw(among, draws, was_drawn) else { break };
             drawn[k] = next;
             let next = (next, cost(next));
             if next.1 < best.1 {
@@ -52,7 +68,9 @@ impl Sample {
         }
         Some(best.0)
     }
+}
 
+impl Group {
     fn draw(
         &self,
         among: &Candidates<'_>,
@@ -62,7 +80,7 @@ impl Sample {
         let total = *self.ends.last()?;
         (0..TRIES).find_map(|_| {
             let at = draws.below(total);
-            let i = self.ends.partition_point(|&end| end <= at);
+            let i = self.members[self.ends.partition_point(|&end| end <= at)];
             let full = u64::from(among.backends[i].weight()) * 1000;
             let weight = among.weight(i);
             // A back end in slow start is drawn less often, by its effective weight.
@@ -74,11 +92,38 @@ impl Sample {
     /// Returns the first usable back end from a random index on, or `None` if no back end is
     /// usable.
     fn seek(&self, among: &Candidates<'_>, draws: &mut Stream) -> Option<usize> {
-        let n = self.ends.len();
-        let start = draws.below(n as u64) as usize;
-        (start..n).chain(0..start).find(|&i| (among.is_usable)(i))
+        let start = draws.below(self.members.len() as u64) as usize;
+        let (before, after) = self.members.split_at(start);
+        after.iter().chain(before).copied().find(|&i| (among.is_usable)(i))
     }
 }
 
 /// Maximum number of back ends that are compared.
 pub(super) const CHOICES_MAX: usize = 16;
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use tidegate_world::{Purpose, Seed, Timestamp};
+
+    use crate::{Picker, Policy, Pool, Work};
+
+    const NOW: Timestamp = Timestamp::from_nanos(1_000_000_000);
+
+    #[test]
+    fn p2c_compares_back_ends_of_one_priority_however_many_backups_there_are() {
+        let backend = |port: u16| ("b", ([127, 0, 0, 1], port).into(), 1);
+        let draws = Seed(1).stream(Purpose::Balance, 0);
+        let shared = Pool::new("app", &(1..=22).map(backend).collect::<Vec<_>>());
+        shared.backends()[2..].iter().for_each(|backup| backup.set_priority(1));
+        let mut picker = Picker::new(shared.clone(), Policy::P2c, draws);
+        let _open = picker.transaction_lease(NOW, 0, Work::CallStart);
+        let mut picked =
+            || (0..400).filter_map(|c| picker.pick(NOW, c, None)).collect::<Vec<usize>>();
+        assert_eq!(picked(), [1; 400]);
+        shared.backends()[..2].iter().for_each(|b| b.on_failed(NOW, Duration::from_secs(5)));
+        let backups = picked();
+        assert!((2..22).all(|i| backups.contains(&i)));
+    }
+}

@@ -27,16 +27,17 @@ impl Scores {
     }
 
     /// Returns the back end with the highest score for the key, among those for which `may_win`
-    /// returns true.
+    /// returns true. The score depends on the `weight` of the back end.
     pub(super) fn highest(
         &self,
         among: &Candidates<'_>,
+        weight: impl Fn(usize) -> u64,
         may_win: impl Fn(usize) -> bool,
     ) -> Option<usize> {
         // Index, hash, weight.
         let mut best: Option<(usize, u64, u64)> = None;
         for i in 0..self.salts.len() {
-            let (hash, weight) = (mix(among.key ^ self.salts[i]), among.weight(i));
+            let (hash, weight) = (mix(among.key ^ self.salts[i]), weight(i));
             let is_higher = best.is_none_or(|(_, hash_b, weight_b)| {
                 if weight == weight_b {
                     // With equal weights the score grows with the hash, so two logarithms are

@@ -6,7 +6,6 @@
 //! [`tidegate_balance::State`].
 
 use std::net::IpAddr;
-use std::sync::Arc;
 use std::time::Duration;
 
 use tidegate_balance::{Parties, UNTIL_PROBED};
@@ -19,12 +18,9 @@ use crate::snapshot::Snapshot;
 
 /// Returns the time for which a failed back end gets no new calls, unless it answers earlier.
 pub(crate) fn pause_of(snapshot: &Snapshot, backend_ref: BackendRef) -> Duration {
-    let backend = snapshot.backend(backend_ref);
     // Only the probes of the first pool with this back end can bring it back.
-    let first =
-        snapshot.backend_refs().find(|(_, first)| std::ptr::eq(Arc::as_ptr(first), backend));
-    let is_probed =
-        first.is_some_and(|(first, _)| snapshot.pool(first.pool).health.probe.is_some());
+    let first = snapshot.first(backend_ref);
+    let is_probed = snapshot.pool(first.pool).health.probe.is_some();
     if is_probed { UNTIL_PROBED } else { snapshot.failure_pause }
 }
 

@@ -12,7 +12,7 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
-use hashbrown::{HashMap, HashSet};
+use hashbrown::HashMap;
 use tidegate_balance::{AdminState, Backend, EndpointAddress};
 use tidegate_sip::Passage;
 use tidegate_transaction::{Firing, OtherClient, Timing};
@@ -83,6 +83,9 @@ struct Flight {
     address: SocketAddr,
     client: OtherClient,
     until: Timestamp,
+    /// Whether this is a regular probe. The status of its response counts, while any response to
+    /// an immediate probe shows that the back end is alive.
+    is_regular: bool,
     /// The time since which the back end is suspect, if this is an immediate probe or a regular
     /// probe that replaces one.
     suspect_since: Option<Timestamp>,
@@ -375,7 +378,8 @@ impl Probes {
         let (number, drawn) = (self.number, [self.stream.next_u64(), self.stream.next_u64()]);
         let Some(address) = address else { return };
         let client = OtherClient::start(now, &timing);
-        let flight = Flight { number, address, client, until, suspect_since, drawn };
+        let is_regular = suspect_since.is_none();
+        let flight = Flight { number, address, client, until, is_regular, suspect_since, drawn };
         self.targets[place].flight = Some(flight);
         output.counters.probes.add(1);
         output.counters.questions.add(u64::from(suspect_since.is_some()));
@@ -406,6 +410,8 @@ impl Probes {
         backend_ref: BackendRef,
         since: Timestamp,
     ) {
+        // The suspicion may come from a request to another pool of the back end.
+        let backend_ref = snapshot.first(backend_ref);
         if snapshot.backend(backend_ref).is_alive(now) {
             self.question(
                 now,
@@ -420,8 +426,7 @@ impl Probes {
 /// Returns each back end of the snapshot once. A server in several pools is probed as the first pool
 /// configures it.
 fn each_once(snapshot: &Snapshot) -> impl Iterator<Item = (BackendRef, &Arc<Backend>)> {
-    let mut seen = HashSet::new();
-    snapshot.backend_refs().filter(move |(_, backend)| seen.insert(Arc::as_ptr(backend)))
+    snapshot.backend_refs().filter(|(backend_ref, _)| snapshot.first(*backend_ref) == *backend_ref)
 }
 
 /// Returns the back ends that some shard of the process probes regularly.
@@ -452,18 +457,19 @@ fn end_probe(
     }
     let was_clear = backend.is_clear(now);
     match (answer, flight.suspect_since, probe) {
-        // Any response shows that the back end is alive.
-        (Some(_), Some(_), _) => backend.on_probe_answered(now, 1),
+        (Some(_), Some(_), _) if !flight.is_regular => backend.on_probe_answered(now, 1),
         (None, Some(since), _) if !backend.has_answered(since) => {
             let pause = pause_of(snapshot, backend_ref);
             backend.on_question_unanswered(now, pause, probe.is_some());
             cap_exclusions(now, snapshot, backend_ref);
         }
-        (Some(status), None, Some(probe)) if probe.accept.holds(status) => {
+        (Some(status), _, Some(probe)) if probe.accept.holds(status) => {
             backend.on_probe_answered(now, probe.rise);
         }
-        (_, None, Some(probe)) => backend.on_probe_failed(now, probe.fall, answer),
-        (None, Some(_), _) | (_, None, None) => {}
+        (Some(_), _, Some(probe)) | (None, None, Some(probe)) => {
+            backend.on_probe_failed(now, probe.fall, answer);
+        }
+        (None, Some(_), _) | (_, _, None) => {}
     }
     if backend.is_clear(now) != was_clear || backend.is_spared() {
         spare(now, snapshot);

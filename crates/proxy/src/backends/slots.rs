@@ -2,13 +2,14 @@
 //!
 //! A pool or back end that stays in the configuration keeps its slot. A removed one keeps its slot
 //! as long as a call or transaction refers to it. Then the slot is reused. A removed back end gets
-//! no new calls, because its [`AdminState`](tidegate_balance::AdminState) is `Removed`.
+//! no new calls, because its [`AdminState`] is `Removed`. A back end that stays in another pool
+//! leaves a [copy](Backend::removed_copy) in the slot, which is removed.
 
 use std::hash::Hash;
 use std::sync::Arc;
 
 use hashbrown::{HashMap, HashSet};
-use tidegate_balance::{Backend, EndpointAddress, Pool};
+use tidegate_balance::{AdminState, Backend, EndpointAddress, Pool};
 
 use crate::settings::{Choice, PoolSettings};
 
@@ -19,14 +20,16 @@ pub(crate) const ANY: u16 = u16::MAX;
 /// still referenced.
 const SLOTS_MAX: usize = ANY as usize;
 
-/// Returns whether there are enough slots for all, even if no old slot becomes free.
-pub(crate) fn have_slots(old: &[PoolSettings], new: &[PoolSettings]) -> bool {
+/// Returns whether there are enough slots for all, even if no old slot becomes free. `new` has the
+/// name and the number of back ends of each new pool.
+pub(crate) fn have_slots<'a>(
+    old: &[PoolSettings],
+    new: impl ExactSizeIterator<Item = (&'a str, usize)>,
+) -> bool {
     let named = places_by(old.iter().map(|settings| settings.pool.name()));
-    let slots = |settings: &PoolSettings| settings.pool.backends().len();
-    let before =
-        |settings: &PoolSettings| named.get(settings.pool.name()).map_or(0, |&at| slots(&old[at]));
+    let before = |name| named.get(name).map_or(0, |&at: &usize| old[at].pool.backends().len());
     old.len() + new.len() <= SLOTS_MAX
-        && new.iter().all(|pool| before(pool) + slots(pool) <= SLOTS_MAX)
+        && new.map(|(name, backends)| before(name) + backends).all(|slots| slots <= SLOTS_MAX)
 }
 
 /// Pools in their slots.
@@ -55,13 +58,7 @@ pub(crate) fn assign_pool_slots(
         }
     }
     let places: Vec<usize> = places.into_iter().flatten().collect();
-    // The domains of a removed pool are no longer resolved. Its networks have no rights any more.
-    // It has no backup pool, because another pool may take that slot.
-    let removed = |old: PoolSettings| {
-        let pool = old.pool.with_services(Arc::default());
-        Some(PoolSettings { pool, sources: Vec::new(), backup: None, ..old })
-    };
-    let mut pools: Vec<_> = old.into_iter().map(removed).collect();
+    let mut pools: Vec<_> = old.into_iter().map(Some).collect();
     let length = places.iter().map(|place| place + 1).max().unwrap_or_default();
     pools.resize_with(pools.len().max(length), || None);
     for (settings, &place) in new.into_iter().zip(&places) {
@@ -74,7 +71,10 @@ pub(crate) fn assign_pool_slots(
             Some(PoolSettings { backup, ..assign_backend_slots(&backends, settings, is_held) });
     }
     // Removed and new pools together fill every slot up to the last one.
-    let pools = pools.into_iter().flatten().collect();
+    let configured: HashSet<usize> = places.iter().copied().collect();
+    let pools = (pools.into_iter().flatten().enumerate())
+        .map(|(place, pool)| if configured.contains(&place) { pool } else { removed_pool(pool) })
+        .collect();
     SlottedPools { pools, places: places.into_iter().map(|place| place as u16).collect() }
 }
 
@@ -99,7 +99,7 @@ fn assign_backend_slots(
         slots.pop();
     }
     let backends: Vec<_> = (slots.iter().enumerate())
-        .map(|(i, slot)| Arc::clone(slot.map_or_else(|| &old[i], |new_place| &new[new_place])))
+        .map(|(i, slot)| slot.map_or_else(|| removed(&old[i]), |place| Arc::clone(&new[place])))
         .collect();
     let choice = match settings.choice {
         Choice::All(qs) => {
@@ -114,6 +114,23 @@ fn assign_backend_slots(
     let services = Arc::clone(settings.pool.services());
     let pool = Pool::of(settings.pool.name(), backends).with_services(services);
     PoolSettings { pool, choice, sources, ..settings }
+}
+
+/// Returns a pool for the slot of a removed one. Its domains are no longer resolved, and its
+/// networks have no rights. It has no backup pool, because another pool may take that slot.
+fn removed_pool(settings: PoolSettings) -> PoolSettings {
+    let backends = settings.pool.backends().iter().map(removed).collect();
+    let pool = Pool::of(settings.pool.name(), backends);
+    PoolSettings { pool, sources: Vec::new(), backup: None, ..settings }
+}
+
+/// Returns the back end for the slot of one that was removed from the pool.
+fn removed(backend: &Arc<Backend>) -> Arc<Backend> {
+    match backend.admin_state() {
+        AdminState::Removed => Arc::clone(backend),
+        // It is in service in another pool.
+        _ => Arc::new(backend.removed_copy()),
+    }
 }
 
 /// Returns the index of each key. For equal keys, returns the index of the first.
@@ -179,6 +196,9 @@ mod tests {
             vec![PoolSettings::new(pool, Policy::Rr)]
         };
         let other = || vec![pool("other", &["a"])];
+        let have_slots = |old: &[PoolSettings], new: &[PoolSettings]| {
+            super::have_slots(old, new.iter().map(|s| (s.pool.name(), s.pool.backends().len())))
+        };
         assert!(have_slots(&full(SLOTS_MAX - 1), &full(1)));
         assert!(!have_slots(&full(SLOTS_MAX), &full(1)) && have_slots(&full(SLOTS_MAX), &other()));
         assert!(have_slots(&vec![other().remove(0); SLOTS_MAX - 1], &full(1)));

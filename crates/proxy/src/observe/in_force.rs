@@ -16,6 +16,8 @@ pub struct InForce {
     /// Commands that the shard did not execute, because it did not understand them, or because
     /// the shard's table of back ends has no room for the new ones.
     pub commands_rejected: Counter,
+    /// Number of the last command that the shard did not execute, or 0 if there was none.
+    pub last_rejected: Counter,
     /// The version of the key that signs new route tokens.
     pub key_version: Counter,
     /// The law: its index in the [registry](registry::LAWS), from 1, or 0 before it is known.

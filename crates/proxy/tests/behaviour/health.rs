@@ -132,6 +132,41 @@ fn accepted_probe_answers_are_as_configured() {
     assert_eq!(fails(&Accept::Only(vec![200, 503])), [false, true, false]);
 }
 
+/// The back end becomes suspect while a regular probe is pending.
+#[test]
+fn a_pending_probe_that_also_answers_a_suspicion_is_judged_by_its_status() {
+    for (status, failed) in [("200 OK", 0), ("503 Busy", 1)] {
+        let mut s = probing(Probe { interval: ms(60_000), fall: 1, ..probe() });
+        let mut probe = None;
+        while probe.is_none() {
+            s.pass(ms(10));
+            probe = s.sent().into_iter().find(|sent| sent.to == address(BACKEND_A));
+        }
+        s.refused_quoting(BACKEND_A, b"");
+        s.send(BACKEND_A, &probe.unwrap().answer(status));
+        assert_eq!(s.backends.backends()[0].probes(), (1, failed), "{status}");
+        assert_eq!(state(&s, 0), if failed > 0 { State::Down } else { State::Up });
+    }
+}
+
+#[test]
+fn a_server_of_several_pools_starts_slowly_as_its_first_pool_says() {
+    for slow_starts in [[0, 10_000], [10_000, 0]] {
+        let mut s = Script::with(Policy::Rr, |settings| {
+            let backends = settings.pools[0].pool.backends().to_vec();
+            let settings_of = |slow_start| PoolSettings {
+                health: Health { slow_start: ms(slow_start), ..Health::default() },
+                ..PoolSettings::new(Pool::of("app", backends.clone()), Policy::Rr)
+            };
+            settings.pools = slow_starts.map(settings_of).to_vec();
+        });
+        s.gone(0);
+        s.pass(ms(5_001));
+        let is_slow = s.backends.backends()[0].effective_weight(s.now) < 1000;
+        assert_eq!(is_slow, slow_starts[0] > 0, "{slow_starts:?}");
+    }
+}
+
 #[test]
 fn a_provisional_answer_ends_nothing() {
     let mut s = probing(Probe { fall: 1, ..probe() });

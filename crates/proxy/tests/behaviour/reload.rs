@@ -303,6 +303,64 @@ fn a_back_end_that_only_a_later_pool_would_probe_does_not_wait_for_a_probe() {
     assert_eq!(r.set_up("1"), BACKEND_A);
 }
 
+/// Slots say nothing about the order: a removed pool keeps its slot while it has a call, and a new
+/// one gets another slot then. Another shard may have no such call.
+#[test]
+fn the_first_pool_of_a_server_is_the_first_one_in_the_configuration() {
+    let is_probed = |has_call: bool, probes: [bool; 2]| {
+        let mut r = Reloaded::new(Mode::Stateless, &[BACKEND_B]);
+        let probed = |r: &mut Reloaded, pool_specs: &[PoolSpec], probes: [bool; 2]| {
+            let pools = r.enlist(pool_specs);
+            let mut pools: Vec<_> = pools.iter().map(|pool| settings_of(pool, r.mode)).collect();
+            for (pool, is_probed) in pools.iter_mut().zip(probes) {
+                pool.health.probe = is_probed.then(Probe::default);
+            }
+            assert!(r.s.proxy.reload(r.s.now, pools, rule(0)));
+        };
+        let calls = || pool_spec("calls", &[BACKEND_A]);
+        probed(&mut r, &[pool_spec("app", &[BACKEND_B]), calls()], [false, true]);
+        if has_call {
+            assert_eq!(r.set_up("1"), BACKEND_B);
+        }
+        probed(&mut r, &[pool_spec("register", &[BACKEND_A]), calls()], probes);
+        r.s.questions.clear();
+        r.s.pass(Duration::from_secs(60));
+        r.s.questions.iter().any(|probe| probe.to == address(BACKEND_A))
+    };
+    for has_call in [false, true] {
+        assert!(!is_probed(has_call, [false, true]), "{has_call}");
+        assert!(is_probed(has_call, [true, false]), "{has_call}");
+    }
+}
+
+#[test]
+fn a_server_that_leaves_one_of_its_pools_gets_new_calls_only_in_the_other() {
+    for mode in [Mode::Stateless, Mode::Transaction] {
+        let calls = |a: u64, b: u64| [(BACKEND_B.to_owned(), b), (BACKEND_A.to_owned(), a)];
+        let mut r = Reloaded::new(mode, &[BACKEND_A, BACKEND_B]);
+        let other = || pool_spec("other", &[BACKEND_A]);
+        r.reload(&[pool_spec("app", &[BACKEND_A, BACKEND_B]), other()], 0);
+        assert_eq!(r.set_up("1"), BACKEND_A);
+        let after = [pool_spec("app", &[BACKEND_B]), other()];
+        r.reload(&after, 0);
+        for call in ["2", "3", "4"] {
+            assert_eq!(r.set_up(call), BACKEND_B, "{mode:?}");
+        }
+        assert_eq!(r.calls(), calls(1, 3), "{mode:?}");
+        r.reload(&after, 1);
+        assert_eq!(r.set_up("5"), BACKEND_A);
+        assert_eq!(r.calls(), calls(2, 3), "{mode:?}");
+        assert_eq!(r.hang_up("1"), BACKEND_A, "{mode:?}");
+        assert_eq!(r.calls(), calls(1, 3), "{mode:?}");
+        // The same when a whole pool goes, and its call is still there.
+        r.reload(&[pool_spec("app", &[BACKEND_A])], 0);
+        assert_eq!(r.calls(), [(BACKEND_A.to_owned(), 1), (BACKEND_B.to_owned(), 3)], "{mode:?}");
+        assert_eq!(r.hang_up("5"), BACKEND_A, "{mode:?}");
+        assert_eq!(r.set_up("6"), BACKEND_A, "{mode:?}");
+        assert_eq!(r.calls()[0].1, 1, "{mode:?}");
+    }
+}
+
 /// Reloads these pools with probes in the first of them.
 fn probe_first_pool(r: &mut Reloaded, pool_specs: &[PoolSpec]) {
     let pools = r.enlist(pool_specs);

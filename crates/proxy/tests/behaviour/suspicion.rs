@@ -4,8 +4,8 @@
 use std::time::Duration;
 
 use crate::script::*;
-use tidegate_balance::{Backend, Policy, State};
-use tidegate_proxy::{Health, Mode, Probe};
+use tidegate_balance::{Backend, Policy, Pool, State};
+use tidegate_proxy::{Health, Mode, PoolSettings, Probe, Rule, RuleTarget, Senders};
 
 const fn ms(ms: u64) -> Duration {
     Duration::from_millis(ms)
@@ -79,6 +79,34 @@ fn a_dead_back_end_is_down_a_second_after_the_first_silence() {
     s.pass(ms(5000));
     assert_eq!(state(&s, 0), State::Suspect);
     assert!(s.backends.backends()[0].is_up(s.now));
+}
+
+/// Such a server has one health, whichever of its pools the request selects.
+#[test]
+fn a_dead_back_end_of_several_pools_is_down_a_second_after_the_first_silence() {
+    for pool in [0, 1] {
+        let mut s = Script::with(Policy::Rr, |settings| {
+            let backends = settings.pools[0].pool.backends().to_vec();
+            let settings_of = |name| PoolSettings {
+                failover_after: ms(1000),
+                ..PoolSettings::new(Pool::of(name, backends.clone()), Policy::Rr)
+            };
+            settings.pools = ["register", "calls"].map(settings_of).to_vec();
+            let to = RuleTarget::Pool(pool);
+            settings.rules =
+                vec![Rule { from: Senders::Any, methods: Vec::new(), domains: Vec::new(), to }];
+        });
+        s.send(CALLER, &invite("first"));
+        s.pass(ms(1000));
+        assert_eq!(state(&s, 0), State::Suspect);
+        let second = s.sent().pop().unwrap();
+        s.send(BACKEND_B, &second.answer("200 OK"));
+        s.pass(ms(1000));
+        s.sent();
+        assert!(s.questions.iter().all(|question| question.to == address(BACKEND_A)));
+        assert_eq!(s.questions.len(), 2, "pool {pool}: {:#?}", s.questions);
+        assert_eq!(state(&s, 0), State::Down, "pool {pool}");
+    }
 }
 
 #[test]

@@ -52,7 +52,14 @@ pub(super) async fn await_applied(
             return Err(refused(why));
         }
     };
-    let (outcome, status) = match is_heard(controls, number).await {
+    let is_heard = is_heard(controls, number).await;
+    // Only a reload can be rejected by a shard.
+    if controls.runtime_control.was_rejected(number) {
+        let why = ControlError::NoRoom;
+        controls.audit_log.tell(asked, Outcome::Not(why.to_string()));
+        return Err(refused(why));
+    }
+    let (outcome, status) = match is_heard {
         true => (Outcome::Done, StatusCode::OK),
         false => (Outcome::Pending, StatusCode::ACCEPTED),
     };
@@ -77,9 +84,9 @@ fn refused(why: ControlError) -> Response {
         ControlError::Refused(Refused::Wrong(_))
         | ControlError::Unknown(_)
         | ControlError::Ambiguous(_) => StatusCode::BAD_REQUEST,
-        ControlError::Refused(Refused::Restart(_)) | ControlError::TooLong { .. } => {
-            StatusCode::CONFLICT
-        }
+        ControlError::Refused(Refused::Restart(_))
+        | ControlError::TooLong { .. }
+        | ControlError::NoRoom => StatusCode::CONFLICT,
         ControlError::CommandError(_) | ControlError::State(..) => StatusCode::SERVICE_UNAVAILABLE,
     };
     text(status, format!("{}\n", why.to_string().trim_end()))

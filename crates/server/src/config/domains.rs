@@ -13,6 +13,7 @@ use serde::{Deserialize, Serialize};
 use tidegate_balance::Service;
 use tidegate_world::{SrvRecord, Transport};
 
+use super::pool::default_port;
 use super::{Backend, Config, Endpoint, HostPort, Pool};
 
 /// Maximum weight of a server within its domain. Larger weights in SRV records are scaled down to
@@ -128,7 +129,7 @@ impl Found {
             if let Endpoint::Domain(domain) = &backend.endpoint
                 && let Some(found) = self.find(domain, transport)
             {
-                let servers = found.backends(&backend, domain, names);
+                let servers = found.backends(&backend, domain, default_port(transport), names);
                 let is_new =
                     |server: &Backend| place(server).is_some_and(|at| taken.insert(at.clone()));
                 backends.extend(servers.into_iter().filter(is_new));
@@ -148,8 +149,14 @@ impl Found {
 
 impl Domain {
     /// Returns one back end for each server. Each is a copy of `backend`, except for name, address,
-    /// weight and priority.
-    fn backends(&self, backend: &Backend, domain: &str, names: &mut Names) -> Vec<Backend> {
+    /// weight and priority. `port` is the port of a server that is the domain itself.
+    fn backends(
+        &self,
+        backend: &Backend,
+        domain: &str,
+        port: u16,
+        names: &mut Names,
+    ) -> Vec<Backend> {
         let mut all = Vec::with_capacity(self.servers.len());
         // RFC 2782: "A client MUST attempt to contact the target host with the lowest-numbered
         // priority it can reach; target hosts with the same priority SHOULD be tried in an order
@@ -164,7 +171,7 @@ impl Domain {
                 let weight = u32::from(server.weight) * WEIGHT_MAX.min(heaviest);
                 let weight = weight.checked_div(heaviest).unwrap_or(1).max(1);
                 all.push(Backend {
-                    name: names.of_server(server, backend, domain),
+                    name: names.of_server(server, backend, (domain, port)),
                     endpoint: Endpoint::Name(server.place()),
                     weight: backend.weight * weight,
                     priority: backend.priority + rank,
@@ -186,11 +193,18 @@ impl Names {
         Self(backends.filter_map(|b| Some((place(b)?.clone(), b.name.clone()))).collect())
     }
 
-    /// Returns the name of a server of `domain`. `backend` is the entry of the domain in the
-    /// configuration.
-    fn of_server(&mut self, server: &Server, backend: &Backend, domain: &str) -> String {
+    /// Returns the name of a server of the domain. `backend` is the entry of the domain in the
+    /// configuration. Only the domain itself at this port has the name of the entry, so a name does
+    /// not depend on the other servers, and two servers have different names.
+    fn of_server(
+        &mut self,
+        server: &Server,
+        backend: &Backend,
+        (domain, port): (&str, u16),
+    ) -> String {
         let has_name = backend.name != domain;
-        let new = || match (has_name, server.target == domain) {
+        let is_domain = server.target == domain && server.port == port;
+        let new = || match (has_name, is_domain) {
             (true, true) => backend.name.clone(),
             (true, false) => format!("{}:{}", backend.name, server.label()),
             (false, _) => server.label(),

@@ -96,6 +96,21 @@ fn a_domain_that_is_its_own_server_keeps_its_name() {
 }
 
 #[test]
+fn the_servers_of_a_domain_have_different_names() {
+    let config = config(&[("app", &["name = \"app\"\nuri = \"sip:example.com\""])]);
+    let [other, usual] = [5070, 5060].map(|port| record(0, 0, port, "example.com."));
+    let names = |records: &[SrvRecord]| {
+        let expanded = found(&[("example.com", records)]).expand(&config);
+        servers(&expanded, 0).into_iter().map(|(name, ..)| name).collect::<Vec<_>>()
+    };
+    let all = names(&[other.clone(), usual.clone()]);
+    assert_eq!(all, ["app:example.com:5070", "app"]);
+    // Neither the order nor another server changes a name, which would make it another back end.
+    assert_eq!(names(&[usual, other.clone()]), ["app", "app:example.com:5070"]);
+    assert_eq!(names(&[other]), all[..1]);
+}
+
+#[test]
 fn a_server_is_in_a_pool_once_and_has_one_name_in_all() {
     let config = config(&[
         (

@@ -28,7 +28,7 @@ use super::usual_transport;
 const TLS_PORT: u16 = 5061;
 
 /// Returns the default port of servers that are reached over this transport.
-fn default_port(transport: Transport) -> u16 {
+pub(super) fn default_port(transport: Transport) -> u16 {
     if transport.is_secure() { TLS_PORT } else { SIP_PORT }
 }
 

@@ -9,7 +9,7 @@ use super::{Backend, Config};
 impl Config {
     /// Returns a warning if the kernel has no room for all networks that it has to spare while it
     /// drops INVITEs.
-    pub fn spared_warning(&self) -> Option<String> {
+    pub(super) fn spared_warning(&self) -> Option<String> {
         let drops = matches!(self.overload.disposal, Disposal::Auto | Disposal::Kernel);
         let (count, most) = (self.spared_networks().len(), Shedding::SPARED_MAX);
         (drops && count > most).then(|| {

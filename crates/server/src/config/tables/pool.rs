@@ -203,7 +203,7 @@ table! {
     ///
     /// A server may be in several pools, such as one pool for calls and one for registrations. It
     /// is then one back end, with one health state and one count of calls. The keys in the first of
-    /// these pools apply.
+    /// these pools apply. So do the probes, `slow_start_s` and `[pool.limit]` of that pool.
     endpoint("uri"): Endpoint = Text {
         what: "a SIP URI of an IP address or a host name, such as `\"sip:192.0.2.10:5060\"`",
         parse: endpoint::server,

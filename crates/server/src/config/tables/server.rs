@@ -121,10 +121,12 @@ table! {
     /// The HTTP interface for operators: `/healthz`, `/readyz`, `/metrics` (OpenMetrics text), and
     /// as JSON `/status`, `/backends`, `/overload` (the law and limits in force, which PUT
     /// changes), `/laws`, `/policies`, `/rejections`, `/calls`, `/bans` and `/keys`. POST to
-    /// `/reload` reloads the configuration. The interface has no password.
+    /// `/reload` reloads the configuration. The interface has no password. Every machine that can
+    /// reach its address can change everything.
     pub static ADMIN: "[admin]" 0..=1, Restart, [] => Admin, AdminDraft;
 
-    /// The address to listen on. Port 0 takes a free port.
+    /// The address to listen on. Port 0 takes a free port. At an address other than loopback,
+    /// `tidegate check` and `tidegate run` print a warning.
     address: Option<SocketAddr> = Text {
         what: "an IP address and port, such as `\"127.0.0.1:8060\"`, or `\"off\"`",
         parse: address::listening_or_off,

@@ -21,7 +21,7 @@ pub(super) fn add(samples: &mut Samples, pool: &Pool, now: Timestamp) {
             samples.push(&STATE, &labels, u64::from(known == state));
         }
         let (probes, failed) = backend.probes();
-        for (outcome, count) in [("answered", probes - failed.min(probes)), ("failed", failed)] {
+        for (outcome, count) in [("answered", probes - failed), ("failed", failed)] {
             let labels = [labels[0], labels[1], ("outcome", outcome)];
             samples.push(&PROBES, &labels, count);
         }

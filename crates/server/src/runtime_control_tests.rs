@@ -1,0 +1,45 @@
+//! Tests of reloads that the shards do not execute.
+
+use std::fs;
+
+use rcgen::{CertifiedKey, generate_simple_self_signed};
+use tidegate_proxy::Secret;
+use tidegate_world::Seed;
+
+use super::*;
+use crate::assembly::Assembly;
+
+/// No shard runs, so no command can be sent.
+#[test]
+fn a_reload_that_cannot_be_sent_does_not_change_the_tls_settings() {
+    let dir = tempfile::tempdir().unwrap();
+    let CertifiedKey { cert, signing_key } =
+        generate_simple_self_signed(["example.com".to_owned()]).unwrap();
+    let [pem, file] = ["all.pem", "tidegate.toml"].map(|name| dir.path().join(name));
+    fs::write(&pem, cert.pem() + &signing_key.serialize_pem()).unwrap();
+    let write = |transport: &str| {
+        let pem = pem.display();
+        let text = format!(
+            "[[listen]]\ntransport = \"tls\"\naddress = \"127.0.0.1:5061\"\n\
+             certificate = \"{pem}\"\nprivate_key = \"{pem}\"\n\
+             [[listen]]\ntransport = \"tcp\"\naddress = \"127.0.0.1:5060\"\n\
+             [[pool]]\nname = \"app\"\ntransport = \"{transport}\"\n\
+             [[pool.backend]]\nuri = \"sip:127.0.0.1:9\"\n"
+        );
+        fs::write(&file, text).unwrap();
+    };
+    write("tls");
+    let (config, files, _) = Config::load(&file).unwrap_or_else(|wrong| panic!("{wrong}"));
+    let locals = config.listen.iter().map(|listen| listen.address).collect();
+    let keys = Secret::of([1; 32]);
+    let assembly = Assembly::new(&config, &keys, locals, Seed(1));
+    let tls = Tls::new(files);
+    let control = assembly.runtime_control(CommandSender::to(1)).securing(tls.clone());
+    let has_settings =
+        || tls.peers(assembly.registry().clone())("127.0.0.1:9".parse().unwrap()).is_some();
+    assert!(has_settings());
+    write("tcp");
+    let reloaded = control.reload();
+    assert!(matches!(reloaded, Err(ControlError::CommandError(_))), "{reloaded:?}");
+    assert!(has_settings());
+}

@@ -1,0 +1,128 @@
+//! Tests of a reload for which a shard has no room.
+#![allow(clippy::disallowed_methods)] // The tests wait for threads.
+
+mod shard;
+
+use std::fs;
+use std::io::{Read, Write};
+use std::net::TcpStream;
+use std::path::Path;
+use std::sync::Arc;
+use std::time::Duration;
+
+use tidegate_balance::{AdminState, Service};
+use tidegate_io::{Clock, CommandSender, Listen, Stop, open};
+use tidegate_proxy::Secret;
+use tidegate_server::admin::{Admin, Controls, Pages, Status};
+use tidegate_server::assembly::Assembly;
+use tidegate_server::audit::AuditLog;
+use tidegate_server::config::{Config, Found};
+use tidegate_server::metrics::Metrics;
+use tidegate_server::phase::Life;
+use tidegate_world::{Core, Pool, Seed, SrvRecord, Timestamp, Transport};
+
+const CONFIGURATION: &str = "
+    [[listen]]
+    transport = \"udp\"
+    address = \"127.0.0.1:0\"
+    [[pool]]
+    name = \"app\"
+    [[pool.backend]]
+    uri = \"sip:example.com\"
+";
+
+#[test]
+fn a_shard_without_room_removes_no_back_end() {
+    // Two sets of this many back ends exceed the slots of a pool.
+    const SERVERS: usize = 33_000;
+    let config = Config::parse(Path::new("f"), CONFIGURATION.as_bytes()).unwrap();
+    let keys = Secret::of([1; 32]);
+    let local = "127.0.0.1:5060".parse().unwrap();
+    let assembly = Assembly::new(&config, &keys, vec![local], Seed(1));
+    let mut core = assembly.part(0).core(Pool::new());
+    let in_service = || {
+        let is_it = |port: &u16| {
+            let backend = assembly.registry().find(&format!("s0.example.com:{port}"));
+            backend.is_some_and(|backend| backend.admin_state() == AdminState::InService)
+        };
+        [5060, 5070].into_iter().filter(is_it).collect::<Vec<u16>>()
+    };
+    let mut find = |port: u16, servers: usize| {
+        let server = |number: usize| SrvRecord {
+            priority: 0,
+            weight: 0,
+            port,
+            target: format!("s{number}.example.com.").into(),
+        };
+        let service = Service::new("example.com", Transport::Udp);
+        service.set_servers((0..servers).map(server).collect());
+        let command = Found::of(&[Arc::new(service)]).text();
+        core.on_command(Timestamp::ZERO, command.as_bytes());
+        let in_force = &assembly.counters()[0].proxy.in_force;
+        let counts = (in_force.commands.get(), in_force.commands_rejected.get());
+        (counts, in_force.last_rejected.get(), in_service())
+    };
+    assert_eq!(find(5060, SERVERS), ((1, 0), 0, vec![5060]));
+    assert_eq!(find(5070, SERVERS), ((1, 1), 2, vec![5060]));
+    assert_eq!(find(5070, 7), ((2, 1), 2, vec![5070]));
+}
+
+#[test]
+fn a_rejected_reload_is_reported() {
+    let dir = tempfile::tempdir().unwrap();
+    let file = dir.path().join("tidegate.toml");
+    let write = |port: u16| {
+        let backend = format!("sip:127.0.0.1:{port}");
+        fs::write(&file, CONFIGURATION.replace("sip:example.com", &backend)).unwrap();
+    };
+    write(9);
+    let (config, ..) = Config::load(&file).unwrap_or_else(|wrong| panic!("{wrong}"));
+    let group = open(&Listen::new("127.0.0.1:0".parse().unwrap())).unwrap();
+    let keys = Secret::of([1; 32]);
+    let assembly = Assembly::new(&config, &keys, vec![group.local()], Seed(1));
+    let (clock, stop, commands) = (Clock::start(), Stop::new(), CommandSender::to(1));
+    let (audit_log, told) = AuditLog::channel();
+    let controls = Controls {
+        runtime_control: Arc::new(assembly.runtime_control(commands.clone())),
+        refusals: assembly.refusals(),
+        bans: assembly.bans().clone(),
+        keeper: None,
+        audit_log,
+        clock,
+    };
+    let pages = Pages {
+        life: Arc::new(Life::new()),
+        metrics: Metrics::new(),
+        status: Box::new(Status::new),
+        controls: Some(controls),
+        hosts: Vec::new(),
+    };
+    let admin = Admin::start("127.0.0.1:0".parse().unwrap(), pages).unwrap();
+    let shard = shard::drive(assembly.part(0), group, clock, stop.clone(), commands);
+    let reload = || loop {
+        let mut stream = TcpStream::connect(admin.address()).unwrap();
+        stream.set_read_timeout(Some(Duration::from_secs(60))).unwrap();
+        let head = "POST /reload HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\
+                    Content-Length: 0\r\n\r\n";
+        stream.write_all(head.as_bytes()).unwrap();
+        let mut answer = String::new();
+        stream.read_to_string(&mut answer).unwrap();
+        // The shard's thread may not have started.
+        if !answer.starts_with("HTTP/1.1 503 ") {
+            break answer;
+        }
+        std::thread::sleep(Duration::from_millis(5));
+    };
+    // As if the shard had no room at the first command.
+    assembly.counters()[0].proxy.in_force.last_rejected.set(1);
+    write(10);
+    let answer = reload();
+    assert!(answer.starts_with("HTTP/1.1 409 "), "{answer}");
+    assert!(answer.contains("cannot reload: there are too many back ends"), "{answer}");
+    let last = told.try_iter().last().unwrap().to_string();
+    assert!(last.contains("failed: cannot reload"), "{last}");
+    let answer = reload();
+    assert!(answer.starts_with("HTTP/1.1 200 "), "{answer}");
+    stop.request();
+    shard.join().unwrap();
+}

@@ -1,0 +1,46 @@
+//! Tests of errors that keep a process from starting: may the error pass, so that a service manager
+//! should start the process again, or must somebody correct something first?
+
+use std::fs::{self, Permissions};
+use std::net::{SocketAddr, UdpSocket};
+use std::os::unix::fs::PermissionsExt;
+use std::path::Path;
+
+use tidegate_server::config::Config;
+use tidegate_server::key;
+use tidegate_server::signal::Signals;
+use tidegate_server::{RunError, StartError, run};
+
+/// Starts a process that listens at `address`, and returns the error.
+fn refused(state_dir: &Path, address: SocketAddr) -> StartError {
+    let text = format!(
+        "[[listen]]\ntransport = \"udp\"\naddress = \"{address}\"\n[admin]\naddress = \"off\"\n\
+         [[pool]]\nname = \"app\"\n[[pool.backend]]\nuri = \"sip:127.0.0.1:9\"\n"
+    );
+    let file = state_dir.join("tidegate.toml");
+    fs::write(&file, text).unwrap();
+    let (config, tls, _) = Config::load(&file).unwrap_or_else(|wrong| panic!("{wrong}"));
+    let signals = Signals::catch().unwrap();
+    match run(&config, tls, state_dir, None, &signals, |_| {}) {
+        Err(RunError::Start(error)) => error,
+        other => panic!("{other:?}"),
+    }
+}
+
+#[test]
+fn an_address_may_come_late_but_a_key_that_others_can_read_stays_wrong() {
+    let dir = tempfile::tempdir().unwrap();
+    let taken = UdpSocket::bind("127.0.0.1:0").unwrap();
+    let taken = (refused(dir.path(), taken.local_addr().unwrap()), "Address already in use");
+    // Reserved for documentation, so no machine has this address.
+    let late =
+        (refused(dir.path(), "192.0.2.1:5060".parse().unwrap()), "Cannot assign requested address");
+    for (error, what) in [taken, late] {
+        assert!(!error.is_lasting && error.place.starts_with("listener "), "{error}");
+        assert!(error.what.contains(what), "{error}");
+    }
+    let key = dir.path().join(key::FILE_NAME);
+    fs::set_permissions(key, Permissions::from_mode(0o644)).unwrap();
+    let error = refused(dir.path(), "127.0.0.1:0".parse().unwrap());
+    assert!(error.is_lasting && error.place.ends_with(key::FILE_NAME), "{error}");
+}
