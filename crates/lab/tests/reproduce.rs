@@ -141,6 +141,13 @@ impl Desk {
         fs::write(self.at("claims/x.toml"), CLAIMS.replace(from, to)).unwrap();
     }
 
+    /// Changes the claims again.
+    fn change_more(&self, from: &str, to: &str) {
+        let claims = fs::read_to_string(self.at("claims/x.toml")).unwrap();
+        assert!(claims.contains(from), "{from}");
+        fs::write(self.at("claims/x.toml"), claims.replace(from, to)).unwrap();
+    }
+
     fn perform(&self, world: &dyn World, row: &str, quick: bool) -> Result<Vec<Finding>, String> {
         let claims = self.claims();
         let selected: Vec<&Claim> =
@@ -242,6 +249,24 @@ fn the_page_shows_findings_and_differs_once_a_rule_or_the_page_is_changed() {
     page.check(&desk.claims()).unwrap();
     fs::write(&page.page, changed.replace("0.40 more", "0.90 more")).unwrap();
     assert!(page.check(&desk.claims()).unwrap_err().contains("is not what"), "an edited number");
+}
+
+#[test]
+fn a_value_that_is_no_number_gets_no_verdict() {
+    for (expression, reason) in [
+        // There is no outage, and no call is set up.
+        ("goodput_end('pi', load=3)", "`goodput_end` has no value"),
+        ("[goodput_end('pi', load=3), 2]|min", "`goodput_end` has no value"),
+        ("delay_ms('pi', load=3)", "`delay_ms` has no value"),
+        ("cps('pi', load=3) / cps('none', load=3)", "unable to calculate 0.0 / 0.0"),
+        ("goodput('pi', load=3) * 1e308 * 1e308", "is inf for a seed"),
+    ] {
+        let desk = Desk::new();
+        desk.change("goodput('pi', load=3)", expression);
+        desk.change_more("kept > 0.99", "kept > 0.99 or kept <= 0.99");
+        let said = desk.perform(&Reckoned::keeping(0.8), "x-other", false).unwrap_err();
+        assert!(said.starts_with("x-other: ") && said.contains(reason), "{expression}: {said}");
+    }
 }
 
 #[test]

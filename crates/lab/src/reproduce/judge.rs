@@ -75,11 +75,21 @@ impl fmt::Display for Range {
 }
 
 /// Evaluates the values of `claim`, and judges it by them.
+///
+/// # Errors
+/// Returns an error if a value is not finite. NaN would fulfil some rules.
 pub(super) fn judge(claim: &Claim, evaluator: &Evaluator) -> Result<Finding, String> {
     let mut values = BTreeMap::new();
     let mut seeds = 0;
     for (name, expression) in &claim.values {
         let each = evaluator.values(claim, expression)?;
+        if let Some(wrong) = each.iter().find(|value| !value.is_finite()) {
+            return Err(format!(
+                "{}: `{expression}` is {wrong} for a seed, because the runs do not have what it \
+                 measures",
+                claim.id
+            ));
+        }
         seeds = each.len();
         let Some(Spread { median, min, max, .. }) = Spread::of(each) else {
             return Err(format!("{}: a value has no runs", claim.id));
