@@ -288,7 +288,7 @@ impl Caller {
                 self.stats.set_up += 1;
                 self.stats.set_up_in_time += in_time;
                 self.stats.set_up_delay.record(delay);
-                if intended >= self.stats.start + self.config.warm_up {
+                if self.config.is_measured(self.stats.start, intended) {
                     let measured = &mut self.stats.measured;
                     measured.set_up += 1;
                     measured.set_up_in_time += in_time;

@@ -137,7 +137,7 @@ mod tests {
 
     const SCENARIO: &str = "title = \"Two loads\"\n[emulate]\nserve_us = 1000\n\
         [sweep]\nload = [1, 2]\n[workload]\ndeadline_ms = 400\n\
-        [schedule]\nwarm_up_s = 1\nmeasured_s = 8.5\nrepetitions = 3\n\
+        [schedule]\nwarm_up_s = 1\nmeasured_s = 8.1\nrepetitions = 3\n\
         [[variant]]\noverload = { law = \"pi\" }\n[[variant]]\noverload = { law = \"none\" }\n";
 
     fn listed() -> (tempfile::TempDir, Vec<Entry>) {
@@ -157,7 +157,7 @@ mod tests {
         let content = entries[1].content.as_ref().unwrap();
         assert_eq!((content.parameter_sets, content.runs), (4, 12));
         assert_eq!((&*content.name, &*content.title), ("two", "Two loads"));
-        // Ten seconds each, with a deadline of 0.4 s and a margin of 0.1 s.
+        // Ten seconds each, with a deadline of 0.4 s, twice, and a margin of 0.1 s.
         assert_eq!(content.real, Duration::from_secs(120));
         let text = text(&entries, 2);
         let words: Vec<&str> = text.lines().nth(2).unwrap().split_whitespace().collect();

@@ -20,7 +20,7 @@ pub struct Outcome {
     pub good: u64,
     /// Calls rejected with 503.
     pub refused: u64,
-    /// INVITEs retransmitted until the deadline of the last call.
+    /// INVITEs retransmitted until the end of the run.
     pub repeated_invites: u64,
     /// Seconds measured.
     pub measured_s: f64,
@@ -42,11 +42,11 @@ pub struct Outcome {
     pub occupancy: Vec<u64>,
     /// Seconds from the end of the overload until the goodput reached 90 % of the offered load or
     /// of the capacity, whichever is smaller, and stayed there for 5 s. `None` if the overload did
-    /// not end or the goodput did not recover.
+    /// not end or the goodput did not recover within the measured time.
     pub recovery_s: Option<f64>,
     /// Seconds from the last rise of the load above the capacity until the goodput reached 90 % of
     /// the greatest possible goodput, and stayed there for 2 s. `None` if the load did not rise or
-    /// the goodput did not reach this level.
+    /// the goodput did not reach this level within the measured time.
     #[serde(default)]
     pub settled_s: Option<f64>,
     /// Number of people whose first call was in the measured time. All other offered calls are
@@ -186,6 +186,11 @@ impl Outcome {
     /// Returns the calls a second that were set up in time.
     pub fn goodput_cps(&self) -> f64 {
         self.good as f64 / self.measured_s
+    }
+
+    /// Returns the sum of a count of all callers, over the whole run.
+    pub fn counted(&self, key: &str) -> f64 {
+        self.callers.iter().map(|callers| callers.stats[key].as_f64().unwrap_or(0.0)).sum()
     }
 
     /// Returns the INVITEs retransmitted per INVITE first sent.

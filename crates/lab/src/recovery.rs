@@ -1,5 +1,6 @@
 //! Computes the time that a server takes to recover from an overload.
 
+use std::ops::Range;
 use std::time::Duration;
 
 use tidegate_agent::Load;
@@ -49,17 +50,19 @@ pub fn overload_begins(load: &Load, capacity_cps: f64) -> Option<Duration> {
     (0..steps).rev().find(begins).map(|step| STEP * step)
 }
 
-/// Returns the time from `from`, when an overload ended or began, until the goodput became
-/// `steady`. Steady means that in each later window it is at least 90 % of the offered load or of
-/// `possible_cps`, whichever is smaller. `offered` and `good` are counts since the start, at the
-/// same times. Returns `None` if the goodput did not become steady.
+/// Returns the time from the start of `span`, when an overload ended or began, until the goodput
+/// became `steady`. Steady means that in each later window it is at least 90 % of the offered load
+/// or of `possible_cps`, whichever is smaller. A window without offered calls says nothing, and
+/// neither does a window that ends after `span`. `offered` and `good` are counts since the start,
+/// at the same times. Returns `None` if the goodput did not become steady within `span`.
 pub fn recovery(
     offered: &[(Duration, u64)],
     good: &[(Duration, u64)],
     possible_cps: f64,
-    from: Duration,
+    span: Range<Duration>,
     steady: Steady,
 ) -> Option<Duration> {
+    let Range { start: from, end: until } = span;
     let Steady { window, stays } = steady;
     let within = |counts: &[(Duration, u64)], first: usize, to: usize| {
         counts[to].1.saturating_sub(counts[first].1) as f64
@@ -68,6 +71,9 @@ pub fn recovery(
     let mut first = 0;
     for to in 0..good.len().min(offered.len()) {
         let at = good[to].0;
+        if at > until {
+            break;
+        }
         while first < to && good[first + 1].0 + window <= at {
             first += 1;
         }
@@ -76,14 +82,14 @@ pub fn recovery(
             continue;
         }
         let seconds = (at - good[first].0).as_secs_f64();
-        let can = (within(offered, first, to) / seconds).min(possible_cps);
-        if within(good, first, to) / seconds >= ENOUGH * can {
-            let begun = *since.get_or_insert(good[first].0);
-            if at >= begun + stays {
-                return Some(begun - from);
-            }
-        } else {
-            since = None;
+        let offered_cps = within(offered, first, to) / seconds;
+        if offered_cps > 0.0 {
+            let can = offered_cps.min(possible_cps);
+            let is_good = within(good, first, to) / seconds >= ENOUGH * can;
+            since = is_good.then(|| since.unwrap_or(good[first].0));
+        }
+        if let Some(begun) = since.filter(|&begun| at >= begun + stays) {
+            return Some(begun - from);
         }
     }
     None
@@ -136,7 +142,7 @@ mod tests {
         let offered = counts(&[300; 20]);
         let recovered = |good: &[u64]| {
             let good = counts(good);
-            recovery(&offered, &good, 100.0, s(2.0), Steady::RECOVERED)
+            recovery(&offered, &good, 100.0, s(2.0)..s(20.0), Steady::RECOVERED)
                 .map(|time| time.as_secs_f64())
         };
         assert_eq!(recovered(&[100; 20]), Some(0.0));
@@ -155,7 +161,45 @@ mod tests {
     #[test]
     fn a_lower_goodput_suffices_if_fewer_calls_are_offered() {
         let (offered, good) = (counts(&[20; 20]), counts(&[20; 20]));
-        let recovered = recovery(&offered, &good, 100.0, s(2.0), Steady::RECOVERED);
+        let recovered = recovery(&offered, &good, 100.0, s(2.0)..s(20.0), Steady::RECOVERED);
         assert_eq!(recovered, Some(Duration::ZERO));
+    }
+
+    /// Returns the recovery from 2 s on, with a load that ends after 14 s of 21.
+    fn recovered_until(until: f64, offered: [u64; 21], good: [u64; 21]) -> Option<f64> {
+        let (offered, good) = (counts(&offered), counts(&good));
+        let span = s(2.0)..s(until);
+        let time = recovery(&offered, &good, 100.0, span, Steady::RECOVERED);
+        time.map(|time| time.as_secs_f64())
+    }
+
+    #[test]
+    fn the_time_after_the_last_call_is_no_recovery() {
+        let mut offered = [100; 21];
+        offered[14..].fill(0);
+        assert_eq!(recovered_until(21.0, offered, [0; 21]), None);
+        // Calls go on, but they are no longer measured.
+        let mut good = [0; 21];
+        good[14..].fill(100);
+        assert_eq!(recovered_until(14.0, [100; 21], good), None);
+        let time = recovered_until(21.0, [100; 21], good).unwrap();
+        assert!((11.8..=12.0).contains(&time), "{time}");
+    }
+
+    #[test]
+    fn a_time_without_calls_neither_begins_nor_ends_a_recovery() {
+        // The first calls come at 8 s.
+        let mut late = [100; 21];
+        late[..8].fill(0);
+        let time = recovered_until(21.0, late, late).unwrap();
+        assert!((5.0..=6.0).contains(&time), "{time}");
+        // A pause of 2 s.
+        let mut paused = [100; 21];
+        paused[4..6].fill(0);
+        assert_eq!(recovered_until(21.0, paused, paused), Some(0.0));
+        let mut bad = paused;
+        bad[6] = 0;
+        let time = recovered_until(21.0, paused, bad).unwrap();
+        assert!((4.8..=5.0).contains(&time), "{time}");
     }
 }

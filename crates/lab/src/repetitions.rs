@@ -31,7 +31,7 @@ fn judge_group(group: &[(&RunSpec, &Outcome)]) -> Option<Verdict> {
         run.variant.name(),
         group.len(),
     );
-    equal.then_some(Verdict { condition, held: false })
+    equal.then_some(Verdict { condition, held: false, valid: true })
 }
 
 /// Returns the outcome without the values that describe the effort of the run, such as its time and

@@ -5,17 +5,19 @@ mod claims;
 mod expression;
 mod judge;
 mod measure;
+mod origin;
 mod page;
 mod points;
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::atomic::AtomicBool;
 use std::{fmt, fs, io};
 
 pub use claims::{Claim, Claims, Grade, Paper, Setup};
 pub use judge::{Finding, Range};
-pub use page::Page;
+pub use origin::Origin;
+pub use page::{Page, Stale};
 
 use crate::experiment::Runner;
 use crate::runs::Observer;
@@ -57,8 +59,10 @@ impl Reproduction<'_> {
     /// Returns a sentence that names the claim or scenario that is wrong.
     pub fn perform(&self, selected: &[&Claim]) -> Result<Option<Vec<Finding>>, String> {
         let mut needs = Vec::new();
+        let mut origins = Vec::new();
         for claim in selected {
             needs.extend(expression::needs(claim)?);
+            origins.push(Origin::of(claim, self.claims, self.scenarios)?);
         }
         let ids: BTreeSet<&str> = needs.iter().map(|need| &*need.setup).collect();
         let mut points = Points::default();
@@ -70,7 +74,8 @@ impl Reproduction<'_> {
             }
         }
         let evaluator = Evaluator::new(points);
-        let found = selected.iter().map(|claim| judge::judge(claim, &evaluator));
+        let found = selected.iter().zip(origins);
+        let found = found.map(|(claim, origin)| judge::judge(claim, &evaluator, origin));
         found.collect::<Result<_, _>>().map(Some)
     }
 
@@ -143,9 +148,14 @@ fn check_need(need: &Need, scenario: &Scenario) -> Result<(), String> {
     Ok(())
 }
 
-/// Returns the scenario of `setup` with its changes.
-fn changed(scenarios: &Path, setup: &Setup, quick: bool) -> Result<Scenario, String> {
-    let path = scenarios.join(format!("{}.toml", setup.scenario));
+/// Returns the file of the scenario of `setup`.
+fn file(scenarios: &Path, setup: &Setup) -> PathBuf {
+    scenarios.join(format!("{}.toml", setup.scenario))
+}
+
+/// Returns the keys of the scenario of `setup` with its changes.
+fn merged(scenarios: &Path, setup: &Setup, quick: bool) -> Result<toml::Table, String> {
+    let path = file(scenarios, setup);
     let wrong = |error: &dyn fmt::Display| format!("{}: {error}", path.display());
     let text = fs::read_to_string(&path).map_err(|error| wrong(&error))?;
     let mut table: toml::Table = text.parse().map_err(|error| wrong(&error))?;
@@ -153,7 +163,14 @@ fn changed(scenarios: &Path, setup: &Setup, quick: bool) -> Result<Scenario, Str
     if quick {
         claims::merge(&mut table, &setup.quick);
     }
-    let text = toml::to_string(&table).map_err(|error| wrong(&error))?;
+    Ok(table)
+}
+
+/// Returns the scenario of `setup` with its changes.
+fn changed(scenarios: &Path, setup: &Setup, quick: bool) -> Result<Scenario, String> {
+    let path = file(scenarios, setup);
+    let table = merged(scenarios, setup, quick)?;
+    let text = toml::to_string(&table).map_err(|error| format!("{}: {error}", path.display()))?;
     let parsed = Scenario::parse(&path, text.as_bytes());
     let mut scenario = parsed.map_err(|error| format!("{}: {error}", setup.id))?;
     if quick {

@@ -1,6 +1,8 @@
 //! The specification of a run: one variant under one set of conditions. A scenario gives a list of
 //! runs.
 
+mod times;
+
 use std::fmt;
 use std::hash::Hasher;
 use std::net::SocketAddr;
@@ -22,10 +24,7 @@ use crate::topology::Node;
 use crate::world_kind::Kind;
 
 /// Version of the results. It is increased when results of older versions are no longer comparable.
-const FORMAT: u32 = 3;
-
-/// Maximum number of samples of a run.
-const SAMPLES_MAX: u32 = 10_000;
+pub(crate) const FORMAT: u32 = 4;
 
 /// One variant under one set of conditions, run once.
 #[derive(Clone, Debug, PartialEq)]
@@ -40,7 +39,8 @@ pub struct RunSpec {
     pub swept: Vec<(Axis, f64)>,
     /// Time before measuring, under the same load.
     pub warm_up: Duration,
-    /// Duration of the measurement. All calls in this time are measured.
+    /// Duration of the measurement. All calls in this time are measured. The load goes on after it
+    /// until the deadline of the last of these calls.
     pub measured: Duration,
     /// Interval of samples of servers and callers, if configured.
     pub sample_asked: Option<Duration>,
@@ -228,18 +228,9 @@ impl RunSpec {
     pub fn faults(&self) -> Vec<Fault> {
         let mut faults = self.conditions.faults.to_vec();
         if let Some(farm) = &self.conditions.farm {
-            faults.extend(farm.pauses(Seed(self.seed), self.warm_up + self.measured));
+            faults.extend(farm.pauses(Seed(self.seed), self.load_until()));
         }
         faults
-    }
-
-    /// Returns the interval of samples of servers and callers.
-    pub fn sample(&self) -> Duration {
-        let asked = self.sample_asked.unwrap_or(match self.world {
-            Kind::Sim => Duration::from_millis(100),
-            Kind::Real => Duration::from_millis(250),
-        });
-        asked.max((self.warm_up + self.measured) / SAMPLES_MAX)
     }
 
     /// Returns the configuration of the server at index `place` of the topology, which listens at

@@ -8,15 +8,30 @@ use crate::summary::Row;
 /// A condition on the results, and whether they met it.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Verdict {
-    /// The condition and the actual result, in one line.
+    /// The condition and the actual result, in one line. It also says why the verdict is not valid.
     pub condition: String,
-    /// Whether the results met the condition.
+    /// Whether the results are valid and met the condition.
     pub held: bool,
+    /// Whether the results describe the server. They do not if the generator was too slow or lost
+    /// datagrams, or if runs are missing.
+    pub valid: bool,
+}
+
+impl Verdict {
+    /// Returns the word for the verdict.
+    pub fn word(&self) -> &'static str {
+        match (self.valid, self.held) {
+            (false, _) => "not valid",
+            (true, true) => "ok",
+            (true, false) => "FAIL",
+        }
+    }
 }
 
 /// Compares `rows` with the expectations. An expectation is not met if its runs are missing, or if
-/// no goodput is possible in them.
-pub fn judge(expectations: &[Expectation], rows: &[Row]) -> Vec<Verdict> {
+/// no goodput is possible in them. A verdict is not valid if a row has less than `repetitions` runs,
+/// or if the generator was too slow or lost datagrams in one of them.
+pub fn judge(expectations: &[Expectation], repetitions: u32, rows: &[Row]) -> Vec<Verdict> {
     let mut verdicts = Vec::new();
     for expected in expectations {
         let concerned = |row: &&Row| {
@@ -29,6 +44,10 @@ pub fn judge(expectations: &[Expectation], rows: &[Row]) -> Vec<Verdict> {
         let by_share = |a: &&&Row, b: &&&Row| share(a).total_cmp(&share(b));
         // NaN is above every number, so it is the greatest but not the least.
         let judged = rows.iter().all(|row| row.of_bound.is_some()) && complete;
+        let doubts: Vec<String> =
+            rows.iter().filter_map(|row| doubt(row, repetitions as usize)).collect();
+        let valid = doubts.is_empty();
+        let doubts: String = doubts.iter().map(|doubt| format!("; {doubt}")).collect();
         let held_at = |row: &Row| format!("{:.0} % at {}", share(&row) * 100.0, row.load);
         let mut verdict = |limit: Option<f64>, worst: Option<&&Row>, most: bool| {
             let Some(limit) = limit else { return };
@@ -37,14 +56,32 @@ pub fn judge(expectations: &[Expectation], rows: &[Row]) -> Vec<Verdict> {
                 format!("{} has {word} {:.0} % of the bound", expected.variant, limit * 100.0);
             let found = worst.map_or_else(|| "not run".to_owned(), |row| held_at(row));
             let kept = |row: &&Row| if most { share(row) <= limit } else { share(row) >= limit };
-            let held = judged && worst.is_some_and(kept);
+            let held = judged && valid && worst.is_some_and(kept);
             let extreme = if most { "most" } else { "least" };
-            verdicts.push(Verdict { condition: format!("{what}: {extreme} {found}"), held });
+            let condition = format!("{what}: {extreme} {found}{doubts}");
+            verdicts.push(Verdict { condition, held, valid });
         };
         verdict(expected.goodput_of_bound_min, rows.iter().min_by(by_share), false);
         verdict(expected.goodput_of_bound_max, rows.iter().max_by(by_share), true);
     }
     verdicts
+}
+
+/// Returns the reasons why the runs of `row` may not describe the server, or `None` if there are
+/// none.
+fn doubt(row: &Row, repetitions: usize) -> Option<String> {
+    let mut reasons = Vec::new();
+    if row.runs < repetitions {
+        reasons.push(format!("{} of {repetitions} runs are missing", repetitions - row.runs));
+    }
+    if row.too_slow > 0 {
+        reasons
+            .push(format!("the generator was too slow in {} of {} runs", row.too_slow, row.runs));
+    }
+    if row.drops > 0 {
+        reasons.push(format!("the generator lost {} datagrams", row.drops));
+    }
+    (!reasons.is_empty()).then(|| format!("at {} {}", row.load, reasons.join(" and ")))
 }
 
 #[cfg(test)]
@@ -86,7 +123,7 @@ mod tests {
     }
 
     fn held(expected: Expectation, rows: &[Row]) -> bool {
-        let verdicts = judge(&[expected], rows);
+        let verdicts = judge(&[expected], 1, rows);
         assert_eq!(verdicts.len(), 1);
         verdicts[0].held
     }
@@ -111,8 +148,40 @@ mod tests {
     }
 
     #[test]
+    fn no_verdict_is_valid_if_the_generator_or_a_run_failed() {
+        let judged = |change: &dyn Fn(&mut Row), limit: Expectation, repetitions| {
+            let mut rows = rows([0.1, 0.9]);
+            change(&mut rows[0]);
+            let verdict = judge(&[limit], repetitions, &rows).remove(0);
+            assert_eq!(verdict.held, verdict.word() == "ok");
+            (verdict.word(), verdict.condition)
+        };
+        let most = || expect(None, Some(0.2), &[1.0]);
+        let least = || expect(Some(0.8), None, &[]);
+        let kept_up = |_: &mut Row| {};
+        assert_eq!(judged(&kept_up, most(), 1).0, "ok");
+        assert_eq!(judged(&kept_up, least(), 1).0, "FAIL");
+        // A generator that is too slow has a low goodput too.
+        let slow = |row: &mut Row| row.too_slow = 1;
+        let lossy = |row: &mut Row| row.drops = 7;
+        for (change, repetitions, reason) in [
+            (&slow as &dyn Fn(&mut Row), 1, "; at 1 the generator was too slow in 1 of 1 runs"),
+            (&lossy, 1, "; at 1 the generator lost 7 datagrams"),
+            (&kept_up, 3, "; at 1 2 of 3 runs are missing"),
+        ] {
+            for limit in [most(), least()] {
+                let (word, condition) = judged(change, limit, repetitions);
+                assert_eq!(word, "not valid", "{condition}");
+                assert!(condition.contains(reason), "{condition}");
+            }
+        }
+        // Other loads than those of the expectation do not matter.
+        assert_eq!(judged(&slow, expect(Some(0.8), None, &[2.0]), 1).0, "ok");
+    }
+
+    #[test]
     fn a_verdict_states_the_expectation_and_the_result() {
-        let verdicts = judge(&[expect(Some(0.8), None, &[])], &rows([0.95, 0.7]));
+        let verdicts = judge(&[expect(Some(0.8), None, &[])], 1, &rows([0.95, 0.7]));
         let expected = "pi (arrival, class) has at least 80 % of the bound: least 70 % at 2";
         assert_eq!(verdicts[0].condition, expected);
     }

@@ -82,6 +82,12 @@ fn the_page_has_what_was_recorded_and_each_verdict_is_that_of_its_rule() {
         page.update(&claims, &[], "").unwrap();
     }
     page.check(&claims).unwrap();
+    // `tidegate-lab reproduce --check` also finds rows that say nothing of their origin, and
+    // commits that are not in the history. A test may run without the history.
+    let stale = page.stale(&claims, &repository().join("scenarios"), &|_| true).unwrap();
+    let changed: Vec<_> =
+        stale.iter().filter(|stale| stale.reason.contains("has changed")).collect();
+    assert!(changed.is_empty(), "{changed:?}");
 }
 
 /// A world in which `pi` keeps `pi` of the capacity and `none` .3, and a little more with each seed.
@@ -139,6 +145,13 @@ impl Desk {
     fn change(&self, from: &str, to: &str) {
         assert!(CLAIMS.contains(from), "{from}");
         fs::write(self.at("claims/x.toml"), CLAIMS.replace(from, to)).unwrap();
+    }
+
+    /// Changes the claims again.
+    fn change_more(&self, from: &str, to: &str) {
+        let claims = fs::read_to_string(self.at("claims/x.toml")).unwrap();
+        assert!(claims.contains(from), "{from}");
+        fs::write(self.at("claims/x.toml"), claims.replace(from, to)).unwrap();
     }
 
     fn perform(&self, world: &dyn World, row: &str, quick: bool) -> Result<Vec<Finding>, String> {
@@ -242,6 +255,70 @@ fn the_page_shows_findings_and_differs_once_a_rule_or_the_page_is_changed() {
     page.check(&desk.claims()).unwrap();
     fs::write(&page.page, changed.replace("0.40 more", "0.90 more")).unwrap();
     assert!(page.check(&desk.claims()).unwrap_err().contains("is not what"), "an edited number");
+}
+
+#[test]
+fn a_row_is_stale_once_its_scenario_or_rule_has_changed_or_its_commit_is_lost() {
+    let desk = Desk::new();
+    let page = Page::within(desk.0.path());
+    let found = desk.perform(&Reckoned::keeping(0.8), "", false).unwrap();
+    page.update(&desk.claims(), &found, "abc").unwrap();
+    let stale_in = |history: &str| -> Vec<String> {
+        let has_commit = |commit: &str| history.contains(commit);
+        let stale = page.stale(&desk.claims(), desk.0.path(), &has_commit).unwrap();
+        stale.into_iter().map(|stale| format!("{}: {}", stale.id, stale.reason)).collect()
+    };
+    let none: [&str; 0] = [];
+    assert_eq!(stale_in("abc def"), none);
+
+    // The verdicts remain the same, so that only this check notices these changes.
+    for (from, to) in [
+        ("goodput('pi', load=3)\"", "goodput('pi', load=2)\""),
+        ("reproduced = \"kept > 0.99\"", "reproduced = \"kept > 0.98\""),
+        ("verdict = \"not\"", "partly = \"kept > 0.9\"\nverdict = \"not\""),
+    ] {
+        desk.change(from, to);
+        assert_eq!(stale_in("abc"), ["x-other: its rule has changed"], "{to}");
+    }
+    desk.change("open_max = 200", "open_max = 300");
+    let scenario = ["x-better: its scenario has changed", "x-other: its scenario has changed"];
+    assert_eq!(stale_in("abc"), scenario);
+    desk.change("pi", "pi");
+    fs::write(desk.at("two.toml"), SCENARIO.replace("serve_us = 1000", "serve_us = 999")).unwrap();
+    assert_eq!(stale_in("abc"), scenario);
+
+    // Texts change no run.
+    let other = SCENARIO.replace("Two laws", "Laws") + "# A comment.\n";
+    fs::write(desk.at("two.toml"), other).unwrap();
+    desk.change("measured_s = 1 }", "measured_s = 2 }");
+    assert_eq!(stale_in("abc"), none);
+
+    let lost = "its commit abc is not in the history";
+    assert_eq!(stale_in("def"), ["x-better", "x-other"].map(|id| format!("{id}: {lost}")));
+    let record = fs::read_to_string(&page.record).unwrap();
+    let mut old: serde_json::Value = serde_json::from_str(&record).unwrap();
+    old["x-other"].as_object_mut().unwrap().remove("origin").unwrap();
+    fs::write(&page.record, old.to_string()).unwrap();
+    let unknown = "x-other: the record does not say of which scenario and rule it is";
+    assert_eq!(stale_in("abc"), [unknown]);
+}
+
+#[test]
+fn a_value_that_is_no_number_gets_no_verdict() {
+    for (expression, reason) in [
+        // There is no outage, and no call is set up.
+        ("goodput_end('pi', load=3)", "`goodput_end` has no value"),
+        ("[goodput_end('pi', load=3), 2]|min", "`goodput_end` has no value"),
+        ("delay_ms('pi', load=3)", "`delay_ms` has no value"),
+        ("cps('pi', load=3) / cps('none', load=3)", "unable to calculate 0.0 / 0.0"),
+        ("goodput('pi', load=3) * 1e308 * 1e308", "is inf for a seed"),
+    ] {
+        let desk = Desk::new();
+        desk.change("goodput('pi', load=3)", expression);
+        desk.change_more("kept > 0.99", "kept > 0.99 or kept <= 0.99");
+        let said = desk.perform(&Reckoned::keeping(0.8), "x-other", false).unwrap_err();
+        assert!(said.starts_with("x-other: ") && said.contains(reason), "{expression}: {said}");
+    }
 }
 
 #[test]

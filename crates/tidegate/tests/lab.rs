@@ -27,6 +27,21 @@ fn run(folder: &Path, condition: &str) -> assert_cmd::assert::Assert {
     command.current_dir(folder).assert()
 }
 
+/// Returns what a run printed. Its verdict must be `word`, and its exit status `code`, unless the
+/// machine was too busy for the generator. Then the verdict must be that it is not valid.
+fn judged(run: assert_cmd::assert::Assert, word: &str, code: i32) -> String {
+    let out = text(&run.get_output().stdout);
+    let verdict = out.lines().find(|line| line.contains(" of the bound: ")).unwrap();
+    if verdict.contains("; at ") {
+        assert!(verdict.starts_with("not valid  pi") && verdict.contains("the generator"), "{out}");
+        run.code(1);
+    } else {
+        assert!(verdict.starts_with(&format!("{word:<4}  pi")), "{out}");
+        run.code(code);
+    }
+    out
+}
+
 fn text(bytes: &[u8]) -> String {
     String::from_utf8(bytes.to_vec()).unwrap()
 }
@@ -34,19 +49,21 @@ fn text(bytes: &[u8]) -> String {
 #[test]
 fn a_scenario_is_run_on_real_sockets_and_judged() {
     let folder = tempfile::tempdir().unwrap();
-    let first = run(folder.path(), "goodput_of_bound_min = 0.01").code(0);
-    let (out, err) = (text(&first.get_output().stdout), text(&first.get_output().stderr));
+    let first = run(folder.path(), "goodput_of_bound_min = 0.01");
+    let err = text(&first.get_output().stderr);
+    let out = judged(first, "ok", 0);
     assert!(out.contains("C = 166.7 calls/s"), "{out}");
-    assert!(out.contains("ok    pi (arrival, class) has at least 1 % of the bound"), "{out}");
+    assert!(out.contains("pi (arrival, class) has at least 1 % of the bound"), "{out}");
     assert!(err.contains("2 runs, of which 0 were made before"), "{err}");
     let csv = fs::read_to_string(folder.path().join("out/results.csv")).unwrap();
     assert_eq!(csv.lines().count(), 3, "{csv}");
     assert!(folder.path().join("out/goodput.svg").exists());
 
     // The output names the failed condition, and nothing is run again.
-    let second = run(folder.path(), "goodput_of_bound_max = 0.01").code(1);
-    let (out, err) = (text(&second.get_output().stdout), text(&second.get_output().stderr));
-    assert!(out.contains("FAIL  pi (arrival, class) has at most 1 % of the bound"), "{out}");
+    let second = run(folder.path(), "goodput_of_bound_max = 0.01");
+    let err = text(&second.get_output().stderr);
+    let out = judged(second, "FAIL", 1);
+    assert!(out.contains("pi (arrival, class) has at most 1 % of the bound"), "{out}");
     assert!(err.contains("2 runs, of which 2 were made before"), "{err}");
 }
 
@@ -102,7 +119,7 @@ fn results_of_both_worlds_are_reported_in_one_page() {
         .unwrap();
     for world in ["sim", "real"] {
         let mut run = lab(&["run", "few.toml", "--world", world, "--out", world]);
-        run.current_dir(folder.path()).assert().code(0);
+        judged(run.current_dir(folder.path()).assert(), "ok", 0);
         let page = fs::read_to_string(folder.path().join(world).join("report.html")).unwrap();
         assert!(page.contains("<h1>Few calls</h1>"));
     }
@@ -359,6 +376,19 @@ const CLAIM: &str = "paper = \"x\"\n[[setup]]\nid = \"few\"\nscenario = \"few\"\
     shows = \"{{ kept }} of the capacity\"\nverdict = \"reproduced\"\n\
     paper = { kept = 0.9 }\nplanted = { kept = 2 }\nquick = true\n";
 
+fn git(folder: &Path, arguments: &[&str]) {
+    let mut command = std::process::Command::new("git");
+    let identity = ["-c", "user.name=t", "-c", "user.email=t@example.com"];
+    let done = command.current_dir(folder).args(identity).args(arguments).status().unwrap();
+    assert!(done.success(), "{arguments:?}");
+}
+
+/// Commits all scenarios and documents in `folder`.
+fn commit(folder: &Path) {
+    git(folder, &["add", "scenarios", "docs"]);
+    git(folder, &["commit", "--quiet", "--message", "docs: add results"]);
+}
+
 #[test]
 fn claims_are_run_judged_and_written_into_the_page() {
     let folder = tempfile::tempdir().unwrap();
@@ -382,6 +412,36 @@ fn claims_are_run_judged_and_written_into_the_page() {
     let page = fs::read_to_string(at("docs/reproduction.md")).unwrap();
     assert!(page.contains("| §1: pi rejects beyond the capacity | reproduced |"), "{page}");
     reproduce(&["--check"]).code(0);
+
+    // Another scenario makes the row stale, and so does the loss of the commit.
+    fs::write(at("scenarios/few.toml"), scenario.replace("1000", "999")).unwrap();
+    let check = reproduce(&["--check"]).code(1);
+    let (out, err) = (text(&check.get_output().stdout), text(&check.get_output().stderr));
+    assert!(out.contains("stale x-rejects: its scenario has changed\n"), "{out}");
+    assert!(err.contains("stale rows: 1; run `tidegate-lab reproduce --row ID`"), "{err}");
+    fs::write(at("scenarios/few.toml"), scenario).unwrap();
+    git(folder.path(), &["init", "--quiet"]);
+    commit(folder.path());
+    let out = text(&reproduce(&["--check"]).code(1).get_output().stdout);
+    let lost = "stale x-rejects: its commit unknown commit is not in the history\n";
+    assert!(out.contains(lost), "{out}");
+    reproduce(&["--row", "x"]).code(0);
+    commit(folder.path());
+    reproduce(&["--check"]).code(0);
+    // A change of the program is only a note.
+    fs::create_dir(at("crates")).unwrap();
+    fs::write(at("crates/main.rs"), "fn main() {}\n").unwrap();
+    git(folder.path(), &["add", "crates"]);
+    commit(folder.path());
+    let out = text(&reproduce(&["--check"]).code(0).get_output().stdout);
+    assert!(out.starts_with("note: 1 rows are of ") && out.contains(", and 1 later "), "{out}");
+    // Nobody could repeat runs of changes that are not committed.
+    let page = fs::read_to_string(at("docs/reproduction.md")).unwrap();
+    fs::write(at("scenarios/few.toml"), scenario.replace("1000", "999")).unwrap();
+    let out = text(&reproduce(&["--row", "x"]).code(0).get_output().stdout);
+    assert!(out.contains("not committed, so the page will not be written\n"), "{out}");
+    assert_eq!(fs::read_to_string(at("docs/reproduction.md")).unwrap(), page);
+    fs::write(at("scenarios/few.toml"), scenario).unwrap();
 
     fs::write(
         at("scenarios/claims/x.toml"),

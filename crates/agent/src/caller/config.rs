@@ -5,7 +5,7 @@ use std::net::SocketAddr;
 use std::time::Duration;
 
 use tidegate_transaction::Timing;
-use tidegate_world::Transport;
+use tidegate_world::{Timestamp, Transport};
 
 use crate::arrival::{Load, LoadError};
 use crate::caller::device::DevicesConfig;
@@ -68,6 +68,9 @@ pub struct CallerConfig {
     pub deadline: Duration,
     /// Time after the start in which calls are not [measured](crate::Measured). Default 0.
     pub warm_up: Duration,
+    /// Time after the start until which calls are [measured](crate::Measured). Later calls are only
+    /// a load, under which the measured calls of the last seconds are judged. Default: no limit.
+    pub measured_until: Duration,
     /// Maximum time by which the start or the end of a call may be delayed, so that one wake serves
     /// several calls, at most 1 ms. Default 0.
     pub slack: Duration,
@@ -119,6 +122,7 @@ impl CallerConfig {
             patience: Span::Fixed(Duration::from_secs(60)),
             deadline: Duration::from_millis(500),
             warm_up: Duration::ZERO,
+            measured_until: Duration::MAX,
             slack: Duration::ZERO,
             timing: Timing::default(),
             retransmissions: true,
@@ -129,6 +133,11 @@ impl CallerConfig {
             emergency: 0.0,
             devices: None,
         }
+    }
+
+    /// Returns whether a call with this intended time is measured, if the run starts at `start`.
+    pub(super) fn is_measured(&self, start: Timestamp, intended: Timestamp) -> bool {
+        (start + self.warm_up..=start + self.measured_until).contains(&intended)
     }
 
     /// Returns an error if the configuration is invalid.

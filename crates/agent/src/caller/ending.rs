@@ -68,8 +68,8 @@ impl Caller {
         measured.bye_delay.record(delay);
     }
 
-    /// Returns the time of the first BYE of a call, or `None` if it was not between the warm-up and
-    /// the end of the load.
+    /// Returns the time of the first BYE of a call, or `None` if it was not in the measured time, or
+    /// if the load had ended.
     fn measured_bye(&mut self, mark: Mark) -> Option<Timestamp> {
         let sent = self.calls.get(mark.id).and_then(|call| call.left())?;
         (self.is_measured(sent) && sent < self.last_begin()).then_some(sent)

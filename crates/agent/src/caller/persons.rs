@@ -28,13 +28,13 @@ pub struct Persons {
     pub redials: u64,
     /// Delays from the intended time of a person's first call to the answer.
     pub delay: Delays,
-    /// People whose first call came after the warm-up.
+    /// People whose first call came in the measured time.
     pub measured_came: u64,
     /// Number of these people who were answered, at any attempt.
     pub measured_served: u64,
 }
 
-/// Counts of the emergency calls after the warm-up. Each attempt counts as a call.
+/// Counts of the emergency calls of the measured time. Each attempt counts as a call.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize, Serialize)]
 pub struct Emergency {
     /// Calls that have become due.

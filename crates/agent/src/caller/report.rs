@@ -57,7 +57,7 @@ impl CallerReport {
             intended_cps: stats.intended_cps(),
             begun_cps: stats.begun_cps(),
             goodput_cps: stats.goodput_cps(),
-            measured_goodput_cps: stats.measured_goodput_cps(config.warm_up),
+            measured_goodput_cps: stats.measured_goodput_cps(config.warm_up, config.measured_until),
             warm_up_s: config.warm_up.as_secs_f64(),
             deadline_s: config.deadline.as_secs_f64(),
             seed,

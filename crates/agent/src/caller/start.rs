@@ -58,9 +58,9 @@ impl Caller {
         (!self.held_back.is_empty() && at < Timestamp::NEVER).then_some(at)
     }
 
-    /// Returns whether a call with this intended time is after the warm-up.
+    /// Returns whether a call with this intended time is measured.
     pub(super) fn is_measured(&self, intended: Timestamp) -> bool {
-        intended >= self.stats.start + self.config.warm_up
+        self.config.is_measured(self.stats.start, intended)
     }
 
     /// Offers the first call of a person.
@@ -74,11 +74,10 @@ impl Caller {
     /// Offers a call that was to start at `intended`.
     pub(super) fn offer_call(&mut self, now: Timestamp, intended: Timestamp, person: Person) {
         self.stats.offered += 1;
-        let is_counted = person.is_emergency && self.is_measured(intended);
-        self.stats.emergency.offered += u64::from(is_counted);
         self.stats.last_intended = self.stats.last_intended.max(intended);
-        let behind_warm_up = self.is_measured(intended);
-        self.stats.measured.offered += u64::from(behind_warm_up);
+        let is_measured = self.is_measured(intended);
+        self.stats.measured.offered += u64::from(is_measured);
+        self.stats.emergency.offered += u64::from(person.is_emergency && is_measured);
         let intent = Intent {
             patience: self.config.patience.draw(&mut self.patience),
             hold: self.config.hold.draw(&mut self.hold),

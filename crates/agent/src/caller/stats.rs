@@ -127,7 +127,9 @@ impl Repeated {
     }
 }
 
-/// The calls of a run that were due after its warm-up.
+/// The calls of a run that were due in its measured time: after the
+/// [warm-up](crate::CallerConfig::warm_up), and not after
+/// [`measured_until`](crate::CallerConfig::measured_until).
 #[derive(Clone, Debug, Default, Deserialize, Serialize)]
 pub struct Measured {
     /// Calls that were due.
@@ -142,8 +144,8 @@ pub struct Measured {
     pub repeated_invites: u64,
     /// Delays from the intended time of a call to the arrival of the 2xx.
     pub set_up_delay: Delays,
-    /// BYEs that were sent for the first time between the warm-up and the end of the load, whenever
-    /// their calls started.
+    /// BYEs that were sent for the first time in the measured time and before the end of the load,
+    /// whenever their calls started.
     pub byes: u64,
     /// BYEs answered with 2xx within the deadline.
     pub byes_in_time: u64,
@@ -222,7 +224,7 @@ pub struct CallerStats {
     /// Delays from the intended time of a call until the driver got the INVITE, for calls that were
     /// not held back.
     pub lateness: Delays,
-    /// The calls after the warm-up.
+    /// The calls of the measured time.
     pub measured: Measured,
     /// The people who call.
     pub persons: Persons,
@@ -257,9 +259,11 @@ impl CallerStats {
         rate(self.offered, self.last_intended.since(self.start))
     }
 
-    /// Returns the goodput after a warm-up: calls set up in time, per second.
-    pub fn measured_goodput_cps(&self, warm_up: Duration) -> f64 {
-        let span = self.last_intended.since(self.start + warm_up);
+    /// Returns the goodput in the measured time: calls set up in time, per second. `warm_up` and
+    /// `measured_until` are those of the configuration.
+    pub fn measured_goodput_cps(&self, warm_up: Duration, measured_until: Duration) -> f64 {
+        let end = self.last_intended.min(self.start + measured_until);
+        let span = end.since(self.start + warm_up);
         rate(self.measured.set_up_in_time, span)
     }
 

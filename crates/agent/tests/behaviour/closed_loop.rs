@@ -135,6 +135,23 @@ fn calls_of_the_warm_up_are_not_measured() {
 }
 
 #[test]
+fn calls_after_the_measured_time_are_only_a_load() {
+    let [warm_up, measured_until] = [295, 695].map(Duration::from_millis);
+    let hold = Duration::from_millis(100).into();
+    let config = CallerConfig { hold, open_limit: None, warm_up, measured_until, ..limited(100) };
+    let (stats, _) = Net::new(config, answering(), 7).run_out();
+    let measured = &stats.measured;
+    assert_eq!((stats.offered, stats.set_up, stats.completed), (100, 100, 100));
+    assert_eq!((measured.offered, measured.set_up, measured.set_up_in_time), (40, 40, 40));
+    assert_eq!(measured.set_up_delay.count(), 40);
+    // A call that starts at t sends its BYE at t + 110 ms: 40 of them between 295 and 695 ms.
+    assert_eq!((measured.byes, measured.byes_in_time), (40, 40));
+    assert_eq!((stats.persons.measured_came, stats.persons.measured_served), (40, 40));
+    let goodput_cps = stats.measured_goodput_cps(warm_up, measured_until);
+    assert!((goodput_cps - 100.0).abs() < 1e-6, "{goodput_cps}");
+}
+
+#[test]
 fn byes_are_measured_by_the_moment_they_are_sent() {
     let mut config = limited(100);
     config.load.duration = Duration::from_secs(1);

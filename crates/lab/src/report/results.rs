@@ -131,6 +131,13 @@ pub struct Condition {
     pub condition: String,
     /// Whether it was met.
     pub held: bool,
+    /// Whether the results describe the server, and not the generator. Older results do not say it.
+    #[serde(default = "is_valid")]
+    pub valid: bool,
+}
+
+fn is_valid() -> bool {
+    true
 }
 
 /// One run.

@@ -30,7 +30,8 @@ pub(super) fn results(world: &str, title: &str, factor: f64) -> Value {
         "capacity_cps": 200.0, "call_s": 0.005, "deadline_ms": 500.0,
         "rows": [row(1.0, 1.0), row(2.0, 0.9)],
         "conditions": [{ "condition": format!("{title} keeps"), "held": true },
-                       { "condition": "another", "held": false }],
+                       { "condition": "another", "held": false },
+                       { "condition": "a third", "held": false, "valid": false }],
         "points": [{ "variant": "pi (arrival, class)", "swept": { "load": 1.0 }, "repetition": 1,
                      "seed": 7, "folder": "points/a" }],
     })
@@ -121,7 +122,10 @@ fn the_page_is_valid_and_has_the_results() {
     assert_eq!(page.texts("h1"), ["Two loads"]);
     assert_eq!(page.texts("title"), ["Two loads"]);
     let headings = page.texts("h2");
-    assert!(headings.contains(&"1 of 2 conditions held".to_owned()), "{headings:?}");
+    assert!(headings.contains(&"1 of 3 conditions held".to_owned()), "{headings:?}");
+    let words = page.texts("b");
+    let [one, other, third] = ["holds", "does not hold", "is not valid"];
+    assert!(words.iter().map(String::as_str).eq([one, other, third]), "{words:?}");
     let facts = page.texts("dd");
     for fact in ["200.0 calls/s", "5.00 ms", "500 ms", "7", "6", "Abacus, 2 cores", "cafe"] {
         assert!(facts.iter().any(|said| said == fact), "{fact}: {facts:?}");

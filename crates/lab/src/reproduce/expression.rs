@@ -165,11 +165,16 @@ fn answer(points: &Points, measure: &Measure, need: &Need) -> Result<f64, Error>
         let text = format!("{count} in `{setup}` for `{variant}` with {swept:?}");
         Error::new(ErrorKind::InvalidOperation, text)
     };
-    match (&measure.of, &found[..]) {
-        (_, []) => Err(wrong("no run")),
-        (Of::All(of), points) => Ok(of(points)),
-        (Of::One(of), [point]) => Ok(of(point)),
-        (Of::Part(of), [point]) => Ok(of(point, &need.part)),
-        (Of::One(_) | Of::Part(_), _) => Err(wrong("several runs")),
+    let value = match (&measure.of, &found[..]) {
+        (_, []) => return Err(wrong("no run")),
+        (Of::All(of), points) => of(points),
+        (Of::One(of), [point]) => of(point),
+        (Of::Part(of), [point]) => of(point, &need.part),
+        (Of::One(_) | Of::Part(_), _) => return Err(wrong("several runs")),
+    };
+    // An expression orders NaN and infinity like numbers, so a filter such as `min` could hide them.
+    match value.is_finite() {
+        true => Ok(value),
+        false => Err(wrong(&format!("`{}` has no value", measure.name))),
     }
 }

@@ -8,6 +8,7 @@ use serde::{Deserialize, Serialize};
 
 use super::claims::{Claim, Grade};
 use super::expression::Evaluator;
+use super::origin::Origin;
 use crate::spread::Spread;
 
 /// The verdict on a claim by its runs.
@@ -21,6 +22,9 @@ pub struct Finding {
     pub seeds: usize,
     /// The values of the claim, by name.
     pub values: BTreeMap<String, Range>,
+    /// The origin of the values and of the verdict. Old records lack it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub origin: Option<Origin>,
 }
 
 impl Finding {
@@ -74,12 +78,26 @@ impl fmt::Display for Range {
     }
 }
 
-/// Evaluates the values of `claim`, and judges it by them.
-pub(super) fn judge(claim: &Claim, evaluator: &Evaluator) -> Result<Finding, String> {
+/// Evaluates the values of `claim`, and judges it by them. `origin` is that of its runs.
+///
+/// # Errors
+/// Returns an error if a value is not finite. NaN would fulfil some rules.
+pub(super) fn judge(
+    claim: &Claim,
+    evaluator: &Evaluator,
+    origin: Origin,
+) -> Result<Finding, String> {
     let mut values = BTreeMap::new();
     let mut seeds = 0;
     for (name, expression) in &claim.values {
         let each = evaluator.values(claim, expression)?;
+        if let Some(wrong) = each.iter().find(|value| !value.is_finite()) {
+            return Err(format!(
+                "{}: `{expression}` is {wrong} for a seed, because the runs do not have what it \
+                 measures",
+                claim.id
+            ));
+        }
         seeds = each.len();
         let Some(Spread { median, min, max, .. }) = Spread::of(each) else {
             return Err(format!("{}: a value has no runs", claim.id));
@@ -87,7 +105,7 @@ pub(super) fn judge(claim: &Claim, evaluator: &Evaluator) -> Result<Finding, Str
         values.insert(name.clone(), Range { median, min, max });
     }
     let verdict = grade(claim, &values)?;
-    Ok(Finding { id: claim.id.clone(), verdict, seeds, values })
+    Ok(Finding { id: claim.id.clone(), verdict, seeds, values, origin: Some(origin) })
 }
 
 /// Returns the verdict that the rule of `claim` gives on `values`.

@@ -42,7 +42,7 @@ pub(super) struct Part {
 }
 
 impl Default for Part {
-    /// Returns the callers of the first server, over the whole run.
+    /// Returns the callers of the first server, until the end of the measured time.
     fn default() -> Self {
         Self { source: 1.0, from_s: 0.0, to_s: f64::INFINITY }
     }
@@ -61,20 +61,22 @@ impl Part {
 }
 
 /// Every measure.
-pub(super) static MEASURES: [Measure; 29] = [
+pub(super) static MEASURES: [Measure; 28] = [
     // Calls that count as goodput, as a part of the capacity.
     one("goodput", |point| point.outcome.goodput_cps() / point.run.capacity_cps()),
     // Calls set up a second.
     one("cps", |point| point.outcome.set_up as f64 / point.outcome.measured_s),
-    // Mean time in ms from the first INVITE to the 200, of all calls.
-    one("delay_ms", |point| mean_ms(point, "/set_up_delay")),
-    // The same delay, of the calls in the measured time.
-    one("invite_ms", |point| mean_ms(point, "/measured/set_up_delay")),
+    // Mean time in ms from the first INVITE to the 200, of the calls in the measured time.
+    one("delay_ms", |point| mean_ms(point, "/measured/set_up_delay")),
     // INVITEs retransmitted per INVITE first sent.
     one("repeated", |point| point.outcome.retransmission_ratio()),
     // Calls that were set up, and calls that were also ended by a BYE, as parts of the calls begun.
-    one("set_up_part", |point| part(counted(point, "set_up"), counted(point, "begun"))),
-    one("completed_part", |point| part(counted(point, "completed"), counted(point, "begun"))),
+    one("set_up_part", |point| {
+        part(point.outcome.counted("set_up"), point.outcome.counted("begun"))
+    }),
+    one("completed_part", |point| {
+        part(point.outcome.counted("completed"), point.outcome.counted("begun"))
+    }),
     // Calls whose INVITE reached the callee, as a part of the offered calls, and as a part of the
     // capacity.
     one("reached", reached),
@@ -110,8 +112,8 @@ pub(super) static MEASURES: [Measure; 29] = [
     // If the run ends before that, the value is ten times the rest of the run, which exceeds every
     // limit.
     one("recovered_s", |point| {
-        let end = point.run.warm_up + point.run.measured;
-        outage(point, |o| o.recovered_s.unwrap_or(10.0 * (end.as_secs_f64() - o.trigger_ended_s)))
+        let end_s = point.run.measured_until().as_secs_f64();
+        outage(point, |o| o.recovered_s.unwrap_or(10.0 * (end_s - o.trigger_ended_s)))
     }),
     one("recovery_limit_s", |point| outage(point, Outage::limit_s)),
     // Devices that are registered at the end, as a part of all.
@@ -137,7 +139,7 @@ pub(super) static MEASURES: [Measure; 29] = [
     // calls.
     one("early_part", |point| {
         let early: u64 = point.outcome.nodes.iter().map(|node| node.early).sum();
-        part(early as f64, counted(point, "offered"))
+        part(early as f64, point.outcome.counted("offered"))
     }),
     // The highest rate, in calls/s and as a part of the capacity, up to which requests are handled.
     Measure { name: "peak_cps", of: Of::All(|points| peak(points) * capacity(points)) },
@@ -159,7 +161,7 @@ fn of_sources(point: &Point, part: &Part, quantity: &str) -> Vec<f64> {
     let name = |(place, _): (usize, f64)| format!("callers-{}", topology.nodes()[place].name);
     let means = topology.entries().map(name).map(|name| {
         let within = |(at, _): &(f64, f64)| part.from_s < *at && *at <= part.to_s;
-        let values = series(&point.folder, &name, quantity).into_iter().filter(within);
+        let values = samples(point, &name, quantity).filter(within);
         let (sum, count) = values.fold((0.0, 0.0), |(sum, n), (_, value)| (sum + value, n + 1.0));
         sum / count
     });
@@ -198,12 +200,6 @@ fn outage(point: &Point, figure: impl Fn(&Outage) -> f64) -> f64 {
     point.outcome.outage.as_ref().map_or(f64::NAN, figure)
 }
 
-/// Returns the sum of the count `key` of all callers.
-fn counted(point: &Point, key: &str) -> f64 {
-    let of = |callers: &crate::outcome::CallersOutcome| callers.stats[key].as_f64().unwrap_or(0.0);
-    point.outcome.callers.iter().map(of).sum()
-}
-
 /// Returns `some` divided by `whole`, or 1 if `whole` is 0.
 fn part(some: f64, whole: f64) -> f64 {
     if whole > 0.0 { some / whole } else { 1.0 }
@@ -211,7 +207,7 @@ fn part(some: f64, whole: f64) -> f64 {
 
 fn reached(point: &Point) -> f64 {
     let calls = point.outcome.answerers["calls"].as_f64().unwrap_or(0.0);
-    part(calls, counted(point, "offered"))
+    part(calls, point.outcome.counted("offered"))
 }
 
 /// Returns the share of one kind of response that was lost at the servers under test.
@@ -226,13 +222,20 @@ fn lost(point: &Point, message: &str) -> f64 {
     1.0 - part(sent(&|flow| is_tested(&flow.from)), came)
 }
 
+/// Returns the samples of a quantity until the end of the measured time. Later samples describe a
+/// server whose load ends.
+fn samples(point: &Point, node: &str, quantity: &str) -> impl Iterator<Item = (f64, f64)> + use<> {
+    let end_s = point.run.measured_until().as_secs_f64();
+    series(&point.folder, node, quantity).into_iter().take_while(move |(at, _)| *at <= end_s)
+}
+
 fn settled(point: &Point, quantity: &str) -> Vec<f64> {
-    let samples = series(&point.folder, "server", quantity).into_iter();
+    let samples = samples(point, "server", quantity);
     samples.filter(|(at, _)| *at >= SETTLED_S).map(|(_, value)| value).collect()
 }
 
 fn full_s(point: &Point) -> f64 {
-    let occupancy = series(&point.folder, "server", "occupancy");
+    let occupancy: Vec<_> = samples(point, "server", "occupancy").collect();
     let Some(&(began, _)) = occupancy.iter().find(|(_, value)| *value >= 0.98) else { return 0.0 };
     let ended = occupancy.iter().find(|(at, value)| *at > began && *value < 0.95);
     ended.or(occupancy.last()).map_or(0.0, |(at, _)| at - began)
@@ -274,7 +277,7 @@ mod tests {
     use crate::worlds::Kind;
 
     const SCENARIO: &str = "title = \"t\"\n[emulate]\nserve_us = 1000\n[sweep]\nload = [0.5, 0.9, 1, 1.1]\n\
-        [[variant]]\noverload = {}\n[[node]]\nname = \"se\"\nto = [\"re\"]\n\
+        [schedule]\nwarm_up_s = 5\nmeasured_s = 25\n[[variant]]\noverload = {}\n[[node]]\nname = \"se\"\nto = [\"re\"]\n\
         [[node]]\nname = \"re\"\nto = [\"answerers\"]\nunder_test = true\n";
 
     /// Returns a run under each load with this outcome.
@@ -327,8 +330,7 @@ mod tests {
         };
         let points = points(Path::new("/nonexistent"), outcome);
         for (name, expected) in [
-            ("delay_ms", 4.0),
-            ("invite_ms", 7.0),
+            ("delay_ms", 7.0),
             ("set_up_part", 0.5),
             ("completed_part", 0.1),
             ("reached", 0.8),
@@ -373,8 +375,8 @@ mod tests {
             ("redial_part", 0.25),
             ("goodput_end", 0.25),
             ("backlog_s", 10.0),
-            // Ten times the rest: 4 s of warm-up, 8 s measured.
-            ("recovered_s", 90.0),
+            // Ten times the rest: 5 s of warm-up, 25 s measured.
+            ("recovered_s", 270.0),
             ("recovery_limit_s", 11.0),
             ("registered_end", 0.5),
             ("emergency_served", 0.75),
@@ -470,6 +472,8 @@ mod tests {
             (12, 0.9, 300),
             (20, 0.8, 10),
             (30, 0.6, 40),
+            // The measured time has ended, and the load ends.
+            (31, 0.0, 0),
         ] {
             text +=
                 &format!("{at},server,occupancy,{occupancy}\n{at},callers-server,occupancy,1\n");

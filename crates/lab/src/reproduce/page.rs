@@ -10,6 +10,7 @@ use serde::{Deserialize, Serialize};
 
 use super::claims::{Claim, Claims, Grade, Paper};
 use super::judge::{self, Finding};
+use super::origin::Origin;
 
 /// The lines that mark the beginning and the end of the tables.
 const MARKS: [&str; 2] =
@@ -26,6 +27,15 @@ struct Recorded {
     commit: String,
     #[serde(flatten)]
     finding: Finding,
+}
+
+/// A row of the page that is not a finding on its present claim.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Stale {
+    /// Name of the claim.
+    pub id: String,
+    /// The reason, in one line.
+    pub reason: String,
 }
 
 /// The page that lists the claims with their verdicts, and the record of findings.
@@ -103,6 +113,58 @@ impl Page {
             return Err(format!("{page} is not what `tidegate-lab reproduce` writes"));
         }
         Ok(())
+    }
+
+    /// Returns the rows whose findings say nothing about the present claims: their scenarios or
+    /// rules have changed since, or their commit is lost. `has_commit` says whether a commit is in
+    /// the history. `scenarios` is the folder of the scenarios.
+    ///
+    /// # Errors
+    /// Returns an error if a file cannot be read, or if a claim is wrong.
+    pub fn stale(
+        &self,
+        claims: &Claims,
+        scenarios: &Path,
+        has_commit: &dyn Fn(&str) -> bool,
+    ) -> Result<Vec<Stale>, String> {
+        let record = self.read()?;
+        let mut stale = Vec::new();
+        for claim in claims.all() {
+            let Some(Recorded { commit, finding }) = record.0.get(&claim.id) else { continue };
+            let present = Origin::of(claim, claims, scenarios)?;
+            let mut reasons = Vec::new();
+            match &finding.origin {
+                None => reasons
+                    .push("the record does not say of which scenario and rule it is".to_owned()),
+                Some(origin) => {
+                    if origin.scenarios != present.scenarios {
+                        reasons.push("its scenario has changed".to_owned());
+                    }
+                    if origin.rule != present.rule {
+                        reasons.push("its rule has changed".to_owned());
+                    }
+                }
+            }
+            if !has_commit(commit) {
+                reasons.push(format!("its commit {commit} is not in the history"));
+            }
+            if !reasons.is_empty() {
+                stale.push(Stale { id: claim.id.clone(), reason: reasons.join(", and ") });
+            }
+        }
+        Ok(stale)
+    }
+
+    /// Returns the commits of the recorded findings, each with the number of its findings.
+    ///
+    /// # Errors
+    /// Returns an error if the record cannot be read.
+    pub fn commits(&self) -> Result<BTreeMap<String, usize>, String> {
+        let mut commits = BTreeMap::new();
+        for recorded in self.read()?.0.into_values() {
+            *commits.entry(recorded.commit).or_default() += 1;
+        }
+        Ok(commits)
     }
 
     fn read(&self) -> Result<Record, String> {

@@ -118,7 +118,7 @@ pub(super) static MEASURED_S: Knob<Real> = Knob {
     name: "measured_s",
     shape: Real(0.1..=86_400.0),
     absent: Absent::Default("8"),
-    doc: "Duration of the measurement, in seconds.",
+    doc: "Duration of the measurement, in seconds. The load goes on after it for the length of `deadline_ms`.",
 };
 
 pub(super) static REPETITIONS: Knob<Whole> = Knob {

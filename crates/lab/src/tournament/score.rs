@@ -98,7 +98,7 @@ impl Score {
     /// Returns the score of a run.
     pub fn of(law: &'static str, route: Route, run: &RunSpec, outcome: &Outcome) -> Self {
         let capacity = run.capacity_cps();
-        let (from, to) = (run.warm_up, run.warm_up + run.measured);
+        let (from, to) = (run.warm_up, run.measured_until());
         let expected = {
             let load = crate::worlds::load(run, 1.0);
             load.calls_until(to) - load.calls_until(from)
@@ -115,7 +115,8 @@ impl Score {
             kept: (possible_cps > 0.0).then(|| outcome.goodput_cps() / possible_cps),
             p99_ms: outcome.set_up_delay.map(|delay| delay.p99_ms),
             settled_s: outcome.settled_s,
-            early: early as f64 / outcome.offered.max(1) as f64,
+            // Both numbers are of the whole run.
+            early: early as f64 / outcome.counted("offered").max(1.0),
             fairness: outcome.fairness,
         }
     }
@@ -206,7 +207,13 @@ fn place(first: &[Score], scores: &[Score]) -> Place {
 
 #[cfg(test)]
 mod tests {
+    use std::path::Path;
+
     use super::*;
+    use crate::outcome::{CallersOutcome, NodeOutcome};
+    use crate::run_spec::runs;
+    use crate::scenario::Scenario;
+    use crate::worlds::Kind;
 
     fn score(law: &'static str, route: Route, seed: u64, goodput: f64) -> Score {
         Score {
@@ -222,6 +229,26 @@ mod tests {
             early: 0.0,
             fairness: None,
         }
+    }
+
+    #[test]
+    fn early_rejections_and_offered_calls_are_those_of_the_whole_run() {
+        let text = "title = \"t\"\n[emulate]\nserve_us = 1000\n[[variant]]\noverload = {}\n";
+        let scenario = Scenario::parse(Path::new("s"), text.as_bytes()).unwrap();
+        let run = runs(&scenario, Kind::Sim).remove(0);
+        let callers = |offered: u64| CallersOutcome {
+            to: "server".to_owned(),
+            stats: serde_json::json!({ "offered": offered }),
+        };
+        let outcome = Outcome {
+            offered: 100,
+            measured_s: 1.0,
+            callers: vec![callers(150), callers(50)],
+            nodes: vec![NodeOutcome { early: 20, ..NodeOutcome::default() }],
+            ..Outcome::default()
+        };
+        let score = Score::of("pi", Route::Same, &run, &outcome);
+        assert_eq!((score.offered, score.early), (100, 0.1));
     }
 
     #[test]

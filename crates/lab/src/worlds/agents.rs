@@ -18,24 +18,20 @@ const MARGIN: Duration = Duration::from_millis(100);
 
 /// Returns the duration of `run`: its load, and the deadline of the last call.
 pub(crate) fn lasts(run: &RunSpec) -> Duration {
-    run.warm_up + run.measured + deadline(run) + MARGIN
+    run.load_until() + run.deadline() + MARGIN
 }
 
-/// Returns the load of `run` for this share of its calls.
+/// Returns the load of the measured time of `run`, and of the warm-up before, for this share of its
+/// calls.
 pub(crate) fn load(run: &RunSpec, share: f64) -> Load {
     Load {
         process: run.conditions.arrivals.clone(),
         profile: run.conditions.profile.clone(),
         rate_cps: share * run.rate_cps(),
         calls: u32::MAX,
-        duration: run.warm_up + run.measured,
+        duration: run.measured_until(),
         ..Load::default()
     }
-}
-
-/// Returns the longest set-up delay of a call that counts.
-pub(super) fn deadline(run: &RunSpec) -> Duration {
-    millis(run.conditions.deadline_ms)
 }
 
 /// A source of calls to one server.
@@ -73,11 +69,12 @@ pub(super) fn caller(
     CallerConfig {
         uri: CALLED.to_owned(),
         callees: callees(run),
-        load: Load { profile: profile(run, index), ..load(run, share) },
+        load: Load { profile: profile(run, index), duration: run.load_until(), ..load(run, share) },
         hold: conditions.hold.span(hold),
         patience: Duration::from_secs_f64(conditions.patience_s).into(),
-        deadline: deadline(run),
+        deadline: run.deadline(),
         warm_up: run.warm_up,
+        measured_until: run.measured_until(),
         timing: timing(run),
         retransmissions: conditions.retransmissions,
         open_max: conditions.open_max,
@@ -117,7 +114,7 @@ pub(super) fn answerer(run: &RunSpec, index: usize, local: SocketAddr) -> Answer
     AnswererConfig {
         name: format!("answerer-{index}"),
         trying: conditions.trying,
-        deadline: deadline(run),
+        deadline: run.deadline(),
         timing: timing(run),
         retransmissions: conditions.retransmissions,
         ..AnswererConfig::new(local)

@@ -95,9 +95,10 @@ pub(super) fn reading(stats: &CallerStats) -> CallersReading {
 
 fn recovered_after_s(run: &RunSpec, timeline: &Timeline) -> Option<f64> {
     let capacity_cps = run.capacity_cps();
-    let end = overload_ends(&agents::load(run, 1.0), capacity_cps)?;
+    let load = agents::load(run, 1.0);
+    let end = overload_ends(&load, capacity_cps)?;
     let (offered, good) = (timeline.offered(), timeline.in_time());
-    let time = recovery(&offered, &good, capacity_cps, end, Steady::RECOVERED)?;
+    let time = recovery(&offered, &good, capacity_cps, end..load.duration, Steady::RECOVERED)?;
     Some(time.as_secs_f64())
 }
 
@@ -107,7 +108,7 @@ fn settled_after_s(run: &RunSpec, timeline: &Timeline) -> Option<f64> {
     let until = (from + Steady::SETTLED.stays).min(load.duration);
     let possible_cps = possible_cps(run, from, until, 1.0);
     let (offered, good) = (timeline.offered(), timeline.in_time());
-    let time = recovery(&offered, &good, possible_cps, from, Steady::SETTLED)?;
+    let time = recovery(&offered, &good, possible_cps, from..load.duration, Steady::SETTLED)?;
     Some(time.as_secs_f64())
 }
 

@@ -17,7 +17,7 @@ pub(crate) fn possible_cps(run: &RunSpec, from: Duration, to: Duration, offered:
     let capacity = Capacity::under(&run.conditions);
     let ratio = capacity.ratio(&run.conditions.emulate, run.variant.overload.disposal);
     let load = agents::load(run, 1.0);
-    let block = agents::deadline(run);
+    let block = run.deadline();
     let (mut begin, mut calls) = (from, 0.0);
     while begin < to {
         let end = (begin + block).min(to);

@@ -340,8 +340,8 @@ fn traffic(run: &RunSpec) -> Traffic {
     let answerers = endpoints.len() - 1;
     let limits = Limits {
         from: Timestamp::ZERO + run.warm_up,
-        to: Timestamp::ZERO + run.warm_up + run.measured,
-        deadline: agents::deadline(run),
+        to: Timestamp::ZERO + run.measured_until(),
+        deadline: run.deadline(),
         repeats: agents::timing(run).patience(),
     };
     let asked = run.conditions.goodput == Goodput::Acknowledged;

@@ -3,6 +3,7 @@
 mod calibrate;
 mod costs;
 mod demo;
+mod history;
 mod impair;
 mod list;
 mod load;

@@ -6,25 +6,30 @@
 use std::io::{IsTerminal, Write, stderr};
 use std::num::NonZeroUsize;
 use std::path::{Path, PathBuf};
-use std::process::{Command, ExitCode};
+use std::process::ExitCode;
 use std::time::Instant;
 
 use tidegate::trouble::Trouble;
 use tidegate_lab::progress::{Bar, Lines};
-use tidegate_lab::reproduce::{self, Claim, Claims, Finding, Page, Reproduction};
+use tidegate_lab::reproduce::{self, Claim, Claims, Finding, Page, Reproduction, Stale};
 use tidegate_lab::runs::Observer;
 use tidegate_lab::store::Programs;
 use tidegate_lab::worlds::Simulated;
 
+use crate::history::History;
 use crate::run::cores;
 use crate::signals::cancelled_by_signal;
+
+/// The commit in the record if there is no git history.
+const UNKNOWN: &str = "unknown commit";
 
 /// Run the claims of the papers in simulated time and give a verdict on each
 ///
 /// A claim is reproduced, partly reproduced, or not. Its file in the directory `claims` has the
 /// rule and the known verdict. The command writes the results into reproduction.json and
-/// reproduction.md in the directory of `--docs`. Exit status: 0 if every verdict is the known one,
-/// 1 if not, 2 if a claim or a scenario is wrong.
+/// reproduction.md in the directory of `--docs`. It does not write them if the sources or the
+/// scenarios have changes that are not committed, because nobody could repeat these runs. Exit
+/// status: 0 if every verdict is the known one, 1 if not, 2 if a claim or a scenario is wrong.
 #[derive(clap::Args)]
 pub struct Args {
     /// Do only short runs with one seed, for the claims whose verdict these runs can show. Do not
@@ -36,8 +41,9 @@ pub struct Args {
     #[arg(long, value_name = "ID")]
     row: Option<String>,
 
-    /// Run nothing. Only check that reproduction.md has the recorded results, and that the rules
-    /// still give the recorded verdicts
+    /// Run nothing. Only check that reproduction.md has the recorded results, that the rules still
+    /// give the recorded verdicts, and that no row is stale. A row is stale if its scenario or rule
+    /// has changed since its runs, or if its commit is not in the history
     #[arg(long, conflicts_with_all = ["quick", "row"])]
     check: bool,
 
@@ -63,9 +69,16 @@ pub fn run(args: &Args) -> Result<ExitCode, Trouble> {
     let claims = Claims::load(&args.dir.join("claims")).map_err(Trouble::usage)?;
     reproduce::check(&claims, &args.dir).map_err(Trouble::usage)?;
     let page = Page::within(&args.docs);
+    let history = History::of(&args.dir);
     if args.check {
-        page.check(&claims).map_err(Trouble::failure)?;
-        return Ok(ExitCode::SUCCESS);
+        return check(&page, &claims, &args.dir, history.as_ref());
+    }
+    let is_dirty = history.as_ref().is_some_and(History::is_dirty);
+    if is_dirty && !args.quick {
+        say(
+            "the sources or the scenarios have changes that are not committed, so the page will not be \
+             written",
+        );
     }
     let wanted = |claim: &&Claim| {
         (!args.quick || claim.quick)
@@ -103,11 +116,46 @@ pub fn run(args: &Args) -> Result<ExitCode, Trouble> {
         say(&line(claim, finding).map_err(Trouble::usage)?);
     }
     say(&format!("{} claims in {:.0} s", findings.len(), began.elapsed().as_secs_f64()));
-    if !args.quick {
-        page.update(&claims, &findings, &commit(&args.dir)).map_err(Trouble::failure)?;
+    if !args.quick && !is_dirty {
+        let commit = history.map_or_else(|| UNKNOWN.to_owned(), History::into_commit);
+        page.update(&claims, &findings, &commit).map_err(Trouble::failure)?;
         say(&format!("page: {}", page.page.display()));
     }
     Ok(if is_known { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+}
+
+/// Checks the page without any run, and names the stale rows.
+fn check(
+    page: &Page,
+    claims: &Claims,
+    scenarios: &Path,
+    history: Option<&History>,
+) -> Result<ExitCode, Trouble> {
+    if history.is_none() {
+        say("there is no git history here, so the commits of the rows are not checked");
+    }
+    let has_commit = |commit: &str| history.is_none_or(|history| history.has(commit));
+    let stale = page.stale(claims, scenarios, &has_commit).map_err(Trouble::failure)?;
+    for Stale { id, reason } in &stale {
+        say(&format!("stale {id}: {reason}"));
+    }
+    for (commit, rows) in page.commits().map_err(Trouble::failure)? {
+        let changes = history.and_then(|history| history.changes_since(&commit)).unwrap_or(0);
+        if changes > 0 {
+            say(&format!(
+                "note: {rows} rows are of {commit}, and {changes} later commits change the program"
+            ));
+        }
+    }
+    page.check(claims).map_err(Trouble::failure)?;
+    if stale.is_empty() {
+        return Ok(ExitCode::SUCCESS);
+    }
+    Err(Trouble::failure(format!(
+        "stale rows: {}; run `tidegate-lab reproduce --row ID` for each of them, or `make reproduce` \
+         for all",
+        stale.len()
+    )))
 }
 
 fn line(claim: &Claim, finding: &Finding) -> Result<String, String> {
@@ -121,16 +169,4 @@ fn line(claim: &Claim, finding: &Finding) -> Result<String, String> {
 
 fn say(text: &str) {
     let _ = writeln!(anstream::stdout(), "{text}");
-}
-
-/// Returns the commit of the sources. The text ends in a mark if the sources were changed since
-/// that commit.
-fn commit(folder: &Path) -> String {
-    let describe = ["describe", "--always", "--dirty", "--exclude=*"];
-    let done = Command::new("git").arg("-C").arg(folder).args(describe).output();
-    let text = done.ok().filter(|done| done.status.success());
-    text.map_or_else(
-        || "unknown commit".to_owned(),
-        |done| String::from_utf8_lossy(&done.stdout).trim().to_owned(),
-    )
 }

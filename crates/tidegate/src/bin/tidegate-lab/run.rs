@@ -29,7 +29,7 @@ const STOPPED: &str = "the command was stopped; the results of finished runs are
 ///
 /// The command does not repeat runs that already have results. Exit status: 0 if every
 /// run succeeded and the expectations of the scenario are met, 1 if not, 2 if the scenario could
-/// not run.
+/// not run. An expectation is not met if the generator was too slow or lost datagrams.
 #[derive(clap::Args)]
 pub struct Args {
     /// The scenario, such as scenarios/overload-local.toml
@@ -220,11 +220,11 @@ fn print(experiment: &Experiment) {
         text += &format!("failed  {}, {}: {what}\n", run.variant.name(), run.place());
     }
     for verdict in verdicts {
-        text += &format!("{}  {}\n", if verdict.held { "ok  " } else { "FAIL" }, verdict.condition);
+        text += &format!("{:<4}  {}\n", verdict.word(), verdict.condition);
     }
     if rows.iter().any(|row| row.drops > 0 || row.too_slow > 0) {
-        text += "If the generator lost datagrams or was slow, the result may be due to it and not \
-                 to the server.\n";
+        text += "In some runs the generator was too slow or lost datagrams. Their results may be due \
+                 to the generator and not to the server.\n";
     }
     let _ = write!(anstream::stdout(), "{text}");
 }

@@ -1,0 +1,54 @@
+//! The origin of a finding: hashes of everything that determines its values and its verdict, apart
+//! from the program. A finding whose origin has changed is stale.
+
+use std::collections::BTreeSet;
+use std::path::Path;
+
+use serde::{Deserialize, Serialize};
+use serde_json::json;
+
+use super::claims::{Claim, Claims};
+use super::expression;
+use crate::run_spec::{FORMAT, fingerprint};
+
+/// The keys of a scenario that change no run.
+const WITHOUT_EFFECT: [&str; 2] = ["title", "expect"];
+
+/// The origin of a finding.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Origin {
+    /// Hash of the scenarios that the claim uses, with the changes of its set-ups.
+    pub scenarios: String,
+    /// Hash of the claim's expressions and of the conditions for its verdict.
+    pub rule: String,
+}
+
+impl Origin {
+    /// Returns the present origin of a finding on `claim`. `scenarios` is the folder of the
+    /// scenarios.
+    pub(super) fn of(claim: &Claim, claims: &Claims, scenarios: &Path) -> Result<Self, String> {
+        let needs = expression::needs(claim)?;
+        let ids: BTreeSet<&str> = needs.iter().map(|need| &*need.setup).collect();
+        let mut setups = Vec::new();
+        for setup in claims.setups().filter(|setup| ids.contains(&*setup.id)) {
+            let mut table = super::merged(scenarios, setup, false)?;
+            for key in WITHOUT_EFFECT {
+                table.remove(key);
+            }
+            setups.push((&setup.id, table));
+        }
+        setups.sort_by_key(|(id, _)| *id);
+        let in_one_line = |rule: &String| rule.split_whitespace().collect::<Vec<_>>().join(" ");
+        let rule = json!({
+            "partly": claim.partly.as_ref().map(in_one_line),
+            "reproduced": in_one_line(&claim.reproduced),
+            "values": claim.values,
+        });
+        // The keys are in the order of the alphabet, whatever the features of the JSON crate are.
+        let hash = |value: serde_json::Value| fingerprint(value.to_string().as_bytes());
+        Ok(Self {
+            scenarios: hash(json!({ "format": FORMAT, "setups": setups })),
+            rule: hash(rule),
+        })
+    }
+}

@@ -1,0 +1,55 @@
+//! The git history of the sources, from which results name their program.
+
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output};
+
+/// The files that determine the program and its runs, from the root of the work tree.
+const SOURCES: [&str; 4] = [":/crates", ":/scenarios", ":/Cargo.toml", ":/Cargo.lock"];
+
+/// The history of the work tree around a folder.
+pub struct History {
+    folder: PathBuf,
+    commit: String,
+}
+
+impl History {
+    /// Returns the history of `folder`, or `None` if the folder is in no work tree with a commit,
+    /// or if there is no git.
+    pub fn of(folder: &Path) -> Option<Self> {
+        let head = git(folder, &["rev-parse", "--short=8", "--verify", "HEAD"])?;
+        let commit = String::from_utf8_lossy(&head.stdout).trim().to_owned();
+        Some(Self { folder: folder.to_owned(), commit })
+    }
+
+    /// Returns the short name of the last commit.
+    pub fn into_commit(self) -> String {
+        self.commit
+    }
+
+    /// Returns whether the sources or the scenarios have changes that are not committed.
+    pub fn is_dirty(&self) -> bool {
+        let mut command = vec!["status", "--porcelain", "--"];
+        command.extend(SOURCES);
+        git(&self.folder, &command).is_none_or(|status| !status.stdout.is_empty())
+    }
+
+    /// Returns the number of commits after `commit` that change the program, or `None` if `commit`
+    /// does not exist.
+    pub fn changes_since(&self, commit: &str) -> Option<u32> {
+        let range = format!("{commit}..HEAD");
+        let count = git(&self.folder, &["rev-list", "--count", &range, "--", ":/crates"])?;
+        String::from_utf8_lossy(&count.stdout).trim().parse().ok()
+    }
+
+    /// Returns whether a commit is the last one or one before it.
+    pub fn has(&self, commit: &str) -> bool {
+        let command = ["merge-base", "--is-ancestor", "--end-of-options", commit, "HEAD"];
+        git(&self.folder, &command).is_some()
+    }
+}
+
+/// Runs git in `folder`. Returns `None` if it fails.
+fn git(folder: &Path, arguments: &[&str]) -> Option<Output> {
+    let output = Command::new("git").arg("-C").arg(folder).args(arguments).output();
+    output.ok().filter(|output| output.status.success())
+}
