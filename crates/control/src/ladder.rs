@@ -52,8 +52,8 @@
 //! dropped for 32 s. They are not counted in `λ`. At most 16 marks are hot. A new hot mark replaces
 //! the oldest one, so that marks of which no packets come do not keep out others.
 //!
-//! The share does not apply to messages that come over streams, from spared networks or from
-//! another shard, or that call an emergency service. They are counted separately. A quarter of the
+//! The share does not apply to messages that come from spared networks or from another shard, or that
+//! call an emergency service. They are counted separately. A quarter of the
 //! work that can pass is always kept for the messages to which the share applies, however many of
 //! the exempt messages there are. The time spent on rejecting exempt messages does not change `p`.
 //!
@@ -87,6 +87,13 @@
 //! falls if a fifth more should pass, or if everything should pass. It falls only while rejecting
 //! takes at most the budget, and by one level a period, because each fall lets late callers
 //! through. It falls by four levels if rejecting takes less than a quarter of the budget.
+//!
+//! # Messages in streams
+//!
+//! The kernel cannot drop single messages of a TCP connection. So the caller of the ladder drops the
+//! same share of them after reading. This takes a part of the time of a rejection, because no answer
+//! is written and no acknowledgement comes. This part is not shown separately: it reduces `c`. A
+//! caller over TCP does not retransmit. Messages in streams are therefore never late.
 //!
 //! # How it recovers
 //!

@@ -16,7 +16,9 @@ use std::os::fd::BorrowedFd;
 use std::sync::Arc;
 
 use rustix::event::epoll;
-use tidegate_world::{CloseCause, ConnectionId, Pool, Received, Timers, Timestamp, Transmit};
+use tidegate_world::{
+    CloseCause, ConnectionId, Pool, Received, Shedding, Timers, Timestamp, Transmit,
+};
 
 use self::accepting::Late;
 use self::queues::{HandshakeQueue, ReadQueue};
@@ -160,6 +162,11 @@ impl Connections {
         self.readable.begin_turn(invites);
     }
 
+    /// Sets which INVITEs the core drops after they were read.
+    pub(crate) fn shed(&mut self, shedding: &Shedding) {
+        self.readable.shed(shedding);
+    }
+
     /// Returns whether the limit on INVITEs makes connections wait for the next turn.
     pub(crate) fn is_stopped(&self) -> bool {
         self.readable.is_stopped()
@@ -194,10 +201,9 @@ impl Connections {
             }
             match step {
                 Step::Message(bytes) => {
-                    // An INVITE ends the turn of its connection. One that brings only INVITEs would
-                    // otherwise use up those of a turn of the shard.
-                    let is_invite = self.readable.record(&bytes);
-                    connection.turn.messages += if is_invite { MESSAGES } else { 1 };
+                    connection.turn.messages += 1;
+                    let counts = self.readable.record(connection.flow.remote.ip(), &bytes);
+                    *budget += usize::from(!counts);
                     if !connection.has_fragments() {
                         connection.since = Timestamp::NEVER;
                     }

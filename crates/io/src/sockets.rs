@@ -181,6 +181,9 @@ impl Machine for Sockets {
     }
 
     fn shed(&mut self, shedding: &Shedding) {
+        if let Some(connections) = &mut self.dispatch.connections {
+            connections.shed(shedding);
+        }
         if self.shedding.as_ref() == Some(shedding) {
             return;
         }

@@ -49,15 +49,14 @@ impl Rejections {
     /// Returns the number of messages that the kernel dropped before they were read, in the form of
     /// a rejection reason.
     fn in_kernel(&self) -> Value {
-        let dropped =
-            |shard: &ShardCounters| shard.io.filtered.get() + shard.emulated_filtered.get();
         json!({
             "name": "kernel",
             "doc": "The kernel dropped the INVITE before Tidegate read it, and there was no \
                     response. The reason is that rejecting more calls would take too much of the \
-                    processor (`refusing_max`), or that the source is banned. Retransmissions \
+                    processor (`refusing_max`), or that the source is banned. INVITEs that came \
+                    over TCP, TLS or a WebSocket were dropped after reading. Retransmissions \
                     count too. `/rejections` has no samples of these INVITEs.",
-            "refused": self.0.iter().map(dropped).sum::<u64>(),
+            "refused": self.0.iter().map(ShardCounters::filtered).sum::<u64>(),
         })
     }
 

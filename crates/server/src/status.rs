@@ -95,7 +95,7 @@ fn shard(shard: &ShardCounters, now: Timestamp) -> Value {
     of_shard["client_transactions"] = counters.client_transactions.get().into();
     of_shard["socket_drops"] = shard.io.overflow.get().into();
     of_shard["emulated_drops"] = shard.emulated_overflow.get().into();
-    of_shard["filtered"] = (shard.io.filtered.get() + shard.emulated_filtered.get()).into();
+    of_shard["filtered"] = shard.filtered().into();
     of_shard["messages"] = messages(counters);
     of_shard["connections"] = connections(shard);
     of_shard

@@ -152,7 +152,7 @@ static COUNTED: [Counted; 16] = [
     Counted {
         begins: "the kernel drops INVITEs, because of overload or a ban",
         of: "INVITEs dropped",
-        count: |shard| shard.io.filtered.get() + shard.emulated_filtered.get(),
+        count: ShardCounters::filtered,
     },
     Counted {
         begins: "the kernel does not accept the rule for the INVITEs to drop; raise \

@@ -147,6 +147,12 @@ impl Shedding {
         if self.banned().any(|banned| banned == source.to_canonical()) {
             return true;
         }
+        self.thins(source, bytes)
+    }
+
+    /// Returns whether the share drops a datagram with this content from `source`. Unlike
+    /// [`drops`](Self::drops), this does not depend on bans.
+    pub fn thins(&self, source: IpAddr, bytes: &[u8]) -> bool {
         if !self.has_share() || !self.applies(source, bytes) {
             return false;
         }

@@ -1,8 +1,14 @@
 //! The order in which connections are read, and in which their handshakes are served.
 
 use std::collections::VecDeque;
+use std::net::IpAddr;
 
-use tidegate_world::ConnectionId;
+use tidegate_world::{ConnectionId, Shedding};
+
+/// Maximum number of INVITEs that the core drops and that do not count for the limits of a turn. If they
+/// counted, a shard under many times its load would not read all messages, and those that it serves
+/// would be late.
+const THINNED: usize = 2048;
 
 /// The connections that may have something to read, in their order.
 ///
@@ -19,25 +25,51 @@ pub(super) struct ReadQueue {
     opened_is_next: bool,
     /// Number of INVITEs after which connections of peers wait for the next turn of the shard.
     invites_left: usize,
+    /// The INVITEs that the core drops.
+    shedding: Shedding,
+    /// Number of INVITEs that the core drops and that do not count in this turn of the shard.
+    thinned_left: usize,
 }
 
 impl ReadQueue {
     /// Creates an empty queue without a limit on INVITEs.
     pub(super) fn new() -> Self {
         let (opened, accepted) = Default::default();
-        Self { opened, accepted, opened_is_next: false, invites_left: usize::MAX }
+        Self {
+            opened,
+            accepted,
+            opened_is_next: false,
+            invites_left: usize::MAX,
+            shedding: Shedding::NONE,
+            thinned_left: THINNED,
+        }
     }
 
     /// Begins a turn of the shard with up to `invites` INVITEs.
     pub(super) fn begin_turn(&mut self, invites: usize) {
-        self.invites_left = invites;
+        (self.invites_left, self.thinned_left) = (invites, THINNED);
     }
 
-    /// Records a message that was read in this turn of the shard. Returns whether it is an INVITE.
-    pub(super) fn record(&mut self, message: &[u8]) -> bool {
-        let is_invite = is_invite(message);
-        self.invites_left = self.invites_left.saturating_sub(usize::from(is_invite));
-        is_invite
+    /// Records a message from `source` that was read in this turn of the shard. Returns whether it
+    /// counts for the limits of the turn. An INVITE that the core will drop does not count, because it
+    /// takes little time, unless there are very many of them.
+    pub(super) fn record(&mut self, source: IpAddr, message: &[u8]) -> bool {
+        if !message.starts_with(b"INVITE ") {
+            return true;
+        }
+        if self.thinned_left > 0 && self.shedding.thins(source, message) {
+            self.thinned_left -= 1;
+            return false;
+        }
+        self.invites_left = self.invites_left.saturating_sub(1);
+        true
+    }
+
+    /// Sets which INVITEs the core drops.
+    pub(super) fn shed(&mut self, shedding: &Shedding) {
+        if self.shedding != *shedding {
+            self.shedding.clone_from(shedding);
+        }
     }
 
     /// Returns whether connections of peers wait for the next turn of the shard.
@@ -84,15 +116,6 @@ impl ReadQueue {
         self.opened_is_next = !id.is_opened();
         if id.is_opened() { &mut self.opened } else { &mut self.accepted }.pop_front()
     }
-}
-
-/// Returns whether a message is an INVITE. On a WebSocket, line ends may precede it.
-///
-/// RFC 3261 §7.5: "Implementations processing SIP messages over stream-oriented transports MUST ignore any
-/// CRLF appearing before the start-line".
-fn is_invite(message: &[u8]) -> bool {
-    let start = message.iter().position(|byte| !matches!(byte, b'\r' | b'\n'));
-    start.is_some_and(|start| message[start..].starts_with(b"INVITE "))
 }
 
 /// A handshake that has begun comes before new ones until it has taken this number of steps. These
@@ -172,18 +195,19 @@ mod tests {
     }
 
     #[test]
-    fn an_invite_is_recognized_behind_line_ends() {
-        for (message, expected) in [
-            (&b"INVITE sip:a@b SIP/2.0\r\n"[..], true),
-            (b"\r\n\n\rINVITE sip:a@b SIP/2.0\r\n", true),
-            (b"INVITED sip:a@b SIP/2.0\r\n", false),
-            (b"\r\n\r\n", false),
-            (b"", false),
-        ] {
+    fn invites_that_the_core_drops_do_not_count() {
+        let source = IpAddr::from([192, 0, 2, 1]);
+        let (invite, bye) = (b"INVITE sip:a@b SIP/2.0\r\n", b"BYE sip:a@b SIP/2.0\r\n");
+        for (share, counts) in [(0.0, true), (1.0, false)] {
             let mut queue = ReadQueue::new();
+            queue.shed(&Shedding { share, ..Shedding::NONE });
             queue.begin_turn(2);
-            assert_eq!(queue.record(message), expected);
-            assert_eq!(queue.invites_left, 2 - usize::from(expected));
+            assert_eq!(queue.record(source, invite), counts);
+            assert!(queue.record(source, bye));
+            assert_eq!(queue.invites_left, 2 - usize::from(counts));
+            // A flood of them does not keep a turn from ending.
+            let free = (0..2 * THINNED).filter(|_| !queue.record(source, invite)).count();
+            assert_eq!(free, if counts { 0 } else { THINNED - 1 });
         }
     }
 

@@ -299,6 +299,11 @@ impl Ingress {
         }
         self.gate.on_arrival(now, self.new_sessions());
         let lag = now.since(received.arrived);
+        if view.is_thinned(&received) {
+            self.gate.on_lag(lag);
+            let decision = Decision::Drop(DropReason::Thinned);
+            return Decided { class: Some(Class::Invite), read: true, decision };
+        }
         let large = bytes_of(&received);
         let decided = match (self.queueing, self.gate.decide()) {
             (Queueing::Fifo, Decide::Service) => {

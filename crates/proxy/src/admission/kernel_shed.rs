@@ -46,10 +46,10 @@ impl KernelShed {
     }
 
     /// Counts an INVITE, if the share applies to it. Returns whether earlier copies of it were
-    /// probably dropped.
+    /// probably dropped. In a stream there are no copies.
     pub(crate) fn is_late(&self, received: &Received, shedding: &Shedding) -> bool {
         // The share was not applied to a message that another shard has read.
-        let is_read_here = received.flow.transport == Transport::Udp && received.handoffs == 0;
+        let is_read_here = received.handoffs == 0;
         if !is_read_here || !shedding.applies(received.flow.remote.ip(), &received.bytes) {
             return false;
         }
@@ -60,7 +60,7 @@ impl KernelShed {
             is_late = !self.ladder.is_fresh(mark);
         }
         self.marked[usize::from(is_late)].add(1);
-        is_late
+        is_late && received.flow.transport == Transport::Udp
     }
 
     /// Records that a message of this class was rejected.
@@ -92,12 +92,13 @@ impl KernelShed {
         }
         self.ladder.set_thins(self.can_drop && !load.is_shed_refused);
         let signals = gate.signals();
+        let thinned = counters.dropped(DropReason::Thinned).get();
         self.tally = Tally {
             messages: signals.messages,
-            asked: counters.received(Class::Invite).get(),
+            asked: counters.received(Class::Invite).get() - thinned,
             // An ACK that ends here acknowledges a rejection.
             brought: counters.dropped(DropReason::OwnAck).get(),
-            filtered: load.filtered,
+            filtered: load.filtered + thinned,
             fresh: self.marked[0].get(),
             late: self.marked[1].get(),
             overflow: load.overflow,

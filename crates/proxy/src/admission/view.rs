@@ -2,7 +2,7 @@
 
 use tidegate_sip::{Method, Passage, Scan, ScanStart, dialog_tags, glance, response_target, scan};
 use tidegate_transaction::{Key, identity_of_branch, is_unique};
-use tidegate_world::{Received, Shedding, Timestamp};
+use tidegate_world::{Received, Shedding, Timestamp, Transport};
 
 use crate::admission::kernel_shed::KernelShed;
 use crate::dialog::{Call, Calls, Transaction};
@@ -36,6 +36,17 @@ impl View<'_> {
     /// earlier copies of it.
     pub(crate) fn is_late(&self, received: &Received) -> bool {
         self.kernel_shed.is_some_and(|kernel_shed| kernel_shed.is_late(received, self.shedding))
+    }
+
+    /// Returns whether the share drops a message that came in a stream. The kernel cannot drop single
+    /// messages of a stream, so they are dropped after they were read. No copy of a dropped INVITE
+    /// follows in a stream (RFC 3261 §17.1.1.2), so INVITEs within a call are spared.
+    pub(crate) fn is_thinned(&self, received: &Received) -> bool {
+        let is_subject = received.flow.transport != Transport::Udp && received.handoffs == 0;
+        is_subject
+            && self.kernel_shed.is_some()
+            && self.shedding.thins(received.flow.remote.ip(), &received.bytes)
+            && scan(&received.bytes).is_ok_and(|scan| scan.to_tag.is_none())
     }
 
     /// Returns the hashes of a scanned request.

@@ -36,11 +36,13 @@ pub enum DropReason {
     CallFlood,
     /// A STUN message that is not a binding request.
     Stun,
+    /// An INVITE in a stream, dropped because rejections would take too much of the processor.
+    Thinned,
 }
 
 impl DropReason {
     /// All reasons.
-    pub const ALL: [Self; 16] = [
+    pub const ALL: [Self; 17] = [
         Self::Malformed,
         Self::Keepalive,
         Self::QueueFull,
@@ -57,6 +59,7 @@ impl DropReason {
         Self::Unverified,
         Self::CallFlood,
         Self::Stun,
+        Self::Thinned,
     ];
 
     /// Returns the name of the reason in metrics.
@@ -78,6 +81,7 @@ impl DropReason {
             Self::Unverified => "unverified",
             Self::CallFlood => "call_flood",
             Self::Stun => "stun",
+            Self::Thinned => "thinned",
         }
     }
 }

@@ -61,6 +61,7 @@ mod strangers;
 mod suspicion;
 mod switching;
 mod table_shares;
+mod thinned;
 mod tiers;
 mod torture;
 mod torture_endpoint;

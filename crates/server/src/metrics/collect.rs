@@ -46,6 +46,16 @@ pub struct ShardCounters {
     pub recent: Arc<RecentWork>,
 }
 
+impl ShardCounters {
+    /// Returns the number of INVITEs that were dropped to save the cost of rejecting them: by the
+    /// kernel, by the emulated host, or after they were read from a stream. Those of banned sources
+    /// are included.
+    pub(crate) fn filtered(&self) -> u64 {
+        let in_streams = self.proxy.dropped(proxy::DropReason::Thinned).get();
+        self.io.filtered.get() + self.emulated_filtered.get() + in_streams
+    }
+}
+
 /// Adds all metrics of these shards and pools.
 pub(crate) fn add(
     metrics: &mut Metrics,

@@ -212,7 +212,8 @@ keys! {
     /// `never_ban` or have a weight. `auto`: like `kernel`, but 503s have only a few lengths while
     /// rejecting takes more than half of `refusing_max`. The reason is that the kernel takes
     /// messages of one length in batches. With `auto` the kernel drops nothing at an address that
-    /// processes share, and nothing with the law `none`.
+    /// processes share, and nothing with the law `none`. From TCP, TLS and WebSockets Tidegate drops
+    /// the same share of the INVITEs itself, after it has read them, but none within a call.
     key "disposal" (disposal) = Choice {
         words: &[
             ("auto", Disposal::Auto),

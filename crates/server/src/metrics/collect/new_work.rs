@@ -33,16 +33,19 @@ pub(crate) struct NewWork {
     rejected: u64,
     /// Retransmissions of work that waits or has been decided.
     repeated: u64,
-    /// INVITEs that the kernel or the emulated host has dropped unread. Some may be retransmissions
-    /// or re-INVITEs, which the kernel cannot distinguish from other INVITEs.
+    /// INVITEs that the kernel or the emulated host has dropped unread, and those dropped from
+    /// streams. Some may be retransmissions or re-INVITEs, which the kernel cannot distinguish from
+    /// other INVITEs.
     in_kernel: u64,
 }
 
 impl NewWork {
     /// Counts the new calls of a shard.
     pub(crate) fn calls(shard: &ShardCounters) -> Self {
-        let in_kernel = shard.io.filtered.get() + shard.emulated_filtered.get();
-        Self { in_kernel, ..Self::of(shard, &[Bucket::Session, Bucket::Priority]) }
+        Self {
+            in_kernel: shard.filtered(),
+            ..Self::of(shard, &[Bucket::Session, Bucket::Priority])
+        }
     }
 
     /// Counts the other new work of a shard: requests that do not begin a call.
@@ -158,6 +161,8 @@ pub(crate) fn limit(allowance: Allowance) -> Value {
 
 #[cfg(test)]
 mod tests {
+    use tidegate_proxy::DropReason;
+
     use super::*;
 
     fn at(ms: u64) -> Timestamp {
@@ -184,7 +189,8 @@ mod tests {
         let session = &shard.proxy.overload.flows[Bucket::Session as usize];
         session.repeated.add(7);
         session.stale.add(5);
-        shard.emulated_filtered.add(50);
+        shard.emulated_filtered.add(30);
+        shard.proxy.dropped(DropReason::Thinned).add(20);
         shard.proxy.refused_after(Bucket::Session).add(2);
         shard.proxy.refused_before(Bucket::Session).add(11);
         let work = NewWork::calls(&shard);

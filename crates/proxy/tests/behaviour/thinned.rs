@@ -1,0 +1,116 @@
+//! INVITEs in streams, which the kernel cannot drop one by one.
+
+use std::time::Duration;
+
+use crate::fixed::law;
+use crate::script::*;
+use tidegate_balance::Policy;
+use tidegate_proxy::{Class, Disposal, DropReason, Listener};
+use tidegate_world::{ConnectionId, Core, Flow, Load, Received, Transport};
+
+/// A proxy whose callers have one TCP connection.
+struct Scene {
+    script: Script,
+    flow: Flow,
+    busy: Duration,
+}
+
+impl Scene {
+    fn new(disposal: Disposal) -> Self {
+        let mut script = Script::with(Policy::Rr, |settings| {
+            let streams = Listener { transport: Transport::Tcp, ..settings.listeners[0].clone() };
+            settings.listeners.push(streams);
+            settings.pools[0].listener = Some(0);
+            settings.overload.gate.law = law(&[("share", 0.0)]);
+            settings.overload.disposal = disposal;
+        });
+        let id = ConnectionId::new(2).unwrap();
+        let flow = Flow::connected(Transport::Tcp, address(PROXY), address(CALLER), id);
+        let busy = crate::overload::saturate(&mut script);
+        Self { script, flow, busy }
+    }
+
+    /// Delivers a message on the connection. Returns the number of packets that the proxy sends.
+    fn send(&mut self, text: &str) -> usize {
+        let text = text.replace("SIP/2.0/UDP", "SIP/2.0/TCP");
+        let received =
+            Received::new(self.script.now, self.flow, self.script.pool.copy(text.as_bytes()));
+        self.script.proxy.offer(self.script.now, received);
+        self.script.serve().len()
+    }
+
+    /// Lets a tenth of a second pass, in which the processor was occupied for `busy`.
+    fn pass(&mut self, busy: Duration) {
+        self.script.pass(Duration::from_millis(100));
+        self.busy += busy;
+        let load = Load { busy: self.busy, cpu: self.busy / 2, ..Load::default() };
+        self.script.proxy.on_load(self.script.now, load);
+    }
+
+    /// Sends 20 INVITEs in each tenth of a second, for two seconds.
+    fn flood(&mut self) {
+        for period in 0..20 {
+            (0..20).for_each(|call| drop(self.send(&invite(&format!("{period}-{call}")))));
+            self.pass(Duration::from_millis(90));
+        }
+    }
+
+    fn thinned(&self) -> u64 {
+        self.script.counters.dropped(DropReason::Thinned).get()
+    }
+}
+
+#[test]
+fn a_share_of_the_invites_in_streams_is_dropped_after_reading() {
+    let mut scene = Scene::new(Disposal::Auto);
+    scene.flood();
+    assert!(scene.script.proxy.poll_shedding().share > 0.5);
+    let before = (scene.thinned(), scene.script.counters.replied(503).get());
+    let answered: usize = (0..100).map(|call| scene.send(&invite(&format!("more-{call}")))).sum();
+    let thinned = scene.thinned() - before.0;
+    assert!((50..100).contains(&thinned), "{thinned}");
+    assert_eq!(answered as u64 + thinned, 100, "each INVITE is answered or dropped");
+    assert_eq!(scene.script.counters.replied(503).get() - before.1, answered as u64);
+    assert!(scene.script.counters.received(Class::Invite).get() >= 500, "all were read");
+    // RFC 5031 §4.2: `urn:service:sos` is an emergency call.
+    for call in 0..20 {
+        let text = request("INVITE", "urn:service:sos", &format!("sos-{call}"), 1, "");
+        assert!(scene.send(&text) > 0);
+    }
+}
+
+/// RFC 3261 §17.1.1.2: "If an unreliable transport is being used, the client transaction MUST start timer
+/// A". So over TCP no copy of a dropped INVITE follows.
+#[test]
+fn invites_within_a_call_are_not_dropped_from_streams() {
+    let mut scene = Scene::new(Disposal::Auto);
+    scene.flood();
+    let before = scene.thinned();
+    for call in 0..50 {
+        let call = format!("within-{call}");
+        scene.send(&request("INVITE", "sip:bob@192.0.2.1", &call, 2, "Totag\r\n"));
+    }
+    assert_eq!(scene.thinned(), before);
+}
+
+#[test]
+fn no_invite_in_a_stream_is_late() {
+    let mut scene = Scene::new(Disposal::Auto);
+    scene.flood();
+    for _ in 0..60 {
+        scene.pass(Duration::ZERO);
+    }
+    assert_eq!(scene.script.proxy.poll_shedding().share, 0.0);
+    scene.script.proxy.switch(scene.script.now, law(&[("share", 1.0)]), None);
+    let sent = (0..50).filter(|call| scene.send(&invite(&format!("late-{call}"))) > 0).count();
+    assert_eq!(sent, 50);
+    assert_eq!(scene.script.counters.refused(tidegate_control::Reason::Late).get(), 0);
+}
+
+#[test]
+fn reject_answers_every_invite_in_a_stream() {
+    let mut scene = Scene::new(Disposal::Reject);
+    scene.flood();
+    assert_eq!(scene.thinned(), 0);
+    assert_eq!(scene.script.counters.replied(503).get(), 1_400);
+}
