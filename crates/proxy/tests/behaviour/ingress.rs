@@ -179,7 +179,8 @@ fn the_names_in_metrics_do_not_change() {
             "unresolved",
             "unverified",
             "call_flood",
-            "stun"
+            "stun",
+            "thinned"
         ]
     );
 }
