@@ -102,6 +102,14 @@ impl Backlog {
         })
     }
 
+    /// Gives back the place of a query for `name` that was returned to be sent, but is not sent.
+    pub(super) fn take_back(&mut self, name: &str) {
+        if let Some(domain) = self.domains.get_mut(domain_of(name)) {
+            domain.load.sent -= 1;
+            self.all.sent -= 1;
+        }
+    }
+
     /// Removes a query, which may have been sent.
     pub(super) fn remove(&mut self, id: u64, name: &str, is_sent: bool) {
         let key = domain_of(name);

@@ -20,6 +20,11 @@ pub(super) const PATIENCE: Duration = Duration::from_millis(500);
 /// It is longer than the time of a resolver that tries a second server after 5 s of silence.
 pub(super) const ANSWERS_WITHIN: Duration = Duration::from_secs(8);
 
+/// Maximum age of a query that is still sent. The requests of an older one would not wait long enough for
+/// the answer. If it were sent, it would soon give its place to another old one, so that a DNS that
+/// does not answer would get very many queries.
+const SENT_WITHIN: Duration = Duration::from_secs(4);
+
 /// The first id of DNS queries for requests. Lower ids are free for other parts of the core.
 const IDS_FROM: u64 = 1 << 63;
 
@@ -31,6 +36,8 @@ pub(super) struct Questions {
     /// Abandoned queries, oldest first. Their answers are still worth caching.
     given_up: VecDeque<(u64, Key)>,
     backlog: Backlog,
+    /// Time of the last input.
+    now: Timestamp,
     next: u64,
     /// Queries with a lower id have waited longer than [`PATIENCE`].
     overdue_before: u64,
@@ -83,6 +90,7 @@ impl Questions {
             by_name: BTreeMap::new(),
             given_up: VecDeque::new(),
             backlog: Backlog::new(sent_max),
+            now: Timestamp::ZERO,
             next: IDS_FROM,
             overdue_before: IDS_FROM,
             heard: None,
@@ -106,6 +114,7 @@ impl Questions {
         name: &str,
         is_known: bool,
     ) -> Option<Open> {
+        self.now = now;
         if !self.backlog.has_room(name, is_known) {
             return None;
         }
@@ -140,6 +149,7 @@ impl Questions {
 
     /// Returns the next change whose time has come.
     pub(super) fn pop_due(&mut self, now: Timestamp) -> Option<Due> {
+        self.now = now;
         let (&first, asked) = self.outstanding.first_key_value()?;
         if asked.at + ANSWERS_WITHIN <= now {
             let Asked { key, at, is_sent } = self.remove(first)?;
@@ -172,11 +182,17 @@ impl Questions {
 
     /// Returns the next query to send.
     pub(super) fn poll_query(&mut self) -> Option<Query> {
-        let id = self.backlog.pop()?;
-        let asked = self.outstanding.get_mut(&id)?;
-        asked.is_sent = true;
-        let (record, name) = asked.key.clone();
-        Some(Query { id: QueryId(id), question: Question::Resolve { name, record } })
+        loop {
+            let id = self.backlog.pop()?;
+            let asked = self.outstanding.get_mut(&id)?;
+            let (record, name) = asked.key.clone();
+            if asked.at + SENT_WITHIN < self.now {
+                self.backlog.take_back(&name);
+                continue;
+            }
+            asked.is_sent = true;
+            return Some(Query { id: QueryId(id), question: Question::Resolve { name, record } });
+        }
     }
 
     /// Returns the number of outstanding queries.
@@ -272,6 +288,24 @@ mod tests {
         // A query sent before the last answer is no evidence of silence.
         assert!(matches!(questions.pop_due(at(8000)), Some(Due::GivenUp(..))));
         assert!(!questions.is_silent());
+    }
+
+    /// A DNS that does not answer keeps 64 queries for 8 s each. Others must not follow each other quickly
+    /// in the last moment of their own 8 s.
+    #[test]
+    fn a_query_that_has_waited_long_is_not_sent() {
+        let mut questions = Questions::new(1);
+        let a = ask(&mut questions, 0, "a.").unwrap();
+        let b = ask(&mut questions, 0, "b.").unwrap();
+        assert_eq!(questions.poll_query().map(|query| query.id), Some(a));
+        assert_eq!(questions.poll_query(), None);
+        let c = ask(&mut questions, 5000, "c.").unwrap();
+        questions.close(a);
+        assert_eq!(questions.poll_query().map(|query| query.id), Some(c));
+        assert_eq!(questions.poll_query(), None);
+        let mut due = std::iter::from_fn(|| questions.pop_due(at(8000)));
+        assert!(due.any(|due| due == Due::Unsent(b)));
+        assert!(ask(&mut questions, 8000, "b.").is_some());
     }
 
     #[test]
