@@ -11,7 +11,7 @@ pub struct StartError {
     pub what: String,
     /// The remedy, as a command to the operator.
     pub remedy: String,
-    /// Whether every further start fails too, until somebody changes a file or an argument. Other
+    /// True if every further start fails too, until somebody changes a file or an argument. Other
     /// errors may pass: an address may come later, and another program may release it.
     pub is_lasting: bool,
 }

@@ -299,7 +299,7 @@ impl Ingress {
         }
         self.gate.on_arrival(now, self.new_sessions());
         let lag = now.since(received.arrived);
-        if view.is_thinned(&received) {
+        if view.is_thinned(now, &received) {
             self.gate.on_lag(lag);
             let decision = Decision::Drop(DropReason::Thinned);
             return Decided { class: Some(Class::Invite), read: true, decision };

@@ -40,13 +40,15 @@ impl View<'_> {
 
     /// Returns whether the share drops a message that came in a stream. The kernel cannot drop single
     /// messages of a stream, so they are dropped after they were read. No copy of a dropped INVITE
-    /// follows in a stream (RFC 3261 §17.1.1.2), so INVITEs within a call are spared.
-    pub(crate) fn is_thinned(&self, received: &Received) -> bool {
+    /// follows in a stream (RFC 3261 §17.1.1.2), so INVITEs within a
+    /// call are spared. A To-tag alone does not show that there is a call, because anybody can write one.
+    pub(crate) fn is_thinned(&self, now: Timestamp, received: &Received) -> bool {
         let is_subject = received.flow.transport != Transport::Udp && received.handoffs == 0;
         is_subject
             && self.kernel_shed.is_some()
             && self.shedding.thins(received.flow.remote.ip(), &received.bytes)
-            && scan(&received.bytes).is_ok_and(|scan| scan.to_tag.is_none())
+            && scan(&received.bytes)
+                .is_ok_and(|scan| scan.to_tag.is_none() || !self.verifies(now, received))
     }
 
     /// Returns the hashes of a scanned request.

@@ -15,7 +15,7 @@ fn own(method: &str, call: &str, cseq: u32, more: &str) -> String {
 }
 
 /// Sets up a call. Returns the INVITE as it was forwarded.
-fn establish(script: &mut Script, call: &str) -> Sent {
+pub fn establish(script: &mut Script, call: &str) -> Sent {
     let sent = script.one(CALLER, &invite(call));
     script.one(&sent.to.to_string(), &sent.answer("200 OK"));
     script.one(CALLER, &own("ACK", call, 1, "Totag\r\n"));
