@@ -2,12 +2,12 @@
 //!
 //! UDP sources can be forged, and responses are longer and more numerous than their request. RFC
 //! 9000 §8.1: "Prior to validating the client address, servers MUST NOT send more than three times
-//! as many bytes as the number of bytes they have received." SIP cannot be as strict: an INVITE is
-//! not retransmitted after a 100, so its response must be sent however long it is. These responses
-//! of each transaction are therefore always sent: the first of each kind of provisional response,
-//! the final one, and one retransmission of that. All others (retransmissions, and responses of
-//! other branches of a fork) are sent only within three times the bytes received, or to a verified
-//! address.
+//! as many bytes as the number of bytes they have received." SIP cannot be as strict. An INVITE is
+//! not retransmitted after a 100, so its response must be sent however long it is. Therefore the
+//! proxy always sends these responses of each transaction: the first of each kind of provisional
+//! response, the final response, and one retransmission of it. It sends all others
+//! (retransmissions, and responses of other branches of a fork) only within three times the bytes
+//! received, or to a verified address.
 //!
 //! An address is verified by a message that only a receiver of a response could have sent. This is
 //! the ACK to a final response, with the To-tag that the responder has chosen, or an ACK or PRACK
@@ -76,14 +76,14 @@ pub(crate) fn may_send_back(
 /// Returns whether to retransmit on `flow` a request that a back end or a user first sent at
 /// `since`.
 ///
-/// Only a caller, or an address named by the other party, may be denied retransmissions: if its INVITE was forged, no element at the other
-/// end of `flow` acknowledges the 2xx or answers the BYE that follows. A phone that a back end
-/// calls gets all retransmissions, and so does a phone on the flow of its registration. For a call
-/// that is in the call table, the entry shows who the caller is. A call to a registered user is not
-/// in the table unless a back end makes it. For a call without entry, `is_claimed` is true if the
-/// route token shows that the request goes to the caller. It is also true if the request goes to
-/// another address than that of the other party. That party wrote this address into its Contact,
-/// without proof that it belongs to it.
+/// Only a caller, or an address that the other party has named, may be denied retransmissions. If
+/// the INVITE was forged, no element at the other end of `flow` acknowledges the 2xx or answers the
+/// BYE that follows. A phone that a back end calls gets all retransmissions, and so does a phone on
+/// the flow of its registration. For a call that is in the call table, the entry shows who the
+/// caller is. A call to a registered user is not in the table unless a back end makes it. For a
+/// call without entry, `is_claimed` is true if the route token shows that the request goes to the
+/// caller. It is also true if the request goes to another address than that of the other party.
+/// That party wrote this address into its Contact, without proof that the address is its own.
 pub(crate) fn may_repeat(
     step: &Step<'_>,
     since: Timestamp,

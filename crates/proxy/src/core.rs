@@ -225,7 +225,7 @@ impl Proxy {
         self.counters.call.put(call_id, entries);
     }
 
-    /// Ensures that the time of a command is not attributed to a message.
+    /// Ensures that the time for a command does not count as time for a message.
     fn forget_looks(&mut self) {
         self.in_service = None;
         self.looks = Looks::default();
@@ -239,8 +239,8 @@ impl Proxy {
         }
     }
 
-    /// Attributes the time since the last input to the classified messages. A driver may classify
-    /// several messages at the same moment, so their cost is known only after time has passed.
+    /// Charges the time since the last input to the classified messages. A driver may classify
+    /// several messages at the same moment, so their cost is known only with the next input.
     fn tell_looks(&mut self, now: Timestamp) {
         if let Some(since) = self.looks.since.filter(|&since| since < now) {
             let Looks { looked, refused, .. } = std::mem::take(&mut self.looks);

@@ -1,9 +1,9 @@
 //! Evidence that a back end has failed, and how much of it is trusted.
 //!
 //! An unanswered request or an ICMP error may be caused by a stranger: a server drops some requests
-//! silently, and the source of an ICMP error can be forged. Either makes a back end suspect, and an
-//! immediate probe decides (`probes`). If the probe is unanswered, the back end is down. Otherwise
-//! nothing changes.
+//! silently, and the source of an ICMP error can be forged. So both only make a back end suspect,
+//! and cause an immediate probe (`probes`). If the probe gets no answer, the back end is down.
+//! Otherwise nothing changes.
 //!
 //! An ICMP error that quotes a datagram of ours proves more. RFC 1122 §3.2.2: "Every ICMP error
 //! message includes the Internet header and at least the first 8 data octets of the datagram that
@@ -99,8 +99,8 @@ pub(crate) fn on_failed(
 }
 
 /// Handles a failed send on a stream, or the end of a connection. The proxy trusts this report,
-/// because it comes from its own transport. The kind of message and the sender of the request make
-/// no difference.
+/// because it comes from its own transport. This applies to every kind of message, and to the
+/// requests of every sender.
 ///
 /// RFC 3261 §18.4: "If the transport user asks for a request to be sent over a reliable transport,
 /// and the result is a connection failure, the transport layer SHOULD inform the transport user of

@@ -26,8 +26,8 @@ use tidegate_world::ConnectionId;
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Secret {
     /// Key for values that are valid no longer than a transaction: branch, To-tag, hashes of
-    /// tables. It stays the same as long as the address is used. If it changed during a
-    /// transaction, a retransmission would become another request (RFC 3261 §16.11).
+    /// tables. It stays the same as long as the address is used. If the key changed during a
+    /// transaction, a retransmission would count as another request (RFC 3261 §16.11).
     pub base: Base,
     /// Keys for values that are valid as long as a call.
     pub tokens: TokenKeys,
@@ -126,8 +126,8 @@ impl Keyed {
     }
 }
 
-/// A keyed pseudo-random function for the tables of one purpose. It is too weak for the hashes that
-/// prove that a message is genuine.
+/// A keyed pseudo-random function for the tables of one purpose. It is too weak to prove that a
+/// message is genuine.
 #[derive(Clone)]
 pub(crate) struct TableKey([u8; 16]);
 

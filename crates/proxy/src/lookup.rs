@@ -4,8 +4,8 @@
 //! names. If there is a held answer, [`find`](Lookups::find) returns it at once. Otherwise it sends
 //! a query and returns a [`Ticket`], with which the caller parks the request. An answer is held for
 //! a short time. So the parked requests find it when they are served again, and a flood of requests
-//! for one key causes only one query. It is not a cache: changes of a store take effect almost at
-//! once.
+//! for one key causes only one query. Held answers are no cache, because changes of a store take
+//! effect almost at once.
 //!
 //! Queries are bounded in number and time. A store that does not answer delays only requests that
 //! need it. Requests of strangers may use at most half of the queries. The queries of back ends and

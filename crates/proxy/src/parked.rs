@@ -4,8 +4,8 @@
 //! arrived, the request is served again from the beginning, and this time the answer is known. A
 //! plan changes nothing, so nothing has to be undone. Parked requests are bounded in number and
 //! time. A copy of a parked request is absorbed, and its CANCEL ends it. Until the request
-//! continues, the proxy has no other state of it and sends no 100, so the sender retransmits it.
-//! Of a cancelled INVITE only its key remains, for late copies. It takes no place.
+//! continues, the proxy has no other state of it and sends no 100, so the sender retransmits it. If
+//! an INVITE is cancelled, the proxy keeps only its key, for late copies. The key takes no place.
 //!
 //! Each parked request takes one of a limited number of places. Strangers may use half of the
 //! places. A source may use at most as many places as remain free, as in the shared
@@ -29,8 +29,8 @@ use crate::stateless::recent::Recent;
 use places::Places;
 pub(crate) use places::RequestSource;
 
-/// Maximum time for which a request is parked. It is longer than a DNS query takes, and shorter
-/// than a client waits for a provisional response.
+/// Maximum time for which a request is parked. It is longer than the time of a DNS query, and
+/// shorter than the time for which a client waits for a provisional response.
 const PARKED_FOR: Duration = Duration::from_secs(10);
 
 /// Time for which a cancelled INVITE is remembered, for late copies: 64·T1.
@@ -162,8 +162,8 @@ impl Parked {
     }
 
     /// Cancels the INVITE of a transaction, so that it does not continue. Returns the INVITE, or
-    /// `None` if it is not parked. Its place is free at once: a place that only time gives back
-    /// could be taken by a pair of short messages.
+    /// `None` if it is not parked. Its place is free at once. Otherwise a pair of short messages
+    /// could take a place for a long time.
     pub(crate) fn cancel(&mut self, now: Timestamp, key: Key) -> Option<Waiting> {
         let number = *self.by_key.get(&key)?;
         let invite = self.remove(number)?;

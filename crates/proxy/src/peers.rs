@@ -15,7 +15,7 @@ use crate::target::Target;
 pub(crate) struct Peers {
     verified: Verified,
     unreachable: Targets,
-    /// Ended connections of strangers. They evict one another, but no back end.
+    /// Ended connections of strangers. They evict one another, but not the entries of back ends.
     ended: Targets,
     /// Back ends reached over UDP that have answered a large request over TCP, on a connection that
     /// is still open.

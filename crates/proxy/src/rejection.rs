@@ -1,4 +1,4 @@
-//! Rejections: everything that can happen to a request instead of forwarding it.
+//! Rejections: the outcomes of a request that the proxy does not forward.
 
 mod drop_reason;
 pub(crate) mod reply_reason;
@@ -65,8 +65,8 @@ impl Rejection {
     pub(crate) const NO_CONTACT: Self = Self::Reply(480, "the user cannot be reached");
     /// The store of the users did not answer. RFC 3261 §16.5: "If the target set remains empty
     /// after applying all of the above, the proxy MUST return an error response, which SHOULD be
-    /// the 480 (Temporarily Unavailable) response." A 503 would concern this whole server, and its
-    /// clients would take all their requests elsewhere (§21.5.4).
+    /// the 480 (Temporarily Unavailable) response." A 503 would mean that this whole server is
+    /// overloaded, and its clients would send all their requests elsewhere (§21.5.4).
     pub(crate) const LOOKUP_FAILED: Self = Self::Reply(480, LOOKUP_FAILED);
     /// Too many requests wait for names and look-ups.
     pub(crate) const PARKED_FULL: Self = Self::Reply(503, PARKED_FULL);

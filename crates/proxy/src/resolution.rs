@@ -3,15 +3,15 @@
 //! [`Resolution`] is a pure state machine. If [`locate`](Resolution::locate) remembers the records,
 //! it returns at once. Otherwise it queries them ([`poll_query`](Resolution::poll_query)) and
 //! returns a [`Ticket`], and the caller parks the request with this ticket. When an answer arrives
-//! ([`on_answer`](Resolution::on_answer)) or is given up
-//! ([`handle_timeout`](Resolution::handle_timeout)), it returns the tickets whose requests should
-//! be located again. All requests that wait for one query have the same ticket. The caller limits
-//! the number of parked requests and the time for which they wait.
+//! ([`on_answer`](Resolution::on_answer)), or its query is given up
+//! ([`handle_timeout`](Resolution::handle_timeout)), the function returns the tickets whose
+//! requests should be located again. All requests that wait for one query have the same ticket. The
+//! caller limits the number of parked requests and the time for which they wait.
 //!
-//! If the DNS does not answer, requests to known names are not delayed. An answer is queried again
-//! before it expires, and an expired answer is used while there is no newer one. After a failure, a
-//! request waits for another attempt only if it has no other target. The numbers of queries and of
-//! remembered answers are bounded.
+//! If the DNS does not answer, requests to known names are not delayed. A name is queried again
+//! before its answer expires, and an expired answer is used while there is no newer one. After a
+//! failure, a request waits for another attempt only if it has no other target. The numbers of
+//! queries and of remembered answers are bounded.
 //!
 //! The result is valid for one request: "The procedures here MUST be done exactly once per
 //! transaction" (RFC 3263 §4). The caller has to know which targets have failed.

@@ -370,8 +370,8 @@ struct Around {
 const TOO_LONG: Rejection =
     Rejection::Reply(513, "the forwarded request would be longer than a datagram");
 
-/// Rejects a message whose edits overlap. That is a bug, and must not stop the process: RFC 3261
-/// §21.5.1, "The server encountered an unexpected condition that prevented it from fulfilling the
+/// Rejects a message whose edits overlap. This is a bug, but it must not stop the process. RFC 3261
+/// §21.5.1: "The server encountered an unexpected condition that prevented it from fulfilling the
 /// request."
 const NOT_REWRITTEN: Rejection = Rejection::Reply(500, "the request cannot be rewritten");
 

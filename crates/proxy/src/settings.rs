@@ -366,8 +366,8 @@ pub struct Settings {
     pub bans: BanList,
     /// The cap on calls with priority, shared with the other shards.
     pub priority_cap: PriorityCap,
-    /// The count of changed addresses, which all shards share. By it a shard notices that names of
-    /// back ends have resolved to new addresses.
+    /// The count of changed addresses, which all shards share. A shard uses it to notice that names
+    /// of back ends have resolved to new addresses.
     pub moves: Moves,
     /// The restrictions that back ends have asked for, shared with the other shards.
     pub next_hops: NextHops,

@@ -1,10 +1,10 @@
 //! Slack of timers: timers that are due shortly after one another fire together.
 //!
 //! Waking a thread for each timer costs more than firing it. In steady state each call has half a
-//! dozen timers, so without slack a shard with 2,000 calls per second wakes up to 12,000 additional
-//! times per second. No timer of RFC 3261 needs to be exact: each is a minimum, such as Timer D
-//! "with a value of at least 32 seconds" (§17.1.1.2), or a multiple of T1, which "is an estimate of
-//! the RTT" (§17.1.1.1).
+//! dozen timers. So without slack, a shard with 2,000 calls per second wakes up to 12,000
+//! additional times per second. No timer of RFC 3261 needs to be exact. Each is a minimum, such as
+//! Timer D "with a value of at least 32 seconds" (§17.1.1.2), or a multiple of T1, which "is an
+//! estimate of the RTT" (§17.1.1.1).
 //!
 //! A timer is delayed only if others have fired shortly before it. So a shard with few calls fires
 //! each timer on time.

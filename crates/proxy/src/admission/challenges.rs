@@ -1,8 +1,8 @@
 //! Challenges of back ends that callers have not answered yet.
 //!
-//! If a back end answers a request with 401 or 407, the caller repeats the request with credentials.
-//! To the gate this is a new request. Without this memory the law would decide twice on each such
-//! call, and reject calls whose first half has been served.
+//! If a back end answers a request with 401 or 407, the caller repeats the request with
+//! credentials. To the gate this is a new request. Without this memory the law would decide twice
+//! on each such call, and reject calls of which the first request has been served.
 //!
 //! A stranger cannot use this to pass the gate more often than it admits requests. Only a response
 //! of a back end to a request that the gate has admitted leaves a challenge. One request from the

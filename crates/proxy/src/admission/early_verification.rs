@@ -1,11 +1,12 @@
 //! Early verification: decides when messages that claim to finish work are verified on arrival.
 //!
-//! Anybody can send a BYE, an ACK, a CANCEL or a response. A message is verified if it contains
-//! something that only this proxy issues, or that only the participants of the call know: the keyed
-//! values in our branch, a route token, a Call-ID in the call table, or a branch in the transaction
-//! table. Serving a message verifies it anyway, so in normal operation verification costs nothing
-//! extra. But unverified messages must not delay verified ones: when there are many, each message
-//! is verified on arrival, and those that fail wait behind everything else.
+//! Anybody can send a BYE, an ACK, a CANCEL or a response. A message is verified if it contains a
+//! value that only this proxy issues, or that only the participants of the call know. Such values
+//! are the keyed values in our branch, a route token, a Call-ID in the call table, and a branch in
+//! the transaction table. Serving a message verifies it anyway, so in normal operation verification
+//! costs nothing extra. But unverified messages must not delay verified ones. So while there are
+//! many of them, each message is verified on arrival, and messages that fail wait behind all
+//! others.
 
 use std::time::Duration;
 

@@ -32,7 +32,7 @@ impl Fifo {
         self.queue.len()
     }
 
-    /// Returns the numbers of messages by their kind. Only the kind of unread messages is unknown.
+    /// Returns the numbers of messages by their kind. The kind of an unread message is not known.
     pub(super) fn backlog(&self) -> Backlog {
         self.backlog
     }

@@ -2,9 +2,9 @@
 //! full.
 //!
 //! [`Queueing::Class`] classifies each message on arrival and puts it into the queue of its class,
-//! so that messages that finish work go first. [`Queueing::Fifo`] is the server that the papers on
-//! overload control model: one bounded queue in the order of arrival, in which a call waits behind
-//! all earlier rejections.
+//! so that messages that finish work go first. With [`Queueing::Fifo`] the shard works like the
+//! server in the papers on overload control. It has one bounded queue in the order of arrival, in
+//! which a call waits behind all earlier rejections.
 
 mod admit;
 

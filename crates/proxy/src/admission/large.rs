@@ -1,8 +1,8 @@
 //! The bytes of long messages that wait in queues.
 //!
 //! Queues are bounded by the number of messages. Ordinary messages fit into small buffers. A longer
-//! message may take 64 KiB, so the total size of long messages is bounded as well. Therefore a
-//! flood of long messages cannot use up the memory.
+//! message may take 64 KiB, so the total size of long messages is bounded as well. So a flood of
+//! long messages cannot use up the memory.
 
 use tidegate_world::{Received, SMALL};
 

@@ -39,11 +39,11 @@ pub(crate) struct SourcePolicy {
 }
 
 /// Time between two lists of the spared networks. They change only with a reload or with an address
-/// of a back end. To list a thousand back ends takes more time than a reading of the load may take.
+/// of a back end. Listing a thousand back ends takes more time than a reading of the load may take.
 const SPARED_EVERY: Duration = Duration::from_secs(1);
 
 /// Time between two lists of the banned addresses while the ban list does not change. After this
-/// time, the kernel no longer drops the INVITEs of a source whose ban has ended. To search a
+/// time, the kernel no longer drops the INVITEs of a source whose ban has ended. Searching a
 /// thousand bans takes more time than a reading of the load may take.
 const BANNED_EVERY: Duration = Duration::from_millis(100);
 
@@ -88,10 +88,10 @@ impl SourcePolicy {
     }
 
     /// Lists the addresses whose INVITEs the kernel may drop, in ascending order. If there are more
-    /// than a driver can take, lists those with the highest rates: anybody can send from many
-    /// forged addresses. Networks are not listed. Sources that have shown that they receive
-    /// messages are not listed either, because they may send an INVITE in an existing call. While the
-    /// ban list does not change and the last list is recent, `banned` does not change.
+    /// than a driver can take, lists those with the highest rates, because anybody can send from
+    /// many forged addresses. Networks are not listed. Sources that have shown that they receive
+    /// messages are not listed either, because they may send an INVITE in an existing call. While
+    /// the ban list does not change and the last list is recent, `banned` does not change.
     pub(crate) fn banned(&mut self, now: Timestamp, banned: &mut Vec<IpAddr>) {
         self.bans.bans();
         let version = self.bans.version();

@@ -2,11 +2,11 @@
 //! how much each may send, and the values that it is told.
 //!
 //! A peer takes part if its requests offer overload control in their topmost Via, and if it is a
-//! back end, a trusted source or in a configured network. Each response to its address has the
-//! current value in that Via, also a retransmitted response. Other peers get no values. While no
-//! peer takes part, the only cost is to examine the topmost Via of new work.
+//! back end, a trusted source or in a configured network. Each response to its address, also a
+//! retransmitted one, has the current value in that Via. Other peers get no values. While no peer
+//! takes part, the only cost is to examine the topmost Via of new work.
 //!
-//! The offer itself is stripped when a request is forwarded, so a response does not contain it. The
+//! The proxy removes the offer when it forwards a request, so a response does not contain it. The
 //! address to which a response goes determines the peer. On a connection this is the address of the
 //! connection's sender with the port in its Via, so all connections of one server are one peer. The
 //! source ports of connections say nothing about a server.
@@ -218,8 +218,8 @@ impl UpstreamPeers {
     }
 }
 
-/// Returns the key of a peer. It differs from the keys of all other peers and of all sources. A peer
-/// that may choose among many addresses of IPv6 cannot choose one with the key of another peer.
+/// Returns the key of a peer. It differs from the keys of all other peers and of all sources. A
+/// peer with many IPv6 addresses cannot choose an address that has the key of another peer.
 fn key_of(keys: &Keys, address: SocketAddr) -> u128 {
     let port = address.port();
     let key = match address.ip() {

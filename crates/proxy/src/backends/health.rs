@@ -1,9 +1,9 @@
 //! Health of back ends as learned from requests, and the limit on how many back ends requests may
 //! exclude.
 //!
-//! Evidence from requests needs no extra messages, but costs a caller's request each time. A probe
-//! detects a dead back end before a caller does, and also detects its return. The state itself is
-//! [`tidegate_balance::State`].
+//! Evidence from requests needs no extra messages, but each failure costs a caller's request. A
+//! probe detects a dead back end before a caller does, and also detects its return. The state
+//! itself is [`tidegate_balance::State`].
 
 use std::net::IpAddr;
 use std::time::Duration;

@@ -4,9 +4,10 @@
 //! list its servers. These become back ends at the next reload ([`subject`]).
 //!
 //! One shard queries for all shards, because all send to the same addresses and know the same back
-//! ends. It queries at its start, and again when an answer expires. If that fails, the last answer
-//! stays in use for as long as the failure lasts: a stale address is better than none (RFC 8767
-//! says so for caches). A DNS that is down, or that lacks a name for a while, must not stop calls.
+//! ends. It queries at its start, and again when an answer expires. If a query fails, the last
+//! answer stays in use for as long as the failure lasts. A stale address is better than none (RFC
+//! 8767 says this of caches), and calls must not stop because the DNS is down or lacks a name for a
+//! while.
 //!
 //! Calls stay at their address: their token contains the address, and the call table remembers it.
 //! Only new calls use a new address.

@@ -205,7 +205,7 @@ impl Probes {
 }
 
 impl Probes {
-    /// Selects again which back ends of the snapshot are probed.
+    /// Updates the list of the back ends to probe from the snapshot.
     pub(crate) fn enlist_backends(&mut self, now: Timestamp, snapshot: &Snapshot) {
         let mut who = Vec::new();
         for (backend_ref, backend) in each_once(snapshot) {

@@ -13,7 +13,7 @@ use tidegate_balance::{AdminState, Backend, EndpointAddress, Pool};
 
 use crate::settings::{Choice, PoolSettings};
 
-/// Index of a back end that denotes the whole pool.
+/// Index that stands for the whole pool instead of a back end.
 pub(crate) const ANY: u16 = u16::MAX;
 
 /// Maximum number of pools, and of back ends in one pool, including removed ones whose slots are

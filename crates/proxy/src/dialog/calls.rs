@@ -4,7 +4,7 @@
 //! dialogs and transactions distinguish them. A call keeps its back end for at least 64·T1 after
 //! the last message, so that retransmissions, CANCEL and ACK go to the same back end. The entry
 //! also has leases, by which the back end's load includes the call. Each lease belongs to one
-//! transaction, so that a retransmission is not counted again, and every end is counted.
+//! transaction. So a retransmission does not count again, and each end of a transaction counts.
 //!
 //! [`handle_timeout`](Calls::handle_timeout) is the trigger of paper 003, §V, which "updates
 //! Session State and Load Estimates after a session has expired": an entry releases its leases.

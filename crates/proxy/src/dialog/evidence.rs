@@ -2,8 +2,7 @@
 //!
 //! A Call-ID is not secret, so it proves nothing. A request is within a dialog if the call table
 //! knows the dialog by both tags, or if its route token is valid. It is a retransmission if its
-//! transaction is known. Any other request with a known Call-ID is treated like a request with an
-//! unknown Call-ID.
+//! transaction is known. For any other request, a known Call-ID makes no difference.
 
 use tidegate_sip::{Method, Passage, Scan, ScanStart, dialog_tags};
 

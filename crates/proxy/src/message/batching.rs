@@ -5,8 +5,8 @@ use memchr::memchr;
 
 /// Returns a sequence number that all messages of one call share, and that few other calls have.
 ///
-/// Messages with the same number keep their order. A collision of two calls costs only time, so the
-/// number need not be secure against attackers. It is never 0.
+/// Messages with the same number keep their order. If two calls have the same number, this costs
+/// only time. So the number need not be secure against attackers. It is never 0.
 pub(crate) fn sequence_of(call_id: &[u8]) -> u32 {
     let word = |bytes: Option<&[u8; 8]>| bytes.map_or(0, |bytes| u64::from_le_bytes(*bytes));
     let ends = word(call_id.first_chunk()) ^ word(call_id.last_chunk()).rotate_left(23);

@@ -6,7 +6,7 @@
 //! the request was sent. It stands before the MAC and is encrypted, because callers must not learn
 //! it. The branch depends only on the received request, as RFC 3261 §16.11 requires of a proxy
 //! without transactions. Retransmissions, and the ACK and CANCEL of an INVITE, get the branch of
-//! their INVITE from any process with our key. So nothing in it may come from a table: if the same
+//! their INVITE from any process with our key. So no part of it may come from a table. If the same
 //! INVITE arrived with another branch at a callee that still rings, the callee would reject it as a
 //! merged request (§8.2.2.2). The MAC authenticates the branch: a message that brings it back is a
 //! response to a request that we forwarded.

@@ -3,8 +3,8 @@
 //! It holds the flow on which a REGISTER arrived. The registrar stores the Path and writes it into
 //! the Route of each request for that phone. The request then leaves on the same flow. Unlike a
 //! [route token](super::token), a flow token does not belong to a call. Its MAC has its own key, so
-//! that neither kind of token can be used as the other. It contains no time: the registrar decides
-//! how long a registration lives, and the token is valid as long as its key.
+//! that neither kind of token can be used as the other. It contains no time, because the registrar
+//! decides how long a registration lasts. The token is valid as long as its key.
 //!
 //! RFC 5626 §5.2: "A proxy can use any algorithm it wants as long as the flow token is unique to a
 //! flow, the flow can be recovered from the token, and the token cannot be modified by attackers."

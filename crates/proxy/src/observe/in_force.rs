@@ -1,4 +1,4 @@
-//! Gauges of the settings that operators can change, and of the decisions of the shadow law.
+//! Gauges that publish the settings that operators can change, and the decisions of the shadow law.
 
 use std::time::Duration;
 

@@ -2,9 +2,9 @@
 //!
 //! All shards share them, because a server restricts this proxy as a whole. A response whose value
 //! is read comes from the back end to which the request was sent. The MAC in our branch proves
-//! that. But a back end that does not know RFC 7339 passes on the parameters that a server behind
-//! it has written into our Via (§11: "If the attacker can make the recipient believe that the
-//! overload status was created by its direct downstream neighbor (and not by the attacker further
+//! this. But a back end that does not know RFC 7339 passes on parameters that a server behind it
+//! has written into our Via (§11: "If the attacker can make the recipient believe that the overload
+//! status was created by its direct downstream neighbor (and not by the attacker further
 //! downstream), the recipient stops sending traffic to the victim."). So by default a pool obeys
 //! only back ends whose answer to a probe contained a value, because no other element receives a
 //! probe.

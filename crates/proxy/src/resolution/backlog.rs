@@ -1,7 +1,7 @@
 //! The outstanding queries as they wait to be sent, and their shares of the DNS.
 //!
 //! A name server that does not answer keeps each query for seconds. Only a few queries are sent at
-//! once, so the names of one domain must not take all of these places: a domain may have at most as
+//! once, so the names of one domain must not take all of these places. A domain may have at most as
 //! many queries as it leaves free, as in the shared [tables](crate::shares). The domains take
 //! turns. Names that have been resolved before come first, and a part of the places is reserved for
 //! them, so that they stay resolvable during a flood of queries for other names.
@@ -14,7 +14,7 @@ const KEPT_PART: usize = 4;
 /// The number of queries that may be outstanding for each query that may be sent at once.
 const OUTSTANDING_PER_SENT: usize = 16;
 
-/// Outstanding queries by domain. Some have been sent, and the others wait for that.
+/// Outstanding queries by domain. Some have been sent, and the others wait to be sent.
 pub(super) struct Backlog {
     sent_max: usize,
     all: Load,

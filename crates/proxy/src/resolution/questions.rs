@@ -12,7 +12,7 @@ use super::cache::Key;
 /// The time for which requests wait for a newer answer when an expired one is known.
 ///
 /// RFC 8767 §5 calls this the client response timer and recommends 1.8 s. Here it is shorter,
-/// because a caller hears nothing while it waits.
+/// because a caller gets no response while it waits.
 pub(super) const PATIENCE: Duration = Duration::from_millis(500);
 
 /// The time after which a query is abandoned.
@@ -20,9 +20,9 @@ pub(super) const PATIENCE: Duration = Duration::from_millis(500);
 /// It is longer than the time of a resolver that tries a second server after 5 s of silence.
 pub(super) const ANSWERS_WITHIN: Duration = Duration::from_secs(8);
 
-/// Maximum age of a query that is still sent. The requests of an older one would not wait long enough for
-/// the answer. If it were sent, it would soon give its place to another old one, so that a DNS that
-/// does not answer would get very many queries.
+/// Maximum age of a query that is still sent. The requests that wait for an older query would not
+/// wait long enough for its answer. If it were sent, it would soon leave its place to another old
+/// query. So a DNS that does not answer would get very many queries.
 const SENT_WITHIN: Duration = Duration::from_secs(4);
 
 /// The first id of DNS queries for requests. Lower ids are free for other parts of the core.
@@ -82,8 +82,8 @@ pub(super) enum Closed {
 }
 
 impl Questions {
-    /// Creates a set of which at most `sent_max` queries are sent and not answered yet. More of them
-    /// wait for that.
+    /// Creates a set of which at most `sent_max` queries are sent and not answered yet. The others
+    /// wait to be sent.
     pub(super) fn new(sent_max: usize) -> Self {
         Self {
             outstanding: BTreeMap::new(),

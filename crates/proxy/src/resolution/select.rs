@@ -8,7 +8,7 @@
 //! is its share of the weights. The probability that it is second is its share of the remaining
 //! weights, and so on, as RFC 2782 requires. The order of two servers does not depend on the other
 //! servers. So adding or removing a server does not move requests between the others. If the
-//! servers were drawn one after another, it would.
+//! servers were drawn one after another, requests would move.
 
 use std::hash::Hasher;
 use std::net::IpAddr;
@@ -64,8 +64,8 @@ impl Rates {
 /// Returns the addresses of one server in the order in which the request with this hash tries them.
 ///
 /// RFC 3263 §4.2: "The client SHOULD try the first record." DNS servers rotate the records to share
-/// the load. The hash shares the load too, and the order stays the same when the answer is
-/// refreshed.
+/// the load. The hash shares the load too. And when the answer is refreshed, the order stays the
+/// same.
 pub(super) fn order_addresses(addresses: &[IpAddr], hash: u64) -> SmallVec<[IpAddr; 8]> {
     let mut drawn: SmallVec<[(u64, IpAddr); 8]> = addresses
         .iter()

@@ -115,8 +115,8 @@ pub(crate) fn commit(
 
 /// Returns what an ACK shows about its sender. The tags of a dialog and a route token are in the
 /// responses, so only a party of the call knows them. But that party could write another address as
-/// its source. So they prove something only for the address to which the responses went. An ACK
-/// with the Call-ID alone is not part of the call.
+/// its source. So the tags and the token prove something only about the address to which the
+/// responses went. An ACK with the Call-ID alone is not part of the call.
 fn evidence_of_ack(
     step: &Step<'_>,
     received: &Received,
@@ -384,8 +384,9 @@ pub(crate) fn record_address_generation(
 }
 
 /// Records the source of a request that is the first one of its call entry, or that begins another
-/// call there. The entry of a call that goes on keeps the source of that call: its Call-ID is not
-/// secret, and if the call leads through a back end, both of its legs have the same entry.
+/// call there. The entry of a call that goes on keeps the source of that call. There are two
+/// reasons: the Call-ID is not secret, and if the call leads through a back end, both of its legs
+/// have the same entry.
 fn record_source(step: &mut Step<'_>, call: CallRef, flow: &Flow) {
     let calls = &step.routing.calls;
     if calls.get(call).is_none_or(|entry| entry.phase.goes_on()) {

@@ -24,8 +24,9 @@ use crate::target::Target;
 /// Plans a request whose dialog or call is known. Returns `None` if neither is known. A request
 /// that `is_new` belongs to no dialog.
 ///
-/// An ongoing call stays at its back end, even if that has no headroom: then a new request with its
-/// Call-ID is rejected. The call moves only if its back end is down and has not answered.
+/// An ongoing call stays at its back end, even if the back end has no headroom. In this case a new
+/// request with the Call-ID of the call is rejected. The call moves only if its back end is down
+/// and has not answered.
 pub(super) fn in_dialog(
     now: Timestamp,
     snapshot: &Snapshot,

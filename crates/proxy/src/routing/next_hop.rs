@@ -129,8 +129,8 @@ impl NextHop {
 ///
 /// # Errors
 /// Returns [`Rejection::NO_ADDRESS`] if the name of the back end has never been resolved. No
-/// selection returns such a back end. But a call that came from one of its
-/// [`sources`](crate::PoolSettings::sources) belongs to it, whatever the name resolves to.
+/// selection returns such a back end. But a call from one of its
+/// [`sources`](crate::PoolSettings::sources) belongs to it, even if its name has no address.
 pub(crate) fn toward(
     step: &Step<'_>,
     backend_ref: BackendRef,

@@ -277,9 +277,10 @@ fn lead_to<'a>(
     Ok(Planned::Plan(plan))
 }
 
-/// Returns the origin of a request whose source address has the origin `found`. A stranger that its
-/// route token names as a removed back end counts as trusted, so that it can end its dialogs: then
-/// the flag is `true`. A stranger that its Via names as a back end counts as that back end.
+/// Returns the origin of a request whose source address has the origin `found`. If the route token
+/// names a stranger as a removed back end, the stranger counts as trusted, so that it can end its
+/// dialogs. The flag is then `true`. If the Via names a stranger as a back end, the stranger counts
+/// as that back end.
 fn sender(
     snapshot: &Snapshot,
     received: &Received,
@@ -309,7 +310,7 @@ fn sender(
     }
 }
 
-/// Returns whether a request proves that its sender receives what is sent to its address: a caller
+/// Returns whether a request proves that its sender receives what is sent to its address. A caller
 /// at that address that knows the token must have received it in a response. The token names the
 /// party to which it was sent. So a copy of the INVITE from another address gives no token with
 /// which that address could prove anything for the caller.
@@ -404,7 +405,7 @@ fn needs_flow(snapshot: &Snapshot, contact: &Uri<'_>, peer: &PeerFlow) -> bool {
 /// Checks that the sender of a request may send it on the flow that its Route names.
 ///
 /// Such requests come from the registrar. Only the registrar and the phone get the token, so we
-/// relay them from nobody else.
+/// relay such requests only for these two.
 fn check_flow(named: Option<&RegisteredFlow>, origin: Origin) -> Result<(), Rejection> {
     match named {
         Some(_) if origin == Origin::Stranger => Err(Rejection::RELAYING),
@@ -445,8 +446,8 @@ pub(crate) fn pool_by_rules(
 }
 
 /// Rejects an in-dialog request that this shard does not know, or hands it off. If there are
-/// several shards, each of the others is tried in turn. This finds the call of a client that
-/// ignores Record-Route and changes its port between requests.
+/// several shards, each of the others gets the request in turn. So the call of a client is found
+/// even if the client ignores Record-Route and changes its port between requests.
 ///
 /// At the end, a CANCEL or ACK returns to its first shard, which sent its INVITE.
 fn unknown(snapshot: &Snapshot, received: &Received, method: Method) -> Rejection {

@@ -17,9 +17,9 @@
 //!   ended not long ago. The caller gets the 200 of the back end that has the request, or the
 //!   negative response when all have answered.
 //!
-//! An ACK goes only to a target that sent a rejection: an ACK is never answered, and a proxy behind
-//! us would forward an unknown ACK. A rejection is repeated until it is acknowledged (§17.2.1), so
-//! we will see it again.
+//! An ACK goes only to a target that sent a rejection. The reason is that an ACK is never answered,
+//! and that a proxy behind us would forward an unknown ACK. A rejection is repeated until it is
+//! acknowledged (§17.2.1), so we will see it again.
 //!
 //! The sender may be a stranger, and the request is the only evidence. So one request causes at
 //! most [`COPIES_MAX`] packets, and at most [`ASKED_MAX`] requests are pending at the same time.

@@ -24,8 +24,8 @@ use crate::transaction::context::{Context, Live};
 /// 503 for a single callee.
 const SATURATED: Duration = Duration::from_secs(1);
 
-/// Calls [`try_next`] after a target has sent a 503. The callee may be the cause, not the target.
-/// So the first failover is free, and further ones use the failover budget of the pool.
+/// Calls [`try_next`] after a target has sent a 503. The cause may be the callee and not the
+/// target. So the first failover is free, and further ones use the failover budget of the pool.
 pub(crate) fn try_after_refusal(
     step: &mut Step<'_>,
     context: &mut Context,

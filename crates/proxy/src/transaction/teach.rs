@@ -54,8 +54,8 @@ pub(super) fn record_refused(
 }
 
 /// Records that the target of a branch has been silent since the request was sent. This is called
-/// at the end of `failover_after_ms`, and again at Timer B if there was no other target. But each
-/// request counts once.
+/// at the end of `failover_after_ms`, and again at Timer B if there was no other target. Each
+/// request counts only once.
 pub(super) fn record_silent(
     step: &mut Step<'_>,
     branch: &Branch,

@@ -3,7 +3,8 @@
 //! A phone behind address translation sends these requests over UDP to keep its binding open. The
 //! response contains the address from which the request came, so the phone notices when the binding
 //! has changed. The response needs no state. It is at most two and a half times as long as the
-//! request. So a forger of source addresses gains no more from it than from a SIP response.
+//! request. So an attacker that forges source addresses gains no more from it than from a SIP
+//! response.
 
 use std::net::{IpAddr, SocketAddr};
 
