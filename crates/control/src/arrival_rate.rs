@@ -1,4 +1,4 @@
-//! An estimate of the rate at which something arrives.
+//! An estimate of the rate of arrivals.
 
 use std::time::Duration;
 
@@ -6,8 +6,8 @@ use tidegate_world::Timestamp;
 
 /// An estimate of the arrivals a second. The weight of each arrival fades with its age.
 ///
-/// After a time without arrivals, the estimate is too low at first. It follows within its time
-/// constant.
+/// After a time without arrivals, the estimate is too low at first. It becomes right within its
+/// time constant.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct ArrivalRate {
     /// Age in seconds at which the weight of an arrival has fallen to 37 %.

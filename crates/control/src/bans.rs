@@ -1,9 +1,9 @@
 //! The bans in force and their ends.
 //!
 //! The server does no new work for a banned source. Therefore a ban ends by itself, and an operator
-//! can lift it. The number of bans is limited, because an attacker who can forge addresses could
-//! fill any list. In a full list, a new ban replaces the ban of the source that sent least, if the
-//! new source sends more. Every ban that is replaced, or for which there is no room, is counted.
+//! can lift it. The number of bans is limited, because an attacker that forges addresses could fill
+//! any list. In a full list, a new ban replaces the ban of the source that sent least, if the new
+//! source sends more. The list counts each ban that is replaced or for which there is no room.
 
 use tidegate_world::Timestamp;
 

@@ -1,9 +1,9 @@
 //! The maximum goodput that any local law can reach.
 //!
 //! A server spends the CPU time `s` on a whole call, and `r` on shedding a call. Both include all
-//! messages and the kernel's work. If `m` times its capacity `C = 1/s` is offered, it must shed all
-//! calls that it does not serve. With `g` served calls a second, `g·s + (m·C − g)·r = 1`. The
-//! goodput as a fraction of the capacity is
+//! messages and the kernel's work. If the offered load is `m` times its capacity `C = 1/s`, it must
+//! shed all calls that it does not serve. With `g` served calls a second, `g·s + (m·C − g)·r = 1`.
+//! The goodput as a fraction of the capacity is
 //!
 //! ```text
 //! G/G0 = (1 − m·r/s) / (1 − r/s)    for m ≥ 1, within [0, 1];   m below

@@ -14,8 +14,8 @@ pub enum Allowance {
     /// At most this number of pieces of new work a second.
     Rate(f64),
     /// At most this number of pieces in progress. A piece is in progress from the moment when it
-    /// enters the queue until its service begins. If the gate judges pieces when they are taken
-    /// from the queue, a piece passes if fewer than this number are behind it in the queue.
+    /// enters the queue until its service begins. If the gate judges a piece when it is taken from
+    /// the queue, the piece passes if fewer than this number are behind it in the queue.
     Window(f64),
     /// No new work.
     Closed,

@@ -1,9 +1,9 @@
 //! Divides the admitted work fairly among the sources if not all work may pass.
 //!
-//! A throttle decides how many pieces pass. If it also selected the pieces, each source would get a
-//! share in proportion to its offered work, and a flooding source would get almost everything. Here
-//! each source gets all that it offers, up to a [level](MaxMin) that is the same for all sources. A
-//! source that offers more than the level loses only its own work.
+//! A throttle decides how many pieces pass. If the throttle also selected the pieces, each source
+//! would get a share in proportion to its offered work, and a source that floods would get almost
+//! everything. Here each source gets all that it offers, up to a [level](MaxMin) that is the same
+//! for all sources. A source that offers more than the level loses only its own work.
 //!
 //! - The work that a source offers is counted. Counts and the observation time fade by a fifth
 //!   every 100 ms. The demands are computed from these rates every 100 ms. If twice the expected
@@ -13,11 +13,11 @@
 //! - A source below the level passes. A source above it passes at the rate of the level, through
 //!   its own token bucket. The bucket holds the tokens of 100 ms, but at least one token.
 //! - *Credit* is the number of pieces that the throttle has admitted and that no source has used. A
-//!   source above the level needs credit for each piece. When the credit is at its maximum and
-//!   would be lost, the source may use it even if its bucket is empty. A source below the level may
-//!   make the credit negative, down to minus the same maximum. The maximum is the number of pieces
-//!   admitted in 100 ms, at least four, but at most one for each source. So the total can exceed
-//!   the amount that the throttle allows by this maximum.
+//!   source above the level needs credit for each piece. When the credit is at its maximum, further
+//!   credit would be lost. So the source may then use credit even if its bucket is empty. A source
+//!   below the level may make the credit negative, down to minus the same maximum. The maximum is
+//!   the number of pieces admitted in 100 ms, at least four, but at most one for each source. So
+//!   the total can exceed the amount that the throttle allows by this maximum.
 //! - Places in a queue or a window are shared by a threshold: a source may hold up to eight times
 //!   the number of free places (Choudhury and Hahne, Dynamic Queue Length Thresholds, 1998). A
 //!   source that already holds a place never takes the last one. So a flooding source leaves a
@@ -29,10 +29,10 @@
 //!
 //! **Cold start.** In the first 10 ms, nothing is known about any source, and all sources are below
 //! the level. **Known bias.** A source that sends rarely is assumed to have no rate before it
-//! sends. So many such sources are all below the level, and the throttle selects among them. All
-//! sources for which the table has no room count as one source. A source is forgotten when it has
-//! offered nothing for one to two seconds. An attacker who can forge addresses can appear as any
-//! number of sources.
+//! sends. If there are many such sources, all of them are below the level, and the throttle selects
+//! among them. All sources for which the table has no room count as one source. A source is
+//! forgotten when it has offered nothing for one to two seconds. An attacker that forges addresses
+//! can appear as any number of sources.
 
 use std::time::Duration;
 

@@ -33,8 +33,8 @@ struct Passed {
     /// Rates of each source that arrived and that passed, in pieces a second.
     offered: Vec<f64>,
     rates: Vec<f64>,
-    /// Pieces that the throttle let pass since the start, pieces that passed, and the largest lead
-    /// of the second number over the first.
+    /// Pieces that the throttle let pass since the start, pieces that passed, and the maximum by
+    /// which the second number exceeded the first.
     let_pass: f64,
     all: f64,
     ahead_max: f64,

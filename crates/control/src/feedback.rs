@@ -1,5 +1,5 @@
 //! Feedback between servers: an overloaded server tells the servers that send to it how much it can
-//! take. They hold the rest back, so that the overloaded server need not reject it.
+//! take. These servers hold the rest back, so that the overloaded server need not reject it.
 //!
 //! ```text
 //!   upstream server                                     this server
@@ -15,9 +15,9 @@
 //!
 //! Three algorithms carry a value. `loss` (RFC 7339 §7) is the percentage of requests to hold back,
 //! `rate` (RFC 7415) the requests a second to send at most. `tgwindow` is our own, for the windows
-//! of paper 002: the maximum number of unanswered calls. Only the sender counts its calls in flight, so
-//! no restart or lost message can make two counts differ, and a call in flight is never granted
-//! twice.
+//! of paper 002: the maximum number of unanswered calls. Only the sender counts its calls in
+//! flight. So there are no two counts that a restart or a lost message could make different, and no
+//! call in flight is granted twice.
 
 mod algorithm;
 mod capacity;

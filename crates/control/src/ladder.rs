@@ -16,8 +16,8 @@
 //!    This costs a third less processor time, and some more bytes.
 //! 3. [`Thin`](Rung::Thin): a share `p` of the datagrams is dropped before they are read, and work
 //!    that is still read and not admitted is answered. Assume that `λ` pieces arrive a second, and
-//!    that a rejection takes `r` seconds. When rejecting takes more than the budget `B`, too little
-//!    time is left to serve the others: the bound `(1 − m·r/s) / (1 − r/s)`
+//!    that a rejection takes `r` seconds. If rejecting takes more than the budget `B`, too little
+//!    time is left to serve the other calls, and the bound `(1 − m·r/s) / (1 − r/s)`
 //!    ([`bound`](crate::bound)) falls to zero. So the ladder lets through as much work as can be
 //!    served, and in addition as much as can be rejected within `b`, which is two fifths of the
 //!    budget. `c` is the capacity: the work that could be served in a second without rejections.
@@ -26,31 +26,31 @@
 //! p = 1 − ((1 − b)·c + b/r) / λ
 //! ```
 //!
-//! The budget is small because rejecting one caller takes time from serving others, in every
-//! overload. It is not smaller because a dropped caller gets no response for up to 32 s, and so
-//! cannot try another server.
+//! The budget is small, because in every overload the time for rejections is taken from the service
+//! of calls. But it is not smaller, because a dropped caller gets no response for up to 32 s, and
+//! so cannot try another server.
 //!
 //! # Measurements
 //!
 //! `c` is the work taken in periods without idle time, divided by the part of this time that was
 //! not spent on rejecting. Before the first such period `c` is unknown, and only overflow leads to
 //! drops. `c` is never less than the work taken in a period with idle time. While the ladder drops
-//! packets and the processor has idle time, `c` grows. Idle time does not measure the capacity
-//! directly: a process with a quota works fast and then stands still. So it has idle time even
-//! when its quota is used up.
+//! packets and the processor has idle time, `c` grows. Idle time does not show the capacity
+//! directly. A process with a quota works fast and then stands still, so it has idle time even when
+//! its quota is used up.
 //!
 //! `λ` is the rate of first packets, without retransmissions. Each packet has a mark: a hash of its
 //! bytes that is the same for all copies of a request. The packets with the lowest marks are
 //! dropped. A mark is *fresh* if its packets have not been dropped for a while. Packets with fresh
 //! marks are first packets. Their number divided by the part of the marks that is fresh is `λ`. A
-//! packet does not count if its mark began to be dropped while it waited in a buffer. `λ` is never
-//! set above the rate of all arrivals, because many copies of one packet say nothing about other
-//! marks.
+//! packet does not count if the ladder began to drop its mark while the packet waited in a buffer.
+//! `λ` is never set above the rate of all arrivals, because many copies of one packet say nothing
+//! about other marks.
 //!
-//! A sender can find a packet whose mark passes, and vary only bytes that the mark does not cover. So
-//! if more than 16 packets of a period have the same mark, this mark is *hot*, and all its packets are
-//! dropped for 32 s. They are not counted in `λ`. At most 16 marks are hot. A new hot mark replaces
-//! the oldest one, so that marks of which no packets come do not keep out others.
+//! A sender can find a packet whose mark passes, and vary only bytes that the mark does not cover.
+//! So if more than 16 packets of a period have the same mark, this mark is *hot*, and all its
+//! packets are dropped for 32 s. They are not counted in `λ`. At most 16 marks are hot. A new hot
+//! mark replaces the oldest one. So marks without packets do not keep out other marks.
 //!
 //! The share does not apply to messages that come from spared networks or from another shard, or that
 //! call an emergency service. They are counted separately. A quarter of the
@@ -61,26 +61,26 @@
 //!
 //! The ladder reaches the second rung when rejecting took more than half of the budget. It reaches
 //! the third rung in two cases. In the first case rejecting has exceeded the budget by 50 ms in
-//! total, where later unused budget is subtracted. In the second case there was no room in the
-//! buffers for a hundredth of the arrivals. If buffers still overflow two periods after a change,
-//! the measured cost is too low, or the processor is busy with something else. Then at most nine
-//! tenths as many messages may pass as were read before. This limit grows slowly at first, and
-//! twice as fast with each second without overflow. So a limit that was set while the process stood
-//! still has no effect after some seconds. An overflow that does not become smaller when `p` rises
-//! has another cause. The ladder ignores an overflow of up to twice this size for about ten
-//! seconds, and then tries again.
+//! total, less the budget that was left unused since then. In the second case there was no room in
+//! the buffers for a hundredth of the arrivals. If buffers still overflow two periods after a
+//! change, the measured cost is too low, or the processor is busy with something else. Then a limit
+//! applies: at most nine tenths of the messages that were read before may pass. The limit grows
+//! slowly at first, and twice as fast with each second without overflow. So a limit that was set
+//! while the process stood still has no effect after some seconds. An overflow that does not become
+//! smaller when `p` rises has another cause. The ladder ignores an overflow of up to twice this
+//! size for about ten seconds, and then tries again.
 //!
 //! # Callers that come late
 //!
 //! If `p` falls, retransmissions of callers that were dropped before pass. These callers have
 //! called during the last half minute, and send up to seven times as many packets as the new
-//! callers. New callers with the same marks look the same. If the retransmissions were admitted
-//! like other packets, they would take the places of callers that are in time, and the measured
-//! load would include them. So packets whose marks were dropped until recently are *late*: the
-//! [gate](crate::Gate) admits them only while few others wait, and rejects them otherwise. The
-//! rejection ends their retransmissions. A mark that was dropped for a time is late for this time
-//! plus T1, and for at most 16 s (RFC 3261 §17.1.1.2: the pause before each copy is at most T1
-//! longer than the time since the first copy).
+//! callers. New callers with the same marks cannot be distinguished from them. If the
+//! retransmissions were admitted like other packets, they would take the places of callers that are
+//! in time, and would count in the measured load. So packets whose marks were dropped until
+//! recently are *late*: the [gate](crate::Gate) admits them only while few others wait, and rejects
+//! them otherwise. The rejection ends their retransmissions. A mark that was dropped for a time is
+//! late for this time plus T1, and for at most 16 s (RFC 3261 §17.1.1.2: the pause before each copy
+//! is at most T1 longer than the time since the first copy).
 //!
 //! `p` has 65 levels. Each level passes a tenth less than the level before. `p` rises at once to
 //! the required level if rejecting takes more than the budget and a seventh less should pass. `p`
@@ -90,9 +90,9 @@
 //!
 //! # Messages in streams
 //!
-//! The kernel cannot drop single messages of a TCP connection. So the caller of the ladder drops the
-//! same share of them after reading. This takes a part of the time of a rejection, because no answer
-//! is written and no acknowledgement comes. This part is not shown separately: it reduces `c`. A
+//! The kernel cannot drop single messages of a TCP connection. So the caller of the ladder drops
+//! the same share of them after reading. A drop takes less time than a rejection, because no answer
+//! is written and no acknowledgement comes. This time is not measured separately. It reduces `c`. A
 //! caller over TCP does not retransmit. Messages in streams are therefore never late.
 //!
 //! # How it recovers
@@ -101,7 +101,7 @@
 //! be served or rejected. When nothing has been dropped for two seconds, the ladder steps down to
 //! its second rung. It steps down from the second rung after two seconds in which rejecting took
 //! less than a quarter of the budget. Without padding, the same rejections would take less than
-//! half of it.
+//! half of the budget.
 //!
 //! # Cold start
 //!
@@ -142,8 +142,8 @@ use overflow::Overflow;
 use period::Period;
 pub use period::Tally;
 
-/// The part of the budget to use while messages are dropped. The rest is a margin. Because of it,
-/// small changes in the number of rejections do not change the share.
+/// The part of the budget to use while messages are dropped. The rest is a margin. With this
+/// margin, small changes in the number of rejections do not change the share.
 const AIM: f64 = 0.4;
 
 /// Time in seconds by which rejecting may exceed the budget before messages are dropped. A law that
@@ -163,16 +163,16 @@ const OVERFLOW: f64 = 0.01;
 /// After an overflow, this part of the messages that were read may pass.
 const BACK: f64 = 0.9;
 
-/// After an overflow, the number of messages that may pass is limited. This is the initial growth
-/// of the limit in a second, as a part of the limit.
+/// After an overflow, the number of messages that may pass is limited. This is the part by which
+/// the limit grows in the first second.
 const GROWTH: f64 = 0.1;
 
-/// More is dropped only if the amount that should pass is less than this factor times the amount
-/// that passes.
+/// The share rises only if the part of the marks that should pass is less than this factor times
+/// the part that passes.
 const RISE: f64 = 1.0 / 1.15;
 
-/// Less is dropped only if the amount that should pass is more than this factor times the amount
-/// that passes.
+/// The share falls only if the part of the marks that should pass is more than this factor times
+/// the part that passes.
 const FALL: f64 = 1.2;
 
 /// Pairs of a part of the budget and a number of levels. If rejecting takes at most this part, the
@@ -183,8 +183,8 @@ const STEPS: [(f64, usize); 2] = [(0.25, 4), (1.0, 1)];
 /// many exempt packets come.
 const LEFT: f64 = 0.25;
 
-/// Number of periods after a change in which the server still reads messages that arrived before
-/// the change.
+/// Number of periods after a change of the share in which the server still reads messages that
+/// arrived before the change.
 const UNSETTLED: u32 = 2;
 
 /// Service time in seconds after which the weight of a capacity measurement has fallen to 1/e.
@@ -375,7 +375,7 @@ impl Ladder {
         1.0 - self.dropped.passing()
     }
 
-    /// Returns whether the mark of a packet matters now, because some marks are dropped or late.
+    /// Returns whether marks matter now, because some of them are dropped or late.
     pub fn tells_marks(&self) -> bool {
         self.dropped.fresh() < 1.0
     }
@@ -408,8 +408,8 @@ impl Ladder {
         self.load.unwrap_or_default()
     }
 
-    /// Returns the time of the next reading, or `None` on the first rung. The reading is taken even
-    /// if nothing arrives. Otherwise the ladder would continue to drop long after a flood.
+    /// Returns the time of the next reading, or `None` on the first rung. The reading is needed
+    /// even if nothing arrives. Otherwise the ladder would continue to drop long after a flood.
     pub fn poll_timeout(&self) -> Option<Timestamp> {
         let (since, _) = self.last.filter(|_| self.rung != Rung::Reject)?;
         Some(since + self.settings.period)
@@ -517,8 +517,8 @@ impl Ladder {
         }
     }
 
-    /// Returns the part of the marks that should pass: so many that their callers can be served, or
-    /// be rejected within this part of the processor time.
+    /// Returns the largest part of the marks whose callers can all be served, or rejected within
+    /// this part of the processor time.
     fn passing_within(&self, budget: f64) -> f64 {
         let refusable = self.cost.map_or(f64::INFINITY, |cost| budget / cost);
         let can_pass = ((1.0 - budget) * self.capacity() + refusable).min(self.ceiling);

@@ -5,8 +5,8 @@
 //!   arrivals, services, load ──► Signals ──► Law ──► Control ──► Throttle and queue
 //! ```
 //!
-//! A server that is offered more work than it can do must reject a part of it early and cheaply, so
-//! that the admitted work still completes. A [`Law`] reads [`Signals`] at four moments: arrival,
+//! If a server gets more work than it can do, it must reject a part of the work early and cheaply,
+//! so that the admitted work still completes. A [`Law`] reads [`Signals`] at four moments: arrival,
 //! start of service, completion, tick. It sets a [`Control`]: the share of new work to admit, and
 //! the rate at which the queue of new work is released. The [`Gate`] keeps the signals, runs the
 //! law, and returns a [`Verdict`] for each piece of new work. A repetition gets the same decision

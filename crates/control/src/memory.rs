@@ -1,7 +1,7 @@
 //! A memory of recent decisions, so that a repetition gets the same decision.
 //!
 //! Over UDP a caller repeats its request up to six times. If each repetition were judged again, a
-//! repetition of a rejected call might be admitted after the caller has been told that the call
+//! repetition of a rejected call might be admitted after the caller has learned that the call
 //! failed. It would also be counted again in the offered load, the most important signal of a law.
 
 use std::time::Duration;

@@ -1,9 +1,9 @@
 //! Sources that have proved that they receive packets.
 //!
-//! Over UDP anyone can forge any source address, but cannot read packets sent there. A source is a
-//! real peer if it sends back data that only the receiver of our packets can know, even if others
-//! forge its address as well. Such a proof is remembered for some hours. Sources for which the
-//! table has no room count as not proven.
+//! Over UDP an attacker can forge any source address, but it cannot read the packets sent to this
+//! address. A source is a real peer if it sends back data that only the receiver of our packets can
+//! know, even if others forge its address as well. Such a proof is remembered for some hours.
+//! Sources for which the table has no room count as not proven.
 
 use std::time::Duration;
 

@@ -9,8 +9,8 @@
 //! not settle at the value that it would have in force.
 //!
 //! In particular, the shadow controls neither the release nor the order of the queue. The pieces in
-//! the shadow's window were admitted by the other law. For work that is decided at arrival, it is
-//! unknown which of it would have become stale.
+//! the shadow's window were admitted by the other law. If work is judged at arrival, it is not
+//! known which pieces would have become stale under the shadow.
 
 use std::fmt;
 

@@ -45,7 +45,7 @@ pub struct Sender {
     /// True if earlier copies of the message were probably dropped, so that the caller may have
     /// given up.
     pub is_late: bool,
-    /// True if the message answers a challenge: it repeats a request that was admitted, with
+    /// True if the message answers a challenge: it repeats an admitted request, and adds
     /// credentials. Then the law does not decide about it again.
     pub answers_challenge: bool,
 }

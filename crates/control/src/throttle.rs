@@ -87,8 +87,8 @@ impl Throttle {
     }
 
     /// Returns the throttle with `part` of one piece, 0 to 1, left over at the start. If many
-    /// senders obey one server, each starts with another part: otherwise the first piece of every
-    /// sender would be rejected, and the next ones would pass together. Only the deterministic
+    /// senders obey one server, each starts with another part. Otherwise the first piece of every
+    /// sender would be rejected, and the next pieces would pass together. Only the deterministic
     /// throttle has such a remainder.
     pub fn starting_at(mut self, part: f64) -> Self {
         if let Pick::Deterministic(throttle) = &mut self.pick {

@@ -32,8 +32,8 @@
 //! τ is a tenth below the target of the law in force, if that is an occupancy, and at most
 //! [`occupancy_max`](TierSettings::occupancy_max). If both were equal, both would react to the same
 //! excess, and some calls would be rejected that can be served without state. If τ were higher, the
-//! law would keep ρ below τ, and `q` would never fall. A law that reads a delay trips only when the
-//! processor is full, which is later.
+//! law would keep ρ below τ, and `q` would never fall. A law that reads a delay trips later, only
+//! when the processor is full.
 //!
 //! # How it recovers
 //!

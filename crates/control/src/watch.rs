@@ -1,8 +1,8 @@
 //! Detection of sources that send more than allowed.
 //!
 //! A source is detected when it has sent more than the allowed number of messages in each of
-//! several consecutive seconds. The last of these seconds need not be over. So if `seconds` is 1, a
-//! flood is detected in a fraction of a second. All messages of a source count on arrival,
+//! several consecutive seconds. The last of these seconds need not be complete. So if `seconds` is
+//! 1, a flood is detected in a fraction of a second. All messages of a source count on arrival,
 //! including retransmissions, because repetitions of one message are a flood as well. Sources for
 //! which the table has no room are not detected. A source with a weight may send that many times as
 //! much.

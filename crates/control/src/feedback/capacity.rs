@@ -2,11 +2,12 @@
 //!
 //! - A rate is used as it is.
 //! - A share applies to the original load: the calls that the peers would send without feedback. A
-//!   law that computes a share need not see how many calls wait, and changes the share in small
-//!   steps. At eight times the capacity, rate-occ needs 2.6 s to find its share. Meanwhile calls
-//!   for twelve seconds would enter the queue, and all of them would come too late. So while more
-//!   calls wait than the server serves in 200 ms, arrivals are limited: the queue must be back at
-//!   this length within τ. This applies to windows too, which count only new calls.
+//!   law that computes a share may not see how many calls wait, and it changes the share in small
+//!   steps. At eight times the capacity, rate-occ needs 2.6 s to find its share. In this time, the
+//!   work of twelve seconds would enter the queue, and all of these calls would be served too late.
+//!   So while more calls wait than the server serves in 200 ms, arrivals are limited so that the
+//!   queue is back at this length within τ. This applies to windows too, which count only new
+//!   calls.
 //! - A window W limits the calls in progress. Let μ be the calls a second that can be served, and w
 //!   the calls in progress. W and w count calls, and never messages, even if messages of all kinds
 //!   wait in one queue ([`in_window`](crate::Signals::in_window)). Then μ + (W/2 − w)/τ calls a

@@ -5,14 +5,14 @@
 //! part. Until enough requests have come, the first category is assumed to be 80 % of the requests.
 //!
 //! The reference algorithm measures this part every 5 to 10 s. Here each request counts by a weight
-//! that fades with its age, as in the receiver's estimate. The mix changes within a second when an
-//! overload begins: before it, one request in three is an INVITE, and at eight times the capacity
-//! eight in ten are. If a sender that has to hold back 85 % used the part from before the overload,
-//! it would send no call at all for seconds.
+//! that fades with its age, as in the receiver's estimate. When an overload begins, the mix changes
+//! within a second. Before it, one request in three is an INVITE. At eight times the capacity,
+//! eight in ten requests are INVITEs. If a sender that has to hold back 85 % used the part from
+//! before the overload, it would send no call at all for seconds.
 //!
 //! The reference algorithm draws a number for each request. Here the requests that pass are evenly
-//! spread, and each client starts at a random position. This sends the same number of requests with
-//! less deviation.
+//! spread, and each client starts at a random position. So the number of requests is the same, and
+//! it varies less.
 
 use tidegate_world::{Stream, Timestamp};
 

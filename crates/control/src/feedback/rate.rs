@@ -4,9 +4,9 @@
 //! and the randomness are here. The bucket is [the throttle's](LeakyBucket).
 //!
 //! If the server asks for another rate, the content of the bucket is scaled, so that it stands for
-//! as many requests as before. In the RFC the content keeps its seconds. Then the ACKs sent while
-//! the rate was one request a second could fill the bucket with eleven seconds, and no request
-//! would pass during this time, however high the new rate. The content is scaled after a fall of
+//! as many requests as before. In the RFC the content keeps its seconds. Then the ACKs that were
+//! sent while the rate was one request a second could fill the bucket with eleven seconds. In this
+//! time no request would pass, however high the new rate is. The content is scaled after a fall of
 //! the rate too. Otherwise each rise and fall would free a part of the bucket, and more requests
 //! would pass than the larger rate allows.
 

@@ -1,5 +1,5 @@
-//! The last value that a peer was told, and the range of rates that the peer may believe it may
-//! use.
+//! The last value that a peer was told, and the range of the rates that the peer may consider
+//! allowed.
 
 use tidegate_world::Timestamp;
 

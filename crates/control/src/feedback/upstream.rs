@@ -26,14 +26,15 @@ const UNUSED: u32 = 10;
 /// The part of its grant that a peer must use if it claims to want more. A claim counts as false
 /// once the requests missing from this part are as many as the peer may send in the time
 /// [`SHORTFALL_MAX`]. A peer that sends nothing is doubted after twice this time. An honest peer
-/// sends too little while a larger value is on its way to it. Values travel in responses, so a peer
-/// that has to hold back almost everything gets them late.
+/// sends too little until a larger value reaches it. Values travel in responses, so a peer that has
+/// to hold back almost everything gets them late.
 const CLAIMED_MIN: f64 = 0.5;
 const SHORTFALL_MAX: Duration = Duration::from_secs(1);
 
-/// The factor by which the load that a peer seems to hold back may grow in a tick, when the loads of
-/// all peers are added. Under `loss` a peer that claims a large load, and then sends its whole grant
-/// instead of the part that it was told, seems to hold back a hundred times as much.
+/// The factor by which the load that a peer seems to hold back may grow in a tick, when the loads
+/// of all peers are added. Assume that under `loss` a peer claims a large load, and then sends its
+/// whole grant instead of the part that it was told to send. It then seems to hold back a hundred
+/// times as much.
 const COUNTED_GROWTH: f64 = 1.05;
 
 /// Time for which a claim counts. Not every request of a peer contains a claim.

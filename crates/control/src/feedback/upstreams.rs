@@ -1,8 +1,8 @@
 //! The servers that send requests to this one, and how much each may send.
 //!
 //! Every 100 ms the law's allowance becomes a number of calls a second ([`Capacity`]), which is
-//! shared among the peers that sent new requests within the last second (paper 002 §3.2). Each gets
-//! what it offers, but at most a [level](crate::MaxMin), times a weight that depends on the
+//! shared among the peers that sent new requests within the last second (paper 002 §3.2). Each peer
+//! gets what it offers, but at most a [level](crate::MaxMin) times its weight, which depends on the
 //! fairness (paper 002 §6.1). A peer that takes part in overload control is told its share. A peer
 //! that does not take part gets the same share of the processor. Its rejections are charged to this
 //! share.
@@ -11,10 +11,10 @@
 //! request also counts for those that the peer has to hold back. Under the other algorithms the
 //! sent requests count. If the peer uses its whole grant, its earlier load counts instead. A peer
 //! may also state its original load. Assume that a peer claims more than its grant, but sends less
-//! than half of it. Once the missing requests are as many as it is granted in one second, it has
-//! claimed too much. Then only its sent requests count, for one minute. If a peer claims too much
-//! and uses its whole grant, it looks like a peer that really has that load. So the largest share
-//! limits what it gains.
+//! than half of the grant. Once the missing requests are as many as its grant for one second, it
+//! has claimed too much. Then only its sent requests count, for one minute. A peer that claims too
+//! much and uses its whole grant cannot be distinguished from a peer that really has that load. So
+//! the largest share limits its gain.
 //!
 //! **Claims decide only the division.** A law may admit a share of the original load. Then the
 //! capacity is this share of the loads that this server measures. So one peer that claims too much
@@ -29,15 +29,16 @@
 //! to unique combinations of IP and port values."). A host chooses its ports itself. So the peers of
 //! one [host](Offer::host) can be made to share one share, in proportion to their original loads.
 //!
-//! **Policing.** A peer may take part in overload control, but send a third more than it was told
-//! for 2 s. It is then treated as if it did not take part, until it has obeyed for ten times as
-//! long.
+//! **Policing.** If a peer takes part in overload control, but sends a third more than it was told
+//! for 2 s, it is treated as if it did not take part. This lasts until it has obeyed for ten times
+//! as long.
 //!
-//! **Cold start.** A peer is told its share from its first tick on. **Known bias.** A peer under
-//! `rate` or a window that uses its whole share does not show how much more it would send, unless
-//! it says so. Its share is then the level, which is correct. But under user-centric fairness its
-//! weight is the load that it sent before the overload. All peers for which the table has no room
-//! count as one peer that does not take part. Peers that do not take part may use half of the table.
+//! **Cold start.** A peer is told its share from its first tick on. **Known bias.** Under `rate` or
+//! a window, a peer that uses its whole share does not show how much more it would send, unless it
+//! states its load. Its share is then the level, which is correct. But under user-centric fairness
+//! its weight is the load that it sent before the overload. All peers for which the table has no
+//! room count as one peer that does not take part. Peers that do not take part may use half of the
+//! table.
 
 use std::time::Duration;
 
@@ -67,7 +68,7 @@ const CALM: Duration = Duration::from_secs(1);
 const REMEMBERED_STRANGER: Duration = Duration::from_secs(10);
 
 /// The part of the table that peers without an agreed algorithm may use. Anybody can send requests
-/// from many addresses. They must not keep out peers that take part.
+/// from many addresses. Such requests must not keep out peers that take part.
 const STRANGERS_MAX: f64 = 0.5;
 
 /// The decision on a request that has arrived.

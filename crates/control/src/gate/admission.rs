@@ -238,8 +238,8 @@ impl Gate {
         !self.stopping && self.control.makes_stale(bucket, self.signals.service.sojourn)
     }
 
-    /// Returns whether less than a quarter of the queue is used. Then a call that probably comes
-    /// too late does not take the place of another call.
+    /// Returns whether less than a quarter of the queue is used. In this case a call that is
+    /// probably too late takes no other call's place.
     fn has_spare_places(&self, bucket: Bucket, class: u8, waiting_max: usize) -> bool {
         let in_progress = self.in_progress(bucket);
         // A scheme may turn a window into a share, but here the window itself is needed.

@@ -50,8 +50,8 @@ impl Hot {
     }
 
     /// Ends a period. Finds the hot marks, and forgets those that were dropped for long enough. If
-    /// there are too many, forgets the oldest ones: nobody may send their packets any more, and then
-    /// they would keep out the marks that are hot now.
+    /// there are too many, forgets the oldest ones. Perhaps no packets with these marks arrive any
+    /// more, and then they would keep out the marks that are hot now.
     pub(super) fn end_period(&mut self, now: Timestamp) {
         self.marks.retain(|(_, until)| *until > now);
         let Some(candidates) = self.candidates.get() else { return };

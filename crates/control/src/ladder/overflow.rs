@@ -9,8 +9,8 @@ use tidegate_world::Timestamp;
 /// it.
 const REMAINS: f64 = 0.8;
 
-/// The factor by which an overflow must exceed one that dropping did not prevent. The counts of short
-/// periods differ by chance.
+/// The factor by which an overflow must exceed an earlier one that dropping did not prevent,
+/// because the counts of short periods differ by chance.
 const MARGIN: f64 = 2.0;
 
 /// Time in seconds after which the remembered overflow has fallen to 1/e, so that there can be

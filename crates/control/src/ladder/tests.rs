@@ -35,8 +35,8 @@ struct Plant {
     by_chance: bool,
     /// Additional load to which no share applies, as a multiple of the capacity.
     exempt: f64,
-    /// Multiple of the capacity of packets that have one mark, which passes nearly always, and are
-    /// not recognised as copies.
+    /// Load of packets that all have one mark and are not recognised as copies, as a multiple of
+    /// the capacity. The mark nearly always passes.
     alike: f64,
     /// The measured part of the cost of reading and rejecting.
     measured: f64,

@@ -8,9 +8,9 @@
 //!
 //! Known bias: the law does not see the load. If everything is accepted, α is above the target. So
 //! even without load, f cycles between 1 and about 0.8 with the period of a window, and some 7 %
-//! are rejected. Under any load the law admits the share α_targ, which is right for one load only.
-//! If the other messages of a call are never rejected, α counts them as accepted. Then the rejected
-//! share of the calls is several times 1 − α_targ.
+//! are rejected. Under load the law admits the share α_targ, however high the load is. This is
+//! right for one load only. If the other messages of a call are never rejected, α counts them as
+//! accepted. Then the rejected share of the calls is several times 1 − α_targ.
 //!
 //! If `sustainable` is set, α is instead the rate of admitted calls divided by this sustainable
 //! rate, as in the law's model for telephone switches (Kasera et al. 2001). Then f falls when more

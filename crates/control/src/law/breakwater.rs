@@ -2,8 +2,8 @@
 //! credits.
 //!
 //! Signal: d, the wait of the last new call taken from the queue. Every T_c: if d ≥ d_t, C ←
-//! C·max(1 − β·(d − d_t)/d_t, ½), else C ← C + 1. Trips when d reaches the target d_t. The further
-//! d exceeds d_t, the larger the step down. A call that has waited 2·d_t is rejected when its turn
+//! C·max(1 − β·(d − d_t)/d_t, ½), else C ← C + 1. Trips when d reaches the target d_t. The step
+//! down is larger the further d exceeds d_t. A call that has waited 2·d_t is rejected when its turn
 //! comes. Recovers by one credit a step while d is below its target, from the minimum of one credit
 //! up to the maximum. Cold start: the maximum.
 //!
@@ -13,10 +13,10 @@
 //! window, not a rate. A window needs no estimate of the capacity, and admits a call as soon as
 //! another has left.
 //!
-//! Known bias: steps up are constant, and steps down are proportional. So a small window (few calls
-//! fit into d_t) oscillates relatively more than a large one. Without load the number of credits
-//! grows to its maximum. When an overload begins, all arrivals are admitted and wait until the
-//! first steps down. Until then, only the limit of 2·d_t keeps the wait short.
+//! Known bias: steps up are constant, and steps down are proportional. So a small window, in which
+//! few calls fit into d_t, oscillates relatively more than a large one. Without load the number of
+//! credits grows to its maximum. When an overload begins, all arrivals are admitted and wait until
+//! the first steps down. Until then, only the limit of 2·d_t keeps the wait short.
 //!
 //! Source: Cho et al., "Overload Control for µs-Scale RPCs with Breakwater", OSDI 2020, and
 //! caladan, `breakwater/src/bw_server.c`: β 0.02, at least half kept, at least one more a step,

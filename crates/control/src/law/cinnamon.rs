@@ -11,8 +11,7 @@
 //! calls, L ← L·max(least/p90, ½) + √L, where least is the lowest p90 so far. After 50 of these
 //! intervals, the least is forgotten. If the covariance of calls in flight and throughput shows
 //! that more calls in flight meant less throughput, L is halved. Without this rule, a least latency
-//! that was measured during an overload would raise L, and the larger L would raise the next least
-//! latency.
+//! from an overload would raise L, and the larger L would then raise the next least latency.
 //!
 //! In Cinnamon other servers work on the calls in flight, and calls beyond L wait in a queue by
 //! rank. This processor works on one call at a time: the first L calls of its queue count as in
@@ -20,8 +19,8 @@
 //!
 //! Known bias: the controller acts twice a second, and its error counts places in a queue. A server
 //! with a low rate of calls has few places. A server with a high rate fills them slowly. Nothing is
-//! rejected until a call was late. After that, the larger the overload, the more steps the integral
-//! needs. One step adds K_i·t_c·e, which is 0.7·e.
+//! rejected until a call was late. After that, the integral needs more steps the larger the
+//! overload is. One step adds K_i·t_c·e, which is 0.7·e.
 //!
 //! Source: Uber, "PID Controller for Cinnamon" and "Cinnamon Auto-Tuner", 2023: error, gains, the
 //! timeout, which is a third of the caller's timeout, the p90 and the covariance. The code is not

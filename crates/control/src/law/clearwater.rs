@@ -3,9 +3,9 @@
 //! Signal: the wait of new calls before their service, smoothed with the weight 1/8. Clearwater
 //! itself uses the whole latency of its requests. A proxy's own work is a thousandth of this. After
 //! every 20 calls err = (latency − target)/target. Trips when err > 0: the rate is divided by 1.2.
-//! Recovers when err < −0.005: the rate grows by −err/2 of the bucket a second, but only while at
-//! least half of the rate is used, because a quiet hour proves no capacity. Cold start: the initial
-//! rate, which the operator considers safe.
+//! Recovers when err < −0.005: the rate grows by −err/2 of the bucket a second. It grows only while
+//! at least half of the rate is used, because a quiet hour proves no capacity. Cold start: the
+//! initial rate, which the operator considers safe.
 //!
 //! After a second without calls, the old rate has no meaning. Then a rate below the initial rate is
 //! set to the initial rate, and the latency to its target. Clearwater has no such rule: after a
@@ -13,10 +13,10 @@
 //! starvation.
 //!
 //! Known bias: the law acts after a number of calls, not after a time. So it is slow when few calls
-//! are admitted. Latency is measured when a call leaves the queue. So the latency of a call that is
-//! admitted now is measured only after all calls ahead of it. With Clearwater's own bucket of 1,000
-//! and 100 calls a second, the rate grows by 500 at once. The throttle should be the token bucket,
-//! with a depth of the same size.
+//! are admitted. Latency is measured when a call leaves the queue. So the law learns the latency of
+//! a call that is admitted now only after all calls ahead of it. With Clearwater's own bucket of
+//! 1,000 and 100 calls a second, the rate grows by 500 at once. The throttle should be the token
+//! bucket, with a depth of the same size.
 //!
 //! Source: Metaswitch Clearwater, cpp-common `src/load_monitor.cpp`, after Welsh and Culler,
 //! "Adaptive Overload Control for Busy Internet Servers", 2003. Its first releases change the rate

@@ -1,7 +1,7 @@
 //! Controlled delay: a queue that never becomes short means overload.
 //!
 //! Signal: the minimum sojourn of new calls in each interval of 100 ms. A burst makes some calls
-//! wait long, but not all. If no call waits only briefly, there is a standing queue. Trips when the
+//! wait long, but not all. If all calls wait long, there is a standing queue. Trips when the
 //! minimum exceeds 5 ms. While it is tripped, the newest call is served first, because its caller
 //! is the least likely to have hung up. A call that has waited more than twice the target is
 //! rejected when its turn comes. Recovers after an interval in which the queue was once empty. Cold
@@ -9,9 +9,10 @@
 //!
 //! Nothing is ever rejected at arrival, and no share is set: the queue itself is the throttle.
 //!
-//! folly always serves the oldest call first, so it can always use the minimum sojourn. With the
-//! newest call first that minimum is always short, and the law would end the overload every other
-//! interval. So while the law is tripped, only an empty queue counts as short.
+//! folly always serves the oldest call first, so it can always use the minimum sojourn. If the
+//! newest call is served first, that minimum is always short, and the law would see the end of the
+//! overload in every other interval. So while the law is tripped, only an empty queue counts as
+//! short.
 //!
 //! Known bias: each rejection comes late, after the call has waited and has occupied a place in the
 //! queue. The target must be longer than the time in which the server reads and serves a batch.

@@ -6,9 +6,9 @@
 //! Cold start: everything is admitted.
 //!
 //! A call and its retransmissions have the same fixed rank. While the floor stays the same, the law
-//! rejects a rejected call again, and admits an admitted call again. If a request needs several
-//! servers, all of them reject the same requests. So no server works for a request that another
-//! server rejects. That is the purpose of the law.
+//! rejects a rejected call again, and admits an admitted call again. If requests need several
+//! servers, all servers reject the same requests. So no server works on a request that another
+//! server rejects. This is the purpose of the law.
 //!
 //! Known bias: the step is 5 % a window, however large the overload. It takes 32 windows to reduce
 //! the share to a fifth, and meanwhile the queue fills. A few calls that waited long change the

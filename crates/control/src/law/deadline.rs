@@ -1,4 +1,4 @@
-//! A queue capped by the deadline: a call that has waited too long is rejected.
+//! A queue limited by a deadline: a call that has waited too long is rejected.
 //!
 //! Signal: the wait of a new call when its turn comes. Trips when it exceeds `deadline`: that call is
 //! rejected. Recovers by itself. Cold start: open. Nothing is rejected at its arrival.

@@ -1,8 +1,8 @@
 //! Envoy's gradient: the latency of calls, compared with the latency of an almost empty server,
 //! sets a window.
 //!
-//! Signal: the latency of new calls, from arrival to the end of service. Every `min_interval` only
-//! `limit_min` calls are let in until `min_calls` have been served. Their latency is the least
+//! Signal: the latency of new calls, from arrival to the end of service. Every `min_interval` the
+//! law admits only `limit_min` calls until `min_calls` have been served. Their latency is the least
 //! latency, minRTT. At all other times, every `t_c`: g = clamp(½, (1 + `buffer`)·minRTT/latency,
 //! 2), and the window L ← ⌊g·L + √(g·L)⌋. Trips when the latency exceeds minRTT by so much that the
 //! headroom √(g·L) does not compensate for it. Recovers by the same rule, whether the window is

@@ -14,7 +14,7 @@
 //! current time, and only the variation of the times keeps L small. With a tolerance of 1.5, as in
 //! later releases, the variation is too small for that: L rises to its maximum, and 200 calls wait
 //! at all times. Serving these must not take longer than a caller waits. The law sees a completion
-//! only if another message is served right after it, which is the case at any load that matters.
+//! only if another message is served right after it. This is so at any load that matters.
 //!
 //! Source: Netflix concurrency-limits, `Gradient2Limit.java`.
 

@@ -8,8 +8,8 @@
 //! Known bias: it is slow. With a setpoint of 0.8, a fully occupied processor adds 5 % of
 //! rejections every 10 s. So an overload of 1.5 times the capacity is controlled only after a
 //! minute. Callers give up much earlier. Once Σe is above 0, it grows no further, but it keeps the
-//! last step of a recovery, up to the setpoint. The next overload first has to use this up, and is
-//! admitted until then, for at most 40 s.
+//! last step of a recovery, up to the setpoint. The next overload first has to use up this amount.
+//! Until then, for at most 40 s, all calls are admitted.
 //!
 //! In Kamailio Σe has no lower bound. During an overload it can exceed 100 % of rejections, which
 //! delays the recovery. Here it stops at 100 %. From there, an idle processor recovers within 50 s.

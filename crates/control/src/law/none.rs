@@ -1,8 +1,8 @@
 //! No control.
 //!
 //! Signal: none. Everything is admitted. Messages without room in the queue are lost or rejected.
-//! Beyond its capacity such a server works on calls that the callers have given up. The longer the
-//! queue, the later each answer, and the more retransmissions are in the queue. This law is the
+//! Beyond its capacity such a server works on calls that the callers have given up. With a longer
+//! queue, each answer comes later, and more retransmissions are in the queue. This law is the
 //! baseline for all other laws.
 //!
 //! Source: paper 000 §2 ("basic"), paper 001 §4.2, paper 002 §2.1 (simple drop).

@@ -7,9 +7,10 @@
 //! *Queue loop*, every T_c: the queue is released at u = K_pq·e_q + K_iq·∫e_q ≥ 0 calls/s, where
 //! e_q = q − q_T and q_T = T̄_q·r̃ is the queue length at which each call waits T̄_q. Here r̃ is
 //! the rate at which calls enter the queue, through a low-pass filter of 0.4 s. (The paper prints
-//! e_q = q_T − q. As a release rate that is positive feedback. With this sign the loop is s² +
-//! 20s + 130, and it is damped with ζ = 0.88.) If calls are judged on arrival, the rejected share α
-//! does not enter the queue. If calls are judged when they leave the queue, all of them enter it.
+//! e_q = q_T − q. For a release rate this would be positive feedback. With the sign used here the
+//! loop is s² + 20s + 130, and it is damped with ζ = 0.88.) If calls are judged on arrival, the
+//! rejected share α does not enter the queue. If calls are judged when they leave the queue, all of
+//! them enter it.
 //!
 //! *Processor loop*: the share α = K_pc·e_c + K_ic·∫e_c of the calls, within [0, 1], is rejected.
 //! Here e_c = C̃ − C_T, and C̃ is the occupancy, sampled every T_m, through a filter of 0.1 s.
@@ -34,11 +35,11 @@
 //!
 //! Known bias: the paced release delays every call by T̄_q, in quiet times too. With `t_q = 0`, the
 //! default, the queue is released whenever the processor has nothing more urgent. Near the target,
-//! a few calls are rejected that could have been served, because the occupancy fluctuates within
-//! 0.1 s. The smaller the capacity, the larger the fluctuation.
+//! the law rejects a few calls that could have been served, because the occupancy fluctuates within
+//! 0.1 s. It fluctuates more if the capacity is small.
 //!
 //! If rejections alone fill the processor (load times r/s above 1, see [`bound`](crate::bound)), C
-//! stays above C_T whatever is rejected. Then α goes to 1 and no call completes.
+//! stays above C_T for any α. Then α goes to 1 and no call completes.
 //!
 //! Source: paper 001 §3, §4.2.
 

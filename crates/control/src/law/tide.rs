@@ -26,12 +26,12 @@
 //! W = μ·max(D − ℓ, D/4)                             at least 4 calls
 //! ```
 //!
-//! A new call is admitted while fewer than W wait. Admitted calls are served oldest first. In a
+//! A new call is admitted while fewer than W wait. The oldest admitted call is served first. In a
 //! long overload (D at most half of `wait_max`) a call is rejected when its turn comes, if it has
 //! waited for 3·D, or for two fifths of T1 if that is less. Its caller will soon repeat it. If a
-//! receive buffer is full, reading faster does not help. Then a call may have waited ℓ longer than
-//! two fifths of T1. When the overload is not long, no call is too old: after a stall, the few
-//! calls that waited are served.
+//! receive buffer is full, reading faster does not help, because the kernel drops what does not
+//! fit. Then a call may have waited ℓ longer than two fifths of T1. If the overload is not long, no
+//! call is too old. So after a stall, the few calls that waited are served.
 //!
 //! # Analysis
 //!
@@ -43,9 +43,9 @@
 //! *Delay.* A new call waits W/μ = D (Little). D is `wait_min` if the load is so high that the
 //! queue never empties. D is near `wait_max` if the load is near the capacity, where only bursts
 //! are rejected. In a queue of K places at load 1, the lost share is 1/(K+1) for exponential
-//! service times, and half of this for constant service times. The fewer calls fit into `wait_max`,
-//! the higher is the load up to which the queue must be long: at 200 calls/s up to 1.3 times the
-//! capacity, at 5,000 up to 1.02.
+//! service times, and half of this for constant service times. If few calls fit into `wait_max`,
+//! the queue must be long up to a higher load: at 200 calls/s up to 1.3 times the capacity, at
+//! 5,000 up to 1.02.
 //!
 //! *Stability.* While calls wait, W does not influence μ: the processor takes them at its own rate.
 //! So the loop through W has no gain and cannot oscillate. The loop through D has one integrator,
@@ -303,9 +303,9 @@ impl Law for Tide {
         self.count(signals);
     }
 
-    /// Starts the measurement of the first tick. Without this, it would begin before the rest. A
-    /// tick counts for a tenth of a second at most, so only a part of the work of its call would
-    /// count.
+    /// Starts the measurement of the first tick. Without this, the measurement would begin before
+    /// the rest. A tick counts for a tenth of a second at most, so only a part of the work of its
+    /// call would count.
     fn on_wake(&mut self, _: Timestamp, signals: &Signals) {
         self.read = signals.processor;
     }

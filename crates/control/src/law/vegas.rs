@@ -1,9 +1,9 @@
 //! Vegas: the number of calls that wait in the queue sets a window.
 //!
 //! Signal: the latency of each new call, from its arrival to the end of its service, and the least
-//! of these latencies, which counts as the latency of an empty server. From these follows q = ⌈L·(1
-//! − least/latency)⌉, an estimate of how many of the L calls in the window wait. Trips when q >
-//! 6·lg L: L falls by lg L. Recovers by 6·lg L while q ≤ lg L, by lg L while q < 3·lg L. lg is the
+//! of these latencies, which counts as the latency of an empty server. They give q = ⌈L·(1 −
+//! least/latency)⌉, an estimate of how many of the L calls in the window wait. Trips when q > 6·lg
+//! L: L falls by lg L. Recovers by 6·lg L while q ≤ lg L, by lg L while q < 3·lg L. lg is the
 //! decimal logarithm, rounded down and at least 1. While less than half of the window is in use, L
 //! does not change. Cold start: L = 20.
 //!

@@ -10,10 +10,10 @@
 //! Options: if `delay_max` is set, a call that has waited longer does not give its place back
 //! either. This is the paper's remedy for a window that is too large.
 //!
-//! Known bias: W_0 fixes the delay of the queue, W_0/μ, so an operator must know it. If it makes
-//! calls wait for more than T1/2, each call causes repetitions of its 200 and its BYE. Then seven
-//! messages become ten, and goodput settles at seven tenths. The window does not see those
-//! repetitions.
+//! Known bias: W_0 fixes the delay of the queue, W_0/μ, so an operator must know it. If W_0 makes
+//! calls wait for more than T1/2, each call causes repetitions of its 200 and its BYE. Then a call
+//! has ten messages instead of seven, and goodput settles at seven tenths. The window does not see
+//! those repetitions.
 //!
 //! Source: paper 002 §3.5, §5.
 

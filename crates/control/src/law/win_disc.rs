@@ -15,9 +15,10 @@
 //! the goodput is .83 of the bound at three times the capacity, and .24 at five times. With a T_c
 //! of 0.2 s it stays at the bound.
 //!
-//! Source: paper 002 §3.3. There each sender has a window of its own. [feedback](crate::feedback)
-//! shares this one among the senders. Our addition: while nothing waits, one call is admitted even
-//! if w calls were admitted before. Otherwise the processor would be idle until the next tick.
+//! Source: paper 002 §3.3. There each sender has a window of its own. Here
+//! [feedback](crate::feedback) shares one window among the senders. Our addition: while nothing
+//! waits, one call is admitted even if w calls were admitted before. Otherwise the processor would
+//! be idle until the next tick.
 
 use std::time::Duration;
 

@@ -4,7 +4,7 @@
 //! tier, messages of a class have a mean service time. So both tiers are compared with the same mix
 //! of messages, even if the last message of a call comes long after the first, when the share has
 //! changed. Means are quotients of long sums, because an interrupted service may take a thousand
-//! times as long as another. It would dominate an average with a short memory.
+//! times as long as another, and would dominate an average with a short memory.
 
 use std::time::Duration;
 
