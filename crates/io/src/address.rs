@@ -19,7 +19,7 @@ impl Address {
     /// The size of this memory, in bytes.
     pub(crate) const ROOM: socklen_t = size_of::<Self>() as socklen_t;
 
-    /// Returns memory without an address, which will be overwritten.
+    /// Returns memory without an address, into which the kernel writes one.
     pub(crate) fn empty() -> Self {
         // SAFETY: every field of every variant is an integer, for which zero is valid.
         unsafe { std::mem::zeroed() }

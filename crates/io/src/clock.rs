@@ -1,4 +1,4 @@
-//! The monotonic clock of a process, and kernel stamps mapped to it.
+//! The monotonic clock of a process, and the conversion of kernel stamps to its time.
 
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 

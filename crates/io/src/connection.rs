@@ -74,8 +74,8 @@ pub(crate) struct Connection {
     pub(crate) waits_for_room: bool,
     /// The events of the socket that the kernel reports.
     pub(crate) watched: EventFlags,
-    /// The start of the current wait: for the handshake, for the rest of a message, or for the end
-    /// of a connection that is being closed.
+    /// The time since which the connection waits for its handshake, for the rest of a message, or
+    /// for its end while it is being closed.
     pub(crate) since: Timestamp,
     /// Whether a timer of the connection is set.
     pub(crate) is_timed: bool,
@@ -158,7 +158,7 @@ impl Connection {
         plain + self.sealed()
     }
 
-    /// Returns the number of bytes that TLS keeps until more have arrived.
+    /// Returns the number of bytes that TLS keeps until further bytes have arrived.
     fn sealed(&self) -> usize {
         self.tls.as_ref().map_or(0, |tls| tls.pending())
     }

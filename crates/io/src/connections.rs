@@ -29,8 +29,8 @@ use crate::stream_group::StreamListener;
 use crate::tls::HandshakeFailure;
 use crate::{Counters, StreamLimits, TlsPeers, WebSocketClient};
 
-/// Maximum number of messages that a connection passes on before the next one is read. A peer can send
-/// more in one read than a turn of the shard takes.
+/// Maximum number of messages that a connection passes on before the next connection is read. One
+/// read can return more messages of a peer than a turn of the shard takes.
 const MESSAGES: u32 = 16;
 
 /// The connections of a shard.

@@ -4,13 +4,13 @@ use std::time::Duration;
 
 use tidegate_world::Timestamp;
 
-/// Minimum time for which the shard still reads an address that it has left, because the kernel may
-/// still put a datagram into the socket that it selected earlier. If the socket is not empty after
-/// this time, the shard reads it for longer.
+/// Minimum time for which the shard still reads an address that it has left. In this time the
+/// kernel may still put a datagram into the socket that it selected earlier. If the socket is not
+/// empty after this time, the shard reads it for longer.
 const LEAVING: Duration = Duration::from_millis(200);
 
-/// Maximum additional time. Without it, a flood at another address of the shard could prevent the
-/// shard from ever finding its sockets empty.
+/// Maximum additional time. Without this maximum, a flood at another address of the shard could
+/// keep its sockets from ever being empty.
 const LEAVING_MORE: Duration = Duration::from_secs(5);
 
 /// Maximum time after a drain for which connections send what was handed out on them.
@@ -56,8 +56,8 @@ pub(crate) struct Draining {
 
 impl Draining {
     /// Starts draining at `now`, for at most `drain`. If the shard `has_left` an address to other
-    /// processes, datagrams that arrived there before are still handled. For this, the core is told
-    /// to drain only after all of them have been read.
+    /// processes, datagrams that arrived there before are still handled. So the core is told to
+    /// drain only after all of them have been read.
     pub(crate) fn start(now: Timestamp, drain: Duration, has_left: bool) -> Self {
         let until = now + drain;
         let tell = if has_left { (now + LEAVING).min(until) } else { now };

@@ -54,7 +54,7 @@ pub struct Shard {
 /// timers and takes handoffs. It reads the INVITE sockets within their limit. It ends with a
 /// quantum of service and one flush. If no work is left, the shard sleeps until a datagram, a
 /// handoff or the core's next timer. Otherwise it takes the next turn at once. So no kind of work
-/// can take the share of another.
+/// can use up the time of another.
 pub struct Drive<M = Sockets> {
     machine: M,
     limits: Limits,
@@ -69,7 +69,7 @@ pub struct Drive<M = Sockets> {
     /// The time up to which the time of the shard has been counted as busy or idle.
     accounted: Timestamp,
     drop_counters_due: Timestamp,
-    /// Whether the kernel may drop datagrams without a later datagram that reports the drops.
+    /// Whether the kernel may drop datagrams although no later datagram reports the drops.
     sheds: bool,
     draining: Option<Draining>,
 }

@@ -2,8 +2,8 @@
 //!
 //! The program that steers a group's datagrams ([`steer`](crate::steer)) sends the datagrams to
 //! shed to a socket of their shard, the *sink*. The sink is never read, and its own filter keeps
-//! nothing. So the drops of a sink are exactly the shed datagrams, the drops of every other socket
-//! are exactly its overflow, and
+//! nothing. So the drops of a sink are exactly the shed datagrams, and the drops of every other
+//! socket are exactly its overflow. Therefore
 //!
 //! ```text
 //! sent = received + filtered + overflow
@@ -95,8 +95,8 @@ impl KernelGate {
         self.change(|wishes| wishes[usize::from(shard)].clone_from(shedding))
     }
 
-    /// Returns the number of datagrams dropped so far. The kernel counts modulo 2^32, so this must
-    /// be called before that many more are dropped.
+    /// Returns the number of datagrams dropped so far. The kernel counts modulo 2^32, so call this
+    /// function before another 2^32 datagrams are dropped.
     pub fn filtered(&self) -> u64 {
         let mut state = self.state();
         let State { drops, filtered, .. } = &mut *state;
@@ -134,8 +134,8 @@ impl KernelGate {
         Ok(())
     }
 
-    /// Locks the state. After a panic in another thread the state is still valid, because each
-    /// change is the last step.
+    /// Locks the state. The state is valid even after a panic in another thread, because each
+    /// function changes it in its last step.
     fn state(&self) -> MutexGuard<'_, State> {
         self.0.state.lock().unwrap_or_else(PoisonError::into_inner)
     }

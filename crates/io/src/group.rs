@@ -33,13 +33,14 @@ pub struct Listen {
     /// such socket of a machine is opened, the kernel needs some milliseconds to begin. Until then
     /// a datagram is stamped when it is read.
     pub stamps: bool,
-    /// True if other processes of the same user may also listen at the address. They must set this
-    /// too. The default is false. The kernel then divides the datagrams among all sockets by a hash
-    /// of both addresses. No program can steer among sockets that come and go. So there are no
-    /// separate INVITE and response sockets and no gate, even if `split` or `gate` is set.
+    /// True if other processes of the same user may also listen at the address. Those processes
+    /// must also set this to true. The default is false. If it is true, the kernel divides the
+    /// datagrams among all sockets by a hash of both addresses. No program can steer among sockets
+    /// that come and go. So there are no separate INVITE and response sockets and no gate, even if
+    /// `split` or `gate` is set.
     pub shared: bool,
-    /// True if the kernel can be told to drop some of the datagrams. This needs one more socket per
-    /// shard. The default is false.
+    /// True if the core can tell the kernel to drop some of the datagrams. This needs one more
+    /// socket per shard. The default is false.
     pub gate: bool,
 }
 
@@ -60,8 +61,8 @@ impl Listen {
 
 /// The sockets of one listening address: an `SO_REUSEPORT` group in fixed order.
 ///
-/// Keep the group until every shard has ended: closing one socket renumbers the others, and the
-/// kernel would steer their datagrams to the wrong shard.
+/// Keep the group until every shard has ended. If one socket is closed, the others get new numbers,
+/// and the kernel would steer their datagrams to the wrong shard.
 #[derive(Debug)]
 pub struct Group {
     local: SocketAddr,

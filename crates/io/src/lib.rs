@@ -3,10 +3,10 @@
 //! A [`Core`](tidegate_world::Core) never touches a socket or a clock. This crate does both for it.
 //! One shard is one thread with one [`Drive`], which runs the core in turns. A turn takes a bounded
 //! share of the arrived datagrams, the expired timers, a quantum of service, and one flush. If no
-//! work is left, the shard then sleeps. Every [`SAMPLE`] it reports the load to the core. The parts
-//! can be used on their own: [`Inbox`] and [`Outbox`] move datagrams in batches of [`BATCH`],
-//! [`open`] creates the `SO_REUSEPORT` group that spreads a listening address over shards, and
-//! [`Pauses`] decides when a pause lets one wake serve enough datagrams.
+//! work is left, the shard then sleeps. Every [`SAMPLE`] it reports the load to the core. You can
+//! also use the parts on their own: [`Inbox`] and [`Outbox`] move datagrams in batches of
+//! [`BATCH`], [`open`] creates the `SO_REUSEPORT` group that spreads a listening address over
+//! shards, and [`Pauses`] decides when a pause lets one wake serve enough datagrams.
 //!
 //! UDP needs `ppoll` and four other system calls. A shard with connections has an `epoll` descriptor
 //! beside its sockets, which watches all of them ([`Drive::with_streams`]).

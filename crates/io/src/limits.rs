@@ -10,10 +10,10 @@ pub struct Limits {
     /// and the same number from the sockets for responses. The value is from 1 to 4096, and the
     /// default is 256. They come first, because they finish work that has begun.
     pub ordinary: usize,
-    /// Maximum number of datagrams in a turn from the INVITE sockets, and the number of INVITEs from
-    /// connections after which a turn reads no more from connections that peers have opened. The
-    /// value is from 1 to 1024, and the default is 64. Without a limit, the shard would only receive
-    /// during a flood, and no other work would be done.
+    /// Maximum number of datagrams in a turn from the INVITE sockets, and the number of INVITEs
+    /// from connections after which a turn reads no more from connections that peers have opened.
+    /// The value is from 1 to 1024, and the default is 64. Without a limit, the shard would only
+    /// receive during a flood, and do no other work.
     pub invites: usize,
     /// Maximum number of messages and other events on connections in a turn. The value is from 1 to
     /// 4096, and the default is 256.

@@ -12,7 +12,7 @@ use crate::machine::{Buffers, Machine};
 pub const SAMPLE: Duration = Duration::from_millis(2);
 
 /// Decides at which times the load is read. It also keeps the CPU time that the thread had used
-/// before the first reading, because the load does not include that time.
+/// before the first reading, because the load does not include this time.
 #[derive(Debug)]
 pub(crate) struct Readings {
     due: Timestamp,

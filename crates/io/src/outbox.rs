@@ -56,8 +56,8 @@ pub struct Flushed {
 ///
 /// Datagrams of one length from one socket to one destination leave as a GSO batch, if the kernel
 /// supports it (Linux 4.18) and the path allows it. Datagrams that [may be
-/// padded](Batching::pad_at) are padded to one length. A socket stops forming batches when the
-/// kernel has refused one because it was a batch: see [`Forming`].
+/// padded](Batching::pad_at) are padded to one length. If the kernel refuses a batch because it is
+/// a batch, the socket forms no more batches (see [`Forming`]).
 pub struct Outbox {
     queue: ArrayVec<Outgoing, BATCH>,
     frames: Box<Frames>,
@@ -74,7 +74,7 @@ enum Forming {
     Allowed,
     /// A batch to this address was refused, and its datagrams were sent one by one. The reason may
     /// be the path to this peer only: Linux before 6.14 returns EINVAL for a segment longer than
-    /// the path MTU. One peer must not prevent batches to all others.
+    /// the path MTU. One peer must not prevent batches to all other peers.
     RefusedTo(IpAddr),
     /// The kernel does not support batches, or refused batches to two addresses.
     Impossible,

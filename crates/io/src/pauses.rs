@@ -2,11 +2,11 @@
 //!
 //! Waking a thread costs more than receiving a datagram. At 12,000 datagrams a second, a shard that
 //! sleeps until the next datagram wakes nearly as often. A shard that pauses for 500 µs wakes once
-//! for six datagrams. At 3,000 datagrams a second, which are 500 calls, the pause would gather
-//! nothing. The messages of a call come in clusters, and each cluster causes only one wake anyway.
-//! A pause that ends between two clusters causes a useless wake. So a pause is taken only if at
-//! least [`WORTH`] datagrams are expected in it at the recent rate. After a pause without
-//! datagrams, a shard waits for the next datagram and takes no second pause.
+//! for six datagrams. At 3,000 datagrams a second, which are 500 calls, a pause would gather
+//! nothing. The messages of a call come in clusters, and a cluster causes only one wake even
+//! without a pause. A pause that ends between two clusters causes a useless wake. So a pause is
+//! taken only if at least [`WORTH`] datagrams are expected in it at the recent rate. After a pause
+//! without datagrams, a shard waits for the next datagram and takes no second pause.
 //!
 //! A pause is as long as [`ENOUGH`] datagrams take to arrive, and at most as long as the budget. So
 //! the more messages arrive, the less they are delayed. A datagram waits half a pause on average.
@@ -72,8 +72,8 @@ mod tests {
 
     const BUDGET: Duration = Duration::from_micros(500);
 
-    /// Returns the wakes with and without a pause before them, when Poisson arrivals of a rate are
-    /// received as a shard would: after a pause, or when the next one arrives.
+    /// Returns the number of wakes with and without a pause before them. A shard receives Poisson
+    /// arrivals of this rate after a pause, or when the next one arrives.
     fn wakes(rate: f64, seconds: f64) -> (u32, u32) {
         let mut gaps = Seed(5).stream(Purpose::Arrivals, 0);
         let mut pauses = Pauses::new(BUDGET, Timestamp::ZERO);

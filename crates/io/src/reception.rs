@@ -19,9 +19,9 @@ pub(crate) const LISTENERS_MAX: usize = 16;
 /// Maximum number of sockets of one shard.
 pub(crate) const SOCKETS_MAX: usize = 4 * LISTENERS_MAX;
 
-/// The kernel drops datagrams for several reasons, for example because of a wrong checksum. A buffer
-/// that is filled to at least this part may have been too full for a datagram. A datagram can be as
-/// large as a quarter of a small buffer.
+/// The kernel drops datagrams for several reasons, for example because of a wrong checksum. If a
+/// buffer is filled to at least this part, it may have been too full for a datagram, because a
+/// datagram can be as large as a quarter of a small buffer.
 const FULL: f32 = 0.75;
 
 /// The sockets of a shard for reading.

@@ -2,8 +2,8 @@
 //!
 //! A shard never waits for the DNS. The queries of its core go to a thread that asks the servers
 //! for the whole process. The answer returns to the shard through a queue and a waker, as a command
-//! does. The `hosts` file takes precedence over the DNS. The file and `/etc/resolv.conf` are read
-//! at the start.
+//! does. The `hosts` file takes precedence over the DNS. The thread reads this file and
+//! `/etc/resolv.conf` at its start.
 
 use std::io;
 use std::net::SocketAddr;

@@ -1,18 +1,20 @@
 //! The program by which the kernel distributes datagrams over the sockets of a group.
 //!
-//! Plain `SO_REUSEPORT` hashes the addresses and does not look at messages. So a flood of INVITEs
-//! would fill the buffer in which BYEs and responses wait, and a flood of BYEs would fill the
-//! buffer of the responses. This classic-BPF program runs for each datagram, with the UDP payload
-//! at offset 0. It returns the index of a socket in the group. The index is `3·shard + kind`, where
-//! the kind is 1 for an INVITE, 2 for a response and 0 for any other message. If INVITEs and
-//! responses have no sockets of their own, the index is the shard. The shard is a hash of source
-//! address and port. So all datagrams from one socket of a peer reach the same shard, including
-//! retransmissions. (The kernel's own hash, `RXHASH`, is 0 on the loopback interface.)
+//! Plain `SO_REUSEPORT` hashes the addresses and does not look at messages. With it, a flood of
+//! INVITEs would fill the buffer in which BYEs and responses wait, and a flood of BYEs would fill
+//! the buffer of the responses. This classic-BPF program runs for each datagram, with the UDP
+//! payload at offset 0. It returns the index of a socket in the group. The index is
+//! `3·shard + kind`, where the kind is 1 for an INVITE, 2 for a response and 0 for any other
+//! message. If INVITEs and responses have no sockets of their own, the index is the shard. The
+//! shard is a hash of source address and port. So all datagrams from one socket of a peer reach the
+//! same shard, including retransmissions. (The kernel's own hash, `RXHASH`, is 0 on the loopback
+//! interface.)
 //!
 //! Datagrams to shed go to the *sink* of their shard. The sinks follow all other sockets of the
-//! group, in the order of the shards. The program hashes the source address and the beginning of each
-//! INVITE as [`Shedding::hash`] does, unless the INVITE calls an emergency service, and compares its source
-//! with the banned sources. All other messages pass from any source, because they may end a call.
+//! group, in the order of the shards. The program compares the source of each INVITE with the
+//! banned sources. Unless the INVITE calls an emergency service, it also hashes the source address
+//! and the beginning of the INVITE, as [`Shedding::hash`] does. All other messages pass from any
+//! source, because they may end a call.
 
 use std::net::IpAddr;
 
@@ -140,8 +142,8 @@ const SINK: u8 = 3;
 const SHARD: u32 = 4;
 const HASH: u32 = 5;
 
-/// Returns an address as four words, of which a header of this family has the last one (IPv4) or
-/// all (IPv6). Returns `None` if the address does not fit the family.
+/// Returns an address as four words. A header of this family has the last one (IPv4) or all of them
+/// (IPv6). Returns `None` if the address does not fit the family.
 fn words_of(family: Family, ip: IpAddr) -> Option<[u32; 4]> {
     match (family, ip) {
         (Family::V4, IpAddr::V4(ip)) => Some([0, 0, 0, ip.to_bits()]),

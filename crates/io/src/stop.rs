@@ -20,7 +20,7 @@ struct State {
     /// Number of shards that still have work.
     holding: AtomicUsize,
     /// True after a moment at which no shard had work. It stays true, because some shards may have
-    /// ended since.
+    /// ended since then.
     drained: AtomicBool,
 }
 

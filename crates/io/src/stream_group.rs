@@ -17,9 +17,9 @@ use crate::{Origins, TlsServer, sockopt};
 /// The kernel limits it to `net.core.somaxconn`.
 const BACKLOG: i32 = 1024;
 
-/// Maximum number of unsent bytes that the kernel holds for one connection. With a small number, a
-/// peer that does not read is noticed early, and the other bytes stay in the core, which can decide
-/// about them.
+/// Maximum number of unsent bytes that the kernel holds for one connection. With a small number,
+/// the driver soon notices a peer that does not read. The other bytes stay in the core, which can
+/// decide about them.
 const UNSENT_MAX: i32 = 32 * 1024;
 
 /// Number of unanswered tests after which a connection ends.
@@ -34,8 +34,9 @@ struct Liveness {
 }
 
 impl Liveness {
-    /// Connections of peers. A phone that sleeps is not tested often, and must not lose its connection
-    /// because of one lost packet: no request can reach it until it connects again.
+    /// Connections of peers. The kernel rarely tests a phone that sleeps. The phone must not lose
+    /// its connection because of one lost packet, because no request can reach it until it connects
+    /// again.
     const ACCEPTED: Self = Self { idle: Duration::from_secs(120), every: Duration::from_secs(15) };
     /// Connections to back ends. They are given up early, because a new connection may reach the back
     /// end.
@@ -61,8 +62,8 @@ pub struct StreamListen {
     /// Number of shards that share the address. The kernel distributes connections among them by a
     /// hash of both addresses.
     pub shards: u16,
-    /// True if other processes of the same user may also listen at the address. They must set this
-    /// too.
+    /// True if other processes of the same user may also listen at the address. Those processes
+    /// must also set this to true.
     pub shared: bool,
     /// The TLS settings, for the transports over TLS.
     pub tls: Option<TlsServer>,

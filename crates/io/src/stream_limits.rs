@@ -7,15 +7,15 @@ use std::time::Duration;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct StreamLimits {
     /// Maximum number of connections accepted at each address in one turn. The default is 32.
-    /// Further connections wait in the kernel's queue. So if very many connections arrive, there is
-    /// still time for other work in each turn.
+    /// Further connections wait in the kernel's queue. So each turn has time for other work, even
+    /// if very many connections arrive.
     pub accepts: usize,
-    /// Maximum time for which a connection waits in the kernel's queue. The default is 200 ms, as for
-    /// a message in the gate. If connections have waited longer for another 100 ms, the shard closes
-    /// those that have, because their peers would get each response too late. It serves up to half
-    /// of a turn's connections nevertheless if their first message belongs to a call in progress or
-    /// is an emergency call, except over TLS and WebSockets. After a shorter stall of the process,
-    /// all are served.
+    /// Maximum time for which a connection waits in the kernel's queue. The default is 200 ms, as
+    /// for a message in the gate. If connections have waited longer for another 100 ms, the shard
+    /// closes the connections that have waited too long, because their peers would get each
+    /// response too late. It serves a connection nevertheless if its first message belongs to a
+    /// call in progress or is an emergency call, except over TLS and WebSockets. Such connections
+    /// get at most half of a turn. After a shorter stall of the process, all are served.
     pub accept_wait: Duration,
     /// The time for the handshakes of TLS and of a WebSocket with a peer that opened the
     /// connection. The default is 10 s.
@@ -29,10 +29,10 @@ pub struct StreamLimits {
     /// The time for a closing connection to send the bytes that were handed out on it. The default
     /// is 5 s.
     pub linger: Duration,
-    /// Number of bytes of incomplete messages that all connections of the shard may hold. The default
-    /// is 64 MiB. If they hold more, a connection is closed that needs more than its share: this
-    /// number, divided by the number of connections. So all together hold at most a few times as
-    /// much, about three times with 8,192 connections.
+    /// Number of bytes of incomplete messages that all connections of the shard may hold. The
+    /// default is 64 MiB. If they hold more, a connection is closed if it needs more than its
+    /// share, which is this number divided by the number of connections. So together the
+    /// connections hold at most a few times as much, about three times with 8,192 connections.
     pub held_max: usize,
 }
 

@@ -139,8 +139,8 @@ impl Tls {
     /// Returns the number of bytes that the session keeps, because the rest of a record or of a
     /// handshake message has not arrived.
     ///
-    /// A peer also sends a few records without plaintext that the session has processed, such as session
-    /// tickets. They do not count unless they are many.
+    /// A peer also sends a few records without plaintext that the session has processed, such as
+    /// session tickets. These records count only if there are many of them.
     pub(crate) fn pending(&self) -> usize {
         let complete = self.quiet.saturating_sub(self.record.arrived);
         self.record.arrived + if complete > QUIET_MAX { complete } else { 0 }

@@ -9,9 +9,10 @@ use rustix::event::{EventfdFlags, eventfd};
 
 /// A handle that ends a shard's waiting, from any thread.
 ///
-/// The waker makes a system call only if the shard may be asleep. No message can be missed: the
+/// The waker makes a system call only if the shard may be asleep. No message can be missed. The
 /// thread first queues its message, and then its waker reads whether the shard sleeps. The shard
-/// first records that it sleeps and then looks for messages. All four steps are in one total order.
+/// first records that it sleeps, and then looks for messages. All four steps are in one total
+/// order.
 #[derive(Clone, Debug)]
 pub struct Waker(Arc<Bed>);
 

@@ -142,7 +142,7 @@ fn any_other_request_gets_an_http_error() {
     }
 }
 
-/// RFC 6455 §10.2: the origin protects the users of browsers, and nobody else.
+/// RFC 6455 §10.2: the origin protects only the users of browsers.
 #[test]
 fn pages_of_other_sites_may_not_connect() {
     let origins: Origins = Some(["https://www.example.com".to_owned()].into());
@@ -211,7 +211,7 @@ fn each_message_comes_as_one_however_its_frames_arrive() {
     }
 }
 
-/// Bytes of a message that is not complete count, and nothing is held between messages.
+/// The bytes of an incomplete message count, and no bytes are held between messages.
 #[test]
 fn incomplete_messages_are_held_and_counted() {
     let mut websocket = open();

@@ -127,9 +127,9 @@ impl Connection {
         }
     }
 
-    /// Tells the peer that nothing more follows, and discards what the peer has sent. If unread
-    /// bytes of the peer were left, the kernel would reset the connection and discard what it has
-    /// not sent yet.
+    /// Tells the peer that nothing more follows, and discards what the peer has sent. If bytes of
+    /// the peer stayed unread, the kernel would reset the connection and discard the bytes that it
+    /// has not sent yet.
     pub(crate) fn part(&self) {
         let _ = self.stream.shutdown(Shutdown::Write);
         let mut bytes = [MaybeUninit::<u8>::uninit(); READ];

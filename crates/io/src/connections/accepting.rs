@@ -78,12 +78,12 @@ impl Connections {
     /// Accepts connections that wait at a listener, within the limits of a turn.
     ///
     /// If a shard cannot serve all connections that arrive, the kernel's queue fills. Then every
-    /// connection waits for as long as a full queue takes, and peers get their responses too late.
-    /// So the shard closes connections that have waited too long, and serves the others in time. The
-    /// gate cannot do this, because it knows no request that has not been read. A connection whose
-    /// first message belongs to a call in progress is served although it has waited, and so is an
-    /// emergency call. But such connections get at most half of a turn, because a stranger can forge
-    /// these messages.
+    /// connection waits for as long as the shard needs to accept a full queue, and peers get their
+    /// responses too late. So the shard closes connections that have waited too long, and serves
+    /// the others in time. The gate cannot do this, because it knows only requests that have been
+    /// read. A connection that has waited is served nevertheless if its first message belongs to a
+    /// call in progress or is an emergency call. But such connections get at most half of a turn,
+    /// because a stranger can forge these messages.
     pub(super) fn accept(&mut self, now: Timestamp, index: usize) -> io::Result<Queue> {
         let (mut accepts, mut closes) = (self.limits.accepts, LATE_FOR_EACH * self.limits.accepts);
         let mut spared = self.limits.accepts.div_ceil(2);
@@ -139,7 +139,8 @@ impl Connections {
     }
 
     /// Takes over an accepted connection. If it has bytes, they are read in this turn. The time for
-    /// which they have waited with their connection counts, less the error of the kernel's clock.
+    /// which they have waited together with their connection counts, less the error of the kernel's
+    /// clock.
     fn take_over(
         &mut self,
         now: Timestamp,
@@ -203,8 +204,9 @@ impl Default for Late {
 }
 
 impl Late {
-    /// Records a connection, and whether it `has_waited` too long. Returns whether it is late: it and
-    /// the connections of the last [`LATE_FOR`] have waited too long.
+    /// Records a connection, and whether it `has_waited` too long. Returns whether the connection
+    /// is late, that is, whether it and the connections of the last [`LATE_FOR`] have waited too
+    /// long.
     fn includes(&mut self, now: Timestamp, has_waited: bool) -> bool {
         if !has_waited {
             *self = Self::default();

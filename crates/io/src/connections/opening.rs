@@ -86,7 +86,7 @@ impl Connections {
         }
     }
 
-    /// Takes steps of handshakes, within the limit of a turn.
+    /// Performs steps of handshakes, within the limit of a turn.
     pub(super) fn shake_hands(&mut self, now: Timestamp) {
         let mut steps = self.limits.handshakes;
         for _ in 0..self.shaking.len() {

@@ -1,4 +1,4 @@
-//! The order in which connections are read, and in which their handshakes are served.
+//! The order in which the driver reads connections and serves their handshakes.
 
 use std::collections::VecDeque;
 use std::net::IpAddr;
@@ -118,15 +118,14 @@ impl ReadQueue {
     }
 }
 
-/// A handshake that has begun comes before new ones until it has taken this number of steps. These
-/// steps are enough for a peer that sends whole messages. A peer that sends single bytes loses its
-/// precedence.
+/// Number of steps for which a handshake that has begun comes before new ones. They are enough for
+/// a peer that sends whole messages. A peer that sends single bytes loses its precedence.
 const STEPS: u8 = 4;
 
 /// The connections whose handshake may have something to read, in their order.
 ///
 /// The first step of a handshake costs a signature. If new handshakes came before those that have
-/// begun, all of them would take too long when very many clients connect at once, and the
+/// begun, and very many clients connected at once, all handshakes would take too long, and the
 /// signatures would be wasted.
 #[derive(Debug, Default)]
 pub(super) struct HandshakeQueue {

@@ -25,8 +25,8 @@ const LISTENERS_FROM: u64 = INNER + 1;
 /// back ends.
 ///
 /// One call returns a limited number of events, and reports unread connections again. If very many
-/// connections of peers wait to be read, the next event of any one of them may come many calls later.
-/// Back ends and new connections do not wait for this.
+/// connections of peers wait to be read, the next event of a connection may come many calls later.
+/// With a descriptor of their own, back ends and new connections do not wait that long.
 #[derive(Debug)]
 pub(super) struct Watcher {
     outer: OwnedFd,

@@ -86,8 +86,8 @@ fn a_connection_for_a_call_in_progress_is_served_however_long_it_has_waited() {
     assert_eq!(scene.counters.stream_accepts_late.get(), 3);
 }
 
-/// A stranger can forge the first message of such a connection. So connections of new callers are not
-/// all kept waiting behind them.
+/// A stranger can forge the first message of such a connection. So such connections must not keep
+/// all new callers waiting.
 #[test]
 fn late_connections_for_calls_in_progress_get_half_of_a_turn() {
     let accept_wait = Duration::from_millis(1);

@@ -81,8 +81,8 @@ fn the_bytes_that_wait_for_their_turn_have_a_limited_memory() {
     }
 }
 
-/// New calls that the shard cannot serve yet wait in the socket, as those over UDP do. Otherwise their
-/// responses would come faster than a turn reads them.
+/// New calls that the shard cannot serve yet wait in the socket, as new calls over UDP do.
+/// Otherwise their responses would come faster than a turn reads them.
 #[test]
 fn a_turn_reads_a_limited_number_of_invites_and_then_only_from_back_ends() {
     let mut scene = Scene::new(StreamLimits::default());

@@ -121,7 +121,7 @@ pub(super) fn elements<'h>(headers: &'h HeaderMap, name: &str) -> impl Iterator<
 }
 
 /// Returns whether the page that has opened the connection may do so. A client that names no origin
-/// is not a browser, and could name any origin it likes (RFC 6455 §10.2).
+/// is not a browser, and could name any origin (RFC 6455 §10.2).
 fn is_allowed(request: &Request, origins: &Origins) -> bool {
     let (Some(origins), Some(origin)) = (origins, request.headers().get("Origin")) else {
         return true;
