@@ -10,9 +10,9 @@
 //!
 //! There are three signals. The first is the occupancy ρ of the processor, smoothed over 0.3 s. The
 //! second is the rate of new calls λ. The third is the processor time of a call, `s₁` with state
-//! and `s₀` without ([`cost`]). Occupancy cannot exceed 1, so work that is not served is added to
-//! it: the calls that were rejected because of the processor, and the calls that wait, as if they
-//! had to be served within a second.
+//! and `s₀` without ([`cost`]). Occupancy cannot exceed 1, so the work of unserved calls is added
+//! to it. These are the calls that were rejected because of the processor, and the calls that wait,
+//! as if they had to be served within a second.
 //!
 //! ```text
 //! ρ' = ρ + (rejected a second + waiting / 1 s) · (q·s₁ + (1 − q)·s₀)
@@ -87,7 +87,7 @@ const LEAD: f64 = 0.9;
 /// Distance below τ at which the share may rise.
 const BAND: f64 = 0.05;
 
-/// The part of the amount that would correct the excess by which one step changes the share.
+/// The change of the share in one step, as a part of the change that would correct the excess.
 const GAIN: f64 = 0.5;
 
 /// The largest amount by which the share falls in one period.

@@ -23,7 +23,7 @@ pub struct Ticket {
     pub(crate) fingerprint: Option<u64>,
     /// True if the work is a retransmission of served work. The gate does not decide on it again.
     pub(crate) again: bool,
-    /// True if the work passes its throttle, whatever the allowance is.
+    /// True if the work passes its throttle under any allowance.
     pub(crate) exempt: bool,
     /// The source for fair shares, or `None` if the work is not counted for a source.
     pub(crate) source: Option<Source>,

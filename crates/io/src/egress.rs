@@ -1,10 +1,10 @@
 //! The listener from which the kernel would reach each network.
 //!
-//! A socket that is bound to an address sends from that address, whatever the route is. A packet
-//! from the inside address of a machine may never reach the outside. So a proxy with several
-//! listeners must use the listener whose address the kernel itself would use. To find this address,
-//! a UDP socket is connected, which sends no packet. The kernel is asked once for each network of
-//! its routing table.
+//! A socket that is bound to an address sends from that address on any route. A packet from the
+//! inside address of a machine may never reach the outside. So a proxy with several listeners must
+//! use the listener whose address the kernel itself would use. To find this address, a UDP socket
+//! is connected, which sends no packet. The kernel is asked once for each network of its routing
+//! table.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, UdpSocket};
 

@@ -28,8 +28,8 @@ pub struct Report<'a> {
 /// A reader of error queues, which sockets with `IP_RECVERR` have.
 ///
 /// The kernel finds the socket for an ICMP report by a hash of the addresses, not by the program
-/// that steers datagrams. So within a group, a report may come to another socket, and to another
-/// shard, than that of the datagram.
+/// that steers datagrams. So within a group, a report may come to another socket than its datagram,
+/// and to another shard.
 pub struct ErrorQueue {
     name: Address,
     control: Control,

@@ -47,7 +47,7 @@ struct Watched {
     /// Number of datagrams that the kernel has dropped at this socket and that were counted, modulo
     /// 2^32.
     drops: u32,
-    /// The number of these drops of which the cause is still unknown.
+    /// The number of these drops whose cause is still unknown.
     unexplained: u32,
     /// Whether the last read left datagrams in the buffer.
     is_behind: bool,

@@ -82,8 +82,9 @@ pub(crate) fn may_send_back(
 /// the flow of its registration. For a call that is in the call table, the entry shows who the
 /// caller is. A call to a registered user is not in the table unless a back end makes it. For a
 /// call without entry, `is_claimed` is true if the route token shows that the request goes to the
-/// caller. It is also true if the request goes to another address than that of the other party.
-/// That party wrote this address into its Contact, without proof that the address is its own.
+/// caller. It is also true if the request goes to an address that is not the address of the other
+/// party. That party wrote this address into its Contact, without proof that the address is its
+/// own.
 pub(crate) fn may_repeat(
     step: &Step<'_>,
     since: Timestamp,

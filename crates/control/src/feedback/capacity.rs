@@ -13,8 +13,8 @@
 //!   wait in one queue ([`in_window`](crate::Signals::in_window)). Then μ + (W/2 − w)/τ calls a
 //!   second fill the window to one half within τ. With a half-full window the processor is never
 //!   idle, and the gate rejects nothing. While calls wait, μ is the measured rate of calls served.
-//!   While hardly any wait, the server could serve more than it gets, because peers may send less
-//!   than they are granted. Then μ grows until calls wait again.
+//!   While hardly any calls wait, the server could serve more calls than it gets, because peers may
+//!   send less than they are granted. Then μ grows until calls wait again.
 
 use std::time::Duration;
 

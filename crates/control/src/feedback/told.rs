@@ -71,7 +71,7 @@ impl Told {
         self.last.is_some_and(|(told, _)| told != algorithm)
     }
 
-    /// Returns the last value; 0 if there is none.
+    /// Returns the last value, or 0 if there is none.
     pub(super) fn value(&self) -> u32 {
         self.last.map_or(0, |(_, value)| value)
     }

@@ -18,8 +18,8 @@
 //! configured rate: if it is half of the true rate, the goodput is halved.
 //!
 //! Calls that are rejected because no back end has room for them (`pool_full`) are not part of α.
-//! The law cannot accept them, whatever f is. If they counted as rejected, full back ends would
-//! raise f. If they counted as accepted, full back ends would lower it. ρ includes their cost.
+//! The law cannot accept them with any f. If they counted as rejected, full back ends would raise
+//! f. If they counted as accepted, full back ends would lower it. ρ includes their cost.
 //!
 //! An interval without messages is not a measurement. After a whole window of such intervals, f is
 //! 1 again.

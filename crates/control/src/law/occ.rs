@@ -5,11 +5,11 @@
 //! the same factor. If the processor is idle, f rises from the floor of 0.02 to 1 in three
 //! intervals, because φ ≤ φ_max = 5. Cold start: f = 1. If the occupancy is 0, φ is φ_max.
 //!
-//! Known bias: ρ cannot exceed 1. So with a target of 0.9 f falls by at most 10 % a second,
-//! whatever the size of the overload is. At 1.57 times the capacity the processor is fully occupied
-//! for the first 25 s (paper 001, figure 6 b). In this time the queue fills and callers retransmit.
-//! A lower target makes the law faster, but leaves more of the processor unused. The law does not
-//! see the queue that has built up meanwhile.
+//! Known bias: ρ cannot exceed 1. So with a target of 0.9, f falls by at most 10 % a second in any
+//! overload. At 1.57 times the capacity the processor is fully occupied for the first 25 s (paper
+//! 001, figure 6 b). In this time the queue fills and callers retransmit. A lower target makes the
+//! law faster, but leaves more of the processor unused. The law does not see the queue that has
+//! built up meanwhile.
 //!
 //! Source: paper 001 §4.2, after Hilt and Widjaja 2008. With one f for all senders it is paper
 //! 002's [rate-occ](super::rate_occ) (§3.7).

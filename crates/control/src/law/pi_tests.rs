@@ -80,9 +80,9 @@ impl Bench {
     }
 }
 
-/// Paper 001 §3 in continuous time: returns α while the occupancy is `occupancy`, `t` after it rose
-/// from 0 in an unloaded server, as long as nothing is saturated above. C̃ = C·(1 − e^(−t/τ)). The
-/// integral starts where C̃ crosses the target.
+/// Computes paper 001 §3 in continuous time. Returns α at the time `t` after the occupancy of an
+/// unloaded server rose from 0 to `occupancy`, as long as no upper limit is reached. C̃ = C·(1 −
+/// e^(−t/τ)). The integral starts where C̃ crosses the target.
 fn closed_form(occupancy: f64, target: f64, gains: (f64, f64), t: f64) -> f64 {
     let filtered = |t: f64| occupancy * (1.0 - (-t / PROCESSOR_FILTER_S).exp());
     let crossing = -PROCESSOR_FILTER_S * (1.0 - target / occupancy).ln();

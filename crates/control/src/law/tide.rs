@@ -92,7 +92,7 @@
 //! fell from 1.00 to .85 of the bound. With `decide = "service"`, and a load of three times the
 //! capacity, it fell to nothing.
 //!
-//! μ counts all occupied time of a tick, whatever occupied it. If there is much other work
+//! μ counts all occupied time of a tick, for any kind of work. If there is much other work
 //! (REGISTER) and there are few calls, the window is small. Then some calls of a burst within one
 //! tick are rejected although the processor has room. `tidegate_work_refused_early_total` counts
 //! them. The next tick corrects this.
@@ -411,8 +411,8 @@ mod tests {
         assert!((window(&bench) - 320.0).abs() < 1.0, "{}", window(&bench));
     }
 
-    /// A quiet night must not make the window large: each call takes 0.5 ms, whatever the time
-    /// between two calls.
+    /// A quiet night must not make the window large: each call takes 0.5 ms, for any time between
+    /// two calls.
     #[test]
     fn rests_between_calls_do_not_enlarge_the_window() {
         let mut bench = Bench::of(&ENTRY, &[]);

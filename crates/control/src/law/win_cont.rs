@@ -14,7 +14,7 @@
 //!
 //! Source: paper 002 §3.4. [Feedback](crate::feedback) divides the window among the senders, by
 //! *weighted fair processing* (§6.2): it uses the weights of user-centric fairness, and adds the
-//! fraction by which one value was rounded down to the next value.
+//! rounding error of one value to the next value.
 
 use std::time::Duration;
 

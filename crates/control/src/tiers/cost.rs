@@ -16,7 +16,8 @@ use super::Tier;
 /// covers at least half of this number.
 const MESSAGES: f64 = 16_384.0;
 
-/// The counts are also halved at this number of calls, by which the messages are divided.
+/// The counts are also halved at this number of calls. The numbers of messages are divided by the
+/// number of calls.
 const CALLS: f64 = 4096.0;
 
 /// Number of messages that must have been measured in a tier before its cost is known.

@@ -21,7 +21,7 @@ const THINNED: usize = 2048;
 pub(super) struct ReadQueue {
     opened: VecDeque<ConnectionId>,
     accepted: VecDeque<ConnectionId>,
-    /// True if the last turn that ended was that of a connection that a peer has opened.
+    /// True if a connection that a peer has opened had the last turn that ended.
     opened_is_next: bool,
     /// Number of INVITEs after which connections of peers wait for the next turn of the shard.
     invites_left: usize,

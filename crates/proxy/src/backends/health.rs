@@ -26,8 +26,9 @@ pub(crate) fn pause_of(snapshot: &Snapshot, backend_ref: BackendRef) -> Duration
 
 /// Returns the caller and the callee of a request, for the [evidence](Parties) of overload.
 ///
-/// The callee is the user of the Request-URI, by which the servers behind us find the callee. A To
-/// may contain anything. An IPv6 source is represented by its /64, which belongs to one subscriber.
+/// The callee is the user of the Request-URI, because the servers behind us use it to find the
+/// callee. A To may contain anything. An IPv6 source is represented by its /64, which belongs to
+/// one subscriber.
 pub(crate) fn parties(snapshot: &Snapshot, source: IpAddr, request: &Request<'_>) -> Parties {
     let Uri { user, host, text, .. } = request.uri;
     let user = user.map(|user| user.split(|&b| b == b';').next().unwrap_or(user));

@@ -3,7 +3,7 @@
 //! A call is found by the fingerprint of its Call-ID. If several calls share a Call-ID, their
 //! dialogs and transactions distinguish them. A call keeps its back end for at least 64·T1 after
 //! the last message, so that retransmissions, CANCEL and ACK go to the same back end. The entry
-//! also has leases, by which the back end's load includes the call. Each lease belongs to one
+//! also has leases, so that the load of the back end includes the call. Each lease belongs to one
 //! transaction. So a retransmission does not count again, and each end of a transaction counts.
 //!
 //! [`handle_timeout`](Calls::handle_timeout) is the trigger of paper 003, §V, which "updates

@@ -1,15 +1,15 @@
 //! The route token: the user part of our Record-Route URI.
 //!
 //! It holds the address of the dialog's back end, the shard that counts the call, the minute when
-//! the token was made, and the flow of the other party (RFC 5626 §5.2), that is, the party of the
-//! dialog that is not the back end. It also names the key of its MAC, because keys are rotated. The
-//! MAC covers the Call-ID too. An in-dialog request carries the token back in its Route (RFC 3261
-//! §12.2.1.1), so the request finds its back end after a restart, or at another instance with the
-//! same secret. Because the MAC covers the Call-ID, a token from one call is not valid in another
-//! call. [After a day](AGE_MAX) the token alone proves nothing, because its call may be over. The
-//! token does not give permission: requests are forwarded only to configured back ends. Everything
-//! except version and key is encrypted ([`Keyed::veil`]), so that the addresses behind us stay
-//! hidden.
+//! the token was made, and the flow of the other party (RFC 5626 §5.2). The other party is the
+//! party of the dialog that is not the back end. It also names the key of its MAC, because keys are
+//! rotated. The MAC covers the Call-ID too. An in-dialog request carries the token back in its
+//! Route (RFC 3261 §12.2.1.1), so the request finds its back end after a restart, or at another
+//! instance with the same secret. Because the MAC covers the Call-ID, a token from one call is not
+//! valid in another call. [After a day](AGE_MAX) the token alone proves nothing, because its call
+//! may be over. The token does not give permission: requests are forwarded only to configured back
+//! ends. Everything except version and key is encrypted ([`Keyed::veil`]), so that the addresses
+//! behind us stay hidden.
 //!
 //! [`Keyed::veil`]: crate::keys::Keyed::veil
 

@@ -40,7 +40,7 @@ struct Domain {
 }
 
 impl Backlog {
-    /// Creates a backlog of which at most `sent_max` queries are sent at once.
+    /// Creates a backlog that sends at most `sent_max` queries at once.
     pub(super) fn new(sent_max: usize) -> Self {
         let (all, domains, turns) = Default::default();
         Self { sent_max, all, domains, turns }
@@ -132,8 +132,8 @@ impl Backlog {
     }
 }
 
-/// Returns whether one more query may take one of `max` places, of which `taken` are taken, `held`
-/// of them by names of its domain.
+/// Returns whether one more query may take one of `max` places. `taken` places are taken, and names
+/// of its domain have `held` of these.
 fn may_take(max: usize, taken: usize, held: usize, is_known: bool) -> bool {
     match is_known {
         true => taken < max,

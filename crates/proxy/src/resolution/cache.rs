@@ -14,9 +14,9 @@ use tidegate_world::{RecordType, Timestamp};
 
 use super::records::Records;
 
-/// Minimum and maximum lifetime of an answer, whatever its TTL is. Because of the minimum, a record
-/// with TTL 0 does not cause a query for each request. Because of the maximum, a change is noticed
-/// in time.
+/// Minimum and maximum lifetime of an answer, for any TTL. Because of the minimum, a record with
+/// TTL 0 does not cause a query for each request. Because of the maximum, a change is noticed in
+/// time.
 pub(super) const HOLDS: (Duration, Duration) = (Duration::from_secs(5), Duration::from_secs(3600));
 
 /// Minimum and maximum lifetime of a negative answer: there is no such record.

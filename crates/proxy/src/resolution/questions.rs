@@ -82,7 +82,7 @@ pub(super) enum Closed {
 }
 
 impl Questions {
-    /// Creates a set of which at most `sent_max` queries are sent and not answered yet. The others
+    /// Creates a set in which at most `sent_max` queries are sent and not answered yet. The others
     /// wait to be sent.
     pub(super) fn new(sent_max: usize) -> Self {
         Self {

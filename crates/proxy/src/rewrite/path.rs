@@ -86,8 +86,8 @@ fn supports_path(message: &Message<'_>) -> bool {
         .any(|tag| tag.trim_ascii().eq_ignore_ascii_case(b"path"))
 }
 
-/// Returns whether we are the first hop of a user agent that registers this flow as one of several (RFC
-/// 5626): its Contact has a `reg-id`, which counts beside an instance ID only (§6).
+/// Returns whether we are the first hop of a user agent that registers this flow as one of several
+/// (RFC 5626): its Contact has a `reg-id` together with an instance ID (§6).
 ///
 /// RFC 5626 §5.1: "In addition, the first node MUST include an "ob" URI parameter in its Path header
 /// field value." "If the edge proxy is not the first SIP node after the UAC it MUST NOT place an "ob"

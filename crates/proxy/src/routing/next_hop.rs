@@ -28,9 +28,9 @@ pub(crate) struct NextHop {
     pub(crate) toward_backend: bool,
     /// True if the target is a contact of a user, and the sender is not a back end.
     pub(crate) is_user: bool,
-    /// True if the target is an address that the other party of the dialog only claims to have. A
-    /// user's phone, which was called, sends the request to the caller, or a back end sends it to
-    /// another address than the other party's.
+    /// True if the target is an address that the other party of the dialog only claims to have.
+    /// This is so if a user's phone that was called sends the request to the caller, or if a back
+    /// end sends it to an address that is not the address of the other party.
     pub(crate) is_claimed: bool,
     /// The number of leading Route values that name us. They are removed.
     pub(crate) own_routes: usize,

@@ -42,8 +42,8 @@ pub(crate) enum TargetChoice {
         /// True if the target was found by a name, which may have further targets.
         is_named: bool,
         /// True if the target is an address that the other party of the dialog only claims to have.
-        /// A user's phone, which was called, sends the request to the caller, or a back end sends
-        /// it to another address than the other party's.
+        /// This is so if a user's phone that was called sends the request to the caller, or if a
+        /// back end sends it to an address that is not the address of the other party.
         is_claimed: bool,
     },
     /// Forward the request to a user's contact at this address. The contact replaces the

@@ -34,9 +34,9 @@ pub(crate) struct Context {
     pub(crate) branches: SmallVec<[Branch; 1]>,
     /// True if the request goes to a back end, false if it comes from one.
     pub(crate) toward_backend: bool,
-    /// True if the target is an address that the other party of the dialog only claims to have. A
-    /// user's phone, which was called, sends the request to the caller, or a back end sends it to
-    /// another address than the other party's.
+    /// True if the target is an address that the other party of the dialog only claims to have.
+    /// This is so if a user's phone that was called sends the request to the caller, or if a back
+    /// end sends it to an address that is not the address of the other party.
     pub(crate) is_claimed: bool,
     /// The bytes received from the caller and sent back to it.
     pub(crate) budget: Budget,

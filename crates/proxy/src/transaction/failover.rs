@@ -80,7 +80,7 @@ pub(crate) fn try_next(step: &mut Step<'_>, context: &mut Context, live: &mut Li
 
 /// Sends the request of the branch at `index` again by UDP, because the back end refused a
 /// connection. Returns `false` if the request was not meant for TCP because of its length, or if it
-/// was sent before its connection ended: then the back end may have it.
+/// was sent before its connection ended. In the second case the back end may have it.
 ///
 /// RFC 3261 §18.1.1: "If an element sends a request over TCP because of these message size
 /// constraints, and that request would have otherwise been sent over UDP, if the attempt to

@@ -82,7 +82,7 @@ pub(crate) fn pass_provisional(
     }
 }
 
-/// Forwards a 2xx to an INVITE, whatever has been sent before.
+/// Forwards a 2xx to an INVITE, even after a final response.
 ///
 /// RFC 3261 §16.7 item 5: "After a final response has been sent on the server transaction,
 /// the following responses MUST be forwarded immediately: [...] Any 2xx response to an

@@ -245,8 +245,8 @@ impl Addresses {
         self.removed.contains(&canonical(address))
     }
 
-    /// Returns whether an address that comes from outside, such as from the DNS, may be that of a
-    /// back end.
+    /// Returns whether an address that comes from outside, such as from the DNS, may be the address
+    /// of a back end.
     pub(crate) fn may_be_backend(&self, address: SocketAddr) -> bool {
         let ip = address.ip();
         let is_group = ip.is_multicast() || ip == IpAddr::V4(Ipv4Addr::BROADCAST);
@@ -430,8 +430,8 @@ impl Addresses {
         ranked.next()
     }
 
-    /// Returns the listener from which a message to `target` leaves if the one for its usual
-    /// transport is `usual`: a listener at the same IP address, if possible with the same port.
+    /// Returns the listener from which a message to `target` leaves. `usual` is the listener for
+    /// its usual transport. The result has the same IP address, and if possible the same port.
     pub(crate) fn beside(&self, usual: usize, target: &Target) -> Option<usize> {
         let usual = self.listeners.get(usual)?.local;
         let is_it = |own: &Own| own.local.ip() == usual.ip() && own.reaches(target);

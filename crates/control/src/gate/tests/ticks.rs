@@ -39,8 +39,8 @@ fn a_restless_law_goes_on_ticking() {
     assert_eq!(gate.poll_timeout(), Some(at(20)));
 }
 
-/// Wakes the law `tide` again and again. Returns its window under load, which is that of its shadow
-/// too.
+/// Wakes the law `tide` again and again. Returns its window under load. Its shadow has the same
+/// window.
 #[test]
 fn a_rest_does_not_change_what_a_law_measures() {
     let tide = crate::registry::find("tide").unwrap().defaults();

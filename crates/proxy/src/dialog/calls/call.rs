@@ -230,10 +230,11 @@ impl Call {
     /// RFC 3261 §8.2.2.2: "If the From tag, Call-ID, and CSeq exactly match those associated with
     /// an ongoing transaction, but the request does not match that transaction [...]. The same
     /// request has arrived at the UAS more than once, following different paths, most likely due to
-    /// forking." The UAS answers the copy with 482 if it knows the first one, which is at the same
-    /// back end. RFC 6026 §7.1 keeps the transaction of an answered INVITE for 64·T1. A later copy
-    /// is not another call either, since that would have another From-tag (RFC 3261 §19.3). The
-    /// number of copies is limited to the number of transactions that a call distinguishes.
+    /// forking." If the UAS knows the first copy, it answers this copy with 482. The first copy is
+    /// at the same back end. RFC 6026 §7.1 keeps the transaction of an answered INVITE for 64·T1. A
+    /// later copy is not another call either, since that would have another From-tag (RFC 3261
+    /// §19.3). The number of copies is limited to the number of transactions that a call
+    /// distinguishes.
     pub(crate) fn is_copied_by(&self, copy: u32) -> bool {
         copy != 0 && self.phase.goes_on() && self.copy == copy && self.open.len() < OPEN_MAX
     }

@@ -105,9 +105,9 @@ impl Open {
         self.until - TRANSACTION_MAX
     }
 
-    /// Records a response of its back end. The speed of the back end is measured by the first
-    /// response to an INVITE other than 100, because a person decides when a ringing call is
-    /// answered. For other requests it is measured by the final response. A 5xx is not measured.
+    /// Records a response of its back end. For an INVITE, the first response other than 100 shows
+    /// the speed of the back end, because a person decides when a ringing call is answered. For
+    /// other requests, the final response shows it. A 5xx is not measured.
     pub(super) fn on_response(&mut self, now: Timestamp, status: u16) {
         let tells = match self.transaction.method {
             Method::Invite => status > 100,
