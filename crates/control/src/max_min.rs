@@ -1,10 +1,10 @@
 //! Max-min fair shares: the water level.
 //!
 //! If a total is too small for all demands, each demand gets its amount or the *level*, whichever
-//! is less. The level is chosen so that the whole total is divided. To give more to one demand,
-//! another demand that gets the same or less would have to get less (Bertsekas and Gallager, Data
-//! Networks, §6.5.2). So large demands share what the small ones leave. A demand with a weight
-//! counts as that many equal demands: it gets up to that many times the level.
+//! is less. The level is chosen so that the whole total is divided. If one demand got more, another
+//! demand that gets the same or less would have to get less (Bertsekas and Gallager, Data Networks,
+//! §6.5.2). So large demands share what the small ones leave. A demand with a weight counts as that
+//! many equal demands: it gets up to that many times the level.
 
 /// A set of demands, sorted so that the level for any total can be computed.
 #[derive(Clone, Debug, Default)]

@@ -65,7 +65,7 @@ impl Server {
         self.tiers.stateful_share()
     }
 
-    /// Returns the occupancy in `seconds` of `load`, after it has settled.
+    /// Returns the settled occupancy at `load` times the capacity with state.
     fn settled(&mut self, load: f64) -> f64 {
         self.run(20.0, load);
         let before = self.processor;

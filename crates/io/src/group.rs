@@ -158,8 +158,8 @@ impl Listener {
     }
 
     /// Leaves the address to the other processes that share it, if it is shared. New datagrams go
-    /// to those processes, earlier ones can still be received here, and packets leave from here as
-    /// before. Returns true if the address is shared.
+    /// to those processes. Earlier datagrams can still be received here, and packets leave from
+    /// here as before. Returns true if the address is shared.
     ///
     /// # Errors
     /// Returns the error of connect(2).

@@ -56,8 +56,8 @@ pub struct Inbox {
     saw_report: bool,
 }
 
-/// The memory that the kernel reads and writes. It is reached through the raw pointer only, never
-/// by a reference to the whole, so that the pointers inside stay valid between calls.
+/// The memory that the kernel reads and writes. The code reaches it only through the raw pointer,
+/// and never makes a reference to the whole. So the pointers inside stay valid between calls.
 struct Slots {
     headers: [mmsghdr; BATCH],
     vectors: [[iovec; 2]; BATCH],

@@ -5,8 +5,8 @@ use tidegate_world::LookupKind;
 
 use super::*;
 
-/// Runs a name server on a thread of its own, for one query after the other: it answers by the
-/// first label of the name. Returns its address, and the number of queries.
+/// Runs a name server on a thread of its own, which serves one query after the other. The first
+/// label of the name determines its answer. Returns its address, and the number of queries.
 fn name_server() -> (SocketAddr, Arc<AtomicU32>) {
     let socket = UdpSocket::bind("127.0.0.1:0").unwrap();
     let (address, questions) = (socket.local_addr().unwrap(), Arc::new(AtomicU32::new(0)));

@@ -11,8 +11,9 @@ use std::net::{IpAddr, Ipv6Addr, SocketAddr};
 use ipnet::{IpNet, Ipv6Net};
 pub use tidegate_world::source_of;
 
-/// Prefix lengths that are distinguished, the narrowest network first. Each has a weight: a network
-/// of this length may send as much as this number of sources at their full rate.
+/// Prefix lengths that are distinguished, the narrowest network first. Each has a weight, which is
+/// a number of sources: a network of this length may send as much as this number of sources at
+/// their full rate.
 pub(crate) const PREFIXES: [(u8, u32); 3] = [(64, 1), (56, 2), (48, 4)];
 
 /// Returns the numbers of the networks around an address, the narrowest first. An IPv4 address has

@@ -18,8 +18,8 @@ const MANY: u32 = 16;
 /// §17.1.1.2: 64·T1).
 const HOLD: Duration = Duration::from_secs(32);
 
-/// A candidate for a hot mark and its lead: the number of its packets minus the number of packets
-/// with other marks of the same counter (the majority algorithm of Boyer and Moore).
+/// A candidate for a hot mark, and its lead. The lead is the number of its packets minus the number
+/// of packets with other marks of the same counter (the majority algorithm of Boyer and Moore).
 type Candidate = (u32, u32);
 
 /// The hot marks, and the counters of the current period.

@@ -5,8 +5,8 @@ use tidegate_world::{Purpose, Seed, Stream};
 use super::*;
 
 const TICK: Duration = Duration::from_millis(1);
-/// Costs of a call and of a rejection in seconds of processor time: the capacity is 2,000 calls a
-/// second, and at ten times that rejecting takes all of it.
+/// Costs of a call and of a rejection in seconds of processor time. The capacity is 2,000 calls a
+/// second, and at ten times the capacity rejecting takes the whole processor.
 const SERVICE: f64 = 0.000_5;
 const REFUSAL: f64 = 0.000_05;
 const CAPACITY: f64 = 1.0 / SERVICE;
@@ -64,7 +64,7 @@ struct Plant {
     chance: Stream,
 }
 
-/// An INVITE that was sent `before` times already, and the mark that decides whether it is dropped.
+/// An INVITE that was already sent `before` times, and the mark that decides whether it is dropped.
 /// The mark is above 1 if no share applies to the INVITE.
 struct Packet {
     before: usize,

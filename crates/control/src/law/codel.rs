@@ -1,4 +1,4 @@
-//! Controlled delay: a queue that never becomes short means overload.
+//! Controlled delay: if a queue never becomes short, the server is overloaded.
 //!
 //! Signal: the minimum sojourn of new calls in each interval of 100 ms. A burst makes some calls
 //! wait long, but not all. If all calls wait long, there is a standing queue. Trips when the

@@ -20,7 +20,7 @@ use crate::transaction::context::{Context, Live};
 
 /// A back end that has sent a 503 within this time gets no request that another back end has
 /// rejected. The reason is that a rejected call must not go from one saturated server to the next.
-/// If the other back end left the request unanswered, only a 503 because of overload counts, not a
+/// If the other back end did not answer the request, only a 503 because of overload counts, not a
 /// 503 for a single callee.
 const SATURATED: Duration = Duration::from_secs(1);
 

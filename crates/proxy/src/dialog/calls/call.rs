@@ -209,8 +209,8 @@ impl Call {
         self.has_ended(transaction) || self.open.iter().any(|open| open.transaction.mark() == mark)
     }
 
-    /// Returns whether a request with this identity was seen before, regardless of its method: a
-    /// CANCEL has the identity of the request that it cancels.
+    /// Returns whether a request with this identity was seen before. The method makes no
+    /// difference, because a CANCEL has the identity of the request that it cancels.
     pub(crate) fn has_branch(&self, identity: u64) -> bool {
         let is_closed = |closed: &u64| closed.wrapping_sub(identity) < Transaction::MARKS;
         self.closed.iter().any(is_closed)
