@@ -35,9 +35,9 @@ pub struct Listen {
     pub stamps: bool,
     /// True if other processes of the same user may also listen at the address. Those processes
     /// must also set this to true. The default is false. If it is true, the kernel divides the
-    /// datagrams among all sockets by a hash of both addresses. No program can steer among sockets
-    /// that come and go. So there are no separate INVITE and response sockets and no gate, even if
-    /// `split` or `gate` is set.
+    /// datagrams among all sockets by a hash of both addresses. No program can steer datagrams to
+    /// sockets that other processes open and close at any time. So there are no separate INVITE and
+    /// response sockets and no gate, even if `split` or `gate` is set.
     pub shared: bool,
     /// True if the core can tell the kernel to drop some of the datagrams. This needs one more
     /// socket per shard. The default is false.

@@ -91,7 +91,7 @@ pub(crate) fn arrival(fd: BorrowedFd<'_>) -> io::Result<Arrival> {
     })
 }
 
-/// Reads an option whose value is a structure, as words. The words behind its end are 0.
+/// Reads an option whose value is a structure, as words. The words after its end are 0.
 fn read_words(fd: BorrowedFd<'_>, level: c_int, name: c_int, words: &mut [u32]) -> io::Result<()> {
     let mut len = size_of_val(words) as socklen_t;
     // SAFETY: `words` is writable for `len` bytes, and the kernel writes no more.

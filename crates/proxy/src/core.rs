@@ -189,9 +189,9 @@ impl Proxy {
     /// are. Users are looked up again. A back end that stays must be the same object, as
     /// [`BackendRegistry::enlist`](tidegate_balance::BackendRegistry::enlist) returns it.
     ///
-    /// Returns `false`, and changes nothing, if calls of removed back ends hold so many slots that
-    /// there may be none for the new ones. The limits are 65,535 pools and as many back ends in
-    /// each.
+    /// Returns `false`, and changes nothing, if there may be too few slots for the new back ends,
+    /// because calls hold the slots of removed ones. The limits are 65,535 pools and as many back
+    /// ends in each.
     ///
     /// # Panics
     /// Panics if there is no pool, or a rule refers to a missing one.

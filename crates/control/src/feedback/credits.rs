@@ -4,7 +4,7 @@
 //! transaction ends without one. A credit that is not given back is forgotten after 64·T1 to
 //! 128·T1, so a lost message cannot close the window forever.
 //!
-//! A value holds for its validity. After that, a server in trouble must not get all waiting calls
+//! A value holds for its validity. After that, an overloaded server must not get all waiting calls
 //! at once. So the window starts at ten calls, or at its last size if that is larger, and grows by
 //! one with each answer. So it doubles in every round trip.
 

@@ -24,8 +24,8 @@ const ALIKE: f64 = 0.999_5;
 /// retransmitted.
 const REPEATS: [u64; 6] = [500, 1_500, 3_500, 7_500, 15_500, 31_500];
 
-/// A server with callers. Its law admits exactly the capacity, and it reads all arrivals before it
-/// serves.
+/// A server with callers. Its law admits exactly the capacity, and the server reads all arrivals
+/// before it serves.
 struct Plant {
     ladder: Option<Ladder>,
     /// Whether callers without an answer retransmit.

@@ -4,13 +4,13 @@
 //! itself uses the whole latency of its requests. A proxy's own work is a thousandth of this. After
 //! every 20 calls err = (latency − target)/target. Trips when err > 0: the rate is divided by 1.2.
 //! Recovers when err < −0.005: the rate grows by −err/2 of the bucket a second. It grows only while
-//! at least half of the rate is used, because a quiet hour proves no capacity. Cold start: the
-//! initial rate, which the operator considers safe.
+//! at least half of the rate is used, because an hour with few calls proves no capacity. Cold
+//! start: the initial rate, which the operator considers safe.
 //!
 //! After a second without calls, the old rate has no meaning. Then a rate below the initial rate is
 //! set to the initial rate, and the latency to its target. Clearwater has no such rule: after a
-//! quiet night it rejects the first calls at the rate of the last overload. A minimum rate prevents
-//! starvation.
+//! night without calls it rejects the first calls at the rate of the last overload. A minimum rate
+//! prevents starvation.
 //!
 //! Known bias: the law acts after a number of calls, not after a time. So it is slow when few calls
 //! are admitted. Latency is measured when a call leaves the queue. So the law learns the latency of

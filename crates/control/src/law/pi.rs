@@ -33,7 +33,7 @@
 //! Trips when C̃ exceeds C_T. Recovers by the same loop as soon as C̃ is below. Cold start:
 //! α and the integrals are 0, everything is admitted.
 //!
-//! Known bias: the paced release delays every call by T̄_q, in quiet times too. With `t_q = 0`, the
+//! Known bias: the paced release delays every call by T̄_q, also at low load. With `t_q = 0`, the
 //! default, the queue is released whenever the processor has nothing more urgent. Near the target,
 //! the law rejects a few calls that could have been served, because the occupancy fluctuates within
 //! 0.1 s. It fluctuates more if the capacity is small.

@@ -411,8 +411,8 @@ mod tests {
         assert!((window(&bench) - 320.0).abs() < 1.0, "{}", window(&bench));
     }
 
-    /// A quiet night must not make the window large: each call takes 0.5 ms, for any time between
-    /// two calls.
+    /// A night with few calls must not make the window large: each call takes 0.5 ms, for any time
+    /// between two calls.
     #[test]
     fn rests_between_calls_do_not_enlarge_the_window() {
         let mut bench = Bench::of(&ENTRY, &[]);

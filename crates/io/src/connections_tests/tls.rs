@@ -146,7 +146,7 @@ fn a_client_that_gives_up_while_it_waits_costs_no_handshake() {
     assert_eq!(scene.counters.stream_connections.get(), 1);
 }
 
-/// Otherwise a storm of clients that do not wait would delay all others.
+/// Otherwise very many clients that do not wait would delay all others.
 #[test]
 fn clients_that_gave_up_take_no_step_of_a_turn() {
     let (mut scene, config) = scene(StreamLimits { handshakes: 1, ..StreamLimits::default() });

@@ -102,7 +102,7 @@ mod tests {
         assert!(!challenges.is_active(at(0)), "no challenge waits");
     }
 
-    /// Otherwise a stranger who fills the memory could answer one challenge without end.
+    /// Otherwise a stranger that fills the memory could answer one challenge any number of times.
     #[test]
     fn a_challenge_is_answered_once_although_the_memory_is_full() {
         let mut challenges = Challenges::new(1);

@@ -9,7 +9,7 @@
 //! branch of their INVITE from any process with our key. So no part of it may come from a table. If
 //! the same INVITE arrived with another branch at a callee that still rings, the callee would
 //! reject it as a merged request (§8.2.2.2). The MAC authenticates the branch: a message that
-//! brings it back is a response to a request that we forwarded.
+//! contains it is a response to a request that we forwarded.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 

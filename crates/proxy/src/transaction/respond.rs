@@ -30,7 +30,7 @@ impl Live {
         }));
     }
 
-    /// Returns whether a branch may still bring a final response.
+    /// Returns whether a branch may still get a final response.
     fn waits(&self, branches: &[Branch]) -> bool {
         let mut branches = branches.iter().zip(&self.pending);
         branches.any(|(branch, pending)| branch.client.is_pending() && !pending.is_abandoned)
@@ -154,8 +154,8 @@ pub(crate) fn pass_final(
     step.output.send(Transmit::new(context.back, bytes));
 }
 
-/// If no branch can still bring a better response, starts the next group of a fork or sends the
-/// best response.
+/// If no branch can still get a better response, starts the next group of a fork or sends the best
+/// response.
 ///
 /// RFC 3261 §16.7: "A stateful proxy MUST send a final response to a response context's server
 /// transaction if no final responses have been immediately forwarded by the above rules and all
