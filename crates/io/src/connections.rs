@@ -16,9 +16,7 @@ use std::os::fd::BorrowedFd;
 use std::sync::Arc;
 
 use rustix::event::epoll;
-use tidegate_world::{
-    CloseCause, ConnectionId, Pool, Received, Shedding, Timers, Timestamp, Transmit,
-};
+use tidegate_world::{CloseCause, ConnectionId, Pool, Received, Timers, Timestamp, Transmit};
 
 use self::accepting::Late;
 use self::queues::{HandshakeQueue, ReadQueue};
@@ -88,7 +86,7 @@ impl Connections {
             listeners,
             connections: HashMap::new(),
             next_id: ConnectionId::FIRST_ACCEPTED,
-            readable: ReadQueue::new(),
+            readable: ReadQueue::default(),
             shaking: HandshakeQueue::default(),
             dirty: Vec::new(),
             events: VecDeque::new(),
@@ -156,22 +154,6 @@ impl Connections {
         Ok(has_inner)
     }
 
-    /// Begins a turn of the shard, which reads up to `invites` INVITEs and then no more from connections
-    /// of peers.
-    pub(crate) fn begin_turn(&mut self, invites: usize) {
-        self.readable.begin_turn(invites);
-    }
-
-    /// Sets which INVITEs the core drops after they were read.
-    pub(crate) fn shed(&mut self, shedding: &Shedding) {
-        self.readable.shed(shedding);
-    }
-
-    /// Returns whether the limit on INVITEs makes connections wait for the next turn.
-    pub(crate) fn is_stopped(&self) -> bool {
-        self.readable.is_stopped()
-    }
-
     /// Returns the next event for the core. `budget` is the number of further messages and reads
     /// that are allowed in this turn.
     pub(crate) fn next_event(&mut self, now: Timestamp, budget: &mut usize) -> Option<StreamEvent> {
@@ -202,8 +184,6 @@ impl Connections {
             match step {
                 Step::Message(bytes) => {
                     connection.turn.messages += 1;
-                    let counts = self.readable.record(connection.flow.remote.ip(), &bytes);
-                    *budget += usize::from(!counts);
                     if !connection.has_fragments() {
                         connection.since = Timestamp::NEVER;
                     }

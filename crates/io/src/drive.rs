@@ -275,7 +275,7 @@ impl<M: Machine> Drive<M> {
     /// Passes events on connections to the core.
     fn stream_events<C: Core>(&mut self, core: &mut C, ready: Ready) -> io::Result<StreamTurn> {
         let Self { machine, handoffs, resolver, counters, limits, .. } = self;
-        machine.stream_events(ready, limits.streams, limits.invites, |outlet, now, event| {
+        machine.stream_events(ready, limits.streams, |outlet, now, event| {
             match event {
                 StreamEvent::Connected(flow) => core.on_connected(now, flow),
                 StreamEvent::Received(received) => core.offer(now, received),

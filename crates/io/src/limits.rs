@@ -10,13 +10,13 @@ pub struct Limits {
     /// and the same number from the sockets for responses. The value is from 1 to 4096, and the
     /// default is 256. They come first, because they finish work that has begun.
     pub ordinary: usize,
-    /// Maximum number of datagrams in a turn from the INVITE sockets, and the number of INVITEs
-    /// from connections after which a turn reads no more from connections that peers have opened.
-    /// The value is from 1 to 1024, and the default is 64. Without a limit, the shard would only
-    /// receive during a flood, and do no other work.
+    /// Maximum number of datagrams in a turn from the INVITE sockets. The value is from 1 to 1024, and
+    /// the default is 64. Without a limit, the shard would only receive during a flood, and do no other
+    /// work.
     pub invites: usize,
     /// Maximum number of messages and other events on connections in a turn. The value is from 1 to
-    /// 4096, and the default is 256.
+    /// 4096, and the default is 1024. It is larger than the others: what a turn does not read waits
+    /// without a limit in sockets and at the senders, and the ACKs and BYEs of calls wait with it.
     pub streams: usize,
     /// Maximum number of messages taken over from other shards in a turn. The value is from 1 to
     /// 1024, and the default is 64.
@@ -53,7 +53,7 @@ impl Default for Limits {
         Self {
             ordinary: 256,
             invites: 64,
-            streams: 256,
+            streams: 1024,
             handoffs: 64,
             reports: 32,
             quantum: Duration::from_micros(500),

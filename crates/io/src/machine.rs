@@ -49,8 +49,7 @@ pub trait Machine {
         tell: impl FnMut(&mut Self::Outlet, Failure),
     ) -> io::Result<bool>;
 
-    /// Passes on events on connections, up to about `limit`. After `invites` INVITEs, it reads no
-    /// further messages from connections that peers have opened. A machine without connections has no
+    /// Passes on events on connections, up to about `limit`. A machine without connections has no
     /// events.
     ///
     /// # Errors
@@ -59,7 +58,6 @@ pub trait Machine {
         &mut self,
         _ready: Ready,
         _limit: usize,
-        _invites: usize,
         _tell: impl FnMut(&mut Self::Outlet, Timestamp, StreamEvent),
     ) -> io::Result<StreamTurn> {
         Ok(StreamTurn::default())

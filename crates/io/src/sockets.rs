@@ -130,12 +130,10 @@ impl Machine for Sockets {
         &mut self,
         ready: Ready,
         limit: usize,
-        invites: usize,
         mut tell: impl FnMut(&mut Dispatch, Timestamp, StreamEvent),
     ) -> io::Result<StreamTurn> {
         let Self { clock, dispatch, .. } = self;
         let Some(connections) = &mut dispatch.connections else { return Ok(StreamTurn::default()) };
-        connections.begin_turn(invites);
         let mut now = clock.now();
         if ready.streams || connections.due() <= now {
             connections.poll(now).map_err(named("epoll"))?;
@@ -148,9 +146,8 @@ impl Machine for Sockets {
             tell(dispatch, now, event);
             now = clock.now();
         }
-        let is_stopped = dispatch.connections.as_ref().is_some_and(|c| c.is_stopped());
         // Reads that yield no message also use up the budget.
-        Ok(StreamTurn { events, is_limited: budget == 0 || is_stopped })
+        Ok(StreamTurn { events, is_limited: budget == 0 })
     }
 
     fn streams_due(&self) -> Timestamp {
@@ -181,9 +178,6 @@ impl Machine for Sockets {
     }
 
     fn shed(&mut self, shedding: &Shedding) {
-        if let Some(connections) = &mut self.dispatch.connections {
-            connections.shed(shedding);
-        }
         if self.shedding.as_ref() == Some(shedding) {
             return;
         }

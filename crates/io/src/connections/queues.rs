@@ -1,82 +1,22 @@
 //! The order in which the driver reads connections and serves their handshakes.
 
 use std::collections::VecDeque;
-use std::net::IpAddr;
 
-use tidegate_world::{ConnectionId, Shedding};
-
-/// Maximum number of INVITEs that the core drops and that do not count for the limits of a turn. If they
-/// counted, a shard under many times its load would not read all messages, and those that it serves
-/// would be late.
-const THINNED: usize = 2048;
+use tidegate_world::ConnectionId;
 
 /// The connections that may have something to read, in their order.
 ///
 /// Connections that we have opened and connections of peers alternate. So callers cannot delay the
 /// responses of back ends, however many connections they have.
-///
-/// The shard reads a limited number of INVITEs in a turn, and then no more from connections of peers.
-/// Their new calls wait in the sockets until the shard has served others.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub(super) struct ReadQueue {
     opened: VecDeque<ConnectionId>,
     accepted: VecDeque<ConnectionId>,
     /// True if a connection that a peer has opened had the last turn that ended.
     opened_is_next: bool,
-    /// Number of INVITEs after which connections of peers wait for the next turn of the shard.
-    invites_left: usize,
-    /// The INVITEs that the core drops.
-    shedding: Shedding,
-    /// Number of INVITEs that the core drops and that do not count in this turn of the shard.
-    thinned_left: usize,
 }
 
 impl ReadQueue {
-    /// Creates an empty queue without a limit on INVITEs.
-    pub(super) fn new() -> Self {
-        let (opened, accepted) = Default::default();
-        Self {
-            opened,
-            accepted,
-            opened_is_next: false,
-            invites_left: usize::MAX,
-            shedding: Shedding::NONE,
-            thinned_left: THINNED,
-        }
-    }
-
-    /// Begins a turn of the shard with up to `invites` INVITEs.
-    pub(super) fn begin_turn(&mut self, invites: usize) {
-        (self.invites_left, self.thinned_left) = (invites, THINNED);
-    }
-
-    /// Records a message from `source` that was read in this turn of the shard. Returns whether it
-    /// counts for the limits of the turn. An INVITE that the core will drop does not count, because it
-    /// takes little time, unless there are very many of them.
-    pub(super) fn record(&mut self, source: IpAddr, message: &[u8]) -> bool {
-        if !message.starts_with(b"INVITE ") {
-            return true;
-        }
-        if self.thinned_left > 0 && self.shedding.thins(source, message) {
-            self.thinned_left -= 1;
-            return false;
-        }
-        self.invites_left = self.invites_left.saturating_sub(1);
-        true
-    }
-
-    /// Sets which INVITEs the core drops.
-    pub(super) fn shed(&mut self, shedding: &Shedding) {
-        if self.shedding != *shedding {
-            self.shedding.clone_from(shedding);
-        }
-    }
-
-    /// Returns whether connections of peers wait for the next turn of the shard.
-    pub(super) fn is_stopped(&self) -> bool {
-        self.invites_left == 0 && !self.accepted.is_empty()
-    }
-
     pub(super) fn is_empty(&self) -> bool {
         self.opened.is_empty() && self.accepted.is_empty()
     }
@@ -86,12 +26,8 @@ impl ReadQueue {
         if id.is_opened() { &mut self.opened } else { &mut self.accepted }.push_back(id);
     }
 
-    /// Returns the connection whose turn it is. This connection stays the same until its turn ends,
-    /// or until the limit on INVITEs stops it.
+    /// Returns the connection whose turn it is. This connection stays the same until its turn ends.
     pub(super) fn front(&self) -> Option<ConnectionId> {
-        if self.invites_left == 0 {
-            return self.opened.front().copied();
-        }
         let (first, second) = match self.opened_is_next {
             true => (&self.opened, &self.accepted),
             false => (&self.accepted, &self.opened),
@@ -174,7 +110,7 @@ mod tests {
 
     #[test]
     fn opened_connections_have_every_second_turn() {
-        let mut queue = ReadQueue::new();
+        let mut queue = ReadQueue::default();
         let id = |number| ConnectionId::new(number).unwrap();
         // Odd numbers are opened.
         for number in [2, 4, 6, 8, 1, 3] {
@@ -191,23 +127,6 @@ mod tests {
             queue.pop_front();
         }
         assert!(queue.is_empty() && queue.front().is_none());
-    }
-
-    #[test]
-    fn invites_that_the_core_drops_do_not_count() {
-        let source = IpAddr::from([192, 0, 2, 1]);
-        let (invite, bye) = (b"INVITE sip:a@b SIP/2.0\r\n", b"BYE sip:a@b SIP/2.0\r\n");
-        for (share, counts) in [(0.0, true), (1.0, false)] {
-            let mut queue = ReadQueue::new();
-            queue.shed(&Shedding { share, ..Shedding::NONE });
-            queue.begin_turn(2);
-            assert_eq!(queue.record(source, invite), counts);
-            assert!(queue.record(source, bye));
-            assert_eq!(queue.invites_left, 2 - usize::from(counts));
-            // A flood of them does not keep a turn from ending.
-            let free = (0..2 * THINNED).filter(|_| !queue.record(source, invite)).count();
-            assert_eq!(free, if counts { 0 } else { THINNED - 1 });
-        }
     }
 
     #[test]

@@ -3,7 +3,6 @@
 use super::*;
 
 const PING: &[u8] = b"\r\n\r\n";
-const INVITE: &[u8] = b"INVITE sip:a@b SIP/2.0\r\nl: 0\r\n\r\n";
 
 /// Writes bytes, and waits until the kernel reports them.
 fn write(scene: &mut Scene, client: &mut TcpStream, bytes: &[u8]) {
@@ -79,34 +78,6 @@ fn the_bytes_that_wait_for_their_turn_have_a_limited_memory() {
             assert!(scene.connections.held <= most);
         }
     }
-}
-
-/// New calls that the shard cannot serve yet wait in the socket, as new calls over UDP do.
-/// Otherwise their responses would come faster than a turn reads them.
-#[test]
-fn a_turn_reads_a_limited_number_of_invites_and_then_only_from_back_ends() {
-    let mut scene = Scene::new(StreamLimits::default());
-    let (mut caller, _) = scene.accept();
-    let (id, mut back_end) = back_end(&mut scene);
-    write(&mut scene, &mut caller, &[MESSAGE, &INVITE.repeat(5), MESSAGE].concat());
-    write(&mut scene, &mut back_end, &[INVITE, &MESSAGE.repeat(20)].concat());
-    let mut counts = Vec::new();
-    for invites in [3, 3, 3] {
-        scene.connections.begin_turn(invites);
-        let mut read = [0; 3];
-        while let Some(event) = scene.connections.next_event(scene.now, &mut 64) {
-            let StreamEvent::Received(received) = event else { panic!("{event:?}") };
-            let is_invite = received.bytes[..] == *INVITE;
-            match received.flow.connection == Some(id) {
-                true => read[0] += 1,
-                false => read[1 + usize::from(is_invite)] += 1,
-            }
-        }
-        counts.push((read, scene.connections.is_stopped()));
-        assert_eq!(scene.connections.due() == Timestamp::ZERO, scene.connections.is_stopped());
-    }
-    // Of the back end, other messages of the caller, and its INVITEs.
-    assert_eq!(counts, [([21, 1, 3], true), ([0, 1, 2], false), ([0, 0, 0], false)]);
 }
 
 /// Returns the time of arrival of the next message, which is read at `ms`.

@@ -200,10 +200,10 @@ pub fn start_with(
 }
 
 /// Starts one that has connections only.
-pub fn start_over(echo: Echo, streams: Vec<StreamListener>) -> Running {
+pub fn start_over(echo: Echo, limits: Limits, streams: Vec<StreamListener>) -> Running {
     let handoffs = Handoffs::alone().unwrap();
     run(echo, Stop::new(), move |counters, stop| {
-        let (clock, limits, pool) = (Clock::start(), Limits::default(), Pool::new());
+        let (clock, pool) = (Clock::start(), Pool::new());
         let shard = Shard { clock, limits, listeners: vec![], handoffs, counters, stop, pool };
         let limits = StreamLimits::default();
         Drive::new(shard).unwrap().with_streams(streams, limits, Arc::new(|_| None)).unwrap()
