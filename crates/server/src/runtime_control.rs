@@ -116,8 +116,8 @@ impl fmt::Display for ControlError {
             }
             Self::State(path, error) => write!(f, "cannot write {}: {error}", path.display()),
             Self::NoRoom => f.write_str(
-                "cannot reload: there are too many back ends while calls last at removed ones; try \
-                 again later, or restart to apply it",
+                "cannot reload: there are too many back ends, because removed ones still have calls; \
+                 try again later, or restart to apply it",
             ),
             Self::CommandError(why) => write!(f, "{why}; try again"),
         }

@@ -219,8 +219,8 @@ static COUNTED: [Counted; 16] = [
         count: |shard| shard.io.handoffs_lost.get(),
     },
     Counted {
-        begins: "a reload is not applied: there are too many back ends while calls last at removed \
-                 ones",
+        begins: "a reload is not applied: there are too many back ends, because removed ones still \
+                 have calls",
         of: "reloads not applied",
         count: |shard| shard.proxy.in_force.commands_rejected.get(),
     },

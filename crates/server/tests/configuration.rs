@@ -109,9 +109,9 @@ fn limits_are_read_as_they_are_written() {
     assert_eq!(pauses, [0, 60, 60]);
     let shown = config.to_string();
     assert!(shown.contains("weight 1, at most 2000 calls, at most 12.5 requests/s\n"), "{shown}");
-    let learned = "rates learned from 503s every 100ms, at least 1 requests/s\n";
+    let learned = "rate limits learned from 503s every 100ms, 1 requests/s or more\n";
     assert!(shown.contains(learned), "{shown}");
-    assert_eq!(shown.matches("rates learned").count(), 2);
+    assert_eq!(shown.matches("rate limits learned").count(), 2);
 }
 
 #[test]

@@ -46,7 +46,7 @@ pub(super) fn read<K: Kind>(
         Ok(values) => Some(values),
         Err(Wrong::Contradiction(needed)) => {
             let title = format!("the parameters of {kind} `{}` do not fit together", entry.name);
-            let label = format!("this does not hold: {needed}");
+            let label = format!("this condition is not met: {needed}");
             report.error(section.span(), title, label, format!("write values with {needed}"));
             None
         }

@@ -140,7 +140,9 @@ fn probed(Probe { interval, timeout, fall, rise, .. }: &Probe) -> String {
 
 fn learned(Learning { rate, window }: &Learning) -> impl Iterator<Item = String> {
     let rate = rate.as_ref().map(|RateLearning { interval, rate_min_cps, .. }| {
-        format!("rates learned from 503s every {interval:?}, at least {rate_min_cps} requests/s")
+        format!(
+            "rate limits learned from 503s every {interval:?}, {rate_min_cps} requests/s or more"
+        )
     });
     let window = window.as_ref().map(|WindowLearning { delay, .. }| {
         format!("limited so that requests wait for {delay:?} in an overloaded back end")

@@ -103,7 +103,7 @@ impl<'r> Report<'r> {
         }
         match difference {
             _ if !self.is_comparable() => {
-                writeln!(f, "  {} of {blocks} checkpoints are the same", blocks - differing)
+                writeln!(f, "  {} of {blocks} checkpoints equal the recording", blocks - differing)
             }
             None => writeln!(f, "exact: all {packets} packets are the same"),
             Some(first) => {

@@ -54,8 +54,8 @@ pub(in crate::scenario) static WAIT: Knob<Text<Hold>> = Knob {
     name: "wait",
     shape: Text::new("`\"fixed\"`, `\"exp\"` or `\"lognormal:SIGMA\"`", Hold::parse),
     absent: Absent::Default("\"exp\""),
-    doc: "The distribution of this time. Its values are those of `hold`, and `wait_s` is its \
-          mean. The default is an assumption.",
+    doc: "The distribution of the time from the failure to the next call. It takes the same values \
+          as `hold`, and `wait_s` is its mean. The default is an assumption.",
 };
 
 pub(in crate::scenario) static WAITING_MAX: Knob<Whole> = Knob {

@@ -62,12 +62,12 @@ pub(crate) fn restriction(status: RestrictionStatus) -> (Option<&'static str>, O
 
 static OVERFLOWED: Family = Family::counter(
     "feedback_overflowed",
-    "Values of next hops that Tidegate ignored because the table of restrictions was full",
+    "Feedback values of next hops that Tidegate ignored because the table of restrictions was full",
 );
 static RECEIVED: Family = Family::gauge(
     "feedback_received",
-    "Value that the next hop has asked for and that is in force: the percentage of requests to \
-     hold back (loss), or the largest number of requests a second (rate)",
+    "Restriction in force that the next hop has asked for: the percentage of requests to hold \
+     back (loss), or the largest number of requests a second (rate)",
 );
 static SENT: Family =
     Family::counter("feedback_sent", "Requests sent to a next hop that gives feedback");
@@ -88,7 +88,7 @@ static OBEYS: Family = Family::gauge(
 );
 static OFFERED: Family = Family::gauge(
     "feedback_offered_cps",
-    "Calls a second that the upstream peer would send without feedback, as Tidegate believes",
+    "Estimated calls a second that the upstream peer would send without feedback",
 );
 static GRANTED: Family = Family::gauge(
     "feedback_granted_cps",

@@ -120,8 +120,8 @@ static SOURCES: Family =
     Family::gauge("sources", "Sources among which admitted new work is shared, by bucket");
 static SOURCE_LEVEL: Family = Family::gauge(
     "source_level_cps",
-    "New work a second that Tidegate admits from one source at most, by bucket. 0 while there is \
-     no limit",
+    "Maximum rate of new work that Tidegate admits from one source, per second, by bucket. 0 while \
+     there is no limit",
 );
 
 static ALONE: [Number<Gauges>; 18] = [
@@ -210,8 +210,7 @@ static ALONE: [Number<Gauges>; 18] = [
     (
         Family::gauge(
             "thinned",
-            "Share of new INVITEs that the kernel drops before Tidegate reads \
-                                  them",
+            "Share of new INVITEs that the kernel drops before Tidegate reads them",
         )
         .in_unit(Unit::Ratio),
         |g| millionths(&g.thinned).into(),

@@ -151,7 +151,7 @@ fn conclusions(cycle: &Derived, processing: &Derived) -> String {
         Some(paper.processed(at(&paper))),
     );
     line(
-        "full queue: wait shorter by a factor of",
+        "full queue: f divides the wait by",
         &|d| d.dropping.delay_ratio(at(&d.dropping)),
         2,
         Some(paper.delay_ratio(at(&paper))),

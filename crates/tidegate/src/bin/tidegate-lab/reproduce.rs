@@ -47,7 +47,7 @@ pub struct Args {
     #[arg(long, conflicts_with_all = ["quick", "row"])]
     check: bool,
 
-    /// Directory of the scenarios, with the directory `claims`
+    /// Directory of the scenarios. It contains the directory `claims`
     #[arg(long, value_name = "DIR", default_value = "scenarios")]
     dir: PathBuf,
 
