@@ -30,7 +30,7 @@ use tidegate_world::Timestamp;
 
 use crate::ewma::Ewma;
 
-/// The parameters of the estimation.
+/// The parameters of the estimates.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Estimation {
     /// The event that counts as a session.
@@ -100,8 +100,8 @@ struct Counts {
 }
 
 impl Default for Estimation {
-    /// Creates an estimation that counts the starts of sessions. An interval is 100 ms, and the
-    /// newest interval has the weight 0.1.
+    /// Returns parameters that count the starts of sessions, with intervals of 100 ms. The newest
+    /// interval has the weight 0.1.
     fn default() -> Self {
         Self {
             check: SessionCheck::Start,

@@ -88,8 +88,8 @@ impl Headroom {
 /// Fair shares, limits, and the cap on priority work.
 #[derive(Debug)]
 pub(crate) struct Sources {
-    /// Fairness among sources of sessions, and among sources of single requests, or `None` if it is
-    /// not enabled.
+    /// The fair shares of sources in sessions and in single requests, or `None` if `fair` is not
+    /// enabled.
     fair: Option<[Fairness; 2]>,
     limits: Limits,
     priority_cps: f64,
@@ -113,7 +113,8 @@ impl Sources {
         self.priority = cap;
     }
 
-    /// Returns the fairness among sources of the new work in a bucket.
+    /// Returns the fair shares of the sources in a bucket. Returns `None` for priority work, or if
+    /// `fair` is not enabled.
     pub(crate) fn fair(&self, bucket: Bucket) -> Option<&Fairness> {
         let [sessions, singles] = self.fair.as_ref()?;
         match bucket {

@@ -418,17 +418,17 @@ impl<C: Core> Core for Host<C> {
         self.handoffs.pop(self.reached)
     }
 
-    /// Returns queries at once, because a query costs nothing and an answer is not a packet.
+    /// Returns queries without delay, because a query costs nothing and an answer is not a packet.
     fn poll_query(&mut self) -> Option<Query> {
         self.core.poll_query()
     }
 
-    /// Returns connections to open at once, like queries.
+    /// Returns connections to open without delay, like queries.
     fn poll_connect(&mut self) -> Option<Connect> {
         self.core.poll_connect()
     }
 
-    /// Returns a connection to close after everything that was sent before.
+    /// Returns the next connection to close, once everything sent before it has left.
     fn poll_close(&mut self) -> Option<ConnectionId> {
         self.closes.pop(self.reached)
     }

@@ -115,9 +115,9 @@ pub struct Buffers {
     pub is_shed_refused: bool,
 }
 
-/// An output for packets.
+/// The output of a [`Machine`]: sends packets, and opens and closes connections.
 pub trait Outlet {
-    /// Takes a packet that leaves with the next flush.
+    /// Takes a packet and sends it with the next [flush](Machine::flush).
     fn post(&mut self, transmit: Transmit);
 
     /// Opens a connection. On a machine without connections, a core never asks for one.

@@ -74,7 +74,7 @@ fn content(scenario: Scenario) -> Content {
     }
 }
 
-/// Formats the entries for people. The durations assume that `jobs` runs are made at once.
+/// Formats the entries as readable text. The durations assume that `jobs` runs are made at once.
 pub fn text(entries: &[Entry], jobs: usize) -> String {
     let mut table = Table::new();
     table.load_style(NOTHING.header_separator(LineStyle::none().fill('─').junction('─')));

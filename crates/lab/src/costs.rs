@@ -70,7 +70,7 @@ pub enum Control {
     Measuring,
 }
 
-/// The treatment of a message.
+/// The result of overload control for a message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Decision {
@@ -116,7 +116,7 @@ pub struct Row {
     pub good: bool,
     /// Overload control of the server.
     pub control: Control,
-    /// Treatment of the messages.
+    /// Result of overload control for the messages.
     pub fate: Decision,
     /// Cost of the whole cycle, from socket to socket.
     pub cycle: Cost,

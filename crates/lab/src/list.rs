@@ -8,7 +8,7 @@ use tidegate_control::registry::LAWS;
 use tidegate_world::param::Entry;
 use tidegate_world::{Kind, Registry};
 
-/// Returns a list of all laws with their parameters, for people.
+/// Returns a list of all laws with their parameters, as readable text.
 pub fn laws() -> String {
     listed(&LAWS)
 }
@@ -18,7 +18,7 @@ pub fn laws_json() -> Value {
     tidegate_server::laws::all(&LAWS)
 }
 
-/// Returns a list of all policies with their parameters, for people.
+/// Returns a list of all policies with their parameters, as readable text.
 pub fn policies() -> String {
     listed(&POLICIES)
 }

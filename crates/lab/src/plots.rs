@@ -53,7 +53,7 @@ pub fn figures(
     ]
 }
 
-/// Returns in words the cost of rejecting or dropping a call, for each way that a variant uses.
+/// Describes the cost of rejecting or dropping a call, for each disposal that a variant uses.
 fn refusal_costs(scenario: &Scenario) -> String {
     let capacity = Capacity::under(&scenario.conditions);
     let ratio = |disposal| capacity.ratio(&scenario.conditions.emulate, disposal);
@@ -90,8 +90,8 @@ struct Shared {
     deadline_s: f64,
 }
 
-/// Returns the panels. There is one for each way to decide, to queue and to reject calls, combined
-/// with each set of the other swept conditions.
+/// Returns the panels of a figure. Rows share a panel if their variants decide, queue and reject
+/// calls in the same way, and their other swept conditions have the same values.
 fn panels(
     scenario: &Scenario,
     rows: &[Row],
@@ -123,7 +123,7 @@ fn panels(
     (shared, facets)
 }
 
-/// Returns in words how the variant of `row` decides, queues and rejects calls.
+/// Describes how the variant of `row` decides, queues and rejects calls.
 pub fn way(row: &Row) -> String {
     let when = match row.variant.decide() {
         "service" => "decided at service",

@@ -21,7 +21,7 @@ impl Kind {
         }
     }
 
-    /// Returns its title for people.
+    /// Returns its name in reports that people read.
     pub const fn title(self) -> &'static str {
         match self {
             Self::Sim => "simulated time",

@@ -1,4 +1,4 @@
-//! A core for scripts of messages on streams.
+//! A core for tests of streams. It opens connections and sends messages on command.
 
 use std::cell::RefCell;
 use std::collections::VecDeque;
@@ -42,8 +42,9 @@ pub(super) struct Peer {
     number: usize,
     /// The last open connection.
     flow: Option<Flow>,
-    /// Bytes handed out on the connection since it was last writable, and the waiting messages.
+    /// Bytes passed to the driver since it last reported the connection as writable.
     handed_out: usize,
+    /// Messages not yet passed to the driver.
     waiting: VecDeque<String>,
     transmits: VecDeque<Transmit>,
     connects: VecDeque<Connect>,
@@ -77,8 +78,8 @@ impl Peer {
         self.transmits.push_back(Transmit::new(flow, self.pool.copy(text.as_bytes())));
     }
 
-    /// Hands out at most a window of bytes, plus the message that reaches this number, as the
-    /// contract demands.
+    /// Passes waiting messages to the driver until it has [`STREAM_WINDOW`] bytes or more, as the
+    /// contract of [`Core`] demands.
     fn hand_out(&mut self) {
         while let Some(flow) = self.flow
             && self.handed_out < STREAM_WINDOW

@@ -86,16 +86,16 @@ pub(crate) struct Pipe {
     arrived: u64,
     /// Offset up to which the receiver's driver has read.
     read: u64,
-    /// Offset up to which the sender knows that bytes were read. Also the next value of this
-    /// offset, with its time.
+    /// Offset up to which the sender knows that bytes were read.
     acked: u64,
+    /// Future values of `acked`, each with the time from which it applies.
     acks: VecDeque<(Timestamp, u64)>,
     /// Offset up to which bytes had been handed out when the sender last learned that it may send
     /// more.
     told: u64,
     /// Arrival of the last segment. No segment overtakes it.
     pub(crate) last_arrival: Timestamp,
-    /// Time that the last segment took to the receiver, and that the report that it was read takes
+    /// Travel time of the last segment to the receiver. The acknowledgement takes the same time
     /// back.
     pub(crate) trip: Duration,
     /// Number of consecutive losses of the next segment so far.
@@ -153,8 +153,7 @@ impl Pipe {
         (end > self.departed).then(|| end - self.departed)
     }
 
-    /// Sends this many bytes. `trip` is the time that they travel. Returns the time of their
-    /// arrival.
+    /// Sends this many bytes with the travel time `trip`. Returns the time of their arrival.
     pub(crate) fn depart(&mut self, now: Timestamp, bytes: u64, trip: Duration) -> Timestamp {
         self.departed += bytes;
         self.trip = trip;

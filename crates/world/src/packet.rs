@@ -91,13 +91,13 @@ pub struct Failure {
 }
 
 impl Failure {
-    /// Creates the failure of a datagram with these bytes, quoting their beginning.
+    /// Creates the failure of a datagram with these bytes. Quotes the first [`QUOTE_MAX`] of them.
     pub fn new(flow: Flow, cause: Cause, bytes: &[u8]) -> Self {
         Self { flow, cause, quote: bytes[..bytes.len().min(QUOTE_MAX)].into() }
     }
 
-    /// Creates the failure of a message that was not sent on a stream, quoting it whole. Its branch
-    /// may follow a long Request-URI.
+    /// Creates the failure of a message that could not be sent on its stream. Quotes the whole
+    /// message, because its branch may come after a long Request-URI.
     pub fn unsent(flow: Flow, cause: Cause, bytes: &[u8]) -> Self {
         Self { flow, cause, quote: bytes.into() }
     }

@@ -240,7 +240,7 @@ pub struct CallerStats {
     pub malformed: u64,
     /// Deliveries that the transport reported as failed.
     pub undelivered: u64,
-    /// Messages that no connection accepted.
+    /// Messages not sent because their connection had ended, was full or could not be opened.
     pub unsent: u64,
     /// Earliest possible start of the first call.
     #[serde(skip)]

@@ -76,8 +76,8 @@ const STRANGERS_MAX: f64 = 0.5;
 pub enum Arrival {
     /// The gate judges the request like any other.
     Judge,
-    /// The sender has its share left: the gate judges the request as
-    /// [restricted](crate::Sender::restricted).
+    /// The sender has not used up its share: the gate judges the request as that of a
+    /// [restricted](crate::Sender::restricted) sender.
     Pass,
     /// The request is rejected: its sender takes no part in overload control or does not obey, and
     /// has used up its share.
@@ -101,8 +101,8 @@ struct Demand {
 pub struct Upstreams {
     settings: UpstreamSettings,
     peers: SourceTable<Upstream>,
-    /// Number of entries of peers that take no part in overload control. Peers that have begun to
-    /// take part are subtracted at the next tick.
+    /// Number of peers in the table that take no part in overload control. A peer that begins to
+    /// take part is subtracted at the next tick.
     strangers: usize,
     capacity: Capacity,
     max_min: MaxMin,

@@ -26,7 +26,8 @@ pub struct Tally {
     pub brought: u64,
     /// Messages that the ladder had dropped before they were read.
     pub filtered: u64,
-    /// Messages lost because a receive buffer of the kernel for requests in `asked` was full.
+    /// Messages lost because the kernel's receive buffer was full in which the requests of `asked`
+    /// wait.
     pub overflow: u64,
     /// Time since the start for which the processor was occupied.
     pub occupied: Duration,

@@ -20,7 +20,7 @@ pub struct Story {
     pub elapsed: Duration,
     /// The load or pause that the demonstration is at.
     pub act: Act,
-    /// Observations of each side.
+    /// Observations of the two servers, in the order of [`Side`].
     pub sides: [Seen; 2],
 }
 
@@ -33,7 +33,7 @@ pub enum Act {
     Pause(usize),
 }
 
-/// The observations of one side.
+/// The observations of one server.
 #[derive(Clone, Debug, Default)]
 pub struct Seen {
     /// Goodput over time: seconds since the start, and calls/s as a part of the capacity.
@@ -149,7 +149,7 @@ impl Story {
         Self { plan, elapsed: Duration::ZERO, act: Act::Load(0), sides }
     }
 
-    /// Returns the observations of a side.
+    /// Returns the observations of the server on one side, with or without protection.
     pub fn side(&self, side: Side) -> &Seen {
         &self.sides[side as usize]
     }

@@ -33,7 +33,7 @@ impl Kind {
     pub const CALL: [Self; 6] =
         [Self::Invite, Self::Ringing, Self::Answer, Self::Ack, Self::Bye, Self::ByeAnswer];
 
-    /// Returns the title of the kind for people.
+    /// Returns the name of the kind in tables that people read.
     pub fn title(self) -> &'static str {
         match self {
             Self::Invite => "INVITE",

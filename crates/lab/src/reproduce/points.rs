@@ -1,4 +1,5 @@
-//! The runs of all set-ups. They are found by variant, swept values and repetition.
+//! The runs of all set-ups, that is, of the scenarios as the claims change them. A run is found by
+//! its variant, its swept values and its repetition.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};

@@ -211,8 +211,8 @@ pub(super) fn balancer(world: &World, place: Place) -> Result<Option<Balancer>, 
     }))
 }
 
-/// Returns those limits of a proxy by which the checkers test attacks, or `None` if the node is no
-/// proxy.
+/// Returns the limits of a proxy that the checker of attacks compares with its behaviour, or `None`
+/// if the node is not a proxy.
 pub(super) fn front(world: &World, place: Place) -> Result<Option<Front>, String> {
     let Place::Proxy(index) = place else { return Ok(None) };
     let config = configuration::config(world, index)?;

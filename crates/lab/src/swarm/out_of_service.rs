@@ -10,7 +10,7 @@ pub struct OutOfService {
     pub proxy: usize,
     /// Index of the back end.
     pub behind: usize,
-    /// The way to keep it from new calls.
+    /// The method by which the operator takes it out of service.
     pub by: Means,
     /// Start of that time, in milliseconds.
     pub begins_ms: u64,
@@ -18,7 +18,7 @@ pub struct OutOfService {
     pub lasts_ms: u64,
 }
 
-/// A way to keep a back end from new calls.
+/// The method by which an operator takes a back end out of service.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Means {

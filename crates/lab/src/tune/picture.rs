@@ -56,7 +56,7 @@ fn multiples(parameters: &Parameters, path: &[Step]) -> Panel {
     }
 }
 
-/// Formats 2 to the power of `power`, for people.
+/// Formats 2 to the power of `power` for the figure.
 fn times(power: i32) -> String {
     match power {
         0.. => format!("{}", 1u64 << power.min(62)),

@@ -103,7 +103,8 @@ pub(crate) struct Live {
     pub(crate) pending: SmallVec<[Pending; 1]>,
     /// The source of further targets: the pool, and the key for its policy.
     pub(crate) choice: Option<(u16, u64)>,
-    /// Further targets, if the request has any outside its pool or goes to groups of back ends.
+    /// Further targets, if the request has targets outside its pool or is forked to groups of back
+    /// ends.
     pub(crate) further: Option<Box<Further>>,
     /// True if the request has priority.
     pub(crate) has_priority: bool,
@@ -125,7 +126,8 @@ pub(crate) struct Live {
 /// Further targets of a request, other than single back ends of its pool.
 #[derive(Default)]
 pub(crate) struct Further {
-    /// The untried targets of the name or the user in the request, in the order of attempts.
+    /// The targets that were not tried yet, in the order of attempts: the addresses of the host in
+    /// the request, or the contacts of its user.
     pub(crate) others: VecDeque<Target>,
     /// The Request-URIs for the targets of the branches, and then for those of `others`, if they
     /// are contacts of a user.

@@ -4,7 +4,7 @@ use axum::http::{StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use serde_json::Value;
 
-/// Returns a response with a JSON value, readable for people.
+/// Returns a response with a JSON value, indented for readers.
 pub(super) fn json(status: StatusCode, value: &Value) -> Response {
     let kind = [(header::CONTENT_TYPE, "application/json")];
     (status, kind, format!("{value:#}\n")).into_response()

@@ -9,7 +9,7 @@ use super::section::Section;
 use super::tables::health::HealthTable;
 use super::tables::pool::{KEEP_THEM, STATELESS};
 
-/// The properties of the pool to which the table belongs.
+/// The settings of the pool on which its table `[pool.health]` depends.
 #[derive(Clone, Copy)]
 pub(super) struct Of {
     /// The `mode` of the pool, if it could be read.

@@ -47,7 +47,7 @@ const PATIENCE: Duration = Duration::from_secs(32);
 /// Maximum number of calls of all callers that are watched at the same time.
 const OPEN_MAX: usize = 1 << 20;
 
-/// The calls of a caller, as the wire shows them.
+/// The calls of a caller, as its packets show them.
 #[derive(Debug, Default)]
 struct Crowd {
     begun: u64,
@@ -55,7 +55,7 @@ struct Crowd {
     ended: Endings,
 }
 
-/// An answered call on the wire, at its answerer.
+/// A call that an answerer answered, as the packets of the answerer show it.
 #[derive(Debug, Default)]
 struct Answered {
     /// Time at which the answerer sent the first 2xx, or `None` if it was not seen.

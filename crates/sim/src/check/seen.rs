@@ -99,7 +99,7 @@ impl Seen {
         hash(&[&call, &cseq, &(self.method as u32).to_le_bytes()])
     }
 
-    /// Returns a hash of the Vias from the one at `first` on.
+    /// Returns a hash of the Vias, without the topmost `first` ones.
     pub(super) fn vias_from(&self, first: usize) -> u64 {
         let mut hasher = XxHash3_64::new();
         for &via in self.vias.iter().skip(first) {

@@ -1,4 +1,4 @@
-//! Tables of the responses of the admin interface, for people.
+//! Readable tables of the responses of the admin interface.
 
 mod overload;
 mod rejections;

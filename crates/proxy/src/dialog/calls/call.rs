@@ -293,8 +293,8 @@ impl Call {
         self.open.iter().find(|open| open.transaction == transaction).map(Open::begun_at)
     }
 
-    /// Returns when a transaction was sent to the back end. Returns `None` if the call is
-    /// established or the transaction has been answered.
+    /// Returns when the request of a transaction was sent to the back end. Returns `None` if the
+    /// call is established or the request has been answered.
     pub(super) fn sent_at(&self, transaction: Transaction) -> Option<Timestamp> {
         let mut open = self.open.iter().filter(|_| self.phase != Phase::Established);
         open.find(|open| open.transaction == transaction)?.lease.as_ref()?.sent_at()

@@ -1,4 +1,4 @@
-//! The state of overload control, for people.
+//! Readable tables of the state of overload control.
 
 use serde_json::Value;
 

@@ -1,4 +1,4 @@
-//! Rejections and calls, for people.
+//! Readable tables of rejections and calls.
 
 use serde_json::Value;
 
