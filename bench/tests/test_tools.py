@@ -107,6 +107,23 @@ class LanguageSampleTest(Scratch):
         found = [(line, page.split("\n", 1)[0]) for _, line, page in language_sample.pages()]
         self.assertEqual(found, [(1, "# Title"), (5, "## First"), (16, "## Second")])
 
+    def test_literal_begins_only_where_a_string_begins(self) -> None:
+        source = """\
+// one "comment with a quote
+const ACK: &[u8] = b"ACK "; pub(super) const BYE: &[u8] = b"BYE "; const QUOTE: char = '"';
+let raw = r#"a raw "string" of words"#; fail("not one word \\"but\\" five");
+"""
+        texts = [(line, text) for line, _, text in language_sample.literals(source)]
+        self.assertEqual(texts, [(3, 'not one word \\"but\\" five')])
+
+    def test_no_text_of_a_test_is_drawn(self) -> None:
+        self.replace("tidegate_bench.tools.language_sample.ROOT", self.folder)
+        for path in ("io/src/send.rs", "io/src/send_tests/tls.rs", "io/src/send/tests.rs"):
+            file = self.folder / "crates" / path
+            file.parent.mkdir(parents=True, exist_ok=True)
+            file.write_text("")
+        self.assertEqual([str(path) for path, _ in language_sample.sources()], ["crates/io/src/send.rs"])
+
 
 RFC = """\
 3.  Something ..... 9

@@ -18,7 +18,17 @@ from tidegate_bench.record import ROOT
 Text = tuple[Path, int, str]
 
 NUMBERS = {"comment": 60, "error": 20, "help": 20, "page": 10}
-LITERAL = re.compile(r'(?<![\w\'\\])"((?:[^"\\]|\\.|\\\n)*)"', re.S)
+# A string literal. Whatever else may contain a quote is matched too, so that this quote begins no literal.
+LITERAL = re.compile(
+    r"""
+    //[^\n]*                                   # a comment
+    | '(?:[^'\\\n]|\\[^\n]{1,9}?)'            # a character
+    | \bb?r(?P<hashes>\#*)".*?"(?P=hashes)     # a raw string
+    | \b[bc]"(?:[^"\\]|\\.)*"                 # a byte string or a C string
+    | "(?P<text>(?:[^"\\]|\\.)*)"             # a string
+    """,
+    re.S | re.X,
+)
 # Contexts of literals that only a bug or a test shows, and of those that are help.
 HIDDEN = re.compile(r"(expect|unreachable!|panic!|assert\w*!)\s*\([^;{}]*$")
 EXPLAINS = re.compile(r"(doc|summary): $")
@@ -29,7 +39,7 @@ SPEAKING = ("crates/server/src", "crates/io/src", PROGRAMS)
 
 def sources() -> Iterator[tuple[Path, str]]:
     for path in sorted(ROOT.glob("crates/*/src/**/*.rs")):
-        if "tests" not in path.stem and "/tests/" not in str(path):
+        if "tests" not in str(path.relative_to(ROOT)):
             yield path.relative_to(ROOT), path.read_text().split("#[cfg(test)]\nmod tests", 1)[0]
 
 
@@ -59,10 +69,12 @@ def comments() -> list[Text]:
 def literals(source: str) -> Iterator[tuple[int, str, str]]:
     """String literals of at least three words, each with its line and the code before it on that line."""
     for match in LITERAL.finditer(source):
+        if match["text"] is None:
+            continue
         before = source[source.rfind("\n", 0, match.start()) + 1 : match.start()]
-        text = re.sub(r"\\\n\s*", "", match.group(1))
+        text = re.sub(r"\\\n\s*", "", match["text"])
         words = re.findall(r"(?<![\w/-])[A-Za-z]{2,}(?![\w/])", re.sub(r"\{[^}]*\}", "", text))
-        if len(words) >= 3 and " " in text.strip() and not before.lstrip().startswith("//"):
+        if len(words) >= 3 and " " in text.strip():
             yield source.count("\n", 0, match.start()) + 1, before, text
 
 
