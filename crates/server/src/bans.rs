@@ -14,7 +14,7 @@ use crate::metrics::{Family, Metrics};
 static BANS: Family = Family::gauge("bans", "Banned sources");
 static UNBANNED: Family = Family::counter(
     "bans_overflowed",
-    "Bans not made, or removed for others, because the list was full",
+    "Bans not made, or removed to make room for others, because the list was full",
 );
 
 static UNKNOWN_TO_KERNEL: Family = Family::gauge(

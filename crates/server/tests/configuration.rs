@@ -124,7 +124,7 @@ fn users_are_stored_in_the_form_that_look_ups_use() {
     assert_eq!((&*bob.aor, bob.contacts.len()), (&b"sip:Bob@example.com"[..], 0));
     assert_eq!(config.route[0].to, RuleTarget::Users);
     let shown = config.to_string();
-    assert!(shown.contains("for example.com to the user that it names\n"), "{shown}");
+    assert!(shown.contains("for example.com to the user in its Request-URI\n"), "{shown}");
     assert!(shown.contains("  users    2 users\n"), "{shown}");
 }
 

@@ -45,8 +45,9 @@ static LIMIT_MAX: Param = Param {
 
 static PROBE: Param = Param {
     name: "probe",
-    doc: "The largest number of windows of calls between two measurements of the lowest latency in \
-          the library, which draws the number at random. This law always uses the mean, 3/4 of it.",
+    doc: "Sets how many windows of calls pass between two measurements of the lowest latency. The \
+          library draws a random number up to this value. This law always uses 3/4 of this value, \
+          which is the mean of the library.",
     unit: "windows",
     default: 30.0,
     min: 1.0,

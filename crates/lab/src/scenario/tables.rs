@@ -61,7 +61,7 @@ pub(super) static TITLE: Knob<Text<String>> = Knob {
     name: "title",
     shape: Text::new("a line of at most 100 characters", line),
     absent: Absent::Required,
-    doc: "What the scenario shows.",
+    doc: "The result that the scenario shows, in one line.",
 };
 
 pub(super) static SWEEP: Table = Table {

@@ -94,8 +94,9 @@ fn endpoint(text: &str) -> Result<Endpoint, Wrong> {
     }
     // A name that ends with a dot is absolute: no search list is tried (RFC 3261 §25.1).
     if !is_host_name(host.strip_suffix('.').unwrap_or(host)) {
-        let help = "write labels of 1 to 63 letters, digits and hyphens, none at their ends, with \
-                    dots between them, the last beginning with a letter (RFC 1123 §2.1)";
+        let help = "write labels with dots between them; a label has 1 to 63 letters, digits and \
+                    hyphens, and no hyphen at its ends; the last label begins with a letter (RFC \
+                    1123 §2.1)";
         return Err(Wrong::with_help("not a host name", help));
     }
     let host = host.to_ascii_lowercase();

@@ -246,6 +246,6 @@ fn report_unreachable(
         "a back end that no listener can reach",
         (address.span(), label),
         (listener.span(), other),
-        format!("add a `[[listen]]` with an {family} address of the network it is in"),
+        format!("add a `[[listen]]` with an {family} address in the network of this back end"),
     );
 }

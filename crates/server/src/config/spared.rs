@@ -14,10 +14,10 @@ impl Config {
         let (count, most) = (self.spared_networks().len(), Shedding::SPARED_MAX);
         (drops && count > most).then(|| {
             format!(
-                "while the kernel drops INVITEs, it can spare {most} networks, but this file has \
-                 {count}: the kernel may drop INVITEs from those that come last in the order `from` \
+                "this file has {count} networks whose INVITEs the kernel should not drop, but the \
+                 kernel can spare at most {most}. It spares the first of them in this order: `from` \
                  of `[overload.priority]`, back ends, `sources` of back ends, `never_ban`, \
-                 `[[overload.weight]]`; write neighbouring addresses as one network"
+                 `[[overload.weight]]`. To spare more, write neighbouring addresses as one network"
             )
         })
     }

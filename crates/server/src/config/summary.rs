@@ -109,7 +109,7 @@ impl Config {
         match route.to {
             RuleTarget::Pool(index) => line + " to " + &self.pool[index].name,
             RuleTarget::RequestUri => line + " to its Request-URI",
-            RuleTarget::Users => line + " to the user that it names",
+            RuleTarget::Users => line + " to the user in its Request-URI",
         }
     }
 }

@@ -84,7 +84,7 @@ fn table(costs: &Costs) -> String {
     let Costs { machine, rounds, messages, batch, transactions, .. } = costs;
     let mut text = format!(
         "Costs of messages on {}, {}: {rounds} rounds of {messages} messages of each kind, \
-         timed {batch} at once.\nIn µs, over all rounds: the minimum, the median of the medians, the mean of the \
+         measured in batches of {batch}.\nIn µs, over all rounds: the minimum, the median of the medians, the mean of the \
          means.\n\n{:<10} {:<5} {:<9} {:<9} {:>7} {:>7} {:>7}   {:>7} {:>7} {:>7}\n",
         machine.processor,
         if *transactions { "with transactions" } else { "without transactions" },

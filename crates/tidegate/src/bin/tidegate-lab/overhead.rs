@@ -78,12 +78,12 @@ pub fn run(args: &Args) -> Result<ExitCode, Trouble> {
 
 fn of_packets(rows: &[packets::Row], rounds: u32) -> String {
     let mut text = format!(
-        "Cost of measuring at intervals of so many messages, all admitted: ns of CPU time a message\n\
-         more than without control, median of {rounds} pairs; in brackets, as a fraction of the \
-         cost without.\n"
+        "Additional CPU time of a message in ns, if the law measures once in N messages and admits \
+         all of them.\nMedian of {rounds} pairs of batches with and without the law. In brackets: \
+         in percent of the time without the law.\n"
     );
     for reading in Reading::ALL {
-        text += &format!("\nread {}\n{:<10}", reading.title(), "measure");
+        text += &format!("\nread {}\n{:<10}", reading.title(), "N");
         text.extend(EVERY.map(|measure| format!(" {measure:>13}")));
         text.push('\n');
         for of_law in rows.chunks(EVERY.len()).filter(|rows| rows[0].reading == reading) {

@@ -143,7 +143,8 @@ fn check(
         let changes = history.and_then(|history| history.changes_since(&commit)).unwrap_or(0);
         if changes > 0 {
             say(&format!(
-                "note: {rows} rows are of {commit}, and {changes} later commits change the program"
+                "note: the runs of {rows} rows used {commit}, and {changes} later commits change the \
+                 program"
             ));
         }
     }

@@ -181,7 +181,7 @@ fn failed_json(failed: &Failed, file: &Path) -> serde_json::Value {
 fn print_failed(out: &mut impl Write, failed: &Failed, file: &Path) -> std::io::Result<()> {
     writeln!(out, "seed {}:", failed.seed)?;
     print_findings(out, &failed.findings)?;
-    writeln!(out, "the world after {} runs that made it smaller:", failed.shrunk.tries)?;
+    writeln!(out, "the failing world, made smaller in {} runs:", failed.shrunk.tries)?;
     writeln!(out, "  {}", failed.shrunk.finding.what)?;
     for line in failed.shrunk.world.to_toml().lines() {
         writeln!(out, "    {line}")?;

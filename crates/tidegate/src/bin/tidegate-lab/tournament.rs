@@ -99,7 +99,7 @@ fn line(bout: &Bout) -> String {
             // The best law takes part on the same path only.
             let tied = if tied.is_empty() { "none".to_owned() } else { tied.join(", ") };
             text += &format!(
-                "\n  {:10} the best law has no run on its own path; tied: {tied}",
+                "\n  {:10} the best law has no run on this path; tied with it: {tied}",
                 route.name()
             );
             continue;

@@ -253,7 +253,7 @@ fn load(args: &Args) -> Result<Load, Trouble> {
             return Err(Trouble::usage("a trace has its own rate: leave out --rate"));
         }
         (Process::Trace(trace), None) => Load::of_trace(trace.clone()),
-        (_, None) => return Err(Trouble::usage("--rate R is missing: calls a second")),
+        (_, None) => return Err(Trouble::usage("--rate R is missing: add it, in calls a second")),
         (process, Some(rate_cps)) => Load { process: process.clone(), rate_cps, ..Load::default() },
     };
     let load = Load {
@@ -263,7 +263,7 @@ fn load(args: &Args) -> Result<Load, Trouble> {
         ..load
     };
     if load.is_endless() {
-        return Err(Trouble::usage("these calls have no end: add --calls N or --duration S"));
+        return Err(Trouble::usage("the load has no end: add --calls N or --duration S"));
     }
     Ok(load)
 }
