@@ -152,8 +152,8 @@ impl Gate {
         &self.memory
     }
 
-    /// Returns the fairness among the sources of the new work in a bucket, or `None` if it is not
-    /// enabled.
+    /// Returns the fair shares of the sources in a bucket. Returns `None` for priority work, or if
+    /// `fair` is not enabled.
     pub fn fairness(&self, bucket: Bucket) -> Option<&Fairness> {
         self.sources.fair(bucket)
     }

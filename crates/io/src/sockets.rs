@@ -37,14 +37,14 @@ pub struct Sockets {
 /// A shedding that the kernel did not accept.
 #[derive(Clone, Copy)]
 struct Refused {
-    /// Time until which there is no new attempt. Each attempt may take a tenth of the time between
-    /// two readings.
+    /// Earliest time of the next attempt. Each attempt may take a tenth of the time between two
+    /// readings.
     until: Timestamp,
     /// Whether a share of the INVITEs was to be dropped.
     has_share: bool,
 }
 
-/// Time for which there is no new attempt after the kernel did not accept a shedding.
+/// Minimum time until the next attempt if the kernel did not accept a shedding.
 const SHED_AGAIN: Duration = Duration::from_secs(1);
 
 impl Sockets {

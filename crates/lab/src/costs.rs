@@ -41,7 +41,7 @@ use model::Model;
 /// An interval in messages that is never reached. So the law only measures once a second.
 const NEVER: u32 = 100_000;
 
-/// The least part of a batch that the server must have treated as intended: rejected, or admitted.
+/// Minimum part of a batch that the server must have rejected, or admitted, as intended.
 const RIGHT: f64 = 0.98;
 
 /// The parameters of a measurement.

@@ -51,7 +51,7 @@ pub struct Reproduction<'a> {
 }
 
 impl Reproduction<'_> {
-    /// Runs those parts of the set-ups that the `selected` claims use. Returns the finding of each
+    /// Runs the parts of the set-ups that the `selected` claims use. Returns the finding of each
     /// claim, in the same order. Returns `None` if [`cancelled`](Self::cancelled) became true. The
     /// results of finished runs are kept.
     ///

@@ -274,7 +274,7 @@ impl RunSpec {
     }
 }
 
-/// Returns those properties of a server that may differ between servers, as JSON.
+/// Returns the properties that may differ between servers, as JSON.
 fn node(node: &Node) -> Value {
     let Node {
         name,

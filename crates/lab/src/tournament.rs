@@ -32,9 +32,9 @@ const OWN_PATHS: &str = "own-paths.toml";
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Route {
-    /// The law does this as the scenario says.
+    /// As the scenario says.
     Same,
-    /// The law does this as its source does.
+    /// As in the paper or the program from which the law is taken.
     Own,
 }
 

@@ -23,7 +23,7 @@ use crate::worlds::{Kind, World};
 pub use picture::picture;
 pub use seek::{Seeker, Settings};
 
-/// Added to the seeds of the search to get the seeds of the evaluation.
+/// The difference between the seeds of the evaluation and those of the search.
 const JUDGED_BY: u64 = 1_000_000;
 
 /// The delay of a run in which no call was set up in time, as a multiple of the deadline.

@@ -76,15 +76,16 @@ pub(crate) fn may_send_back(
 /// Returns whether to retransmit on `flow` a request that a back end or a user first sent at
 /// `since`.
 ///
-/// Only a caller, or an address that the other party has named, may be denied retransmissions. If
-/// the INVITE was forged, no element at the other end of `flow` acknowledges the 2xx or answers the
-/// BYE that follows. A phone that a back end calls gets all retransmissions, and so does a phone on
-/// the flow of its registration. For a call that is in the call table, the entry shows who the
-/// caller is. A call to a registered user is not in the table unless a back end makes it. For a
-/// call without entry, `is_claimed` is true if the route token shows that the request goes to the
-/// caller. It is also true if the request goes to an address that is not the address of the other
-/// party. That party wrote this address into its Contact, without proof that the address is its
-/// own.
+/// Retransmissions are withheld only from two kinds of addresses, until they are verified: that of
+/// a caller, and one that the other party of the dialog only claims to have. If the INVITE was
+/// forged, no element at such an address acknowledges the 2xx or answers the BYE that follows. A
+/// phone that a back end calls gets all retransmissions, and so does a phone on the flow of its
+/// registration.
+///
+/// If the call is in the call table, its entry names the caller. A call to a registered user is in
+/// the table only if a back end makes it. For other calls `is_claimed` decides. It is true if the
+/// route token shows that the request goes to the caller. It is also true if the other party wrote
+/// into its Contact an address from which it does not send.
 pub(crate) fn may_repeat(
     step: &Step<'_>,
     since: Timestamp,

@@ -6,8 +6,8 @@ use crate::HeaderName;
 use crate::field::{Line, line_end};
 use crate::lexical::{find, trim_end};
 
-/// Writes `bytes`, which begin with the start line of a message, without those header lines for
-/// whose name `goes` returns true. All other bytes are copied unchanged.
+/// Writes `bytes`, which begin with the start line of a message. Leaves out each header line for
+/// whose name `goes` returns true, and copies all other bytes unchanged.
 ///
 /// # Errors
 /// Returns the errors of `out`.

@@ -32,7 +32,7 @@ pub enum WhyUnsent {
 }
 
 impl Unsent {
-    /// Returns the failure that the core is told about this message.
+    /// Returns the failure to report to the core for this message.
     pub fn failure(&self) -> Failure {
         let cause = match self.why {
             WhyUnsent::Closed(cause) => cause_of(cause),
@@ -43,7 +43,7 @@ impl Unsent {
     }
 }
 
-/// Returns the cause that the core is told when a connection ends.
+/// Returns the cause to report to the core when a connection ends.
 pub(crate) fn cause_of(cause: CloseCause) -> Cause {
     match cause {
         CloseCause::Refused => Cause::Refused,

@@ -88,8 +88,8 @@ pub(super) struct Upstream {
     /// the peer held back. A request that stands alone, such as a health check, costs little and
     /// takes no call's place.
     original: ArrivalRate,
-    /// Rates of requests: of all requests, of those that begin a session, of those that come with
-    /// one of these (ACK), and of all others.
+    /// Rates of all requests, of requests that begin a session, of requests that must follow them
+    /// (ACK), and of all other requests (`ongoing`).
     all: ArrivalRate,
     new: ArrivalRate,
     required: ArrivalRate,

@@ -131,7 +131,7 @@ const STEP_MAX: Duration = Duration::from_millis(100);
 /// Maximum load to which the gains are adapted. Beyond it hardly any call is admitted, so the rate
 /// at which calls are taken from the queue is not a measure of the load.
 const LOAD_MAX: f64 = 16.0;
-/// Time in seconds in which released work that was not taken should be done.
+/// Time in seconds within which the server should catch up on work that was released but not taken.
 const BACKLOG_TIME_S: f64 = 0.5;
 /// A loop is at rest below these values, in calls/s and as fractions.
 const REST_CPS: f64 = 0.5;

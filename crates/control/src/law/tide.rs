@@ -303,9 +303,9 @@ impl Law for Tide {
         self.count(signals);
     }
 
-    /// Starts the measurement of the first tick. Without this, the measurement would begin before
-    /// the rest. A tick counts for a tenth of a second at most, so only a part of the work of its
-    /// call would count.
+    /// Lets the first tick measure from now on, and not from before the rest. A tick counts for a
+    /// tenth of a second at most, so after a long rest it would count only a part of the work of
+    /// the call that has just arrived.
     fn on_wake(&mut self, _: Timestamp, signals: &Signals) {
         self.read = signals.processor;
     }

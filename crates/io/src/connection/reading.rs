@@ -123,7 +123,8 @@ impl Connection {
         }
     }
 
-    /// Sets the arrival of the `count` bytes that were just read, and of those that are left.
+    /// Sets the arrival time of the `count` bytes that were just read, and of the bytes left in the
+    /// socket.
     ///
     /// The bytes left in the socket have arrived by now. If several further calls are needed to read
     /// them, all of them keep this time. Otherwise the messages of a standing queue would seem to have

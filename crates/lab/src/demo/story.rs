@@ -106,7 +106,7 @@ impl Phase {
     }
 }
 
-/// The cumulative counts of one side at one moment.
+/// The cumulative counts of one server and its callers at one moment.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Counted {
     at: Duration,

@@ -29,7 +29,7 @@ struct Recorded {
     finding: Finding,
 }
 
-/// A row of the page that is not a finding on its present claim.
+/// A row of the page whose claim must be run again.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Stale {
     /// Name of the claim.

@@ -213,7 +213,7 @@ fn trace_load(
     Some(Load::of_trace(trace.clone()).rate_cps / capacity.cps)
 }
 
-/// Reads those keys of `table` that can be swept, as the values that apply if they are not swept.
+/// Reads the keys of `table` that can be swept. Their values apply where they are not swept.
 fn read_axes(table: &Table, section: &Section<'_, '_>, report: &mut Report) -> Option<Base> {
     let here = Axis::all().filter(|axis| table.names().any(|name| name == axis.name()));
     // Read every key before giving up, so that all errors are reported.

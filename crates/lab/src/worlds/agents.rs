@@ -127,8 +127,8 @@ pub(super) fn answerer_element(index: usize) -> u32 {
     1 + index as u32
 }
 
-/// Returns the number among all agents of a source of calls. `index` is the index of its server
-/// among those to which callers send. There are fewer than 65 answerers, and fewer than 65 such
+/// Returns the number of a source of calls among all agents. `index` is the index of its server
+/// among the servers to which callers send. There are fewer than 65 answerers, and fewer than 65 such
 /// servers.
 pub(super) fn caller_element(index: usize, source: usize) -> u32 {
     match (index, source) {

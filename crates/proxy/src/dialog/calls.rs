@@ -338,8 +338,8 @@ impl Calls {
         self.get(call).is_some_and(|entry| entry.is_pending(now, transaction))
     }
 
-    /// Returns when a transaction of a call that is not established was sent to its back end, or
-    /// `None` if the back end has answered it.
+    /// Returns when the request of a transaction was sent to its back end. Returns `None` if the
+    /// call is established or the back end has answered the request.
     pub(crate) fn sent_at(&self, call: CallRef, transaction: Transaction) -> Option<Timestamp> {
         self.get(call)?.sent_at(transaction)
     }

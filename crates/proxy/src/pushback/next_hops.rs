@@ -42,8 +42,8 @@ pub enum Obedience {
     Never,
 }
 
-/// The admission of a request by the restriction of its next hop, with the overload control that
-/// the request offers to this next hop. One look-up in the table finds both, because each look-up
+/// Proof that the restriction of a next hop admits a request, with the overload control that the
+/// request offers to this next hop. One look-up in the table decides both, because each look-up
 /// takes a lock.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Admission {

@@ -114,9 +114,9 @@ fn by_token(
     snapshot.has_unresolved().then_some(unresolved)
 }
 
-/// Plans an in-dialog request of a user that came on `flow`: to the user, or from the user to the
-/// other party. Its target is the flow in the token, even if there are further Routes, because the
-/// source may be a stranger.
+/// Plans an in-dialog request whose route token names a user. The request came on `flow`, either
+/// from the user or to the user. Its target is the flow or the address in the token, even if there
+/// are further Routes, because the source may be a stranger.
 fn by_user_token(snapshot: &Snapshot, flow: &Flow, token: RouteToken) -> Option<TargetChoice> {
     let peer = token.peer_at(snapshot.shard)?;
     let (remote, user) = (canonical(flow.remote), token.backend);

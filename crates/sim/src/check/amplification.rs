@@ -33,7 +33,7 @@ use crate::node_id::NodeId;
 /// The checker's name.
 pub const NAME: &str = "amplification";
 
-/// Maximum number of bytes sent for each byte received, in addition to the answers that are always
+/// Maximum number of bytes sent for each byte received, in addition to the responses that are always
 /// allowed (RFC 9000 §8.1).
 pub const FACTOR: u64 = 3;
 
@@ -43,7 +43,7 @@ const FINALS: u64 = 2;
 #[derive(Debug, Default)]
 struct Account {
     received: u64,
-    /// Bytes sent in addition to the answers that are always allowed.
+    /// Bytes sent in addition to the responses that are always allowed.
     beyond: u64,
     /// Branches of the requests received, as hashes.
     requests: BTreeSet<u64>,

@@ -45,7 +45,7 @@ pub(super) enum OnStream {
     Fin(Side),
     /// An end learns that the connection has ended.
     Broken(Side, CloseCause),
-    /// A slow driver reads.
+    /// The slow driver of an end reads some of the arrived bytes.
     Read(Side),
     /// The time has passed in which a closing end may still send.
     Lingered(Side),

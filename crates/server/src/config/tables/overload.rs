@@ -22,7 +22,7 @@ pub(in crate::config) const DECIDE: Choice<Decide> =
 pub(in crate::config) const QUEUE: Choice<Queueing> =
     Choice { words: &[("class", Queueing::Class), ("fifo", Queueing::Fifo)], reserved: &[] };
 
-/// The way in which messages are sorted into those that may be shed and those that may not.
+/// The rule that decides which messages may be shed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Classes {
     /// New INVITEs and other new requests may be shed. All other messages are never shed.
