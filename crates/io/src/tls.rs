@@ -84,7 +84,7 @@ struct Record {
 }
 
 impl Record {
-    /// Follows the bytes of the stream.
+    /// Finds the ends of records in further bytes of the stream.
     fn follow(&mut self, mut bytes: &[u8]) {
         while !bytes.is_empty() {
             let left = match self.header {

@@ -38,12 +38,14 @@ pub struct AnswererStats {
     /// Calls whose 200 was acknowledged.
     pub acknowledged: u64,
     /// Calls whose ACK came within [`deadline`](crate::AnswererConfig::deadline) of the arrival of
-    /// their first INVITE. Paper 002 §4.2 counts as goodput the calls whose five messages from
-    /// INVITE to ACK are all delivered within 10 s. Only the callee sees the ACK arrive, and only
-    /// the caller knows when the INVITE was first sent. The caller's
-    /// [`set_up_in_time`](crate::CallerStats::set_up_in_time) includes the time for which the
-    /// INVITE travels, but not that of the ACK. For this count, it is the reverse. So both counts
-    /// are at least as large as that goodput.
+    /// their first INVITE.
+    ///
+    /// Paper 002 §4.2 counts as goodput the calls whose five messages from INVITE to ACK are all
+    /// delivered within 10 s. Only the caller knows when the INVITE was first sent, and only the
+    /// callee sees the ACK arrive. So the caller's
+    /// [`set_up_in_time`](crate::CallerStats::set_up_in_time) includes the travel time of the INVITE
+    /// but not that of the ACK. This count includes the travel time of the ACK but not that of the
+    /// INVITE. Both counts are at least as large as the goodput of the paper.
     pub acknowledged_in_time: u64,
     /// Calls that are open now.
     pub open: u64,

@@ -106,7 +106,7 @@ pub(super) struct Upstream {
     counted_cps: f64,
     required_rps: f64,
     ongoing_rps: f64,
-    /// Requests for each new one, including itself.
+    /// Number of requests that come with one new request, including that request.
     with_new: f64,
     is_active: bool,
     /// New requests a second that the peer may send.

@@ -112,7 +112,7 @@ pub struct Missing {
     pub place: String,
     /// The claim.
     pub says: String,
-    /// The things that are missing for an experiment.
+    /// The features or data that an experiment would need.
     pub lacks: String,
 }
 

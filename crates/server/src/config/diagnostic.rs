@@ -128,7 +128,7 @@ impl Report {
         self.push(title.into(), spots, help.into());
     }
 
-    /// Reports that something is missing from the file.
+    /// Reports an error that has no place in the file, because a table or key is missing.
     pub fn missing(&mut self, title: impl Into<String>, help: impl Into<String>) {
         self.push(title.into(), Vec::new(), help.into());
     }

@@ -233,7 +233,7 @@ pub struct Wrong {
 }
 
 impl Wrong {
-    /// Returns a reason whose remedy depends on the text.
+    /// Returns the reason `label` with the remedy `help`, which is specific to the text.
     pub fn with_help(label: impl Into<String>, help: impl Into<String>) -> Self {
         Self { label: label.into(), help: Some(help.into()) }
     }

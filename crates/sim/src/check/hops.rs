@@ -47,9 +47,9 @@ const INVITES_MAX: u32 = 7;
 /// 8·T1 up to 63.
 const OTHERS_MAX: u32 = 11;
 
-/// RFC 3261 §17.1.1.2, §17.1.2.2: Timers B and F, 64·T1. It is a little less, because the timers
-/// begin when the request is served, and an emulated processor sends it later. The last
-/// retransmission is sent 63·T1 after the first.
+/// RFC 3261 §17.1.1.2, §17.1.2.2: Timers B and F, 64·T1. This value is a little less, because the
+/// timers begin when the proxy serves the request, and an emulated processor sends it later. The
+/// last retransmission is sent 63·T1 after the request.
 const PATIENCE: Duration = Duration::from_millis(31_900);
 
 /// Maximum number of To-tags of rejections, and of branches of one request, that the checker

@@ -6,8 +6,9 @@ use super::ConnectionTable;
 use crate::connection::{Connection, ConnectionState, Target};
 use crate::unsent::WhyUnsent;
 
-/// One in this many of the permitted opened connections is kept free, if an idle connection can be
-/// closed for that. A driver takes time to close a connection, so room is made in advance.
+/// Divisor of the maximum number of opened connections: this part of them is kept free, if idle
+/// connections can be closed for that. A driver takes time to close a connection, so the table makes
+/// room in advance.
 const SPARE_PART: usize = 16;
 
 impl ConnectionTable {
