@@ -230,12 +230,14 @@ def page(requirements: list[Requirement]) -> str:
 HEAD = """\
 # Requirements
 
-Written by `scripts/requirements --write`; `make requirements` prints the table. It counts the sentences with MUST and
-SHOULD in the parts of the RFCs that a proxy and a transaction layer implement: *proven* ones are quoted above
-code and above a test, *implemented* ones above code only, *tested* ones above a test only. An *open* one is quoted
-nowhere: it may well be implemented, but nothing says so. The others have a reason in
-[exceptions.toml](exceptions.toml): they are *not ours* (the duty of another element, a feature that Tidegate does not
-offer, or a rule that a later RFC replaces), *not built* yet, or broken *on purpose*.
+`scripts/requirements --write` writes this page, and `make requirements` prints the table. The table counts the
+sentences with MUST and SHOULD in the parts of the RFCs that a proxy and a transaction layer implement. A sentence is
+
+- *proven* if it is quoted above code and above a test, *implemented* if above code only, *tested* if above a test only;
+- *not ours*, *not built* yet, or broken *on purpose*, if [exceptions.toml](exceptions.toml) gives this reason. It is
+  not ours if it is the duty of another element, a feature that Tidegate does not offer, or a rule that a later RFC
+  replaces;
+- *open* in all other cases. Tidegate may obey an open sentence, but no quotation shows it.
 
 """
 

@@ -16,7 +16,7 @@ table! {
     /// `/etc/resolv.conf`.
     servers: Vec<SocketAddr> | None = List {
         of: Text::new(
-            "an IP address, with a port other than 53 if need be, such as `\"192.0.2.53\"`",
+            "an IP address, with its port if that is not 53, such as `\"192.0.2.53\"`",
             address::name_server,
         ),
         count_max: 8,
