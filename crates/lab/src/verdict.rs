@@ -8,7 +8,8 @@ use crate::summary::Row;
 /// A condition on the results, and whether they met it.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Verdict {
-    /// The condition and the actual result in one line, with the reason if the verdict is not valid.
+    /// The condition and the actual result in one line, with the reason if the verdict is not
+    /// valid.
     pub condition: String,
     /// Whether the results are valid and met the condition.
     pub held: bool,

@@ -176,8 +176,9 @@ impl ConnectionTable {
         self.connections.get_mut(&id).is_some_and(|connection| connection.receive(now, true))
     }
 
-    /// Records that a keep-alive has arrived on a connection. Returns whether that connection exists.
-    /// A peer that sends only keep-alives keeps its place no longer than a peer that sends nothing.
+    /// Records that a keep-alive has arrived on a connection. Returns whether that connection
+    /// exists. A peer that sends only keep-alives keeps its place no longer than a peer that sends
+    /// nothing.
     pub fn on_keep_alive(&mut self, now: Timestamp, id: ConnectionId) -> bool {
         self.connections.get_mut(&id).is_some_and(|connection| connection.receive(now, false))
     }

@@ -43,9 +43,9 @@ pub struct AnswererStats {
     /// Paper 002 §4.2 counts as goodput the calls whose five messages from INVITE to ACK are all
     /// delivered within 10 s. Only the caller knows when the INVITE was first sent, and only the
     /// callee sees the ACK arrive. So the caller's
-    /// [`set_up_in_time`](crate::CallerStats::set_up_in_time) includes the travel time of the INVITE
-    /// but not that of the ACK. This count includes the travel time of the ACK but not that of the
-    /// INVITE. Both counts are at least as large as the goodput of the paper.
+    /// [`set_up_in_time`](crate::CallerStats::set_up_in_time) includes the travel time of the
+    /// INVITE but not that of the ACK. This count includes the travel time of the ACK but not that
+    /// of the INVITE. Both counts are at least as large as the goodput of the paper.
     pub acknowledged_in_time: u64,
     /// Calls that are open now.
     pub open: u64,

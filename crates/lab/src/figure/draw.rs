@@ -48,8 +48,8 @@ const LETTER: f64 = 0.55;
 const LINE: f64 = 2.4;
 const MARK: f64 = 3.6;
 
-/// Names of fonts, in the order of preference. The PNG uses the first. The letters of the others are
-/// not wider.
+/// Names of fonts, in the order of preference. The PNG uses the first. The letters of the others
+/// are not wider.
 const FONTS: &str = "DejaVu Sans, Verdana, Helvetica, Arial, sans-serif";
 
 const BLACK: RGBColor = RGBColor(34, 34, 34);

@@ -128,8 +128,8 @@ pub(super) fn answerer_element(index: usize) -> u32 {
 }
 
 /// Returns the number of a source of calls among all agents. `index` is the index of its server
-/// among the servers to which callers send. There are fewer than 65 answerers, and fewer than 65 such
-/// servers.
+/// among the servers to which callers send. There are fewer than 65 answerers, and fewer than 65
+/// such servers.
 pub(super) fn caller_element(index: usize, source: usize) -> u32 {
     match (index, source) {
         (0, 0) => 0,

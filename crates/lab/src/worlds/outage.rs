@@ -81,8 +81,8 @@ fn at(counts: &[(Duration, u64)], time: Duration) -> u64 {
     later.or(counts.last()).map_or(0, |(_, count)| *count)
 }
 
-/// Returns the growth of `some` between two times, divided by the growth of `whole`, or 1 if `whole`
-/// does not grow.
+/// Returns the growth of `some` between two times, divided by the growth of `whole`, or 1 if
+/// `whole` does not grow.
 fn part(some: &[(Duration, u64)], whole: &[(Duration, u64)], from: Duration, to: Duration) -> f64 {
     let growth = |counts| at(counts, to).saturating_sub(at(counts, from)) as f64;
     if growth(whole) > 0.0 { growth(some) / growth(whole) } else { 1.0 }

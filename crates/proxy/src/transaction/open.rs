@@ -93,7 +93,8 @@ pub(crate) fn open(
     Ok(())
 }
 
-/// Returns the response context of a request whose next hop is `hop`. The context has no branch yet.
+/// Returns the response context of a request whose next hop is `hop`. The context has no branch
+/// yet.
 fn context_of(
     step: &Step<'_>,
     received: &Received,

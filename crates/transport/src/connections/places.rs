@@ -7,8 +7,8 @@ use crate::connection::{Connection, ConnectionState, Target};
 use crate::unsent::WhyUnsent;
 
 /// Divisor of the maximum number of opened connections: this part of them is kept free, if idle
-/// connections can be closed for that. A driver takes time to close a connection, so the table makes
-/// room in advance.
+/// connections can be closed for that. A driver takes time to close a connection, so the table
+/// makes room in advance.
 const SPARE_PART: usize = 16;
 
 impl ConnectionTable {

@@ -444,8 +444,8 @@ impl Call {
         }
     }
 
-    /// Updates the phase of the call after a message, and the time at which the balancer forgets the
-    /// call. `dialog` is the dialog of the message, if the call has this dialog.
+    /// Updates the phase of the call after a message, and the time at which the balancer forgets
+    /// the call. `dialog` is the dialog of the message, if the call has this dialog.
     fn touch(
         &mut self,
         now: Timestamp,
