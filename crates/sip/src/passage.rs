@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use crate::field::{Line, first_line, line_end};
 use crate::lexical::{decimal, trim_start};
-use crate::line_ends::LineEnds;
+use crate::line_ends::{LineEnds, has_only_crlf};
 use crate::message::call_id;
 use crate::overload_control::may_have_overload_control;
 use crate::scan::{begin, has_letter, letters, read};
@@ -65,7 +65,8 @@ impl<'a> Passage<'a> {
     ///
     /// # Errors
     /// Returns [`Malformed::StartLine`] for a request, [`Malformed::Version`] for a response of
-    /// another version; otherwise a missing or malformed Via, Call-ID, CSeq or Content-Length.
+    /// another version, [`Malformed::LineEnd`] for a CR or an LF that is not part of a CRLF; otherwise
+    /// a missing or malformed Via, Call-ID, CSeq or Content-Length.
     pub fn parse(bytes: &'a [u8]) -> Result<Self, Malformed> {
         let (status, bytes, mut at, mut ends) = match usual_status(bytes) {
             Some(status) if bytes.len() <= BYTES_MAX => {
@@ -110,6 +111,9 @@ impl<'a> Passage<'a> {
             at = line.end();
         }
         let body = at + line_end(&bytes[at..]);
+        if !has_only_crlf(&bytes[..body]) {
+            return Err(Malformed::LineEnd);
+        }
         let bytes = match length {
             None => bytes,
             // RFC 3261 §18.3: "If there are additional bytes in the transport packet beyond the
@@ -306,6 +310,28 @@ mod tests {
         let text =
             format!("SIP/2.0 200 OK\r\nv: A/1/B a\r\n{}", REST.replace("l: 2", "l: 1\r\nl: 2"));
         assert!(passed(&text).ends_with("\r\n\r\nx"));
+    }
+
+    /// RFC 3261 §7: "The start-line, each message-header line, and the empty line MUST be terminated by
+    /// a carriage-return line-feed sequence (CRLF)."
+    #[test]
+    fn a_response_with_a_cr_or_an_lf_outside_a_crlf_is_malformed() {
+        let text = format!("SIP/2.0 200 OK\r\nv: A/1/B a\r\n{REST}");
+        assert!(Passage::parse(text.as_bytes()).is_ok());
+        for (from, to) in [
+            ("OK", "OK\rP-Asserted-Identity: <sip:b>"),
+            ("To: a", "To: a\rP-Asserted-Identity: <sip:b>"),
+            ("To: a", "To: a\nP-Asserted-Identity: <sip:b>"),
+            ("OK\r\n", "OK\n"),
+            ("To: a\r\n", "To: a\n"),
+            ("\r\n\r\n", "\r\n\n"),
+        ] {
+            let text = text.replacen(from, to, 1);
+            let found = Passage::parse(text.as_bytes()).unwrap_err();
+            assert_eq!(found, Malformed::LineEnd, "{to:?}");
+        }
+        assert!(Passage::parse(text.replace("xy", "\r\n").as_bytes()).is_ok());
+        assert!(Passage::parse(text.replace("xy", "\n\r").as_bytes()).is_ok());
     }
 
     /// RFC 3261 §7.1: "applications sending SIP messages MUST include a SIP-Version of "SIP/2.0"".
