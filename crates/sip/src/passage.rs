@@ -65,8 +65,9 @@ impl<'a> Passage<'a> {
     ///
     /// # Errors
     /// Returns [`Malformed::StartLine`] for a request, [`Malformed::Version`] for a response of
-    /// another version, [`Malformed::LineEnd`] for a CR or an LF that is not part of a CRLF; otherwise
-    /// a missing or malformed Via, Call-ID, CSeq or Content-Length.
+    /// another version, [`Malformed::LineEnd`] for a CR or an LF that is not part of a CRLF,
+    /// [`Malformed::DuplicateHeader`] for two different Content-Lengths; otherwise a missing or
+    /// malformed Via, Call-ID, CSeq or Content-Length.
     pub fn parse(bytes: &'a [u8]) -> Result<Self, Malformed> {
         let (status, bytes, mut at, mut ends) = match usual_status(bytes) {
             Some(status) if bytes.len() <= BYTES_MAX => {
@@ -105,7 +106,7 @@ impl<'a> Passage<'a> {
                 }
                 HeaderName::CallId if id.is_none() => id = Some(line),
                 HeaderName::CSeq if cseq.is_none() => cseq = Some(line),
-                HeaderName::ContentLength if length.is_none() => length = Some(line),
+                HeaderName::ContentLength => length = Some(only_length(bytes, length, line)?),
                 _ => {}
             }
             at = line.end();
@@ -223,6 +224,23 @@ impl<'a> Passage<'a> {
     }
 }
 
+/// Returns `line`, the Content-Length that follows `before`.
+///
+/// RFC 3261 §7.3.1 allows several lines of a name only if its value is a list. With two different
+/// lengths, the next hop may find another end of the body than this proxy. On a stream, the rest of
+/// the body would then be its next message.
+///
+/// RFC 3261 §18.3: "If the message is a response, it MUST be discarded."
+#[inline(always)]
+fn only_length(bytes: &[u8], before: Option<Line>, line: Line) -> Result<Line, Malformed> {
+    match before {
+        Some(before) if before.value(bytes) != line.value(bytes) => {
+            Err(Malformed::DuplicateHeader(HeaderName::ContentLength))
+        }
+        _ => Ok(line),
+    }
+}
+
 /// The first letters of the header lines that [`may_matter`] looks for.
 const LETTERS: u32 = letters(b"vcil");
 
@@ -304,12 +322,19 @@ mod tests {
         assert_eq!(short.unwrap_err(), Malformed::ContentLength);
     }
 
-    /// [`Message`](crate::Message) does the same.
+    /// RFC 3261 §7.3.1. The next hop took the second length, so the rest of the body was its next
+    /// message on the stream.
     #[test]
-    fn the_first_of_two_lengths_counts() {
-        let text =
-            format!("SIP/2.0 200 OK\r\nv: A/1/B a\r\n{}", REST.replace("l: 2", "l: 1\r\nl: 2"));
-        assert!(passed(&text).ends_with("\r\n\r\nx"));
+    fn two_different_lengths_are_malformed() {
+        let with = |length: &str| {
+            format!("SIP/2.0 200 OK\r\nv: A/1/B a\r\n{}", REST.replace("l: 2", length))
+        };
+        for lengths in ["l: 2\r\nl: 0", "l: 0\r\nContent-Length: 2", "l: 2\r\nl: 2\r\nl: x"] {
+            let text = with(lengths);
+            let found = Passage::parse(text.as_bytes()).unwrap_err();
+            assert_eq!(found, Malformed::DuplicateHeader(HeaderName::ContentLength), "{lengths:?}");
+        }
+        assert!(passed(&with("l: 2\r\nContent-Length: 2")).ends_with("\r\n\r\nxy"));
     }
 
     /// RFC 3261 §7: "The start-line, each message-header line, and the empty line MUST be terminated by
