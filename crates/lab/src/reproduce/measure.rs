@@ -117,9 +117,9 @@ pub(super) static MEASURES: [Measure; 28] = [
     }),
     one("recovery_limit_s", |point| outage(point, Outage::limit_s)),
     // Devices that are registered at the end, as a part of all.
-    one("registered_end", |point| outage(point, |o| o.registered_end.unwrap_or(1.0))),
+    one("registered_end", |point| outage(point, |o| o.registered_end.unwrap_or(f64::NAN))),
     // Emergency calls set up in time, as a part of those offered.
-    one("emergency_served", |point| outage(point, Outage::emergency_part)),
+    one("emergency_served", |point| outage(point, |o| o.emergency_part().unwrap_or(f64::NAN))),
     // Calls of one source set up in time, as a part of the capacity.
     part_of("source_goodput", |point, part| {
         let rate = of_sources(point, part, "in_time_cps")
@@ -200,9 +200,9 @@ fn outage(point: &Point, figure: impl Fn(&Outage) -> f64) -> f64 {
     point.outcome.outage.as_ref().map_or(f64::NAN, figure)
 }
 
-/// Returns `some` divided by `whole`, or 1 if `whole` is 0.
+/// Returns `some` divided by `whole`, or NaN if `whole` is 0: a claim about nothing has no verdict.
 fn part(some: f64, whole: f64) -> f64 {
-    if whole > 0.0 { some / whole } else { 1.0 }
+    if whole > 0.0 { some / whole } else { f64::NAN }
 }
 
 fn reached(point: &Point) -> f64 {
@@ -386,6 +386,32 @@ mod tests {
         }
         let none = super::tests::points(Path::new("/"), |_| Outcome::default());
         assert!(measured("goodput_end", &none).is_nan());
+    }
+
+    /// The part of no emergency calls was 1, so a claim held although its scenario had none.
+    #[test]
+    fn a_part_of_nothing_has_no_value() {
+        let nothing = |_| Outcome {
+            callers: vec![callers(
+                json!({ "begun": 0, "set_up": 0, "completed": 0, "offered": 0 }),
+            )],
+            answerers: json!({ "calls": 0 }),
+            outage: Some(Outage::default()),
+            ..Outcome::default()
+        };
+        let points = points(Path::new("/"), nothing);
+        for name in [
+            "emergency_served",
+            "registered_end",
+            "set_up_part",
+            "completed_part",
+            "reached",
+            "redial_part",
+            "early_part",
+            "lost_180",
+        ] {
+            assert!(measured(name, &points).is_nan(), "{name}");
+        }
     }
 
     #[test]
