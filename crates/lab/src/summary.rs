@@ -47,6 +47,16 @@ pub struct Row {
     pub too_slow: usize,
 }
 
+impl Row {
+    /// Returns whether `run` has the variant and the conditions of this row.
+    pub(crate) fn includes(&self, run: &RunSpec) -> bool {
+        let beside_load = run.swept.iter().filter(|(axis, _)| *axis != Axis::LOAD);
+        self.variant == run.variant
+            && self.load == run.conditions.load
+            && self.swept.iter().eq(beside_load)
+    }
+}
+
 /// The outage in several runs. [`Outage`] explains the fields.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct OutageRow {

@@ -183,9 +183,12 @@ fn without_one_content_length_the_stream_ends_and_the_request_can_be_answered() 
 
 #[test]
 fn equal_content_lengths_and_folds_leave_no_doubt() {
-    for headers in
-        ["l: 2\r\nContent-Length: 2\r\n", "Content-Length \t:\r\n  002 \r\n", "L:2\r\n", "l: 2 \r\n"]
-    {
+    for headers in [
+        "l: 2\r\nContent-Length: 2\r\n",
+        "Content-Length \t:\r\n  002 \r\n",
+        "L:2\r\n",
+        "l: 2 \r\n",
+    ] {
         let stream = format!("SIP/2.0 200 OK\r\n{headers}\r\nhi");
         assert_eq!(all(&stream), [Next::Message(0..stream.len()), NOTHING], "{headers:?}");
     }
