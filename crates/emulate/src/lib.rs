@@ -64,7 +64,9 @@
 //!
 //! The costs are constant, or [drawn](Variation) independently. So unlike on a real machine,
 //! caches have no effect. A batch is cheaper only because the processor [wakes](Costs::wake) once
-//! for it. A [`Disturbance`] changes the costs, or interrupts work, as a [`Quota`] does. If the
+//! for it. Messages of streams wait in the same buffers as datagrams. So unlike on a real machine, a
+//! full buffer loses them, and a message can overtake an INVITE that came before it on the same
+//! connection. A [`Disturbance`] changes the costs, or interrupts work, as a [`Quota`] does. If the
 //! real machine is slower than the emulated one, the real times apply.
 
 mod buffer;

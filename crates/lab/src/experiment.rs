@@ -71,8 +71,8 @@ impl Runner<'_> {
         let done: Vec<(&RunSpec, &Outcome)> =
             results.iter().filter_map(|(run, result)| Some((run, result.as_ref().ok()?))).collect();
         let rows = summary::rows(done.iter().copied());
-        let repetitions = scenario.schedule.repetitions;
-        let mut verdicts = verdict::judge(&scenario.expectations, repetitions, &rows);
+        let planned = results.iter().map(|(run, _)| run);
+        let mut verdicts = verdict::judge(&scenario.expectations, planned, &rows);
         verdicts.extend(repetitions::judge(&done));
         let machine = (kind == Kind::Real).then(Machine::this);
 

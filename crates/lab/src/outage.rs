@@ -29,13 +29,10 @@ pub struct Outage {
 }
 
 impl Outage {
-    /// Returns the part of the emergency calls that were set up in time, or 1 if there were none.
-    pub fn emergency_part(&self) -> f64 {
-        if self.emergency == 0 {
-            1.0
-        } else {
-            self.emergency_in_time as f64 / self.emergency as f64
-        }
+    /// Returns the part of the emergency calls that were set up in time, or `None` if there were
+    /// none.
+    pub fn emergency_part(&self) -> Option<f64> {
+        (self.emergency > 0).then(|| self.emergency_in_time as f64 / self.emergency as f64)
     }
 
     /// Returns the time in which goodput should return: 1.1 times the backlog. The servers also

@@ -188,9 +188,9 @@ impl Outcome {
         self.good as f64 / self.measured_s
     }
 
-    /// Returns the sum of a count of all callers, over the whole run.
+    /// Returns the sum of a count of all callers, over the whole run, or NaN if callers lack it.
     pub fn counted(&self, key: &str) -> f64 {
-        self.callers.iter().map(|callers| callers.stats[key].as_f64().unwrap_or(0.0)).sum()
+        self.callers.iter().map(|callers| callers.stats[key].as_f64().unwrap_or(f64::NAN)).sum()
     }
 
     /// Returns the INVITEs retransmitted per INVITE first sent.
@@ -226,9 +226,15 @@ impl NodeOutcome {
     }
 
     /// Adds the counts in the server's `/status` at the end of one of its lives.
-    pub fn add(&mut self, status: &Value) {
+    ///
+    /// # Errors
+    /// Returns an error if the status lacks a count. A count of 0 would be the best result for many
+    /// of them.
+    pub fn add(&mut self, status: &Value) -> Result<(), String> {
         self.starts += 1;
-        for shard in status["shards"].as_array().into_iter().flatten() {
+        let lacking = |name: &str| format!("the status of {} lacks `{name}`", self.node);
+        let count = |of: &Value, name: &str| of[name].as_u64().ok_or_else(|| lacking(name));
+        for shard in status["shards"].as_array().ok_or_else(|| lacking("shards"))? {
             let messages = &shard["messages"];
             for (counts, name) in [
                 (&mut self.received, "received"),
@@ -236,11 +242,13 @@ impl NodeOutcome {
                 (&mut self.refused, "refused"),
                 (&mut self.replied, "replied"),
             ] {
-                for (key, count) in messages[name].as_object().into_iter().flatten() {
-                    *counts.entry(key.clone()).or_default() += count.as_u64().unwrap_or(0);
+                // Counts of 0 are left out.
+                let labelled = &messages[name];
+                for key in labelled.as_object().ok_or_else(|| lacking(name))?.keys() {
+                    *counts.entry(key.clone()).or_default() += count(labelled, key)?;
                 }
             }
-            for (count, name) in [
+            for (sum, name) in [
                 (&mut self.requests_forwarded, "requests_forwarded"),
                 (&mut self.responses_forwarded, "responses_forwarded"),
                 (&mut self.requests_resent, "requests_resent"),
@@ -248,14 +256,13 @@ impl NodeOutcome {
                 (&mut self.retransmissions, "retransmissions"),
                 (&mut self.timeouts, "timeouts"),
             ] {
-                *count += messages[name].as_u64().unwrap_or(0);
+                *sum += count(messages, name)?;
             }
-            for name in ["socket_drops", "emulated_drops"] {
-                self.socket_drops += shard[name].as_u64().unwrap_or(0);
-            }
-            self.filtered += shard["filtered"].as_u64().unwrap_or(0);
-            self.early += shard["session"]["early"].as_u64().unwrap_or(0);
+            self.socket_drops += count(shard, "socket_drops")? + count(shard, "emulated_drops")?;
+            self.filtered += count(shard, "filtered")?;
+            self.early += count(&shard["session"], "early")?;
         }
+        Ok(())
     }
 }
 
@@ -265,24 +272,48 @@ mod tests {
 
     use super::*;
 
+    fn life(invites: u64) -> Value {
+        json!({ "shards": [{
+            "messages": {
+                "received": { "invite": invites, "ack": 1 },
+                "dropped": {},
+                "refused": {},
+                "replied": { "503": 2 },
+                "requests_forwarded": 3,
+                "responses_forwarded": 1,
+                "requests_resent": 0,
+                "responses_resent": 0,
+                "retransmissions": 0,
+                "timeouts": 0,
+            },
+            "socket_drops": 4,
+            "emulated_drops": 5,
+            "filtered": 7,
+            "session": { "early": 3 },
+        }]})
+    }
+
+    /// A count that was missing was 0, which is the best result for most counts.
+    #[test]
+    fn a_count_that_is_missing_is_an_error() {
+        let lacks = |path: &str, name: &str| {
+            let mut life = life(1);
+            life.pointer_mut(path).unwrap().as_object_mut().unwrap().remove(name).unwrap();
+            NodeOutcome::new("re").add(&life).unwrap_err()
+        };
+        assert_eq!(lacks("/shards/0/session", "early"), "the status of re lacks `early`");
+        assert_eq!(lacks("", "shards"), "the status of re lacks `shards`");
+        lacks("/shards/0", "filtered");
+        lacks("/shards/0", "emulated_drops");
+        lacks("/shards/0/messages", "timeouts");
+        lacks("/shards/0/messages", "dropped");
+    }
+
     #[test]
     fn the_lives_of_a_server_are_added() {
-        let life = |invites: u64| {
-            json!({ "shards": [{
-                "messages": {
-                    "received": { "invite": invites, "ack": 1 },
-                    "replied": { "503": 2 },
-                    "requests_forwarded": 3,
-                },
-                "socket_drops": 4,
-                "emulated_drops": 5,
-                "filtered": 7,
-                "session": { "early": 3 },
-            }]})
-        };
         let mut node = NodeOutcome::new("re");
-        node.add(&life(10));
-        node.add(&life(100));
+        node.add(&life(10)).unwrap();
+        node.add(&life(100)).unwrap();
         assert_eq!((node.starts, node.received["invite"], node.received["ack"]), (2, 110, 2));
         assert_eq!((node.replied["503"], node.requests_forwarded), (4, 6));
         assert_eq!((node.socket_drops, node.filtered, node.early), (18, 14, 6));

@@ -47,6 +47,16 @@ pub struct Row {
     pub too_slow: usize,
 }
 
+impl Row {
+    /// Returns whether `run` has the variant and the conditions of this row.
+    pub(crate) fn includes(&self, run: &RunSpec) -> bool {
+        let beside_load = run.swept.iter().filter(|(axis, _)| *axis != Axis::LOAD);
+        self.variant == run.variant
+            && self.load == run.conditions.load
+            && self.swept.iter().eq(beside_load)
+    }
+}
+
 /// The outage in several runs. [`Outage`] explains the fields.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct OutageRow {
@@ -74,7 +84,6 @@ impl OutageRow {
         let of = |figure: fn(&Outage) -> f64| Spread::of(outages().map(figure));
         let redials = |outcome: &Outcome| outcome.redials() as f64 / outcome.offered.max(1) as f64;
         let recovered = || outages().filter_map(|outage| outage.recovered_s);
-        let emergency = outages().filter(|outage| outage.emergency > 0);
         Some(Self {
             backlog_s: of(|outage| outage.backlog_s)?,
             goodput_end: of(|outage| outage.goodput_end)?,
@@ -83,7 +92,7 @@ impl OutageRow {
             recovered_s: Spread::of(recovered()),
             recovered: recovered().count(),
             registered_end: Spread::of(outages().filter_map(|outage| outage.registered_end)),
-            emergency: Spread::of(emergency.map(Outage::emergency_part)),
+            emergency: Spread::of(outages().filter_map(Outage::emergency_part)),
         })
     }
 }

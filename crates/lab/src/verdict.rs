@@ -2,7 +2,8 @@
 
 use serde::Serialize;
 
-use crate::scenario::Expectation;
+use crate::run_spec::RunSpec;
+use crate::scenario::{Expectation, Variant};
 use crate::summary::Row;
 
 /// A condition on the results, and whether they met it.
@@ -29,24 +30,38 @@ impl Verdict {
     }
 }
 
-/// Compares `rows` with the expectations. An expectation is not met if its runs are missing, or if
-/// no goodput is possible in them. A verdict is not valid if a row has less than `repetitions` runs,
-/// or if the generator was too slow or lost datagrams in one of them.
-pub fn judge(expectations: &[Expectation], repetitions: u32, rows: &[Row]) -> Vec<Verdict> {
+/// Compares `rows` with the expectations. `planned` are all runs of the scenario. An expectation is
+/// not met if its runs are missing, or if no goodput is possible in them. A verdict is not valid if
+/// planned runs are missing, or if the generator was too slow or lost datagrams in one of them.
+pub fn judge<'a>(
+    expectations: &[Expectation],
+    planned: impl Iterator<Item = &'a RunSpec> + Clone,
+    rows: &[Row],
+) -> Vec<Verdict> {
     let mut verdicts = Vec::new();
+    let repetitions = planned.clone().map(|run| run.repetition + 1).max().unwrap_or(0);
     for expected in expectations {
-        let concerned = |row: &&Row| {
-            row.variant.name() == expected.variant
-                && (expected.loads.is_empty() || expected.loads.contains(&row.load))
+        let concerns = |variant: &Variant, load: f64| {
+            variant.name() == expected.variant
+                && (expected.loads.is_empty() || expected.loads.contains(&load))
         };
+        let concerned = |row: &&Row| concerns(&row.variant, row.load);
+        // If all runs of a parameter set failed, it has no row.
+        let lacks_row = |run: &&RunSpec| {
+            run.repetition == 0
+                && concerns(&run.variant, run.conditions.load)
+                && !rows.iter().any(|row| row.includes(run))
+        };
+        let lacking = planned.clone().filter(lacks_row);
+        let lacking = lacking.map(|run| format!("at {} all runs are missing", run.conditions.load));
         let rows: Vec<&Row> = rows.iter().filter(concerned).collect();
         let complete = expected.loads.iter().all(|load| rows.iter().any(|row| row.load == *load));
         let share = |row: &&Row| row.of_bound.map_or(f64::NAN, |spread| spread.median);
         let by_share = |a: &&&Row, b: &&&Row| share(a).total_cmp(&share(b));
         // NaN is above every number, so it is the greatest but not the least.
         let judged = rows.iter().all(|row| row.of_bound.is_some()) && complete;
-        let doubts: Vec<String> =
-            rows.iter().filter_map(|row| doubt(row, repetitions as usize)).collect();
+        let doubted = rows.iter().filter_map(|row| doubt(row, repetitions as usize));
+        let doubts: Vec<String> = doubted.chain(lacking).collect();
         let valid = doubts.is_empty();
         let doubts: String = doubts.iter().map(|doubt| format!("; {doubt}")).collect();
         let held_at = |row: &Row| format!("{:.0} % at {}", share(&row) * 100.0, row.load);
@@ -96,13 +111,22 @@ mod tests {
     use crate::summary;
     use crate::worlds::Kind;
 
-    /// Returns one run of 1,000 s at each load, with these goodputs as fractions of the capacity,
-    /// which is 100 calls/s. Rejections cost nothing.
+    /// Returns the runs of 1,000 s at each load of a sweep.
+    fn planned(sweep: &str, repetitions: u32) -> Vec<RunSpec> {
+        let text = format!(
+            "title = \"t\"\n[emulate]\nserve_us = {{ default = 2000, invite = 0 }}\n[sweep]\n{sweep}\n\
+             [schedule]\nrepetitions = {repetitions}\nmeasured_s = 1000\n\
+             [[variant]]\noverload = {{ law = \"pi\" }}\n"
+        );
+        runs(&Scenario::parse(Path::new("s"), text.as_bytes()).unwrap(), Kind::Real)
+    }
+
+    const LOADS: &str = "load = [1, 2]";
+
+    /// Returns one run at each load, with these goodputs as fractions of the capacity, which is 100
+    /// calls/s. Rejections cost nothing.
     fn rows(goodput: [f64; 2]) -> Vec<Row> {
-        let text = "title = \"t\"\n[emulate]\nserve_us = { default = 2000, invite = 0 }\n\
-                    [sweep]\nload = [1, 2]\n[schedule]\nrepetitions = 1\nmeasured_s = 1000\n\
-                    [[variant]]\noverload = { law = \"pi\" }\n";
-        let runs = runs(&Scenario::parse(Path::new("s"), text.as_bytes()).unwrap(), Kind::Real);
+        let runs = planned(LOADS, 1);
         let outcomes: Vec<Outcome> = std::iter::zip(&runs, goodput)
             .map(|(run, goodput)| Outcome {
                 offered: (run.conditions.load * 100_000.0) as u64,
@@ -124,7 +148,7 @@ mod tests {
     }
 
     fn held(expected: Expectation, rows: &[Row]) -> bool {
-        let verdicts = judge(&[expected], 1, rows);
+        let verdicts = judge(&[expected], planned(LOADS, 1).iter(), rows);
         assert_eq!(verdicts.len(), 1);
         verdicts[0].held
     }
@@ -153,7 +177,7 @@ mod tests {
         let judged = |change: &dyn Fn(&mut Row), limit: Expectation, repetitions| {
             let mut rows = rows([0.1, 0.9]);
             change(&mut rows[0]);
-            let verdict = judge(&[limit], repetitions, &rows).remove(0);
+            let verdict = judge(&[limit], planned(LOADS, repetitions).iter(), &rows).remove(0);
             assert_eq!(verdict.held, verdict.word() == "ok");
             (verdict.word(), verdict.condition)
         };
@@ -180,9 +204,30 @@ mod tests {
         assert_eq!(judged(&slow, expect(Some(0.8), None, &[2.0]), 1).0, "ok");
     }
 
+    /// The server crashed in each run at one load, or with one value of another axis. The verdict was
+    /// `ok`, because these runs had no row.
+    #[test]
+    fn no_verdict_is_valid_if_all_runs_of_a_parameter_set_are_missing() {
+        let judged = |sweep: &str, limit: Expectation| {
+            let rows = rows([0.95, 0.7]);
+            let verdict = judge(&[limit], planned(sweep, 1).iter(), &rows).remove(0);
+            (verdict.word(), verdict.condition)
+        };
+        let least = |loads: &[f64]| expect(Some(0.5), None, loads);
+        assert_eq!(judged(LOADS, least(&[])).0, "ok");
+        let (word, condition) = judged("load = [1, 2, 10]", least(&[]));
+        assert_eq!(word, "not valid");
+        assert!(condition.ends_with("least 70 % at 2; at 10 all runs are missing"), "{condition}");
+        assert_eq!(judged("load = [1, 2, 10]", least(&[1.0, 2.0])).0, "ok");
+        let (word, condition) = judged("load = [1, 2]\nqueue_max = [256, 512]", least(&[2.0]));
+        assert_eq!(word, "not valid", "{condition}");
+    }
+
     #[test]
     fn a_verdict_states_the_expectation_and_the_result() {
-        let verdicts = judge(&[expect(Some(0.8), None, &[])], 1, &rows([0.95, 0.7]));
+        let planned = planned(LOADS, 1);
+        let limit = expect(Some(0.8), None, &[]);
+        let verdicts = judge(&[limit], planned.iter(), &rows([0.95, 0.7]));
         let expected = "pi (arrival, class) has at least 80 % of the bound: least 70 % at 2";
         assert_eq!(verdicts[0].condition, expected);
     }

@@ -59,9 +59,12 @@ use ways::Ways;
 /// contract. The core decides which message travels on which connection. A message that is sent on
 /// a stream but names no open connection is lost ([`Loss::Unconnected`]). Bytes arrive in order,
 /// and a loss causes only delay. If a receiver does not read, the sender's core has to wait for
-/// [`on_writable`](Core::on_writable). A tap sees messages, not segments. It sees them between the
-/// addresses of listeners, with the port that the system has chosen for an opened connection. A
-/// message on a connection that ended before it was read is lost ([`Loss::Closed`]).
+/// [`on_writable`](Core::on_writable). Acknowledgements of what was read use the link back. While it
+/// is cut, a sender sends no more than a window, and its connection fails with
+/// [`CloseCause::TimedOut`](tidegate_world::CloseCause::TimedOut). A tap sees messages, not segments.
+/// It sees them between the addresses of listeners, with the port that the system has chosen for an
+/// opened connection. A message on a connection that ended before it was read is lost
+/// ([`Loss::Closed`]).
 ///
 /// A packet to a port without a listener causes an ICMP report. The sender gets [`Core::on_failed`]
 /// with [`Cause::Refused`] after the delay of the link back, unless that link loses the report.

@@ -301,6 +301,39 @@ fn a_peer_that_does_not_read_does_not_prevent_closing() {
     assert_eq!(scene.results(b()).1, [CloseCause::Reset]);
 }
 
+/// Acknowledgements took the time of the way there, whatever the way back was like.
+#[test]
+fn the_way_back_delays_the_next_window() {
+    let mut scene = Scene::connected(1, Link::delaying(MS));
+    scene.network.connect(b(), a(), Link::delaying(200 * MS));
+    // Three messages are longer than a window.
+    scene.wish(a(), Wish::Send(3, 30_000));
+    scene.finish();
+    let got = scene.heard(b()).into_iter();
+    let times: Vec<Duration> = got.map(|(at, _)| at - 100 * MS).collect();
+    assert_eq!(times, [MS, MS, 202 * MS]);
+}
+
+/// With the way back cut, a stream worked without end.
+#[test]
+fn a_sender_without_acknowledgements_gives_up() {
+    let answer = "SIP/2.0 200 OK\r\nl: 0\r\n\r\n";
+    for heals in [true, false] {
+        let mut scene = Scene::connected(1, link());
+        scene.network.connect(b(), a(), Link { cut: true, ..link() });
+        scene.wish(a(), Wish::Raw(answer.to_owned()));
+        scene.apply(1100, Fault::Resolves);
+        assert_eq!(scene.results(b()), (vec![answer.to_owned()], vec![]), "the way there works");
+        if heals {
+            scene.network.connect(b(), a(), link());
+        }
+        scene.finish();
+        let gives_up = 110 * MS + StreamSettings::default().gives_up_after();
+        let ended = (gives_up, What::Closed(ConnectionId::FIRST_OPENED, CloseCause::TimedOut));
+        assert_eq!(scene.heard(a()), if heals { vec![] } else { vec![ended] });
+    }
+}
+
 #[test]
 fn a_stream_that_ends_within_a_message_is_cut_off() {
     for (text, cause) in [

@@ -11,7 +11,8 @@ const SEGMENT: u64 = 1448;
 /// The settings of the operating systems that carry the streams of a [`Network`](crate::Network).
 ///
 /// Streams use the [`Link`](crate::Link) between the two nodes, in segments. A lost segment is sent
-/// again, and later ones wait. So a loss causes only delay.
+/// again, and later ones wait. So a loss causes only delay. Acknowledgements of the bytes that were
+/// read use the link back. If one is lost, a later one replaces it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct StreamSettings {
     /// Time to open a connection in addition to one round trip, such as for a TLS handshake.
@@ -90,13 +91,18 @@ pub(crate) struct Pipe {
     acked: u64,
     /// Future values of `acked`, each with the time from which it applies.
     acks: VecDeque<(Timestamp, u64)>,
+    /// Offset up to which the receiver has tried to report that bytes were read.
+    reported: u64,
+    /// Number of times that the timer of the sender has expired since an acknowledgement was lost,
+    /// and whether an event is scheduled at which it expires.
+    pub(crate) ack_tries: u32,
+    pub(crate) will_repeat_ack: bool,
     /// Offset up to which bytes had been handed out when the sender last learned that it may send
     /// more.
     told: u64,
     /// Arrival of the last segment. No segment overtakes it.
     pub(crate) last_arrival: Timestamp,
-    /// Travel time of the last segment to the receiver. The acknowledgement takes the same time
-    /// back.
+    /// Time that the last segment took to the receiver.
     pub(crate) trip: Duration,
     /// Number of consecutive losses of the next segment so far.
     pub(crate) tries: u32,
@@ -218,11 +224,22 @@ impl Pipe {
         (self.read - begin) as usize
     }
 
-    /// Records that the receiver has read bytes. The sender learns it one `trip` later.
-    pub(crate) fn acknowledge(&mut self, now: Timestamp) {
-        if self.acks.back().map_or(self.acked, |ack| ack.1) < self.read {
-            self.acks.push_back((now + self.trip, self.read));
-        }
+    /// Returns whether the receiver has read bytes since it last tried to report this.
+    pub(crate) fn is_report_due(&mut self) -> bool {
+        std::mem::replace(&mut self.reported, self.read) < self.read
+    }
+
+    /// Returns whether bytes were read, and no report of this is on its way to the sender.
+    pub(crate) fn lacks_ack(&self) -> bool {
+        self.acks.back().map_or(self.acked, |ack| ack.1) < self.read
+    }
+
+    /// Sends a report of all bytes read so far, which travels for `trip`. No report overtakes
+    /// another.
+    pub(crate) fn acknowledge(&mut self, now: Timestamp, trip: Duration) {
+        self.ack_tries = 0;
+        let at = self.acks.back().map_or(now + trip, |ack| ack.0.max(now + trip));
+        self.acks.push_back((at, self.read));
     }
 
     /// Takes the next message, if it was read completely. `up_to` is the offset up to which bytes
@@ -308,7 +325,9 @@ mod tests {
         assert_eq!(travel(&mut pipe, start), 2000);
         assert!(pipe.is_held_up() && pipe.opens_at().is_none());
         assert_eq!((pipe.read(1500, &mut out), pipe.readable()), (1500, 500));
-        pipe.acknowledge(start);
+        assert!(pipe.is_report_due() && !pipe.is_report_due() && pipe.lacks_ack());
+        pipe.acknowledge(start, TRIP);
+        assert!(!pipe.lacks_ack());
         assert_eq!(pipe.opens_at(), Some(start + TRIP));
         assert_eq!(travel(&mut pipe, start), 0);
         assert_eq!(travel(&mut pipe, start + TRIP), 1500);

@@ -3,6 +3,7 @@
 use std::ops::Not;
 
 use crate::header_name::SINGLE;
+use crate::line_ends::has_only_crlf;
 use crate::{CSeq, HeaderName, Malformed, Message, NameAddr, StartLine, Via};
 
 /// The parsed values of the headers that every message has (RFC 3261 §8.1.1).
@@ -25,10 +26,10 @@ pub struct Essentials<'a> {
 }
 
 impl<'a> Message<'a> {
-    /// Checks the parts of a message that every element needs. The version must be SIP/2.0. To,
-    /// From, CSeq and Call-ID must occur once, the top Via must occur, and all of these must be
-    /// well-formed. No other single-valued header may be repeated. The CSeq of a request must name
-    /// its method.
+    /// Checks the parts of a message that every element needs. The version must be SIP/2.0. All
+    /// lines of the head must end with CRLF, and it must contain no other CR or LF. To, From, CSeq and
+    /// Call-ID must occur once, the top Via must occur, and all of these must be well-formed. No other
+    /// single-valued header may be repeated. The CSeq of a request must name its method.
     ///
     /// RFC 3261 §16.3(1): "Any components involved in the remainder of these Request Validation
     /// steps or the Request Forwarding section MUST be well-formed. Any other components, well-formed or not, SHOULD be ignored and
@@ -50,6 +51,9 @@ impl<'a> Message<'a> {
     pub fn essentials(&self) -> Result<Essentials<'a>, Malformed> {
         if !self.start_line().is_version_2() {
             return Err(Malformed::Version);
+        }
+        if !has_only_crlf(self.head()) {
+            return Err(Malformed::LineEnd);
         }
         self.check_repeated()?;
         let via = self.check_vias()?;

@@ -229,8 +229,8 @@ fn any_name(here: &[u8]) -> Option<(HeaderName, usize, usize)> {
 }
 
 /// Returns the length of the line end at the beginning of `text`, or 0 if there is none. A bare LF
-/// counts as a line end, because some senders use it, and it is not allowed anywhere else in the
-/// headers.
+/// counts as a line end, so that a request with it can be answered.
+/// [`Message::check`](crate::Message::check) rejects it.
 #[inline]
 pub(crate) fn line_end(text: &[u8]) -> usize {
     match text {

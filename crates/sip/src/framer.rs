@@ -13,6 +13,7 @@ use std::ops::Range;
 
 use crate::field::{Line, line_end};
 use crate::lexical::{decimal, find, is_token};
+use crate::line_ends::has_only_crlf;
 use crate::start::Start;
 use crate::{BYTES_MAX, HeaderName, Method, StartLine};
 
@@ -72,6 +73,9 @@ pub enum FrameFault {
     StartLine,
     /// There are more blank lines than [`FrameLimits::blank_max`].
     BlankLines,
+    /// The head contains a CR or an LF that is not part of a CRLF (RFC 3261 §7). The sender may take
+    /// it for a line end or not, so the end of the head and its Content-Length are uncertain.
+    LineEnd,
     /// The head is longer than [`FrameLimits::head_max`].
     HeadTooLong,
     /// The message has no Content-Length. RFC 3261 §18.3: "The Content-Length header field MUST be
@@ -103,6 +107,7 @@ impl fmt::Display for FrameFault {
         f.write_str(match self {
             Self::StartLine => "neither a request line nor a status line",
             Self::BlankLines => "too many blank lines",
+            Self::LineEnd => "a CR or an LF that is not part of a CRLF",
             Self::HeadTooLong => "start line and headers are too long",
             Self::NoContentLength => "no Content-Length",
             Self::BadContentLength => "malformed Content-Length",
@@ -311,7 +316,7 @@ impl Framer {
             Err(next) => return Some(next),
         };
         if line_end(&held[line..end]) > 0 {
-            return self.end_of_headers(end, answerable, length);
+            return self.end_of_headers(held, end, answerable, length);
         }
         match held.get(end) {
             // RFC 3261 §7.3.1: the line continues if the next one begins with white space.
@@ -338,9 +343,16 @@ impl Framer {
         None
     }
 
-    fn end_of_headers(&mut self, end: usize, answerable: bool, length: Length) -> Option<Next> {
+    fn end_of_headers(
+        &mut self,
+        held: &[u8],
+        end: usize,
+        answerable: bool,
+        length: Length,
+    ) -> Option<Next> {
         let head = end - self.start;
         let fault = match length {
+            _ if !has_only_crlf(&held[self.start..end]) => FrameFault::LineEnd,
             Length::Said(body) if body as usize > self.limits.body_max.min(BYTES_MAX - head) => {
                 FrameFault::TooLong
             }

@@ -129,6 +129,28 @@ fn blank_lines_are_bounded() {
     assert_eq!(all_of(&mut framer, &stream), expected);
 }
 
+/// RFC 3261 §7: "The start-line, each message-header line, and the empty line MUST be terminated by a
+/// carriage-return line-feed sequence (CRLF)."
+///
+/// The sender and this framer could find different ends of such a head or of its body. A part of the
+/// body would then be the next message here.
+#[test]
+fn the_end_of_a_head_with_a_cr_or_an_lf_outside_a_crlf_is_uncertain() {
+    for head in [
+        "OPTIONS sip:a SIP/2.0\nl: 0\r\n\r\n",
+        "OPTIONS sip:a SIP/2.0\r\nl: 0\n\r\n",
+        "OPTIONS sip:a SIP/2.0\r\nl: 0\r\n\n",
+        "OPTIONS sip:a SIP/2.0\r\nl: 0\r\nX: a\rl: 9\r\n\r\n",
+        "OPTIONS sip:a SIP/2.0\r\nl: 0\r\nX: a\r\r\n\r\n",
+    ] {
+        let answerable = Some(BYE.len()..BYE.len() + head.len());
+        let expected = [Next::Message(0..BYE.len()), broken(FrameFault::LineEnd, answerable)];
+        assert_eq!(all(&format!("{BYE}{head}{BYE}")), expected, "{head:?}");
+    }
+    let body = "OPTIONS sip:a SIP/2.0\r\nX: a\r\n b\r\nl: 2\r\n\r\n\n\r";
+    assert_eq!(all(body), [Next::Message(0..body.len()), NOTHING]);
+}
+
 /// RFC 3261 §18.3: "The Content-Length header field MUST be used with stream oriented transports."
 #[test]
 fn without_one_content_length_the_stream_ends_and_the_request_can_be_answered() {
@@ -161,9 +183,12 @@ fn without_one_content_length_the_stream_ends_and_the_request_can_be_answered() 
 
 #[test]
 fn equal_content_lengths_and_folds_leave_no_doubt() {
-    for headers in
-        ["l: 2\r\nContent-Length: 2\r\n", "Content-Length \t:\r\n  002 \r\n", "L:2\r\n", "l: 2\n"]
-    {
+    for headers in [
+        "l: 2\r\nContent-Length: 2\r\n",
+        "Content-Length \t:\r\n  002 \r\n",
+        "L:2\r\n",
+        "l: 2 \r\n",
+    ] {
         let stream = format!("SIP/2.0 200 OK\r\n{headers}\r\nhi");
         assert_eq!(all(&stream), [Next::Message(0..stream.len()), NOTHING], "{headers:?}");
     }

@@ -1,7 +1,8 @@
 //! The basic rules of RFC 3261 §25.1, on bytes.
 //!
 //! A header value may contain folds (CRLF followed by white space), which mean white space. So CR
-//! and LF count as white space wherever a value is read.
+//! and LF count as white space wherever a value is read. A message with a CR or an LF outside a CRLF
+//! is rejected as a whole ([`Malformed::LineEnd`](crate::Malformed::LineEnd)).
 
 use wide::u8x16;
 

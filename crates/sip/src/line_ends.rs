@@ -1,4 +1,4 @@
-//! Finds the ends of a message's lines, 64 bytes at a time.
+//! Finds the ends of a message's lines, 64 bytes at a time, and checks that they are CRLF.
 
 use wide::u8x16;
 
@@ -103,13 +103,75 @@ fn line_feeds_of_tail(bytes: &[u8], at: usize) -> Option<u64> {
     })
 }
 
+/// Number of bytes that [`has_only_crlf`] compares at a time.
+const LANES: usize = 16;
+
+/// Returns whether each CR of a head is followed by an LF, and each LF follows a CR.
+///
+/// RFC 3261 §7: "The start-line, each message-header line, and the empty line MUST be terminated by
+/// a carriage-return line-feed sequence (CRLF)." §25.1 allows a CR or an LF nowhere else in a head.
+/// Some implementations end a line at a CR alone, some at an LF alone, and some at neither. Such a
+/// line would therefore be one header here and two headers at the next hop, or the reverse, and a
+/// sender could hide a header or the end of the head from one of them.
+#[inline]
+pub(crate) fn has_only_crlf(head: &[u8]) -> bool {
+    let [first, behind @ ..] = head else { return true };
+    let before = &head[..behind.len()];
+    if *first == b'\n' || head.ends_with(b"\r") {
+        return false;
+    }
+    let (Some(before_last), Some(behind_last)) = (before.last_chunk(), behind.last_chunk()) else {
+        return before.iter().zip(behind).all(|(&cr, &lf)| (cr == b'\r') == (lf == b'\n'));
+    };
+    let (before, behind) = (before.as_chunks().0.iter(), behind.as_chunks().0.iter());
+    // The last chunks overlap those before them. No early exit: usual heads are compared to the end.
+    let unpaired = before
+        .zip(behind)
+        .fold(unpaired(before_last, behind_last), |found, (cr, lf)| found | unpaired(cr, lf));
+    unpaired.to_bitmask() == 0
+}
+
+/// Returns the positions where either a CR is in `before` or an LF is in `behind`, but not both.
+#[inline(always)]
+fn unpaired(before: &[u8; LANES], behind: &[u8; LANES]) -> u8x16 {
+    let cr = u8x16::new(*before).simd_eq(u8x16::splat(b'\r'));
+    cr ^ u8x16::new(*behind).simd_eq(u8x16::splat(b'\n'))
+}
+
 #[cfg(test)]
 mod tests {
     use proptest::prelude::*;
 
     use super::*;
 
+    /// RFC 3261 §7: "The start-line, each message-header line, and the empty line MUST be terminated by
+    /// a carriage-return line-feed sequence (CRLF)."
+    #[test]
+    fn a_cr_or_an_lf_alone_is_noticed_at_every_position() {
+        assert!(has_only_crlf(b""));
+        for length in 2..70 {
+            let usual = "x".repeat(length - 2) + "\r\n";
+            assert!(has_only_crlf(usual.as_bytes()), "{length}");
+            for at in 0..length {
+                for byte in [b'\r', b'\n'] {
+                    let mut head = usual.clone().into_bytes();
+                    head[at] = byte;
+                    let is_same = head == usual.as_bytes();
+                    assert_eq!(has_only_crlf(&head), is_same, "{byte} at {at} of {length}");
+                }
+            }
+        }
+    }
+
     proptest! {
+        #[test]
+        fn line_ends_are_compared_like_the_text_without_them(
+            text in "([a-z]{0,20}(\r\n|\r\n|\r\n|\r|\n)){0,12}",
+        ) {
+            let expected = !text.replace("\r\n", "").contains(['\r', '\n']);
+            prop_assert_eq!(has_only_crlf(text.as_bytes()), expected);
+        }
+
         /// Texts around one and two blocks, with many lines and with few.
         #[test]
         fn all_line_feeds_are_found_in_their_order(

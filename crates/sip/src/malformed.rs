@@ -23,6 +23,8 @@ pub enum Malformed {
         /// Offset of the line, in bytes from the start line.
         offset: u16,
     },
+    /// The head contains a CR or an LF that is not part of a CRLF (§7).
+    LineEnd,
     /// The empty line after the headers is missing.
     NoEnd,
     /// There are more than [`FIELDS_MAX`](crate::FIELDS_MAX) header lines.
@@ -47,6 +49,7 @@ impl fmt::Display for Malformed {
             Self::StartLine => f.write_str("neither a request line nor a status line"),
             Self::Version => f.write_str("a protocol version other than SIP/2.0"),
             Self::Header { offset } => write!(f, "not a header line at offset {offset}"),
+            Self::LineEnd => f.write_str("a CR or an LF that is not part of a CRLF"),
             Self::NoEnd => f.write_str("no empty line after the headers"),
             Self::TooManyHeaders => f.write_str("too many header lines"),
             Self::MissingHeader(name) => write!(f, "no {name} header"),

@@ -145,6 +145,12 @@ impl<'a> Message<'a> {
         &self.bytes[self.body..]
     }
 
+    /// Returns the start line and the headers, with the empty line behind them.
+    #[inline]
+    pub(crate) fn head(&self) -> &'a [u8] {
+        &self.bytes[..self.body]
+    }
+
     /// Returns the position of `part`, a slice of this message, in [`bytes`](Self::bytes).
     ///
     /// # Panics

@@ -215,6 +215,37 @@ fn parameters_of_from_and_to_follow_the_grammar() {
     }
 }
 
+/// RFC 3261 §7: "The start-line, each message-header line, and the empty line MUST be terminated by a
+/// carriage-return line-feed sequence (CRLF)."
+///
+/// A bare CR was part of a value here, and a line end for other parsers. A stranger could add headers
+/// in this way that were not checked, such as a P-Asserted-Identity.
+#[test]
+fn a_cr_or_an_lf_outside_a_crlf_is_malformed() {
+    let check = |text: &str| Message::parse(text.as_bytes()).unwrap().check();
+    for line in [
+        "Subject: x\rP-Asserted-Identity: <sip:boss@example.com>",
+        "Subject: x\r",
+        "Subject: x\r\r\n y",
+        "Subject: \rx",
+        "X: \"a\\\rb\"",
+        "X: a\nRoute: <sip:victim>",
+        "X: a\n b",
+    ] {
+        let text = INVITE.replacen("\r\nCSeq:", &format!("\r\n{line}\r\nCSeq:"), 1);
+        assert_eq!(check(&text), Err(Malformed::LineEnd), "{line:?}");
+    }
+    // Every line end counts, from the start line to the empty line.
+    let (head, body) = INVITE.split_at(INVITE.len() - "body".len());
+    for (at, _) in head.match_indices('\r') {
+        let text = [&head[..at], &head[at + 1..], body].concat();
+        assert_eq!(check(&text), Err(Malformed::LineEnd), "{at}");
+    }
+    // Line ends of a body are not ours to judge.
+    assert_eq!(check(&INVITE.replace("body", "a\rb\n")), Ok(()));
+    assert_eq!(check(&INVITE.replace("\r\nCSeq:", "\r\nX: a\r\n b\r\nCSeq:")), Ok(()));
+}
+
 #[test]
 fn the_cseq_of_a_response_may_name_any_method() {
     let response = INVITE.replace("INVITE sip:bob@biloxi.com SIP/2.0", "SIP/2.0 200 OK");

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use crate::field::{Line, first_line, line_end};
 use crate::lexical::{decimal, trim_start};
-use crate::line_ends::LineEnds;
+use crate::line_ends::{LineEnds, has_only_crlf};
 use crate::message::call_id;
 use crate::overload_control::may_have_overload_control;
 use crate::scan::{begin, has_letter, letters, read};
@@ -65,7 +65,9 @@ impl<'a> Passage<'a> {
     ///
     /// # Errors
     /// Returns [`Malformed::StartLine`] for a request, [`Malformed::Version`] for a response of
-    /// another version; otherwise a missing or malformed Via, Call-ID, CSeq or Content-Length.
+    /// another version, [`Malformed::LineEnd`] for a CR or an LF that is not part of a CRLF,
+    /// [`Malformed::DuplicateHeader`] for two different Content-Lengths; otherwise a missing or
+    /// malformed Via, Call-ID, CSeq or Content-Length.
     pub fn parse(bytes: &'a [u8]) -> Result<Self, Malformed> {
         let (status, bytes, mut at, mut ends) = match usual_status(bytes) {
             Some(status) if bytes.len() <= BYTES_MAX => {
@@ -104,12 +106,15 @@ impl<'a> Passage<'a> {
                 }
                 HeaderName::CallId if id.is_none() => id = Some(line),
                 HeaderName::CSeq if cseq.is_none() => cseq = Some(line),
-                HeaderName::ContentLength if length.is_none() => length = Some(line),
+                HeaderName::ContentLength => length = Some(only_length(bytes, length, line)?),
                 _ => {}
             }
             at = line.end();
         }
         let body = at + line_end(&bytes[at..]);
+        if !has_only_crlf(&bytes[..body]) {
+            return Err(Malformed::LineEnd);
+        }
         let bytes = match length {
             None => bytes,
             // RFC 3261 §18.3: "If there are additional bytes in the transport packet beyond the
@@ -219,6 +224,23 @@ impl<'a> Passage<'a> {
     }
 }
 
+/// Returns `line`, the Content-Length that follows `before`.
+///
+/// RFC 3261 §7.3.1 allows several lines of a name only if its value is a list. With two different
+/// lengths, the next hop may find another end of the body than this proxy. On a stream, the rest of
+/// the body would then be its next message.
+///
+/// RFC 3261 §18.3: "If the message is a response, it MUST be discarded."
+#[inline(always)]
+fn only_length(bytes: &[u8], before: Option<Line>, line: Line) -> Result<Line, Malformed> {
+    match before {
+        Some(before) if before.value(bytes) != line.value(bytes) => {
+            Err(Malformed::DuplicateHeader(HeaderName::ContentLength))
+        }
+        _ => Ok(line),
+    }
+}
+
 /// The first letters of the header lines that [`may_matter`] looks for.
 const LETTERS: u32 = letters(b"vcil");
 
@@ -300,12 +322,41 @@ mod tests {
         assert_eq!(short.unwrap_err(), Malformed::ContentLength);
     }
 
-    /// [`Message`](crate::Message) does the same.
+    /// RFC 3261 §7.3.1. The next hop took the second length, so the rest of the body was its next
+    /// message on the stream.
     #[test]
-    fn the_first_of_two_lengths_counts() {
-        let text =
-            format!("SIP/2.0 200 OK\r\nv: A/1/B a\r\n{}", REST.replace("l: 2", "l: 1\r\nl: 2"));
-        assert!(passed(&text).ends_with("\r\n\r\nx"));
+    fn two_different_lengths_are_malformed() {
+        let with = |length: &str| {
+            format!("SIP/2.0 200 OK\r\nv: A/1/B a\r\n{}", REST.replace("l: 2", length))
+        };
+        for lengths in ["l: 2\r\nl: 0", "l: 0\r\nContent-Length: 2", "l: 2\r\nl: 2\r\nl: x"] {
+            let text = with(lengths);
+            let found = Passage::parse(text.as_bytes()).unwrap_err();
+            assert_eq!(found, Malformed::DuplicateHeader(HeaderName::ContentLength), "{lengths:?}");
+        }
+        assert!(passed(&with("l: 2\r\nContent-Length: 2")).ends_with("\r\n\r\nxy"));
+    }
+
+    /// RFC 3261 §7: "The start-line, each message-header line, and the empty line MUST be terminated by
+    /// a carriage-return line-feed sequence (CRLF)."
+    #[test]
+    fn a_response_with_a_cr_or_an_lf_outside_a_crlf_is_malformed() {
+        let text = format!("SIP/2.0 200 OK\r\nv: A/1/B a\r\n{REST}");
+        assert!(Passage::parse(text.as_bytes()).is_ok());
+        for (from, to) in [
+            ("OK", "OK\rP-Asserted-Identity: <sip:b>"),
+            ("To: a", "To: a\rP-Asserted-Identity: <sip:b>"),
+            ("To: a", "To: a\nP-Asserted-Identity: <sip:b>"),
+            ("OK\r\n", "OK\n"),
+            ("To: a\r\n", "To: a\n"),
+            ("\r\n\r\n", "\r\n\n"),
+        ] {
+            let text = text.replacen(from, to, 1);
+            let found = Passage::parse(text.as_bytes()).unwrap_err();
+            assert_eq!(found, Malformed::LineEnd, "{to:?}");
+        }
+        assert!(Passage::parse(text.replace("xy", "\r\n").as_bytes()).is_ok());
+        assert!(Passage::parse(text.replace("xy", "\n\r").as_bytes()).is_ok());
     }
 
     /// RFC 3261 §7.1: "applications sending SIP messages MUST include a SIP-Version of "SIP/2.0"".

@@ -117,9 +117,9 @@ pub(super) static MEASURES: [Measure; 28] = [
     }),
     one("recovery_limit_s", |point| outage(point, Outage::limit_s)),
     // Devices that are registered at the end, as a part of all.
-    one("registered_end", |point| outage(point, |o| o.registered_end.unwrap_or(1.0))),
+    one("registered_end", |point| outage(point, |o| o.registered_end.unwrap_or(f64::NAN))),
     // Emergency calls set up in time, as a part of those offered.
-    one("emergency_served", |point| outage(point, Outage::emergency_part)),
+    one("emergency_served", |point| outage(point, |o| o.emergency_part().unwrap_or(f64::NAN))),
     // Calls of one source set up in time, as a part of the capacity.
     part_of("source_goodput", |point, part| {
         let rate = of_sources(point, part, "in_time_cps")
@@ -188,9 +188,9 @@ fn mean_ms(point: &Point, delays: &str) -> f64 {
     let mut count = 0.0;
     for callers in &point.outcome.callers {
         let delay = callers.stats.pointer(delays).unwrap_or(&Value::Null);
-        let number = |key: &str| delay[key].as_f64().unwrap_or(0.0);
-        sum_us += number("count") * number("mean_us");
-        count += number("count");
+        let Some(delayed) = delay["count"].as_f64().filter(|count| *count > 0.0) else { continue };
+        sum_us += delayed * delay["mean_us"].as_f64().unwrap_or(f64::NAN);
+        count += delayed;
     }
     if count > 0.0 { sum_us / count / 1e3 } else { f64::INFINITY }
 }
@@ -200,13 +200,13 @@ fn outage(point: &Point, figure: impl Fn(&Outage) -> f64) -> f64 {
     point.outcome.outage.as_ref().map_or(f64::NAN, figure)
 }
 
-/// Returns `some` divided by `whole`, or 1 if `whole` is 0.
+/// Returns `some` divided by `whole`, or NaN if `whole` is 0: a claim about nothing has no verdict.
 fn part(some: f64, whole: f64) -> f64 {
-    if whole > 0.0 { some / whole } else { 1.0 }
+    if whole > 0.0 { some / whole } else { f64::NAN }
 }
 
 fn reached(point: &Point) -> f64 {
-    let calls = point.outcome.answerers["calls"].as_f64().unwrap_or(0.0);
+    let calls = point.outcome.answerers["calls"].as_f64().unwrap_or(f64::NAN);
     part(calls, point.outcome.counted("offered"))
 }
 
@@ -234,15 +234,23 @@ fn settled(point: &Point, quantity: &str) -> Vec<f64> {
     samples.filter(|(at, _)| *at >= SETTLED_S).map(|(_, value)| value).collect()
 }
 
+/// Returns NaN without samples, and 0 if the processor was never full.
 fn full_s(point: &Point) -> f64 {
     let occupancy: Vec<_> = samples(point, "server", "occupancy").collect();
+    if occupancy.is_empty() {
+        return f64::NAN;
+    }
     let Some(&(began, _)) = occupancy.iter().find(|(_, value)| *value >= 0.98) else { return 0.0 };
     let ended = occupancy.iter().find(|(at, value)| *at > began && *value < 0.95);
     ended.or(occupancy.last()).map_or(0.0, |(at, _)| at - began)
 }
 
+/// Returns the smallest number that this part of a histogram does not exceed, or NaN if it is empty.
 fn met_by(occupancy: &[u64], wanted: f64) -> f64 {
     let total: u64 = occupancy.iter().sum();
+    if total == 0 {
+        return f64::NAN;
+    }
     let mut seen = 0;
     let exceeds = |count: &u64| {
         seen += count;
@@ -315,7 +323,8 @@ mod tests {
                                 "completed": 1, "measured": { "set_up_delay": delay(2, 7000) } }),
                 ),
                 callers(
-                    json!({ "set_up_delay": delay(3, 5000), "begun": 6, "set_up": 2, "offered": 5 }),
+                    json!({ "set_up_delay": delay(3, 5000), "begun": 6, "set_up": 2, "offered": 5,
+                                "completed": 0 }),
                 ),
             ],
             answerers: json!({ "calls": 8 }),
@@ -386,6 +395,56 @@ mod tests {
         }
         let none = super::tests::points(Path::new("/"), |_| Outcome::default());
         assert!(measured("goodput_end", &none).is_nan());
+    }
+
+    /// The part of no emergency calls was 1, so a claim held although its scenario had none.
+    #[test]
+    fn a_part_of_nothing_has_no_value() {
+        let nothing = |_| Outcome {
+            callers: vec![callers(
+                json!({ "begun": 0, "set_up": 0, "completed": 0, "offered": 0 }),
+            )],
+            answerers: json!({ "calls": 0 }),
+            outage: Some(Outage::default()),
+            ..Outcome::default()
+        };
+        let points = points(Path::new("/"), nothing);
+        for name in [
+            "emergency_served",
+            "registered_end",
+            "set_up_part",
+            "completed_part",
+            "reached",
+            "redial_part",
+            "early_part",
+            "lost_180",
+        ] {
+            assert!(measured(name, &points).is_nan(), "{name}");
+        }
+    }
+
+    #[test]
+    fn a_measure_of_data_that_are_missing_has_no_value() {
+        let lacking = |_| Outcome {
+            callers: vec![callers(
+                json!({ "offered": 5, "measured": { "set_up_delay": { "count": 2 } } }),
+            )],
+            ..Outcome::default()
+        };
+        let points = points(Path::new("/nonexistent"), lacking);
+        for name in [
+            "met_by_999",
+            "full_s",
+            "occupancy",
+            "delay_ms",
+            "set_up_part",
+            "reached",
+            "jain",
+            "source_goodput",
+        ] {
+            assert!(measured(name, &points).is_nan(), "{name}");
+        }
+        assert!(!measured("queue_swing", &points).is_finite());
     }
 
     #[test]

@@ -198,7 +198,7 @@ mod tests {
         assert_eq!((found.trigger_ended_s, found.recovered_s), (10.0, Some(20.0)));
         assert_eq!(found.registered_s, Some(10.0));
         assert!((found.registered_end.unwrap() - 2990.0 / 3000.0).abs() < 1e-9);
-        assert_eq!((found.goodput_end, found.emergency_part()), (1.0, 0.75));
+        assert_eq!((found.goodput_end, found.emergency_part()), (1.0, Some(0.75)));
         let found = outage_of(&bad_until(100));
         assert_eq!((found.recovered_s, found.goodput_end), (None, 0.2));
         // A relapse at the end counts.

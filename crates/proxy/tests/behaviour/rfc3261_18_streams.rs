@@ -309,6 +309,23 @@ fn a_datagram_without_content_length_gets_one_on_a_stream() {
     }
 }
 
+/// A back end sent a response with two lengths in a datagram. The caller took the second length, so
+/// the rest of the body was the next message on its connection.
+#[test]
+fn a_datagram_with_two_content_lengths_does_not_reach_a_stream() {
+    for mode in [Mode::Stateless, Mode::Transaction] {
+        let mut scene = Scene::new(Transport::Udp, mode);
+        let phone = scene.accept(2, PHONE);
+        let (_, forwarded) = only(scene.offer(phone, &invite("TCP", "192.168.1.2:5060")), "INVITE");
+        let backend = Flow::udp(address(PROXY), address(BACKEND_A));
+        let ok = forwarded.answer("200 OK");
+        let two = ok.replace("Content-Length: 0\r\n\r\n", "l: 4\r\nContent-Length: 0\r\n\r\nfour");
+        assert!(scene.offer(backend, &two).is_empty());
+        let (number, _) = only(scene.offer(backend, &ok), "SIP/2.0 200");
+        assert_eq!(number, 2);
+    }
+}
+
 /// The sender decides how much of a request the proxy changes: RFC 3261 §16.4, "the proxy MUST
 /// remove that value from the request", §16.6 items 2, 3 and 10, §18.2.1 and RFC 3581 §4.
 #[test]

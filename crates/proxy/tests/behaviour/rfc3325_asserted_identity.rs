@@ -60,6 +60,26 @@ fn many_assertions_are_removed_as_one_is() {
     }
 }
 
+/// A bare CR was part of the value of a header here. PJSIP and Sofia-SIP end a line there, so the
+/// back end read an assertion that nobody had checked.
+#[test]
+fn no_line_end_but_crlf_hides_an_assertion() {
+    for mut s in proxies() {
+        for (id, end) in [("c2", "\r"), ("c3", "\n"), ("c4", "\r\r\n")] {
+            let more = format!("Subject: x{end}P-Asserted-Identity: <sip:boss@example.com>\r\n");
+            let text = request("INVITE", "sip:bob@192.0.2.1", id, 1, &more);
+            assert_eq!(s.status(CALLER, &text), 400, "{end:?}");
+        }
+        let forwarded = call(&mut s, "");
+        assert_eq!(forwarded.to, address(BACKEND_A));
+        for lines in ["Subject: x\rP-Asserted-Identity: <sip:b@a>\r\n", "Subject: x\n"] {
+            let response = with(&forwarded.answer("200 OK"), lines);
+            assert!(s.send(BACKEND_A, &response).is_empty(), "{lines:?}");
+        }
+        assert_eq!(s.send(BACKEND_A, &forwarded.answer("200 OK")).len(), 1);
+    }
+}
+
 /// Copies of a request, to the same back end or to another, equal the first request that was
 /// forwarded.
 #[test]

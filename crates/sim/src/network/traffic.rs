@@ -47,6 +47,8 @@ pub(super) enum OnStream {
     Broken(Side, CloseCause),
     /// The slow driver of an end reads some of the arrived bytes.
     Read(Side),
+    /// The timer of the sender has expired, because an acknowledgement of this end was lost.
+    RepeatAck(Side),
     /// The time has passed in which a closing end may still send.
     Lingered(Side),
 }
@@ -110,6 +112,12 @@ impl<N: Core, T: Tap> Network<N, T> {
                     connection.end(side).will_read = false;
                     self.read_up_to(key, side, SLOW_READ);
                     self.read(key, side);
+                }
+            }
+            OnStream::RepeatAck(side) => {
+                if let Some(connection) = self.streams.connections.get_mut(&key) {
+                    connection.pipe_from(side.other()).will_repeat_ack = false;
+                    self.acknowledge(key, side);
                 }
             }
             OnStream::Lingered(side) => {
@@ -295,12 +303,15 @@ impl<N: Core, T: Tap> Network<N, T> {
                 return;
             }
             let read = end.reader.next(pipe, &self.streams.pool, &mut budget);
-            pipe.acknowledge(self.now);
+            let is_report_due = pipe.is_report_due();
             let framed = end.reader.framed();
             let delivered = std::iter::from_fn(|| pipe.deliver(framed)).count() as u64;
             let (flow, seen) = (end.flow, end.seen);
             self.summary.under_way -= delivered;
             self.summary.delivered += delivered;
+            if is_report_due {
+                self.acknowledge(key, side);
+            }
             match read {
                 Read::Message(bytes) => {
                     self.tap.delivered(self.now, node, seen, &bytes);
@@ -314,6 +325,37 @@ impl<N: Core, T: Tap> Network<N, T> {
             }
         }
         self.wake_when_open(key, side.other());
+    }
+
+    /// Reports to the sender which bytes the end `side` has read. A real sender retransmits bytes
+    /// until their acknowledgement arrives, and then gives up. Here only the acknowledgement is
+    /// repeated, because the bytes have arrived.
+    fn acknowledge(&mut self, key: Key, side: Side) {
+        let settings = self.streams.settings;
+        let Some(connection) = self.streams.connections.get_mut(&key) else { return };
+        let Some((reader, sender)) = connection.nodes_from(side) else { return };
+        let flow = connection.end(side).flow;
+        let is_alive = connection.is_alive(side);
+        let pipe = connection.pipe_from(side.other());
+        if !is_alive || !pipe.lacks_ack() {
+            return;
+        }
+        let way = self.ways.between(Some(reader), Some(sender));
+        match self.ways.carry(way, self.now, header(flow)) {
+            Ok(carried) => {
+                pipe.acknowledge(self.now, carried.first.after);
+                self.wake_when_open(key, side.other());
+            }
+            Err(_) if pipe.will_repeat_ack => {}
+            Err(_) => {
+                pipe.ack_tries += 1;
+                let Some(after) = settings.retry_after(pipe.ack_tries) else {
+                    return self.abort(key, side.other(), CloseCause::TimedOut);
+                };
+                pipe.will_repeat_ack = true;
+                self.enter(self.now + after, key, OnStream::RepeatAck(side));
+            }
+        }
     }
 
     /// Gives a node an input after taking all outputs of the previous input.

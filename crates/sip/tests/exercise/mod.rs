@@ -81,6 +81,13 @@ fn passes_as_it_is_spliced(message: &Message<'_>) {
         assert!(!message.bytes().trim_ascii_start().starts_with(b"SIP/2.0 "));
         return;
     }
+    // Nor is one in which another reader may find other lines, or another end of the body.
+    let is_ambiguous =
+        |why: &Malformed| matches!(why, Malformed::LineEnd | Malformed::DuplicateHeader(_));
+    if passage.as_ref().is_err_and(is_ambiguous) {
+        assert!(message.check().is_err());
+        return;
+    }
     let passage = passage.expect("Message accepts it");
     assert_eq!((passage.status, passage.cseq.number), (status, cseq.number));
     assert_eq!((passage.call_id, passage.branch), (call_id, top.branch()));

@@ -206,10 +206,10 @@ fn message(request: BoxedStrategy<bool>) -> impl Strategy<Value = Planted> {
                 let kinds = kinds.iter().zip(&lines);
                 let slots: Vec<usize> =
                     kinds.flat_map(|(&kind, lines)| vec![kind; lines.len()]).collect();
-                (Just(planted.clone()), Just(lines), Just(slots).prop_shuffle(), any::<bool>())
+                (Just(planted.clone()), Just(lines), Just(slots).prop_shuffle())
             })
         })
-        .prop_map(|(mut planted, lines, slots, bare_lf)| {
+        .prop_map(|(mut planted, lines, slots)| {
             let mut head = match &planted.start {
                 Ok((method, uri)) => format!("{method} {uri} SIP/2.0\r\n"),
                 Err((status, reason)) => format!("SIP/2.0 {status} {reason}\r\n"),
@@ -221,9 +221,6 @@ fn message(request: BoxedStrategy<bool>) -> impl Strategy<Value = Planted> {
                 head.push_str("\r\n");
             }
             head.push_str("\r\n");
-            if bare_lf {
-                head = head.replace("\r\n", "\n");
-            }
             planted.bytes = head.into_bytes();
             planted.bytes.extend_from_slice(&planted.body);
             planted

@@ -154,7 +154,7 @@ impl ServerProcess {
         // A stopped process cannot answer.
         if !self.is_stopped {
             let status = process.status().map_err(|error| silent(&process, &error))?;
-            self.past.add(&status);
+            self.past.add(&status)?;
         }
         self.is_stopped = false;
         self.cpu += process.cpu().map_err(|error| silent(&process, &error))?;

@@ -175,12 +175,9 @@ impl<'p> Stage<'p> {
                 answered.merge(&answerer.stats());
             }
         }
-        let outcome_of = |server: ServerNode| {
-            let mut outcome = server.past;
-            if let Some(instruments) = server.instruments {
-                outcome.add(&Value::Object(instruments.read(end)));
-            }
-            outcome
+        let outcome_of = |mut server: ServerNode| {
+            server.end(end);
+            server.past
         };
         let tap = self.network.tap();
         let (good, flows, occupancy) = (tap.good(), tap.flows(), tap.occupancy().to_vec());
@@ -268,7 +265,8 @@ impl ServerNode {
     /// Adds the counts of a process that has ended to [`past`](ServerNode::past).
     fn end(&mut self, now: Timestamp) {
         if let Some(instruments) = self.instruments.take() {
-            self.past.add(&Value::Object(instruments.read(now)));
+            let added = self.past.add(&Value::Object(instruments.read(now)));
+            added.expect("the status of this build has every count");
         }
     }
 }
