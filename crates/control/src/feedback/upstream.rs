@@ -7,6 +7,7 @@ use tidegate_world::{Stream, Timestamp};
 
 use super::capacity::Capacity;
 use super::peer_view::{PeerView, Standing};
+use super::shares::Demand;
 use super::told::Told;
 use super::upstream_settings::{Offer, TICK, UpstreamFairness, UpstreamSettings};
 use super::{Algorithm, Algorithms, Category, VALIDITY_DEFAULT};
@@ -186,6 +187,11 @@ impl Default for Upstream {
 }
 
 impl Upstream {
+    /// Creates the entry for senders that have no room in the table. Anybody can fill the table.
+    pub(super) fn stranger() -> Self {
+        Self { host: Some(Offer::STRANGERS), ..Self::default() }
+    }
+
     /// Records what a request says about the peer.
     // RFC 7339 §5.1: "If a server receives a SIP request containing the "oc" and "oc-algo" parameters,
     // the server MUST determine if it has already selected the overload control algorithm class with
@@ -265,21 +271,13 @@ impl Upstream {
         }
     }
 
-    pub(super) fn weight(&self, fairness: UpstreamFairness) -> f64 {
-        match fairness {
+    pub(super) fn demand(&self, fairness: UpstreamFairness) -> Demand {
+        let weight = match fairness {
             UpstreamFairness::Provider => 1.0,
             UpstreamFairness::User => self.original_cps.max(f64::MIN_POSITIVE),
             UpstreamFairness::Weighted => f64::from(self.weight),
-        }
-    }
-
-    /// Returns the host whose peers share one grant, or `None` if this peer has a grant of its own.
-    pub(super) fn host(&self) -> Option<u128> {
-        self.host
-    }
-
-    pub(super) fn original_cps(&self) -> f64 {
-        self.original_cps
+        };
+        Demand { host: self.host, original_cps: self.original_cps, weight }
     }
 
     /// Returns the original load as this server measures it. Claims do not count.

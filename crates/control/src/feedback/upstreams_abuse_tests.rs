@@ -8,6 +8,7 @@ use crate::{Allowance, Bucket, Settings, registry};
 const OFFER: Offer =
     Offer { algorithms: Some(Algorithms::LOSS), original_cps: None, weight: 1, host: None };
 const APART: Offer = Offer { algorithms: None, ..OFFER };
+const STRANGER: Offer = Offer { host: Some(Offer::STRANGERS), ..APART };
 
 fn at(ms: u64) -> Timestamp {
     Timestamp::from_nanos(ms * 1_000_000)
@@ -87,6 +88,59 @@ fn strangers_do_not_keep_out_a_peer_that_takes_part() {
     assert!(upstreams.overflowed() > 5000, "{}", upstreams.overflowed());
     let own = upstreams.peers().filter(|peer| peer.key.is_some()).count();
     assert!((30..=80).contains(&own), "{own}");
+}
+
+/// Returns the calls a second that a peer is granted that obeys and has 100 calls a second, while
+/// each of 1000 strangers sends two calls a second.
+fn granted_beside_strangers(fairness: UpstreamFairness) -> f64 {
+    let gate = gate_of_200_cps();
+    let mut upstreams = upstreams(UpstreamSettings { fairness, ..Default::default() });
+    for ms in 1..5000 {
+        upstreams.handle_timeout(at(ms), &gate);
+        if ms % 10 == 0 {
+            upstreams.on_request(at(ms), 1, Category::Session, &OFFER);
+        }
+        for stranger in [2 * ms % 1000, (2 * ms + 1) % 1000] {
+            let key = 1000 + u128::from(stranger);
+            upstreams.on_request(at(ms), key, Category::Session, &STRANGER);
+        }
+    }
+    assert!(upstreams.is_overloaded());
+    upstreams.peer(1).unwrap().granted_cps
+}
+
+// RFC 7339 §5.10.2: "This is to ensure that SIP clients that do not support this specification don't receive an
+// unfair advantage over those that do."
+#[test]
+fn many_strangers_do_not_take_the_share_of_a_peer_that_obeys() {
+    for fairness in [UpstreamFairness::Provider, UpstreamFairness::Weighted] {
+        let granted_cps = granted_beside_strangers(fairness);
+        assert!(granted_cps >= 99.0, "{fairness:?}: {granted_cps}");
+    }
+    let granted_cps = granted_beside_strangers(UpstreamFairness::User);
+    assert!(granted_cps >= 45.0, "strangers have at most `share_max`: {granted_cps}");
+}
+
+/// A stranger that sends much must not use up what all strangers may have.
+#[test]
+fn a_stranger_that_floods_takes_no_share_of_another_stranger() {
+    let gate = gate_of_200_cps();
+    let mut upstreams = upstreams(UpstreamSettings::default());
+    let (mut sent, mut passed) = (0, 0);
+    for ms in 1..6000 {
+        upstreams.handle_timeout(at(ms), &gate);
+        if ms % 10 == 0 {
+            upstreams.on_request(at(ms), 1, Category::Session, &OFFER);
+        }
+        upstreams.on_request(at(ms), 2, Category::Session, &STRANGER);
+        if ms % 100 == 0 && ms > 2000 {
+            let arrival = upstreams.on_request(at(ms), 3, Category::Session, &STRANGER);
+            sent += 1;
+            passed += u32::from(arrival != Arrival::Reject);
+        }
+    }
+    assert!(upstreams.is_overloaded());
+    assert!(passed >= sent * 9 / 10, "{passed} of {sent} calls pass, ten calls/s of a hundred");
 }
 
 // RFC 7339 §5.8: "the algorithm SHOULD NOT change the algorithm associated with that client for at least

@@ -91,7 +91,10 @@ impl UpstreamPeers {
         if !self.is_active() {
             return Arrival::Judge;
         }
-        let host = self.settings.shares_by_host.then(|| source_of(flow.remote.ip()));
+        let host = match is_peer {
+            true => self.settings.shares_by_host.then(|| source_of(flow.remote.ip())),
+            false => Some(Offer::STRANGERS),
+        };
         let offer = Offer { algorithms: offered, original_cps, weight, host };
         self.upstreams.on_request(now, key, category, &offer)
     }

@@ -49,6 +49,7 @@ mod rfc7118_websockets;
 mod rfc7339_5_10_1_categories;
 mod rfc7339_client;
 mod rfc7339_server;
+mod rfc7339_server_abuse;
 mod rfc7415_rate;
 mod script;
 mod session_automaton;
