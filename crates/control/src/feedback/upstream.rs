@@ -247,10 +247,26 @@ impl Upstream {
         }
     }
 
+    pub(super) fn obeys(&self) -> bool {
+        self.standing() == Standing::Obeys
+    }
+
+    /// Returns whether new requests of this category are within a share of the peer. Shares are
+    /// granted for sessions, to peers that began one before the last tick. A peer that obeys holds
+    /// back its single requests too. It may begin sessions before its first tick.
+    pub(super) fn has_share(&self, category: Category) -> bool {
+        match (self.obeys(), category.begins_session()) {
+            (true, true) => true,
+            (true, false) => self.is_active,
+            (false, true) => self.is_active && self.original_cps > 0.0,
+            (false, false) => false,
+        }
+    }
+
     /// Decides whether this server accepts a new request of the peer. The share of accepted
     /// requests is the share that the peer may send.
     pub(super) fn passes(&mut self) -> bool {
-        let passes = self.standing() == Standing::Obeys || self.throttle.passes(self.passed);
+        let passes = self.obeys() || self.throttle.passes(self.passed);
         self.rejected += u64::from(!passes);
         passes
     }
@@ -335,7 +351,7 @@ impl Upstream {
             self.lied = Some(now);
         }
         self.is_doubted = self.lied.is_some_and(|at| now.since(at) <= DISTRUSTED);
-        let is_believed = !self.is_doubted && self.standing() == Standing::Obeys;
+        let is_believed = !self.is_doubted && self.obeys();
         // What arrives is a lower bound, whatever the peer claims. A smaller claim would end the overload.
         self.original_cps =
             claimed_cps.filter(|_| is_believed).map_or(self.measured_cps, |cps| cps.max(sends_cps));
@@ -383,7 +399,7 @@ impl Upstream {
             self.throttle.start_at(starts.unit());
         }
         self.restricted = level.is_finite().then(|| self.restricted.unwrap_or(now));
-        let (offered, obeys) = (self.original_cps, self.standing() == Standing::Obeys);
+        let (offered, obeys) = (self.original_cps, self.obeys());
         if level.is_infinite() || !self.is_active || offered <= 0.0 {
             (self.told_share, self.passed, self.restrained_cps) = (1.0, 1.0, 0.0);
             self.percent = 0;

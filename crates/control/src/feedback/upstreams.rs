@@ -39,7 +39,7 @@ use std::time::Duration;
 use tidegate_world::{Purpose, Seed, Stream, Timestamp};
 
 use super::capacity::Capacity;
-use super::peer_view::{PeerView, Standing};
+use super::peer_view::PeerView;
 use super::sequence::Sequence;
 use super::shares::Shares;
 use super::upstream::{AGREED, Upstream};
@@ -147,12 +147,14 @@ impl Upstreams {
             peer.on_offer(now, &Offer { original_cps, ..*offer }, &self.settings);
         }
         peer.on_request(now, category);
-        let obeys = peer.standing() == Standing::Obeys;
+        let obeys = peer.obeys();
         match category {
             _ if !is_overloaded || !category.is_new() => Arrival::Judge,
             // An emergency call must not depend on the server that sends it. The gate limits the
             // rate of these calls.
             Category::Priority if !obeys => Arrival::Judge,
+            // The law's share applies to what no share was granted for.
+            _ if !peer.has_share(category) => Arrival::Judge,
             _ if peer.passes() => Arrival::Pass,
             _ => Arrival::Reject,
         }

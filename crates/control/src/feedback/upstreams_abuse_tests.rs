@@ -65,6 +65,33 @@ fn an_emergency_call_does_not_need_a_share_of_its_peer() {
     assert_eq!(verdict, Arrival::Pass);
 }
 
+// RFC 7339 §5.10.2: "A SIP server that is in overload and has started to throttle incoming traffic MUST
+// reject some requests from non-participating clients with a 503 (Service Unavailable) response without
+// the Retry-After header."
+#[test]
+fn the_law_judges_requests_for_which_no_share_was_granted() {
+    let gate = gate_of_200_cps();
+    let mut upstreams = upstreams(UpstreamSettings::default());
+    for ms in 1..3000 {
+        upstreams.handle_timeout(at(ms), &gate);
+        upstreams.on_request(at(ms), 1, Category::Session, &OFFER);
+        // A peer that obeys and begins no sessions holds nothing back.
+        upstreams.on_request(at(ms), 2, Category::Single, &OFFER);
+        upstreams.on_request(at(ms), 3, Category::Session, &STRANGER);
+    }
+    assert!(upstreams.is_overloaded());
+    let mut arrival = |key, category, offer| upstreams.on_request(at(3000), key, category, &offer);
+    for key in [3, 4] {
+        assert_eq!(arrival(key, Category::Single, STRANGER), Arrival::Judge);
+    }
+    for key in 5000..5100 {
+        assert_eq!(arrival(key, Category::Session, STRANGER), Arrival::Judge);
+    }
+    assert_eq!(arrival(1, Category::Single, OFFER), Arrival::Pass);
+    assert_eq!(arrival(2, Category::Single, OFFER), Arrival::Judge);
+    assert_eq!(arrival(6, Category::Session, OFFER), Arrival::Pass, "it has promised to obey");
+}
+
 /// Anybody can send requests from many addresses.
 #[test]
 fn strangers_do_not_keep_out_a_peer_that_takes_part() {
