@@ -48,6 +48,7 @@ mod rfc5626_flows;
 mod rfc7118_websockets;
 mod rfc7339_5_10_1_categories;
 mod rfc7339_client;
+mod rfc7339_pools;
 mod rfc7339_server;
 mod rfc7339_server_abuse;
 mod rfc7415_rate;
