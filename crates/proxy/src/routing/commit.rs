@@ -84,9 +84,10 @@ pub(crate) fn commit(
         TargetChoice::Between(to) => {
             step.pool = Some(to.pool);
             let address = step.snapshot.backend(to).address().ok_or(Rejection::NO_ADDRESS)?;
-            admit(step.now, step.snapshot, to, request.category())?;
+            let admission = admit(step.now, step.snapshot, to, request.category())?;
             let target = Target::new(step.snapshot.transport(to.pool), address);
-            NextHop::to(target, tier(step.snapshot, &step.routing.calls, to.pool, CallRef::NONE))
+            let tier = tier(step.snapshot, &step.routing.calls, to.pool, CallRef::NONE);
+            NextHop { admission, ..NextHop::to(target, tier) }
         }
         TargetChoice::Select { pool, demand } => begin_at_any(step, input, pool, demand)?,
         TargetChoice::Outside { target, is_strict, from, is_named, is_claimed } => {

@@ -99,3 +99,28 @@ fn a_reload_that_adds_a_pool_before_the_one_that_obeys_keeps_a_restriction() {
     assert!(scene.script.proxy.reload(scene.script.now, pools, rules(names)));
     assert_eq!(sent(&calls(&mut scene.script, "b", 10)), 0);
 }
+
+/// RFC 7339 §4.1: "A SIP client MUST add an "oc" parameter to the topmost Via header it inserts into every
+/// SIP request." So does a request of one back end to another.
+#[test]
+fn a_request_of_a_back_end_to_another_pool_offers_overload_control() {
+    for obedience in [Obedience::Always, Obedience::Never] {
+        let mut script = Script::with(Policy::Rr, |settings| {
+            let media = tidegate_balance::Pool::new("media", &[("m", address(BACKEND_C), 1)]);
+            settings.pools.push(PoolSettings { obedience, ..stateless(media) });
+            let rule = |from, pool| Rule {
+                from,
+                methods: Vec::new(),
+                domains: Vec::new(),
+                to: RuleTarget::Pool(pool),
+            };
+            settings.rules = vec![rule(Senders::Pool, 1), rule(Senders::Any, 0)];
+        });
+        script.one(CALLER, &invite("a"));
+        let text = invite("a").replace("198.51.100.7:5060", BACKEND_A);
+        let sent = script.one(BACKEND_A, &text);
+        assert_eq!(sent.to, address(BACKEND_C));
+        let via = sent.all("Via")[0];
+        assert_eq!(via.ends_with(OFFER), obedience == Obedience::Always, "{via}");
+    }
+}
