@@ -284,6 +284,10 @@ impl NextHops {
         may_begin: bool,
     ) {
         let Shared { settings, seed, is_any, is_load_wanted, overflowed, .. } = &*self.0;
+        // Nothing was offered, so there is nothing to obey.
+        if settings.offered.is_empty() {
+            return;
+        }
         let address = canonical(address);
         let mut restrictions = self.lock();
         if !restrictions.contains_key(&address) {
