@@ -102,9 +102,6 @@ impl Snapshot {
         self.obediences = obediences(&pools, &self.firsts);
         (self.pools, self.rules) = (pools, rules);
         self.locate();
-        let backend_ref = |address| self.addresses.backend_ref(address);
-        let is_obeyed = |of: BackendRef| self.obedience_to(of) != Obedience::Never;
-        self.next_hops.retain(|address| backend_ref(address).is_some_and(is_obeyed));
     }
 
     /// Returns the overload control that requests to a back end at `address` offer.
@@ -135,9 +132,13 @@ impl Snapshot {
         admission.ok_or(Rejection::Restricted)
     }
 
-    /// Rereads the addresses of the back ends.
+    /// Rereads the addresses of the back ends. Forgets the restrictions at addresses where no back
+    /// end is any more.
     pub(crate) fn locate(&mut self) {
         self.addresses.locate(&self.pools);
+        let backend_ref = |address| self.addresses.backend_ref(address);
+        let is_obeyed = |of: BackendRef| self.obedience_to(of) != Obedience::Never;
+        self.next_hops.retain(|address| backend_ref(address).is_some_and(is_obeyed));
     }
 
     /// Returns the settings of a pool.
