@@ -315,7 +315,9 @@ impl Upstream {
             (self.original_cps, self.measured_cps, self.counted_cps) = (0.0, 0.0, 0.0);
             return false;
         }
-        let sends_cps = self.new.rate_at(now);
+        // Anybody can send two requests within an instant from a new address.
+        let observed_min = if self.agreed.is_some() { Duration::ZERO } else { TICK };
+        let sends_cps = self.new.rate_within(now, observed_min);
         if sends_cps > 0.0 {
             let with_each = (self.required.rate_at(now) / sends_cps).min(WITH_NEW_MAX);
             self.with_new = 1.0 + with_each;
