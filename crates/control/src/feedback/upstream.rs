@@ -89,6 +89,9 @@ pub(super) struct Upstream {
     /// the peer held back. A request that stands alone, such as a health check, costs little and
     /// takes no call's place.
     original: ArrivalRate,
+    /// Requests that stand alone, counted in the same way. Under `loss` the peer holds them back as
+    /// it holds back sessions.
+    single: ArrivalRate,
     /// Rates of requests: of all requests, of those that begin a session, of those that come with
     /// one of these (ACK), and of all others.
     all: ArrivalRate,
@@ -107,6 +110,7 @@ pub(super) struct Upstream {
     counted_cps: f64,
     required_rps: f64,
     ongoing_rps: f64,
+    single_rps: f64,
     /// Requests for each new one, including itself.
     with_new: f64,
     is_active: bool,
@@ -155,6 +159,7 @@ impl Default for Upstream {
             heard: Timestamp::ZERO,
             asked: None,
             original: ArrivalRate::over_s(1.0),
+            single: ArrivalRate::over_s(1.0),
             all: ArrivalRate::default(),
             new: ArrivalRate::default(),
             required: ArrivalRate::default(),
@@ -165,6 +170,7 @@ impl Default for Upstream {
             counted_cps: 0.0,
             required_rps: 0.0,
             ongoing_rps: 0.0,
+            single_rps: 0.0,
             with_new: 1.0,
             is_active: false,
             granted_cps: f64::INFINITY,
@@ -229,22 +235,33 @@ impl Upstream {
     pub(super) fn on_request(&mut self, now: Timestamp, category: Category) {
         self.heard = now;
         self.all.on_arrival(now);
-        if category.begins_session() {
-            self.asked = Some(now);
-            self.new.on_arrival(now);
-            let holds_back = match self.standing() {
-                Standing::Apart => false,
-                Standing::Obeys => true,
-                Standing::Disobeys => !self.is_too_much,
-            };
-            let share = if holds_back { self.told_share.max(SHARE_MIN) } else { 1.0 };
-            self.original.on_arrivals(now, 1.0 / share);
-        } else if category == Category::Required {
-            self.required.on_arrival(now);
-            self.acknowledging.on_arrival(now);
-        } else {
-            self.ongoing.on_arrival(now);
+        match category {
+            Category::Session | Category::Priority => {
+                self.asked = Some(now);
+                self.new.on_arrival(now);
+                self.original.on_arrivals(now, 1.0 / self.sent_share());
+            }
+            Category::Single => {
+                let is_reduced = self.algorithm() == Some(Algorithm::Loss);
+                let share = if is_reduced { self.sent_share() } else { 1.0 };
+                self.single.on_arrivals(now, 1.0 / share);
+            }
+            Category::Required => {
+                self.required.on_arrival(now);
+                self.acknowledging.on_arrival(now);
+            }
+            Category::Ongoing => self.ongoing.on_arrival(now),
         }
+    }
+
+    /// Returns the share of its new requests that the peer seems to send.
+    fn sent_share(&self) -> f64 {
+        let holds_back = match self.standing() {
+            Standing::Apart => false,
+            Standing::Obeys => true,
+            Standing::Disobeys => !self.is_too_much,
+        };
+        if holds_back { self.told_share.max(SHARE_MIN) } else { 1.0 }
     }
 
     pub(super) fn obeys(&self) -> bool {
@@ -310,6 +327,7 @@ impl Upstream {
     pub(super) fn look(&mut self, now: Timestamp, is_active: bool) -> bool {
         self.is_active = is_active;
         self.ongoing_rps = self.ongoing.rate_at(now);
+        self.single_rps = self.single.rate_at(now);
         self.required_rps = self.acknowledging.rate_at(now);
         if !is_active {
             (self.original_cps, self.measured_cps, self.counted_cps) = (0.0, 0.0, 0.0);
@@ -440,8 +458,10 @@ impl Upstream {
     // one percent of the requests is a tenth of those that pass, so the fraction by which one value
     // was rounded down is added to the next.
     fn loss_percent(&self) -> f64 {
-        let all = self.restrained_cps + self.required_rps + self.ongoing_rps;
-        let new = if all > 0.0 { self.restrained_cps / all } else { 1.0 };
+        // The peer holds back both kinds of new requests alike.
+        let new = self.restrained_cps + self.single_rps;
+        let all = new + self.required_rps + self.ongoing_rps;
+        let new = if all > 0.0 { new / all } else { 1.0 };
         (100.0 * (1.0 - self.told_share) * new).clamp(0.0, 100.0)
     }
 
@@ -452,7 +472,8 @@ impl Upstream {
             Some((Algorithm::Loss, _)) => self.percent,
             // A rate of zero would hold back everything, the ends of calls too.
             Some((Algorithm::Rate, _)) => {
-                ((granted_cps * self.with_new + self.ongoing_rps) as u32).max(1)
+                let others_rps = self.ongoing_rps + self.single_rps;
+                ((granted_cps * self.with_new + others_rps) as u32).max(1)
             }
             // 002 §3.4: "we feedback the integer part [...] and add its decimal part to the next
             // feedback".
