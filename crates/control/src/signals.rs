@@ -79,8 +79,10 @@ pub struct Queue {
 /// A message whose service has begun or is complete.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Service {
-    /// True if the message asked for new work.
-    pub is_new: bool,
+    /// True if the message asked for a new session. Single requests and sessions with priority wait
+    /// in queues of their own, so they are not included: their waits tell a law nothing about the
+    /// queue of new sessions.
+    pub is_session: bool,
     /// Time from its arrival to the start of its service.
     pub sojourn: Duration,
     /// Duration of its service, or zero until it is known.

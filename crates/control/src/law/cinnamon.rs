@@ -13,6 +13,9 @@
 //! that more calls in flight meant less throughput, L is halved. Without this rule, a least latency
 //! from an overload would raise L, and the larger L would then raise the next least latency.
 //!
+//! All of this counts calls. Single requests, such as REGISTER, and calls with priority are not
+//! included, and the law admits all of them.
+//!
 //! In Cinnamon other servers work on the calls in flight, and calls beyond L wait in a queue by
 //! rank. This processor works on one call at a time: the first L calls of its queue count as in
 //! flight.

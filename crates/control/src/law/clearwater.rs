@@ -7,6 +7,9 @@
 //! at least half of the rate is used, because an hour with few calls proves no capacity. Cold
 //! start: the initial rate, which the operator considers safe.
 //!
+//! Single requests, such as REGISTER, and calls with priority do not count. Usually they wait in
+//! queues of their own.
+//!
 //! After a second without calls, the old rate has no meaning. Then a rate below the initial rate is
 //! set to the initial rate, and the latency to its target. Clearwater has no such rule: after a
 //! night without calls it rejects the first calls at the rate of the last overload. A minimum rate
@@ -174,7 +177,7 @@ impl Law for Clearwater {
     }
 
     fn on_service(&mut self, now: Timestamp, signals: &Signals, control: &mut Control) {
-        if !signals.service.is_new {
+        if !signals.service.is_session {
             return;
         }
         let latency_s = self.latency.update(signals.service.sojourn.as_secs_f64());
