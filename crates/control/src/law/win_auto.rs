@@ -122,6 +122,12 @@ impl Law for WinAuto {
         }
     }
 
+    /// Starts the time of the first tick after a rest. The law rests at its largest window, so the
+    /// rest returns no places.
+    fn on_wake(&mut self, now: Timestamp, _: &Signals) {
+        self.ticked = now;
+    }
+
     fn on_tick(&mut self, now: Timestamp, signals: &Signals, control: &mut Control) {
         self.take_off_repetitions(signals, control);
         self.change(self.leak_cps * now.since(self.ticked).as_secs_f64(), control);
@@ -186,5 +192,17 @@ mod tests {
         bench.signals.service.is_session = false;
         bench.service();
         assert_near(bench.window(), 9.0);
+    }
+
+    // The law rests at its largest window, so the time of a rest returns no places.
+    #[test]
+    fn a_rest_returns_no_places() {
+        let mut bench = Bench::of(&ENTRY, &[]);
+        bench.pass(Duration::from_secs(3600), 0.0);
+        bench.law.on_wake(bench.now, &bench.signals);
+        assert_near(repeat(&mut bench, 50), 1.0);
+        bench.pass(TICK, 1.0);
+        bench.tick();
+        assert_near(bench.window(), 1.1);
     }
 }
