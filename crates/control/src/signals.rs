@@ -52,6 +52,8 @@ pub struct Flow {
     /// Pieces that were admitted, but were rejected when their turn came, because they had waited
     /// too long. Work that is judged only when its turn comes counts as rejected instead.
     pub stale: u64,
+    /// Rejected pieces for which the queue had no room, or which had waited in it too long.
+    pub lost: u64,
     /// Repetitions of work that waits or has been decided.
     pub repeated: u64,
     /// Rejected pieces that overload control rejected although the processor had been idle within

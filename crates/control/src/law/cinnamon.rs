@@ -121,12 +121,12 @@ struct Seen {
 
 impl Seen {
     fn of(signals: &Signals) -> Self {
-        let Flow { offered, entered, taken, refused, stale, .. } = *signals.flow(Bucket::Session);
+        let Flow { offered, entered, taken, refused, lost, .. } = *signals.flow(Bucket::Session);
         // If calls are judged at their service, the rejected ones have entered the queue and were
         // taken from it.
         let rejected_late = (entered + refused).saturating_sub(offered);
         let taken = taken.saturating_sub(rejected_late);
-        Self { waiting: signals.queue.waiting, taken, lost: stale + refused }
+        Self { waiting: signals.queue.waiting, taken, lost }
     }
 }
 
@@ -243,10 +243,17 @@ mod tests {
         flow.entered += entered;
         flow.taken += taken;
         flow.stale += stale;
-        bench.signals.queue.waiting += entered as usize;
-        bench.signals.queue.waiting -= taken as usize;
+        flow.lost += stale;
+        let waiting = bench.signals.in_progress(Bucket::Session) + entered - taken;
+        wait(bench, waiting);
         bench.tick();
         bench.control.rank_floor
+    }
+
+    /// Sets the number of calls that wait.
+    fn wait(bench: &mut Bench, calls: u64) {
+        bench.signals.queue.waiting = calls as usize;
+        bench.signals.in_progress[Bucket::Session as usize] = calls;
     }
 
     fn fresh() -> Bench {
@@ -285,21 +292,19 @@ mod tests {
     #[test]
     fn events_before_the_start_do_not_count() {
         let mut bench = fresh();
-        bench.signals.flow_mut(Bucket::Session).stale = 9;
+        let flow = bench.signals.flow_mut(Bucket::Session);
+        (flow.stale, flow.lost) = (9, 9);
         bench.law.on_begin(bench.now, &bench.signals);
         assert_near(interval(&mut bench, 200, 100, 0), 0.0);
     }
 
     #[test]
-    fn calls_rejected_at_their_turn_do_not_count_as_entered() {
+    fn a_source_beyond_its_limit_does_not_trip_it() {
         let mut bench = fresh();
-        interval(&mut bench, 1000, 100, 1);
-        assert_near(bench.control.rank_floor, 1.0);
-        // All calls are judged at their service and rejected. So all 20 places are free, and no
-        // place was used.
-        interval(&mut bench, 0, 900, 0);
-        bench.signals.flow_mut(Bucket::Session).refused += 1000;
-        interval(&mut bench, 1000, 1000, 0);
+        let flow = bench.signals.flow_mut(Bucket::Session);
+        (flow.offered, flow.entered, flow.taken, flow.refused) = (410, 310, 250, 100);
+        wait(&mut bench, 60);
+        bench.tick();
         assert_near(bench.control.rank_floor, 0.0);
     }
 
