@@ -121,11 +121,7 @@ struct Seen {
 
 impl Seen {
     fn of(signals: &Signals) -> Self {
-        let Flow { offered, entered, taken, refused, lost, .. } = *signals.flow(Bucket::Session);
-        // If calls are judged at their service, the rejected ones have entered the queue and were
-        // taken from it.
-        let rejected_late = (entered + refused).saturating_sub(offered);
-        let taken = taken.saturating_sub(rejected_late);
+        let Flow { taken, lost, .. } = *signals.flow(Bucket::Session);
         Self { waiting: signals.queue.waiting, taken, lost }
     }
 }
@@ -296,6 +292,23 @@ mod tests {
         (flow.stale, flow.lost) = (9, 9);
         bench.law.on_begin(bench.now, &bench.signals);
         assert_near(interval(&mut bench, 200, 100, 0), 0.0);
+    }
+
+    // If calls are judged at their service, the gate does not count rejected calls as taken.
+    #[test]
+    fn calls_rejected_at_their_turn_are_not_among_those_taken() {
+        let mut bench = fresh();
+        wait(&mut bench, 100);
+        let flow = bench.signals.flow_mut(Bucket::Session);
+        (flow.offered, flow.entered) = (100, 100);
+        bench.law.on_begin(bench.now, &bench.signals);
+        // 40 are served and 60 rejected, one of them as stale. The queue grows by 10: e = 10/40.
+        let flow = bench.signals.flow_mut(Bucket::Session);
+        (flow.offered, flow.entered, flow.taken, flow.refused) = (210, 210, 40, 60);
+        flow.lost = 1;
+        wait(&mut bench, 110);
+        bench.tick();
+        assert_near(bench.control.rank_floor, 0.1 * 0.25 + 0.7 * 0.25);
     }
 
     #[test]
