@@ -112,7 +112,8 @@ struct Cinnamon {
 /// The free places in flight and the counts of the queue at a step.
 #[derive(Clone, Copy, Debug, Default)]
 struct Seen {
-    waiting: usize,
+    /// Calls that wait. Other messages take no places, even if they wait in the same queue.
+    waiting: u64,
     /// Calls taken from the queue to be served, since the start.
     taken: u64,
     /// Calls that waited too long, or for which there was no room in the queue, since the start.
@@ -122,7 +123,7 @@ struct Seen {
 impl Seen {
     fn of(signals: &Signals) -> Self {
         let Flow { taken, lost, .. } = *signals.flow(Bucket::Session);
-        Self { waiting: signals.queue.waiting, taken, lost }
+        Self { waiting: signals.in_window(Bucket::Session), taken, lost }
     }
 }
 
@@ -319,6 +320,20 @@ mod tests {
         wait(&mut bench, 60);
         bench.tick();
         assert_near(bench.control.rank_floor, 0.0);
+    }
+
+    // In one queue of all messages, the places are for calls too.
+    #[test]
+    fn other_messages_take_no_places() {
+        let mut bench = fresh();
+        let first = interval(&mut bench, 150, 100, 1);
+        for _ in 0..2 {
+            bench.signals.flow_mut(Bucket::Session).taken += 100;
+            wait(&mut bench, 10);
+            bench.signals.queue.waiting = 70;
+            bench.tick();
+        }
+        assert!(bench.control.rank_floor < first, "{} {first}", bench.control.rank_floor);
     }
 
     fn steps(tuner: &mut Tuner, count: usize, ms: u64, waiting: f64, taken: f64) -> f64 {
