@@ -134,6 +134,8 @@ struct Tuner {
     limit_max: f64,
     latencies: Latencies,
     least_s: f64,
+    /// Calls taken since the last interval ended.
+    taken: f64,
     /// Calls in flight and calls taken, for each interval since the least latency was forgotten.
     intervals: Vec<(f64, f64)>,
 }
@@ -152,12 +154,15 @@ impl Tuner {
             limit_max,
             latencies: Latencies::new(),
             least_s: f64::INFINITY,
+            taken: 0.0,
             intervals: Vec::with_capacity(INTERVALS),
         }
     }
 
-    /// Ends an interval. `taken` calls were taken in it, and `waiting` calls wait now.
+    /// Ends an interval if it has enough calls. `taken` calls were taken since the last step, and
+    /// `waiting` calls wait now.
     fn step(&mut self, waiting: f64, taken: f64) {
+        self.taken += taken;
         if self.latencies.count() < CALLS_MIN {
             return;
         }
@@ -165,7 +170,7 @@ impl Tuner {
         self.least_s = self.least_s.min(p90_s);
         let gradient = (self.least_s / p90_s).max(GRADIENT_MIN);
         let mut limit = gradient * self.limit + self.limit.sqrt();
-        self.intervals.push((waiting, taken));
+        self.intervals.push((waiting, std::mem::take(&mut self.taken)));
         if self.intervals.len() == INTERVALS {
             if covariance(&self.intervals) < 0.0 {
                 limit /= 2.0;
@@ -356,6 +361,16 @@ mod tests {
         let before = tuner.limit;
         tuner.step(0.0, 0.0);
         assert_near(tuner.limit, before);
+    }
+
+    #[test]
+    fn an_interval_has_the_calls_of_all_its_steps() {
+        let mut tuner = Tuner::new(1000.0);
+        for _ in 0..2 {
+            (0..30).for_each(|_| tuner.latencies.record(Duration::from_millis(10)));
+            tuner.step(0.0, 30.0);
+        }
+        assert_eq!(tuner.intervals, [(0.0, 60.0)]);
     }
 
     #[test]
