@@ -13,8 +13,8 @@
 //! within one interval.
 //!
 //! Known bias: μ is the rate of admitted calls. So below the capacity, λ is a multiple of the load,
-//! and a load that grows faster than this multiple in an interval is cut. λ cannot fall below one
-//! call a second, because that is the smallest estimate of μ.
+//! and a load that grows faster than this multiple in an interval is cut. λ can fall to 0 while a
+//! long queue waits.
 //!
 //! Source: paper 002 §3.6, after Hosein, US patent 6,442,139.
 
