@@ -14,6 +14,7 @@ class RunTest(Scratch):
         super().setUp()
         self.started: list[tuple[Any, ...]] = []
         self.conditions: list[dict[str, Any]] = []
+        self.failed: list[dict[str, Any]] = []
         self.replace("tidegate_bench.experiment.ROOT", self.folder)
         self.replace("tidegate_bench.program.lab", self.lab)
         (self.folder / "scenarios").mkdir()
@@ -23,7 +24,7 @@ class RunTest(Scratch):
         self.started.append((*arguments, profile))
         out = Path(arguments[arguments.index("--out") + 1])
         out.mkdir(parents=True)
-        results = {"capacity_cps": 100.0, "points": [], "conditions": self.conditions}
+        results = {"capacity_cps": 100.0, "points": [], "conditions": self.conditions, "failed": self.failed}
         (out / "results.json").write_text(json.dumps(results))
         return ""
 
@@ -49,6 +50,12 @@ class RunTest(Scratch):
             program.scenario("a", self.folder / "two")
         self.assertIn("all 3 are equal", str(end.exception))
         self.assertNotIn("bound", str(end.exception))
+
+    def test_failed_run_ends_the_script(self) -> None:
+        self.failed = [{"variant": "pi (arrival)", "swept": {"load": 2.0}, "seed": 2, "error": "the server ended"}]
+        with self.assertRaises(SystemExit) as end:
+            program.scenario("a", self.folder / "one")
+        self.assertIn("a run of pi (arrival), {'load': 2.0} failed: the server ended", str(end.exception))
 
 
 if __name__ == "__main__":
