@@ -26,6 +26,8 @@ from tidegate_bench.tidegate import Edge, built
 
 PACKAGES = ROOT / "out" / "packages"
 CONFIGURATION, STATE, SERVICE = "/etc/tidegate/tidegate.toml", "/var/lib/tidegate", "tidegate.service"
+# A configuration with an error.
+WRONG = "/tmp/wrong.toml"
 # The ports of the packaged configuration.
 EDGE, ADMIN, BACKEND, ADDED = 5060, 8060, 5070, 5071
 EDIT = f'[[pool.backend]]                # an edit\nuri = "sip:{LOCALHOST}:{ADDED}"\n[pool.health]'
@@ -116,9 +118,11 @@ class Show(Demonstration):
     def serve(self, root: Root, stage: Stage, name: str) -> None:
         """Starts the service, makes calls through it, reloads an edit, and ends it."""
         unit = root.unit(SERVICE)
-        [before] = unit.all("ExecStartPre")
-        status, said = root.run("setpriv", "--reuid=tidegate", "--regid=tidegate", "--init-groups", *before.split())
-        self.expect(status == 0, f"{before} (status {status}): {' '.join(said.split())[:100]}")
+        root.file(WRONG).write_text("[listen]\n")
+        command = unit.one("ExecStart").replace(CONFIGURATION, WRONG)
+        status, said = root.run("setpriv", "--reuid=tidegate", "--regid=tidegate", "--init-groups", *command.split())
+        stays_ended = str(status) == unit.one("RestartPreventExitStatus")
+        self.expect(stays_ended, f"{command} ends for good (status {status}): {' '.join(said.split())[:100]}")
         service = root.start(f"tidegate-{name}", unit)
         if not self.expect(service.ready(READY_S), f"{unit.one('ExecStart')} reports that it is ready"):
             print(service.process.tail())
