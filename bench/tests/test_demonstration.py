@@ -8,7 +8,7 @@ import tomllib
 from tests.scratch import Scratch
 from tidegate_bench import command
 from tidegate_bench.demonstration import Demonstration, Results
-from tidegate_bench.demonstrations import pushback
+from tidegate_bench.demonstrations import frame, pushback
 from tidegate_bench.demonstrations.laws import only
 from tidegate_bench.record import ROOT
 
@@ -122,3 +122,15 @@ class PushbackTest(Scratch):
     def test_without_options_the_choice_is_complete(self) -> None:
         self.assertEqual(self.chosen().variants, list(pushback.VARIANTS))
         self.assertEqual(self.chosen("--quick").loads, [2.0, 8.0])
+
+
+class FrameTest(Scratch):
+    def is_replayed(self, result: str) -> bool:
+        self.replace("tidegate_bench.program.output", lambda *_, **__: f"\nrunning tests\n\ntest result: {result}\n")
+        return frame.is_replayed()
+
+    def test_replay_counts_only_if_its_test_ran_and_passed(self) -> None:
+        rest = "0 ignored; 0 measured; 2 filtered out; finished in 0.05s"
+        self.assertTrue(self.is_replayed(f"ok. 1 passed; 0 failed; {rest}"))
+        for result in ("FAILED. 1 passed; 2 failed", "FAILED. 0 passed; 1 failed", "ok. 0 passed; 0 failed"):
+            self.assertFalse(self.is_replayed(f"{result}; {rest}"), result)
