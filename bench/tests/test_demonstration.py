@@ -11,6 +11,7 @@ from tidegate_bench.demonstration import Demonstration, Results
 from tidegate_bench.demonstrations import frame, pushback
 from tidegate_bench.demonstrations.laws import only
 from tidegate_bench.record import ROOT
+from tidegate_bench.tools import replay_across
 
 
 class Sample(Demonstration):
@@ -54,11 +55,18 @@ class DemonstrationTest(Scratch):
     def test_missed_expectation_is_exit_status_1(self) -> None:
         self.assertEqual(self.start("--calls", "11")[0], 1)
 
-    def test_unknown_option_ends_before_anything_is_recorded(self) -> None:
-        with self.assertRaises(SystemExit) as ended, contextlib.redirect_stderr(io.StringIO()):
-            Sample.main("sample", "It holds", ["--wrong"])
-        self.assertEqual(ended.exception.code, 2)
+    def test_wrong_options_end_before_anything_is_recorded(self) -> None:
+        for wrong in (["--wrong"], ["--rounds", "0"]):
+            with self.assertRaises(SystemExit) as ended, contextlib.redirect_stderr(io.StringIO()):
+                Sample.main("sample", "It holds", wrong)
+            self.assertEqual(ended.exception.code, 2)
         self.assertFalse((self.folder / "out").exists())
+
+    def test_replay_across_needs_a_run(self) -> None:
+        for wrong in (["--case", "no such run"], ["--rounds", "0"]):
+            with self.assertRaises(SystemExit) as ended, contextlib.redirect_stderr(io.StringIO()):
+                replay_across.main(["/bin/true", "/bin/true", *wrong])
+            self.assertEqual(ended.exception.code, 2)
 
     def test_help_has_the_claim_and_its_explanation(self) -> None:
         with self.assertRaises(SystemExit) as ended:
