@@ -3,12 +3,13 @@ import contextlib
 import io
 import json
 import re
+import shutil
 import tomllib
 
 from tests.scratch import Scratch
 from tidegate_bench import command
 from tidegate_bench.demonstration import Demonstration, Results
-from tidegate_bench.demonstrations import frame, pushback
+from tidegate_bench.demonstrations import frame, planted, pushback
 from tidegate_bench.demonstrations.laws import only
 from tidegate_bench.record import ROOT
 from tidegate_bench.tools import replay_across
@@ -142,3 +143,27 @@ class FrameTest(Scratch):
         self.assertTrue(self.is_replayed(f"ok. 1 passed; 0 failed; {rest}"))
         for result in ("FAILED. 1 passed; 2 failed", "FAILED. 0 passed; 1 failed", "ok. 0 passed; 0 failed"):
             self.assertFalse(self.is_replayed(f"{result}; {rest}"), result)
+
+
+class PlantedTest(Scratch):
+    def setUp(self) -> None:
+        super().setUp()
+        self.replace("tidegate_bench.record.ROOT", self.folder)
+        self.replace("tidegate_bench.demonstrations.planted.PATCHES", self.folder)
+        self.replace("tidegate_bench.demonstrations.planted.checkout", lambda: self.folder)
+        self.replace("tidegate_bench.demonstrations.planted.git", lambda *_, **__: None)
+        self.replace("tidegate_bench.demonstrations.planted.build", lambda source: source)
+        self.replace("tidegate_bench.demonstrations.planted.hunt", lambda *_: {"calls": {"seed": 1, "what": "lost"}})
+        for name in ("one", "two"):
+            (self.folder / f"{name}.patch").write_text(f"Checker: calls\nFault {name}.\n\n")
+
+    def test_only_the_named_faults_are_planted(self) -> None:
+        for arguments, count in ((["two"], 1), ([], 2)):
+            shutil.rmtree(self.folder / "out", ignore_errors=True)
+            self.assertEqual(planted.Show.main("planted", "It holds", arguments), 0)
+            self.assertIn(f"{count} faults were planted", self.printed)
+
+    def test_unknown_fault_ends_it(self) -> None:
+        with self.assertRaises(SystemExit) as ended:
+            planted.Show.main("planted", "It holds", ["one", "three"])
+        self.assertEqual(ended.exception.code, "no fault three: there are one, two")
