@@ -30,6 +30,12 @@ class UnitTest(unittest.TestCase):
         # systemd compares RestartPreventExitStatus only with the status of the process of ExecStart.
         self.assertEqual(unit.all("ExecStartPre") + unit.all("ExecCondition"), [])
 
+    def test_packaged_unit_checks_the_configuration_before_a_reload(self) -> None:
+        unit = Unit((ROOT / "packaging/tidegate.service").read_text())
+        check, signal = unit.all("ExecReload")
+        self.assertEqual(check, unit.one("ExecStart").replace(" run ", " check "))
+        self.assertIn("kill -HUP", signal)
+
 
 class RootTest(Scratch):
     def test_commands_are_quoted(self) -> None:
