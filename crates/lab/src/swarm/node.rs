@@ -208,6 +208,7 @@ pub(super) fn balancer(world: &World, place: Place) -> Result<Option<Balancer>, 
         backends: world.behind(index).into_iter().map(address).collect(),
         forks: config.pool[0].policy == Selection::Fork,
         idle_max: config.server.call_idle,
+        timer_slack: config.server.timer_slack,
     }))
 }
 

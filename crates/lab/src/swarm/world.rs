@@ -333,12 +333,11 @@ impl World {
     pub fn is_noisy(&self) -> bool {
         let only_noise = self.strangers.iter().all(|s| s.attack == Attack::Noise);
         let is_bearable = |proxy: &Proxy| {
-            let cost = |key: &str| proxy.emulate.get(key).copied().unwrap_or_default() as f64 / 1e6;
             let rate_pps: f64 = self.strangers.iter().map(|stranger| stranger.rate_pps).sum();
             let has_classes = proxy.overload.get("queue") != Some(&Setting::Word("fifo".into()));
             !proxy.emulate.is_empty()
                 && has_classes
-                && rate_pps * cost("offer_us") <= NOISE_LOAD_MAX
+                && rate_pps * proxy.noise_us() / 1e6 <= NOISE_LOAD_MAX
         };
         only_noise && !self.strangers.is_empty() && self.proxies.iter().all(is_bearable)
     }
@@ -381,7 +380,17 @@ impl World {
     }
 }
 
-/// The largest part of a processor that examining noise may take.
+impl Proxy {
+    /// Returns the emulated time in microseconds that a message of [noise](Attack::Noise) takes on
+    /// average while other messages wait. The proxy reads each message. An INFO, which is a quarter
+    /// of the noise, counts as new work even if it has a To-tag. So the proxy also rejects it.
+    pub(super) fn noise_us(&self) -> f64 {
+        let cost_us = |key: &str| self.emulate.get(key).copied().unwrap_or_default() as f64;
+        cost_us("offer_us") + cost_us("refuse_us") / 4.0
+    }
+}
+
+/// The largest part of a processor that reading and rejecting noise may take.
 pub(super) const NOISE_LOAD_MAX: f64 = 0.1;
 
 /// Maximum number of nodes of a world.

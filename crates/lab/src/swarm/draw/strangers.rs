@@ -38,9 +38,8 @@ pub(super) fn add(seed: u64, world: &mut World, capacity_cps: f64) {
 
 /// Draws an attacker that sends as much noise as the proxies can drop, while calls are offered.
 fn noise(dice: &mut Dice, world: &World, capacity_cps: f64) -> Attacker {
-    let offer_us = |proxy: &Proxy| proxy.emulate.get("offer_us").copied().unwrap_or_default();
-    let dearest_us = world.proxies.iter().map(offer_us).max().unwrap_or_default().max(1);
-    let bearable_pps = NOISE_LOAD_MAX * 1e6 / dearest_us as f64;
+    let dearest_us = world.proxies.iter().map(Proxy::noise_us).fold(1.0, f64::max);
+    let bearable_pps = NOISE_LOAD_MAX * 1e6 / dearest_us;
     let times = dice.scale([2.0, 10.0]);
     let rate_pps = (capacity_cps * MESSAGES * times).min(bearable_pps).max(1.0).floor();
     let lasts_s = world.offered_for().as_secs_f64();

@@ -114,7 +114,8 @@ pub(super) struct Truth {
     pub(super) backends: Vec<(u64, u64)>,
     /// Open transactions of all calls, including those without a back end to answer.
     pub(super) open: u64,
-    /// True if every call has at most as many transactions and dialogs as a balancer distinguishes.
+    /// True if every call has at most as many transactions and dialogs as a balancer distinguishes,
+    /// and if every timer that has changed the counts has certainly fired.
     pub(super) is_sure: bool,
 }
 
@@ -126,11 +127,14 @@ pub(super) struct Model {
     /// Branches of the requests that the balancer has sent.
     sent: Recent<u64, ()>,
     handed: Option<Handed>,
+    /// Time at which a timer was last due to change the counts.
+    expired: Option<Timestamp>,
 }
 
 impl Model {
     pub(super) fn new(balancer: Balancer) -> Self {
-        Self { balancer, calls: BTreeMap::new(), sent: Recent::default(), handed: None }
+        let (calls, sent) = (BTreeMap::new(), Recent::default());
+        Self { balancer, calls, sent, handed: None, expired: None }
     }
 
     /// Empties the model when the balancer crashes.
@@ -139,12 +143,15 @@ impl Model {
     }
 
     pub(super) fn held(&mut self, now: Timestamp) -> Truth {
+        let expired = &mut self.expired;
         self.calls.retain(|_, call| {
-            call.expire(now);
+            *expired = (*expired).max(call.expire(now));
             call.until > now
         });
         let backends = vec![(0, 0); self.balancer.backends.len()];
-        let mut truth = Truth { backends, open: 0, is_sure: true };
+        let slack = self.balancer.timer_slack;
+        let is_sure = self.expired.is_none_or(|at| at + slack <= now);
+        let mut truth = Truth { backends, open: 0, is_sure };
         for call in self.calls.values_mut() {
             truth.is_sure &= call.begun.len() <= TRANSACTIONS_MAX;
             truth.is_sure &= call.dialogs.len() <= DIALOGS_MAX;
@@ -227,7 +234,7 @@ impl Model {
     fn call(&mut self, seen: &Seen) -> Option<&mut Call> {
         let key = self.key(seen);
         let Entry::Occupied(mut entry) = self.calls.entry(key) else { return None };
-        entry.get_mut().expire(seen.now);
+        self.expired = self.expired.max(entry.get_mut().expire(seen.now));
         // Events of its transactions at the same moment may prolong the call.
         if entry.get().until < seen.now {
             entry.remove();
@@ -388,8 +395,9 @@ impl Call {
         (self.backend, self.is_held) = (backend, false);
     }
 
-    /// Ends all transactions and calls that were not answered in time.
-    fn expire(&mut self, now: Timestamp) {
+    /// Ends all transactions and calls that were not answered in time. Returns the time of the last
+    /// timer that has changed the counts, or `None` if there was none.
+    fn expire(&mut self, now: Timestamp) -> Option<Timestamp> {
         // RFC 3261 §15.1.1: if "no response at all is received for the BYE", the UAC "MUST consider
         // the session and the dialog terminated". A balancer that has waited for the response ends
         // that dialog too, and when the last dialog ends, the call.
@@ -398,10 +406,16 @@ impl Call {
             (is_awaited && open.until <= now).then_some(open.until)
         };
         let ended = self.open.iter().filter_map(unanswered).min();
+        let due = self.open.values().map(|open| open.until);
+        // The caller forgets a call whose time is over, with everything that is counted for it.
+        let is_counted = self.is_held || !self.open.is_empty();
+        let due = due.chain(is_counted.then_some(self.until));
+        let last = due.filter(|at| *at <= now).max();
         self.open.retain(|_, open| open.until > now);
         if let Some(at) = ended.filter(|_| self.is_established()) {
             self.end_leaving(at);
         }
+        last
     }
 
     /// Ends the dialogs whose BYE the proxy has forwarded, and the call if no dialog is left.
@@ -473,5 +487,30 @@ impl Call {
 
     fn end(&mut self, now: Timestamp) {
         (self.phase, self.is_held, self.until) = (Phase::Idle, false, now + PATIENCE);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn nothing_is_sure_while_a_timer_may_be_late() {
+        let at = |ms| Timestamp::ZERO + Duration::from_millis(ms);
+        let backends = vec![([192, 0, 2, 1], 5060).into()];
+        let (idle_max, timer_slack) = (Duration::from_secs(3600), Duration::from_millis(10));
+        let balancer = Balancer { backends, forks: false, idle_max, timer_slack };
+        let mut model = Model::new(balancer);
+        let mut call = Call::new(0, at(0));
+        call.on_request(at(0), (1, Method::Invite as u32), Some(0), true);
+        model.calls.insert((1, 2), call);
+        let mut look = |ms| {
+            let truth = model.held(at(ms));
+            (truth.backends[0], truth.open, truth.is_sure)
+        };
+        assert_eq!(look(31_999), ((1, INVITE_WORK), 1, true));
+        assert_eq!(look(32_000), ((0, 0), 0, false));
+        assert_eq!(look(32_009), ((0, 0), 0, false));
+        assert_eq!(look(32_010), ((0, 0), 0, true));
     }
 }
