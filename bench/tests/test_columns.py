@@ -2,6 +2,7 @@
 
 from dataclasses import replace
 from typing import Any
+from unittest.mock import Mock
 
 from tests.scratch import Scratch
 from tidegate_bench import access, curve, prediction, table
@@ -98,6 +99,26 @@ class ColumnsTest(Scratch):
         for late in (run(95, 1, 0), run(95, 0, 11), run(33, 0, 0)):
             self.assertFalse(late.carried())
             self.assertTrue(late.limit())
+
+    def test_compare_fails_if_calls_are_missing_or_an_element_carries_no_rate(self) -> None:
+        def run(element: str, reached: float, successful: int) -> compare.Run:
+            counts = (reached, 1000, successful, 0, 0)
+            return compare.Run("rate", 1, element, 100, *counts, 60.0, 1, 1, 0.5, 0.5, 1.0, 0.3, 0, 0)
+
+        # SIPp has ended early, has left calls open, or has written no statistics. It counts none of them as failed.
+        carried, missed = (
+            run("relay", 100.0, 1000),
+            [run("relay", 5.0, 50), run("relay", 99.0, 990), run("relay", 0, 0)],
+        )
+        record = Mock()
+        for runs in ([carried], *([carried, other] for other in missed)):
+            compare.judge_rate(record, runs, 100)
+        self.assertEqual([call.args[0] for call in record.expect.call_args_list], [True, False, False, False])
+        self.assertIn("but not relay in round 1", record.expect.call_args.args[1])
+        for names in (["relay"], ["relay", "forward"]):
+            compare.judge_saturation(record, [carried], names, 1)
+        self.assertEqual([call.args[0] for call in record.expect.call_args_list[4:]], [True, False])
+        self.assertIn("but not forward in round 1", record.expect.call_args.args[1])
 
     def test_compare_takes_ratios_within_a_round_and_a_rate(self) -> None:
         def run(element: str, round_: int, rate: int, us: float) -> compare.Run:

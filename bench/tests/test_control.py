@@ -3,6 +3,7 @@ import unittest
 from dataclasses import replace
 from typing import Any
 
+from tests.scratch import Scratch
 from tidegate_bench import peak
 from tidegate_bench.curve import Point
 from tidegate_bench.demonstrations import farm
@@ -55,7 +56,7 @@ class PointTest(unittest.TestCase):
         self.assertIsNone(Point(1, "t", Variant("pi"), 20.0, 100.0, 0.1, outcome(2000, 1)).of_bound)
 
 
-class PeakTest(unittest.TestCase):
+class PeakTest(Scratch):
     def climb(self, capacity: float, start: float) -> float:
         def offer(load: Load) -> Outcome:
             return outcome(load.rate_cps, min(load.rate_cps, capacity))
@@ -86,6 +87,28 @@ class PeakTest(unittest.TestCase):
 
         found = peak.climb(offer, 500.0, seed=1)[0]
         self.assertTrue(900.0 <= found <= 1011.0, found)
+
+    def test_rate_that_the_generator_does_not_offer_is_not_the_peak(self) -> None:
+        def offer(load: Load) -> Outcome:
+            # It offers at most 1,000 calls/s, and all of them are set up.
+            offered = min(load.rate_cps, 1000.0)
+            return replace(outcome(offered, offered), too_slow=offered < load.rate_cps)
+
+        found = peak.climb(offer, 500.0, seed=1)[0]
+        self.assertTrue(940.0 <= found <= 1000.0, found)
+        self.assertRegex(self.printed, r"the generator is too slow to offer 1\d\d\d calls/s, so the peak may be higher")
+
+    def test_run_with_a_slow_generator_is_repeated(self) -> None:
+        seeds = set()
+
+        def offer(load: Load) -> Outcome:
+            is_first = load.seed not in seeds
+            seeds.add(load.seed)
+            return replace(outcome(load.rate_cps, min(load.rate_cps, 1000.0)), too_slow=is_first)
+
+        found = peak.climb(offer, 500.0, seed=1)[0]
+        self.assertTrue(940.0 <= found <= 1011.0, found)
+        self.assertEqual(self.printed, "")
 
     def test_element_that_carries_nothing_is_an_error(self) -> None:
         with self.assertRaises(RuntimeError):

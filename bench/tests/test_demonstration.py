@@ -3,14 +3,16 @@ import contextlib
 import io
 import json
 import re
+import shutil
 import tomllib
 
 from tests.scratch import Scratch
 from tidegate_bench import command
 from tidegate_bench.demonstration import Demonstration, Results
-from tidegate_bench.demonstrations import pushback
+from tidegate_bench.demonstrations import frame, planted, pushback
 from tidegate_bench.demonstrations.laws import only
 from tidegate_bench.record import ROOT
+from tidegate_bench.tools import replay_across
 
 
 class Sample(Demonstration):
@@ -54,11 +56,18 @@ class DemonstrationTest(Scratch):
     def test_missed_expectation_is_exit_status_1(self) -> None:
         self.assertEqual(self.start("--calls", "11")[0], 1)
 
-    def test_unknown_option_ends_before_anything_is_recorded(self) -> None:
-        with self.assertRaises(SystemExit) as ended, contextlib.redirect_stderr(io.StringIO()):
-            Sample.main("sample", "It holds", ["--wrong"])
-        self.assertEqual(ended.exception.code, 2)
+    def test_wrong_options_end_before_anything_is_recorded(self) -> None:
+        for wrong in (["--wrong"], ["--rounds", "0"]):
+            with self.assertRaises(SystemExit) as ended, contextlib.redirect_stderr(io.StringIO()):
+                Sample.main("sample", "It holds", wrong)
+            self.assertEqual(ended.exception.code, 2)
         self.assertFalse((self.folder / "out").exists())
+
+    def test_replay_across_needs_a_run(self) -> None:
+        for wrong in (["--case", "no such run"], ["--rounds", "0"]):
+            with self.assertRaises(SystemExit) as ended, contextlib.redirect_stderr(io.StringIO()):
+                replay_across.main(["/bin/true", "/bin/true", *wrong])
+            self.assertEqual(ended.exception.code, 2)
 
     def test_help_has_the_claim_and_its_explanation(self) -> None:
         with self.assertRaises(SystemExit) as ended:
@@ -122,3 +131,39 @@ class PushbackTest(Scratch):
     def test_without_options_the_choice_is_complete(self) -> None:
         self.assertEqual(self.chosen().variants, list(pushback.VARIANTS))
         self.assertEqual(self.chosen("--quick").loads, [2.0, 8.0])
+
+
+class FrameTest(Scratch):
+    def is_replayed(self, result: str) -> bool:
+        self.replace("tidegate_bench.program.output", lambda *_, **__: f"\nrunning tests\n\ntest result: {result}\n")
+        return frame.is_replayed()
+
+    def test_replay_counts_only_if_its_test_ran_and_passed(self) -> None:
+        rest = "0 ignored; 0 measured; 2 filtered out; finished in 0.05s"
+        self.assertTrue(self.is_replayed(f"ok. 1 passed; 0 failed; {rest}"))
+        for result in ("FAILED. 1 passed; 2 failed", "FAILED. 0 passed; 1 failed", "ok. 0 passed; 0 failed"):
+            self.assertFalse(self.is_replayed(f"{result}; {rest}"), result)
+
+
+class PlantedTest(Scratch):
+    def setUp(self) -> None:
+        super().setUp()
+        self.replace("tidegate_bench.record.ROOT", self.folder)
+        self.replace("tidegate_bench.demonstrations.planted.PATCHES", self.folder)
+        self.replace("tidegate_bench.demonstrations.planted.checkout", lambda: self.folder)
+        self.replace("tidegate_bench.demonstrations.planted.git", lambda *_, **__: None)
+        self.replace("tidegate_bench.demonstrations.planted.build", lambda source: source)
+        self.replace("tidegate_bench.demonstrations.planted.hunt", lambda *_: {"calls": {"seed": 1, "what": "lost"}})
+        for name in ("one", "two"):
+            (self.folder / f"{name}.patch").write_text(f"Checker: calls\nFault {name}.\n\n")
+
+    def test_only_the_named_faults_are_planted(self) -> None:
+        for arguments, count in ((["two"], 1), ([], 2)):
+            shutil.rmtree(self.folder / "out", ignore_errors=True)
+            self.assertEqual(planted.Show.main("planted", "It holds", arguments), 0)
+            self.assertIn(f"{count} faults were planted", self.printed)
+
+    def test_unknown_fault_ends_it(self) -> None:
+        with self.assertRaises(SystemExit) as ended:
+            planted.Show.main("planted", "It holds", ["one", "three"])
+        self.assertEqual(ended.exception.code, "no fault three: there are one, two")

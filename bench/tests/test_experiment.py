@@ -1,12 +1,15 @@
 import json
 import unittest
+from argparse import Namespace
 from pathlib import Path
 from typing import Any
 from unittest.mock import Mock
 
 from tests.scratch import Scratch
 from tidegate_bench import program
-from tidegate_bench.experiment import Run
+from tidegate_bench.demonstration import Demonstration
+from tidegate_bench.demonstrations import farm, outage, worlds
+from tidegate_bench.experiment import Run, judge_generator
 
 
 class RunTest(Scratch):
@@ -14,6 +17,7 @@ class RunTest(Scratch):
         super().setUp()
         self.started: list[tuple[Any, ...]] = []
         self.conditions: list[dict[str, Any]] = []
+        self.failed: list[dict[str, Any]] = []
         self.replace("tidegate_bench.experiment.ROOT", self.folder)
         self.replace("tidegate_bench.program.lab", self.lab)
         (self.folder / "scenarios").mkdir()
@@ -23,7 +27,7 @@ class RunTest(Scratch):
         self.started.append((*arguments, profile))
         out = Path(arguments[arguments.index("--out") + 1])
         out.mkdir(parents=True)
-        results = {"capacity_cps": 100.0, "points": [], "conditions": self.conditions}
+        results = {"capacity_cps": 100.0, "points": [], "conditions": self.conditions, "failed": self.failed}
         (out / "results.json").write_text(json.dumps(results))
         return ""
 
@@ -49,6 +53,69 @@ class RunTest(Scratch):
             program.scenario("a", self.folder / "two")
         self.assertIn("all 3 are equal", str(end.exception))
         self.assertNotIn("bound", str(end.exception))
+
+    def test_failed_run_ends_the_script(self) -> None:
+        self.failed = [{"variant": "pi (arrival)", "swept": {"load": 2.0}, "seed": 2, "error": "the server ended"}]
+        with self.assertRaises(SystemExit) as end:
+            program.scenario("a", self.folder / "one")
+        self.assertIn("a run of pi (arrival), {'load': 2.0} failed: the server ended", str(end.exception))
+
+    def test_generator_must_offer_every_load_and_lose_no_datagram(self) -> None:
+        def judged(*generators: tuple[str | None, int]) -> list[bool]:
+            record = Mock()
+            runs = [{"outcome": {"generator": {"too_slow": slow, "drops": drops}}} for slow, drops in generators]
+            judge_generator(record, runs)
+            return [call.args[0] for call in record.expect.call_args_list]
+
+        self.assertEqual(judged((None, 0), (None, 0)), [True, True])
+        self.assertEqual(judged((None, 0), ("late by 2 s", 0)), [False, True])
+        self.assertEqual(judged((None, 3), (None, 0)), [True, False])
+
+
+class JudgedTest(Scratch):
+    """A demonstration with results in which only the generator was too slow."""
+
+    def conditions(self, show: type[Demonstration], results: dict[str, Any], **options: Any) -> list[str]:
+        """Returns the conditions of the demonstration that are missed."""
+        self.replace("tidegate_bench.record.ROOT", self.folder)
+        self.replace("tidegate_bench.program.lab", lambda *_, **__: "")
+        self.replace("tidegate_bench.program.scenario", lambda *_, **__: results)
+        shown = show(show.__module__, Namespace(**options))
+        shown.run()
+        shown.finish()
+        result = json.loads((shown.directory / "result.json").read_text())
+        return [condition["condition"] for condition in result["conditions"] if not condition["held"]]
+
+    def test_demonstrations_on_real_sockets_fail_if_the_generator_was_too_slow(self) -> None:
+        generator = {"too_slow": "late by 2 s", "drops": 0, "caller_load": 1.0, "answerer_load": 0.1}
+
+        def point(variant: str, **swept: float) -> dict[str, Any]:
+            delay = {"set_up_delay": {"mean_us": 1000.0}}
+            end = 0.1 if variant == "no control" else 1.0
+            outage = {"emergency_in_time": 10, "emergency": 10, "backlog_s": 1, "recovered_s": 1, "goodput_end": end}
+            outcome = {
+                "generator": generator,
+                "callers": [{"stats": {"measured": delay}}],
+                "outage": {**outage, "registered_end": 1},
+                "good": 1,
+                "persons": 1,
+                "persons_served": 1,
+            }
+            return {"variant": f"{variant} (arrival)", "swept": swept, "seed": 1, "outcome": outcome}
+
+        spread = {"min": 1.0, "median": 1.0, "max": 1.0}
+        row = {"variant": "pi", "load": 1.0, "goodput": spread, "p99_ms": spread, "generator_load": 1.0, "drops": 0}
+        of_farm = [point(policy, pause_ms=0.0, load=0.5) for policy in farm.POLICIES]
+        of_outage = [point(label) for label in outage.LABELS]
+        slow = "the generator was too slow in {} of {} runs"
+        for show, points, options, expected in (
+            (farm.Show, of_farm, {"rounds": 5, "profile": "debug"}, slow.format(3, 3)),
+            # Points of simulated time too.
+            (outage.Show, of_outage, {"rounds": 3, "profile": "debug"}, slow.format(4, 4)),
+            (worlds.Show, of_farm, {}, slow.format(3, 3)),
+        ):
+            results = {"capacity_cps": 600.0, "points": points, "rows": [row]}
+            self.assertEqual(self.conditions(show, results, **options), [expected], show.__module__)
 
 
 if __name__ == "__main__":

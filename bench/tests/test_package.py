@@ -19,11 +19,22 @@ class UnitTest(unittest.TestCase):
 
     def test_packaged_unit_has_the_keys_that_a_start_needs(self) -> None:
         unit = Unit((ROOT / "packaging/tidegate.service").read_text())
-        for key in ("User", "Group", "StateDirectory", "StateDirectoryMode", "UMask", "ExecStart", "ExecStartPre"):
+        for key in ("User", "Group", "StateDirectory", "StateDirectoryMode", "UMask", "ExecStart"):
             self.assertTrue(unit.one(key), key)
         self.assertEqual(unit.one("Type"), "notify")
         # Status 1 may pass, for example if an address comes late. Then systemd tries again without a limit.
         self.assertEqual((unit.one("RestartPreventExitStatus"), unit.one("StartLimitIntervalSec")), ("2", "0"))
+
+    def test_packaged_unit_starts_nothing_before_the_process_whose_status_prevents_a_restart(self) -> None:
+        unit = Unit((ROOT / "packaging/tidegate.service").read_text())
+        # systemd compares RestartPreventExitStatus only with the status of the process of ExecStart.
+        self.assertEqual(unit.all("ExecStartPre") + unit.all("ExecCondition"), [])
+
+    def test_packaged_unit_checks_the_configuration_before_a_reload(self) -> None:
+        unit = Unit((ROOT / "packaging/tidegate.service").read_text())
+        check, signal = unit.all("ExecReload")
+        self.assertEqual(check, unit.one("ExecStart").replace(" run ", " check "))
+        self.assertIn("kill -HUP", signal)
 
 
 class RootTest(Scratch):

@@ -43,6 +43,7 @@ class RecordTest(Scratch):
 
     def test_is_a_directory_below_out_and_names_its_machine(self) -> None:
         self.assertEqual(self.record.directory.parent, self.folder / "out/show/sample")
+        self.record.expect(True, "one and one is two")
         self.assertEqual(self.record.finish(), 0)
         self.assertGreaterEqual(self.record.machine["cores"], 1)
         self.assertEqual(self.result()["held"], True)
@@ -55,6 +56,16 @@ class RecordTest(Scratch):
         self.assertIn("  FAIL  one and one is three\n", self.printed)
         self.assertIn("1 of 2 conditions held", self.printed)
         self.assertEqual((self.result()["held"], self.result()["figure"]), (False, 3))
+
+    def test_record_that_checked_nothing_fails(self) -> None:
+        self.assertEqual(self.record.finish(), 1)
+        self.assertEqual(self.result()["held"], False)
+        self.assertIn("  FAIL  at least one condition is checked\n", self.printed)
+
+    def test_record_that_has_nothing_to_check_says_so(self) -> None:
+        self.record.expect_nothing("there is no law")
+        self.assertEqual(self.record.finish(), 0)
+        self.assertIn("nothing is expected: there is no law\n", self.printed)
 
     def test_rows_are_written_and_returned(self) -> None:
         rows = self.record.rows("runs", iter([{"round": 1, "calls": 7}, {"round": 2, "calls": 8}]))

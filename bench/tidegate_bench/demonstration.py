@@ -67,6 +67,8 @@ class Demonstration(Record):
             )
         cls.arguments(parser)
         options = parser.parse_args(arguments)
+        if cls.ROUNDS is not None and options.rounds < 1:
+            parser.error("--rounds is at least 1")
         cls.prepare(options)
         demonstration = cls(name, options)
         return demonstration.finish(**{"options": vars(options), **demonstration.run()})

@@ -9,6 +9,18 @@ from tidegate_bench.record import ROOT, Record
 Points = list[dict[str, Any]]
 
 
+def judge_generator(record: Record, points: Points) -> None:
+    """Expects that the generator offered its load in every run and lost no datagram.
+
+    Other runs do not describe the server.
+    """
+    generators = [point["outcome"]["generator"] for point in points]
+    slow = sum(generator["too_slow"] is not None for generator in generators)
+    record.expect(slow == 0, f"the generator was too slow in {slow} of {len(generators)} runs")
+    drops = sum(generator["drops"] for generator in generators)
+    record.expect(drops == 0, f"the generator lost {drops} datagrams")
+
+
 class Run:
     """The results of one scenario."""
 

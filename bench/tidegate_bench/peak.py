@@ -15,6 +15,7 @@ DELAY_MAX_MS = 100.0
 _WARM_UP_S = 1.5
 _MEASURED_S = 2.5
 _STEPS_MAX = 40
+_ATTEMPTS_MAX = 3
 
 Offer = Callable[[Load], Outcome]
 
@@ -35,9 +36,24 @@ QUICK = Effort(halvings=1, again=1)
 """The peak is found to within 12 %, and may have been carried by chance."""
 
 
-def is_carried(outcome: Outcome) -> bool:
+def is_in_time(outcome: Outcome) -> bool:
     """Whether the calls were set up in time, without a queue that was still growing."""
     return outcome.in_time >= IN_TIME and outcome.p99_ms <= DELAY_MAX_MS
+
+
+def carried(offer: Offer, load: Load) -> Outcome | None:
+    """Offers a load. Returns the outcome if the whole load was offered and its calls were set up in time.
+
+    Repeats the run if only the generator was too slow, because the machine may have been busy with something else.
+    """
+    for _ in range(_ATTEMPTS_MAX):
+        outcome = offer(load)
+        if not is_in_time(outcome):
+            return None
+        if not outcome.too_slow:
+            return outcome
+    print(f"the generator is too slow to offer {load.rate_cps:.0f} calls/s, so the peak may be higher", flush=True)
+    return None
 
 
 def estimate(offer: Offer, share: float) -> float:
@@ -56,8 +72,8 @@ def climb(offer: Offer, start_cps: float, seed: int, effort: Effort = THOROUGH) 
     """
     rate, step, best, halvings = start_cps, STEP, None, 0
     for number in range(_STEPS_MAX):
-        outcome = offer(Load(rate, _WARM_UP_S, _MEASURED_S, seed + number))
-        if is_carried(outcome):
+        outcome = carried(offer, Load(rate, _WARM_UP_S, _MEASURED_S, seed + number))
+        if outcome:
             best = (rate, outcome)
             if halvings:
                 halvings, step = halvings + 1, step**0.5
@@ -75,8 +91,8 @@ def climb(offer: Offer, start_cps: float, seed: int, effort: Effort = THOROUGH) 
     # In some seconds the machine is a quarter faster than in others.
     rate, again = best[0], 0
     for number in range(_STEPS_MAX, 2 * _STEPS_MAX):
-        outcome = offer(Load(rate, _WARM_UP_S, _MEASURED_S, seed + number))
-        if not is_carried(outcome):
+        outcome = carried(offer, Load(rate, _WARM_UP_S, _MEASURED_S, seed + number))
+        if not outcome:
             rate, again = rate / step, 0
             continue
         again += 1

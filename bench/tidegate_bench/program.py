@@ -41,22 +41,23 @@ def cargo_example(name: str, *arguments: object) -> Json:
 
 
 def lab(*arguments: object, profile: str = "debug") -> str:
-    """Runs `tidegate lab`. Status 1 means that an expectation of the scenario was not met."""
+    """Runs `tidegate lab`. Status 1 means that an expectation of the scenario was not met, or that a run failed."""
     return output(tidegate.built("tidegate", profile), "lab", *arguments, ok=(0, 1))
 
 
 def scenario(name: object, out: Path, *arguments: object, profile: str = "debug") -> Json:
     """Runs a scenario by `tidegate lab run` and returns its results.
 
-    Ends this process if repetitions with different seeds are equal, because they are one run counted several times and
-    support no verdict.
+    Ends this process if a run failed, because medians of the other runs would hide it. It also ends this process if
+    repetitions with different seeds are equal, because they are one run counted several times and support no verdict.
     """
     lab("run", name, "--out", out, *arguments, profile=profile)
     results: Json = json.loads((out / "results.json").read_text())
     missed = [condition["condition"] for condition in results["conditions"] if not condition["held"]]
     equal = [condition for condition in missed if condition.startswith("the repetitions of ")]
-    if equal:
-        raise SystemExit("\n".join([f"{name}:", *equal]))
+    failed = [f"a run of {run['variant']}, {run['swept']} failed: {run['error']}" for run in results["failed"]]
+    if equal or failed:
+        raise SystemExit("\n".join([f"{name}:", *equal, *failed]))
     return results
 
 

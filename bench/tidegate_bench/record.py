@@ -47,6 +47,7 @@ class Record:
         self.directory = ROOT / "out" / kind / name / stamp
         self.directory.mkdir(parents=True)
         self._conditions: list[dict[str, Any]] = []
+        self._needs_conditions = True
         print(f"{name} at commit {commit}, {self.machine['date']}")
         print(f"{self.machine['cpu']}, {self.machine['cores']} cores, Linux {self.machine['kernel']}")
         print(f"raw data: {self.directory.relative_to(ROOT)}", flush=True)
@@ -56,6 +57,11 @@ class Record:
         self._conditions.append({"condition": condition, "held": held})
         print(f"  {'ok  ' if held else 'FAIL'}  {condition}", flush=True)
         return held
+
+    def expect_nothing(self, reason: str) -> None:
+        """Records that no condition is expected, and prints the reason."""
+        self._needs_conditions = False
+        print(f"        nothing is expected: {reason}", flush=True)
 
     def rows(self, name: str, rows: Iterable[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
         """Writes `name`.csv and returns its rows."""
@@ -77,7 +83,12 @@ class Record:
                 (self.directory / file.name).write_bytes(file.read_bytes())
 
     def finish(self, **results: Any) -> int:
-        """Writes result.json. Returns the exit status: 0 if every condition held, else 1."""
+        """Writes result.json. Returns the exit status: 0 if every condition held, else 1.
+
+        A record without conditions has checked nothing. It fails, unless `expect_nothing` says that there are none.
+        """
+        if self._needs_conditions and not self._conditions:
+            self.expect(False, "at least one condition is checked")
         held = all(entry["held"] for entry in self._conditions)
         result = {"machine": self.machine, "held": held, "conditions": self._conditions, **results}
         (self.directory / "result.json").write_text(json.dumps(result, indent=2) + "\n")

@@ -174,7 +174,7 @@ class Show(CurveDemonstration):
         if self.options.share < 1:
             self.judge(trials)
         else:
-            print("        nothing is expected: caller and callee may have less than the processor time that they need")
+            self.expect_nothing("caller and callee may have less than the processor time that they need")
         return {"trials": rows}
 
     def climb(self, peaks: dict[str, float], round_: int) -> None:

@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping
 from math import exp, log
 
 from tidegate_bench.demonstration import Demonstration, Results
-from tidegate_bench.experiment import Points, Run
+from tidegate_bench.experiment import Points, Run, judge_generator
 
 POLICIES = ("TLWL-1.75", "CJSQ", "RR")
 # Number of real runs at the same time. Each takes a fifth of a core.
@@ -64,8 +64,7 @@ class Show(Demonstration):
         for policy in POLICIES:
             cells = (f"{sim[policy, *place]:8.1f} /{real[policy, *place]:7.1f}" for place in places)
             print(f"  {policy:<12}" + "".join(cells))
-        slow = sum(point["outcome"]["generator"]["too_slow"] is not None for point in runs["real"].points)
-        print(f"        the generator was too slow in {slow} runs")
+        judge_generator(self, runs["real"].points)
         middle, most = (apart(sim, real, of) for of in (statistics.median, max))
         self.expect(
             middle <= APART_MAX,

@@ -26,6 +26,8 @@ from tidegate_bench.tidegate import Edge, built
 
 PACKAGES = ROOT / "out" / "packages"
 CONFIGURATION, STATE, SERVICE = "/etc/tidegate/tidegate.toml", "/var/lib/tidegate", "tidegate.service"
+# A configuration with an error.
+WRONG = "/tmp/wrong.toml"
 # The ports of the packaged configuration.
 EDGE, ADMIN, BACKEND, ADDED = 5060, 8060, 5070, 5071
 EDIT = f'[[pool.backend]]                # an edit\nuri = "sip:{LOCALHOST}:{ADDED}"\n[pool.health]'
@@ -113,12 +115,19 @@ class Show(Demonstration):
         pages = list(root.file("/usr/share/man/man1").glob("tidegate*"))
         self.expect(len(pages) > 1, f"{len(pages)} manual pages")
 
+    def as_user(self, root: Root, command: str) -> tuple[int, str]:
+        """Runs a command of the unit as its user. Returns its exit status and the start of its output."""
+        status, said = root.run("setpriv", "--reuid=tidegate", "--regid=tidegate", "--init-groups", *command.split())
+        return status, " ".join(said.split())[:100]
+
     def serve(self, root: Root, stage: Stage, name: str) -> None:
         """Starts the service, makes calls through it, reloads an edit, and ends it."""
         unit = root.unit(SERVICE)
-        [before] = unit.all("ExecStartPre")
-        status, said = root.run("setpriv", "--reuid=tidegate", "--regid=tidegate", "--init-groups", *before.split())
-        self.expect(status == 0, f"{before} (status {status}): {' '.join(said.split())[:100]}")
+        root.file(WRONG).write_text("[listen]\n")
+        command = unit.one("ExecStart").replace(CONFIGURATION, WRONG)
+        status, said = self.as_user(root, command)
+        stays_ended = str(status) == unit.one("RestartPreventExitStatus")
+        self.expect(stays_ended, f"{command} ends for good (status {status}): {said}")
         service = root.start(f"tidegate-{name}", unit)
         if not self.expect(service.ready(READY_S), f"{unit.one('ExecStart')} reports that it is ready"):
             print(service.process.tail())
@@ -135,7 +144,11 @@ class Show(Demonstration):
         file = root.file(CONFIGURATION)
         if "an edit" not in file.read_text():
             file.write_text(file.read_text().replace("[pool.health]", EDIT, 1))
-        # As ExecReload does.
+        check, _ = unit.all("ExecReload")
+        for checked, expected in ((CONFIGURATION, 0), (WRONG, 2)):
+            status, said = self.as_user(root, check.replace(CONFIGURATION, checked))
+            self.expect(status == expected, f"a reload checks {checked} (status {status}): {said}")
+        # As the second ExecReload does.
         os.kill(service.pid, signal.SIGHUP)
         edge, added = Edge(EDGE, ADMIN, file), f"{LOCALHOST}:{ADDED}"
         until = time.monotonic() + READY_S

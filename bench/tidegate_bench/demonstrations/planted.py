@@ -6,10 +6,10 @@ built. Then `tidegate lab swarm` tries seed after seed from 1. The output shows 
 With names of faults as arguments, only these are planted.
 """
 
+import argparse
 import os
 import shutil
 import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -78,11 +78,22 @@ def hunt(tidegate: Path, checker: str, has_streams: bool) -> dict[str, Any]:
 class Show(Demonstration):
     ROUNDS = None
 
+    @classmethod
+    def arguments(cls, parser: argparse.ArgumentParser) -> None:
+        # Not `choices`, because argparse applies them to the empty list too.
+        parser.add_argument("faults", nargs="*", metavar="FAULT", help="only these (default: all)")
+
+    @classmethod
+    def prepare(cls, options: argparse.Namespace) -> None:
+        known = {patch.stem for patch in PATCHES.glob("*.patch")}
+        if unknown := sorted(set(options.faults) - known):
+            raise SystemExit(f"no fault {', '.join(unknown)}: there are {', '.join(sorted(known))}")
+
     def run(self) -> Results:
         source = checkout()
         rows = []
         print(f"  {'fault':<34}{'to be found by':<16}{'seeds':>6}  finding")
-        wanted = set(sys.argv[1:])
+        wanted = set(self.options.faults)
         for patch in sorted(PATCHES.glob("*.patch")):
             if wanted and patch.stem not in wanted:
                 continue
@@ -98,7 +109,5 @@ class Show(Demonstration):
             rows.append({"fault": patch.stem, "what": what, "checker": checker, "seeds": seeds, "others": others})
             self.expect(by is not None, f"{checker} finds it: {what} (others that did: {others})")
         self.rows("planted", rows)
-        unknown = ", ".join(sorted(wanted - {row["fault"] for row in rows}))
-        self.expect(unknown == "", f"all of these faults are known{': not ' * bool(unknown)}{unknown}")
         self.expect(len(rows) > 0, f"{len(rows)} faults were planted")
         return {"planted": rows}

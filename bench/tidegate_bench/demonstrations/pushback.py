@@ -226,5 +226,5 @@ class Show(Demonstration):
                 f"from load {HEAVY:g} on it is more with loss than with local control alone",
             )
         if not judged:
-            print(f"nothing is judged: no selected variant is expected to keep anything beyond load {BEYOND:g}")
+            self.expect_nothing(f"no selected variant has to keep a part of the load beyond {BEYOND:g}")
         return {"worst": {variant: min(goodputs(variant, BEYOND), default=None) for variant in self.options.variants}}

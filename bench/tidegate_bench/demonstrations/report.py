@@ -95,7 +95,7 @@ def report(record: Record) -> Path:
     scenario.write_text(SCENARIO)
     folders = [record.directory / world for world in ("sim", "real")]
     for folder in folders:
-        program.lab("run", scenario, "--world", folder.name, "--out", folder, "--jobs", 4)
+        program.scenario(scenario, folder, "--world", folder.name, "--jobs", 4)
         single = (folder / "report.html").exists()
         record.expect(single, f"a run in the world {folder.name} writes a report of it")
     page = record.directory / "report.html"

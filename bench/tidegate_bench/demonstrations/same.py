@@ -34,7 +34,7 @@ class Show(Demonstration):
         runs: list[dict[str, Any]] = []
         for name, jobs, seed in RUNS:
             out = self.directory / name.replace(" ", "-")
-            program.lab("run", SCENARIO, "--world", "sim", "--out", out, "--jobs", jobs, "--seed", seed)
+            program.scenario(SCENARIO, out, "--world", "sim", "--jobs", jobs, "--seed", seed)
             sha256, files = digest(out)
             print(f"  {name:<14}{files} files  {sha256}", flush=True)
             runs.append({"run": name, "jobs": jobs, "seed": seed, "files": files, "sha256": sha256})

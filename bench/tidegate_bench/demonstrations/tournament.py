@@ -77,6 +77,8 @@ class Show(Demonstration):
                 for entrant in bout["entrants"]
             ]
         own = [row for row in rows if row["law"] == LAW and row["path"] == "same"]
+        if not own:
+            self.expect_nothing(f"{LAW} is not one of the laws")
         for row in own:
             best = max(other["goodput"] for other in rows if (other["bout"], other["path"]) == (row["bout"], "same"))
             of_best = row["goodput"] / best

@@ -101,6 +101,7 @@ class Run:
     rate_asked_cps: int
     rate_reached_cps: float
     calls: int
+    """The number of calls that the caller had to make."""
     successful: int
     failed: int
     retransmissions: int
@@ -116,9 +117,12 @@ class Run:
     generator_drops: int
 
     def carried(self) -> bool:
-        """True if the element kept up. Calls that complete only after repetitions would fail in a longer run."""
+        """True if every call was made and succeeded, and the element kept up.
+
+        Calls that complete only after repetitions would fail in a longer run.
+        """
         kept_up = self.rate_reached_cps >= REACHED * self.rate_asked_cps
-        return kept_up and self.failed == 0 and self.retransmissions <= REPEATED_MAX * self.calls
+        return kept_up and self.successful == self.calls and self.retransmissions <= REPEATED_MAX * self.calls
 
     def limit(self) -> str:
         """The reason why the rate cannot be higher, or empty if there is none yet."""
@@ -129,7 +133,7 @@ class Run:
         if self.machine - self.others >= FULL * CORES:
             return "caller, element and callee fill the machine"
         if self.failed or self.successful < self.calls:
-            return "calls failed"
+            return "calls failed or were not made"
         if self.retransmissions > REPEATED_MAX * self.calls:
             return "callers repeated messages"
         if self.rate_reached_cps < REACHED * self.rate_asked_cps:
@@ -193,7 +197,7 @@ def measure(part: str, round_: int, name: str, generator: Generator, rate: int, 
             element=name,
             rate_asked_cps=rate,
             rate_reached_cps=round(counted.created / max(end.at - start.at, calls / rate), 1),
-            calls=counted.created,
+            calls=calls,
             successful=counted.successful,
             failed=counted.failed,
             retransmissions=counted.retransmissions,
@@ -271,6 +275,20 @@ def at_saturation(
     return best, runs
 
 
+def judge_rate(record: Record, runs: list[Run], rate: int) -> None:
+    missed = [f"{run.element} in round {run.round}" for run in runs if not run.carried()]
+    but = f", but not {', '.join(missed)}" if missed else ""
+    record.expect(not missed, f"at {rate:,} calls/s every run carried all its calls{but}")
+
+
+def judge_saturation(record: Record, best: list[Run], names: list[str], rounds: int) -> None:
+    carried = {(run.round, run.element) for run in best}
+    turns = product(range(1, rounds + 1), names)
+    missed = [f"{name} in round {round_}" for round_, name in turns if (round_, name) not in carried]
+    but = f", but not {', '.join(missed)}" if missed else ""
+    record.expect(not missed, f"every element carried at least the first rate{but}")
+
+
 def parsed(arguments: list[str]) -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--elements", default=",".join(ELEMENTS), help="any of %(default)s")
@@ -309,12 +327,13 @@ def main(arguments: list[str]) -> int:
         generator = GENERATORS[options.generator]
         runs = at_rate(options.elements, generator, options.rate, options.seconds, options.rounds)
         show(runs, runs)
-        record.expect(not any(run.failed for run in runs), f"no call failed at {options.rate:,}/s")
+        judge_rate(record, runs, options.rate)
     if "saturation" in options.parts:
         generator = GENERATORS[options.saturation_generator]
         climb = (options.rate, options.step, options.step_seconds, options.rounds)
         best, climbed = at_saturation(options.elements, generator, *climb)
         show(best, climbed)
+        judge_saturation(record, best, options.elements, options.rounds)
         runs += climbed
     rows = record.rows("runs", map(dataclasses.asdict, runs))
     return record.finish(options=vars(options), runs=rows)

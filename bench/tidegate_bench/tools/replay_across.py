@@ -155,15 +155,18 @@ def main(arguments: list[str]) -> int:
     parser.add_argument("--rounds", type=int, default=3, help="seeds of each run (default %(default)s)")
     parser.add_argument("--case", default="", help="only the runs whose names contain this text")
     given = parser.parse_args(arguments)
+    cases = [(number, case) for number, case in enumerate(CASES) if given.case in case.name]
+    if not cases:
+        parser.error(f"--case: no run has a name with {given.case!r}; the names are {', '.join(c.name for c in CASES)}")
+    if given.rounds < 1:
+        parser.error("--rounds is at least 1")
     ACROSS.mkdir(parents=True, exist_ok=True)
     old, new = program(given.old, "old"), program(given.new, "new")
     record = Record("show", "across")
     rows: list[dict[str, Any]] = []
     with Stage() as stage:
         for seed in range(1, given.rounds + 1):
-            for number, case in enumerate(CASES):
-                if given.case not in case.name:
-                    continue
+            for number, case in cases:
                 recording = stage.directory / f"{number}-{seed}"
                 calls = record_run(old, case, seed, recording)
                 own, other = replay(old, recording, name="own"), replay(new, recording, name="new")

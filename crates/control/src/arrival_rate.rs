@@ -61,9 +61,15 @@ impl ArrivalRate {
     /// Returns the arrivals a second as of `now`. The estimate falls with the time since the last
     /// arrival.
     pub(crate) fn rate_at(&self, now: Timestamp) -> f64 {
+        self.rate_within(now, Duration::ZERO)
+    }
+
+    /// Returns the arrivals a second as of `now`. The time since the first arrival counts as at least
+    /// `observed_min`, so that two arrivals at nearly the same time are no high rate.
+    pub(crate) fn rate_within(&self, now: Timestamp, observed_min: Duration) -> f64 {
         let Some((first, last)) = self.seen else { return 0.0 };
         let count = self.count * self.kept(now.since(last));
-        self.over(now.since(first), count).unwrap_or(0.0)
+        self.over(now.since(first).max(observed_min), count).unwrap_or(0.0)
     }
 
     /// Returns the arrivals a second, computed at the last arrival, or 0 until two arrivals came at

@@ -115,6 +115,15 @@ impl Control {
         self.admit[bucket as usize] = allowance;
     }
 
+    /// Admits sessions at `rate`. `offered` is the rate of the sessions that ask for admission. The
+    /// share of the single requests that is admitted is the part that `rate` is of `offered`, so a
+    /// rate of sessions never limits single requests while it does not limit sessions.
+    pub(crate) fn admit_sessions_at(&mut self, rate: f64, offered: f64) {
+        let allowance = Allowance::Rate(rate);
+        self.set_admit(Bucket::Session, allowance);
+        self.set_admit(Bucket::Single, Allowance::Fraction(allowance.fraction(offered)));
+    }
+
     /// Sets the same allowance for the work in every bucket.
     pub fn admit_of_all(&mut self, allowance: Allowance) {
         self.admit = [allowance; BUCKETS];

@@ -28,6 +28,7 @@ mod peer_view;
 mod rate;
 mod restriction;
 mod sequence;
+mod shares;
 mod silence;
 mod told;
 mod upstream;

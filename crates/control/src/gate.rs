@@ -241,10 +241,10 @@ impl Gate {
         sojourn: Duration,
         waiting: usize,
     ) {
-        let is_new = ticket.is_some();
+        let is_session = ticket.is_some_and(|ticket| ticket.bucket == Bucket::Session);
         self.signals.queue.waiting = waiting;
-        self.signals.sojourn.record(now, is_new, sojourn);
-        self.signals.service = Service { is_new, sojourn, cost: Duration::ZERO };
+        self.signals.sojourn.record(now, ticket.is_some(), sojourn);
+        self.signals.service = Service { is_session, sojourn, cost: Duration::ZERO };
         // The law must not count this piece in a window: it is no longer in progress.
         let in_progress = self.signals.in_progress;
         if let Some(ticket) = ticket.filter(|ticket| !ticket.again) {

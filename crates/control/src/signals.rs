@@ -52,6 +52,8 @@ pub struct Flow {
     /// Pieces that were admitted, but were rejected when their turn came, because they had waited
     /// too long. Work that is judged only when its turn comes counts as rejected instead.
     pub stale: u64,
+    /// Rejected pieces for which the queue had no room, or which had waited in it too long.
+    pub lost: u64,
     /// Repetitions of work that waits or has been decided.
     pub repeated: u64,
     /// Rejected pieces that overload control rejected although the processor had been idle within
@@ -79,8 +81,10 @@ pub struct Queue {
 /// A message whose service has begun or is complete.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Service {
-    /// True if the message asked for new work.
-    pub is_new: bool,
+    /// True if the message asked for a new session. Single requests and sessions with priority wait
+    /// in queues of their own, so they are not included: their waits tell a law nothing about the
+    /// queue of new sessions.
+    pub is_session: bool,
     /// Time from its arrival to the start of its service.
     pub sojourn: Duration,
     /// Duration of its service, or zero until it is known.

@@ -80,7 +80,8 @@ impl Runner<'_> {
         fs::write(folder.join("costs.toml"), emulate_toml(&scenario.conditions.emulate))?;
         fs::write(folder.join("results.csv"), export::csv(&done)?)?;
         let program = store.program();
-        let json = export::json(scenario, kind, program, machine.as_ref(), &done, &rows, &verdicts);
+        let json =
+            export::json(scenario, kind, program, machine.as_ref(), &results, &rows, &verdicts);
         fs::write(folder.join("results.json"), serde_json::to_vec_pretty(&json)?)?;
         for (name, figure) in plots::figures(scenario, &rows, self.highlight) {
             figure.save(folder, name)?;

@@ -10,6 +10,7 @@ use crate::outage::Outage;
 use crate::outcome::Outcome;
 use crate::plots;
 use crate::run_spec::RunSpec;
+use crate::runs::Run;
 use crate::scenario::{Axis, Scenario};
 use crate::summary::Row;
 use crate::verdict::Verdict;
@@ -122,18 +123,20 @@ fn record(run: &RunSpec, outcome: &Outcome) -> Vec<String> {
 }
 
 /// Returns everything about a scenario that was run in `world`. `program` names the code that ran.
+/// The runs without an outcome are listed apart, with their errors.
 pub fn json(
     scenario: &Scenario,
     world: Kind,
     program: &str,
     machine: Option<&Machine>,
-    results: &[(&RunSpec, &Outcome)],
+    results: &[Run],
     rows: &[Row],
     verdicts: &[Verdict],
 ) -> Value {
     let capacity = Capacity::under(&scenario.conditions);
-    let run = |(run, outcome): &(&RunSpec, &Outcome)| {
-        json!({
+    let point = |(run, result): &Run| {
+        let outcome = result.as_ref().ok()?;
+        Some(json!({
             "variant": run.variant.name(),
             "swept": named(&run.swept),
             "capacity_cps": run.capacity_cps(),
@@ -141,7 +144,17 @@ pub fn json(
             "seed": run.seed,
             "folder": format!("points/{}", run.id(program)),
             "outcome": outcome,
-        })
+        }))
+    };
+    let failed = |(run, result): &Run| {
+        let error = result.as_ref().err()?;
+        Some(json!({
+            "variant": run.variant.name(),
+            "swept": named(&run.swept),
+            "repetition": run.repetition + 1,
+            "seed": run.seed,
+            "error": error,
+        }))
     };
     json!({
         "scenario": scenario.name,
@@ -155,7 +168,8 @@ pub fn json(
         "deadline_ms": scenario.conditions.deadline_ms,
         "rows": rows.iter().map(row).collect::<Value>(),
         "conditions": verdicts,
-        "points": results.iter().map(run).collect::<Value>(),
+        "points": results.iter().filter_map(point).collect::<Value>(),
+        "failed": results.iter().filter_map(failed).collect::<Value>(),
     })
 }
 

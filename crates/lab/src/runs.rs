@@ -200,6 +200,11 @@ mod tests {
             assert_eq!((outcome.attempts, outcome.generator.kept_up()), (attempts, kept_up));
             assert_eq!(world.runs.load(SeqCst), attempts as usize);
             assert_eq!(std::fs::read_dir(folder.path()).unwrap().count(), 1);
+            let fast = Fake::default();
+            let one = vec![six().remove(0)];
+            let results = run(one, &store(folder.path()), &fast, 1, &Heard::default(), &go_on);
+            assert!(results[0].1.as_ref().unwrap().generator.kept_up());
+            assert_eq!(fast.runs.load(SeqCst), usize::from(!kept_up), "only an invalid run");
         }
     }
 

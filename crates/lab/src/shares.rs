@@ -6,6 +6,7 @@ use crate::figure::{Axis, Figure, Line, Panel, Point, Stroke};
 use crate::outcome::Outcome;
 use crate::run_spec::RunSpec;
 use crate::scenario::Scenario;
+use crate::spread::Spread;
 use crate::timeline;
 
 /// Number of points of a curve. Each is the mean of a part of the run.
@@ -67,14 +68,12 @@ fn curve(runs: &[&RunSpec], points: &Path, program: &str, name: &str) -> Vec<Poi
     let count = series.iter().map(Vec::len).min().unwrap_or(0);
     let each = count.div_ceil(POINTS).max(1);
     let point = |first: usize| {
-        let mut means: Vec<f64> = series
+        let means = series
             .iter()
             .map(|samples| samples[first..first + each].iter().map(|s| s.1).sum::<f64>())
-            .map(|sum| sum / each as f64)
-            .collect();
-        means.sort_by(f64::total_cmp);
-        let [min, .., max] = means[..] else { return Point::exact(series[0][first].0, means[0]) };
-        Point { x: series[0][first].0, min, median: means[means.len() / 2], max }
+            .map(|sum| sum / each as f64);
+        let Spread { min, median, max, .. } = Spread::of(means).expect("a run has samples");
+        Point { x: series[0][first].0, min, median, max }
     };
     // The samples that do not fill a whole part are left out.
     (0..count / each).map(|part| point(part * each)).collect()
@@ -119,6 +118,9 @@ mod tests {
         for (part, expected) in [(min, 5.0), (median, 10.0), (max, 20.0)] {
             assert!((part * capacity_cps - expected).abs() < 1e-9);
         }
+        let drawn = figure(&scenario, &done[..2], folder.path(), "p").unwrap();
+        let of_two = drawn.panels[0].lines[0].points[7].median;
+        assert!((of_two * capacity_cps - 12.5).abs() < 1e-9, "between 5 and 20: {of_two}");
         assert!(figure(&with(""), &done, folder.path(), "p").is_none());
     }
 }

@@ -76,7 +76,7 @@ impl Store {
     pub fn find(&self, run: &RunSpec) -> Option<Outcome> {
         let text = fs::read(self.place(run).join(RESULT)).ok()?;
         let kept: Kept = serde_json::from_slice(&text).ok()?;
-        Some(kept.outcome)
+        Some(kept.outcome).filter(|outcome| outcome.generator.kept_up())
     }
 
     /// Returns a folder for the files of a run in progress. Dropping it removes it.
@@ -120,7 +120,7 @@ impl Store {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::outcome::Quantiles;
+    use crate::outcome::{Generator, Quantiles};
     use crate::run_spec::runs;
     use crate::scenario::Scenario;
     use crate::worlds::Kind;
@@ -185,6 +185,22 @@ mod tests {
         assert_eq!(store.find(&run()), None);
         assert_eq!(keep(3), 3);
         assert_eq!(entries(&store.folder), 1);
+    }
+
+    #[test]
+    fn an_outcome_with_a_slow_generator_is_not_found_and_is_replaced() {
+        let folder = tempfile::tempdir().unwrap();
+        let store = Store::open(folder.path(), &Programs::running().unwrap()).unwrap();
+        let keep = |offered, too_slow: Option<&str>| {
+            let generator =
+                Generator { too_slow: too_slow.map(str::to_owned), ..Generator::default() };
+            let outcome = Outcome { offered, generator, ..Outcome::default() };
+            store.keep(&run(), &outcome, store.workshop().unwrap()).unwrap();
+            store.find(&run()).map(|outcome| outcome.offered)
+        };
+        assert_eq!(keep(1, Some("late")), None);
+        assert_eq!(keep(2, None), Some(2));
+        assert_eq!(entries(folder.path()), 1);
     }
 
     #[test]

@@ -4,7 +4,8 @@
 //! says, so that only the law differs. On its *own path*, a law decides, queues and rejects as in
 //! the paper or program from which it comes. The file `own-paths.toml` describes these paths. The
 //! difference between the two paths comes from a cheaper rejection or from another queue, not from
-//! the law. With the same seed, all laws get the same calls.
+//! the law. A few laws have parameters of their source on their own path, so for them this is not
+//! known. With the same seed, all laws get the same calls.
 
 mod report;
 mod score;
@@ -95,6 +96,8 @@ pub struct Results {
     pub bouts: Vec<Bout>,
     /// The laws that were compared.
     pub laws: Vec<&'static str>,
+    /// The laws whose parameters on their own path differ from those on the same path.
+    pub tuned: Vec<&'static str>,
     /// Number of runs of each law in each bout.
     pub seeds: u32,
 }
@@ -171,7 +174,17 @@ impl Tournament {
             ended(&bout);
             bouts.push(bout);
         }
-        Ok(Some(Results { bouts, laws: self.laws.clone(), seeds: self.seeds }))
+        let (laws, tuned) = (self.laws.clone(), self.tuned());
+        Ok(Some(Results { bouts, laws, tuned, seeds: self.seeds }))
+    }
+
+    /// Returns the laws whose parameters on their own path are not the defaults.
+    fn tuned(&self) -> Vec<&'static str> {
+        let is_tuned = |law: &&str| {
+            let own = self.own.iter().map(|own| own.overload.gate.law);
+            own.filter(|own| own.entry().name == *law).any(|own| own != own.entry().defaults())
+        };
+        self.laws.iter().copied().filter(is_tuned).collect()
     }
 
     fn bouts(&self) -> Vec<Planned> {

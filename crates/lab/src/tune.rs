@@ -13,7 +13,7 @@ use serde::Serialize;
 use tidegate_control::Values;
 use tidegate_control::registry::{Entry, Param};
 
-use crate::outcome::Outcome;
+use crate::outcome::{Generator, Outcome};
 use crate::run_spec::{RunSpec, runs};
 use crate::runs::{self, Observer};
 use crate::scenario::{Scenario, Variant};
@@ -223,7 +223,20 @@ impl Bench<'_> {
         if results.len() < count || self.cancelled.load(Ordering::SeqCst) {
             return Err("stopped".to_owned());
         }
-        results.into_iter().map(|(run, result)| Ok((run, result?))).collect()
+        let valid = |(run, result): (RunSpec, Result<Outcome, String>)| {
+            let outcome = result?;
+            let Generator { too_slow, drops, .. } = &outcome.generator;
+            match too_slow {
+                Some(reason) => {
+                    Err(format!("{}: the generator was too slow: {reason}", run.place()))
+                }
+                None if *drops > 0 => {
+                    Err(format!("{}: the generator lost {drops} datagrams", run.place()))
+                }
+                None => Ok((run, outcome)),
+            }
+        };
+        results.into_iter().map(valid).collect()
     }
 }
 

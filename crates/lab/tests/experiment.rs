@@ -147,3 +147,36 @@ fn an_experiment_with_identical_repetitions_fails() {
     let told = json["conditions"].as_array().unwrap().iter();
     assert_eq!(told.filter(|condition| condition["held"] == false).count(), failed.len());
 }
+
+/// A world that fails for the second seed under the load 5.
+struct Broken;
+
+impl World for Broken {
+    fn kind(&self) -> Kind {
+        Kind::Real
+    }
+
+    fn run(&self, run: &RunSpec, folder: &Path, go_on: &AtomicBool) -> Result<Outcome, String> {
+        if run.seed == 2 && run.conditions.load == 5.0 {
+            return Err("the server ended".to_owned());
+        }
+        Reckoned::default().run(run, folder, go_on)
+    }
+}
+
+#[test]
+fn results_list_the_runs_that_failed() {
+    let folder = tempfile::tempdir().unwrap();
+    let experiment = perform_in(folder.path(), &Broken);
+    assert_eq!((experiment.done.len(), experiment.failed.len()), (22, 2));
+    let json: Value =
+        serde_json::from_slice(&fs::read(folder.path().join("results.json")).unwrap()).unwrap();
+    assert_eq!(json["points"].as_array().unwrap().len(), 22);
+    let [none, pi] = &json["failed"].as_array().unwrap()[..] else { panic!("{}", json["failed"]) };
+    for (failed, law) in [(none, "none"), (pi, "pi")] {
+        assert!(failed["variant"].as_str().unwrap().starts_with(law), "{failed}");
+        assert_eq!(failed["swept"]["load"], 5.0);
+        assert_eq!((&failed["repetition"], &failed["seed"]), (&2.into(), &2.into()));
+        assert_eq!(failed["error"], "the server ended");
+    }
+}

@@ -201,7 +201,9 @@ impl Proxy {
         self.lookups.forget();
         let Self { snapshot, routing, transactions, probes, names, .. } = self;
         let shard = Reloaded { snapshot, routing, transactions, probes, names };
-        reload(now, shard, pools, rules)
+        let is_reloaded = reload(now, shard, pools, rules);
+        self.ingress.follow(&self.snapshot);
+        is_reloaded
     }
 
     /// Creates and verifies route tokens with these keys from now on.
@@ -442,6 +444,7 @@ impl Proxy {
     fn follow_names(&mut self) {
         if self.names.have_moved() {
             self.snapshot.locate();
+            self.ingress.follow(&self.snapshot);
         }
     }
 

@@ -248,7 +248,7 @@ fn read_feedback(
     passage: &Passage<'_>,
 ) {
     if let Some(backend_ref) = backend_ref {
-        let obedience = snapshot.pool(backend_ref.pool).obedience;
+        let obedience = snapshot.obedience_to(backend_ref);
         let own = || passage.overload_control();
         snapshot.next_hops.on_response(now, obedience, source, own);
     }

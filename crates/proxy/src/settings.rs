@@ -25,7 +25,7 @@ use health::Health;
 use sources::{BANS_MAX, SourceLimit, Sources};
 
 /// Reference to a back end of a pool.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(crate) struct BackendRef {
     pub(crate) pool: u16,
     pub(crate) backend: u16,

@@ -42,6 +42,8 @@ pub(crate) struct Snapshot {
     pub(crate) pools: Vec<PoolSettings>,
     /// For each back end, the reference to it in the first of its pools.
     firsts: Vec<Box<[BackendRef]>>,
+    /// For each back end, the strongest obedience of its pools.
+    obediences: Vec<Box<[Obedience]>>,
     pub(crate) rules: Vec<Rule>,
     timing: Timing,
     /// Time for which a failed back end gets no new calls, if it is not probed.
@@ -68,6 +70,7 @@ impl Snapshot {
         assert!((1..=LISTENERS_MAX).contains(&settings.listeners.len()), "1 to 16 listeners");
         assert!(settings.shard < settings.shards && settings.shards <= SHARDS_MAX);
         assert!(!settings.pools.is_empty(), "a proxy has somewhere to send to");
+        let firsts = firsts(&settings.pools, &[]);
         Self {
             shard: settings.shard,
             shards: settings.shards,
@@ -79,7 +82,8 @@ impl Snapshot {
             addresses: Addresses::new(settings),
             limited_pools: limited_pools(&settings.pools, &settings.rules),
             pools: settings.pools.clone(),
-            firsts: firsts(&settings.pools, &[]),
+            obediences: obediences(&settings.pools, &firsts),
+            firsts,
             rules: settings.rules.clone(),
             timing: settings.timing,
             failure_pause: settings.failure_pause,
@@ -95,11 +99,9 @@ impl Snapshot {
     pub(crate) fn set_pools(&mut self, pools: Vec<PoolSettings>, places: &[u16], rules: Vec<Rule>) {
         self.limited_pools = limited_pools(&pools, &rules);
         self.firsts = firsts(&pools, places);
+        self.obediences = obediences(&pools, &self.firsts);
         (self.pools, self.rules) = (pools, rules);
         self.locate();
-        let backend_ref = |address| self.addresses.backend_ref(address);
-        let is_obeyed = |of: BackendRef| self.pool(of.pool).obedience != Obedience::Never;
-        self.next_hops.retain(|address| backend_ref(address).is_some_and(is_obeyed));
     }
 
     /// Returns the overload control that requests to a back end at `address` offer.
@@ -130,9 +132,13 @@ impl Snapshot {
         admission.ok_or(Rejection::Restricted)
     }
 
-    /// Rereads the addresses of the back ends.
+    /// Rereads the addresses of the back ends. Forgets the restrictions at addresses where no back
+    /// end is any more.
     pub(crate) fn locate(&mut self) {
         self.addresses.locate(&self.pools);
+        let backend_ref = |address| self.addresses.backend_ref(address);
+        let is_obeyed = |of: BackendRef| self.obedience_to(of) != Obedience::Never;
+        self.next_hops.retain(|address| backend_ref(address).is_some_and(is_obeyed));
     }
 
     /// Returns the settings of a pool.
@@ -183,6 +189,13 @@ impl Snapshot {
     /// although a pool may have another slot in each of them.
     pub(crate) fn first(&self, backend_ref: BackendRef) -> BackendRef {
         self.firsts[usize::from(backend_ref.pool)][usize::from(backend_ref.backend)]
+    }
+
+    /// Returns the strongest obedience of all pools of a back end. The restriction of the back end
+    /// applies to all of them except those that never obey. So its feedback is read as the pool with
+    /// the strongest obedience reads it.
+    pub(crate) fn obedience_to(&self, backend_ref: BackendRef) -> Obedience {
+        self.obediences[usize::from(backend_ref.pool)][usize::from(backend_ref.backend)]
     }
 
     /// Returns every back end of every pool.
@@ -265,6 +278,18 @@ fn firsts(pools: &[PoolSettings], places: &[u16]) -> Vec<Box<[BackendRef]>> {
     }
     let of = |backend: &Arc<Backend>| firsts[&Arc::as_ptr(backend)];
     pools.iter().map(|settings| settings.pool.backends().iter().map(of).collect()).collect()
+}
+
+/// Returns for each back end the strongest obedience of its pools.
+fn obediences(pools: &[PoolSettings], firsts: &[Box<[BackendRef]>]) -> Vec<Box<[Obedience]>> {
+    let mut strongest: HashMap<BackendRef, Obedience> = HashMap::new();
+    for (settings, firsts) in pools.iter().zip(firsts) {
+        for first in firsts {
+            let obedience = strongest.entry(*first).or_insert(settings.obedience);
+            *obedience = settings.obedience.max(*obedience);
+        }
+    }
+    firsts.iter().map(|firsts| firsts.iter().map(|first| strongest[first]).collect()).collect()
 }
 
 /// Returns the pools to which rules route calls of strangers, and their backups. The list is empty

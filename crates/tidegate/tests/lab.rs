@@ -434,7 +434,8 @@ fn claims_are_run_judged_and_written_into_the_page() {
     git(folder.path(), &["add", "crates"]);
     commit(folder.path());
     let out = text(&reproduce(&["--check"]).code(0).get_output().stdout);
-    assert!(out.starts_with("note: 1 rows are of ") && out.contains(", and 1 later "), "{out}");
+    assert!(out.starts_with("note: the runs of 1 rows used "), "{out}");
+    assert!(out.contains(", and 1 later "), "{out}");
     // Nobody could repeat runs of changes that are not committed.
     let page = fs::read_to_string(at("docs/reproduction.md")).unwrap();
     fs::write(at("scenarios/few.toml"), scenario.replace("1000", "999")).unwrap();

@@ -46,6 +46,12 @@ impl Rate {
         self.rate = rate;
     }
 
+    /// Returns whether fewer requests are sent than `rate` requests a second.
+    // RFC 7415 §3.4: the rate is an upper bound, so it does not say that the server is overloaded.
+    pub(super) fn has_room(&self, now: Timestamp, rate: u32) -> bool {
+        rate > 0 && self.bucket.is_empty(now)
+    }
+
     /// Returns whether a request may be sent at `rate` requests a second.
     pub(super) fn passes(&mut self, now: Timestamp, rate: u32, category: Category) -> bool {
         // RFC 7415 §3.5.1: "when the "oc" parameter is 0 with a non-zero "oc-validity", then the

@@ -261,11 +261,16 @@ impl Restriction {
     }
 
     /// Returns whether the server is overloaded or silent. Then requests that were held back from
-    /// another server must not be sent to it.
+    /// another server must not be sent to it. A server that has set a rate has room while fewer
+    /// requests are sent.
     // RFC 7339 §5.10: "It needs to ensure, however, that this destination is not in overload and is
     // capable of processing the extra load."
     pub fn is_restricting(&self, now: Timestamp) -> bool {
-        !matches!(self.status(now), RestrictionStatus::Open | RestrictionStatus::Loss(0))
+        match self.status(now) {
+            RestrictionStatus::Open | RestrictionStatus::Loss(0) => false,
+            RestrictionStatus::Rate(rate) => !self.rate.has_room(now, rate),
+            _ => true,
+        }
     }
 
     /// Returns the counts since the start.

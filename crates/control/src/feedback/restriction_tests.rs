@@ -96,8 +96,24 @@ fn rfc7339_5_7_a_validity_of_zero_stops_the_restriction_at_once() {
         let old = Feedback { sequence: Sequence { seconds: 1, fraction: 0 }, ..stop };
         restriction.on_feedback(at(2), feedback(algorithm, 9, 3));
         assert_eq!(restriction.on_feedback(at(3), old), FeedbackOutcome::Late);
-        assert!(restriction.is_restricting(at(3)));
+        assert_ne!(restriction.status(at(3)), RestrictionStatus::Open);
     }
+}
+
+// RFC 7339 §5.10: "It needs to ensure, however, that this destination is not in overload and is
+// capable of processing the extra load." RFC 7415 §3.4: a rate is an upper bound.
+#[test]
+fn a_server_with_a_rate_has_room_while_less_is_sent() {
+    let mut restriction = restriction();
+    let rate = Feedback { validity: Duration::from_secs(9), ..feedback(Algorithm::Rate, 100, 1) };
+    restriction.on_feedback(at(0), rate);
+    assert_eq!(passed(&mut restriction, 0, 50, Category::Session), 50);
+    assert!(!restriction.is_restricting(at(1000)));
+    passed(&mut restriction, 1000, 150, Category::Session);
+    assert!(restriction.is_restricting(at(2000)));
+    let zero = Feedback { value: 0, ..feedback(Algorithm::Rate, 0, 2) };
+    restriction.on_feedback(at(5000), zero);
+    assert!(restriction.is_restricting(at(5000)));
 }
 
 // RFC 7339 §7.1: "This value MUST be in the range of [0, 100], inclusive."

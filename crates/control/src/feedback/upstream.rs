@@ -7,6 +7,7 @@ use tidegate_world::{Stream, Timestamp};
 
 use super::capacity::Capacity;
 use super::peer_view::{PeerView, Standing};
+use super::shares::Demand;
 use super::told::Told;
 use super::upstream_settings::{Offer, TICK, UpstreamFairness, UpstreamSettings};
 use super::{Algorithm, Algorithms, Category, VALIDITY_DEFAULT};
@@ -88,6 +89,9 @@ pub(super) struct Upstream {
     /// the peer held back. A request that stands alone, such as a health check, costs little and
     /// takes no call's place.
     original: ArrivalRate,
+    /// Requests that stand alone, counted in the same way. Under `loss` the peer holds them back as
+    /// it holds back sessions.
+    single: ArrivalRate,
     /// Rates of all requests, of requests that begin a session, of requests that must follow them
     /// (ACK), and of all other requests (`ongoing`).
     all: ArrivalRate,
@@ -106,6 +110,7 @@ pub(super) struct Upstream {
     counted_cps: f64,
     required_rps: f64,
     ongoing_rps: f64,
+    single_rps: f64,
     /// Number of requests that come with one new request, including that request.
     with_new: f64,
     is_active: bool,
@@ -154,6 +159,7 @@ impl Default for Upstream {
             heard: Timestamp::ZERO,
             asked: None,
             original: ArrivalRate::over_s(1.0),
+            single: ArrivalRate::over_s(1.0),
             all: ArrivalRate::default(),
             new: ArrivalRate::default(),
             required: ArrivalRate::default(),
@@ -164,6 +170,7 @@ impl Default for Upstream {
             counted_cps: 0.0,
             required_rps: 0.0,
             ongoing_rps: 0.0,
+            single_rps: 0.0,
             with_new: 1.0,
             is_active: false,
             granted_cps: f64::INFINITY,
@@ -186,6 +193,11 @@ impl Default for Upstream {
 }
 
 impl Upstream {
+    /// Creates the entry for senders that have no room in the table. Anybody can fill the table.
+    pub(super) fn stranger() -> Self {
+        Self { host: Some(Offer::STRANGERS), ..Self::default() }
+    }
+
     /// Records what a request says about the peer.
     // RFC 7339 §5.1: "If a server receives a SIP request containing the "oc" and "oc-algo" parameters,
     // the server MUST determine if it has already selected the overload control algorithm class with
@@ -223,28 +235,55 @@ impl Upstream {
     pub(super) fn on_request(&mut self, now: Timestamp, category: Category) {
         self.heard = now;
         self.all.on_arrival(now);
-        if category.begins_session() {
-            self.asked = Some(now);
-            self.new.on_arrival(now);
-            let holds_back = match self.standing() {
-                Standing::Apart => false,
-                Standing::Obeys => true,
-                Standing::Disobeys => !self.is_too_much,
-            };
-            let share = if holds_back { self.told_share.max(SHARE_MIN) } else { 1.0 };
-            self.original.on_arrivals(now, 1.0 / share);
-        } else if category == Category::Required {
-            self.required.on_arrival(now);
-            self.acknowledging.on_arrival(now);
-        } else {
-            self.ongoing.on_arrival(now);
+        match category {
+            Category::Session | Category::Priority => {
+                self.asked = Some(now);
+                self.new.on_arrival(now);
+                self.original.on_arrivals(now, 1.0 / self.sent_share());
+            }
+            Category::Single => {
+                let is_reduced = self.algorithm() == Some(Algorithm::Loss);
+                let share = if is_reduced { self.sent_share() } else { 1.0 };
+                self.single.on_arrivals(now, 1.0 / share);
+            }
+            Category::Required => {
+                self.required.on_arrival(now);
+                self.acknowledging.on_arrival(now);
+            }
+            Category::Ongoing => self.ongoing.on_arrival(now),
+        }
+    }
+
+    /// Returns the share of its new requests that the peer seems to send.
+    fn sent_share(&self) -> f64 {
+        let holds_back = match self.standing() {
+            Standing::Apart => false,
+            Standing::Obeys => true,
+            Standing::Disobeys => !self.is_too_much,
+        };
+        if holds_back { self.told_share.max(SHARE_MIN) } else { 1.0 }
+    }
+
+    pub(super) fn obeys(&self) -> bool {
+        self.standing() == Standing::Obeys
+    }
+
+    /// Returns whether new requests of this category are within a share of the peer. Shares are
+    /// granted for sessions, to peers that began one before the last tick. A peer that obeys holds
+    /// back its single requests too. It may begin sessions before its first tick.
+    pub(super) fn has_share(&self, category: Category) -> bool {
+        match (self.obeys(), category.begins_session()) {
+            (true, true) => true,
+            (true, false) => self.is_active,
+            (false, true) => self.is_active && self.original_cps > 0.0,
+            (false, false) => false,
         }
     }
 
     /// Decides whether this server accepts a new request of the peer. The share of accepted
     /// requests is the share that the peer may send.
     pub(super) fn passes(&mut self) -> bool {
-        let passes = self.standing() == Standing::Obeys || self.throttle.passes(self.passed);
+        let passes = self.obeys() || self.throttle.passes(self.passed);
         self.rejected += u64::from(!passes);
         passes
     }
@@ -265,21 +304,13 @@ impl Upstream {
         }
     }
 
-    pub(super) fn weight(&self, fairness: UpstreamFairness) -> f64 {
-        match fairness {
+    pub(super) fn demand(&self, fairness: UpstreamFairness) -> Demand {
+        let weight = match fairness {
             UpstreamFairness::Provider => 1.0,
             UpstreamFairness::User => self.original_cps.max(f64::MIN_POSITIVE),
             UpstreamFairness::Weighted => f64::from(self.weight),
-        }
-    }
-
-    /// Returns the host whose peers share one grant, or `None` if this peer has a grant of its own.
-    pub(super) fn host(&self) -> Option<u128> {
-        self.host
-    }
-
-    pub(super) fn original_cps(&self) -> f64 {
-        self.original_cps
+        };
+        Demand { host: self.host, original_cps: self.original_cps, weight }
     }
 
     /// Returns the original load as this server measures it. Claims do not count.
@@ -296,12 +327,15 @@ impl Upstream {
     pub(super) fn look(&mut self, now: Timestamp, is_active: bool) -> bool {
         self.is_active = is_active;
         self.ongoing_rps = self.ongoing.rate_at(now);
+        self.single_rps = self.single.rate_at(now);
         self.required_rps = self.acknowledging.rate_at(now);
         if !is_active {
             (self.original_cps, self.measured_cps, self.counted_cps) = (0.0, 0.0, 0.0);
             return false;
         }
-        let sends_cps = self.new.rate_at(now);
+        // Anybody can send two requests within an instant from a new address.
+        let observed_min = if self.agreed.is_some() { Duration::ZERO } else { TICK };
+        let sends_cps = self.new.rate_within(now, observed_min);
         if sends_cps > 0.0 {
             let with_each = (self.required.rate_at(now) / sends_cps).min(WITH_NEW_MAX);
             self.with_new = 1.0 + with_each;
@@ -337,7 +371,7 @@ impl Upstream {
             self.lied = Some(now);
         }
         self.is_doubted = self.lied.is_some_and(|at| now.since(at) <= DISTRUSTED);
-        let is_believed = !self.is_doubted && self.standing() == Standing::Obeys;
+        let is_believed = !self.is_doubted && self.obeys();
         // What arrives is a lower bound, whatever the peer claims. A smaller claim would end the overload.
         self.original_cps =
             claimed_cps.filter(|_| is_believed).map_or(self.measured_cps, |cps| cps.max(sends_cps));
@@ -385,7 +419,7 @@ impl Upstream {
             self.throttle.start_at(starts.unit());
         }
         self.restricted = level.is_finite().then(|| self.restricted.unwrap_or(now));
-        let (offered, obeys) = (self.original_cps, self.standing() == Standing::Obeys);
+        let (offered, obeys) = (self.original_cps, self.obeys());
         if level.is_infinite() || !self.is_active || offered <= 0.0 {
             (self.told_share, self.passed, self.restrained_cps) = (1.0, 1.0, 0.0);
             self.percent = 0;
@@ -424,8 +458,10 @@ impl Upstream {
     // one percent of the requests is a tenth of those that pass, so the fraction by which one value
     // was rounded down is added to the next.
     fn loss_percent(&self) -> f64 {
-        let all = self.restrained_cps + self.required_rps + self.ongoing_rps;
-        let new = if all > 0.0 { self.restrained_cps / all } else { 1.0 };
+        // The peer holds back both kinds of new requests alike.
+        let new = self.restrained_cps + self.single_rps;
+        let all = new + self.required_rps + self.ongoing_rps;
+        let new = if all > 0.0 { new / all } else { 1.0 };
         (100.0 * (1.0 - self.told_share) * new).clamp(0.0, 100.0)
     }
 
@@ -436,7 +472,8 @@ impl Upstream {
             Some((Algorithm::Loss, _)) => self.percent,
             // A rate of zero would hold back everything, the ends of calls too.
             Some((Algorithm::Rate, _)) => {
-                ((granted_cps * self.with_new + self.ongoing_rps) as u32).max(1)
+                let others_rps = self.ongoing_rps + self.single_rps;
+                ((granted_cps * self.with_new + others_rps) as u32).max(1)
             }
             // 002 §3.4: "we feedback the integer part [...] and add its decimal part to the next
             // feedback".

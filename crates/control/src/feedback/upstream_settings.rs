@@ -71,3 +71,8 @@ pub struct Offer {
     /// sender gets a share of its own.
     pub host: Option<u128>,
 }
+
+impl Offer {
+    /// The host of all senders that may not take part in overload control.
+    pub const STRANGERS: u128 = u128::MAX;
+}

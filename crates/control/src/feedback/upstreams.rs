@@ -1,11 +1,10 @@
 //! The servers that send requests to this one, and how much each may send.
 //!
 //! Every 100 ms the law's allowance becomes a number of calls a second ([`Capacity`]), which is
-//! shared among the peers that sent new requests within the last second (paper 002 §3.2). Each peer
-//! gets what it offers, but at most a [level](crate::MaxMin) times its weight, which depends on the
-//! fairness (paper 002 §6.1). A peer that takes part in overload control is told its share. A peer
-//! that does not take part gets the same share of the processor. Its rejections are charged to this
-//! share.
+//! [shared](Shares) among the peers that sent new requests within the last second (paper 002 §3.2).
+//! The weight of a peer depends on the fairness (paper 002 §6.1). A peer that takes part in overload
+//! control is told its share. A peer that does not take part gets the same share of the processor.
+//! Its rejections are charged to this share. All strangers together have at most half.
 //!
 //! **Original load.** This is what a peer would send without feedback. Under `loss` each new
 //! request also counts for those that the peer has to hold back. Under the other algorithms the
@@ -25,10 +24,6 @@
 //! exceeded the capacity for one second. Before and after, every peer is told that there is no
 //! restriction.
 //!
-//! **Hosts.** A peer is an address and a port (RFC 7339 §5.4: "The scope of overload control applies
-//! to unique combinations of IP and port values."). A host chooses its ports itself. So the peers of
-//! one [host](Offer::host) can be made to share one share, in proportion to their original loads.
-//!
 //! **Policing.** If a peer takes part in overload control, but sends a third more than it was told
 //! for 2 s, it is treated as if it did not take part. This lasts until it has obeyed for ten times
 //! as long.
@@ -37,24 +32,21 @@
 //! a window, a peer that uses its whole share does not show how much more it would send, unless it
 //! states its load. Its share is then the level, which is correct. But under user-centric fairness
 //! its weight is the load that it sent before the overload. All peers for which the table has no
-//! room count as one peer that does not take part. Peers that do not take part may use half of the
-//! table.
+//! room count as one stranger. Peers that do not take part may use half of the table.
 
 use std::time::Duration;
 
 use tidegate_world::{Purpose, Seed, Stream, Timestamp};
 
 use super::capacity::Capacity;
-use super::peer_view::{PeerView, Standing};
+use super::peer_view::PeerView;
 use super::sequence::Sequence;
+use super::shares::Shares;
 use super::upstream::{AGREED, Upstream};
 use super::upstream_settings::{Offer, TICK, UpstreamFairness, UpstreamSettings};
 use super::{Category, Feedback};
+use crate::Gate;
 use crate::source_table::{Slot, SourceTable};
-use crate::{Gate, MaxMin};
-
-/// The least weight of a peer: above zero, because demands are divided by weights.
-const WEIGHT_MIN: f64 = 1e-6;
 
 /// Time after its last new request for which a peer is an active source.
 // 002 §3.2: "Each entry has an expiration timer set to one second."
@@ -87,15 +79,6 @@ pub enum Arrival {
     Reject,
 }
 
-/// The demand of a peer, or of all peers of one host, when the capacity is shared.
-#[derive(Clone, Copy, Debug)]
-struct Demand {
-    /// The host, or `None` for a peer that shares with no other.
-    host: Option<u128>,
-    original_cps: f64,
-    weight: f64,
-}
-
 /// The servers that send requests to this one.
 #[derive(Debug)]
 pub struct Upstreams {
@@ -105,10 +88,7 @@ pub struct Upstreams {
     /// take part is subtracted at the next tick.
     strangers: usize,
     capacity: Capacity,
-    max_min: MaxMin,
-    /// The senders among which the capacity is shared: the active peers, or their hosts. They are
-    /// in the order of the hosts.
-    demands: Vec<Demand>,
+    shares: Shares,
     /// Calls a second that could be served in the time spent on rejecting requests of peers without
     /// feedback.
     rejecting_cps: f64,
@@ -126,13 +106,14 @@ impl Upstreams {
     /// Creates the table of the server numbered `element`, without peers.
     pub fn new(settings: &UpstreamSettings, seed: Seed, element: u32) -> Self {
         let mut key = seed.stream(Purpose::Upstreams, element);
+        let mut peers = SourceTable::new(settings.peers_max, &mut key);
+        *peers.get_mut(SourceTable::<Upstream>::SHARED) = Upstream::stranger();
         Self {
             settings: *settings,
-            peers: SourceTable::new(settings.peers_max, &mut key),
+            peers,
             strangers: 0,
             capacity: Capacity::default(),
-            max_min: MaxMin::default(),
-            demands: Vec::new(),
+            shares: Shares::new(settings),
             rejecting_cps: 0.0,
             overloaded: None,
             sequence: Sequence::default(),
@@ -166,12 +147,14 @@ impl Upstreams {
             peer.on_offer(now, &Offer { original_cps, ..*offer }, &self.settings);
         }
         peer.on_request(now, category);
-        let obeys = peer.standing() == Standing::Obeys;
+        let obeys = peer.obeys();
         match category {
             _ if !is_overloaded || !category.is_new() => Arrival::Judge,
             // An emergency call must not depend on the server that sends it. The gate limits the
             // rate of these calls.
             Category::Priority if !obeys => Arrival::Judge,
+            // The law's share applies to what no share was granted for.
+            _ if !peer.has_share(category) => Arrival::Judge,
             _ if peer.passes() => Arrival::Pass,
             _ => Arrival::Reject,
         }
@@ -256,15 +239,14 @@ impl Upstreams {
     /// Returns the sum of the original loads without the claims of peers.
     fn take_demands(&mut self, now: Timestamp) -> f64 {
         let is_full = self.peers.len() >= self.settings.peers_max;
-        self.demands.clear();
-        let (demands, fairness) = (&mut self.demands, self.settings.fairness);
+        self.shares.clear();
+        let (shares, fairness) = (&mut self.shares, self.settings.fairness);
         let mut counted_cps = 0.0;
         self.peers.sweep(|peer| {
             let rest = now.since(peer.heard());
             if peer.look(now, peer.asked().is_some_and(|at| now.since(at) <= ACTIVE)) {
                 counted_cps += peer.counted_cps();
-                let (host, weight) = (peer.host(), peer.weight(fairness));
-                demands.push(Demand { host, original_cps: peer.original_cps(), weight });
+                shares.add(peer.demand(fairness));
             }
             let agreed = peer.algorithm().is_some() && !is_full;
             rest <= if agreed { AGREED } else { REMEMBERED_STRANGER }
@@ -272,66 +254,22 @@ impl Upstreams {
         let is_stranger =
             |(key, peer): &(Option<u128>, &Upstream)| key.is_some() && peer.algorithm().is_none();
         self.strangers = self.peers.iter().filter(is_stranger).count();
-        self.join_hosts();
         counted_cps
-    }
-
-    /// Joins the demands of the peers of one host.
-    fn join_hosts(&mut self) {
-        if self.demands.iter().all(|demand| demand.host.is_none()) {
-            return;
-        }
-        let fairness = self.settings.fairness;
-        self.demands.sort_unstable_by_key(|demand| demand.host);
-        self.demands.dedup_by(|next, demand| {
-            let is_same = demand.host.is_some() && demand.host == next.host;
-            if is_same {
-                demand.original_cps += next.original_cps;
-                demand.weight = match fairness {
-                    UpstreamFairness::User => demand.weight + next.weight,
-                    UpstreamFairness::Provider | UpstreamFairness::Weighted => {
-                        demand.weight.max(next.weight)
-                    }
-                };
-            }
-            is_same
-        });
     }
 
     /// Shares the capacity among the active peers.
     fn share(&mut self, now: Timestamp) {
-        let weights: f64 = self.demands.iter().map(|demand| demand.weight).sum();
-        let share_max = match self.settings.fairness {
-            UpstreamFairness::User if self.demands.len() > 1 => self.settings.share_max,
-            _ => 1.0,
-        };
-        // The sender's part of all weights is at most the largest share.
-        let bounded = |weight: f64| {
-            weight.min(share_max / (1.0 - share_max) * (weights - weight)).max(WEIGHT_MIN)
-        };
-        let bounded = |weight| if share_max < 1.0 { bounded(weight) } else { weight };
-        let demands = self.demands.iter();
-        self.max_min.set(demands.map(|demand| (demand.original_cps, bounded(demand.weight))));
-        let level = match self.overloaded {
-            Some(_) => self.max_min.level(self.capacity.cps() + self.rejecting_cps),
+        self.shares.divide(match self.overloaded {
+            Some(_) => self.capacity.cps() + self.rejecting_cps,
             None => f64::INFINITY,
-        };
+        });
         let (rejection, fairness) = (self.capacity.rejection(), self.settings.fairness);
         let most = self.capacity.cps();
         let mut rejecting_cps = 0.0;
-        let (demands, starts) = (&self.demands, &mut self.starts);
-        // The peers of a host get parts of its share, in proportion to their original loads.
-        let weight = |peer: &Upstream| {
-            let host = peer.host()?;
-            let at = demands.binary_search_by_key(&Some(host), |demand| demand.host).ok()?;
-            let Demand { original_cps, weight, .. } = demands[at];
-            let is_active = peer.original_cps() > 0.0;
-            let part = if is_active { peer.original_cps() / original_cps } else { 1.0 };
-            Some(bounded(weight) * part)
-        };
+        let (shares, starts) = (&self.shares, &mut self.starts);
         self.peers.sweep(|peer| {
-            let weight = weight(peer).unwrap_or_else(|| bounded(peer.weight(fairness)));
-            rejecting_cps += peer.grant(now, (level * weight).min(most), rejection, starts);
+            let granted_cps = shares.of(&peer.demand(fairness)).min(most);
+            rejecting_cps += peer.grant(now, granted_cps, rejection, starts);
             true
         });
         self.rejecting_cps = rejecting_cps;

@@ -8,6 +8,7 @@ use crate::{Allowance, Bucket, Settings, registry};
 const OFFER: Offer =
     Offer { algorithms: Some(Algorithms::LOSS), original_cps: None, weight: 1, host: None };
 const APART: Offer = Offer { algorithms: None, ..OFFER };
+const STRANGER: Offer = Offer { host: Some(Offer::STRANGERS), ..APART };
 
 fn at(ms: u64) -> Timestamp {
     Timestamp::from_nanos(ms * 1_000_000)
@@ -64,6 +65,33 @@ fn an_emergency_call_does_not_need_a_share_of_its_peer() {
     assert_eq!(verdict, Arrival::Pass);
 }
 
+// RFC 7339 §5.10.2: "A SIP server that is in overload and has started to throttle incoming traffic MUST
+// reject some requests from non-participating clients with a 503 (Service Unavailable) response without
+// the Retry-After header."
+#[test]
+fn the_law_judges_requests_for_which_no_share_was_granted() {
+    let gate = gate_of_200_cps();
+    let mut upstreams = upstreams(UpstreamSettings::default());
+    for ms in 1..3000 {
+        upstreams.handle_timeout(at(ms), &gate);
+        upstreams.on_request(at(ms), 1, Category::Session, &OFFER);
+        // A peer that obeys and begins no sessions holds nothing back.
+        upstreams.on_request(at(ms), 2, Category::Single, &OFFER);
+        upstreams.on_request(at(ms), 3, Category::Session, &STRANGER);
+    }
+    assert!(upstreams.is_overloaded());
+    let mut arrival = |key, category, offer| upstreams.on_request(at(3000), key, category, &offer);
+    for key in [3, 4] {
+        assert_eq!(arrival(key, Category::Single, STRANGER), Arrival::Judge);
+    }
+    for key in 5000..5100 {
+        assert_eq!(arrival(key, Category::Session, STRANGER), Arrival::Judge);
+    }
+    assert_eq!(arrival(1, Category::Single, OFFER), Arrival::Pass);
+    assert_eq!(arrival(2, Category::Single, OFFER), Arrival::Judge);
+    assert_eq!(arrival(6, Category::Session, OFFER), Arrival::Pass, "it has promised to obey");
+}
+
 /// Anybody can send requests from many addresses.
 #[test]
 fn strangers_do_not_keep_out_a_peer_that_takes_part() {
@@ -87,6 +115,81 @@ fn strangers_do_not_keep_out_a_peer_that_takes_part() {
     assert!(upstreams.overflowed() > 5000, "{}", upstreams.overflowed());
     let own = upstreams.peers().filter(|peer| peer.key.is_some()).count();
     assert!((30..=80).contains(&own), "{own}");
+}
+
+/// Returns the calls a second that a peer is granted that obeys and has 100 calls a second, while
+/// each of 1000 strangers sends two calls a second.
+fn granted_beside_strangers(fairness: UpstreamFairness) -> f64 {
+    let gate = gate_of_200_cps();
+    let mut upstreams = upstreams(UpstreamSettings { fairness, ..Default::default() });
+    for ms in 1..5000 {
+        upstreams.handle_timeout(at(ms), &gate);
+        if ms % 10 == 0 {
+            upstreams.on_request(at(ms), 1, Category::Session, &OFFER);
+        }
+        for stranger in [2 * ms % 1000, (2 * ms + 1) % 1000] {
+            let key = 1000 + u128::from(stranger);
+            upstreams.on_request(at(ms), key, Category::Session, &STRANGER);
+        }
+    }
+    assert!(upstreams.is_overloaded());
+    upstreams.peer(1).unwrap().granted_cps
+}
+
+// RFC 7339 §5.10.2: "This is to ensure that SIP clients that do not support this specification don't receive an
+// unfair advantage over those that do."
+#[test]
+fn many_strangers_do_not_take_the_share_of_a_peer_that_obeys() {
+    for fairness in [UpstreamFairness::Provider, UpstreamFairness::Weighted] {
+        let granted_cps = granted_beside_strangers(fairness);
+        assert!(granted_cps >= 99.0, "{fairness:?}: {granted_cps}");
+    }
+    let granted_cps = granted_beside_strangers(UpstreamFairness::User);
+    assert!(granted_cps >= 45.0, "strangers have at most `share_max`: {granted_cps}");
+}
+
+/// Two INVITEs within an instant are no high rate.
+#[test]
+fn two_invites_of_a_new_address_do_not_cause_an_overload() {
+    let gate = gate_of_200_cps();
+    let mut upstreams = upstreams(UpstreamSettings::default());
+    for ms in 1..3000 {
+        upstreams.handle_timeout(at(ms), &gate);
+        if ms % 50 == 0 {
+            upstreams.on_request(at(ms), 1, Category::Session, &OFFER);
+        }
+    }
+    // The measurement follows at once.
+    let due = upstreams.poll_timeout().unwrap();
+    for micros in [200, 100] {
+        let now = Timestamp::from_nanos(due.as_nanos() - micros * 1000);
+        upstreams.on_request(now, 99, Category::Session, &STRANGER);
+    }
+    upstreams.handle_timeout(due, &gate);
+    assert!(!upstreams.is_overloaded());
+    assert!(upstreams.peer(99).unwrap().original_cps > 1.0, "they are counted");
+}
+
+/// A stranger that sends much must not use up what all strangers may have.
+#[test]
+fn a_stranger_that_floods_takes_no_share_of_another_stranger() {
+    let gate = gate_of_200_cps();
+    let mut upstreams = upstreams(UpstreamSettings::default());
+    let (mut sent, mut passed) = (0, 0);
+    for ms in 1..6000 {
+        upstreams.handle_timeout(at(ms), &gate);
+        if ms % 10 == 0 {
+            upstreams.on_request(at(ms), 1, Category::Session, &OFFER);
+        }
+        upstreams.on_request(at(ms), 2, Category::Session, &STRANGER);
+        if ms % 100 == 0 && ms > 2000 {
+            let arrival = upstreams.on_request(at(ms), 3, Category::Session, &STRANGER);
+            sent += 1;
+            passed += u32::from(arrival != Arrival::Reject);
+        }
+    }
+    assert!(upstreams.is_overloaded());
+    assert!(passed >= sent * 9 / 10, "{passed} of {sent} calls pass, ten calls/s of a hundred");
 }
 
 // RFC 7339 §5.8: "the algorithm SHOULD NOT change the algorithm associated with that client for at least

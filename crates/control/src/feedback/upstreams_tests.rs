@@ -76,6 +76,8 @@ struct Peer {
     /// Milliseconds between two single requests, which the peer sends whether it is restricted or
     /// not.
     probes_every: Option<u64>,
+    /// Single requests in each millisecond, which the peer holds back as its algorithm says.
+    registers: u64,
     /// The fraction of a call that is due.
     due: f64,
     /// Calls that were sent and not rejected.
@@ -93,6 +95,7 @@ fn plant(settings: UpstreamSettings, kind: f64, value: f64, peers: &[(f64, Offer
         restriction: Restriction::new(&RestrictionSettings::default(), Seed(1), index as u32),
         obeys: true,
         probes_every: None,
+        registers: 0,
         due: 0.0,
         passed: 0,
         told: None,
@@ -120,6 +123,9 @@ impl Plant {
             for index in 0..self.peers.len() {
                 if self.peers[index].probes_every.is_some_and(|every| ms % every == 0) {
                     self.receive(index, Category::Single);
+                }
+                for _ in 0..self.peers[index].registers {
+                    self.send(index, Category::Single);
                 }
                 self.peers[index].due += self.peers[index].cps / 1000.0;
                 while self.peers[index].due >= 1.0 {
@@ -478,6 +484,20 @@ fn health_checks_take_no_place_of_calls() {
     plant.peers[0].probes_every = Some(100);
     plant.run(5);
     assert_near(&plant.rates(20), &[20.0, 20.0]);
+}
+
+// RFC 7339 §5.3: "the server control algorithm MUST produce a value for the "oc" parameter that it
+// expects the receiving SIP clients to apply to all downstream SIP requests". A client holds back
+// calls and registrations alike.
+#[test]
+fn a_peer_that_also_registers_is_told_what_halves_its_calls_at_once() {
+    let mut plant = plant(UpstreamSettings::default(), 1.0, 50.0, &[(100.0, OBEDIENT)]);
+    plant.peers[0].registers = 1;
+    plant.run(1);
+    assert_near(&plant.rates(2), &[50.0]);
+    assert_near(&plant.rates(5), &[50.0]);
+    let original_cps = plant.upstreams.peer(0).unwrap().original_cps;
+    assert!((90.0..=120.0).contains(&original_cps), "{original_cps}");
 }
 
 #[test]

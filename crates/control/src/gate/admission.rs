@@ -145,7 +145,9 @@ impl Gate {
         let is_stale = self.is_stale(bucket);
         match self.settings.decide {
             Decide::Arrival if is_stale => {
-                self.signals.flow_mut(bucket).stale += 1;
+                let flow = self.signals.flow_mut(bucket);
+                flow.stale += 1;
+                flow.lost += 1;
                 self.count_early(now, bucket, Reason::Stale);
                 self.signals.messages_refused += 1;
                 self.remember(now, fingerprint, Decision::Refused);
@@ -373,7 +375,9 @@ impl Gate {
         fingerprint: Option<u64>,
         reason: Reason,
     ) -> Verdict {
-        self.signals.flow_mut(bucket).refused += 1;
+        let flow = self.signals.flow_mut(bucket);
+        flow.refused += 1;
+        flow.lost += u64::from(matches!(reason, Reason::QueueFull | Reason::Stale));
         self.count_early(now, bucket, reason);
         self.signals.messages_refused += 1;
         let is_full = reason == Reason::PoolFull;

@@ -436,12 +436,12 @@ fn the_law_is_shown_the_message_in_service_and_the_room_of_the_queue() {
     assert_eq!(gate.signals().queue.room, 77);
     let ticket = enters(&mut gate, at(0), CALL);
     gate.on_service(at(1), Some(&ticket), MS * 2, 0);
-    let begun = Service { is_new: true, sojourn: MS * 2, cost: Duration::ZERO };
+    let begun = Service { is_session: true, sojourn: MS * 2, cost: Duration::ZERO };
     assert_eq!(gate.signals().service, begun);
     gate.on_completion(at(4), 6, MS * 3);
     assert_eq!(gate.signals().service, Service { cost: MS * 3, ..begun });
     gate.on_service(at(4), None, MS, 0);
-    let next = Service { is_new: false, sojourn: MS, cost: Duration::ZERO };
+    let next = Service { is_session: false, sojourn: MS, cost: Duration::ZERO };
     assert_eq!(gate.signals().service, next);
 }
 

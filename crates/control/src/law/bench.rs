@@ -50,7 +50,7 @@ impl Bench {
 
     /// Takes a new call from the queue after it waited for `sojourn`.
     pub fn taken(&mut self, sojourn: Duration) {
-        self.signals.service.is_new = true;
+        self.signals.service.is_session = true;
         self.signals.service.sojourn = sojourn;
         self.service();
     }
@@ -59,7 +59,7 @@ impl Bench {
     /// queue. Returns the window.
     pub fn served(&mut self, count: u32, ms: u64, behind: u64) -> f64 {
         self.signals.service = Service {
-            is_new: true,
+            is_session: true,
             sojourn: Duration::from_millis(ms - 1),
             cost: Duration::from_millis(1),
         };

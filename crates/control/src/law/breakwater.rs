@@ -13,6 +13,9 @@
 //! window, not a rate. A window needs no estimate of the capacity, and admits a call as soon as
 //! another has left.
 //!
+//! Single requests, such as REGISTER, and calls with priority do not change d, because usually they
+//! wait in queues of their own. A window of the same size limits the single requests that wait.
+//!
 //! Known bias: steps up are constant, and steps down are proportional. So a small window, in which
 //! few calls fit into d_t, oscillates relatively more than a large one. Without load the number of
 //! credits grows to its maximum. When an overload begins, all arrivals are admitted and wait until
@@ -118,7 +121,7 @@ struct Breakwater {
 
 impl Law for Breakwater {
     fn on_service(&mut self, _: Timestamp, signals: &Signals, _: &mut Control) {
-        if signals.service.is_new {
+        if signals.service.is_session {
             self.delay = signals.service.sojourn;
         }
     }

@@ -13,6 +13,9 @@
 //! that more calls in flight meant less throughput, L is halved. Without this rule, a least latency
 //! from an overload would raise L, and the larger L would then raise the next least latency.
 //!
+//! All of this counts calls. Single requests, such as REGISTER, and calls with priority are not
+//! included, and the law admits all of them.
+//!
 //! In Cinnamon other servers work on the calls in flight, and calls beyond L wait in a queue by
 //! rank. This processor works on one call at a time: the first L calls of its queue count as in
 //! flight.
@@ -109,7 +112,8 @@ struct Cinnamon {
 /// The free places in flight and the counts of the queue at a step.
 #[derive(Clone, Copy, Debug, Default)]
 struct Seen {
-    waiting: usize,
+    /// Calls that wait. Other messages take no places, even if they wait in the same queue.
+    waiting: u64,
     /// Calls taken from the queue to be served, since the start.
     taken: u64,
     /// Calls that waited too long, or for which there was no room in the queue, since the start.
@@ -118,12 +122,8 @@ struct Seen {
 
 impl Seen {
     fn of(signals: &Signals) -> Self {
-        let Flow { offered, entered, taken, refused, stale, .. } = *signals.flow(Bucket::Session);
-        // If calls are judged at their service, the rejected ones have entered the queue and were
-        // taken from it.
-        let rejected_late = (entered + refused).saturating_sub(offered);
-        let taken = taken.saturating_sub(rejected_late);
-        Self { waiting: signals.queue.waiting, taken, lost: stale + refused }
+        let Flow { taken, lost, .. } = *signals.flow(Bucket::Session);
+        Self { waiting: signals.in_window(Bucket::Session), taken, lost }
     }
 }
 
@@ -134,6 +134,8 @@ struct Tuner {
     limit_max: f64,
     latencies: Latencies,
     least_s: f64,
+    /// Calls taken since the last interval ended.
+    taken: f64,
     /// Calls in flight and calls taken, for each interval since the least latency was forgotten.
     intervals: Vec<(f64, f64)>,
 }
@@ -152,12 +154,15 @@ impl Tuner {
             limit_max,
             latencies: Latencies::new(),
             least_s: f64::INFINITY,
+            taken: 0.0,
             intervals: Vec::with_capacity(INTERVALS),
         }
     }
 
-    /// Ends an interval. `taken` calls were taken in it, and `waiting` calls wait now.
+    /// Ends an interval if it has enough calls. `taken` calls were taken since the last step, and
+    /// `waiting` calls wait now.
     fn step(&mut self, waiting: f64, taken: f64) {
+        self.taken += taken;
         if self.latencies.count() < CALLS_MIN {
             return;
         }
@@ -165,7 +170,7 @@ impl Tuner {
         self.least_s = self.least_s.min(p90_s);
         let gradient = (self.least_s / p90_s).max(GRADIENT_MIN);
         let mut limit = gradient * self.limit + self.limit.sqrt();
-        self.intervals.push((waiting, taken));
+        self.intervals.push((waiting, std::mem::take(&mut self.taken)));
         if self.intervals.len() == INTERVALS {
             if covariance(&self.intervals) < 0.0 {
                 limit /= 2.0;
@@ -240,10 +245,17 @@ mod tests {
         flow.entered += entered;
         flow.taken += taken;
         flow.stale += stale;
-        bench.signals.queue.waiting += entered as usize;
-        bench.signals.queue.waiting -= taken as usize;
+        flow.lost += stale;
+        let waiting = bench.signals.in_progress(Bucket::Session) + entered - taken;
+        wait(bench, waiting);
         bench.tick();
         bench.control.rank_floor
+    }
+
+    /// Sets the number of calls that wait.
+    fn wait(bench: &mut Bench, calls: u64) {
+        bench.signals.queue.waiting = calls as usize;
+        bench.signals.in_progress[Bucket::Session as usize] = calls;
     }
 
     fn fresh() -> Bench {
@@ -282,22 +294,51 @@ mod tests {
     #[test]
     fn events_before_the_start_do_not_count() {
         let mut bench = fresh();
-        bench.signals.flow_mut(Bucket::Session).stale = 9;
+        let flow = bench.signals.flow_mut(Bucket::Session);
+        (flow.stale, flow.lost) = (9, 9);
         bench.law.on_begin(bench.now, &bench.signals);
         assert_near(interval(&mut bench, 200, 100, 0), 0.0);
     }
 
+    // If calls are judged at their service, the gate does not count rejected calls as taken.
     #[test]
-    fn calls_rejected_at_their_turn_do_not_count_as_entered() {
+    fn calls_rejected_at_their_turn_are_not_among_those_taken() {
         let mut bench = fresh();
-        interval(&mut bench, 1000, 100, 1);
-        assert_near(bench.control.rank_floor, 1.0);
-        // All calls are judged at their service and rejected. So all 20 places are free, and no
-        // place was used.
-        interval(&mut bench, 0, 900, 0);
-        bench.signals.flow_mut(Bucket::Session).refused += 1000;
-        interval(&mut bench, 1000, 1000, 0);
+        wait(&mut bench, 100);
+        let flow = bench.signals.flow_mut(Bucket::Session);
+        (flow.offered, flow.entered) = (100, 100);
+        bench.law.on_begin(bench.now, &bench.signals);
+        // 40 are served and 60 rejected, one of them as stale. The queue grows by 10: e = 10/40.
+        let flow = bench.signals.flow_mut(Bucket::Session);
+        (flow.offered, flow.entered, flow.taken, flow.refused) = (210, 210, 40, 60);
+        flow.lost = 1;
+        wait(&mut bench, 110);
+        bench.tick();
+        assert_near(bench.control.rank_floor, 0.1 * 0.25 + 0.7 * 0.25);
+    }
+
+    #[test]
+    fn a_source_beyond_its_limit_does_not_trip_it() {
+        let mut bench = fresh();
+        let flow = bench.signals.flow_mut(Bucket::Session);
+        (flow.offered, flow.entered, flow.taken, flow.refused) = (410, 310, 250, 100);
+        wait(&mut bench, 60);
+        bench.tick();
         assert_near(bench.control.rank_floor, 0.0);
+    }
+
+    // In one queue of all messages, the places are for calls too.
+    #[test]
+    fn other_messages_take_no_places() {
+        let mut bench = fresh();
+        let first = interval(&mut bench, 150, 100, 1);
+        for _ in 0..2 {
+            bench.signals.flow_mut(Bucket::Session).taken += 100;
+            wait(&mut bench, 10);
+            bench.signals.queue.waiting = 70;
+            bench.tick();
+        }
+        assert!(bench.control.rank_floor < first, "{} {first}", bench.control.rank_floor);
     }
 
     fn steps(tuner: &mut Tuner, count: usize, ms: u64, waiting: f64, taken: f64) -> f64 {
@@ -320,6 +361,16 @@ mod tests {
         let before = tuner.limit;
         tuner.step(0.0, 0.0);
         assert_near(tuner.limit, before);
+    }
+
+    #[test]
+    fn an_interval_has_the_calls_of_all_its_steps() {
+        let mut tuner = Tuner::new(1000.0);
+        for _ in 0..2 {
+            (0..30).for_each(|_| tuner.latencies.record(Duration::from_millis(10)));
+            tuner.step(0.0, 30.0);
+        }
+        assert_eq!(tuner.intervals, [(0.0, 60.0)]);
     }
 
     #[test]

@@ -7,6 +7,11 @@
 //! at least half of the rate is used, because an hour with few calls proves no capacity. Cold
 //! start: the initial rate, which the operator considers safe.
 //!
+//! Single requests, such as REGISTER, and calls with priority do not count. Usually they wait in
+//! queues of their own. The share of the single requests that is admitted is the part that the rate
+//! is of the calls offered in the last second. While calls are not limited, single requests are not
+//! limited either.
+//!
 //! After a second without calls, the old rate has no meaning. Then a rate below the initial rate is
 //! set to the initial rate, and the latency to its target. Clearwater has no such rule: after a
 //! night without calls it rejects the first calls at the rate of the last overload. A minimum rate
@@ -29,7 +34,7 @@ use std::time::Duration;
 use tidegate_world::Timestamp;
 
 use crate::ewma::Ewma;
-use crate::{Allowance, Bucket, Control, Entry, Law, Param, Signals, Values};
+use crate::{Bucket, Control, Entry, Flow, Law, Param, Signals, Values};
 
 static TARGET: Param = Param {
     name: "target",
@@ -132,6 +137,10 @@ struct Clearwater {
     changed: (Timestamp, u64),
     /// Messages that had asked for a session by the last tick.
     arrived: u64,
+    /// Time of the last tick, and the calls that had been offered by then.
+    counted: (Timestamp, u64),
+    /// The rate of offered calls between the last two ticks.
+    offered_cps: f64,
 }
 
 impl Clearwater {
@@ -149,6 +158,8 @@ impl Clearwater {
             calls: 0,
             changed: (Timestamp::ZERO, 0),
             arrived: 0,
+            counted: (Timestamp::ZERO, 0),
+            offered_cps: 0.0,
         }
     }
 
@@ -167,14 +178,15 @@ impl Law for Clearwater {
         let flow = signals.flow(Bucket::Session);
         self.changed = (now, flow.admitted);
         self.arrived = flow.arrived;
+        self.counted = (now, flow.offered);
     }
 
     fn on_arrival(&mut self, _: Timestamp, _: &Signals, control: &mut Control) {
-        control.admit_of_all(Allowance::Rate(self.rate));
+        control.admit_sessions_at(self.rate, self.offered_cps);
     }
 
     fn on_service(&mut self, now: Timestamp, signals: &Signals, control: &mut Control) {
-        if !signals.service.is_new {
+        if !signals.service.is_session {
             return;
         }
         let latency_s = self.latency.update(signals.service.sojourn.as_secs_f64());
@@ -187,17 +199,19 @@ impl Law for Clearwater {
         let used = (admitted - self.changed.1) as f64 / (self.rate * passed.as_secs_f64());
         self.change(latency_s, used);
         (self.calls, self.changed) = (0, (now, admitted));
-        control.admit_of_all(Allowance::Rate(self.rate));
+        control.admit_sessions_at(self.rate, self.offered_cps);
     }
 
-    fn on_tick(&mut self, _: Timestamp, signals: &Signals, control: &mut Control) {
-        let arrived = signals.flow(Bucket::Session).arrived;
+    fn on_tick(&mut self, now: Timestamp, signals: &Signals, control: &mut Control) {
+        let Flow { arrived, offered, .. } = *signals.flow(Bucket::Session);
         if arrived == self.arrived && self.rate < self.rate_start {
             self.rate = self.rate_start;
             self.latency = Ewma::starting_at(self.target_s, WEIGHT);
-            control.admit_of_all(Allowance::Rate(self.rate));
         }
         self.arrived = arrived;
+        let (then, before) = std::mem::replace(&mut self.counted, (now, offered));
+        self.offered_cps = (offered - before) as f64 / now.since(then).as_secs_f64();
+        control.admit_sessions_at(self.rate, self.offered_cps);
     }
 
     fn tick(&self) -> Option<Duration> {
@@ -213,6 +227,7 @@ impl Law for Clearwater {
 mod tests {
     use super::super::bench::Bench;
     use super::*;
+    use crate::Allowance;
 
     fn fresh(given: &[(&str, f64)]) -> Bench {
         let mut bench = Bench::of(&ENTRY, &[&[("interval", 0.0)], given].concat());
@@ -321,5 +336,25 @@ mod tests {
         assert_near(rate(&bench), 100.0);
         assert!(ENTRY.values(&[("rate_min", 101.0)]).is_err());
         assert!(ENTRY.values(&[("rate_min", 100.0)]).is_ok());
+    }
+
+    // A registrar has many single requests and few calls. The unused rate of calls must not limit
+    // the single requests of an idle server.
+    #[test]
+    fn a_server_without_calls_does_not_limit_single_requests() {
+        let mut bench = fresh(&[]);
+        for _ in 0..10 {
+            bench.pass(SILENCE, 0.1);
+            bench.arrival();
+            bench.signals.flow_mut(Bucket::Single).offered += 1000;
+            bench.tick();
+        }
+        assert_eq!(bench.control.admit(Bucket::Single).fraction(1000.0), 1.0);
+        // While calls are rejected, the same share of the single requests is rejected: the rate is
+        // 100, and 200 calls/s are offered.
+        bench.pass(SILENCE, 1.0);
+        bench.signals.flow_mut(Bucket::Session).offered += 200;
+        bench.tick();
+        assert_eq!(bench.control.admit(Bucket::Single).fraction(1000.0), 0.5);
     }
 }

@@ -7,6 +7,9 @@
 //! rejected when its turn comes. Recovers after an interval in which the queue was once empty. Cold
 //! start: not tripped.
 //!
+//! Single requests, such as REGISTER, and calls with priority do not count. Usually they wait in
+//! queues of their own, which can be empty while calls wait.
+//!
 //! Nothing is ever rejected at arrival, and no share is set: the queue itself is the throttle.
 //!
 //! folly always serves the oldest call first, so it can always use the minimum sojourn. If the
@@ -116,7 +119,7 @@ impl Codel {
 
 impl Law for Codel {
     fn on_service(&mut self, now: Timestamp, signals: &Signals, control: &mut Control) {
-        if !signals.service.is_new {
+        if !signals.service.is_session {
             return;
         }
         if now >= self.until {

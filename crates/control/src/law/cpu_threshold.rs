@@ -1,7 +1,8 @@
 //! A threshold on the occupancy of the processor: the control that most products have.
 //!
 //! Signal: the occupancy of the processor over the last `t_c`. Trips when it reaches `limit`: all new work is
-//! rejected until the next reading. Recovers when a reading is below. Cold start: open.
+//! rejected until the next reading. Recovers when a reading is below. Cold start: open. After a rest
+//! without messages, the first reading begins with the message that ends the rest.
 //!
 //! Known bias: the law admits all or nothing. In a long overload it admits everything for `t_c`, so
 //! that the queue fills. Then it rejects everything for `t_c`, so that the queue empties and the
@@ -67,6 +68,12 @@ impl Law for Threshold {
         self.read = signals.processor;
     }
 
+    /// Starts a reading at the end of a rest. Without this, the reading would be the average over
+    /// the rest.
+    fn on_wake(&mut self, _: Timestamp, signals: &Signals) {
+        self.read = signals.processor;
+    }
+
     fn on_tick(&mut self, _: Timestamp, signals: &Signals, control: &mut Control) {
         let Some(occupancy) = signals.processor.occupancy_since(self.read) else { return };
         self.read = signals.processor;
@@ -119,5 +126,15 @@ mod tests {
         bench.pass(Duration::from_secs(5), 0.5);
         bench.tick();
         assert_eq!(bench.allowance(), Allowance::Open);
+    }
+
+    #[test]
+    fn a_rest_is_not_part_of_a_reading() {
+        let mut bench = Bench::of(&ENTRY, &[]);
+        bench.pass(Duration::from_secs(1), 0.0);
+        bench.law.on_wake(bench.now, &bench.signals);
+        bench.pass(Duration::from_secs(5), 1.0);
+        bench.tick();
+        assert_eq!(bench.allowance(), Allowance::Closed);
     }
 }

@@ -16,7 +16,9 @@
 //! default window is that long. WeChat's limit of a second would be too long for a server of
 //! hundreds of calls a second.
 //!
-//! A window in which calls waited but none was taken from the queue is ignored.
+//! A window in which calls waited but none was taken from the queue is ignored. Single requests,
+//! such as REGISTER, and calls with priority do not count. The floor does not apply to them, so it
+//! could never shorten their waits.
 //!
 //! Source: Zhou et al., "Overload Control for Scaling WeChat Microservices", SoCC 2018, §4.1 and
 //! §4.2: 20 ms, 2,000 requests or one second, α 5 %, β 1 %.
@@ -130,7 +132,7 @@ impl Dagor {
 
 impl Law for Dagor {
     fn on_service(&mut self, _: Timestamp, signals: &Signals, control: &mut Control) {
-        if !signals.service.is_new {
+        if !signals.service.is_session {
             return;
         }
         self.waited += signals.service.sojourn;

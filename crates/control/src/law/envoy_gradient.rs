@@ -12,6 +12,9 @@
 //! is probably too low. Envoy makes its intervals up to 15 % longer, at random, so that its hosts
 //! do not measure at the same time. One server does not need this.
 //!
+//! The latencies of single requests, such as REGISTER, and of calls with priority do not count. A
+//! window of the same size limits the single requests that wait.
+//!
 //! Known bias: while minRTT is measured, a burst of more than `limit_min` calls is rejected,
 //! although the processor has room. Here all latency is the server's own processor time, so the
 //! window has no room for bursts: a call that waits for two others has a latency of 3 minRTT. If

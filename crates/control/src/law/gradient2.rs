@@ -10,6 +10,9 @@
 //! After an overload the average is too high for a long time. While it is more than twice the
 //! current time, every call reduces it by a tenth.
 //!
+//! The latencies of single requests, such as REGISTER, and of calls with priority do not count. A
+//! window of the same size limits the single requests that wait.
+//!
 //! Known bias: the law knows no absolute time. In a long overload, the long average follows the
 //! current time, and only the variation of the times keeps L small. With a tolerance of 1.5, as in
 //! later releases, the variation is too small for that: L rises to its maximum, and 200 calls wait
@@ -259,7 +262,7 @@ mod tests {
     #[test]
     fn responses_without_delay_do_no_harm() {
         let mut bench = fresh(&[]);
-        bench.signals.service.is_new = true;
+        bench.signals.service.is_session = true;
         bench.signals.in_progress[Bucket::Session as usize] = 100;
         bench.completion();
         assert_near(bench.window(), 20.8);

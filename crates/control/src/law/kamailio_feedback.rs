@@ -11,6 +11,9 @@
 //! last step of a recovery, up to the setpoint. The next overload first has to use up this amount.
 //! Until then, for at most 40 s, all calls are admitted.
 //!
+//! After a rest without messages, the first load is the average since the message that ended the
+//! rest. In Kamailio the timer never rests.
+//!
 //! In Kamailio Σe has no lower bound. During an overload it can exceed 100 % of rejections, which
 //! delays the recovery. Here it stops at 100 %. From there, an idle processor recovers within 50 s.
 //!
@@ -97,6 +100,12 @@ struct Feedback {
 
 impl Law for Feedback {
     fn on_begin(&mut self, _: Timestamp, signals: &Signals) {
+        self.read = signals.processor;
+    }
+
+    /// Starts a reading at the end of a rest. Without this, the reading would be the average over
+    /// the rest.
+    fn on_wake(&mut self, _: Timestamp, signals: &Signals) {
         self.read = signals.processor;
     }
 
@@ -194,5 +203,13 @@ mod tests {
         // Without a reading of the processor, nothing changes.
         bench.tick();
         assert!(bench.law.is_at_rest());
+    }
+
+    #[test]
+    fn a_rest_is_not_part_of_a_reading() {
+        let mut bench = Bench::of(&ENTRY, &[("setpoint", 0.75)]);
+        bench.pass(Duration::from_secs(3600), 0.0);
+        bench.law.on_wake(bench.now, &bench.signals);
+        assert_eq!(steps(&mut bench, 1, 1.0), 6.0);
     }
 }

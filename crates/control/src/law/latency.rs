@@ -10,10 +10,10 @@ use crate::{Bucket, Signals};
 const LONGEST_US: u64 = 60_000_000;
 
 /// Returns the latency of the call that was just served, from its arrival to the end of its
-/// service, or `None` after any other message.
+/// service, or `None` after any other message, including single requests and calls with priority.
 pub(super) fn of_call(signals: &Signals) -> Option<Duration> {
     let service = &signals.service;
-    service.is_new.then(|| service.sojourn + service.cost)
+    service.is_session.then(|| service.sojourn + service.cost)
 }
 
 /// Returns the number of calls in the server when a call has been served: this call and the calls

@@ -5,12 +5,16 @@
 //! Recovers as the queue empties: without a queue λ is μ·(1 + D_B/C). Cold start: everything is
 //! admitted until the first tick.
 //!
+//! Single requests, such as REGISTER, do not change λ. The share of them that is admitted is the part
+//! that λ is of the calls offered in the last T_c. While calls are not limited, single requests are
+//! not limited either.
+//!
 //! The paper does not say what C is. With C = T_c, the default, the queue reaches the delay budget
 //! within one interval.
 //!
 //! Known bias: μ is the rate of admitted calls. So below the capacity, λ is a multiple of the load,
-//! and a load that grows faster than this multiple in an interval is cut. λ cannot fall below one
-//! call a second, because that is the smallest estimate of μ.
+//! and a load that grows faster than this multiple in an interval is cut. λ can fall to 0 while a
+//! long queue waits.
 //!
 //! Source: paper 002 §3.6, after Hosein, US patent 6,442,139.
 
@@ -19,7 +23,7 @@ use std::time::Duration;
 use tidegate_world::Timestamp;
 
 use super::window::{BUDGET, INTERVAL};
-use crate::{Allowance, Control, Entry, Law, Param, Signals, Values};
+use crate::{Bucket, Control, Entry, Law, Param, Signals, Values};
 
 static CORRECTION: Param = Param {
     name: "c",
@@ -48,6 +52,7 @@ pub(crate) static ENTRY: Entry = Entry {
             budget_s: values.of(&BUDGET),
             correction_s,
             waiting: 0.0,
+            counted: (Timestamp::ZERO, 0),
         })
     },
 };
@@ -59,15 +64,24 @@ struct RateAbs {
     correction_s: f64,
     /// N at the last tick: the calls that waited.
     waiting: f64,
+    /// Time of the last tick, and the calls that had been offered by then.
+    counted: (Timestamp, u64),
 }
 
 impl Law for RateAbs {
-    fn on_tick(&mut self, _: Timestamp, signals: &Signals, control: &mut Control) {
+    fn on_begin(&mut self, now: Timestamp, signals: &Signals) {
+        self.counted = (now, signals.flow(Bucket::Session).offered);
+    }
+
+    fn on_tick(&mut self, now: Timestamp, signals: &Signals, control: &mut Control) {
         self.waiting = signals.sessions_waiting();
         let served_cps = signals.sessions.rate_cps();
         let delay_s = self.waiting / served_cps;
         let rate = served_cps * (1.0 - (delay_s - self.budget_s) / self.correction_s);
-        control.admit_of_all(Allowance::Rate(rate.max(0.0)));
+        let offered = signals.flow(Bucket::Session).offered;
+        let (then, before) = std::mem::replace(&mut self.counted, (now, offered));
+        let offered_cps = (offered - before) as f64 / now.since(then).as_secs_f64();
+        control.admit_sessions_at(rate.max(0.0), offered_cps);
     }
 
     fn tick(&self) -> Option<Duration> {
@@ -83,7 +97,7 @@ impl Law for RateAbs {
 mod tests {
     use super::super::bench::{Bench, assert_near};
     use super::*;
-    use crate::Backlog;
+    use crate::{Allowance, Backlog};
 
     fn rate(bench: &mut Bench, sessions: usize) -> f64 {
         bench.signals.backlog = Backlog { sessions, ..Backlog::default() };
@@ -111,5 +125,24 @@ mod tests {
         let mut bench = Bench::of(&ENTRY, &[("c", 1.0)]);
         assert_near(rate(&mut bench, 0), 120.0);
         assert_near(rate(&mut bench, 70), 50.0);
+    }
+
+    // A registrar has many single requests and few calls. The rate of calls must not limit the single
+    // requests of an idle server.
+    #[test]
+    fn a_server_without_calls_does_not_limit_single_requests() {
+        let mut bench = Bench::of(&ENTRY, &[]);
+        for _ in 0..10 {
+            bench.pass(Duration::from_millis(200), 0.1);
+            bench.signals.flow_mut(Bucket::Single).offered += 200;
+            bench.tick();
+        }
+        assert_eq!(bench.control.admit(Bucket::Single).fraction(1000.0), 1.0);
+        // While calls are rejected, the same share of the single requests is rejected: λ is 200, and
+        // 400 calls/s are offered.
+        bench.pass(Duration::from_millis(200), 1.0);
+        bench.signals.flow_mut(Bucket::Session).offered += 80;
+        bench.tick();
+        assert_near(bench.control.admit(Bucket::Single).fraction(1000.0), 0.5);
     }
 }

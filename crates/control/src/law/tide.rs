@@ -52,7 +52,7 @@
 //! its only delay is the tick, and D is bounded.
 //!
 //! *Settling.* A step to a multiple m of the capacity fills the window within `wait_max`/(m − 1).
-//! From then on D falls at (m − 1)/m s/s: from `wait_max` to `wait_min` in 0.11 s at 10 times the
+//! From then on D falls at (m − 1)/m s/s: from `wait_max` to `wait_min` in 0.12 s at 10 times the
 //! capacity. After the flood 5 ms of idle time raise D to `wait_max`. Nothing else is remembered, so
 //! goodput is full again as soon as the queue has been served.
 //!

@@ -11,6 +11,9 @@
 //! even if it is longer. The library draws this number of windows at random. Here it is always the
 //! mean.
 //!
+//! The latencies of single requests, such as REGISTER, and of calls with priority do not count. A
+//! window of the same size limits the single requests that wait.
+//!
 //! Known bias: if the latency of an empty server is only processor time, every wait is long
 //! compared with it. So the window has no room for bursts: only a few calls may wait, and at 0.8 of
 //! the capacity one call in twenty is rejected. In an overload, a probe replaces the least latency

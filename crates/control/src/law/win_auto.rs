@@ -8,7 +8,8 @@
 //! Here it never falls below one call. Cold start: W_0.
 //!
 //! Options: if `delay_max` is set, a call that has waited longer does not give its place back
-//! either. This is the paper's remedy for a window that is too large.
+//! either. This is the paper's remedy for a window that is too large. The waits of single requests,
+//! such as REGISTER, and of calls with priority have no effect.
 //!
 //! Known bias: W_0 fixes the delay of the queue, W_0/μ, so an operator must know it. If W_0 makes
 //! calls wait for more than T1/2, each call causes repetitions of its 200 and its BYE. Then a call
@@ -116,9 +117,15 @@ impl Law for WinAuto {
 
     fn on_service(&mut self, _: Timestamp, signals: &Signals, control: &mut Control) {
         let is_late = self.delay_max.is_some_and(|max| signals.service.sojourn > max);
-        if signals.service.is_new && is_late {
+        if signals.service.is_session && is_late {
             self.change(-1.0, control);
         }
+    }
+
+    /// Starts the time of the first tick after a rest. The law rests at its largest window, so the
+    /// rest returns no places.
+    fn on_wake(&mut self, now: Timestamp, _: &Signals) {
+        self.ticked = now;
     }
 
     fn on_tick(&mut self, now: Timestamp, signals: &Signals, control: &mut Control) {
@@ -182,8 +189,20 @@ mod tests {
         assert_near(bench.window(), 10.0);
         bench.taken(Duration::from_millis(251));
         assert_near(bench.window(), 9.0);
-        bench.signals.service.is_new = false;
+        bench.signals.service.is_session = false;
         bench.service();
         assert_near(bench.window(), 9.0);
+    }
+
+    // The law rests at its largest window, so the time of a rest returns no places.
+    #[test]
+    fn a_rest_returns_no_places() {
+        let mut bench = Bench::of(&ENTRY, &[]);
+        bench.pass(Duration::from_secs(3600), 0.0);
+        bench.law.on_wake(bench.now, &bench.signals);
+        assert_near(repeat(&mut bench, 50), 1.0);
+        bench.pass(TICK, 1.0);
+        bench.tick();
+        assert_near(bench.window(), 1.1);
     }
 }

@@ -6,8 +6,9 @@
 //! Recovers with the next message that is served. Cold start: everything is admitted until the
 //! first message is served.
 //!
-//! Options: with `check` = 1, N is computed only after messages that begin a call. A fixed `bound`
-//! can replace μ·D_B. It needs no estimate of μ, but an operator must know it.
+//! Options: with `check` = 1, N is computed only after messages that begin a call, without the
+//! calls with priority, which usually wait in another queue. A fixed `bound` can replace μ·D_B. It
+//! needs no estimate of μ, but an operator must know it.
 //!
 //! Known bias: μ is the rate of admitted calls. So at a small load the budget is small, and bursts
 //! are rejected although the processor has room for them.
@@ -91,7 +92,7 @@ impl WinCont {
 
 impl Law for WinCont {
     fn on_service(&mut self, _: Timestamp, signals: &Signals, control: &mut Control) {
-        if signals.service.is_new || !self.only_new {
+        if signals.service.is_session || !self.only_new {
             self.look(signals, control);
         }
     }
@@ -111,9 +112,9 @@ mod tests {
     use super::*;
     use crate::Backlog;
 
-    fn left(bench: &mut Bench, sessions: usize, is_new: bool) -> f64 {
+    fn left(bench: &mut Bench, sessions: usize, is_session: bool) -> f64 {
         bench.signals.backlog = Backlog { sessions, ..Backlog::default() };
-        bench.signals.service.is_new = is_new;
+        bench.signals.service.is_session = is_session;
         bench.service();
         bench.window()
     }

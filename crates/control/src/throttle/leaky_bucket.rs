@@ -41,6 +41,11 @@ impl LeakyBucket {
         (self.content_s, self.passed) = (left_s * factor, now);
     }
 
+    /// Returns whether the bucket is empty: pieces arrive more slowly than they may.
+    pub(crate) fn is_empty(&self, now: Timestamp) -> bool {
+        self.content_s <= now.since(self.passed).as_secs_f64()
+    }
+
     /// Returns whether a piece passes at `rate` pieces a second, above zero.
     pub(crate) fn passes(&mut self, now: Timestamp, rate: f64) -> bool {
         self.passes_within(now, rate, self.tolerance, || 0.0)

@@ -16,16 +16,20 @@ pub struct Call {
     pub caller: SocketAddr,
     /// The proxy's address at which it arrived.
     pub local: SocketAddr,
-    /// Number of retransmissions of the INVITE.
+    /// CSeq number of its latest INVITE. It grows if the caller tries again with the same Call-ID,
+    /// for example with credentials after a 401.
+    pub cseq: u32,
+    /// Number of retransmissions of its INVITEs.
     pub repeated: u32,
-    /// Time at which the INVITE was first forwarded.
+    /// Time at which the latest INVITE was first forwarded.
     pub forwarded: Option<Timestamp>,
     /// Whether a ringing response of a callee was observed.
     pub rang: bool,
-    /// Status and time of the first final response to the INVITE that reached the proxy, if any.
+    /// Status and time of the first final response to the latest INVITE that reached the proxy, if
+    /// any.
     pub answered: Option<(u16, Timestamp)>,
-    /// Status and time of the first final response to the INVITE that the proxy sent to the caller,
-    /// if any.
+    /// Status and time of the first final response to the latest INVITE that the proxy sent to the
+    /// caller, if any.
     pub decided: Option<(u16, Timestamp)>,
     /// Arrival of the first CANCEL, if any.
     pub given_up: Option<Timestamp>,
@@ -88,7 +92,11 @@ impl Observer {
                 match status {
                     100 => {}
                     101..200 => call.rang = true,
-                    _ => _ = call.answered.get_or_insert((status, *arrived)),
+                    _ if scanned.cseq == call.cseq => {
+                        call.answered.get_or_insert((status, *arrived));
+                    }
+                    // A retransmitted response to an earlier INVITE.
+                    _ => {}
                 }
             }
             _ => {}
@@ -98,7 +106,9 @@ impl Observer {
     /// Records a packet that was sent at `now`.
     pub fn see_sent(&mut self, now: Timestamp, flow: Flow, bytes: &[u8]) {
         let Ok(scanned) = scan(bytes) else { return };
-        let Some(call) = self.call(&scanned) else { return };
+        let Some(call) = self.call(&scanned).filter(|call| call.cseq == scanned.cseq) else {
+            return;
+        };
         match scanned.start {
             ScanStart::Request { method: Method::Invite, .. } if scanned.to_tag.is_none() => {
                 call.forwarded.get_or_insert(now);
@@ -116,8 +126,14 @@ impl Observer {
 
     fn invite(&mut self, arrived: Timestamp, flow: &Flow, scanned: &Scan<'_>, uri: &[u8]) {
         if let Some(call) = self.call(scanned) {
-            // A request that was looped back to the proxy is not a retransmission.
-            call.repeated += u32::from(flow.remote == call.caller);
+            if flow.remote != call.caller {
+                // A request that was looped back to the proxy is not a retransmission.
+            } else if scanned.cseq > call.cseq {
+                call.cseq = scanned.cseq;
+                (call.forwarded, call.answered, call.decided) = (None, None, None);
+            } else {
+                call.repeated += 1;
+            }
             return;
         }
         self.by_id.insert(scanned.call_id.into(), self.calls.len());
@@ -127,6 +143,7 @@ impl Observer {
             arrived,
             caller: flow.remote,
             local: flow.local,
+            cseq: scanned.cseq,
             repeated: 0,
             forwarded: None,
             rang: false,
@@ -207,6 +224,7 @@ mod tests {
             arrived: ms(10),
             caller: CALLER.parse().unwrap(),
             local: PROXY.parse().unwrap(),
+            cseq: 1,
             repeated: 1,
             forwarded: Some(ms(12)),
             rang: true,
@@ -234,6 +252,28 @@ mod tests {
         arrives(&mut busy, 12, CALLEE, &response(486));
         busy.see_sent(ms(13), flow(CALLER), response(486).as_bytes());
         assert!(!busy.calls()[0].is_refused());
+    }
+
+    #[test]
+    fn a_challenged_call_has_the_outcome_of_its_invite_with_credentials() {
+        let second = |text: String| text.replace("CSeq: 1", "CSeq: 2");
+        let mut observer = Observer::default();
+        arrives(&mut observer, 10, CALLER, &invite(""));
+        observer.see_sent(ms(11), flow(CALLEE), invite("").as_bytes());
+        arrives(&mut observer, 12, CALLEE, &response(401));
+        observer.see_sent(ms(13), flow(CALLER), response(401).as_bytes());
+        arrives(&mut observer, 14, CALLER, &second(invite("")));
+        // The callee has not got the ACK yet.
+        arrives(&mut observer, 15, CALLEE, &response(401));
+        observer.see_sent(ms(15), flow(CALLER), response(401).as_bytes());
+        observer.see_sent(ms(16), flow(CALLEE), second(invite("")).as_bytes());
+        arrives(&mut observer, 17, CALLER, &second(invite("")));
+        arrives(&mut observer, 18, CALLEE, &second(response(200)));
+        observer.see_sent(ms(19), flow(CALLER), second(response(200)).as_bytes());
+        let [call] = observer.calls() else { panic!("{:?}", observer.calls()) };
+        assert_eq!((call.arrived, call.forwarded), (ms(10), Some(ms(16))));
+        assert_eq!(call.answered, Some((200, ms(18))));
+        assert_eq!((call.setup(), call.repeated), (Some(Duration::from_millis(9)), 1));
     }
 
     #[test]

@@ -213,7 +213,9 @@ fn patience(calls: &[&Call], end: Timestamp) -> Option<Duration> {
 fn median(times: impl Iterator<Item = Duration>) -> Option<Duration> {
     let mut times: Vec<_> = times.collect();
     times.sort_unstable();
-    times.get(times.len() / 2).copied()
+    let last = times.len().checked_sub(1)?;
+    let (low, high) = (times[last / 2], times[last.div_ceil(2)]);
+    Some(low + (high - low) / 2)
 }
 
 #[cfg(test)]
@@ -302,6 +304,15 @@ mod tests {
         assert_eq!(scene.patience, None);
         assert!(scene.to_string().contains("or refuse by 486: 25.0 %"), "{scene}");
         assert_eq!(scene.callees, [CALLEE.parse().unwrap()]);
+    }
+
+    #[test]
+    fn the_median_of_an_even_number_is_between_the_two_in_the_middle() {
+        let of = |times: &[u64]| median(times.iter().copied().map(Duration::from_millis));
+        assert_eq!(of(&[]), None);
+        assert_eq!(of(&[3]), Some(Duration::from_millis(3)));
+        assert_eq!(of(&[9, 1]), Some(Duration::from_millis(5)));
+        assert_eq!(of(&[9, 1, 2]), Some(Duration::from_millis(2)));
     }
 
     /// Returns a call that starts at `at` and is cancelled after `patience`.

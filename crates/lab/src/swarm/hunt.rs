@@ -7,7 +7,7 @@ use std::thread;
 use serde::Serialize;
 
 use super::draw::{draw, draw_with_streams};
-use super::run::{Finding, Ran, run_compared, run_twice};
+use super::run::{Finding, Ran, SAME, run_compared, run_twice};
 use super::shrink::{Shrunk, shrink};
 use super::world::World;
 
@@ -126,11 +126,24 @@ fn try_seed(seed: u64, hunt: &Hunt) -> Done {
     let failed = ran.findings.first().map(|first| Failed {
         seed,
         findings: ran.findings.clone(),
-        shrunk: shrink(world, &first.checker, hunt.tries_max, |world| {
-            run_compared(world).map(|ran| ran.findings).unwrap_or_default()
-        }),
+        shrunk: reduce(world, &first.checker, hunt.tries_max, run_compared, run_twice),
     });
     Ok((faults, ran, failed))
+}
+
+/// Reduces a world in which `checker` finds a violation. Only two runs of a world show that they
+/// are not the same.
+fn reduce(
+    world: World,
+    checker: &str,
+    tries_max: u32,
+    once: impl Fn(&World) -> Result<Ran, String>,
+    twice: impl Fn(&World) -> Result<Ran, String>,
+) -> Shrunk {
+    shrink(world, checker, tries_max, |world| {
+        let ran = if checker == SAME { twice(world) } else { once(world) };
+        ran.map(|ran| ran.findings).unwrap_or_default()
+    })
 }
 
 impl Tally {
@@ -156,4 +169,25 @@ pub fn replay(text: &str) -> Result<(World, Ran), String> {
     let world = World::parse(text)?;
     let ran = run_twice(&world)?;
     Ok((world, ran))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::swarm::run::run;
+
+    #[test]
+    fn a_world_whose_runs_differ_is_reduced_by_two_runs() {
+        let ran = run(&draw(1)).unwrap();
+        let with = |checker: &str| {
+            let finding = Finding { checker: checker.to_owned(), what: "found".to_owned() };
+            let ran = Ran { findings: vec![finding], ..ran.clone() };
+            move |_: &World| Ok(ran.clone())
+        };
+        for checker in [SAME, "calls"] {
+            let shrunk = reduce(draw(1), checker, 50, with("calls"), with(SAME));
+            assert_eq!((&*shrunk.finding.checker, &*shrunk.finding.what), (checker, "found"));
+            assert!(shrunk.world.to_toml().len() < draw(1).to_toml().len(), "{checker}");
+        }
+    }
 }

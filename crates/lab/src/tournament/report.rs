@@ -57,10 +57,12 @@ pub(super) fn page(results: &Results) -> String {
     }
     sections.push(Section {
         title: "The win of the law and of its path".to_owned(),
-        caption:
+        caption: format!(
             "Goodput as a part of the capacity, mean over all bouts. Own − same is the win of the \
-                  path: a cheaper rejection, another queue"
-                .to_owned(),
+             path: a cheaper rejection, another queue. Laws that also have other parameters on \
+             their own path have no such value: {}",
+            if results.tuned.is_empty() { "none".to_owned() } else { results.tuned.join(", ") }
+        ),
         table: by_path(results),
     });
     let facts = vec![
@@ -103,19 +105,27 @@ fn by_bout(
     report::Table::by_row("law", head, body)
 }
 
+/// Returns the mean goodput of a law on a path over all bouts.
+fn mean(results: &Results, law: &str, route: Route) -> Option<f64> {
+    let goodput = results.bouts.iter().filter_map(|bout| Some(bout.on(law, route)?.goodput.mean));
+    Spread::of(goodput).map(|spread| spread.mean)
+}
+
+/// Returns the additional goodput of a law on its own path. `None` if its parameters differ too,
+/// because the goodput then does not come from the path alone.
+pub(super) fn win(results: &Results, law: &str) -> Option<f64> {
+    let [same, own] = Route::ALL.map(|route| mean(results, law, route));
+    Some(own? - same?).filter(|_| !results.tuned.contains(&law))
+}
+
 fn by_path(results: &Results) -> report::Table {
-    let mean = |law: &str, route| {
-        let goodput =
-            results.bouts.iter().filter_map(|bout| Some(bout.on(law, route)?.goodput.mean));
-        Spread::of(goodput)
-    };
     let head = ["same path", "own path", "own − same"].map(|title| (title.to_owned(), ""));
     let body = results.laws.iter().map(|law| {
-        let [same, own] = Route::ALL.map(|route| mean(law, route));
-        let win = same.zip(own).and_then(|(same, own)| Spread::of([own.mean - same.mean]));
-        let cells = [same, own].map(|spread| spread.and_then(|spread| Spread::of([spread.mean])));
-        let cells = cells.into_iter().chain([win]);
-        (law.to_string(), cells.map(|spread| report::Cell::mean(spread, 1.0, 3, "")).collect())
+        let [same, own] = Route::ALL.map(|route| mean(results, law, route));
+        let cells = [same, own, win(results, law)].map(|value| {
+            report::Cell::mean(value.and_then(|value| Spread::of([value])), 1.0, 3, "")
+        });
+        (law.to_string(), cells.into())
     });
     report::Table::by_row("law", head, body)
 }

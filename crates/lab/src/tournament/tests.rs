@@ -52,7 +52,8 @@ fn an_unknown_name_is_an_error() {
 
 #[test]
 fn a_tournament_is_the_same_each_time_its_seeds_differ_and_its_files_show_it() {
-    let small = tournament(selection(&["none", "tide", "asterisk"], &["step"], 2)).unwrap();
+    let laws = ["none", "tide", "asterisk", "codel"];
+    let small = tournament(selection(&laws, &["step"], 2)).unwrap();
     let run = |jobs| {
         let (world, go_on) = (Simulated::new(), AtomicBool::new(false));
         let mut ended = 0;
@@ -69,6 +70,11 @@ fn a_tournament_is_the_same_each_time_its_seeds_differ_and_its_files_show_it() {
     assert_eq!(none.scores[0].offered, first.offered, "the same calls");
     assert!(tide.goodput.mean > none.goodput.mean, "{} {}", tide.goodput.mean, none.goodput.mean);
     assert_eq!(bout.on("asterisk", Route::Own).map(|cell| cell.route), Some(Route::Own));
+
+    // The path of codel is a parameter of its law.
+    assert_eq!(results.tuned, ["codel"]);
+    assert!(report::win(&results, "asterisk").is_some());
+    assert_eq!(report::win(&results, "codel"), None);
 
     let [out, again] = [(); 2].map(|()| tempfile::tempdir().unwrap());
     let page = results.write(out.path()).unwrap();

@@ -112,6 +112,11 @@ impl Ingress {
         &self.upstream
     }
 
+    /// Forgets the upstream peers that are no longer back ends, after a reload or a new address.
+    pub(crate) fn follow(&mut self, snapshot: &Snapshot) {
+        self.upstream.follow(snapshot);
+    }
+
     /// Writes the current feedback into a response, if the peer takes part in overload feedback.
     pub(crate) fn answer(
         &mut self,

@@ -21,7 +21,7 @@ use tidegate_control::feedback::{
     Algorithms, Arrival, Category, Offer, UpstreamSettings, Upstreams,
 };
 use tidegate_sip::{OverloadControl, top_via};
-use tidegate_world::{Buffer, Received, Seed, Timestamp, Transmit};
+use tidegate_world::{Buffer, Flow, Received, Seed, Timestamp, Transmit};
 
 use crate::keys::Keys;
 use crate::message::way_back::way_back;
@@ -36,8 +36,9 @@ use crate::transport::addresses::Origin;
 pub(crate) struct UpstreamPeers {
     upstreams: Upstreams,
     settings: FeedbackSettings,
-    /// Addresses of the peers that take part in overload feedback, by their keys.
-    addresses: HashMap<u128, SocketAddr>,
+    /// The peers that take part in overload feedback, by their keys: the address of each, and the
+    /// flow of the last request that has offered overload control.
+    addresses: HashMap<u128, (SocketAddr, Flow)>,
 }
 
 impl UpstreamPeers {
@@ -75,14 +76,14 @@ impl UpstreamPeers {
     ) -> Arrival {
         let flow = &received.flow;
         let Some(via) = top_via(&received.bytes) else { return Arrival::Judge };
-        let is_peer = self.may_take_part(snapshot, received);
+        let is_peer = self.may_take_part(snapshot, flow);
         let (offered, original_cps) =
             if is_peer { self.offered(via.element) } else { (None, None) };
         let key = if is_peer {
             let address = canonical(way_back(&via, flow));
             let key = key_of(&snapshot.keys, address);
             if offered.is_some() && self.has_room() {
-                self.addresses.insert(key, address);
+                self.addresses.insert(key, (address, *flow));
             }
             key
         } else {
@@ -91,9 +92,19 @@ impl UpstreamPeers {
         if !self.is_active() {
             return Arrival::Judge;
         }
-        let host = self.settings.shares_by_host.then(|| source_of(flow.remote.ip()));
+        let host = match is_peer {
+            true => self.settings.shares_by_host.then(|| source_of(flow.remote.ip())),
+            false => Some(Offer::STRANGERS),
+        };
         let offer = Offer { algorithms: offered, original_cps, weight, host };
         self.upstreams.on_request(now, key, category, &offer)
+    }
+
+    /// Forgets the peers that may no longer take part, because they are no longer back ends.
+    pub(crate) fn follow(&mut self, snapshot: &Snapshot) {
+        let mut addresses = std::mem::take(&mut self.addresses);
+        addresses.retain(|_, (_, flow)| self.may_take_part(snapshot, flow));
+        self.addresses = addresses;
     }
 
     /// Returns whether the sender of a request may take part in overload feedback.
@@ -101,12 +112,12 @@ impl UpstreamPeers {
     /// RFC 7339 §5.2: "To limit the knowledge that the server supports overload control, a server can
     /// adopt a policy of inserting overload control parameters in only those requests received over
     /// trusted links such that these parameters are only visible to trusted neighbors."
-    fn may_take_part(&self, snapshot: &Snapshot, received: &Received) -> bool {
+    fn may_take_part(&self, snapshot: &Snapshot, flow: &Flow) -> bool {
         if self.settings.upstream.accepted == Algorithms::NONE {
             return false;
         }
-        let ip = canonical(received.flow.remote).ip();
-        snapshot.addresses.origin(&received.flow) != Origin::Stranger
+        let ip = canonical(flow.remote).ip();
+        snapshot.addresses.origin(flow) != Origin::Stranger
             || self.settings.peers.iter().any(|network| network.contains(&ip))
     }
 
@@ -209,7 +220,7 @@ impl UpstreamPeers {
 
     /// Returns the peers that take part in overload feedback, in the order of their addresses.
     pub(crate) fn views(&self) -> Vec<UpstreamView> {
-        let view = |(key, &address): (&u128, &SocketAddr)| {
+        let view = |(key, &(address, _)): (&u128, &(SocketAddr, Flow))| {
             Some(UpstreamView { address, peer: self.upstreams.peer(*key)? })
         };
         let mut views: Vec<_> = self.addresses.iter().filter_map(view).collect();

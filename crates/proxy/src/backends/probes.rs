@@ -255,7 +255,7 @@ impl Probes {
         if passage.status >= 200 {
             let (backend_ref, flight) = (target.backend_ref, *flight);
             target.flight = None;
-            let obedience = snapshot.pool(backend_ref.pool).obedience;
+            let obedience = snapshot.obedience_to(backend_ref);
             let own = passage.overload_control();
             snapshot.next_hops.on_probe_answered(now, obedience, flight.address, own);
             end_probe(snapshot, now, backend_ref, &flight, Some(passage.status));
@@ -498,7 +498,7 @@ fn write_probe(
     // RFC 7339 §5.1: "If a client determines that this is the first contact with a server, the client
     // MUST insert the "oc" parameter without any value and MUST insert the "oc-algo" parameter with a list
     // of algorithms it supports."
-    if snapshot.pool(backend_ref.pool).obedience != Obedience::Never {
+    if snapshot.obedience_to(backend_ref) != Obedience::Never {
         bytes.write_all(&snapshot.next_hops.offer_text(OverloadOffer::Algorithms))?;
     }
     let probe = snapshot.pool(backend_ref.pool).health.probe.as_ref();

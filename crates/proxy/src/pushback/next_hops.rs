@@ -29,8 +29,10 @@ use crate::network::canonical;
 const NEXT_HOPS_MAX: usize = 16_384;
 
 /// The condition under which a pool obeys the feedback of its back ends.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Obedience {
+    /// The pool obeys no back end: feedback is ignored.
+    Never,
     /// The pool obeys a back end as soon as the answer to a probe has shown that the back end
     /// itself gives feedback.
     #[default]
@@ -38,8 +40,6 @@ pub enum Obedience {
     /// The pool obeys every back end from its first response on. Requests always offer overload
     /// control.
     Always,
-    /// The pool obeys no back end: feedback is ignored.
-    Never,
 }
 
 /// Proof that the restriction of a next hop admits a request, with the overload control that the
@@ -219,8 +219,8 @@ impl NextHops {
         restrictions.get(&canonical(address)).is_some_and(|r| r.is_restricting(now))
     }
 
-    /// Reads the parameters that a back end has written into our Via. `own` parses them, and is
-    /// called only if they are needed.
+    /// Reads the parameters that a back end has written into our Via. `obedience` is the strongest
+    /// one of its pools. `own` parses the parameters, and is called only if they are needed.
     #[inline]
     pub(crate) fn on_response<'a>(
         &self,
@@ -244,8 +244,8 @@ impl NextHops {
     }
 
     /// Reads the parameters in the answer to a probe. They show whether the next hop gives
-    /// feedback. If it gives none, it has no restriction. A probe of a pool that never obeys offers
-    /// nothing, so its answer says nothing.
+    /// feedback. If it gives none, it has no restriction. `obedience` is the strongest one of its
+    /// pools. If no pool obeys, the probe offers nothing, so its answer says nothing.
     pub(crate) fn on_probe_answered(
         &self,
         now: Timestamp,
@@ -284,6 +284,10 @@ impl NextHops {
         may_begin: bool,
     ) {
         let Shared { settings, seed, is_any, is_load_wanted, overflowed, .. } = &*self.0;
+        // Nothing was offered, so there is nothing to obey.
+        if settings.offered.is_empty() {
+            return;
+        }
         let address = canonical(address);
         let mut restrictions = self.lock();
         if !restrictions.contains_key(&address) {

@@ -101,3 +101,21 @@ fn a_pool_that_never_obeys_changes_nothing_for_a_pool_with_the_same_back_end() {
     next_hops.on_probe_answered(now, Obedience::Proven, backend, None);
     assert!(admits(Obedience::Always), "the server gives no feedback");
 }
+
+/// RFC 7339 §4.2: "A SIP client MUST support the loss-based overload control scheme and MUST insert at
+/// least the token "loss" as one of the "oc-algo" parameter values."
+#[test]
+fn without_algorithms_nothing_is_offered_and_nothing_is_learned() {
+    let next_hops = NextHops::new(Algorithms::NONE, Seed(1));
+    let (now, backend) = (Timestamp::ZERO, address(BACKEND));
+    for obedience in [Obedience::Always, Obedience::Proven] {
+        let offer = next_hops.offer_to(now, obedience, backend);
+        assert!(next_hops.offer_text(offer).is_empty(), "{obedience:?}");
+    }
+    assert!(next_hops.offer_text(OverloadOffer::Algorithms).is_empty(), "of a probe");
+    let sequence = Sequence { seconds: 1, fraction: 0 };
+    let validity = Duration::from_secs(9);
+    let feedback = Feedback { algorithm: Algorithm::Loss, value: 100, validity, sequence };
+    next_hops.learn(now, backend, feedback, false, true);
+    assert!(!next_hops.is_any());
+}

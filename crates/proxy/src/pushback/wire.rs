@@ -48,7 +48,8 @@ impl OverloadOffer {
     }
 }
 
-/// The parameters by which a client offers these algorithms.
+/// Returns the parameters by which a client offers these algorithms, or an empty text if it offers
+/// none.
 ///
 /// RFC 7339 §4.2: "A SIP client MUST support the loss-based overload control scheme and MUST insert at
 /// least the token "loss" as one of the "oc-algo" parameter values."
@@ -65,6 +66,9 @@ impl OverloadOffer {
 /// RFC 7415 §3.3: "Support of rate-based control MUST be indicated by clients including the token "rate" in
 /// the "oc-algo" list."
 pub(crate) fn offer_of(algorithms: Algorithms) -> Box<str> {
+    if algorithms.is_empty() {
+        return Box::default();
+    }
     let names: Vec<&str> = algorithms.iter().map(Algorithm::token).collect();
     format!(";oc;oc-algo=\"{}\"", names.join(",")).into()
 }

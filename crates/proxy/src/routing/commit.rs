@@ -20,7 +20,7 @@ use crate::rejection::{DropReason, Rejection};
 use crate::routing::next_hop::{NextHop, toward};
 use crate::routing::plan::Plan;
 use crate::routing::select::{
-    Selected, admit, check_room, check_transaction_room, demand_of, select,
+    NewRequest, Selected, admit, check_room, check_transaction_room, demand_of, select,
 };
 use crate::routing::target_choice::TargetChoice;
 use crate::routing::tier::{choose_tier, tier};
@@ -79,14 +79,15 @@ pub(crate) fn commit(
         TargetChoice::BeginWithin { backend_ref, key, demand, goes_on } => {
             begin_within(step, input, backend_ref, key, demand, goes_on)?
         }
-        TargetChoice::Move { pool, demand } => move_elsewhere(step, input, pool, demand)?,
+        TargetChoice::Move { pool, demand } => move_elsewhere(step, input, pool, demand, false)?,
         TargetChoice::Removed(target) => NextHop::to(target, step.snapshot.tier_elsewhere()),
         TargetChoice::Between(to) => {
             step.pool = Some(to.pool);
             let address = step.snapshot.backend(to).address().ok_or(Rejection::NO_ADDRESS)?;
-            admit(step.now, step.snapshot, to, request.category())?;
+            let admission = admit(step.now, step.snapshot, to, request.category())?;
             let target = Target::new(step.snapshot.transport(to.pool), address);
-            NextHop::to(target, tier(step.snapshot, &step.routing.calls, to.pool, CallRef::NONE))
+            let tier = tier(step.snapshot, &step.routing.calls, to.pool, CallRef::NONE);
+            NextHop { admission, ..NextHop::to(target, tier) }
         }
         TargetChoice::Select { pool, demand } => begin_at_any(step, input, pool, demand)?,
         TargetChoice::Outside { target, is_strict, from, is_named, is_claimed } => {
@@ -201,7 +202,10 @@ fn begin_within(
             Ok(NextHop { choice, held, admission, ..toward(step, backend_ref, call)? })
         }
         Err(rejection) if goes_on => Err(rejection),
-        Err(_) => move_elsewhere(step, input, backend_ref.pool, demand),
+        Err(rejection) => {
+            let is_restricted = matches!(rejection, Rejection::Restricted);
+            move_elsewhere(step, input, backend_ref.pool, demand, is_restricted)
+        }
     }
 }
 
@@ -219,7 +223,8 @@ fn begin_at_any(
     if call.is_none() {
         check_room_for_call(step, &received.flow)?;
     }
-    let selected = select(step, room, pool, call, request, fingerprint, demand)?;
+    let new = NewRequest { room, request, fingerprint, call, demand, is_restricted: false };
+    let selected = select(step, pool, new)?;
     let Selected { backend_ref, key, call: held, admission } = selected;
     let entry = hold(step, call, fingerprint, request.identity, backend_ref)?;
     record_source(step, entry, &received.flow);
@@ -268,18 +273,22 @@ fn begin_at(
     Ok((call, held, admission))
 }
 
-/// Selects another back end of a pool for an existing call.
+/// Selects another back end of a pool for an existing call. `is_restricted` says whether the
+/// restriction of the call's back end has rejected the request.
 fn move_elsewhere(
     step: &mut Step<'_>,
     input: CommitInput<'_, '_>,
     pool: u16,
     demand: Demand,
+    is_restricted: bool,
 ) -> Result<NextHop, Rejection> {
     let CommitInput { room, received, request, known } = input;
     let Known { call, fingerprint, .. } = *known;
     let entry = call.unwrap_or(CallRef::NONE);
     let Request { identity, method, .. } = *request;
-    match select(step, room, pool, call, request, fingerprint, Some(demand)) {
+    let demand = Some(demand);
+    let new = NewRequest { room, request, fingerprint, call, demand, is_restricted };
+    match select(step, pool, new) {
         Ok(Selected { backend_ref, key, call: held, admission }) => {
             move_call(step, entry, identity, backend_ref);
             record_source(step, entry, &received.flow);

@@ -89,12 +89,12 @@ impl NextHop {
     /// Returns the overload control that the request offers. Only a request to a back end offers
     /// any.
     pub(crate) fn offer(&self, now: Timestamp, snapshot: &Snapshot) -> OverloadOffer {
-        let Some(backend_ref) = self.backend_ref.filter(|_| self.toward_backend) else {
-            return OverloadOffer::None;
-        };
+        let backend_ref = || self.backend_ref.filter(|_| self.toward_backend);
         match self.admission {
             Some(Admission { address, offer }) if address == self.target.address => offer,
-            _ => snapshot.offer_to(now, backend_ref, self.target.address),
+            _ => backend_ref().map_or(OverloadOffer::None, |backend_ref| {
+                snapshot.offer_to(now, backend_ref, self.target.address)
+            }),
         }
     }
 

@@ -32,6 +32,23 @@ pub(crate) struct Selected {
     pub(crate) admission: Option<Admission>,
 }
 
+/// A new request for which a back end is selected.
+#[derive(Clone, Copy)]
+pub(crate) struct NewRequest<'s, 'a> {
+    pub(crate) room: Room,
+    pub(crate) request: &'s Request<'a>,
+    /// The fingerprint of its Call-ID.
+    pub(crate) fingerprint: u128,
+    /// The existing call with this Call-ID.
+    pub(crate) call: Option<CallRef>,
+    /// A request with a demand goes to a back end with headroom. A request without one goes to a
+    /// back end that is up.
+    pub(crate) demand: Option<Demand>,
+    /// Whether the restriction of a back end has rejected the request. Then the request goes only to
+    /// a back end that is known not to be overloaded.
+    pub(crate) is_restricted: bool,
+}
+
 /// Returns the key by which the policy of a pool selects, for a request whose Call-ID has this
 /// fingerprint.
 pub(crate) fn choice_key(
@@ -48,23 +65,15 @@ pub(crate) fn choice_key(
     }
 }
 
-/// Selects a back end of `pool`, or of the first of its backups that can take the request. `call`
-/// is the existing call with the Call-ID of the request.
-///
-/// A request with a `demand` is new, and goes to a back end with headroom. A request without one
-/// goes to a back end that is up.
+/// Selects a back end of `pool`, or of the first of its backups that can take the request.
 pub(crate) fn select(
     step: &mut Step<'_>,
-    room: Room,
     pool: u16,
-    call: Option<CallRef>,
-    request: &Request<'_>,
-    fingerprint: u128,
-    demand: Option<Demand>,
+    new: NewRequest<'_, '_>,
 ) -> Result<Selected, Rejection> {
     step.routing.picker_mut(pool).retries().earn();
     let Step { now, snapshot, .. } = *step;
-    let mut again = || try_select(step, room, pool, call, request, fingerprint, demand);
+    let mut again = || try_select(step, pool, new);
     match again() {
         // If no back end is left, use one that was marked as down only because of failed requests,
         // not probes.
@@ -75,20 +84,17 @@ pub(crate) fn select(
 
 fn try_select(
     step: &mut Step<'_>,
-    room: Room,
     pool: u16,
-    call: Option<CallRef>,
-    request: &Request<'_>,
-    fingerprint: u128,
-    demand: Option<Demand>,
+    new: NewRequest<'_, '_>,
 ) -> Result<Selected, Rejection> {
     let Step { now, snapshot, .. } = *step;
+    let NewRequest { room, request, fingerprint, call, demand, mut is_restricted } = new;
     let pools: SmallVec<[u16; 4]> = snapshot.and_backups(pool).collect();
     let may_have = |pool: &Pool| match demand {
         Some(demand) => pool.has_headroom(now, demand),
         None => pool.is_up(now),
     };
-    let (mut is_any_up, mut is_restricted) = (false, false);
+    let mut is_any_up = false;
     let category = request.category();
     for &pool in &pools {
         // Skip the selection if no back end can be selected: it would still consume a random number

@@ -3,9 +3,10 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use crate::rfc7339_client::{telling, value};
 use crate::script::{BACKEND_A, CALLER, Script, Sent, request};
-use tidegate_balance::{Backend, Endpoint, Named, Policy, Pool};
-use tidegate_proxy::{Choice, DropReason, Mode, PoolSettings};
+use tidegate_balance::{Backend, Endpoint, GENERATIONS_MAX, Named, Policy, Pool};
+use tidegate_proxy::{Choice, DropReason, Mode, Obedience, PoolSettings};
 use tidegate_world::{Core, Query, QueryAnswer, QueryId, Question, RecordType, SrvRecord};
 
 /// Makes a request from a back end to a name.
@@ -233,4 +234,32 @@ fn a_call_from_the_sources_of_a_back_end_without_an_address_harms_nobody() {
         assert_eq!(s.status(PHONE, &bye), 503, "{mode:?}");
         assert!(s.counters.dropped(DropReason::Malformed).get() > 0, "the ACK is dropped");
     }
+}
+
+/// The address of a name may change every minute for years.
+#[test]
+fn the_restriction_at_an_address_that_a_name_has_left_is_forgotten() {
+    let mut next_hops = None;
+    let mut s = Script::with(Policy::Rr, |settings| {
+        let named = Endpoint::Name(Named::new("app.example", 5070));
+        let pool = Pool::of("app", vec![Arc::new(Backend::new("a", named, 1))]);
+        let pool = PoolSettings::new(pool, Policy::Rr).stateless();
+        settings.pools = vec![PoolSettings { obedience: Obedience::Always, ..pool }];
+        next_hops = Some(settings.next_hops.clone());
+    });
+    let mut now = Vec::new();
+    for last in 1..=20 {
+        s.pass(Duration::from_secs(60));
+        answer(&mut s, &[], &[("app.example", [10, 0, 0, last])]);
+        let invite = request("INVITE", "sip:bob@192.0.2.1", &format!("c{last}"), 1, "");
+        let invite = s.one(CALLER, &invite);
+        assert_eq!(invite.to.to_string(), format!("10.0.0.{last}:5070"));
+        let told = telling(&invite, "486 Busy Here", &value("loss", 0, 1));
+        s.send(&invite.to.to_string(), &told);
+        let views = next_hops.as_ref().unwrap().views(s.now);
+        assert!(views.iter().any(|view| view.address == invite.to), "{views:?}");
+        now = views;
+    }
+    // Calls may still be at the last addresses.
+    assert!(now.len() <= GENERATIONS_MAX, "{now:?}");
 }

@@ -173,6 +173,29 @@ fn a_loss_holds_back_its_share_of_the_calls_of_that_server() {
     }
 }
 
+/// RFC 7339 §5.5: "The SIP client MUST NOT forward more requests to a SIP server than allowed by the
+/// current "oc" and "oc-algo" parameter values from that particular downstream server." A request
+/// with the Call-ID of an earlier call, such as an INVITE with credentials, is held back like any
+/// other.
+#[test]
+fn a_request_with_the_call_id_of_a_call_that_is_over_is_not_asked_about_twice() {
+    for percent in [50, 80] {
+        let mut script = obeying(Mode::Stateless);
+        let calls = calls(&mut script, "a", 1000);
+        for (number, call) in (0..).zip(calls.into_iter().flatten()) {
+            let params = if number < 998 { OFFER.to_owned() } else { value("loss", percent, 1) };
+            script.send(&call.to.to_string(), &telling(&call, "486 Busy Here", &params));
+        }
+        let sent = (0..1000).filter(|call| {
+            let again = request("INVITE", "sip:bob@192.0.2.1", &format!("a{call}"), 2, "");
+            let sent = script.send(CALLER, &again);
+            sent.iter().any(|sent| sent.start().starts_with("INVITE"))
+        });
+        let (sent, allowed) = (sent.count(), 1000 - 10 * percent as usize);
+        assert!((allowed - 50..=allowed + 10).contains(&sent), "{percent}: {sent}");
+    }
+}
+
 /// RFC 7339 §5.10: "In many cases, however, it will need to reject these requests with a "503 (Service
 /// Unavailable)" response without the Retry-After header."
 #[test]

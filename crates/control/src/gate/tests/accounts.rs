@@ -105,3 +105,24 @@ proptest! {
         }
     }
 }
+
+// Rejections that say something about the queue are counted apart from those by the law, by limits
+// and by back ends.
+#[test]
+fn work_lost_by_the_queue_has_a_count_of_its_own() {
+    for decide in [Decide::Arrival, Decide::Service] {
+        let mut gate = Gate::new(Settings { decide, ..settings(&[]) }, Seed(1), 0);
+        let lost = |gate: &Gate| flow(gate).lost;
+        gate.on_arrival(at(0), 0);
+        gate.on_new(at(0), Bucket::Session, 0, Some(1), false);
+        assert_eq!(lost(&gate), 1, "no room");
+        let ticket = enters(&mut gate, at(0), Some(2));
+        gate.control.queue.wait_max = Some(MS * 10);
+        gate.on_service(at(11), Some(&ticket), MS * 11, 0);
+        assert_eq!(gate.on_taken(at(11), ticket), Some(Reason::Stale));
+        assert_eq!(lost(&gate), 2, "waited too long");
+        gate.stop();
+        assert_eq!(arrives(&mut gate, at(12), Some(3), 0), Verdict::Refuse(Reason::Stopping));
+        assert_eq!(lost(&gate), 2);
+    }
+}

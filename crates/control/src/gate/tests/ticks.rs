@@ -150,3 +150,35 @@ fn idle_time_earns_no_credit() {
     );
     assert!(!gate.may_release());
 }
+
+// REGISTERs, OPTIONS and calls with priority wait in queues of their own. Their short waits must not
+// end an overload of calls, and their long waits must not begin one.
+#[test]
+fn only_sessions_without_priority_count_in_the_signal_of_a_law() {
+    let tripped = |call_waits: Duration, others_wait: Duration| {
+        let law = crate::registry::find("codel").unwrap().values(&[]).unwrap();
+        let mut settings = Settings::new(law);
+        settings.sources.priority_cps = 1e6;
+        let mut gate = Gate::new(settings, Seed(1), 0);
+        let priority = Sender { has_priority: true, ..Sender::default() };
+        for ms in 0..300 {
+            let call = enters(&mut gate, at(ms), None);
+            gate.on_service(at(ms), Some(&call), call_waits, 9);
+            gate.on_taken(at(ms), call);
+            for (sender, bucket) in
+                [(Sender::default(), Bucket::Single), (priority.clone(), Bucket::Session)]
+            {
+                let Verdict::Admit(other) =
+                    gate.on_new_from(at(ms), &sender, bucket, 8, None, true)
+                else {
+                    panic!("{bucket:?}")
+                };
+                gate.on_service(at(ms), Some(&other), others_wait, 9);
+                assert_eq!(gate.on_taken(at(ms), other), None);
+            }
+        }
+        gate.control().queue.wait_max.is_some()
+    };
+    assert!(tripped(MS * 50, MS));
+    assert!(!tripped(MS, MS * 50));
+}

@@ -1,0 +1,126 @@
+//! RFC 7339, the client: a server in two pools, one of which does not obey feedback.
+
+use std::time::Duration;
+
+use crate::rfc7339_client::*;
+use crate::script::*;
+use tidegate_balance::{BackendRegistry, BackendSpec, EndpointAddress, Limits, Policy, PoolSpec};
+use tidegate_proxy::{Obedience, PoolSettings, Probe, Rule, RuleTarget, Senders};
+
+/// A proxy with one back end in two pools, or with another one in the pool `other`. Requests go to
+/// the pool `registrations`.
+struct Scene {
+    script: Script,
+    registry: BackendRegistry,
+}
+
+fn specs(names: [&str; 2]) -> [PoolSpec; 2] {
+    names.map(|name| {
+        let at = if name == "other" { BACKEND_B } else { BACKEND_A };
+        let endpoint_address = EndpointAddress::Address(address(at));
+        let (name, limits) = (name.to_owned(), Limits::default());
+        let backend =
+            BackendSpec { name: at.to_owned(), endpoint_address, weight: 1, priority: 0, limits };
+        let backends = vec![backend];
+        PoolSpec { name, slow_start: Duration::ZERO, backends, services: Vec::new() }
+    })
+}
+
+/// Returns the pools `names`, of which only `registrations` obeys. The first one probes.
+fn pools(registry: &BackendRegistry, names: [&str; 2], obedience: Obedience) -> Vec<PoolSettings> {
+    let pools = registry.pools().into_iter().zip(names).zip([true, false]);
+    pools
+        .map(|((pool, name), is_first)| {
+            let mut settings = PoolSettings::new(pool, Policy::Rr).stateless();
+            let probe = Probe { interval: Duration::from_secs(1), jitter: 0.0, ..Probe::default() };
+            settings.health.probe = is_first.then_some(probe);
+            let obeys = name == "registrations";
+            settings.obedience = if obeys { obedience } else { Obedience::Never };
+            settings
+        })
+        .collect()
+}
+
+fn rules(names: [&str; 2]) -> Vec<Rule> {
+    let at = names.iter().position(|name| *name == "registrations").unwrap();
+    let to = RuleTarget::Pool(at);
+    vec![Rule { from: Senders::Any, methods: Vec::new(), domains: Vec::new(), to }]
+}
+
+impl Scene {
+    fn new(names: [&str; 2], obedience: Obedience) -> Self {
+        let registry = BackendRegistry::new(&specs(names));
+        let script = Script::with(Policy::Rr, |settings| {
+            settings.pools = pools(&registry, names, obedience);
+            settings.rules = rules(names);
+        });
+        Self { script, registry }
+    }
+}
+
+/// RFC 7339 §5.5: "A SIP client MUST honor overload control values it receives from downstream neighbors."
+#[test]
+fn feedback_is_read_if_any_pool_of_the_back_end_obeys() {
+    for names in [["calls", "registrations"], ["registrations", "calls"]] {
+        let mut script = Scene::new(names, Obedience::Always).script;
+        let call = calls(&mut script, "a", 1).remove(0).unwrap();
+        let told = telling(&call, "180 Ringing", &value("loss", 100, 1));
+        script.send(&call.to.to_string(), &told);
+        assert_eq!(sent(&calls(&mut script, "b", 10)), 0, "{names:?}");
+    }
+}
+
+/// RFC 7339 §5.1: "If a client determines that this is the first contact with a server, the client MUST insert
+/// the "oc" parameter without any value and MUST insert the "oc-algo" parameter with a list of algorithms it
+/// supports."
+#[test]
+fn a_probe_offers_overload_control_if_any_pool_of_the_back_end_obeys() {
+    for names in [["calls", "registrations"], ["registrations", "calls"]] {
+        let mut script = Scene::new(names, Obedience::Proven).script;
+        script.pass(Duration::from_secs(1));
+        let probe = script.sent().pop().expect("the back end is probed");
+        let told = telling(&probe, "200 OK", &value("loss", 100, 1));
+        script.send(BACKEND_A, &told);
+        assert_eq!(sent(&calls(&mut script, "b", 10)), 0, "{names:?}");
+    }
+}
+
+/// RFC 7339 §5.5: "The SIP client MUST NOT forward more requests to a SIP server than allowed by the
+/// current "oc" and "oc-algo" parameter values from that particular downstream server."
+#[test]
+fn a_reload_that_adds_a_pool_before_the_one_that_obeys_keeps_a_restriction() {
+    let mut scene = Scene::new(["other", "registrations"], Obedience::Always);
+    let call = calls(&mut scene.script, "a", 1).remove(0).unwrap();
+    let told = telling(&call, "180 Ringing", &value("loss", 100, 1));
+    scene.script.send(BACKEND_A, &told);
+    let names = ["calls", "registrations"];
+    scene.registry.enlist(scene.script.now, 1, &specs(names));
+    let pools = pools(&scene.registry, names, Obedience::Always);
+    assert!(scene.script.proxy.reload(scene.script.now, pools, rules(names)));
+    assert_eq!(sent(&calls(&mut scene.script, "b", 10)), 0);
+}
+
+/// RFC 7339 §4.1: "A SIP client MUST add an "oc" parameter to the topmost Via header it inserts into every
+/// SIP request." So does a request of one back end to another.
+#[test]
+fn a_request_of_a_back_end_to_another_pool_offers_overload_control() {
+    for obedience in [Obedience::Always, Obedience::Never] {
+        let mut script = Script::with(Policy::Rr, |settings| {
+            let media = tidegate_balance::Pool::new("media", &[("m", address(BACKEND_C), 1)]);
+            settings.pools.push(PoolSettings { obedience, ..stateless(media) });
+            let rule = |from, pool| Rule {
+                from,
+                methods: Vec::new(),
+                domains: Vec::new(),
+                to: RuleTarget::Pool(pool),
+            };
+            settings.rules = vec![rule(Senders::Pool, 1), rule(Senders::Any, 0)];
+        });
+        script.one(CALLER, &invite("a"));
+        let text = invite("a").replace("198.51.100.7:5060", BACKEND_A);
+        let sent = script.one(BACKEND_A, &text);
+        assert_eq!(sent.to, address(BACKEND_C));
+        let via = sent.all("Via")[0];
+        assert_eq!(via.ends_with(OFFER), obedience == Obedience::Always, "{via}");
+    }
+}

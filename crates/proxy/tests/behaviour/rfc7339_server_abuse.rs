@@ -1,0 +1,54 @@
+//! RFC 7339, the server: senders that may not take part cannot take the shares of those that do.
+
+use std::time::Duration;
+
+use crate::fixed::*;
+use crate::rfc7339_server::*;
+use crate::script::*;
+use tidegate_balance::{Policy, Pool};
+use tidegate_proxy::PoolSettings;
+
+/// RFC 7339 §5.10.2: "This is to ensure that SIP clients that do not support this specification don't
+/// receive an unfair advantage over those that do."
+#[test]
+fn the_addresses_of_strangers_do_not_have_a_share_each() {
+    let mut script = Script::with(Policy::Rr, |settings| {
+        settings.overload.gate.law = law(&[("share", 0.4)]);
+        trusting(settings);
+    });
+    // 50 calls a second of the peer, and 200 of strangers.
+    for call in 0..200 {
+        script.pass(Duration::from_millis(20));
+        script.send(PEER, &offering(&invite(&format!("p{call}"))));
+        for number in 0..4 {
+            let from = format!("203.0.113.{}", (4 * call + number) % 20);
+            let text = invite(&format!("s{call}-{number}")).replace("198.51.100.7", &from);
+            script.send(&format!("{from}:5060"), &text);
+        }
+    }
+    script.pass(Duration::from_millis(100));
+    let peers = script.counters.upstream.get();
+    let granted: Vec<_> = peers.iter().map(|view| view.peer.granted_cps).collect();
+    assert!(matches!(granted[..], [cps] if (45.0..200.0).contains(&cps)), "{granted:?}");
+}
+
+/// RFC 7339 §5.2: "To limit the knowledge that the server supports overload control, a server can adopt a
+/// policy of inserting overload control parameters in only those requests received over trusted links
+/// such that these parameters are only visible to trusted neighbors."
+#[test]
+fn a_back_end_that_a_reload_removes_gets_no_values() {
+    let mut script = Script::new();
+    let options = |call: &str| {
+        let text = request("OPTIONS", "sip:192.0.2.1", call, 1, "");
+        text.replace("198.51.100.7:5060", BACKEND_A)
+    };
+    let reply = script.one(BACKEND_A, &offering(&options("a")));
+    assert!(params(&reply).starts_with("oc=0;"), "{}", reply.text);
+    let left = Pool::new("left", &[("b", address(BACKEND_B), 1)]);
+    let pools = vec![PoolSettings::new(left, Policy::Rr).stateless()];
+    assert!(script.proxy.reload(script.now, pools, Vec::new()));
+    for text in [options("c"), offering(&options("d"))] {
+        let reply = script.one(BACKEND_A, &text);
+        assert!(!reply.text.contains(";oc="), "{}", reply.text);
+    }
+}
