@@ -166,7 +166,7 @@ fn only_sessions_without_priority_count_in_the_signal_of_a_law() {
             gate.on_service(at(ms), Some(&call), call_waits, 9);
             gate.on_taken(at(ms), call);
             for (sender, bucket) in
-                [(Sender::default(), Bucket::Single), (priority.clone(), Bucket::Session)]
+                [(Sender::default(), Bucket::Single), (priority, Bucket::Session)]
             {
                 let Verdict::Admit(other) =
                     gate.on_new_from(at(ms), &sender, bucket, 8, None, true)
