@@ -8,7 +8,7 @@
 //!
 //! **Strangers.** Anybody can send requests from many addresses. So all [strangers](Offer::STRANGERS)
 //! together have the weights of their sources, but at most as much as all other senders together.
-//! What the strangers get is divided in the same way among their sources.
+//! Their part is divided in the same way among their sources.
 
 use super::upstream_settings::{Offer, UpstreamFairness, UpstreamSettings};
 use crate::MaxMin;

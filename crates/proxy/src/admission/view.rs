@@ -40,8 +40,8 @@ impl View<'_> {
 
     /// Returns whether the share drops a message that came in a stream. The kernel cannot drop single
     /// messages of a stream, so they are dropped after they were read. No copy of a dropped INVITE
-    /// follows in a stream (RFC 3261 §17.1.1.2), so INVITEs within a
-    /// call are spared. A To-tag alone does not show that there is a call, because anybody can write one.
+    /// follows in a stream (RFC 3261 §17.1.1.2), so INVITEs within a call are spared. A To-tag alone
+    /// does not show that there is a call, because anybody can write one.
     pub(crate) fn is_thinned(&self, now: Timestamp, received: &Received) -> bool {
         let is_subject = received.flow.transport != Transport::Udp && received.handoffs == 0;
         is_subject
