@@ -24,13 +24,12 @@ class Show(Demonstration):
             printed = program.output(*demo, "--json", raw, "--picture", picture, timeout=4 * SECONDS)
             print(f"\nseed {seed}\n" + printed[printed.find("Goodput as") :])
             result = json.loads(raw.read_text())
-            ratio, capacity = result["cost_ratio"], result["capacity_cps"]
+            capacity = result["capacity_cps"]
             for side, values in (("protected", kept), ("unprotected", collapsed)):
                 for phase in result[side]:
                     load = phase["multiple"]
                     # The number of randomly arriving calls differs from the requested one.
-                    offered = phase["offered_cps"] / capacity
-                    bound = offered if offered < 1 else (1 - offered * ratio) / (1 - ratio)
+                    bound = min(phase["offered_cps"] / capacity, 1)
                     values[load].append(phase["goodput_cps"] / capacity / bound)
                     load_cpu, drops = phase["generator_load"], phase["generator_drops"]
                     self.expect(

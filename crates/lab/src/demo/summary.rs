@@ -4,7 +4,7 @@ use std::fmt;
 
 use serde::Serialize;
 
-use super::plan::{CALL_S, CAPACITY_CPS, MULTIPLES, REFUSAL_S, Side, bound};
+use super::plan::{CAPACITY_CPS, MULTIPLES, Side, bound};
 use super::story::{Phase, Story};
 use crate::figure::highlight::Highlights;
 use crate::figure::overload::{Facet, Heading, Series, goodput};
@@ -23,8 +23,6 @@ pub struct Summary {
     pub seed: u64,
     /// Calls/s that keep the emulated processor busy.
     pub capacity_cps: f64,
-    /// Cost of a rejection divided by the cost of a call (r ÷ s).
-    pub cost_ratio: f64,
     /// Outcomes without protection, one for each load.
     pub unprotected: Vec<Phase>,
     /// Outcomes with protection, one for each load.
@@ -38,7 +36,6 @@ impl Summary {
         Self {
             seed,
             capacity_cps: CAPACITY_CPS,
-            cost_ratio: REFUSAL_S / CALL_S,
             unprotected: phases(Side::Unprotected),
             protected: phases(Side::Protected),
         }
@@ -95,9 +92,8 @@ impl Summary {
         let heading = Heading {
             title: "The same calls to a server with and without protection".to_owned(),
             note: format!(
-                "Calls set up within 500 ms; emulated capacity {CAPACITY_CPS:.0} calls/s, a rejection \
-                 costs {:.2} of a call; seed {}",
-                self.cost_ratio, self.seed
+                "Calls set up within 500 ms; emulated capacity {CAPACITY_CPS:.0} calls/s; seed {}",
+                self.seed
             ),
             highlights: Highlights::choose(&Side::BOTH.map(|side| (side.name(), 0.0, 0.0)), &[]),
         };
@@ -139,9 +135,7 @@ impl fmt::Display for Summary {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         writeln!(
             f,
-            "Goodput as a part of the capacity, {CAPACITY_CPS:.0} calls/s; ┊ marks the greatest possible goodput \
-             when a rejection costs {:.2} of a call.\n",
-            self.cost_ratio
+            "Goodput as a part of the capacity, {CAPACITY_CPS:.0} calls/s; ┊ marks the greatest possible goodput.\n"
         )?;
         let (one, other) = (Side::Unprotected.name(), Side::Protected.name());
         writeln!(f, "  offered   {one:<width$}{other}", width = BAR + 10)?;
@@ -198,7 +192,6 @@ mod tests {
         Summary {
             seed: 1,
             capacity_cps: CAPACITY_CPS,
-            cost_ratio: REFUSAL_S / CALL_S,
             unprotected: MULTIPLES.map(|multiple| phase(multiple, 20.0)).to_vec(),
             protected: MULTIPLES.map(|multiple| phase(multiple, protected_cps)).to_vec(),
         }
