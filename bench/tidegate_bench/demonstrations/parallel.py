@@ -1,26 +1,40 @@
-"""GNU parallel divides the runs of a scenario among processes, which fill one directory
+"""Schedulers divide the runs of a scenario among processes, which fill one directory
 
-Runs eight shards of scenarios/overload-local.toml in simulated time, each in a process of its own, two at a time. Then
-a run of the whole scenario must find every result there, and must write the same files as a single process. This takes
-about a minute.
+Runs eight shards of scenarios/overload-local.toml in simulated time, each in a process of its own, two at a time:
+started by GNU parallel, by HyperQueue with two workers, and by Slurm with a job array on one node. Then a run of the
+whole scenario must find every result there, and must write the same files as a single process. `--by` selects some
+schedulers. This takes about two minutes.
 """
 
+import argparse
+import functools
 import subprocess
 import time
+from collections.abc import Callable
 from pathlib import Path
 
-from tidegate_bench import program, tidegate
+from tidegate_bench import program, schedulers, tidegate
 from tidegate_bench.demonstration import Demonstration, Results
 from tidegate_bench.record import ROOT
 
 SCENARIO = ROOT / "scenarios" / "overload-local.toml"
 SHARDS = 8
-AT_ONCE = 2
 
 
-def run(out: Path, *arguments: str) -> list[str]:
-    command = [tidegate.built("tidegate"), "lab", "run", str(SCENARIO), "--world", "sim"]
-    return [*command, "--jobs", "1", "--out", str(out), *arguments]
+def arguments(out: Path) -> list[str]:
+    """Those of `tidegate lab run`."""
+    return [str(SCENARIO), "--world", "sim", "--out", str(out)]
+
+
+def run(out: Path) -> list[str]:
+    return [str(tidegate.built("tidegate")), "lab", "run", *arguments(out), "--jobs", "1"]
+
+
+def seconds(action: Callable[[], object]) -> float:
+    """Runs it, and returns how long it took."""
+    began = time.monotonic()
+    action()
+    return time.monotonic() - began
 
 
 def files(folder: Path) -> dict[str, bytes]:
@@ -31,23 +45,28 @@ def files(folder: Path) -> dict[str, bytes]:
 class Show(Demonstration):
     ROUNDS = None
 
+    @classmethod
+    def arguments(cls, parser: argparse.ArgumentParser) -> None:
+        parser.add_argument("--by", default=",".join(schedulers.ALL), help="any of %(default)s")
+
+    @classmethod
+    def prepare(cls, options: argparse.Namespace) -> None:
+        options.by = options.by.split(",")
+        if unknown := set(options.by) - set(schedulers.ALL):
+            raise SystemExit(f"no scheduler {', '.join(unknown)}: there are {', '.join(schedulers.ALL)}")
+
     def run(self) -> Results:
-        shared, alone = self.directory / "shared", self.directory / "alone"
-
-        shards = [str(number) for number in range(1, SHARDS + 1)]
-        log = self.directory / "parallel.log"
-        command = ["parallel", "--will-cite", "--jobs", str(AT_ONCE), "--joblog", str(log)]
-        command += [*run(shared, "--shard", f"{{}}/{SHARDS}"), ":::", *shards]
-        print(f"  {' '.join(command[:1] + command[2:])}", flush=True)
-        began = time.monotonic()
-        program.output(*command)
-        took_s = time.monotonic() - began
-        print(f"  {SHARDS} shards were run in {took_s:.1f} s")
-
-        whole = subprocess.run(run(shared), cwd=ROOT, capture_output=True, text=True, check=False)
-        head = whole.stderr.splitlines()[0]
-        print(f"  then the whole: {head}")
-        self.expect(head.startswith("144 runs, of which 144 were made before"), "every point was found")
-        program.output(*run(alone), ok=(0, 1))
-        self.expect(files(shared) == files(alone), "one process alone writes the same files")
+        alone = self.directory / "alone"
+        took_s = {"alone": seconds(lambda: program.output(*run(alone), ok=(0, 1)))}
+        print(f"  one process alone took {took_s['alone']:.1f} s", flush=True)
+        for name in self.options.by:
+            shared, logs = self.directory / name, self.directory / f"{name}-logs"
+            logs.mkdir()
+            schedule = functools.partial(schedulers.ALL[name], arguments(shared), SHARDS, logs)
+            took_s[name] = seconds(schedule)
+            whole = subprocess.run(run(shared), cwd=ROOT, capture_output=True, text=True, check=False)
+            head = whole.stderr.splitlines()[0]
+            print(f"  {name}: {SHARDS} shards took {took_s[name]:.1f} s; then the whole: {head}", flush=True)
+            self.expect(head.startswith("144 runs, of which 144 were made before"), f"{name}: every point was found")
+            self.expect(files(shared) == files(alone), f"{name}: the files are those of one process alone")
         return {"shards": SHARDS, "took_s": took_s}
