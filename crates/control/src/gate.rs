@@ -32,6 +32,8 @@ pub struct Gate {
     throttles: Vec<Throttle>,
     /// The rate of new work that is judged, by bucket.
     decided: [ArrivalRate; BUCKETS],
+    /// The rate of new sessions, without repetitions. Some are rejected before the law is asked.
+    offered: ArrivalRate,
     /// Random ranks for work without a fingerprint.
     ranks: Stream,
     sources: Sources,
@@ -59,6 +61,7 @@ impl Gate {
             control: Control::OPEN,
             throttles: throttles(&settings, Purpose::Throttle, seed, element),
             decided: Default::default(),
+            offered: ArrivalRate::default(),
             ranks: seed.stream(Purpose::Rank, element),
             sources: Sources::new(&settings.sources, seed, element),
             shadow: None,

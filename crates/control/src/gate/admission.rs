@@ -80,6 +80,9 @@ impl Gate {
             flow.repeated += 1;
         } else {
             flow.offered += 1;
+            if bucket == Bucket::Session {
+                self.offered.on_arrival(now);
+            }
         }
         match decision {
             None if let Some(limit) = limit => {

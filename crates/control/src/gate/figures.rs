@@ -2,6 +2,8 @@
 
 use std::time::Duration;
 
+use tidegate_world::Timestamp;
+
 use super::Gate;
 use crate::{Allowance, Bucket, Control, Scheme, Signals, bound};
 
@@ -38,13 +40,15 @@ impl Gate {
         Some(once.mul_f64((*messages_refused as f64 / pieces.max(1) as f64).max(1.0)))
     }
 
-    /// Returns the maximum goodput that any law can reach at the current offered load, as a
+    /// Returns the maximum goodput that any law can reach at the offered load of `now`, as a
     /// multiple of the capacity ([`bound`]). Returns `None` while the costs are not known.
-    pub fn bound(&self) -> Option<f64> {
+    pub fn bound(&self, now: Timestamp) -> Option<f64> {
         let session_s = self.signals.sessions.cost()?.as_secs_f64();
         let refusal_s = self.refusal_cost()?.as_secs_f64();
-        let offered = self.decided[Bucket::Session as usize].rate();
-        Some(bound::goodput(offered * session_s, (refusal_s / session_s).min(1.0)))
+        Some(bound::goodput(
+            self.offered.rate_at(now) * session_s,
+            (refusal_s / session_s).min(1.0),
+        ))
     }
 
     fn share_under(&self, control: &Control, bucket: Bucket) -> f64 {

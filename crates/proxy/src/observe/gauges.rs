@@ -167,7 +167,7 @@ impl Gauges {
         self.sessions_waiting.set(thousandths(signals.sessions_waiting()));
         self.call_cost.set(nanos(signals.sessions.cost().unwrap_or_default()));
         self.refusal_cost.set(nanos(gate.refusal_cost().unwrap_or_default()));
-        self.bound.set(millionths(gate.bound().unwrap_or_default()));
+        self.bound.set(millionths(gate.bound(now).unwrap_or_default()));
         self.remembered.set(gate.memory().len() as u64);
         self.forgotten.set(gate.memory().overflowed());
     }

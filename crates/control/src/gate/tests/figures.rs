@@ -44,19 +44,41 @@ fn the_bound_follows_from_what_calls_and_refusals_cost() {
             gate.on_taken(now, ticket);
         }
     }
-    assert_eq!((gate.refusal_cost(), gate.bound()), (None, None));
+    assert_eq!((gate.refusal_cost(), gate.bound(at(2500))), (None, None));
     gate.on_looked(10, 0, MS);
     gate.on_looked(10, 10, MS * 9);
     // A rejection takes 0.9 ms and the ACK. A call takes 10 ms, and 200 calls a second are offered.
     let refusal = gate.refusal_cost().unwrap();
     assert!(refusal.abs_diff(MS) < MS / 100, "{refusal:?}");
-    let bound = gate.bound().unwrap();
+    let bound = gate.bound(at(2500)).unwrap();
     assert!((bound - bound::goodput(2.0, 0.1)).abs() < 0.03, "{bound}");
+    let later = gate.bound(at(5000)).unwrap();
+    assert!(later < 0.03, "nothing is offered any more: {later}");
     // Each repetition is rejected as well.
     for call in (1..500).step_by(2) {
         arrives(&mut gate, at(3000), Some(call << 40), 0);
     }
     assert!(gate.refusal_cost().unwrap() > MS * 19 / 10);
+}
+
+/// A law that never rejects leaves that to the limit of the queue, which is examined before the law.
+#[test]
+fn the_bound_counts_calls_that_found_the_queue_full() {
+    let mut gate = gate(&[]);
+    gate.on_completion(at(0), 0, MS * 10);
+    for call in 0..500 {
+        let now = at(call * 5);
+        gate.control.queue.waiting_max = 9;
+        let has_room = call % 5 == 0;
+        let verdict = gate.on_new(now, Bucket::Session, 0, Some(call << 40), has_room);
+        if let Verdict::Admit(ticket) = verdict {
+            gate.on_taken(now, ticket);
+        }
+    }
+    gate.on_looked(10, 0, MS);
+    gate.on_looked(10, 10, MS * 9);
+    let bound = gate.bound(at(2500)).unwrap();
+    assert!((bound - bound::goodput(2.0, 0.1)).abs() < 0.03, "{bound}");
 }
 
 #[test]
