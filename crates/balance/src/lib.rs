@@ -66,6 +66,6 @@ pub use limit::{Demand, Learning, Limits, RateLearning, WindowLearning};
 pub use picker::{Assignment, NoBackend, Picker};
 pub use policy::{Key, Policies, Policy};
 pub use pool::Pool;
-pub use registry::{Entry, Param, Values, Wrong};
+pub use registry::{Entry, Param, Range, Values, Wrong};
 pub use service::Service;
 pub use work::Work;

@@ -2,7 +2,7 @@
 //! command line are generated from it.
 
 use tidegate_world::Registry;
-pub use tidegate_world::{Param, Wrong};
+pub use tidegate_world::{Param, Range, Wrong};
 
 use crate::Policy;
 pub use crate::policy::{Entry, Values};
@@ -67,9 +67,18 @@ mod tests {
             find(name).unwrap().values(given).unwrap_err().to_string()
         };
         assert_eq!(wrong("rr", &[("weight", 1.0)]), "there is no parameter `weight`");
-        assert_eq!(wrong("tlwl", &[("invite", 0.0)]), "invite = 0, but it may be 0.01 to 100");
-        assert_eq!(wrong("tlwl", &[("learned", 0.5)]), "the values must have learned = 0 or 1");
-        assert_eq!(wrong("p2c", &[("choices", 2.5)]), "the values must have a whole `choices`");
+        assert_eq!(
+            wrong("tlwl", &[("invite", 0.0)]),
+            "invite = 0, but it must be a number from 0.01 to 100"
+        );
+        assert_eq!(
+            wrong("tlwl", &[("learned", 0.5)]),
+            "learned = 0.5, but it must be a whole number from 0 to 1"
+        );
+        assert_eq!(
+            wrong("p2c", &[("choices", 2.5)]),
+            "choices = 2.5, but it must be a whole number from 1 to 16"
+        );
     }
 
     // Configurations use these names.

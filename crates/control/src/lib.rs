@@ -79,7 +79,7 @@ pub use signals::{Bucket, Flow, Queue, Reading, Service, Signals};
 pub use sojourn::{Sojourn, SojournWindow};
 pub use sources::{Headroom, Sender, SourceSettings};
 pub use throttle::{Throttle, ThrottleKind};
-pub use tidegate_world::{Param, Wrong};
+pub use tidegate_world::{Param, Range, Wrong};
 pub use tiers::{Tier, TierSettings, Tiers};
 pub use verdict::{Reason, Ticket, Verdict};
 pub use watch::Watch;

@@ -2,7 +2,7 @@
 //! line are generated from it.
 
 use tidegate_world::Registry;
-pub use tidegate_world::{Param, Wrong};
+pub use tidegate_world::{Param, Range, Wrong};
 
 pub use crate::law::{Entry, Values};
 use crate::law::{
@@ -63,8 +63,18 @@ mod tests {
         let ohta = find("ohta").unwrap();
         let wrong = |given: &[(&str, f64)]| ohta.values(given).unwrap_err().to_string();
         assert_eq!(wrong(&[("hi", 1.0)]), "there is no parameter `hi`");
-        assert_eq!(wrong(&[("hi_wm", 0.0)]), "hi_wm = 0, but it may be 1 to 1000000");
-        assert_eq!(wrong(&[("hi_wm", f64::NAN)]), "hi_wm = NaN, but it may be 1 to 1000000");
+        assert_eq!(
+            wrong(&[("hi_wm", 0.0)]),
+            "hi_wm = 0, but it must be a whole number from 1 to 1000000"
+        );
+        assert_eq!(
+            wrong(&[("hi_wm", f64::NAN)]),
+            "hi_wm = NaN, but it must be a whole number from 1 to 1000000"
+        );
+        assert_eq!(
+            wrong(&[("lo_wm", 0.5)]),
+            "lo_wm = 0.5, but it must be a whole number from 0 to 1000000"
+        );
         assert!(wrong(&[("hi_wm", 300.0)]).starts_with("the values must have lo_wm < hi_wm"));
         let values = ohta.values(&[("hi_wm", 500.0)]).unwrap();
         let each: Vec<_> = values.each().map(|(param, value)| (param.name, value)).collect();

@@ -36,7 +36,8 @@ fn described<K: Kind>(entry: &Entry<K>) -> String {
     let Entry { name, summary, source, params, .. } = entry;
     let mut text = format!("{name:<19}{summary}\n{:19}source: {source}\n", "");
     for param in *params {
-        let bounds = format!("{} to {}", param.min, param.max);
+        let bounds = param.range.bounds();
+        let bounds = format!("{} to {}", bounds.start(), bounds.end());
         let _ = writeln!(
             text,
             "{:19}{:<14} {:>8} {:<13} {bounds:<16} {}",

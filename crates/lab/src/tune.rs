@@ -7,11 +7,12 @@
 mod picture;
 mod seek;
 
+use std::ops::RangeInclusive;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use serde::Serialize;
 use tidegate_control::Values;
-use tidegate_control::registry::{Entry, Param};
+use tidegate_control::registry::{Entry, Param, Range};
 
 use crate::outcome::{Generator, Outcome};
 use crate::run_spec::{RunSpec, runs};
@@ -94,7 +95,7 @@ pub struct Parameters {
 impl Parameters {
     /// Returns the parameters of `start` that are tuned by default: the numbers above 0.
     pub fn tunable(start: &Values) -> Vec<&'static Param> {
-        let is_number = |param: &Param| param.unit != "0 or 1";
+        let is_number = |param: &Param| param.range != Range::Whole(0, 1);
         let above = start.each().filter(|(param, value)| *value > 0.0 && is_number(param));
         above.map(|(param, _)| param).collect()
     }
@@ -156,7 +157,8 @@ pub fn tune(
 ) -> Result<Tuned, String> {
     let logarithms =
         |values: &Values| parameters.sought.iter().map(|p| values.of(p).ln()).collect();
-    let bounds = parameters.sought.iter().map(|param| param.min.ln()..=param.max.ln()).collect();
+    let logarithms_of = |bounds: RangeInclusive<f64>| bounds.start().ln()..=bounds.end().ln();
+    let bounds = parameters.sought.iter().map(|p| logarithms_of(p.range.bounds())).collect();
     let mut seeker = Seeker::new(logarithms(&parameters.start), bounds, parameters.settings);
     let mut path = Vec::new();
     for number in 1..=parameters.steps {
@@ -189,7 +191,7 @@ impl Parameters {
     /// Converts logarithms to parameters within their bounds. Returns the tuned parameters, and the
     /// law with all its parameters.
     fn values(&self, logarithms: &[f64]) -> Result<(Vec<f64>, Values), String> {
-        let bounded = |(param, ln): (&&Param, &f64)| ln.exp().clamp(param.min, param.max);
+        let bounded = |(param, ln): (&&Param, &f64)| param.range.nearest(ln.exp());
         let sought: Vec<f64> = self.sought.iter().zip(logarithms).map(bounded).collect();
         let mut given: Vec<(&str, f64)> =
             self.start.each().map(|(param, value)| (param.name, value)).collect();

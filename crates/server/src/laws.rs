@@ -4,7 +4,7 @@ use serde_json::{Value, json};
 use tidegate_control::Values;
 use tidegate_control::registry::LAWS;
 use tidegate_world::param::Entry;
-use tidegate_world::{Counter, Kind, Param, Registry};
+use tidegate_world::{Counter, Kind, Param, Range, Registry};
 
 /// Returns all entries of a registry, each with its parameters, as JSON.
 pub fn all<K: Kind>(registry: &Registry<K>) -> Value {
@@ -25,8 +25,9 @@ fn param(param: &Param) -> Value {
         "name": param.name,
         "unit": param.unit,
         "default": param.default,
-        "min": param.min,
-        "max": param.max,
+        "min": param.range.bounds().start(),
+        "max": param.range.bounds().end(),
+        "whole": matches!(param.range, Range::Whole(..)),
         "doc": param.doc,
     })
 }

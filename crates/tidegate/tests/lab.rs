@@ -303,7 +303,7 @@ fn parameters_are_tuned_by_simulation() {
     for (arguments, wrong) in [
         (&["--param", "k_x"][..], "`pi` has no parameter `k_x`"),
         (&["--param", "k_pc", "--param", "k_pc"], "--param k_pc is given twice"),
-        (&["--from", "k_pc=-1"], "k_pc = -1, but it may be 0 to 10000"),
+        (&["--from", "k_pc=-1"], "k_pc = -1, but it must be a number from 0 to 10000"),
         (&["--from", "k_pc"], "not of the form NAME=VALUE"),
         (&["--param", "t_q"], "must start above 0"),
         (&["--out", "few.toml/out"], "few.toml/out: Not a directory"),

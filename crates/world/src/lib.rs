@@ -32,7 +32,7 @@ pub use flow::{CloseCause, Connect, ConnectionId, Flow, Transport};
 pub use histogram::Histogram;
 pub use load::{Load, Work};
 pub use packet::{Batching, Cause, Failure, QUOTE_MAX, Received, Transmit};
-pub use param::{Kind, PARAMS_MAX, Param, Registry, Values, Wrong};
+pub use param::{Kind, PARAMS_MAX, Param, Range, Registry, Values, Wrong};
 pub use query::{
     KEY_MAX, LookupKind, NAME_MAX, NaptrRecord, Query, QueryAnswer, QueryId, Question, RECORDS_MAX,
     RecordType, SrvRecord, VALUE_MAX,

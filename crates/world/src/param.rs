@@ -5,6 +5,7 @@
 //! command line are generated from the entries, so they agree.
 
 use std::fmt;
+use std::ops::RangeInclusive;
 
 /// Maximum number of parameters of one entry.
 pub const PARAMS_MAX: usize = 16;
@@ -20,10 +21,48 @@ pub struct Param {
     pub unit: &'static str,
     /// The default value.
     pub default: f64,
-    /// The smallest allowed value.
-    pub min: f64,
-    /// The largest allowed value.
-    pub max: f64,
+    /// The allowed values.
+    pub range: Range,
+}
+
+/// The allowed values of a parameter: all numbers between two bounds, or the whole numbers between
+/// them. The bounds are allowed too.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum Range {
+    /// All numbers from the first to the second.
+    Real(f64, f64),
+    /// The whole numbers from the first to the second. 0 to 1 is a choice between no and yes.
+    Whole(u32, u32),
+}
+
+impl Range {
+    /// Returns the smallest and the largest allowed value.
+    pub fn bounds(self) -> RangeInclusive<f64> {
+        match self {
+            Self::Real(min, max) => min..=max,
+            Self::Whole(min, max) => f64::from(min)..=f64::from(max),
+        }
+    }
+
+    /// Returns whether a value is allowed. Not-a-number never is.
+    pub fn contains(self, value: f64) -> bool {
+        self.bounds().contains(&value) && (matches!(self, Self::Real(..)) || value.fract() == 0.0)
+    }
+
+    /// Returns the allowed value that is nearest to a number.
+    pub fn nearest(self, value: f64) -> f64 {
+        let value = if matches!(self, Self::Real(..)) { value } else { value.round() };
+        value.clamp(*self.bounds().start(), *self.bounds().end())
+    }
+}
+
+impl fmt::Display for Range {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Real(min, max) => write!(f, "a number from {min} to {max}"),
+            Self::Whole(min, max) => write!(f, "a whole number from {min} to {max}"),
+        }
+    }
 }
 
 /// A kind of algorithm that is selected by name and has parameters, such as laws.
@@ -46,7 +85,7 @@ pub struct Entry<K: Kind> {
     pub doc: &'static str,
     /// The parameters, at most [`PARAMS_MAX`].
     pub params: &'static [&'static Param],
-    /// Checks values, each of which is within its bounds. An error says which condition the values
+    /// Checks values, each of which is within its range. An error says which condition the values
     /// must meet.
     pub check: fn(&Values<K>) -> Result<(), &'static str>,
     /// The function that builds the algorithm from checked values.
@@ -73,8 +112,8 @@ impl<K: Kind> Entry<K> {
             let index = self.params.iter().position(|param| param.name == name);
             let index = index.ok_or_else(|| Wrong::Unknown(name.to_owned()))?;
             let param = self.params[index];
-            if !(param.min..=param.max).contains(&value) {
-                return Err(Wrong::OutOfBounds(param, value));
+            if !param.range.contains(value) {
+                return Err(Wrong::OutOfRange(param, value));
             }
             values.values[index] = value;
         }
@@ -135,7 +174,7 @@ impl<K: Kind> Registry<K> {
             assert!(params.len() <= PARAMS_MAX, "the parameters of {name}");
             for (index, param) in params.iter().enumerate() {
                 let of = format!("{} of {name}", param.name);
-                assert!((param.min..=param.max).contains(&param.default), "the default of {of}");
+                assert!(param.range.contains(param.default), "the default of {of}");
                 assert!(param.doc.ends_with('.') && !param.unit.is_empty(), "the words of {of}");
                 let twin = params[..index].iter().any(|other| other.name == param.name);
                 assert!(!twin, "two {of}");
@@ -152,7 +191,7 @@ impl<K: Kind> std::ops::Deref for Registry<K> {
     }
 }
 
-/// The values of an entry's parameters, each within its bounds.
+/// The values of an entry's parameters, each within its range.
 pub struct Values<K: Kind> {
     entry: &'static Entry<K>,
     /// The values, in the order of the entry's parameters.
@@ -208,8 +247,8 @@ impl<K: Kind> fmt::Debug for Values<K> {
 pub enum Wrong {
     /// No parameter of the algorithm has this name.
     Unknown(String),
-    /// The value is beyond the bounds of the parameter.
-    OutOfBounds(&'static Param, f64),
+    /// The parameter may not have this value.
+    OutOfRange(&'static Param, f64),
     /// The values contradict each other. The text says which condition they must meet.
     Contradiction(&'static str),
 }
@@ -218,9 +257,8 @@ impl fmt::Display for Wrong {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Unknown(name) => write!(f, "there is no parameter `{name}`"),
-            Self::OutOfBounds(param, value) => {
-                let Param { name, min, max, .. } = param;
-                write!(f, "{name} = {value}, but it may be {min} to {max}")
+            Self::OutOfRange(Param { name, range, .. }, value) => {
+                write!(f, "{name} = {value}, but it must be {range}")
             }
             Self::Contradiction(needed) => write!(f, "the values must have {needed}"),
         }
@@ -228,3 +266,20 @@ impl fmt::Display for Wrong {
 }
 
 impl std::error::Error for Wrong {}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_whole_range_has_no_fractions() {
+        let (real, whole) = (Range::Real(0.5, 2.0), Range::Whole(1, 9));
+        assert!([0.5, 1.25, 2.0].into_iter().all(|value| real.contains(value)));
+        assert!([0.4, 2.1, f64::NAN].into_iter().all(|value| !real.contains(value)));
+        assert!([1.0, 4.0, 9.0].into_iter().all(|value| whole.contains(value)));
+        let wrong = [0.0, 1.5, 8.999, 10.0, f64::NAN, f64::INFINITY];
+        assert!(wrong.into_iter().all(|value| !whole.contains(value)));
+        assert_eq!([-1.0, 1.3, 7.0].map(|value| real.nearest(value)), [0.5, 1.3, 2.0]);
+        assert_eq!([0.3, 1.6, 9.7].map(|value| whole.nearest(value)), [1.0, 2.0, 9.0]);
+    }
+}

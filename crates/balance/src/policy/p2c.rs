@@ -13,10 +13,10 @@
 //! Source: Mitzenmacher: The Power of Two Choices in Randomized Load Balancing, IEEE TPDS 12(10),
 //! 2001; as `least_conn`/`random two` in nginx and `LEAST_REQUEST` in Envoy.
 
-use tidegate_world::{Param, Stream};
+use tidegate_world::{Param, Range, Stream};
 
 use super::sample::{CHOICES_MAX, Sample};
-use super::{Build, Candidates, Choose, Entry, Values};
+use super::{Build, Candidates, Choose, Entry};
 use crate::{Key, Policy};
 
 pub(super) static CHOICES: Param = Param {
@@ -24,14 +24,8 @@ pub(super) static CHOICES: Param = Param {
     doc: "The number of back ends that are drawn at random and compared.",
     unit: "back ends",
     default: 2.0,
-    min: 1.0,
-    max: CHOICES_MAX as f64,
+    range: Range::Whole(1, CHOICES_MAX as u32),
 };
-
-pub(super) fn check(values: &Values) -> Result<(), &'static str> {
-    let is_whole = values.of(&CHOICES).fract() == 0.0;
-    if is_whole { Ok(()) } else { Err("a whole `choices`") }
-}
 
 pub(crate) static ENTRY: Entry = Entry {
     name: "p2c",
@@ -41,7 +35,7 @@ pub(crate) static ENTRY: Entry = Entry {
           depend on the number of back ends, and several balancers in front of one pool do not all \
           choose the same back end.",
     params: &[&CHOICES],
-    check,
+    check: |_| Ok(()),
     build: Build {
         policy: Policy::P2c,
         key: Key::Call,

@@ -15,9 +15,9 @@
 
 use std::time::Duration;
 
-use tidegate_world::{Param, Stream};
+use tidegate_world::{Param, Range, Stream};
 
-use super::p2c::{self, CHOICES};
+use super::p2c::CHOICES;
 use super::sample::Sample;
 use super::{Build, Candidates, Choose, Entry, Values};
 use crate::{Key, Policy};
@@ -28,8 +28,7 @@ static DECAY: Param = Param {
           between the average and the shorter response times remains.",
     unit: "s",
     default: 10.0,
-    min: 0.01,
-    max: 3600.0,
+    range: Range::Real(0.01, 3600.0),
 };
 
 static INITIAL: Param = Param {
@@ -37,8 +36,7 @@ static INITIAL: Param = Param {
     doc: "Assumed average of a back end that has not responded yet.",
     unit: "ms",
     default: 30.0,
-    min: 0.001,
-    max: 60_000.0,
+    range: Range::Real(0.001, 60_000.0),
 };
 
 pub(crate) static ENTRY: Entry = Entry {
@@ -50,7 +48,7 @@ pub(crate) static ENTRY: Entry = Entry {
           average slowly. So one slow response is enough for the policy to avoid a back end that \
           stalls.",
     params: &[&DECAY, &INITIAL, &CHOICES],
-    check: p2c::check,
+    check: |_| Ok(()),
     build: Build {
         policy: Policy::PeakEwma,
         key: Key::Call,

@@ -13,7 +13,7 @@
 //! Source: Mirrokni, Thorup, Zadimoghaddam: Consistent Hashing with Bounded Loads, SODA 2018, over
 //! rendezvous instead of a ring; ε as HAProxy's `hash-balance-factor`.
 
-use tidegate_world::{Param, Stream};
+use tidegate_world::{Param, Range, Stream};
 
 use super::score::Scores;
 use super::{Build, Candidates, Choose, Entry};
@@ -24,8 +24,7 @@ static EPSILON: Param = Param {
     doc: "Fraction by which a back end may exceed its share of the calls.",
     unit: "fraction",
     default: 0.25,
-    min: 0.01,
-    max: 100.0,
+    range: Range::Real(0.01, 100.0),
 };
 
 pub(crate) static ENTRY: Entry = Entry {

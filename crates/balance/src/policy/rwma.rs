@@ -21,7 +21,7 @@
 
 use std::time::Duration;
 
-use tidegate_world::{Param, Stream};
+use tidegate_world::{Param, Range, Stream};
 
 use super::least::Least;
 use super::{Build, Candidates, Choose, Entry};
@@ -33,8 +33,7 @@ static FORGET: Param = Param {
           end again like a new one.",
     unit: "s",
     default: 10.0,
-    min: 0.1,
-    max: 86_400.0,
+    range: Range::Real(0.1, 86_400.0),
 };
 
 pub(crate) static ENTRY: Entry = Entry {

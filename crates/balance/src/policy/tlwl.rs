@@ -12,7 +12,7 @@
 //!
 //! Source: paper 003 §IV.A.3.
 
-use tidegate_world::{Param, Stream};
+use tidegate_world::{Param, Range, Stream};
 
 use super::least::Least;
 use super::{Build, Candidates, Choose, Entry, Values};
@@ -25,8 +25,7 @@ macro_rules! weights {
             doc: $doc,
             unit: "weight",
             default: $default,
-            min: 0.01,
-            max: 100.0,
+            range: Range::Real(0.01, 100.0),
         };)*
         /// The weights in the order of [`Work`].
         static WEIGHTS: [&Param; Work::COUNT] = [$(&$constant),*];
@@ -56,8 +55,7 @@ static LEARNED: Param = Param {
           BYE. 0: the weight is `invite`.",
     unit: "0 or 1",
     default: 0.0,
-    min: 0.0,
-    max: 1.0,
+    range: Range::Whole(0, 1),
 };
 
 pub(crate) static ENTRY: Entry = Entry {
@@ -70,10 +68,7 @@ pub(crate) static ENTRY: Entry = Entry {
         &INVITE, &BYE, &INFO, &MESSAGE, &NOTIFY, &OPTIONS, &PRACK, &PUBLISH, &REFER, &REGISTER,
         &SUBSCRIBE, &UPDATE, &OTHER, &LEARNED,
     ],
-    check: |values| match values.of(&LEARNED) {
-        0.0 | 1.0 => Ok(()),
-        _ => Err("learned = 0 or 1"),
-    },
+    check: |_| Ok(()),
     build: Build { policy: Policy::Tlwl, key: Key::Call, over: |_, _| Box::new(Tlwl::default()) },
 };
 

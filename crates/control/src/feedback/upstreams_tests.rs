@@ -7,7 +7,7 @@ use crate::feedback::{
     Algorithm, Algorithms, EgressLimiter, Restriction, RestrictionSettings, SendVerdict, Standing,
     VALIDITY_DEFAULT,
 };
-use crate::{Allowance, Control, Entry, Law, Param, Settings, Signals};
+use crate::{Allowance, Control, Entry, Law, Param, Range, Settings, Signals};
 
 /// Returns settings that prefer the rate, because rates follow from the law alone.
 fn by_rate() -> UpstreamSettings {
@@ -19,12 +19,16 @@ static KIND: Param = Param {
     doc: "0 for a share, 1 for a rate, 2 for a window.",
     unit: "1",
     default: 0.0,
-    min: 0.0,
-    max: 2.0,
+    range: Range::Real(0.0, 2.0),
 };
 
-static VALUE: Param =
-    Param { name: "value", doc: "The allowance.", unit: "1", default: 1.0, min: 0.0, max: 1e9 };
+static VALUE: Param = Param {
+    name: "value",
+    doc: "The allowance.",
+    unit: "1",
+    default: 1.0,
+    range: Range::Real(0.0, 1e9),
+};
 
 /// A law with one allowance.
 static FIXED: Entry = Entry {

@@ -31,15 +31,14 @@ use tidegate_world::Timestamp;
 use super::cadence::{ACCEPT, Cadence, MEASURE, Measuring, NOTICE};
 use super::occupancy::{FLOOR, K};
 use crate::trail::Trail;
-use crate::{Allowance, Bucket, Control, Entry, Param, Signals, Values};
+use crate::{Allowance, Bucket, Control, Entry, Param, Range, Signals, Values};
 
 pub(super) static TARGET: Param = Param {
     name: "alpha_targ",
     doc: "Target acceptance α.",
     unit: "fraction",
     default: 0.95,
-    min: 0.01,
-    max: 1.0,
+    range: Range::Real(0.01, 1.0),
 };
 
 pub(super) static SUSTAINABLE: Param = Param {
@@ -48,8 +47,7 @@ pub(super) static SUSTAINABLE: Param = Param {
           this number. 0: α is the accepted share of all messages, as in the paper.",
     unit: "1/s",
     default: 0.0,
-    min: 0.0,
-    max: 1_000_000.0,
+    range: Range::Real(0.0, 1_000_000.0),
 };
 
 pub(crate) static ENTRY: Entry = Entry {
@@ -62,7 +60,7 @@ pub(crate) static ENTRY: Entry = Entry {
           is below 1 and `sustainable` is 0, the law rejects some calls even if the server is \
           not overloaded.",
     params: &[&K, &MEASURE, &NOTICE, &ACCEPT, &TARGET, &FLOOR, &SUSTAINABLE],
-    check: Cadence::check,
+    check: |_| Ok(()),
     build: |values: &Values| {
         Box::new(Acceptance {
             cadence: Cadence::new(values, values.of(&TARGET), 1.0),

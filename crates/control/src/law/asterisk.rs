@@ -14,15 +14,14 @@
 //! Source: Asterisk, `main/taskprocessor.c` and `res/res_pjsip/pjsip_distributor.c`.
 
 use super::ohta::Watermarks;
-use crate::{Entry, Param, Values};
+use crate::{Entry, Param, Range, Values};
 
 static BUFFER: Param = Param {
     name: "buffer",
     doc: "The number of messages that may wait. Further messages are rejected.",
     unit: "messages",
     default: 1500.0,
-    min: 1.0,
-    max: 1_000_000.0,
+    range: Range::Whole(1, 1_000_000),
 };
 
 static HIGH: Param = Param {
@@ -30,8 +29,7 @@ static HIGH: Param = Param {
     doc: "High watermark: if this number of messages or more wait, new work is rejected.",
     unit: "messages",
     default: 500.0,
-    min: 1.0,
-    max: 1_000_000.0,
+    range: Range::Whole(1, 1_000_000),
 };
 
 static LOW: Param = Param {
@@ -39,8 +37,7 @@ static LOW: Param = Param {
     doc: "Low watermark: when this number of messages or fewer wait, new work is admitted again.",
     unit: "messages",
     default: 450.0,
-    min: 0.0,
-    max: 1_000_000.0,
+    range: Range::Whole(0, 1_000_000),
 };
 
 pub(crate) static ENTRY: Entry = Entry {

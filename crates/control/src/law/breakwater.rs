@@ -29,7 +29,7 @@ use std::time::Duration;
 
 use tidegate_world::Timestamp;
 
-use crate::{Allowance, Control, Entry, Law, Param, Signals, Values};
+use crate::{Allowance, Control, Entry, Law, Param, Range, Signals, Values};
 
 static TARGET: Param = Param {
     name: "d_t",
@@ -37,8 +37,7 @@ static TARGET: Param = Param {
           A call that has waited twice this target is rejected.",
     unit: "s",
     default: 0.04,
-    min: 0.000_1,
-    max: 10.0,
+    range: Range::Real(0.000_1, 10.0),
 };
 
 static INTERVAL: Param = Param {
@@ -46,8 +45,7 @@ static INTERVAL: Param = Param {
     doc: "Time from one step to the next. Breakwater uses the round-trip time of its network.",
     unit: "s",
     default: 0.01,
-    min: 0.001,
-    max: 10.0,
+    range: Range::Real(0.001, 10.0),
 };
 
 static INCREASE: Param = Param {
@@ -56,8 +54,7 @@ static INCREASE: Param = Param {
           and at least 1.",
     unit: "calls",
     default: 1.0,
-    min: 0.1,
-    max: 10_000.0,
+    range: Range::Real(0.1, 10_000.0),
 };
 
 static DECREASE: Param = Param {
@@ -65,8 +62,7 @@ static DECREASE: Param = Param {
     doc: "Share of the credits that a step removes at a delay of twice the target.",
     unit: "fraction",
     default: 0.02,
-    min: 0.001,
-    max: 1.0,
+    range: Range::Real(0.001, 1.0),
 };
 
 static CREDITS_MAX: Param = Param {
@@ -74,8 +70,7 @@ static CREDITS_MAX: Param = Param {
     doc: "Maximum number of credits.",
     unit: "calls",
     default: 500.0,
-    min: 1.0,
-    max: 1_000_000.0,
+    range: Range::Real(1.0, 1_000_000.0),
 };
 
 pub(crate) static ENTRY: Entry = Entry {

@@ -34,7 +34,7 @@ use std::time::Duration;
 use tidegate_world::Timestamp;
 
 use super::latency::{self, Latencies};
-use crate::{Bucket, Control, Entry, Flow, Law, Param, Signals, Values};
+use crate::{Bucket, Control, Entry, Flow, Law, Param, Range, Signals, Values};
 
 static TIMEOUT: Param = Param {
     name: "timeout",
@@ -42,8 +42,7 @@ static TIMEOUT: Param = Param {
           third of the caller's timeout.",
     unit: "s",
     default: 0.165,
-    min: 0.001,
-    max: 60.0,
+    range: Range::Real(0.001, 60.0),
 };
 
 static INTERVAL: Param = Param {
@@ -51,23 +50,31 @@ static INTERVAL: Param = Param {
     doc: "Time from one step of the controller to the next.",
     unit: "s",
     default: 0.5,
-    min: 0.01,
-    max: 60.0,
+    range: Range::Real(0.01, 60.0),
 };
 
-static K_P: Param =
-    Param { name: "k_p", doc: "Proportional gain.", unit: "1", default: 0.1, min: 0.0, max: 100.0 };
+static K_P: Param = Param {
+    name: "k_p",
+    doc: "Proportional gain.",
+    unit: "1",
+    default: 0.1,
+    range: Range::Real(0.0, 100.0),
+};
 
-static K_I: Param =
-    Param { name: "k_i", doc: "Integral gain.", unit: "1/s", default: 1.4, min: 0.001, max: 100.0 };
+static K_I: Param = Param {
+    name: "k_i",
+    doc: "Integral gain.",
+    unit: "1/s",
+    default: 1.4,
+    range: Range::Real(0.001, 100.0),
+};
 
 static LIMIT_MAX: Param = Param {
     name: "limit_max",
     doc: "The largest number of calls in flight.",
     unit: "calls",
     default: 1000.0,
-    min: 1.0,
-    max: 1_000_000.0,
+    range: Range::Real(1.0, 1_000_000.0),
 };
 
 pub(crate) static ENTRY: Entry = Entry {

@@ -34,15 +34,14 @@ use std::time::Duration;
 use tidegate_world::Timestamp;
 
 use crate::ewma::Ewma;
-use crate::{Bucket, Control, Entry, Flow, Law, Param, Signals, Values};
+use crate::{Bucket, Control, Entry, Flow, Law, Param, Range, Signals, Values};
 
 static TARGET: Param = Param {
     name: "target",
     doc: "Target latency.",
     unit: "s",
     default: 0.1,
-    min: 0.000_1,
-    max: 10.0,
+    range: Range::Real(0.000_1, 10.0),
 };
 
 static BUCKET: Param = Param {
@@ -51,8 +50,7 @@ static BUCKET: Param = Param {
           much if calls do not wait at all. Clearwater uses 1000.",
     unit: "calls",
     default: 20.0,
-    min: 0.1,
-    max: 1_000_000.0,
+    range: Range::Real(0.1, 1_000_000.0),
 };
 
 static RATE_START: Param = Param {
@@ -61,8 +59,7 @@ static RATE_START: Param = Param {
           Clearwater uses 100.",
     unit: "1/s",
     default: 100.0,
-    min: 0.1,
-    max: 1_000_000.0,
+    range: Range::Real(0.1, 1_000_000.0),
 };
 
 static RATE_MIN: Param = Param {
@@ -70,8 +67,7 @@ static RATE_MIN: Param = Param {
     doc: "Lowest rate.",
     unit: "1/s",
     default: 10.0,
-    min: 0.1,
-    max: 1_000_000.0,
+    range: Range::Real(0.1, 1_000_000.0),
 };
 
 static CALLS: Param = Param {
@@ -79,8 +75,7 @@ static CALLS: Param = Param {
     doc: "Calls served from one change of the rate to the next.",
     unit: "calls",
     default: 20.0,
-    min: 1.0,
-    max: 1_000_000.0,
+    range: Range::Whole(1, 1_000_000),
 };
 
 static INTERVAL: Param = Param {
@@ -89,8 +84,7 @@ static INTERVAL: Param = Param {
           of Clearwater used 0.",
     unit: "s",
     default: 0.2,
-    min: 0.0,
-    max: 60.0,
+    range: Range::Real(0.0, 60.0),
 };
 
 pub(crate) static ENTRY: Entry = Entry {

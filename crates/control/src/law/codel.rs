@@ -29,7 +29,7 @@ use std::time::Duration;
 
 use tidegate_world::Timestamp;
 
-use crate::{Control, Entry, Law, Param, QueueOrder, Signals, Values};
+use crate::{Control, Entry, Law, Param, QueueOrder, Range, Signals, Values};
 
 static TARGET: Param = Param {
     name: "target",
@@ -37,8 +37,7 @@ static TARGET: Param = Param {
           twice this limit are rejected.",
     unit: "s",
     default: 0.005,
-    min: 0.000_1,
-    max: 10.0,
+    range: Range::Real(0.000_1, 10.0),
 };
 
 static INTERVAL: Param = Param {
@@ -46,8 +45,7 @@ static INTERVAL: Param = Param {
     doc: "Time in which at least one sojourn must be below `target`.",
     unit: "s",
     default: 0.1,
-    min: 0.001,
-    max: 60.0,
+    range: Range::Real(0.001, 60.0),
 };
 
 static NEWEST_FIRST: Param = Param {
@@ -56,8 +54,7 @@ static NEWEST_FIRST: Param = Param {
           as in folly.",
     unit: "0 or 1",
     default: 1.0,
-    min: 0.0,
-    max: 1.0,
+    range: Range::Whole(0, 1),
 };
 
 pub(crate) static ENTRY: Entry = Entry {
@@ -70,14 +67,8 @@ pub(crate) static ENTRY: Entry = Entry {
           `target` is rejected when its turn comes.",
     params: &[&TARGET, &INTERVAL, &NEWEST_FIRST],
     check: |values| {
-        let flag = values.of(&NEWEST_FIRST);
-        if flag != 0.0 && flag != 1.0 {
-            Err("newest_first = 0 or 1")
-        } else if values.of(&TARGET) >= values.of(&INTERVAL) {
-            Err("target < interval")
-        } else {
-            Ok(())
-        }
+        let ordered = values.of(&TARGET) < values.of(&INTERVAL);
+        if ordered { Ok(()) } else { Err("target < interval") }
     },
     build: |values: &Values| {
         Box::new(Codel {

@@ -17,15 +17,14 @@ use std::time::Duration;
 use tidegate_world::Timestamp;
 
 use crate::signals::Reading;
-use crate::{Allowance, Control, Entry, Law, Param, Signals, Values};
+use crate::{Allowance, Control, Entry, Law, Param, Range, Signals, Values};
 
 static LIMIT: Param = Param {
     name: "limit",
     doc: "The occupancy at or above which new work is rejected.",
     unit: "fraction",
     default: 0.9,
-    min: 0.01,
-    max: 1.0,
+    range: Range::Real(0.01, 1.0),
 };
 
 static INTERVAL: Param = Param {
@@ -33,8 +32,7 @@ static INTERVAL: Param = Param {
     doc: "Time from one reading to the next. The occupancy is the average over this time.",
     unit: "s",
     default: 5.0,
-    min: 0.01,
-    max: 60.0,
+    range: Range::Real(0.01, 60.0),
 };
 
 pub(crate) static ENTRY: Entry = Entry {

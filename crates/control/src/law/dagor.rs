@@ -27,15 +27,14 @@ use std::time::Duration;
 
 use tidegate_world::Timestamp;
 
-use crate::{Control, Entry, Law, Param, Signals, Values};
+use crate::{Control, Entry, Law, Param, Range, Signals, Values};
 
 static WAIT_MAX: Param = Param {
     name: "wait_max",
     doc: "The mean wait above which the law admits fewer calls.",
     unit: "s",
     default: 0.02,
-    min: 0.000_1,
-    max: 10.0,
+    range: Range::Real(0.000_1, 10.0),
 };
 
 static WINDOW: Param = Param {
@@ -43,8 +42,7 @@ static WINDOW: Param = Param {
     doc: "Longest duration of a window. WeChat uses 1.",
     unit: "s",
     default: 0.2,
-    min: 0.001,
-    max: 60.0,
+    range: Range::Real(0.001, 60.0),
 };
 
 static CALLS: Param = Param {
@@ -52,8 +50,7 @@ static CALLS: Param = Param {
     doc: "Calls taken from the queue after which a window ends.",
     unit: "calls",
     default: 2000.0,
-    min: 1.0,
-    max: 1_000_000.0,
+    range: Range::Whole(1, 1_000_000),
 };
 
 static ALPHA: Param = Param {
@@ -62,8 +59,7 @@ static ALPHA: Param = Param {
           calls waited too long.",
     unit: "fraction",
     default: 0.05,
-    min: 0.001,
-    max: 0.9,
+    range: Range::Real(0.001, 0.9),
 };
 
 static BETA: Param = Param {
@@ -71,8 +67,7 @@ static BETA: Param = Param {
     doc: "Amount by which the admitted share of calls grows after a window without overload.",
     unit: "fraction",
     default: 0.01,
-    min: 0.001,
-    max: 1.0,
+    range: Range::Real(0.001, 1.0),
 };
 
 pub(crate) static ENTRY: Entry = Entry {

@@ -17,15 +17,14 @@ use std::time::Duration;
 
 use tidegate_world::Timestamp;
 
-use crate::{Control, Entry, Law, Param, Signals, Values};
+use crate::{Control, Entry, Law, Param, Range, Signals, Values};
 
 static DEADLINE: Param = Param {
     name: "deadline",
     doc: "The longest wait of a call that is still served.",
     unit: "s",
     default: 0.4,
-    min: 0.001,
-    max: 60.0,
+    range: Range::Real(0.001, 60.0),
 };
 
 pub(crate) static ENTRY: Entry = Entry {

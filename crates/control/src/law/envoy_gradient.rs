@@ -29,15 +29,14 @@ use std::time::Duration;
 use tidegate_world::Timestamp;
 
 use super::latency::{self, Latencies};
-use crate::{Allowance, Control, Entry, Law, Param, Signals, Values};
+use crate::{Allowance, Control, Entry, Law, Param, Range, Signals, Values};
 
 static MIN_INTERVAL: Param = Param {
     name: "min_interval",
     doc: "Time from one measurement of minRTT to the next.",
     unit: "s",
     default: 60.0,
-    min: 0.01,
-    max: 86_400.0,
+    range: Range::Real(0.01, 86_400.0),
 };
 
 static MIN_CALLS: Param = Param {
@@ -45,8 +44,7 @@ static MIN_CALLS: Param = Param {
     doc: "The number of calls served in one measurement of minRTT.",
     unit: "calls",
     default: 50.0,
-    min: 1.0,
-    max: 1_000_000.0,
+    range: Range::Whole(1, 1_000_000),
 };
 
 static LIMIT_MIN: Param = Param {
@@ -54,8 +52,7 @@ static LIMIT_MIN: Param = Param {
     doc: "Smallest window, and the window during a measurement of minRTT.",
     unit: "calls",
     default: 3.0,
-    min: 1.0,
-    max: 1_000_000.0,
+    range: Range::Real(1.0, 1_000_000.0),
 };
 
 static LIMIT_MAX: Param = Param {
@@ -63,8 +60,7 @@ static LIMIT_MAX: Param = Param {
     doc: "Largest window.",
     unit: "calls",
     default: 1000.0,
-    min: 1.0,
-    max: 1_000_000.0,
+    range: Range::Real(1.0, 1_000_000.0),
 };
 
 static INTERVAL: Param = Param {
@@ -72,8 +68,7 @@ static INTERVAL: Param = Param {
     doc: "Time from one change of the window to the next.",
     unit: "s",
     default: 0.1,
-    min: 0.001,
-    max: 60.0,
+    range: Range::Real(0.001, 60.0),
 };
 
 static PERCENTILE: Param = Param {
@@ -81,8 +76,7 @@ static PERCENTILE: Param = Param {
     doc: "The percentile of the latencies in an interval that the law uses as the latency.",
     unit: "percent",
     default: 50.0,
-    min: 0.0,
-    max: 100.0,
+    range: Range::Real(0.0, 100.0),
 };
 
 static BUFFER: Param = Param {
@@ -90,8 +84,7 @@ static BUFFER: Param = Param {
     doc: "The fraction of minRTT by which the latency may exceed minRTT.",
     unit: "fraction",
     default: 0.25,
-    min: 0.0,
-    max: 100.0,
+    range: Range::Real(0.0, 100.0),
 };
 
 pub(crate) static ENTRY: Entry = Entry {

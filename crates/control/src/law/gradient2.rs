@@ -25,15 +25,14 @@ use tidegate_world::Timestamp;
 
 use super::latency;
 use crate::ewma::Ewma;
-use crate::{Allowance, Control, Entry, Law, Param, Signals, Values};
+use crate::{Allowance, Control, Entry, Law, Param, Range, Signals, Values};
 
 static LIMIT_START: Param = Param {
     name: "limit_start",
     doc: "Window at the start.",
     unit: "calls",
     default: 20.0,
-    min: 1.0,
-    max: 1_000_000.0,
+    range: Range::Real(1.0, 1_000_000.0),
 };
 
 static LIMIT_MIN: Param = Param {
@@ -41,8 +40,7 @@ static LIMIT_MIN: Param = Param {
     doc: "Smallest window.",
     unit: "calls",
     default: 20.0,
-    min: 1.0,
-    max: 1_000_000.0,
+    range: Range::Real(1.0, 1_000_000.0),
 };
 
 static LIMIT_MAX: Param = Param {
@@ -50,8 +48,7 @@ static LIMIT_MAX: Param = Param {
     doc: "Largest window.",
     unit: "calls",
     default: 200.0,
-    min: 1.0,
-    max: 1_000_000.0,
+    range: Range::Real(1.0, 1_000_000.0),
 };
 
 static QUEUE: Param = Param {
@@ -60,8 +57,7 @@ static QUEUE: Param = Param {
           average.",
     unit: "calls",
     default: 4.0,
-    min: 0.001,
-    max: 10_000.0,
+    range: Range::Real(0.001, 10_000.0),
 };
 
 static SMOOTHING: Param = Param {
@@ -69,8 +65,7 @@ static SMOOTHING: Param = Param {
     doc: "Weight of the newest value in the smoothed window.",
     unit: "fraction",
     default: 0.2,
-    min: 0.001,
-    max: 1.0,
+    range: Range::Real(0.001, 1.0),
 };
 
 static LONG: Param = Param {
@@ -78,8 +73,7 @@ static LONG: Param = Param {
     doc: "Number of calls in the long average.",
     unit: "calls",
     default: 600.0,
-    min: 2.0,
-    max: 1_000_000.0,
+    range: Range::Real(2.0, 1_000_000.0),
 };
 
 static TOLERANCE: Param = Param {
@@ -88,8 +82,7 @@ static TOLERANCE: Param = Param {
           Later releases of the library use 1.5. With 1.5 the window drifts to its maximum.",
     unit: "1",
     default: 1.0,
-    min: 1.0,
-    max: 100.0,
+    range: Range::Real(1.0, 100.0),
 };
 
 pub(crate) static ENTRY: Entry = Entry {

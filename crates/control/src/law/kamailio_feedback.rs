@@ -25,15 +25,14 @@ use std::time::Duration;
 use tidegate_world::Timestamp;
 
 use crate::signals::Reading;
-use crate::{Allowance, Control, Entry, Law, Param, Signals, Values};
+use crate::{Allowance, Control, Entry, Law, Param, Range, Signals, Values};
 
 static SETPOINT: Param = Param {
     name: "setpoint",
     doc: "Target load of the processor.",
     unit: "fraction",
     default: 0.8,
-    min: 0.01,
-    max: 1.0,
+    range: Range::Real(0.01, 1.0),
 };
 
 static INTERVAL: Param = Param {
@@ -41,8 +40,7 @@ static INTERVAL: Param = Param {
     doc: "Time from one step to the next.",
     unit: "s",
     default: 10.0,
-    min: 0.01,
-    max: 60.0,
+    range: Range::Real(0.01, 60.0),
 };
 
 static K_I: Param = Param {
@@ -50,15 +48,14 @@ static K_I: Param = Param {
     doc: "Integral gain.",
     unit: "percent",
     default: -25.0,
-    min: -1000.0,
-    max: -0.01,
+    range: Range::Real(-1000.0, -0.01),
 };
 
 static K_P: Param = gain("k_p", "Proportional gain.");
 static K_D: Param = gain("k_d", "Differential gain.");
 
 const fn gain(name: &'static str, doc: &'static str) -> Param {
-    Param { name, doc, unit: "percent", default: 0.0, min: -1000.0, max: 0.0 }
+    Param { name, doc, unit: "percent", default: 0.0, range: Range::Real(-1000.0, 0.0) }
 }
 
 pub(crate) static ENTRY: Entry = Entry {

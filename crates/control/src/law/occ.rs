@@ -19,15 +19,14 @@ use std::time::Duration;
 use tidegate_world::Timestamp;
 
 use crate::signals::Reading;
-use crate::{Allowance, Control, Entry, Law, Param, Signals, Values};
+use crate::{Allowance, Control, Entry, Law, Param, Range, Signals, Values};
 
 static CONTROL: Param = Param {
     name: "t_c",
     doc: "Control interval T_c: time from one change of the share to the next.",
     unit: "s",
     default: 1.0,
-    min: 0.001,
-    max: 60.0,
+    range: Range::Real(0.001, 60.0),
 };
 
 pub(super) static READ: Param = Param {
@@ -35,8 +34,7 @@ pub(super) static READ: Param = Param {
     doc: "Measurement interval T_m: time from one reading of the occupancy to the next.",
     unit: "s",
     default: 0.1,
-    min: 0.001,
-    max: 60.0,
+    range: Range::Real(0.001, 60.0),
 };
 
 pub(super) static FACTOR_MAX: Param = Param {
@@ -44,8 +42,7 @@ pub(super) static FACTOR_MAX: Param = Param {
     doc: "Largest factor by which the share grows in one step.",
     unit: "1",
     default: 5.0,
-    min: 1.001,
-    max: 1000.0,
+    range: Range::Real(1.001, 1000.0),
 };
 
 pub(super) static FLOOR: Param = Param {
@@ -53,8 +50,7 @@ pub(super) static FLOOR: Param = Param {
     doc: "The lowest share of new work that the law admits.",
     unit: "fraction",
     default: 0.02,
-    min: 0.0001,
-    max: 1.0,
+    range: Range::Real(0.0001, 1.0),
 };
 
 static TARGET: Param = Param {
@@ -62,8 +58,7 @@ static TARGET: Param = Param {
     doc: "Target occupancy. The paper uses 0.8 and 0.9.",
     unit: "fraction",
     default: 0.9,
-    min: 0.01,
-    max: 1.0,
+    range: Range::Real(0.01, 1.0),
 };
 
 pub(crate) static ENTRY: Entry = Entry {

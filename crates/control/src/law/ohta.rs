@@ -13,15 +13,14 @@
 
 use tidegate_world::Timestamp;
 
-use crate::{Allowance, Control, Entry, Law, Param, Signals, Values};
+use crate::{Allowance, Control, Entry, Law, Param, Range, Signals, Values};
 
 static BUFFER: Param = Param {
     name: "buffer",
     doc: "The number of messages that may wait. Further messages are rejected.",
     unit: "messages",
     default: 1000.0,
-    min: 1.0,
-    max: 1_000_000.0,
+    range: Range::Whole(1, 1_000_000),
 };
 
 static HIGH: Param = Param {
@@ -29,8 +28,7 @@ static HIGH: Param = Param {
     doc: "High watermark: if this number of messages or more wait, new work is rejected.",
     unit: "messages",
     default: 800.0,
-    min: 1.0,
-    max: 1_000_000.0,
+    range: Range::Whole(1, 1_000_000),
 };
 
 static LOW: Param = Param {
@@ -38,8 +36,7 @@ static LOW: Param = Param {
     doc: "Low watermark: when this number of messages or fewer wait, new work is admitted again.",
     unit: "messages",
     default: 400.0,
-    min: 0.0,
-    max: 1_000_000.0,
+    range: Range::Whole(0, 1_000_000),
 };
 
 pub(crate) static ENTRY: Entry = Entry {

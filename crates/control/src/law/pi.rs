@@ -49,15 +49,14 @@ use tidegate_world::Timestamp;
 
 use crate::filter::LowPass;
 use crate::signals::Reading;
-use crate::{Allowance, Bucket, Control, Entry, Flow, Law, Param, Release, Signals, Values};
+use crate::{Allowance, Bucket, Control, Entry, Flow, Law, Param, Range, Release, Signals, Values};
 
 static CPU_TARGET: Param = Param {
     name: "c_t",
     doc: "Target occupancy C_T. The paper uses 0.8 and 0.9.",
     unit: "fraction",
     default: 0.95,
-    min: 0.05,
-    max: 1.0,
+    range: Range::Real(0.05, 1.0),
 };
 
 static QUEUE_TIME: Param = Param {
@@ -66,8 +65,7 @@ static QUEUE_TIME: Param = Param {
           without pacing.",
     unit: "s",
     default: 0.0,
-    min: 0.0,
-    max: 2.0,
+    range: Range::Real(0.0, 2.0),
 };
 
 static QUEUE_MAX: Param = Param {
@@ -75,8 +73,7 @@ static QUEUE_MAX: Param = Param {
     doc: "The number of calls that may wait. Further calls are rejected.",
     unit: "calls",
     default: 800.0,
-    min: 1.0,
-    max: 1_000_000.0,
+    range: Range::Whole(1, 1_000_000),
 };
 
 static K_PQ: Param = gain("k_pq", "Proportional gain of the queue loop.", "1/s", 20.0);
@@ -91,12 +88,11 @@ static ADAPTIVE: Param = Param {
           the law does neither, as in the paper.",
     unit: "0 or 1",
     default: 1.0,
-    min: 0.0,
-    max: 1.0,
+    range: Range::Whole(0, 1),
 };
 
 const fn gain(name: &'static str, doc: &'static str, unit: &'static str, default: f64) -> Param {
-    Param { name, doc, unit, default, min: 0.0, max: 10_000.0 }
+    Param { name, doc, unit, default, range: Range::Real(0.0, 10_000.0) }
 }
 
 pub(crate) static ENTRY: Entry = Entry {
@@ -109,10 +105,10 @@ pub(crate) static ENTRY: Entry = Entry {
     params: &[&CPU_TARGET, &QUEUE_TIME, &QUEUE_MAX, &K_PQ, &K_IQ, &K_PC, &K_IC, &ADAPTIVE],
     check: |values| {
         let released = values.of(&QUEUE_TIME) == 0.0 || values.of(&K_PQ) + values.of(&K_IQ) > 0.0;
-        match values.of(&ADAPTIVE) {
-            0.0 | 1.0 if released => Ok(()),
-            0.0 | 1.0 => Err("k_pq > 0 or k_iq > 0, or else t_q = 0: the queue is never released"),
-            _ => Err("adaptive = 0 or 1"),
+        if released {
+            Ok(())
+        } else {
+            Err("k_pq > 0 or k_iq > 0, or else t_q = 0: the queue is never released")
         }
     },
     build: |values| Box::new(Pi::new(values)),

@@ -23,15 +23,14 @@ use std::time::Duration;
 use tidegate_world::Timestamp;
 
 use super::window::{BUDGET, INTERVAL};
-use crate::{Bucket, Control, Entry, Law, Param, Signals, Values};
+use crate::{Bucket, Control, Entry, Law, Param, Range, Signals, Values};
 
 static CORRECTION: Param = Param {
     name: "c",
     doc: "Time C in which the law corrects the delay. 0: the law uses `t_c`.",
     unit: "s",
     default: 0.0,
-    min: 0.0,
-    max: 600.0,
+    range: Range::Real(0.0, 600.0),
 };
 
 pub(crate) static ENTRY: Entry = Entry {

@@ -10,15 +10,14 @@
 //! Source: paper 002 §3.7, table 2, after Cyr, Kaufman and Lee, US patent 4,974,256.
 
 use super::occ::{FACTOR_MAX, FLOOR, Occ, READ};
-use crate::{Entry, Param, Values};
+use crate::{Entry, Param, Range, Values};
 
 static CONTROL: Param = Param {
     name: "t_c",
     doc: "Control interval T_c. Paper 002 also uses 0.014.",
     unit: "s",
     default: 0.2,
-    min: 0.001,
-    max: 60.0,
+    range: Range::Real(0.001, 60.0),
 };
 
 static TARGET: Param = Param {
@@ -26,8 +25,7 @@ static TARGET: Param = Param {
     doc: "Target occupancy ρ_B.",
     unit: "fraction",
     default: 0.85,
-    min: 0.01,
-    max: 1.0,
+    range: Range::Real(0.01, 1.0),
 };
 
 pub(crate) static ENTRY: Entry = Entry {

@@ -21,15 +21,14 @@ use tidegate_world::Timestamp;
 use super::cadence::{ACCEPT, Cadence, MEASURE, Measuring, NOTICE};
 use super::occupancy::FLOOR;
 use crate::ewma::Ewma;
-use crate::{Allowance, Control, Entry, Param, Signals, Values};
+use crate::{Allowance, Control, Entry, Param, Range, Signals, Values};
 
 static Q_MIN: Param = Param {
     name: "q_min",
     doc: "The fill of the queue above which the law rejects some work.",
     unit: "fraction",
     default: 0.7,
-    min: 0.0,
-    max: 1.0,
+    range: Range::Real(0.0, 1.0),
 };
 
 static Q_MAX: Param = Param {
@@ -37,8 +36,7 @@ static Q_MAX: Param = Param {
     doc: "The fill of the queue from which on the law admits only the share `f_min`.",
     unit: "fraction",
     default: 0.9,
-    min: 0.001,
-    max: 1.0,
+    range: Range::Real(0.001, 1.0),
 };
 
 static WEIGHT: Param = Param {
@@ -46,8 +44,7 @@ static WEIGHT: Param = Param {
     doc: "Weight of the newest reading in the smoothed fill.",
     unit: "fraction",
     default: 0.05,
-    min: 0.001,
-    max: 1.0,
+    range: Range::Real(0.001, 1.0),
 };
 
 pub(crate) static ENTRY: Entry = Entry {
@@ -60,7 +57,6 @@ pub(crate) static ENTRY: Entry = Entry {
           The size of the queue determines how long calls wait.",
     params: &[&MEASURE, &NOTICE, &ACCEPT, &Q_MIN, &Q_MAX, &WEIGHT, &FLOOR],
     check: |values| {
-        Cadence::check(values)?;
         if values.of(&Q_MIN) < values.of(&Q_MAX) { Ok(()) } else { Err("q_min < q_max") }
     },
     build: |values: &Values| {

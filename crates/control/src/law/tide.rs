@@ -111,15 +111,14 @@ use std::time::Duration;
 use tidegate_world::Timestamp;
 
 use crate::signals::Reading;
-use crate::{Allowance, Bucket, Control, Entry, Flow, Law, Param, Signals, Values};
+use crate::{Allowance, Bucket, Control, Entry, Flow, Law, Param, Range, Signals, Values};
 
 static WAIT_MIN: Param = Param {
     name: "wait_min",
     doc: "Longest wait of a new call in the queue at a load far beyond the capacity.",
     unit: "s",
     default: 0.05,
-    min: 0.001,
-    max: 1.0,
+    range: Range::Real(0.001, 1.0),
 };
 
 static WAIT_MAX: Param = Param {
@@ -128,8 +127,7 @@ static WAIT_MAX: Param = Param {
           be served and not rejected.",
     unit: "s",
     default: 0.16,
-    min: 0.001,
-    max: 2.0,
+    range: Range::Real(0.001, 2.0),
 };
 
 static STALE: Param = Param {
@@ -138,8 +136,7 @@ static STALE: Param = Param {
           default is two fifths of T1.",
     unit: "s",
     default: 0.2,
-    min: 0.002,
-    max: 4.0,
+    range: Range::Real(0.002, 4.0),
 };
 
 pub(crate) static ENTRY: Entry = Entry {

@@ -26,15 +26,14 @@
 use tidegate_world::Timestamp;
 
 use super::latency;
-use crate::{Allowance, Control, Entry, Law, Param, Signals, Values};
+use crate::{Allowance, Control, Entry, Law, Param, Range, Signals, Values};
 
 static LIMIT_START: Param = Param {
     name: "limit_start",
     doc: "Window at the start.",
     unit: "calls",
     default: 20.0,
-    min: 1.0,
-    max: 1_000_000.0,
+    range: Range::Real(1.0, 1_000_000.0),
 };
 
 static LIMIT_MAX: Param = Param {
@@ -42,8 +41,7 @@ static LIMIT_MAX: Param = Param {
     doc: "Largest window.",
     unit: "calls",
     default: 1000.0,
-    min: 1.0,
-    max: 1_000_000.0,
+    range: Range::Real(1.0, 1_000_000.0),
 };
 
 static PROBE: Param = Param {
@@ -53,8 +51,7 @@ static PROBE: Param = Param {
           which is the mean of the library.",
     unit: "windows",
     default: 30.0,
-    min: 1.0,
-    max: 1_000_000.0,
+    range: Range::Real(1.0, 1_000_000.0),
 };
 
 pub(crate) static ENTRY: Entry = Entry {

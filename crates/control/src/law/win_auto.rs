@@ -22,15 +22,14 @@ use std::time::Duration;
 
 use tidegate_world::Timestamp;
 
-use crate::{Allowance, Bucket, Control, Entry, Law, Param, Signals, Values};
+use crate::{Allowance, Bucket, Control, Entry, Law, Param, Range, Signals, Values};
 
 static WINDOW: Param = Param {
     name: "w_0",
     doc: "The window at the start. This is also the largest window.",
     unit: "calls",
     default: 10.0,
-    min: 1.0,
-    max: 1_000_000.0,
+    range: Range::Real(1.0, 1_000_000.0),
 };
 
 static LEAK: Param = Param {
@@ -39,8 +38,7 @@ static LEAK: Param = Param {
           paper.",
     unit: "calls/s",
     default: 1.0,
-    min: 0.0,
-    max: 10_000.0,
+    range: Range::Real(0.0, 10_000.0),
 };
 
 static DELAY: Param = Param {
@@ -49,8 +47,7 @@ static DELAY: Param = Param {
           has no effect.",
     unit: "s",
     default: 0.0,
-    min: 0.0,
-    max: 60.0,
+    range: Range::Real(0.0, 60.0),
 };
 
 pub(crate) static ENTRY: Entry = Entry {

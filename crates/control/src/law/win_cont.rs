@@ -22,15 +22,14 @@ use std::time::Duration;
 use tidegate_world::Timestamp;
 
 use super::window::{BUDGET, admit_further};
-use crate::{Control, Entry, Law, Param, Signals, Values};
+use crate::{Control, Entry, Law, Param, Range, Signals, Values};
 
 static BOUND: Param = Param {
     name: "bound",
     doc: "A fixed limit for the calls that wait, used instead of μ·`d_b`. 0: no fixed limit.",
     unit: "calls",
     default: 0.0,
-    min: 0.0,
-    max: 1_000_000.0,
+    range: Range::Real(0.0, 1_000_000.0),
 };
 
 static THRESHOLD: Param = Param {
@@ -38,18 +37,16 @@ static THRESHOLD: Param = Param {
     doc: "The smallest number of calls that the law admits at once.",
     unit: "calls",
     default: 1.0,
-    min: 0.01,
-    max: 10_000.0,
+    range: Range::Real(0.01, 10_000.0),
 };
 
 static CHECK: Param = Param {
     name: "check",
     doc: "The messages after which the law counts the calls that wait. 0: after every message. 1: \
           after messages that begin a call.",
-    unit: "1",
+    unit: "0 or 1",
     default: 0.0,
-    min: 0.0,
-    max: 1.0,
+    range: Range::Whole(0, 1),
 };
 
 pub(crate) static ENTRY: Entry = Entry {
@@ -66,7 +63,7 @@ pub(crate) static ENTRY: Entry = Entry {
             budget_s: values.of(&BUDGET),
             bound: Some(values.of(&BOUND)).filter(|&bound| bound > 0.0),
             threshold: values.of(&THRESHOLD),
-            only_new: values.of(&CHECK) >= 0.5,
+            only_new: values.of(&CHECK) == 1.0,
         })
     },
 };

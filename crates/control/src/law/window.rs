@@ -1,15 +1,14 @@
 //! Admits a number of calls in addition to those that wait, and defines the parameters that several
 //! laws of paper 002 share.
 
-use crate::{Allowance, Bucket, Control, Param, Signals};
+use crate::{Allowance, Bucket, Control, Param, Range, Signals};
 
 pub(super) static INTERVAL: Param = Param {
     name: "t_c",
     doc: "Control interval T_c.",
     unit: "s",
     default: 0.2,
-    min: 0.001,
-    max: 60.0,
+    range: Range::Real(0.001, 60.0),
 };
 
 pub(super) static BUDGET: Param = Param {
@@ -17,8 +16,7 @@ pub(super) static BUDGET: Param = Param {
     doc: "Budget D_B of the delay in the queue.",
     unit: "s",
     default: 0.2,
-    min: 0.001,
-    max: 60.0,
+    range: Range::Real(0.001, 60.0),
 };
 
 /// Admits `count` pieces of new work in addition to those that wait now.

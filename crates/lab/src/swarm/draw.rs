@@ -316,9 +316,7 @@ fn overload(dice: &mut Dice, this: &mut Proxy) {
                 0.0 => dice.one(&[0.0, 0.0, 0.05, 0.5]),
                 usual => usual * dice.scale([0.2, 2.0]),
             };
-            // If the default is 1 or more, the value has to be a whole number.
-            let value = if param.default >= 1.0 { value.round() } else { value };
-            given.insert(param.name.into(), value.clamp(param.min, param.max));
+            given.insert(param.name.into(), param.range.nearest(value));
         }
     }
     let named: Vec<_> = given.iter().map(|(name, &value)| (name.as_str(), value)).collect();

@@ -85,7 +85,8 @@ fn parameters_stay_within_their_bounds() {
     let mut parameters = parameters(1);
     parameters.settings.amplitude = 50.0;
     let tuned = tuned(&parameters, &Hill::default()).unwrap();
-    let most: Vec<f64> = parameters.sought.iter().map(|param| param.max).collect();
+    let most: Vec<f64> =
+        parameters.sought.iter().map(|param| *param.range.bounds().end()).collect();
     assert_eq!(tuned.path[0].tried, most);
 }
 

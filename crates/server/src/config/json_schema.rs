@@ -3,11 +3,11 @@
 use serde_json::{Map, Value, json};
 use tidegate_balance::registry::POLICIES;
 use tidegate_control::registry::LAWS;
-use tidegate_world::{Kind, Param, Registry};
+use tidegate_world::{Kind, Param, Range, Registry};
 use toml::de::DeValue;
 
 use super::knob::{Absent, Documented, Shape, Table};
-use super::shape::Real;
+use super::shape::{Real, Whole};
 use super::tables::ROOT;
 use super::tables::overload::{PARAMS, SHADOW_PARAMS};
 use super::tables::pool::POOL_PARAMS;
@@ -126,8 +126,14 @@ fn of_params<K: Kind>(registry: &Registry<K>, knobs: &[&dyn Documented], key: &s
 }
 
 fn of_param(param: &Param) -> Value {
-    let mut schema = Real(param.min..=param.max).schema();
-    schema["default"] = json!(param.default);
+    let mut schema = match param.range {
+        Range::Real(min, max) => Real(min..=max).schema(),
+        Range::Whole(min, max) => Whole(min..=max).schema(),
+    };
+    schema["default"] = match param.range {
+        Range::Real(..) => json!(param.default),
+        Range::Whole(..) => json!(param.default as u32),
+    };
     schema["description"] = json!(format!("{} ({}).", param.doc.trim_end_matches('.'), param.unit));
     schema
 }

@@ -33,9 +33,14 @@ pub(super) fn read<K: Kind>(
             right = false;
             continue;
         };
-        let Param { name, min, max, .. } = **param;
-        match Real(min..=max).read(name, value, report) {
-            Some(value) => given.push((name, value)),
+        let Param { name, range, .. } = **param;
+        match Real(range.bounds()).read(name, value, report) {
+            Some(number) if range.contains(number) => given.push((name, number)),
+            Some(_) => {
+                let title = format!("`{name}` must be a whole number");
+                report.error(value.span(), title, "has a fraction", format!("write {range}"));
+                right = false;
+            }
             None => right = false,
         }
     }
@@ -50,7 +55,7 @@ pub(super) fn read<K: Kind>(
             report.error(section.span(), title, label, format!("write values with {needed}"));
             None
         }
-        Err(Wrong::Unknown(_) | Wrong::OutOfBounds(..)) => {
+        Err(Wrong::Unknown(_) | Wrong::OutOfRange(..)) => {
             unreachable!("names and bounds were checked one by one")
         }
     }

@@ -106,8 +106,8 @@ fn describe_entries<K: Kind>(registry: &Registry<K>, out: &mut String) {
         if !params.is_empty() {
             out.push('\n');
         }
-        for Param { name, doc, unit, default, min, max } in *params {
-            let _ = writeln!(out, "- **`{name}`** ({unit}): a number from {min} to {max}.");
+        for Param { name, doc, unit, default, range } in *params {
+            let _ = writeln!(out, "- **`{name}`** ({unit}): {range}.");
             let _ = writeln!(out, "  If absent: `{default}`.\n  {doc}");
         }
     }
