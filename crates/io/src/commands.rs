@@ -61,7 +61,8 @@ impl CommandSender {
     /// Sends a command to every shard, or to none.
     ///
     /// # Errors
-    /// Returns an error if the command is too long, or if a shard has no room for it.
+    /// Returns an error if the command is too long, or if a shard has not started, has ended, or
+    /// has no room for the command.
     pub fn give(&self, command: &[u8]) -> Result<(), CommandError> {
         if command.len() > COMMAND_MAX {
             return Err(CommandError::TooLong);

@@ -60,7 +60,8 @@ pub(crate) struct Connection {
     /// The arrival of the bytes that will be read next, as far as the driver knows it.
     pub(crate) readable_since: Timestamp,
     /// Number of bytes that were in the socket when `readable_since` was set, and are still there. It
-    /// is 0 if the socket was empty before.
+    /// is 0 if the socket was empty until `readable_since`, because the number of bytes that came
+    /// then is unknown.
     marked: usize,
     /// The arrival of the bytes that were read last.
     pub(crate) arrived: Timestamp,

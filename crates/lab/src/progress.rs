@@ -85,7 +85,7 @@ fn head(missing: &[&RunSpec], found: usize) -> String {
     head
 }
 
-/// Writes a line for each run, without a terminal.
+/// The plain output of the progress: a line for each run.
 pub struct Lines<W> {
     out: Mutex<W>,
     total: AtomicUsize,

@@ -27,9 +27,10 @@ use crate::step::Step;
 use crate::transport::addresses::Origin;
 use crate::transport::budget::Budget;
 
-/// Time after its first transmission in which a request from a back end or a user is retransmitted
-/// even to an unverified address. It allows one retransmission. RFC 3261 §17.1.2.2: "the client
-/// transaction MUST set timer E to fire in T1 seconds", and then in twice that.
+/// Time for which Tidegate retransmits a request from a back end or a user even to an unverified
+/// address. It begins with the first transmission, and allows one retransmission. RFC 3261
+/// §17.1.2.2: "the client transaction MUST set timer E to fire in T1 seconds". Timer E fires again
+/// 2·T1 later.
 const REPEATED_FOR: Duration = Duration::from_secs(1);
 
 /// Returns whether a response of `length` bytes may be sent on `flow`. If so, counts its bytes as

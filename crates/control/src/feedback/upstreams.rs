@@ -48,7 +48,7 @@ use super::{Category, Feedback};
 use crate::Gate;
 use crate::source_table::{Slot, SourceTable};
 
-/// Time after its last new request for which a peer is an active source.
+/// Time for which a peer is an active source. It begins with the last new request of the peer.
 // 002 §3.2: "Each entry has an expiration timer set to one second."
 const ACTIVE: Duration = Duration::from_secs(1);
 

@@ -89,12 +89,14 @@ static INTERVAL: Param = Param {
 
 pub(crate) static ENTRY: Entry = Entry {
     name: "clearwater",
-    summary: "a rate that falls by a sixth while calls wait longer than a target",
+    summary: "divides the admitted rate by 1.2 every few calls while calls wait longer than a \
+              target",
     source: "Metaswitch Clearwater, cpp-common load_monitor.cpp",
     doc: "The law adjusts the admitted rate after every `calls` calls served. If the smoothed wait \
           exceeds `target`, the law divides the rate by 1.2. If the smoothed wait is below \
-          `target`, the rate grows by up to half of the `bucket`. It does not grow while calls use \
-          less than half of it. The law is made for the throttle `token-bucket`.",
+          `target`, the rate grows by up to half of the `bucket`. It does not grow while the \
+          admitted calls use less than half of the rate. The law is made for the throttle \
+          `token-bucket`.",
     params: &[&TARGET, &BUCKET, &RATE_START, &RATE_MIN, &CALLS, &INTERVAL],
     check: |values| {
         let ordered = values.of(&RATE_MIN) <= values.of(&RATE_START);

@@ -10,7 +10,7 @@ use tidegate_server::signal::Signals;
 use super::story::Story;
 use super::view;
 
-/// Interval between two lines of output when there is no terminal.
+/// Interval between two lines of plain output.
 const LINE: Duration = Duration::from_secs(1);
 
 /// The output: a terminal that shows pictures, or plain lines. Both react to signals.

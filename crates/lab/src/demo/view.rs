@@ -207,7 +207,7 @@ fn draw_backends(seen: &Seen, side: Side, frame: &mut Frame<'_>, area: Rect) {
     frame.render_widget(Paragraph::new(lines), area);
 }
 
-/// Formats both sides in one line, without a terminal.
+/// Formats both sides as one line of plain output.
 pub(super) fn line(story: &Story) -> String {
     let mut text = format!("{:>3.0} s", story.elapsed.as_secs_f64());
     match story.act {

@@ -21,7 +21,8 @@ pub struct Shrunk {
     pub tries: u32,
 }
 
-/// Reduces `world`, in which `checker` finds a violation, with at most `tries_max` runs by `find`.
+/// Makes `world` smaller as long as `checker` still finds a violation in it. `find` runs a world
+/// and returns the findings. It is called at most `tries_max` times, but at least once.
 pub fn shrink(
     world: World,
     checker: &str,

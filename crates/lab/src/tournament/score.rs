@@ -25,7 +25,7 @@ pub struct Score {
     pub goodput: f64,
     /// Goodput as a part of the greatest possible goodput, or `None` if nothing is possible.
     pub kept: Option<f64>,
-    /// Set-up delay that 1 % of the calls that were set up exceeded.
+    /// 99th percentile of the set-up delay. Only calls that were set up have one.
     pub p99_ms: Option<f64>,
     /// Seconds after the last rise of the load until the goodput was steady.
     pub settled_s: Option<f64>,

@@ -39,7 +39,7 @@ impl QueueClass {
         Self::Unverified,
     ];
 
-    /// Index of the first of the queues of new work that take turns.
+    /// Index of the first queue of new work without priority. The queues of this work take turns.
     pub(super) const NEW_WORK: usize = Self::Invites as usize;
     pub(super) const NEW_WORK_QUEUES: usize = Self::Unverified as usize - Self::NEW_WORK;
 

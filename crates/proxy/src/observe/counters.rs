@@ -95,7 +95,7 @@ pub struct Counters {
     pub calls: Counter,
     /// Entries among `calls` that are over and kept for retransmissions.
     pub calls_over: Counter,
-    /// Transactions of calls that have no final response yet.
+    /// Transactions that wait for their final response, in all calls together.
     pub transactions_open: Counter,
     /// Finished calls evicted early to make room.
     pub calls_evicted: Counter,

@@ -540,8 +540,8 @@ fn may_come_from_backend(transport: Transport) -> bool {
     transport.is_reliable() && !transport.is_websocket()
 }
 
-/// Returns whether a SIP URI with the transport parameter for `by` may name a listener with
-/// `transport`: the parameter `ws` means a WebSocket with or without TLS (RFC 7118 §5.2).
+/// Returns whether a SIP URI with the transport parameter `by` may name a listener that uses
+/// `transport`. The parameter `ws` means a WebSocket with or without TLS (RFC 7118 §5.2).
 fn is_named(transport: Transport, by: Transport) -> bool {
     transport == by || transport == Transport::Wss && by == Transport::Ws
 }

@@ -65,7 +65,7 @@ pub(super) fn check_sharing(
             if address.get_ref().ip().is_unspecified() || address.get_ref().port() == 0 {
                 report.clash(
                     "an address that processes cannot share",
-                    (address.span(), "not one address and port"),
+                    (address.span(), "a wildcard address, or port 0"),
                     (shared.span(), "shared here"),
                     "write the address and port that all processes use",
                 );

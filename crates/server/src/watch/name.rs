@@ -61,7 +61,7 @@ impl Outcome {
     /// Returns the text of the line for a host name.
     pub(super) fn of_host(self, host: &str) -> String {
         match self {
-            Self::Found => format!("{host} is resolved again"),
+            Self::Found => format!("{host} can be resolved again"),
             Self::NotFound => format!("{host} has no address"),
             Self::Unanswered => format!("no name server answers for {host}"),
             Self::Unusable => format!("{host} has no address that can be used"),
@@ -71,7 +71,7 @@ impl Outcome {
     /// Returns the text of the line for a domain.
     pub(super) fn of_domain(self, domain: &str) -> String {
         match self {
-            Self::Found => format!("domain {domain} is resolved again"),
+            Self::Found => format!("domain {domain} can be resolved again"),
             Self::NotFound => {
                 format!(
                     "domain {domain} has no SRV records any more; its servers stay as they were"

@@ -285,7 +285,7 @@ fn an_unresolved_name_is_logged() {
     named.lookups.found.fetch_add(1, Relaxed);
     a.move_to([192, 0, 2, 1].into());
     let told = watched.look(8000);
-    let found = "back end a of pool app: sip.example.com is resolved again";
+    let found = "back end a of pool app: sip.example.com can be resolved again";
     assert!(told.contains(&found.to_owned()), "{told:?}");
 }
 
@@ -303,7 +303,7 @@ fn an_unresolved_domain_is_logged() {
     let service = watched.registry.services().pop().unwrap();
     for (s, count, line) in [
         (4, &service.lookups.unanswered, "no name server answers for domain example.com"),
-        (8, &service.lookups.found, "domain example.com is resolved again"),
+        (8, &service.lookups.found, "domain example.com can be resolved again"),
         (
             12,
             &service.lookups.not_found,

@@ -113,7 +113,7 @@ pub struct ProxyBook {
     pub server_transactions: Fill,
     /// Number of client transactions. They have no limit of their own.
     pub client_transactions: u64,
-    /// Number of transactions of calls that wait for a final response.
+    /// Number of transactions that wait for their final response, in all calls together.
     pub open: u64,
     /// Number of messages that wait for service, and the maximum number.
     pub queued: Fill,

@@ -88,7 +88,7 @@ fn two_followers_offer_one_load_and_their_results_are_merged() {
         "(asked 300.0/s)",
         "completed       401 calls",
         "failed          0 calls (none)",
-        "start           within ",
+        "start           all followers within ",
         &format!("follower        {}: 201 calls, ", addresses[0]),
         &format!("follower        {}: 200 calls, ", addresses[1]),
     ] {

@@ -57,7 +57,7 @@ pub(super) struct Limits {
     pub to: Timestamp,
     /// Longest set-up delay of a call that counts.
     pub deadline: Duration,
-    /// Time after its first INVITE in which a call may retransmit it.
+    /// Time for which a call may retransmit its INVITE, from the first transmission on.
     pub repeats: Duration,
 }
 

@@ -28,8 +28,7 @@ pub(crate) struct NewWork {
     offered: u64,
     /// Pieces of work that were admitted and were not rejected later.
     admitted: u64,
-    /// Pieces of work that were rejected for any reason, or dropped because of a limit of their
-    /// source.
+    /// Pieces of work that Tidegate has read, and then rejected or dropped for any reason.
     rejected: u64,
     /// Retransmissions of work that waits or has been decided.
     repeated: u64,

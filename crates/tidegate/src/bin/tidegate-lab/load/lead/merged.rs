@@ -111,7 +111,7 @@ impl fmt::Display for Merged {
         write!(f, "{}", self.report)?;
         let within_ms = self.precision.within().as_secs_f64() * 1e3;
         if self.parts.len() > 1 {
-            writeln!(f, "{:<16}within {within_ms:.3} ms of each other", "start")?;
+            writeln!(f, "{:<16}all followers within {within_ms:.3} ms", "start")?;
         }
         self.parts.iter().try_for_each(|part| writeln!(f, "{:<16}{part}", "follower"))
     }
@@ -217,7 +217,7 @@ mod tests {
             "completed       200 calls",
             "set-up delay    p50 1.00 ms, p90 9.0",
             "generator       kept up",
-            "start           within 0.300 ms of each other",
+            "start           all followers within 0.300 ms",
             "follower        a:1: 100 calls, 10.0/s, 100 completed, 0 failed; set-up p99 1.00 ms",
             "follower        b:2: 100 calls, 10.0/s, 100 completed, 0 failed; set-up p99 9.0",
         ] {
