@@ -85,7 +85,7 @@ fn head(missing: &[&RunSpec], found: usize) -> String {
     head
 }
 
-/// Writes a line for each run, without a terminal.
+/// A writer of one line for each run, for an output that is not a terminal.
 pub struct Lines<W> {
     out: Mutex<W>,
     total: AtomicUsize,
