@@ -29,7 +29,7 @@ pub(crate) struct Mark {
     pub tag: [u8; TAG],
 }
 
-/// Creates the marks of one agent, and recognizes them.
+/// A generator of the marks of one agent. It also recognizes them.
 #[derive(Clone, Copy)]
 pub(crate) struct Namer {
     hash: SipHasher13,

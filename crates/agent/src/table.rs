@@ -12,7 +12,7 @@ use tidegate_world::{Timers, Timestamp};
 /// Number of stale timers up to which none is dropped.
 const STALE_MIN: usize = 64;
 
-/// Identifies a call by its slot and its serial number.
+/// The identity of a call: its slot and its serial number.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(crate) struct Id {
     pub slot: u32,

@@ -86,7 +86,7 @@ pub struct Control {
 }
 
 impl Control {
-    /// Admits everything.
+    /// A control that admits everything.
     pub const OPEN: Self = Self {
         admit: [Allowance::Open; BUCKETS],
         queue: QueueControl {

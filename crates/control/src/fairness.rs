@@ -79,7 +79,8 @@ pub enum FairnessDecision {
     No,
 }
 
-/// Shares the admitted work among the sources. A source is any number, for example an address.
+/// The division of the admitted work among the sources. A source is any number, for example an
+/// address.
 #[derive(Debug)]
 pub struct Fairness {
     sources: SourceTable<Account>,

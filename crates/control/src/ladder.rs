@@ -253,7 +253,7 @@ impl Rung {
     }
 }
 
-/// Selects the cheapest treatment of work that is not admitted.
+/// A selector of the cheapest treatment of work that is not admitted.
 #[derive(Clone, Debug)]
 pub struct Ladder {
     settings: LadderSettings,

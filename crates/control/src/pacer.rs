@@ -7,8 +7,9 @@ use crate::Release;
 /// One, with a tolerance: in floating point, ten times a tenth is less than one.
 const ONE: f64 = 1.0 - 1e-9;
 
-/// Releases waiting work at a rate. Fractions of a piece are carried over. If the processor is too
-/// slow to use its credit, the unused credit is limited to the amount of waiting work.
+/// A pacer that releases waiting work at a rate. Fractions of a piece are carried over. If the
+/// processor is too slow to use its credit, the unused credit is limited to the amount of waiting
+/// work.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Pacer {
     credit: f64,

@@ -1,4 +1,4 @@
-//! The cap on priority work, which all shards of a process share in one word.
+//! The cap on priority work, which all shards of a process share in one atomic word.
 //!
 //! The kernel gives all datagrams of one source port to one shard. So one shard may get all
 //! emergency calls. If each shard had only a part of the cap, this part would be too small. The

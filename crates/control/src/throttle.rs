@@ -56,7 +56,7 @@ impl ThrottleKind {
     }
 }
 
-/// Enforces an [`Allowance`] on the work of one bucket.
+/// A throttle that enforces an [`Allowance`] on the work of one bucket.
 #[derive(Clone, Debug)]
 pub struct Throttle {
     arrivals: ArrivalRate,

@@ -15,7 +15,7 @@
 //! as if they had to be served within a second.
 //!
 //! ```text
-//! ρ' = ρ + (rejected a second + waiting / 1 s) · (q·s₁ + (1 − q)·s₀)
+//! ρ' = ρ + (rejected per second + waiting / 1 s) · (q·s₁ + (1 − q)·s₀)
 //! ```
 //!
 //! # When it trips

@@ -51,7 +51,7 @@ const LONGEST: f64 = 100.0;
 #[derive(Debug)]
 pub(super) struct Varying(Option<(Stream, Draw)>);
 
-/// Draws a cost in seconds with this mean.
+/// A function that draws a cost in seconds with a given mean.
 type Draw = fn(&mut Stream, f64) -> f64;
 
 impl Varying {

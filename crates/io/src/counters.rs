@@ -47,7 +47,7 @@ counters! {
     /// Failed attempts to tell the kernel which datagrams to drop. The previous setting stays in
     /// force, and there is a new attempt a second later.
     shed_errors,
-    /// Failed attempts to leave a shared address to the other processes.
+    /// Failed attempts to stop receiving at a shared address at the start of a drain.
     leave_errors,
     /// Receive calls that failed, other than by an ICMP report.
     receive_errors,

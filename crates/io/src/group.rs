@@ -157,7 +157,7 @@ impl Listener {
         self.gate.as_ref().map_or(Ok(()), |gate| gate.set_of(self.shard, shedding))
     }
 
-    /// Leaves the address to the other processes that share it, if it is shared. New datagrams go
+    /// Stops receiving new datagrams if other processes share the address. New datagrams then go
     /// to those processes. Earlier datagrams can still be received here, and packets leave from
     /// here as before. Returns true if the address is shared.
     ///

@@ -11,7 +11,7 @@ use crate::machine::{Buffers, Machine};
 /// fastest law (10 ms). Each reading costs a system call for the CPU clock and one for each socket.
 pub const SAMPLE: Duration = Duration::from_millis(2);
 
-/// Decides at which times the load is read. It also keeps the CPU time that the thread had used
+/// The schedule of the readings of the load. It also keeps the CPU time that the thread had used
 /// before the first reading, because the load does not include this time.
 #[derive(Debug)]
 pub(crate) struct Readings {

@@ -83,8 +83,8 @@ pub trait Machine {
     /// Counts the drops at the sockets. Returns the state of the receive buffers.
     fn read_drop_counters(&mut self) -> Buffers;
 
-    /// Leaves the addresses that other processes share. Returns whether there are any. Datagrams
-    /// that have arrived can still be received.
+    /// Stops receiving at the addresses that other processes share. Returns whether there are any.
+    /// Datagrams that have arrived can still be received.
     fn leave(&mut self) -> bool {
         false
     }

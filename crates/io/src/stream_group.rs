@@ -143,8 +143,8 @@ pub struct StreamListener {
 }
 
 impl StreamListener {
-    /// Leaves the address to the other processes that share it, if it is shared. New connections
-    /// then go to them.
+    /// Stops accepting connections if other processes share the address. New connections then go
+    /// to those processes.
     ///
     /// # Errors
     /// Returns the errors of `shutdown(2)`.

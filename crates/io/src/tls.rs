@@ -61,8 +61,9 @@ pub struct TlsPeer {
     pub name: ServerName<'static>,
 }
 
-/// Finds the TLS settings toward the peer at an address. If there are none, Tidegate opens no TLS
-/// connection to this peer, because it could not verify the identity of the peer.
+/// A function that finds the TLS settings toward the peer at an address. If there are none,
+/// Tidegate opens no TLS connection to this peer, because it could not verify the identity of the
+/// peer.
 pub type TlsPeers = Arc<dyn Fn(SocketAddr) -> Option<TlsPeer> + Send + Sync>;
 
 /// The TLS state of a connection.

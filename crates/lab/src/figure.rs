@@ -180,8 +180,8 @@ impl Figure {
 
     /// Returns the figure as a PNG image, with two pixels for each unit of the SVG.
     pub fn png(&self) -> Vec<u8> {
-        /// Database with the fonts in the program only, so that the result is the same on every
-        /// machine.
+        /// Database with no other fonts than those in the program, so that the result is the same
+        /// on every machine.
         static FONTS: LazyLock<Arc<usvg::fontdb::Database>> = LazyLock::new(|| {
             let mut fonts = usvg::fontdb::Database::new();
             fonts.load_font_data(include_bytes!("figure/font/DejaVuSans.ttf").to_vec());

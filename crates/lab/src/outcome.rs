@@ -178,7 +178,7 @@ impl Generator {
 }
 
 impl Outcome {
-    /// Returns the calls offered a second.
+    /// Returns the calls offered per second.
     pub fn offered_cps(&self) -> f64 {
         self.offered as f64 / self.measured_s
     }

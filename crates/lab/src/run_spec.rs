@@ -126,7 +126,7 @@ impl RunSpec {
         Capacity::under(&self.conditions).cps
     }
 
-    /// Returns the calls offered a second while the factor of the profile is 1.
+    /// Returns the calls offered per second while the factor of the profile is 1.
     pub fn rate_cps(&self) -> f64 {
         self.conditions.load * self.capacity_cps()
     }

@@ -13,7 +13,7 @@ use crate::worlds::World;
 /// machine was busy with something else. Such a run is not a measurement of the server.
 const ATTEMPTS_MAX: u32 = 3;
 
-/// Gets the progress of the runs. Several threads call it.
+/// An observer of the progress of the runs. Several threads call it.
 pub trait Observer: Sync {
     /// Reports the start. `missing` are the runs that will be made. `found` other runs already have
     /// results.

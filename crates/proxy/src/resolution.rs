@@ -89,7 +89,7 @@ pub struct ResolutionCounters {
     pub refused: Counter,
     /// Names not queried because they had failed a short time before.
     pub paused: Counter,
-    /// Times that an expired answer was used because there was no newer one.
+    /// Number of times that an expired answer was used because there was no newer one.
     pub stale: Counter,
     /// Answers evicted to make room for others.
     pub evicted: Counter,

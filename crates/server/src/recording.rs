@@ -1,8 +1,8 @@
 //! Recordings: the inputs of a process's core, in a file of bounded size.
 //!
 //! `tidegate run --record FILE` records every input of the core with its time: datagrams, failed
-//! deliveries, connections, timers, turns of service, readings of the load, commands, the request
-//! to drain. If a core that is built in the same way gets these inputs, it sends the same packets
+//! deliveries, connections, timers, turns of service, readings of the load, commands, the start
+//! of a drain. If a core that is built in the same way gets these inputs, it sends the same packets
 //! at the same times ([`Recording::replay`]). The recorder is between the driver and the core. An
 //! emulated processor is part of the core.
 //!

@@ -22,7 +22,7 @@ const IGNORED: [(i32, &str); 6] = [
     (SIGIO, "SIGIO"),
 ];
 
-/// Catches SIGTERM, SIGINT, SIGQUIT and SIGHUP while this value exists, and also the ignored
+/// A receiver of SIGTERM, SIGINT, SIGQUIT and SIGHUP. While it exists, it also catches the ignored
 /// signals that would end the process by default. Every Rust program ignores SIGPIPE.
 ///
 /// Each kind of signal has its own queue, so that many signals of one kind do not displace those of

@@ -31,7 +31,7 @@ pub enum Loss {
     Unconnected,
 }
 
-/// Sees every packet of a network. The tap `()` sees nothing and costs nothing.
+/// An observer of every packet of a network. The tap `()` does nothing and costs nothing.
 pub trait Tap {
     /// Records that `from` has sent a packet. The flow is given as the sender sees it.
     fn sent(&mut self, _now: Timestamp, _from: NodeId, _path: Flow, _bytes: &[u8]) {}

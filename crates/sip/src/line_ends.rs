@@ -7,7 +7,7 @@ use crate::Malformed;
 /// Number of bytes searched at a time.
 const BLOCK: usize = 64;
 
-/// Finds the line ends of a message, one after another.
+/// A search for the line ends of a message, one after another.
 ///
 /// One pass over the bytes finds the line feeds as bits of a word. A header line has about 40
 /// bytes, so most lines end within bytes that were already searched for the previous line.

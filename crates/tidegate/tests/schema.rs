@@ -5,7 +5,8 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-/// Prints the paths, of those given after the schema, that the schema rejects.
+/// A Python program whose arguments are a schema and paths of files. It prints the paths of the
+/// files that the schema rejects.
 const REJECTED: &str = "
 import json, sys, tomllib
 from jsonschema import Draft7Validator

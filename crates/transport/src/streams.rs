@@ -112,8 +112,9 @@ impl<C: Core> Streams<C> {
     /// to the IP address in the "received" parameter, if present, using the port in the "sent-by"
     /// value, or the default port for that transport, if no port is specified."
     ///
-    /// If a peer closes its connections early, we have to open others for the responses. These use
-    /// at most half of the permitted connections, so that some are left for requests.
+    /// If a peer closes its connections early, we have to open others for the responses. These
+    /// new connections use at most half of the permitted number, so that some are left for
+    /// requests.
     fn on_unsent(&mut self, now: Timestamp, unsent: Unsent) {
         let Unsent { transmit, why } = unsent;
         let has_ended = matches!(why, WhyUnsent::Gone | WhyUnsent::Closed(_));

@@ -134,7 +134,7 @@ pub struct Recorder<C, L = Memory> {
     log: L,
     /// The time of the last recorded input.
     now: Timestamp,
-    /// True if the last `serve` handled a message, and no poll without an output has followed.
+    /// Whether the last call of `serve` handled a message.
     in_service: bool,
 }
 

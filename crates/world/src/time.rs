@@ -18,7 +18,7 @@ pub struct Timestamp(NonZeroU64);
 impl Timestamp {
     /// The driver's start.
     pub const ZERO: Self = Self(NonZeroU64::MIN);
-    /// A time later than any that is reached.
+    /// A time that is never reached. It is later than all others.
     pub const NEVER: Self = Self(NonZeroU64::MAX);
 
     /// Returns the point `ns` nanoseconds after the start.

@@ -58,7 +58,7 @@ pub(crate) struct PendingBye {
     pub bytes: Box<[u8]>,
 }
 
-/// Writes the BYEs of one answerer.
+/// A writer of the BYEs of one answerer.
 pub(crate) struct ByeSender(Template);
 
 impl ByeSender {

@@ -18,8 +18,8 @@ pub(crate) struct Intent {
     pub talk: Option<Duration>,
 }
 
-/// Draws intents. Each call takes one draw from each stream that is used, whatever its outcome is.
-/// So the draws of a call do not depend on the outcomes of earlier calls.
+/// A generator of intents. Each call takes one draw from each stream that is used, whatever its
+/// outcome is. So the draws of a call do not depend on the outcomes of earlier calls.
 pub(crate) struct Intents {
     outcome: Stream,
     ring: Stream,

@@ -9,7 +9,8 @@ use crate::table::Id;
 /// The text of a tag.
 pub(crate) type Tag = ArrayVec<u8, { NAME_MAX + 1 + MARK }>;
 
-/// Creates tags that begin with the same name, and finds the call to which a tag belongs.
+/// A generator of tags that begin with the same name. It also finds the call to which a tag
+/// belongs.
 pub(crate) struct Tags {
     namer: Namer,
     /// The name and a hyphen.

@@ -136,7 +136,7 @@ impl Branch {
     }
 }
 
-/// Writes the requests of one caller's calls.
+/// A writer of the requests of one caller's calls.
 pub(crate) struct Requests {
     /// The URIs, one for each callee.
     uris: Box<[Box<[u8]>]>,

@@ -254,7 +254,7 @@ pub struct CallerStats {
 }
 
 impl CallerStats {
-    /// Returns the calls offered a second, as drawn.
+    /// Returns the calls offered per second, as drawn.
     pub fn intended_cps(&self) -> f64 {
         rate(self.offered, self.last_intended.since(self.start))
     }

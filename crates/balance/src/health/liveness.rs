@@ -1,10 +1,10 @@
-//! The liveness of a back end: a state machine in one word.
+//! The liveness of a back end: a state machine in one 64-bit word.
 //!
 //! ```text
-//!  Up(errors) ──`limit` failures in a row──► Down(until)
-//!      ▲   └──────reported by the transport──────┘  │
-//!      ├──── `until` reached, or an answer ────────┤ without probes
-//!      └──── `rise` answered probes in a row ──────┘ with probes
+//! Up(errors)  ─── `limit` failures in a row ────────────────────► Down(until)
+//! Up(errors)  ─── the transport reports that nothing listens ───► Down(until)
+//! Down(until) ─── without probes: `until` reached, or an answer ► Up(errors)
+//! Down(until) ─── with probes: `rise` answered probes in a row ─► Up(errors)
 //! ```
 
 use std::time::Duration;

@@ -1,14 +1,14 @@
-//! A rate limit that all shards share in one word: the generic cell rate algorithm.
+//! A rate limit that all shards share in one atomic word: the generic cell rate algorithm.
 //!
 //! ITU-T I.371 annex A, as virtual scheduling: a request at time t conforms if the theoretical
 //! arrival time TAT is no later than t + τ. Then TAT becomes max(t, TAT) + T, with T the time
 //! between requests at the rate and τ the tolerance for bursts. Nothing has to be refilled, and no
 //! shard waits: if another shard has changed the word, the shard tries again.
 //!
-//! The tolerance follows from the rate: after a pause, the requests of [`BURST_S`] may come at
-//! once, at least two. Cold start: the whole burst is available. A change of the rate does not
-//! change the word. So requests that were taken ahead of time still count, up to the maximum that
-//! the new rate allows.
+//! The tolerance follows from the rate. After a pause, as many requests as the rate allows in
+//! [`BURST_S`] seconds may come at once, and at least two. Cold start: the whole burst is
+//! available. A change of the rate does not change TAT, so a used part of the burst stays used. If
+//! TAT is further ahead than the new rate allows, the next request counts from the current time.
 
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 

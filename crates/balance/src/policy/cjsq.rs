@@ -1,4 +1,5 @@
-//! Call-join-shortest-queue: selects the back end with the fewest calls for its weight.
+//! Call-join-shortest-queue: selects the back end with the fewest calls, relative to its
+//! weight.
 //!
 //! Signal: the calls that leases count on each back end, from the INVITE to the end of the BYE.
 //! Choice: the fewest, divided by the weight. Ties: in turn. Cold start: all have none, so the ties
@@ -18,7 +19,7 @@ use crate::{Key, Policy};
 
 pub(crate) static ENTRY: Entry = Entry {
     name: "cjsq",
-    summary: "the fewest calls for its weight",
+    summary: "the back end with the fewest calls, relative to its weight",
     source: "paper 003 §IV.A.1",
     doc: "A call counts from its INVITE to the end of its BYE. This policy counts calls, not the \
           work that waits in a back end. A back end that has just come up has no calls, so it gets \

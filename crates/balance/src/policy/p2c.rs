@@ -1,5 +1,5 @@
 //! The power of two choices: of two back ends drawn at random, the one with fewer open
-//! transactions for its weight.
+//! transactions, relative to its weight.
 //!
 //! Signal: the transactions that leases hold. Choice: `choices` different back ends are drawn, each
 //! in proportion to its weight, and the one with the least load is taken. With n back ends and n
@@ -29,7 +29,8 @@ pub(super) static CHOICES: Param = Param {
 
 pub(crate) static ENTRY: Entry = Entry {
     name: "p2c",
-    summary: "the one of two randomly drawn back ends with fewer open transactions for its weight",
+    summary: "of two back ends drawn at random, the one with fewer open transactions, relative to \
+              its weight",
     source: "Mitzenmacher 2001",
     doc: "Each back end is drawn with a probability in proportion to its weight. The cost does not \
           depend on the number of back ends, and several balancers in front of one pool do not all \

@@ -41,7 +41,7 @@ static INITIAL: Param = Param {
 
 pub(crate) static ENTRY: Entry = Entry {
     name: "peak-ewma",
-    summary: "the one of two randomly drawn back ends that is likely to respond sooner",
+    summary: "of two back ends drawn at random, the one that is likely to respond sooner",
     source: "Finagle, Linkerd",
     doc: "The score is average response time · (open transactions + 1), and the lower score wins. \
           A longer response time raises the average at once. Shorter response times lower the \

@@ -38,7 +38,8 @@ static FORGET: Param = Param {
 
 pub(crate) static ENTRY: Entry = Entry {
     name: "rwma",
-    summary: "the smallest weighted mean of the last 20 response times to INVITEs",
+    summary: "the back end with the smallest weighted mean of its last 20 response times to \
+              INVITEs",
     source: "Jiang et al. 2012 (reference 1 of paper 003)",
     doc: "The newest response time has weight 20, and the oldest has weight 1. The mean is divided \
           by the back end's weight. The response time of an INVITE is the time to the first \

@@ -1,4 +1,5 @@
-//! Transaction-join-shortest-queue: the fewest open transactions for its weight.
+//! Transaction-join-shortest-queue: selects the back end with the fewest open transactions,
+//! relative to its weight.
 //!
 //! Signal: the transactions that leases hold on each back end, from a request to its final
 //! response. Choice: the fewest, divided by the weight. Ties: in turn. Cold start: all have none,
@@ -17,7 +18,7 @@ use crate::{Key, Policy};
 
 pub(crate) static ENTRY: Entry = Entry {
     name: "tjsq",
-    summary: "the fewest open transactions for its weight",
+    summary: "the back end with the fewest open transactions, relative to its weight",
     source: "paper 003 §IV.A.2",
     doc: "A transaction counts from its request to the final response. So the policy notices at \
           once when a back end responds slowly.",

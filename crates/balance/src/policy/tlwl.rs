@@ -1,4 +1,5 @@
-//! Transaction-least-work-left: the least work in open transactions for its weight.
+//! Transaction-least-work-left: selects the back end with the least work in open transactions,
+//! relative to its weight.
 //!
 //! Signal: the transactions that leases hold on each back end, each with the weight of its method.
 //! Choice: the least sum, divided by the weight of the back end. Ties: in turn. Cold start: all
@@ -33,7 +34,7 @@ macro_rules! weights {
 }
 
 weights! {
-    INVITE "invite" 1.75 "Weight of an INVITE; with `learned`, until the weight has been learned."
+    INVITE "invite" 1.75 "Weight of an INVITE. With `learned`, this is only the initial weight."
     BYE "bye" 1.0 "Weight of a BYE."
     INFO "info" 1.0 "Weight of an INFO."
     MESSAGE "message" 1.0 "Weight of a MESSAGE."
@@ -50,9 +51,9 @@ weights! {
 
 static LEARNED: Param = Param {
     name: "learned",
-    doc: "1: Tidegate learns the weight of an INVITE for each back end, from the time for which \
-          requests wait for each other in the back end. The weight is 1 to 4 times the weight of a \
-          BYE. 0: the weight is `invite`.",
+    doc: "1: Tidegate learns the weight of an INVITE for each back end, from the time that \
+          requests wait in the back end while it works on other requests. The weight is 1 to 4 \
+          times the weight of a BYE. 0: the weight is `invite`.",
     unit: "0 or 1",
     default: 0.0,
     range: Range::Whole(0, 1),
@@ -60,10 +61,10 @@ static LEARNED: Param = Param {
 
 pub(crate) static ENTRY: Entry = Entry {
     name: "tlwl",
-    summary: "the least work in open transactions for its weight",
+    summary: "the back end with the least work in open transactions, relative to its weight",
     source: "paper 003 §IV.A.3",
-    doc: "Each transaction counts from its request to its final response. It counts with the \
-          weight of its method.",
+    doc: "Each transaction counts with the weight of its method, from its request to its final \
+          response.",
     params: &[
         &INVITE, &BYE, &INFO, &MESSAGE, &NOTIFY, &OPTIONS, &PRACK, &PUBLISH, &REFER, &REGISTER,
         &SUBSCRIBE, &UPDATE, &OTHER, &LEARNED,

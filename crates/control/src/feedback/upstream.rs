@@ -268,9 +268,10 @@ impl Upstream {
         self.standing() == Standing::Obeys
     }
 
-    /// Returns whether new requests of this category are within a share of the peer. Shares are
-    /// granted for sessions, to peers that began one before the last tick. A peer that obeys holds
-    /// back its single requests too. It may begin sessions before its first tick.
+    /// Returns whether the share of the peer covers new requests of this category. A peer has a
+    /// share if it asked for a session shortly before the last tick. The share covers sessions. If
+    /// the peer obeys, the share also covers single requests, because the peer holds these back
+    /// too. The sessions of a peer that obeys are covered even before its first tick.
     pub(super) fn has_share(&self, category: Category) -> bool {
         match (self.obeys(), category.begins_session()) {
             (true, true) => true,

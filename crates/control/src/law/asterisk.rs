@@ -42,8 +42,8 @@ static LOW: Param = Param {
 
 pub(crate) static ENTRY: Entry = Entry {
     name: "asterisk",
-    summary: "rejects new work from a high watermark of the queue until it falls to a watermark \
-              just below",
+    summary: "rejects new work when the queue reaches a high watermark, until it falls to a \
+              watermark just below",
     source: "Asterisk, taskprocessor.c, pjsip_distributor.c",
     doc: "Rejects all new work from the moment the queue reaches `high_water` until it has fallen \
           to `low_water`. Asterisk then drops requests over UDP. For the same behaviour, set \

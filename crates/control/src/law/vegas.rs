@@ -8,8 +8,8 @@
 //! does not change. Cold start: L = 20.
 //!
 //! A *probe* is made after 15 to 30 windows of calls: the next latency replaces the least latency,
-//! even if it is longer. The library draws this number of windows at random. Here it is always the
-//! mean.
+//! even if it is longer. The library of Netflix draws this number of windows at random. Here it is
+//! always the mean.
 //!
 //! The latencies of single requests, such as REGISTER, and of calls with priority do not count. A
 //! window of the same size limits the single requests that wait.
@@ -79,8 +79,8 @@ pub(crate) static ENTRY: Entry = Entry {
     },
 };
 
-/// Mean of the factor that determines when the next probe is made. The library draws it from 1/2 to
-/// 1 for each probe.
+/// Mean of the factor that determines when the next probe is made. The library of Netflix draws it
+/// from 1/2 to 1 for each probe.
 const PROBE_MEAN: f64 = 0.75;
 
 #[derive(Debug)]

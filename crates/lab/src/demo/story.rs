@@ -48,13 +48,13 @@ pub struct Seen {
 /// The state of a server at one moment. Rates are averages over the last second.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Now {
-    /// Calls offered a second.
+    /// Calls offered per second.
     pub offered_cps: f64,
-    /// Calls set up in time a second.
+    /// Calls set up in time per second.
     pub goodput_cps: f64,
-    /// Calls rejected with 503 a second.
+    /// Calls rejected with 503 per second.
     pub refused_cps: f64,
-    /// INVITEs retransmitted a second.
+    /// INVITEs retransmitted per second.
     pub repeated_cps: f64,
     /// Number of messages that wait.
     pub waiting: u64,

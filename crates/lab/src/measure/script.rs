@@ -100,7 +100,7 @@ pub(crate) struct Timed {
     pub ns: f64,
 }
 
-/// Plays batches of every kind.
+/// A player of batches of every kind.
 pub(crate) struct Script {
     parties: Parties,
     /// Number of messages in a batch.

@@ -30,7 +30,7 @@ pub(super) struct Need {
     pub part: Part,
 }
 
-/// Evaluates expressions with the runs of all set-ups.
+/// An evaluator of expressions with the runs of all set-ups.
 pub(super) struct Evaluator {
     environment: Environment<'static>,
     points: Arc<Points>,

@@ -64,7 +64,7 @@ impl Part {
 pub(super) static MEASURES: [Measure; 28] = [
     // Calls that count as goodput, as a part of the capacity.
     one("goodput", |point| point.outcome.goodput_cps() / point.run.capacity_cps()),
-    // Calls set up a second.
+    // Calls set up per second.
     one("cps", |point| point.outcome.set_up as f64 / point.outcome.measured_s),
     // Mean time in ms from the first INVITE to the 200, of the calls in the measured time.
     one("delay_ms", |point| mean_ms(point, "/measured/set_up_delay")),
@@ -168,8 +168,8 @@ fn of_sources(point: &Point, part: &Part, quantity: &str) -> Vec<f64> {
     means.collect()
 }
 
-/// Returns two rates for each server to which callers send: the calls offered a second, and the
-/// calls set up in time a second.
+/// Returns two rates for each server to which callers send: the calls offered per second, and
+/// the calls set up in time per second.
 fn pairs(point: &Point, part: &Part) -> impl Iterator<Item = (f64, f64)> {
     let offered = of_sources(point, part, "offered_cps").into_iter();
     let pairs = offered.zip(of_sources(point, part, "in_time_cps"));

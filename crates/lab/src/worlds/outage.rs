@@ -150,7 +150,8 @@ mod tests {
         Duration::from_secs_f64(seconds)
     }
 
-    /// Returns a timeline in which 100 people come a second, and these are served a second.
+    /// Returns a timeline in which 100 people come per second. `served` returns the number of them
+    /// that are served in a second.
     fn timeline(served: impl Fn(usize) -> u64) -> Timeline {
         let mut timeline = Timeline::new([], ["a"]);
         let mut in_time = 0;

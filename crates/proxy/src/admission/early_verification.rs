@@ -22,7 +22,7 @@ const LONG: Duration = Duration::from_millis(10);
 /// Time for which messages are verified on arrival after a flood.
 const PERIOD: Duration = Duration::from_secs(1);
 
-/// Decides when messages are verified on arrival.
+/// The rule that decides when messages are verified on arrival.
 #[derive(Debug, Default)]
 pub(crate) struct EarlyVerification {
     since: Timestamp,

@@ -86,7 +86,8 @@ pub struct Gauges {
     /// The rate up to which the work of each source is admitted, in thousandths of requests per
     /// second, by bucket, or zero while there is no limit.
     pub source_level: [Counter; Bucket::ALL.len()],
-    /// Times that a source was merged with others because the table of sources was full.
+    /// Number of times that a source was merged with others because the table of sources was
+    /// full.
     pub sources_overflowed: Counter,
 }
 

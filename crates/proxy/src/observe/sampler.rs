@@ -26,7 +26,7 @@ pub(crate) struct Rejected<'a> {
     pub(crate) pool: Option<&'a str>,
 }
 
-/// Selects the rejections to keep: in each second, the first rejections of each reason.
+/// A selector of the rejections to keep: in each second, the first rejections of each reason.
 pub(crate) struct Sampler {
     settings: TraceSettings,
     counters: Arc<Counters>,
@@ -94,7 +94,7 @@ impl Sampler {
     }
 }
 
-/// Keeps a sample of the gate's rejections, with the load that the gate saw.
+/// A sampler of the gate's rejections, which records the load that the gate saw.
 pub(crate) struct Trace {
     sampler: Sampler,
     occupancy: RecentOccupancy,

@@ -7,8 +7,8 @@ use rustls::crypto::{CryptoProvider, verify_tls12_signature, verify_tls13_signat
 use rustls::pki_types::{CertificateDer, ServerName, UnixTime};
 use rustls::{DigitallySignedStruct, Error, SignatureScheme};
 
-/// Accepts every certificate, for `verify = false`. The peer must still prove that it has the key
-/// of the certificate.
+/// A verifier that accepts every certificate, for `verify = false`. The peer must still prove that
+/// it has the key of the certificate.
 #[derive(Debug)]
 pub struct AcceptAny(Arc<CryptoProvider>);
 

@@ -97,7 +97,7 @@ impl Diagnostic {
     }
 }
 
-/// Collects diagnostics while a configuration is read.
+/// The diagnostics that are collected while a configuration is read.
 #[derive(Debug, Default)]
 pub struct Report {
     list: Vec<Diagnostic>,

@@ -283,7 +283,7 @@ impl Reader {
     }
 }
 
-/// Selects the certificate for the host name that a client asks for (RFC 6066 §3).
+/// A resolver that selects the certificate for the host name that a client asks for (RFC 6066 §3).
 #[derive(Debug)]
 struct ByName(Vec<Arc<CertifiedKey>>);
 

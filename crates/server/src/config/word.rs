@@ -223,7 +223,7 @@ pub(super) fn directory(text: &str) -> Result<PathBuf, Wrong> {
     }
 }
 
-/// Reads the name in a certificate.
+/// Parses the host name or IP address that a certificate must contain.
 pub(super) fn peer_name(text: &str) -> Result<ServerName<'static>, Wrong> {
     let name = ServerName::try_from(text.to_owned());
     name.map_err(|_| "neither a host name nor an IP address".into())

@@ -113,11 +113,14 @@ static EMULATED: [Number<ShardCounters>; 2] = [
 ];
 
 static RECORDING: [Number<Tally>; 2] = [
-    (Family::counter("recorded_inputs", "Inputs of the core recorded"), |tally| {
+    (Family::counter("recorded_inputs", "Inputs of the core written to the recording"), |tally| {
         tally.written.get().into()
     }),
     (
-        Family::counter("unrecorded_inputs", "Inputs of the core missing in the recording"),
+        Family::counter(
+            "unrecorded_inputs",
+            "Inputs of the core that are missing from the recording",
+        ),
         |tally| (tally.unwritten.get() + tally.overrun.get()).into(),
     ),
 ];

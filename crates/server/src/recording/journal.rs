@@ -54,8 +54,8 @@ impl Draft {
     }
 }
 
-/// Records the inputs of a core and sends them on in blocks. It never waits, except when it is
-/// dropped.
+/// A recorder of the inputs of a core, which sends them on in blocks. It never waits, except when
+/// it is dropped.
 #[derive(Debug)]
 pub(crate) struct Journal {
     draft: Draft,

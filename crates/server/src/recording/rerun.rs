@@ -27,7 +27,7 @@ pub struct Inputs {
     pub commands: u64,
     /// Answers to queries.
     pub answers: u64,
-    /// Requests to drain.
+    /// Number of times that the core was told to drain.
     pub drains: u64,
 }
 

@@ -201,7 +201,7 @@ impl Episode {
 const ELEMENT: u32 = u32::MAX;
 const ELEMENT_OF_STREAMS: u32 = u32::MAX - 100;
 
-/// Draws a fault. Returns `None` if no node is available for it.
+/// A function that draws a fault. It returns `None` if no node is available for the fault.
 type Drawn = fn(&mut Stream, &Shape) -> Option<Trouble>;
 
 /// Returns whether two episodes concern the same nodes and overlap.

@@ -36,7 +36,7 @@ struct Counted {
     lost: u64,
 }
 
-/// Follows calls from their first INVITE to the ACK that reaches the answerer.
+/// A tracker of calls from their first INVITE to the ACK that reaches the answerer.
 pub(super) struct SetUp {
     callers: usize,
     answerers: usize,

@@ -72,11 +72,11 @@ keys! {
     /// count. If the extra probe gets no response within a second, the back end is down. This key
     /// applies only with transactions.
     key "error_limit" (health.error_limit) = Whole(1..=COUNT_MAX), Default("1");
-    /// The largest share of the pool's back ends in service that failed requests may make
-    /// unavailable. A request fails by a 503 with Retry-After, by silence, or by an ICMP error. If
-    /// more back ends have failed, the ones with the oldest failures still get calls (`spared`). At
-    /// least one back end always does. No back end is spared while the pool in `backup` is up. This
-    /// limit does not apply to failed probes, which may make all back ends unavailable.
+    /// Failed requests can make back ends unavailable, but at most this share of the pool's back
+    /// ends in service. A request fails by a 503 with Retry-After, by silence, or by an ICMP error.
+    /// If more back ends have failed, the ones with the oldest failures still get calls (`spared`).
+    /// At least one back end always gets calls. No back end is spared while the pool in `backup` is
+    /// up. This limit does not apply to failed probes, which may make all back ends unavailable.
     key "eject_max" (health.eject_max) = Real(0.0..=1.0), Default("0.5");
     /// The longest time, in seconds, for which a back end gets no new calls because of the
     /// Retry-After in its 503s (RFC 3261 §21.5.4). Tidegate obeys Retry-After only if the back end

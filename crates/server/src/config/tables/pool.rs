@@ -61,9 +61,10 @@ table! {
     /// Tidegate forwards without transactions (§16.11), which costs less for each message. It
     /// remembers the back end of each call. `adaptive`: like `transaction` while the occupancy of
     /// the processor is at most `stateful_max` (`[overload]`). At a higher occupancy, Tidegate
-    /// serves new calls as in `stateless`, as many of them as necessary, before it rejects any. It
-    /// serves such a call without transactions until the call ends. Calls for which the transaction
-    /// table has no room are also served without transactions.
+    /// serves as many new calls without transactions as necessary, as in `stateless`. It rejects
+    /// calls only if that is not enough. A call that began without transactions is served without
+    /// them until it ends. Calls for which the transaction table has no room are also served
+    /// without transactions.
     mode: Mode = Choice {
         words: &[
             ("transaction", Mode::Transaction),
@@ -134,7 +135,7 @@ table! {
     /// address, Tidegate uses the listener at which the request arrived. Set this key if the
     /// machine has policy routing or if its routes change.
     listener_name("listener"): String | None = Text::new("the name of a `[[listen]]`", word::name),
-        Means("by the routing table of this machine at the start");
+        Means("selected by the routing table of this machine at the start");
     +
     /// The policy with its parameters.
     policy: Selection;
@@ -230,7 +231,8 @@ table! {
     calls_max: u64 | None = Whole(1..=10_000_000), Means("any number");
     /// The largest number of new calls and requests outside a dialog that all shards together send
     /// to the back end in a second. Up to a tenth of this number, and at least two requests, may
-    /// arrive in a burst. Calls with priority may exceed the burst by the calls of one second.
+    /// arrive in a burst. Calls with priority may exceed the burst by as many calls as `cps_max`
+    /// allows in a second.
     cps_max: f64 | None = Real(0.1..=1_000_000.0), Means("any number");
     /// Networks from which the back end sends requests, besides its own address and port. Examples
     /// are other ports of its host, or the addresses of a cluster. Every host in these networks may

@@ -83,8 +83,8 @@ static ALONE: [Number<Backend>; 6] = [
     (
         Family::gauge(
             "backend_work",
-            "Open transactions on the back end. An INVITE has weight 1.75, and any other request \
-             has weight 1",
+            "Open transactions on the back end, each with the weight of its method in policy \
+             `tlwl` (default: 1.75 for an INVITE, 1 for any other request)",
         ),
         |b| (b.work() as f64 / 100.0).into(),
     ),

@@ -13,8 +13,10 @@ static STALE: Family = Family::gauge(
     "1 while the back end's last address stays in use because its host name could not be resolved \
      again, else 0",
 );
-static MOVED: Family =
-    Family::counter("backend_moved", "Times that the host name resolved to another address");
+static MOVED: Family = Family::counter(
+    "backend_moved",
+    "Number of times that the host name resolved to another address",
+);
 static LOOKUPS: Family =
     Family::counter("backend_lookups", "Resolutions of the host name, by outcome");
 

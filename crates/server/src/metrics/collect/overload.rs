@@ -243,7 +243,8 @@ static ALONE: [Number<Gauges>; 18] = [
     (
         Family::counter(
             "sources_overflowed",
-            "Times that a source was counted together with others because the table of sources was full",
+            "Number of times that a source was counted together with others because the table of \
+             sources was full",
         ),
         |g| g.sources_overflowed.get().into(),
     ),

@@ -98,14 +98,14 @@ static ALONE: [Number<Counters>; 17] = [
     (
         Family::counter(
             "udp_shed_errors",
-            "Times that the kernel did not accept the rule for the messages to drop",
+            "Number of times that the kernel did not accept the rule for the messages to drop",
         ),
         |c| c.shed_errors.get().into(),
     ),
     (
         Family::counter(
             "udp_leave_errors",
-            "Shared addresses that a stopping process could not leave to the other processes",
+            "Failed attempts to stop receiving at a shared address when the process began to drain",
         ),
         |c| c.leave_errors.get().into(),
     ),

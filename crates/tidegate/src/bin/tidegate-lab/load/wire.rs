@@ -136,7 +136,7 @@ impl<M> Drop for Wire<M> {
     }
 }
 
-/// Sends messages on a connection that another thread owns.
+/// A sender of messages on a connection that another thread owns.
 pub struct WireSender(TcpStream);
 
 impl WireSender {
@@ -153,7 +153,8 @@ pub fn send(mut stream: &TcpStream, message: &impl Serialize) -> io::Result<()> 
     stream.write_all(&line)
 }
 
-/// Reads messages until one is wrong, the peer closes the connection, or nobody receives them.
+/// A reader of messages. It ends when a message is wrong, when the peer closes the connection, or
+/// when nobody receives the messages.
 struct Reader<M> {
     stream: BufReader<TcpStream>,
     out: Sender<Result<M, Broken>>,
