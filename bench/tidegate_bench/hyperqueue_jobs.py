@@ -16,7 +16,7 @@ from hyperqueue.cluster import WorkerConfig  # type: ignore[import-not-found]
 
 
 def main(folder: Path, workers: int, tasks: int, command: list[str]) -> None:
-    with tempfile.TemporaryDirectory() as server, LocalCluster(Path(server)) as cluster:
+    with tempfile.TemporaryDirectory() as server, LocalCluster(server) as cluster:
         for _ in range(workers):
             cluster.start_worker(WorkerConfig(cores=1))
         job = Job(max_fails=0)

@@ -25,7 +25,7 @@ use crate::cost_ratio::CostRatio;
 use crate::peak::{Peak, kept};
 use crate::recent::Recent;
 
-/// The response-time data that a policy uses.
+/// Settings of a policy for the recording of response times.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Watch {
     /// Time constant of the peak average.

@@ -82,7 +82,8 @@ pub struct Calibration {
     pub machine: Machine,
     /// Offered calls/s in the runs whose calls are served.
     pub rate_cps: f64,
-    /// The part of its slices that the server used, in the run with the smallest part.
+    /// The part of its allowed CPU time that the server used. The value is the minimum over all
+    /// runs.
     pub server_load: f64,
     /// CPU time of the server's whole thread for a call that is set up and ended, in µs.
     pub call_us: Spread,

@@ -226,8 +226,8 @@ impl Framer {
         done
     }
 
-    /// Returns how many bytes at the front of the buffer lie before the end of the last returned
-    /// item. [`release`](Self::release) returns the same number, and resets it.
+    /// Returns the length of the returned items that are still in the buffer. The next
+    /// [`release`](Self::release) removes them, unless the stream is broken.
     pub fn consumed(&self) -> usize {
         self.start
     }

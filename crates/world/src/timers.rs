@@ -58,7 +58,7 @@ pub struct Timers<K> {
 }
 
 impl<K: Copy> Timers<K> {
-    /// Creates an empty set of timers whose time is 0.
+    /// Creates an empty set of timers. None has fired yet.
     pub fn new() -> Self {
         Self {
             near: RadixHeap::new(),

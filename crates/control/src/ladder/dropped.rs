@@ -8,7 +8,7 @@ use tidegate_world::Timestamp;
 /// RFC 3261 §17.1.1.1: T1.
 const T1: Duration = Duration::from_millis(500);
 
-/// Part of the marks that pass at a level, of those that pass at the level below.
+/// Ratio of the marks that pass at a level to the marks that pass at the next lower level.
 const STEP: f64 = 0.9;
 
 /// The highest level. At this level, a thousandth of the marks passes, which is enough to measure

@@ -61,8 +61,9 @@ pub(crate) static ENTRY: Entry = Entry {
     doc: "For every call served, the law estimates how many calls of a window of L calls wait: \
           L·(1 − (lowest latency)/(latency of this call)). If lg L or fewer wait, the window grows \
           by 6·lg L. If more than lg L but fewer than 3·lg L wait, it grows by lg L. If more than \
-          6·lg L wait, it shrinks by lg L. Calls beyond the window are rejected. The law measures \
-          the lowest latency again every 3/4·`probe` windows.",
+          6·lg L wait, it shrinks by lg L. Otherwise it does not change. lg L is the decimal \
+          logarithm of L, rounded down, and at least 1. Calls beyond the window are rejected. The \
+          law measures the lowest latency again every 3/4·`probe` windows.",
     params: &[&LIMIT_START, &LIMIT_MAX, &PROBE],
     check: |values| {
         let ordered = values.of(&LIMIT_START) <= values.of(&LIMIT_MAX);

@@ -53,7 +53,7 @@ pub(super) struct End {
     pub seen: Flow,
     pub state: EndState,
     pub reader: Reader,
-    /// Whether an event is scheduled at which a slow driver reads on.
+    /// Whether the next read of a slow driver is scheduled.
     pub will_read: bool,
 }
 

@@ -140,8 +140,8 @@ table! {
         of: Text::new("a host name, such as `\"sip1.example.com\"`", word::host),
         count_max: 16,
     }, Default("[]");
-    /// The number of rejections that each shard records in a second for `/rejections`, counted for
-    /// each reason.
+    /// The maximum number of rejections with the same reason that each shard records in a second
+    /// for `/rejections`.
     refusals_per_second: u32 = Whole(0..=1000), Default("5");
     /// The number of rejections that all shards together store for `/rejections`. A new rejection
     /// replaces the oldest one.

@@ -34,7 +34,7 @@ pub struct Args {
     #[arg(value_parser = parse_target)]
     target: Target,
 
-    /// Calls a second while the profile is 1. Not needed with a trace
+    /// Calls a second while the factor of --profile is 1. Not allowed with a trace
     #[arg(long, value_name = "R")]
     rate: Option<f64>,
 

@@ -30,7 +30,10 @@ impl FromStr for Setting {
 /// Returns an error if a name or value is invalid. The error lists the valid ones.
 pub fn choose(names: &[String], settings: &[Setting]) -> Result<Vec<Values>, String> {
     if let Some(stray) = settings.iter().find(|setting| !names.contains(&setting.law)) {
-        return Err(format!("--param {0}.{1}: there is no `--law {0}`", stray.law, stray.param));
+        return Err(format!(
+            "--param {0}.{1}: the law {0} is not among the laws to simulate; add `--law {0}`",
+            stray.law, stray.param
+        ));
     }
     names.iter().map(|name| law(name, settings)).collect()
 }
