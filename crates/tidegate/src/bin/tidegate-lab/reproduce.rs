@@ -77,7 +77,7 @@ pub fn run(args: &Args) -> Result<ExitCode, Trouble> {
     if is_dirty && !args.quick {
         say(
             "the sources or the scenarios have changes that are not committed, so the page will not be \
-             written",
+             written; commit them first if you want to record these results",
         );
     }
     let wanted = |claim: &&Claim| {
@@ -87,7 +87,8 @@ pub fn run(args: &Args) -> Result<ExitCode, Trouble> {
     let selected: Vec<&Claim> = claims.all().filter(wanted).collect();
     if selected.is_empty() {
         return Err(Trouble::usage(
-            "no selected claim exists; the files in the directory `claims` contain all claims",
+            "no claim was selected; `--row` takes the name of a claim or its beginning, and the files in \
+             the directory `claims` contain all claims",
         ));
     }
     let programs = Programs::running().map_err(Trouble::failure)?;
@@ -116,6 +117,10 @@ pub fn run(args: &Args) -> Result<ExitCode, Trouble> {
         say(&line(claim, finding).map_err(Trouble::usage)?);
     }
     say(&format!("{} claims in {:.0} s", findings.len(), began.elapsed().as_secs_f64()));
+    say(&format!(
+        "figures and results: {}, in one directory for each set-up",
+        reproduction.folder.display()
+    ));
     if !args.quick && !is_dirty {
         let commit = history.map_or_else(|| UNKNOWN.to_owned(), History::into_commit);
         page.update(&claims, &findings, &commit).map_err(Trouble::failure)?;
