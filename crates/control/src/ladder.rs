@@ -35,9 +35,11 @@
 //! `c` is the work taken in periods without idle time, divided by the part of this time that was
 //! not spent on rejecting. Before the first such period `c` is unknown, and only overflow leads to
 //! drops. `c` is never less than the work taken in a period with idle time. While the ladder drops
-//! packets and the processor has idle time, `c` grows. Idle time does not show the capacity
-//! directly. A process with a quota works fast and then stands still, so it has idle time even when
-//! its quota is used up.
+//! packets and the processor has idle time, `c` grows, because the last busy period may have been a
+//! slow one. It grows at most to the work that the server would take with all of its CPU time: the
+//! work taken for each second of CPU time, times the CPU time of a busy period. Idle time does not
+//! show the capacity. A process with a quota works fast and then stands still, so it has idle time
+//! even when its quota is used up.
 //!
 //! `λ` is the rate of first packets, without retransmissions. Each packet has a mark: a hash of its
 //! bytes that is the same for all copies of a request. The packets with the lowest marks are
@@ -45,7 +47,10 @@
 //! marks are first packets. Their number divided by the part of the marks that is fresh is `λ`. A
 //! packet does not count if the ladder began to drop its mark while the packet waited in a buffer.
 //! `λ` is never set above the rate of all arrivals, because many copies of one packet say nothing
-//! about other marks.
+//! about other marks. `λ` follows small changes within seconds, and a change to less than half or
+//! more than one and a half times the rate within three periods. For some periods after the share
+//! fell, late packets delay the reading of the fresh ones. If `λ` followed this at once, the share
+//! would fall further. The end of a flood shows in the number of all packets, read or dropped.
 //!
 //! A sender can find a packet whose mark passes, and vary only bytes that the mark does not cover.
 //! So if more than 16 packets of a period have the same mark, this mark is *hot*, and all its
@@ -274,6 +279,9 @@ pub struct Ladder {
     serving_s: f64,
     /// Whether the processor had no idle time in some period.
     was_busy: bool,
+    /// Mean CPU time of the last periods without idle time, as a part of a period. It is less than 1
+    /// with a quota, or if other programs use the processor.
+    full_cpu: f64,
     overflow: Overflow,
     /// Maximum number of messages a second that may pass, or infinity. It becomes finite after an
     /// overflow.
@@ -313,6 +321,7 @@ impl Ladder {
             taken: 0.0,
             serving_s: 0.0,
             was_busy: false,
+            full_cpu: 1.0,
             overflow: Overflow::default(),
             ceiling: f64::INFINITY,
             calm: 0.0,
@@ -463,6 +472,8 @@ impl Ladder {
     fn measure_capacity(&mut self, period: &Period) {
         let seconds = period.seconds.min(STEP_MAX_S);
         if period.idle <= IDLE {
+            let weight = if self.was_busy { LOAD_WEIGHT } else { 1.0 };
+            self.full_cpu += weight * (period.cpu - self.full_cpu);
             self.was_busy = true;
             let serving_s = (1.0 - period.idle - period.load).max(0.0) * seconds;
             let kept = (-serving_s / FORGET_S).exp();
@@ -475,9 +486,14 @@ impl Ladder {
             self.serving_s = self.serving_s.max(seconds);
             self.taken = period.taken * self.serving_s;
         }
-        if self.dropped.level() > 0 {
+        if self.dropped.level() > 0 && self.taken > 0.0 {
             let idle = period.idle.min(IDLE_MAX);
-            self.taken *= (DISCOVERY * idle / (1.0 - idle) * seconds).exp();
+            let growth = (DISCOVERY * idle / (1.0 - idle) * seconds).exp();
+            // The work that the server would serve with all of its CPU time, at the present cost of
+            // a call.
+            let serving = 1.0 - period.load / (1.0 - period.idle).max(period.load);
+            let shown = period.taken * self.full_cpu / (period.cpu * serving);
+            self.taken *= (shown / self.capacity()).max(1.0).min(growth);
         }
     }
 
@@ -500,8 +516,9 @@ impl Ladder {
         // If one packet is sent again and again, its mark tells nothing about other marks.
         let part = self.dropped.fresh();
         let count = (period.fresh * lost).min(part * period.arrived());
-        self.arrivals.record(count * seconds, part, seconds);
-        self.exempt.record(exempt.max(0.0) * seconds, 1.0, seconds);
+        self.arrivals.record(count * seconds, part, period.arrived() * seconds, seconds);
+        let exempt_count = exempt.max(0.0) * seconds;
+        self.exempt.record(exempt_count, 1.0, exempt_count, seconds);
         let subject = 1.0 - exempt.max(0.0) / period.asked.max(1.0);
         self.subject += LOAD_WEIGHT * (subject - self.subject);
     }

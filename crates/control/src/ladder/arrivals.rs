@@ -1,11 +1,15 @@
 //! The rate at which callers send first packets. Retransmissions do not count.
 
 /// Time in seconds after which the weight of a measurement has fallen to 1/e.
-const FORGET_S: f64 = 0.5;
+const FORGET_S: f64 = 1.0;
 
 /// Deviation from the expected number that suggests a new load, in standard deviations of a Poisson
 /// process.
 const DEVIATION: f64 = 4.0;
+
+/// Minimum deviation that suggests a new load, as a part of the expected number. If the server reads
+/// too slowly for some periods, it counts a smaller number, and then a larger one.
+const DEVIATION_MIN: f64 = 0.5;
 
 /// Number of consecutive deviations in the same direction that prove a new load. A single deviation
 /// may be caused by a stall.
@@ -29,11 +33,17 @@ pub(super) struct Arrivals {
 
 impl Arrivals {
     /// Records that `count` packets came in `seconds`. Only packets whose marks are in the part
-    /// `part` of all marks, 0 to 1, were counted.
-    pub(super) fn record(&mut self, count: f64, part: f64, seconds: f64) {
-        let expected = self.per_second() * part * seconds;
-        let deviation = count - expected;
-        let is_far = deviation.abs() > DEVIATION * expected.max(1.0).sqrt();
+    /// `part` of all marks, 0 to 1, were counted. `all` is the number of packets of all marks,
+    /// including retransmissions.
+    pub(super) fn record(&mut self, count: f64, part: f64, all: f64, seconds: f64) {
+        let far =
+            |expected: f64| (DEVIATION * expected.max(1.0).sqrt()).max(DEVIATION_MIN * expected);
+        let everything = self.per_second() * seconds;
+        let expected = everything * part;
+        // If few marks are counted, the number of all packets shows the end of a flood first.
+        let is_over = everything - all > far(everything);
+        let deviation = if is_over { all - everything } else { count - expected };
+        let is_far = is_over || deviation.abs() > far(expected);
         let (number, is_above) = self.deviations;
         self.deviations = match (is_far, deviation > 0.0) {
             (false, _) => (0, false),
@@ -57,7 +67,7 @@ mod tests {
     use super::*;
 
     fn record(arrivals: &mut Arrivals, times: usize, count: f64, part: f64) -> f64 {
-        (0..times).for_each(|_| arrivals.record(count, part, 0.1));
+        (0..times).for_each(|_| arrivals.record(count, part, count / part, 0.1));
         arrivals.per_second()
     }
 
@@ -79,11 +89,32 @@ mod tests {
         assert!(rate > 8_000.0, "{rate}");
     }
 
+    /// Late packets delay the reading of the others for two periods.
+    #[test]
+    fn packets_that_are_read_late_are_no_new_load() {
+        let mut arrivals = Arrivals::default();
+        record(&mut arrivals, 30, 100.0, 1.0);
+        let delayed = record(&mut arrivals, 2, 60.0, 1.0);
+        assert!(delayed > 850.0, "{delayed}");
+        let caught_up = record(&mut arrivals, 2, 140.0, 1.0);
+        assert!((950.0..1150.0).contains(&caught_up), "{caught_up}");
+    }
+
     #[test]
     fn a_period_in_which_little_passes_counts_little() {
         let mut arrivals = Arrivals::default();
         record(&mut arrivals, 10, 100.0, 1.0);
-        let rate = record(&mut arrivals, 2, 0.0, 0.01);
+        (0..2).for_each(|_| arrivals.record(0.0, 0.01, 100.0, 0.1));
+        let rate = arrivals.per_second();
         assert!((900.0..=1000.0).contains(&rate), "{rate}");
+    }
+
+    #[test]
+    fn the_end_of_a_flood_is_noticed_even_if_few_marks_are_counted() {
+        let mut arrivals = Arrivals::default();
+        record(&mut arrivals, 30, 1.0, 0.01);
+        assert!((arrivals.per_second() - 1000.0).abs() < 1e-6);
+        let after = record(&mut arrivals, 5, 0.0, 0.01);
+        assert!(after < 100.0, "{after}");
     }
 }

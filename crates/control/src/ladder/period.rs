@@ -33,6 +33,8 @@ pub struct Tally {
     pub occupied: Duration,
     /// Time since the start that was spent on service.
     pub served: Duration,
+    /// CPU time since the start.
+    pub cpu: Duration,
 }
 
 /// The changes between two readings. Rates are per second.
@@ -49,6 +51,8 @@ pub(super) struct Period {
     pub(super) load: f64,
     /// The part of the period in which the processor was idle.
     pub(super) idle: f64,
+    /// CPU time as a part of the period.
+    pub(super) cpu: f64,
     /// Seconds that a rejection took, or `None` if there were too few rejections.
     pub(super) cost: Option<f64>,
 }
@@ -73,6 +77,7 @@ impl Period {
             overflow: rate(since(|t| t.overflow)),
             load: refusing / seconds,
             idle: 1.0 - time(|t| t.occupied).as_secs_f64() / seconds,
+            cpu: time(|t| t.cpu).as_secs_f64() / seconds,
             cost: (refused >= REFUSALS).then(|| refusing / refused as f64),
         }
     }

@@ -235,6 +235,7 @@ impl Plant {
     fn read(&mut self) {
         let Some(ladder) = &mut self.ladder else { return };
         self.tally.occupied = Duration::from_secs_f64(self.occupied);
+        self.tally.cpu = self.tally.occupied;
         self.tally.served = Duration::from_secs_f64(self.service);
         let before = ladder.share();
         ladder.on_reading(Timestamp::ZERO + TICK * self.tick as u32, self.tally);
@@ -321,6 +322,7 @@ fn pass_half_busy(ladder: &mut Ladder, tally: &mut Tally, at: Timestamp) {
     tally.brought += refused;
     tally.filtered += 200 - served - refused;
     tally.occupied += Duration::from_micros(500 * served + 145 * refused);
+    tally.cpu = tally.occupied;
     tally.served += Duration::from_micros(300 * served);
     ladder.on_reading(at, *tally);
 }
@@ -328,7 +330,8 @@ fn pass_half_busy(ladder: &mut Ladder, tally: &mut Tally, at: Timestamp) {
 #[test]
 fn a_server_that_was_never_full_is_not_a_server_without_capacity() {
     let mut ladder = Ladder::new(LadderSettings::default());
-    let mut tally = Tally { occupied: Duration::from_millis(1), ..Tally::default() };
+    let millisecond = Duration::from_millis(1);
+    let mut tally = Tally { occupied: millisecond, cpu: millisecond, ..Tally::default() };
     ladder.on_reading(Timestamp::ZERO, Tally::default());
     ladder.on_reading(Timestamp::ZERO + Duration::from_secs(1), tally);
     for period in 1..=50u32 {
@@ -345,7 +348,7 @@ fn a_server_that_rejected_everything_while_it_was_full_regains_its_capacity() {
     ladder.on_reading(Timestamp::ZERO, tally);
     // A period in which the processor was busy, but took no call.
     (tally.messages, tally.asked, tally.fresh, tally.refused) = (10, 10, 10, 10);
-    tally.occupied = Duration::from_millis(100);
+    (tally.occupied, tally.cpu) = (Duration::from_millis(100), Duration::from_millis(100));
     ladder.on_reading(Timestamp::ZERO + Duration::from_millis(100), tally);
     for period in 2..=300u32 {
         let at = period * Duration::from_millis(100);
@@ -353,6 +356,35 @@ fn a_server_that_rejected_everything_while_it_was_full_regains_its_capacity() {
     }
     // Rejecting takes more than the budget even now.
     assert!(ladder.share() < 0.3, "{}, but half of the processor is idle", ladder.share());
+}
+
+/// A process may use a fifth of a core. It is busy for two seconds, and then works fast and stands
+/// still: it is idle for 30 % of each period, and uses `cpu_ms` of its 20 ms of CPU time.
+#[test]
+fn idle_time_is_no_capacity_if_the_quota_is_used_up() {
+    let share_after = |cpu_ms: u64| {
+        let mut ladder = Ladder::new(LadderSettings::default());
+        let mut tally = Tally::default();
+        for period in 0..60u32 {
+            ladder.on_reading(Timestamp::ZERO + period * Duration::from_millis(100), tally);
+            let is_busy = period < 20;
+            let passes = |count: f64| (count * (1.0 - ladder.share())).round() as u64;
+            let (asked, taken) = (passes(200.0), passes(200.0).min(100));
+            tally.messages += 6 * taken + 2 * (asked - taken);
+            tally.asked += asked;
+            tally.fresh += asked;
+            tally.taken += taken;
+            tally.refused += asked - taken;
+            tally.brought += asked - taken;
+            tally.filtered += 200 - asked;
+            tally.occupied += Duration::from_millis(if is_busy { 100 } else { 70 });
+            tally.served += Duration::from_millis(if is_busy { 40 } else { 20 });
+            tally.cpu += Duration::from_millis(if is_busy { 20 } else { cpu_ms });
+        }
+        ladder.share()
+    };
+    let (used_up, unused) = (share_after(20), share_after(8));
+    assert!(used_up > 0.3 && unused < 0.2, "{used_up}, {unused}");
 }
 
 #[test]
@@ -548,6 +580,7 @@ fn the_share_stays_below_one_with_any_readings() {
         tally.overflow += grow(&mut chance);
         tally.occupied += Duration::from_micros(chance.below(300_000));
         tally.served += Duration::from_micros(chance.below(300_000));
+        tally.cpu += Duration::from_micros(chance.below(300_000));
         ladder.on_reading(Timestamp::ZERO + step * Duration::from_millis(100), tally);
         assert!((0.0..=0.999).contains(&ladder.share()), "{ladder:?}");
     }

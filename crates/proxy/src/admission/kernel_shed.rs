@@ -103,6 +103,7 @@ impl KernelShed {
             late: self.marked[1].get(),
             overflow: load.overflow,
             occupied: signals.processor.occupied,
+            cpu: load.cpu,
             ..self.tally
         };
         self.ladder.on_reading(now, self.tally);

@@ -130,7 +130,7 @@ fn callers_that_the_kernel_dropped_until_recently_are_rejected_first() {
     assert!(flood.share > 0.5, "{}", flood.share);
     let is_dropped = |text: &str| flood.drops(address(CALLER).ip(), text.as_bytes());
     let late = |script: &Script| script.counters.refused(Reason::Late).get();
-    for _ in 0..60 {
+    for _ in 0..45 {
         script.pass(Duration::from_millis(100));
         script.proxy.on_load(script.now, load(busy));
     }

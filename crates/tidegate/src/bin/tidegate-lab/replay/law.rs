@@ -72,7 +72,7 @@ mod tests {
     #[test]
     fn errors_are_reported() {
         assert!(chosen(&["x"], &[]).unwrap_err().contains("the laws are none"));
-        assert!(chosen(&["pi"], &["ohta.x=1"]).unwrap_err().contains("no `--law ohta`"));
+        assert!(chosen(&["pi"], &["ohta.x=1"]).unwrap_err().contains("add `--law ohta`"));
         assert!(chosen(&["pi"], &["pi.x=1"]).unwrap_err().contains("no parameter `x`"));
         assert!(chosen(&["pi"], &["pi.t_q=-1"]).is_err());
         for text in ["pi", "pi.t_q", "t_q=1", "pi.t_q=x"] {
