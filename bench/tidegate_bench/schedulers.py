@@ -1,5 +1,6 @@
 """Schedulers that run the shards of a scenario: GNU parallel, HyperQueue and Slurm."""
 
+import getpass
 import os
 import socket
 import time
@@ -58,12 +59,12 @@ def slurm(arguments: list[str], shards: int, logs: Path) -> None:
 
 def _slurm_configuration(folder: Path) -> str:
     """A cluster of this machine alone, which starts nothing as another user and needs no other daemon."""
-    host = socket.gethostname()
+    host, user = socket.gethostname(), getpass.getuser()
     return dedent(f"""\
         ClusterName=tidegate
         SlurmctldHost={host}(127.0.0.1)
-        SlurmUser=root
-        SlurmdUser=root
+        SlurmUser={user}
+        SlurmdUser={user}
         AuthType=auth/none
         CredType=cred/none
         ProctrackType=proctrack/pgid

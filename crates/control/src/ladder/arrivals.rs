@@ -93,11 +93,11 @@ mod tests {
     #[test]
     fn packets_that_are_read_late_are_no_new_load() {
         let mut arrivals = Arrivals::default();
-        record(&mut arrivals, 30, 100.0, 1.0);
-        let delayed = record(&mut arrivals, 2, 60.0, 1.0);
-        assert!(delayed > 850.0, "{delayed}");
-        let caught_up = record(&mut arrivals, 2, 140.0, 1.0);
-        assert!((950.0..1150.0).contains(&caught_up), "{caught_up}");
+        record(&mut arrivals, 30, 1000.0, 1.0);
+        let delayed = record(&mut arrivals, 2, 600.0, 1.0);
+        assert!(delayed > 8_500.0, "{delayed}");
+        let caught_up = record(&mut arrivals, 2, 1400.0, 1.0);
+        assert!((9_500.0..11_500.0).contains(&caught_up), "{caught_up}");
     }
 
     #[test]

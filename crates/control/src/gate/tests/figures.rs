@@ -31,23 +31,31 @@ fn sessions_are_estimated_from_served_work() {
     }
 }
 
-#[test]
-fn the_bound_follows_from_what_calls_and_refusals_cost() {
+/// Returns a gate to which 200 calls a second were offered until 2.5 s. A call costs 10 ms, and the
+/// law admits this share of them. `has_room` returns whether the queue has room for a call.
+fn offered(share: f64, has_room: impl Fn(u64) -> bool) -> Gate {
     let mut gate = gate(&[]);
     gate.on_completion(at(0), 0, MS * 10);
     for call in 0..500 {
         let now = at(call * 5);
         gate.control.queue.waiting_max = 9;
-        gate.control.admit_of_all(Allowance::Fraction(0.5));
-        let verdict = arrives(&mut gate, now, Some(call << 40), 0);
+        gate.control.admit_of_all(Allowance::Fraction(share));
+        gate.on_arrival(now, 0);
+        let verdict = gate.on_new(now, Bucket::Session, 0, Some(call << 40), has_room(call));
         if let Verdict::Admit(ticket) = verdict {
             gate.on_taken(now, ticket);
         }
     }
+    gate
+}
+
+#[test]
+fn the_bound_follows_from_what_calls_and_refusals_cost() {
+    let mut gate = offered(0.5, |_| true);
     assert_eq!((gate.refusal_cost(), gate.bound(at(2500))), (None, None));
     gate.on_looked(10, 0, MS);
     gate.on_looked(10, 10, MS * 9);
-    // A rejection takes 0.9 ms and the ACK. A call takes 10 ms, and 200 calls a second are offered.
+    // A rejection takes 0.9 ms and the ACK.
     let refusal = gate.refusal_cost().unwrap();
     assert!(refusal.abs_diff(MS) < MS / 100, "{refusal:?}");
     let bound = gate.bound(at(2500)).unwrap();
@@ -64,17 +72,7 @@ fn the_bound_follows_from_what_calls_and_refusals_cost() {
 /// A law that never rejects leaves that to the limit of the queue, which is examined before the law.
 #[test]
 fn the_bound_counts_calls_that_found_the_queue_full() {
-    let mut gate = gate(&[]);
-    gate.on_completion(at(0), 0, MS * 10);
-    for call in 0..500 {
-        let now = at(call * 5);
-        gate.control.queue.waiting_max = 9;
-        let has_room = call % 5 == 0;
-        let verdict = gate.on_new(now, Bucket::Session, 0, Some(call << 40), has_room);
-        if let Verdict::Admit(ticket) = verdict {
-            gate.on_taken(now, ticket);
-        }
-    }
+    let mut gate = offered(1.0, |call| call % 5 == 0);
     gate.on_looked(10, 0, MS);
     gate.on_looked(10, 10, MS * 9);
     let bound = gate.bound(at(2500)).unwrap();
