@@ -366,6 +366,12 @@ impl<C: Core> Core for Host<C> {
         self.advance(now);
     }
 
+    fn on_transmit(&mut self, now: Timestamp, transmit: Transmit) {
+        self.advance(now);
+        self.give(now, |core, now| core.on_transmit(now, transmit));
+        self.advance(now);
+    }
+
     fn on_connected(&mut self, now: Timestamp, flow: Flow) {
         self.advance(now);
         self.give(now, |core, now| core.on_connected(now, flow));

@@ -67,12 +67,13 @@ pub(crate) struct Connections {
 }
 
 impl Connections {
-    /// Creates the connections of a shard with these listeners. Without a `websocket_client`, the
+    /// Creates the connections of `shard` with these listeners. Without a `websocket_client`, the
     /// core opens no WebSockets.
     ///
     /// # Errors
     /// Returns the errors of `epoll_create(2)` and `epoll_ctl(2)`.
     pub(crate) fn new(
+        shard: u16,
         listeners: Vec<StreamListener>,
         limits: StreamLimits,
         tls_peers: TlsPeers,
@@ -85,7 +86,7 @@ impl Connections {
             late: vec![Late::default(); listeners.len()],
             listeners,
             connections: HashMap::new(),
-            next_id: ConnectionId::FIRST_ACCEPTED,
+            next_id: ConnectionId::FIRST_ACCEPTED.in_shard(shard),
             readable: ReadQueue::default(),
             shaking: HandshakeQueue::default(),
             dirty: Vec::new(),

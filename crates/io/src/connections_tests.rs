@@ -70,9 +70,16 @@ impl Scene {
         let group = StreamGroup::open(&listen).unwrap();
         let (counters, pool) = (Arc::new(Counters::default()), Pool::new());
         let (listeners, local) = (vec![group.listener(0)], group.local());
-        let connections =
-            Connections::new(listeners, limits, peers, None, Arc::clone(&counters), pool.clone())
-                .unwrap();
+        let connections = Connections::new(
+            0,
+            listeners,
+            limits,
+            peers,
+            None,
+            Arc::clone(&counters),
+            pool.clone(),
+        )
+        .unwrap();
         Self { connections, counters, local, pool, now: Timestamp::from_nanos(1) }
     }
 

@@ -7,7 +7,7 @@ use std::io;
 use std::sync::Arc;
 use std::time::Duration;
 
-use tidegate_world::{Core, Counter, Pool, Timestamp};
+use tidegate_world::{Core, Counter, HandoffInput, Pool, Timestamp};
 
 use crate::commands::{CommandReceiver, CommandSender};
 use crate::draining::{Draining, Summary};
@@ -309,11 +309,16 @@ impl<M: Machine> Drive<M> {
 
     fn take_handoffs<C: Core>(&mut self, core: &mut C) -> bool {
         for taken in 0..self.limits.handoffs {
-            let Some(received) = self.handoffs.take(&self.pool) else {
+            let Some(input) = self.handoffs.take(&self.pool) else {
                 self.counters.handoffs_in.add(taken as u64);
                 return false;
             };
-            core.offer(self.machine.now(), received);
+            let now = self.machine.now();
+            match input {
+                HandoffInput::Received(received) => core.offer(now, received),
+                HandoffInput::Transmit(transmit) => core.on_transmit(now, transmit),
+                HandoffInput::Failure(failure) => core.on_failed(now, failure),
+            }
             self.gather(core);
         }
         self.counters.handoffs_in.add(self.limits.handoffs as u64);

@@ -1,16 +1,19 @@
-//! Messages handed off from shard to shard.
+//! Messages and failures handed off from shard to shard.
 
 use std::io;
 
 use crossbeam_channel::{Receiver, Sender, TrySendError, bounded};
-use tidegate_world::{Flow, Handoff, Pool, Received, Timestamp};
+use tidegate_world::{
+    Cause, Failure, Flow, Handoff, HandoffInput, Pool, Received, Timestamp, Transmit,
+};
 
 use crate::Waker;
 
 /// One shard's end of the queues between all shards of a process.
 ///
-/// A shard's buffers belong to its thread, so a handoff copies the message twice. Only stateful
-/// messages that arrived at the wrong shard are handed off.
+/// A shard's buffers belong to its thread, so a handoff copies the message twice. Two kinds of
+/// messages are handed off: stateful messages that arrived at the wrong shard, and messages that
+/// leave on a connection of another shard.
 #[derive(Debug)]
 pub struct Handoffs {
     shard: usize,
@@ -19,13 +22,49 @@ pub struct Handoffs {
     waker: Waker,
 }
 
-/// A [`Received`] without the buffer of its shard.
+/// The input of a [`Handoff`] without the buffer of its shard.
 #[derive(Debug)]
 struct Parcel {
-    arrived: Timestamp,
+    kind: Kind,
     flow: Flow,
-    handoffs: u8,
     bytes: Box<[u8]>,
+}
+
+/// The kind of an input, with the values that only this kind has.
+#[derive(Debug)]
+enum Kind {
+    Received { arrived: Timestamp, handoffs: u8 },
+    Transmit,
+    Failure(Cause),
+}
+
+impl Parcel {
+    fn pack(input: HandoffInput) -> Self {
+        match input {
+            HandoffInput::Received(Received { arrived, flow, bytes, handoffs }) => {
+                let kind = Kind::Received { arrived, handoffs: handoffs.saturating_add(1) };
+                Self { kind, flow, bytes: (*bytes).into() }
+            }
+            HandoffInput::Transmit(Transmit { flow, bytes, .. }) => {
+                Self { kind: Kind::Transmit, flow, bytes: (*bytes).into() }
+            }
+            HandoffInput::Failure(Failure { flow, cause, quote }) => {
+                Self { kind: Kind::Failure(cause), flow, bytes: quote }
+            }
+        }
+    }
+
+    fn unpack(self, pool: &Pool) -> HandoffInput {
+        let Self { kind, flow, bytes } = self;
+        match kind {
+            Kind::Received { arrived, handoffs } => {
+                let bytes = pool.copy(&bytes);
+                HandoffInput::Received(Received { arrived, flow, bytes, handoffs })
+            }
+            Kind::Transmit => HandoffInput::Transmit(Transmit::new(flow, pool.copy(&bytes))),
+            Kind::Failure(cause) => HandoffInput::Failure(Failure { flow, cause, quote: bytes }),
+        }
+    }
 }
 
 impl Handoffs {
@@ -61,11 +100,11 @@ impl Handoffs {
         Ok(mesh.remove(0))
     }
 
-    /// Hands a message to its shard, and wakes that shard. Returns `false` if the queue is full, or
+    /// Hands an input to its shard, and wakes that shard. Returns `false` if the queue is full, or
     /// if there is no such other shard.
     #[must_use]
     pub fn send(&self, handoff: Handoff) -> bool {
-        let Handoff { shard, received } = handoff;
+        let Handoff { shard, input } = handoff;
         let shard = usize::from(shard);
         let Some((sender, waker)) = self.outgoing.get(shard).filter(|_| shard != self.shard) else {
             return false;
@@ -74,10 +113,7 @@ impl Handoffs {
         if sender.is_full() {
             return false;
         }
-        let Received { arrived, flow, bytes, handoffs } = received;
-        let parcel =
-            Parcel { arrived, flow, handoffs: handoffs.saturating_add(1), bytes: (*bytes).into() };
-        match sender.try_send(parcel) {
+        match sender.try_send(Parcel::pack(input)) {
             Ok(()) => {
                 waker.wake();
                 true
@@ -86,11 +122,15 @@ impl Handoffs {
         }
     }
 
-    /// Takes over the next message from another shard, into a buffer of `pool`.
+    /// Takes over the next input from another shard. A message is copied into a buffer of `pool`.
     #[must_use]
-    pub fn take(&self, pool: &Pool) -> Option<Received> {
-        let Parcel { arrived, flow, handoffs, bytes } = self.incoming.try_recv().ok()?;
-        Some(Received { arrived, flow, bytes: pool.copy(&bytes), handoffs })
+    pub fn take(&self, pool: &Pool) -> Option<HandoffInput> {
+        Some(self.incoming.try_recv().ok()?.unpack(pool))
+    }
+
+    /// Returns the number of this shard.
+    pub(crate) fn shard(&self) -> u16 {
+        self.shard as u16
     }
 
     /// Returns whether no message waits.
@@ -106,12 +146,21 @@ impl Handoffs {
 
 #[cfg(test)]
 mod tests {
+    use tidegate_world::{ConnectionId, Transport};
+
     use super::*;
 
     fn handoff(pool: &Pool, shard: u16, text: &str) -> Handoff {
         let flow = Flow::udp("127.0.0.1:1".parse().unwrap(), "127.0.0.1:2".parse().unwrap());
         let received = Received::new(Timestamp::from_nanos(7), flow, pool.copy(text.as_bytes()));
-        Handoff { shard, received }
+        Handoff { shard, input: HandoffInput::Received(received) }
+    }
+
+    fn take(mesh: &Handoffs, pool: &Pool) -> Received {
+        match mesh.take(pool) {
+            Some(HandoffInput::Received(received)) => received,
+            other => panic!("no message: {other:?}"),
+        }
     }
 
     #[test]
@@ -122,11 +171,35 @@ mod tests {
         assert!(mesh[1].send(handoff(&here, 2, "ACK")));
         assert!(mesh[0].take(&there).is_none() && mesh[1].take(&there).is_none());
         for text in ["BYE", "ACK"] {
-            let received = mesh[2].take(&there).unwrap();
+            let received = take(&mesh[2], &there);
             assert_eq!(&received.bytes[..], text.as_bytes());
             assert_eq!((received.arrived, received.handoffs), (Timestamp::from_nanos(7), 1));
         }
         assert!(mesh[2].take(&there).is_none());
+    }
+
+    #[test]
+    fn a_message_to_send_and_a_failure_arrive_unchanged() {
+        let mesh = Handoffs::mesh(2, 8).unwrap();
+        let pool = Pool::new();
+        let id = ConnectionId::FIRST_ACCEPTED.in_shard(1);
+        let (local, remote) = ("127.0.0.1:1".parse().unwrap(), "127.0.0.1:2".parse().unwrap());
+        let flow = Flow::connected(Transport::Tcp, local, remote, id);
+        let transmit = Transmit::new(flow, pool.copy(b"SIP/2.0 200 OK"));
+        assert!(mesh[0].send(Handoff { shard: 1, input: HandoffInput::Transmit(transmit) }));
+        let failure = Failure::new(flow, Cause::Gone, b"INVITE");
+        let expected = failure.clone();
+        assert!(mesh[0].send(Handoff { shard: 1, input: HandoffInput::Failure(failure) }));
+        match mesh[1].take(&pool) {
+            Some(HandoffInput::Transmit(transmit)) => {
+                assert_eq!((transmit.flow, &transmit.bytes[..]), (flow, &b"SIP/2.0 200 OK"[..]));
+            }
+            other => panic!("no message to send: {other:?}"),
+        }
+        match mesh[1].take(&pool) {
+            Some(HandoffInput::Failure(failure)) => assert_eq!(failure, expected),
+            other => panic!("no failure: {other:?}"),
+        }
     }
 
     #[test]

@@ -67,6 +67,7 @@ macro_rules! pass_inputs {
             $self.$pass:
             handle_timeout();
             on_failed(failure: tidegate_world::Failure);
+            on_transmit(transmit: tidegate_world::Transmit);
             on_connected(flow: tidegate_world::Flow);
             on_closed(id: tidegate_world::ConnectionId, cause: tidegate_world::CloseCause);
             on_writable(id: tidegate_world::ConnectionId);

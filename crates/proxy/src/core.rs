@@ -10,7 +10,7 @@ mod contract;
 use std::sync::Arc;
 
 use tidegate_control::{Gate, Reason, Values};
-use tidegate_world::{Pool, Purpose, Received, Shedding, Timestamp, Transmit, Work};
+use tidegate_world::{HandoffInput, Pool, Purpose, Received, Shedding, Timestamp, Transmit, Work};
 
 use crate::admission::decision::{Admitted, Decided, Decision};
 use crate::admission::ingress::{Ingress, QueueLimits};
@@ -375,7 +375,9 @@ impl Proxy {
                 let reply = ingress.refuse_served(now, &refused, reason, snapshot, pool);
                 self.send_refusal(reason, reply);
             }
-            Served::Elsewhere(shard) => self.output.hand_off(shard, *received),
+            Served::Elsewhere(shard) => {
+                self.output.hand_off(shard, HandoffInput::Received(*received))
+            }
             Served::Parked(ticket, key) => {
                 // The message is not served yet, so its cost says nothing about the cost of
                 // service.

@@ -17,7 +17,7 @@
 
 use tidegate_sip::{ScanStart, branch_in_quote, glance};
 use tidegate_transaction::{Handle, Key};
-use tidegate_world::{Cause, Failure, Timestamp};
+use tidegate_world::{Cause, Failure, HandoffInput, Timestamp};
 
 use crate::backends::health::{cap_exclusions, pause_of};
 use crate::backends::probes::Probes;
@@ -135,7 +135,11 @@ fn on_stream_failed(
         None if failure.quote.is_empty() => {
             peers.record_ended(now, &failure.flow, at_address.is_some())
         }
-        None => {}
+        None => {
+            if let Some(shard) = shard_of(snapshot, failure) {
+                output.hand_off(shard, HandoffInput::Failure(failure.clone()));
+            }
+        }
     }
     match (failure.cause, backend_ref) {
         (Cause::Refused, Some(backend_ref)) => {
@@ -156,6 +160,14 @@ fn on_stream_failed(
         _ => {}
     }
     probes.fire(now, snapshot, output);
+}
+
+/// Returns the other shard that sent the request of a failure on a connection of this shard.
+fn shard_of(snapshot: &Snapshot, failure: &Failure) -> Option<u16> {
+    let branch = TransactionBranch::claimed(branch_in_quote(&failure.quote)?)?;
+    let shard = u16::from(branch.shard);
+    let is_elsewhere = shard != snapshot.shard && shard < snapshot.shards;
+    (is_elsewhere && branch.is_own(&snapshot.keys)).then_some(shard)
 }
 
 fn proof_in(snapshot: &Snapshot, transactions: &Transactions, failure: &Failure) -> Option<Proof> {

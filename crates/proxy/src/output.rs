@@ -5,7 +5,7 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 
 use tidegate_sip::{Malformed, Message};
-use tidegate_world::{Batching, Buffer, Handoff, Received, Timestamp, Transmit};
+use tidegate_world::{Batching, Buffer, Handoff, HandoffInput, Received, Timestamp, Transmit};
 
 use crate::message::batching::{pad_at, sequence_of};
 use crate::message::reply::{rejection, reply};
@@ -112,10 +112,9 @@ impl Output {
         self.transmits.pop_front()
     }
 
-    /// Hands a message to another shard.
-    pub(crate) fn hand_off(&mut self, shard: u16, received: Received) {
-        self.counters.handoffs.add(1);
-        self.handoffs.push_back(Handoff { shard, received });
+    /// Hands an input to another shard.
+    pub(crate) fn hand_off(&mut self, shard: u16, input: HandoffInput) {
+        self.handoffs.push_back(Handoff { shard, input });
     }
 
     /// Returns the next message for another shard.

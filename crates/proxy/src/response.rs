@@ -5,7 +5,7 @@ use std::net::{IpAddr, SocketAddr};
 use tidegate_control::Tier;
 use tidegate_sip::{Method, Passage, connection_target, response_target};
 use tidegate_transaction::{Handle, Key};
-use tidegate_world::{Flow, Received, Timestamp, Transmit};
+use tidegate_world::{Flow, HandoffInput, Received, Timestamp, Transmit};
 
 use crate::amplification::may_send_back;
 use crate::backends::probes::{ProbeAnswer, Probes};
@@ -44,7 +44,9 @@ pub(crate) fn serve_response(step: &mut Step<'_>, awaiting: Awaiting<'_>, receiv
             }
             step.output.drop_counted(why);
         }
-        Err(NotReturned::Redirect(shard)) => step.output.hand_off(shard, *received),
+        Err(NotReturned::Redirect(shard)) => {
+            step.output.hand_off(shard, HandoffInput::Received(*received))
+        }
     }
 }
 
@@ -189,8 +191,7 @@ fn serve_stateless(
         return Err(DropReason::RepeatedResponse.into());
     }
     let mut flow = flow_back(snapshot, branch.listener, branch.asked, remote)?;
-    // Connections of another shard have other names here.
-    if flow.transport.is_reliable() && u16::from(branch.shard) == snapshot.shard {
+    if flow.transport.is_reliable() {
         let (param, text) = (passage.own_param(FLOW_PARAM), passage.branch.unwrap_or_default());
         flow.connection = param.and_then(|param| decode_flow(&snapshot.keys, param, text));
     }
@@ -274,8 +275,7 @@ fn serve_answer_to_cancel(
 /// Checks that a response that only one shard can handle belongs to this one.
 fn check_shard(snapshot: &Snapshot, shard: u8, received: &Received) -> Result<(), NotReturned> {
     let shard = u16::from(shard);
-    let may_hand_off = received.handoffs == 0 && !received.flow.transport.is_reliable();
-    if shard != snapshot.shard && shard < snapshot.shards && may_hand_off {
+    if shard != snapshot.shard && shard < snapshot.shards && received.handoffs == 0 {
         return Err(NotReturned::Redirect(shard));
     }
     Ok(())

@@ -164,7 +164,7 @@ impl Snapshot {
     /// # Errors
     /// Returns an error if the listener of the flow no longer exists or has changed.
     pub(crate) fn target_on(&self, flow: &RegisteredFlow) -> Result<Target, Rejection> {
-        let RegisteredFlow { listener, transport, remote, connection } = *flow;
+        let RegisteredFlow { listener, transport, remote, connection, .. } = *flow;
         let is_it = |own: &Own| own.transport == transport;
         match self.addresses.listener(listener.into()).is_some_and(is_it) {
             true => {

@@ -234,8 +234,10 @@ impl Part {
         }
         let limits = connection_limits(&self.config);
         let counters = Arc::clone(&self.counters.connections);
+        let shard = self.settings.shard;
         let core = self.core(pool.clone());
-        Connected::Streams(Box::new(Streams::counting(core, limits, pool, counters)))
+        let streams = Streams::counting(core, limits, pool, counters).in_shard(shard);
+        Connected::Streams(Box::new(streams))
     }
 
     /// Builds the core without connections. Packets use buffers from `pool`.

@@ -194,7 +194,6 @@ fn read(path: &Path, document: &Document<'_>, report: &mut Report) -> Option<Con
     pools.iter_mut().for_each(|pool| pool.complete(&listeners));
     listeners.iter().for_each(|listener| listener.check_wildcard(report));
     listen::check_distinct(&listeners, report);
-    listen::check_shards(&listeners, server.as_ref().map_or(1, |server| server.shards), report);
     tls::check_listeners(&listeners, report);
     listen::check_sharing(&listeners, overload.as_ref(), report);
     pool::check_distinct(&pools, report);

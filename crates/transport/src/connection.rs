@@ -89,6 +89,15 @@ impl Connection {
         self.target.as_ref().map_or(self.flow.local, |target| target.local)
     }
 
+    /// Returns whether messages to this address may use the connection. A name is used again after
+    /// some millions of connections. The comparison of the IP addresses ensures that no other host
+    /// gets a message for a peer that is gone. The ports may differ, because a Via can name a port
+    /// at which its sender listens.
+    pub(crate) fn leads_to(&self, remote: SocketAddr) -> bool {
+        let is_same = self.flow.remote.ip().to_canonical() == remote.ip().to_canonical();
+        is_same && self.state != ConnectionState::Closing
+    }
+
     /// Returns whether messages wait for the connection.
     pub(crate) fn is_waited_for(&self) -> bool {
         !self.waiting.is_empty()

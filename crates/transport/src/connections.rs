@@ -69,6 +69,18 @@ impl ConnectionTable {
         }
     }
 
+    /// Returns the table as that of one of several shards of a process. Without this call it is
+    /// shard 0.
+    #[must_use]
+    pub fn in_shard(self, shard: u16) -> Self {
+        Self { next_id: self.next_id.in_shard(shard), ..self }
+    }
+
+    /// Returns the shard that has the connections.
+    pub fn shard(&self) -> u16 {
+        self.next_id.shard()
+    }
+
     /// Sends a message on a stream, now or as soon as its connection accepts it.
     ///
     /// RFC 3261 §18.1.1: "If a request is destined to an IP address, port, and transport to which
@@ -89,8 +101,8 @@ impl ConnectionTable {
         debug_assert!(transmit.flow.transport.is_reliable(), "a datagram needs no connection");
         let found = match transmit.flow.connection {
             Some(id) => {
-                let leads = |c: &&mut Connection| c.state != ConnectionState::Closing;
-                self.connections.get_mut(&id).filter(leads).map(|_| id).ok_or(WhyUnsent::Gone)
+                let found = self.connections.get(&id).filter(|c| c.leads_to(transmit.flow.remote));
+                found.map(|_| id).ok_or(WhyUnsent::Gone)
             }
             None => self.find_or_open(now, transmit.flow),
         };

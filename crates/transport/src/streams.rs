@@ -6,8 +6,8 @@ use std::sync::Arc;
 
 use tidegate_sip::{Message, connection_target};
 use tidegate_world::{
-    CloseCause, Connect, ConnectionId, Core, Failure, Flow, Load, Pool, QueryAnswer, QueryId,
-    Received, Timestamp, Transmit, delegate,
+    CloseCause, Connect, ConnectionId, Core, Failure, Flow, Handoff, HandoffInput, Load, Pool,
+    QueryAnswer, QueryId, Received, Timestamp, Transmit, delegate,
 };
 
 use crate::connections::ConnectionTable;
@@ -37,10 +37,17 @@ const PONG: &[u8] = b"\r\n";
 /// wait until the connection is open. The core gets the inputs of this connection and may close it.
 /// It learns by [`on_closed`](Core::on_closed) that the connection has ended or could not be
 /// opened. For example, each call of a caller can have its own connection.
+///
+/// # Several shards
+///
+/// Each shard has its own connections. If the flow of a message names a connection of another
+/// shard, the message is [handed off](Core::poll_handoff), and that shard sends it. It reports an
+/// unsent message to its own core.
 pub struct Streams<C> {
     core: C,
     connections: ConnectionTable,
     datagrams: VecDeque<Transmit>,
+    handoffs: VecDeque<Handoff>,
     pool: Pool,
 }
 
@@ -59,7 +66,14 @@ impl<C: Core> Streams<C> {
         counters: Arc<ConnectionCounters>,
     ) -> Self {
         let connections = ConnectionTable::new(limits, counters);
-        Self { core, connections, datagrams: VecDeque::new(), pool }
+        let (datagrams, handoffs) = (VecDeque::new(), VecDeque::new());
+        Self { core, connections, datagrams, handoffs, pool }
+    }
+
+    /// Returns the core as one of several shards of a process. Without this call it is shard 0.
+    #[must_use]
+    pub fn in_shard(self, shard: u16) -> Self {
+        Self { connections: self.connections.in_shard(shard), ..self }
     }
 
     /// Returns the wrapped core.
@@ -99,8 +113,12 @@ impl<C: Core> Streams<C> {
     }
 
     fn send(&mut self, now: Timestamp, transmit: Transmit) {
+        let elsewhere = |id: &ConnectionId| id.shard() != self.connections.shard();
         if !transmit.flow.transport.is_reliable() {
             self.datagrams.push_back(transmit);
+        } else if let Some(id) = transmit.flow.connection.filter(elsewhere) {
+            let input = HandoffInput::Transmit(transmit);
+            self.handoffs.push_back(Handoff { shard: id.shard(), input });
         } else if let Err(unsent) = self.connections.send(now, transmit) {
             self.on_unsent(now, unsent);
         }
@@ -144,8 +162,12 @@ impl<C: Core> Streams<C> {
     /// RFC 5626 §5.4: "When a server receives a double CRLF sequence between SIP messages on a
     /// connection-oriented transport such as TCP or SCTP, it MUST immediately respond with a single
     /// CRLF over the same connection."
-    fn receive(&mut self, now: Timestamp, mut received: Received) -> Option<Received> {
-        let id = received.flow.connection?;
+    fn receive(
+        &mut self,
+        now: Timestamp,
+        id: ConnectionId,
+        mut received: Received,
+    ) -> Option<Received> {
         if &received.bytes[..] == PING {
             self.connections.on_ping(now, id, self.pool.copy(PONG));
             return None;
@@ -172,9 +194,11 @@ fn listener_of_peer(bytes: &[u8]) -> Option<SocketAddr> {
 #[deny(clippy::missing_trait_methods)]
 impl<C: Core> Core for Streams<C> {
     fn offer(&mut self, now: Timestamp, received: Received) {
-        let received = match received.flow.transport.is_reliable() {
-            true => self.receive(now, received),
-            false => Some(received),
+        let is_ours = |id: ConnectionId| id.shard() == self.connections.shard();
+        let received = match received.flow.connection {
+            Some(id) if is_ours(id) => self.receive(now, id, received),
+            // A datagram, or a message that another shard has received.
+            _ => Some(received),
         };
         if let Some(received) = received {
             self.core.offer(now, received);
@@ -196,6 +220,13 @@ impl<C: Core> Core for Streams<C> {
 
     fn on_failed(&mut self, now: Timestamp, failure: Failure) {
         self.core.on_failed(now, failure);
+        self.settle(now);
+    }
+
+    fn on_transmit(&mut self, now: Timestamp, transmit: Transmit) {
+        if let Err(unsent) = self.connections.send(now, transmit) {
+            self.on_unsent(now, unsent);
+        }
         self.settle(now);
     }
 
@@ -250,6 +281,10 @@ impl<C: Core> Core for Streams<C> {
         self.datagrams.pop_front().or_else(|| self.connections.poll_transmit())
     }
 
+    fn poll_handoff(&mut self) -> Option<Handoff> {
+        self.handoffs.pop_front().or_else(|| self.core.poll_handoff())
+    }
+
     fn poll_connect(&mut self) -> Option<Connect> {
         self.connections.poll_connect()
     }
@@ -263,10 +298,11 @@ impl<C: Core> Core for Streams<C> {
     }
 
     fn is_drained(&self) -> bool {
-        self.core.is_drained() && self.connections.waiting_bytes() == 0
+        let waits = self.connections.waiting_bytes() > 0 || !self.handoffs.is_empty();
+        self.core.is_drained() && !waits
     }
 
-    delegate!(self.core, only poll_handoff, poll_query, poll_shedding, last_work);
+    delegate!(self.core, only poll_query, poll_shedding, last_work);
 }
 
 #[cfg(test)]

@@ -273,3 +273,71 @@ fn the_core_learns_at_once_that_its_connection_cannot_be_opened() {
     scene.open();
     assert_eq!(scene.sent(), [(1, "INVITE 1".into()), (1, "INVITE 2".into())]);
 }
+
+fn in_shard(shard: u16) -> Scene {
+    let mut scene = Scene::new();
+    scene.streams = scene.streams.in_shard(shard);
+    scene
+}
+
+fn accepted(number: u32, shard: u16) -> u32 {
+    ConnectionId::new(number).unwrap().in_shard(shard).get()
+}
+
+/// RFC 3261 §18.2.2: "the response MUST be sent using the existing connection to the source of the
+/// original request that created the transaction, if that connection is still open."
+#[test]
+fn a_message_on_a_connection_of_another_shard_is_sent_there() {
+    let (mut here, mut there) = (in_shard(0), in_shard(3));
+    let flow = there.accept(accepted(2, 3), PEER);
+    here.send(flow, "SIP/2.0 200");
+    assert!(here.sent().is_empty() && here.streams.core.failed.is_empty());
+    assert!(!here.streams.is_drained(), "the message would be lost");
+    let handoff = here.streams.poll_handoff().expect("one");
+    assert_eq!(handoff.shard, 3);
+    assert!(here.streams.is_drained() && here.streams.poll_handoff().is_none());
+    let HandoffInput::Transmit(transmit) = handoff.input else { panic!("{handoff:?}") };
+    there.streams.on_transmit(there.now, transmit);
+    assert_eq!(there.sent(), [(accepted(2, 3), "SIP/2.0 200".into())]);
+}
+
+#[test]
+fn the_shard_of_a_connection_that_is_gone_learns_of_the_unsent_message() {
+    let mut there = in_shard(3);
+    let flow = Flow { connection: ConnectionId::new(accepted(2, 3)), ..to(PEER) };
+    let transmit = Transmit::new(flow, there.pool.copy(b"INVITE"));
+    there.streams.on_transmit(there.now, transmit);
+    assert_eq!(there.streams.core.failed, [(flow, Cause::Gone, "INVITE".into())]);
+    assert!(there.streams.poll_handoff().is_none() && there.sent().is_empty());
+}
+
+#[test]
+fn a_message_that_another_shard_has_received_passes_unchanged() {
+    let mut here = in_shard(0);
+    let flow = Flow { connection: ConnectionId::new(accepted(2, 3)), ..to(PEER) };
+    here.offer(flow, "BYE");
+    assert_eq!(here.streams.core.offered, [(flow, "BYE".into())]);
+}
+
+#[test]
+fn each_shard_opens_connections_under_names_of_its_own() {
+    let mut there = in_shard(3);
+    there.send(to(PEER), "INVITE");
+    let flow = there.open();
+    assert_eq!(flow.connection.map(ConnectionId::shard), Some(3));
+    assert_eq!(there.sent(), [(accepted(1, 3), "INVITE".into())]);
+}
+
+/// A name is used again after 2^23 connections. RFC 5626 §5.1: "The flow token MUST be an
+/// identifier that is unique to this network flow."
+#[test]
+fn a_reused_name_does_not_lead_to_another_host() {
+    let mut scene = Scene::new();
+    let flow = scene.accept(2, "203.0.113.66:5060");
+    scene.send(Flow { remote: at(PEER), ..flow }, "INVITE");
+    assert!(scene.sent().is_empty());
+    let failed = &scene.streams.core.failed;
+    assert!(matches!(failed[..], [(_, Cause::Gone, _)]), "{failed:?}");
+    scene.send(Flow { remote: at("203.0.113.66:5070"), ..flow }, "INVITE");
+    assert_eq!(scene.sent().len(), 1, "another port of the same host");
+}

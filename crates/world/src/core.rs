@@ -12,13 +12,25 @@ pub const COMMAND_MAX: usize = 16 << 20;
 /// [`Core::on_writable`]. The message that reaches this number may exceed it.
 pub const STREAM_WINDOW: usize = 64 * 1024;
 
-/// A message that belongs to another shard of the same process.
+/// Something that another shard of the same process must handle.
 #[derive(Debug)]
 pub struct Handoff {
-    /// The shard that it belongs to.
+    /// The other shard.
     pub shard: u16,
-    /// The message, to be offered there.
-    pub received: Received,
+    /// The input for its core.
+    pub input: HandoffInput,
+}
+
+/// An input that a core gets from another shard.
+#[derive(Debug)]
+pub enum HandoffInput {
+    /// A message that belongs to a transaction or call of the other shard, to be
+    /// [offered](Core::offer) there.
+    Received(Received),
+    /// A message to send on a connection of the other shard ([`Core::on_transmit`]).
+    Transmit(Transmit),
+    /// The failed delivery of a message of the other shard ([`Core::on_failed`]).
+    Failure(Failure),
 }
 
 /// A pure state machine, given time and packets from outside.
@@ -26,8 +38,8 @@ pub struct Handoff {
 /// # The contract
 ///
 /// 1. The driver calls one *input* function (`offer`, `serve`, `handle_timeout`, `on_failed`,
-///    `on_connected`, `on_closed`, `on_writable`, `on_load`, `on_command`, `on_answer`, `on_drain`)
-///    with a `now` that never goes back.
+///    `on_transmit`, `on_connected`, `on_closed`, `on_writable`, `on_load`, `on_command`,
+///    `on_answer`, `on_drain`) with a `now` that never goes back.
 /// 2. After it, and before the next input whose outcome could depend on what was sent, the driver
 ///    drains the *outputs*: [`poll_transmit`](Self::poll_transmit),
 ///    [`poll_handoff`](Self::poll_handoff), [`poll_query`](Self::poll_query),
@@ -50,8 +62,9 @@ pub struct Handoff {
 ///    connection that the driver accepts begins with `on_connected`, by which the driver names it.
 /// 2. After `on_connected` each message that arrives on it is an `offer`, cut out of the stream by
 ///    the driver (`sip::Framer`), with the connection in its flow. The core sends on it by a
-///    [`Transmit`] with that flow. A transmit on a stream always names an open connection. The
-///    driver drops and counts any other transmit on a stream.
+///    [`Transmit`] with that flow. A transmit on a stream always names an open connection of the
+///    same shard. The driver drops and counts any other transmit on a stream. A core sends on a
+///    connection of another shard by [`poll_handoff`](Self::poll_handoff).
 /// 3. The driver buffers what the system does not take. The core hands out at most
 ///    [`STREAM_WINDOW`] bytes and one message on a connection, and keeps the rest until
 ///    [`on_writable`](Self::on_writable). The driver calls this function when the system has taken
@@ -80,6 +93,10 @@ pub trait Core {
 
     /// Reports a failed delivery.
     fn on_failed(&mut self, now: Timestamp, failure: Failure);
+
+    /// Sends a message of another shard on a connection of this shard. A core without connections
+    /// drops it.
+    fn on_transmit(&mut self, _now: Timestamp, _transmit: Transmit) {}
 
     /// Reports that a connection is open, which the core asked for or the driver accepted. `flow`
     /// contains the name of the connection and the addresses of both ends.
@@ -112,7 +129,7 @@ pub trait Core {
     /// Returns the next packet to send, if there is one.
     fn poll_transmit(&mut self) -> Option<Transmit>;
 
-    /// Returns the next message that another shard must handle, if there is one.
+    /// Returns the next input for the core of another shard, if there is one.
     fn poll_handoff(&mut self) -> Option<Handoff> {
         None
     }

@@ -59,6 +59,7 @@ macro_rules! delegate {
         $crate::delegate! { @unless $own serve $to }
         $crate::delegate! { @unless $own handle_timeout $to }
         $crate::delegate! { @unless $own on_failed $to }
+        $crate::delegate! { @unless $own on_transmit $to }
         $crate::delegate! { @unless $own on_connected $to }
         $crate::delegate! { @unless $own on_closed $to }
         $crate::delegate! { @unless $own on_writable $to }
@@ -82,6 +83,7 @@ macro_rules! delegate {
     (@unless [serve $($own:ident)*] serve $to:tt) => {};
     (@unless [handle_timeout $($own:ident)*] handle_timeout $to:tt) => {};
     (@unless [on_failed $($own:ident)*] on_failed $to:tt) => {};
+    (@unless [on_transmit $($own:ident)*] on_transmit $to:tt) => {};
     (@unless [on_connected $($own:ident)*] on_connected $to:tt) => {};
     (@unless [on_closed $($own:ident)*] on_closed $to:tt) => {};
     (@unless [on_writable $($own:ident)*] on_writable $to:tt) => {};
@@ -122,6 +124,12 @@ macro_rules! delegate {
         $crate::delegate! {
             @write $to mut on_failed(now: $crate::Timestamp, failure: $crate::Failure)
             (now, failure)
+        }
+    };
+    (@name on_transmit $to:tt) => {
+        $crate::delegate! {
+            @write $to mut on_transmit(now: $crate::Timestamp, transmit: $crate::Transmit)
+            (now, transmit)
         }
     };
     (@name on_connected $to:tt) => {

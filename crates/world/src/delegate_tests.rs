@@ -2,9 +2,9 @@ use std::cell::RefCell;
 use std::time::Duration;
 
 use crate::{
-    Buffer, Cause, CloseCause, Connect, ConnectionId, Core, Failure, Flow, Handoff, Load, Pool,
-    Query, QueryAnswer, QueryId, Question, Received, RecordType, Shedding, Timestamp, Transmit,
-    Transport, Work,
+    Buffer, Cause, CloseCause, Connect, ConnectionId, Core, Failure, Flow, Handoff, HandoffInput,
+    Load, Pool, Query, QueryAnswer, QueryId, Question, Received, RecordType, Shedding, Timestamp,
+    Transmit, Transport, Work,
 };
 
 /// A core that records which of its functions was called, and returns no default.
@@ -43,6 +43,10 @@ impl Core for Noting {
     fn on_failed(&mut self, _: Timestamp, _: Failure) {
         self.note("on_failed");
     }
+    fn on_transmit(&mut self, _: Timestamp, given: Transmit) {
+        assert_eq!(given.flow, flow());
+        self.note("on_transmit");
+    }
     fn on_connected(&mut self, _: Timestamp, given: Flow) {
         assert_eq!(given, flow());
         self.note("on_connected");
@@ -76,7 +80,7 @@ impl Core for Noting {
     fn poll_handoff(&mut self) -> Option<Handoff> {
         self.note("poll_crossing");
         let received = Received::new(Timestamp::ZERO, flow(), self.bytes());
-        Some(Handoff { shard: 1, received })
+        Some(Handoff { shard: 1, input: HandoffInput::Received(received) })
     }
     fn poll_query(&mut self) -> Option<Query> {
         self.note("poll_query");
@@ -120,6 +124,7 @@ fn call_all(core: &mut impl Core) {
     assert!(core.serve(now));
     core.handle_timeout(now);
     core.on_failed(now, Failure::new(flow(), Cause::Other, b"quote"));
+    core.on_transmit(now, Transmit::new(flow(), Pool::new().copy(b"x")));
     core.on_connected(now, flow());
     core.on_closed(now, ConnectionId::FIRST_OPENED, CloseCause::Reset);
     core.on_writable(now, ConnectionId::FIRST_ACCEPTED);
@@ -135,11 +140,12 @@ fn call_all(core: &mut impl Core) {
     assert!(core.poll_timeout().is_some() && core.is_drained());
 }
 
-const ALL: [&str; 20] = [
+const ALL: [&str; 21] = [
     "offer",
     "serve",
     "handle_timeout",
     "on_failed",
+    "on_transmit",
     "on_connected",
     "on_closed",
     "on_writable",

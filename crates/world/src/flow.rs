@@ -61,20 +61,22 @@ impl fmt::Display for Transport {
     }
 }
 
-/// The name of a connection between a core and its driver, unique in a core while the connection
+/// The name of a connection between a core and its driver, unique in a process while the connection
 /// lasts.
 ///
 /// Each side names the connections that it begins, without asking the other side. The core uses odd
 /// numbers for those that it [opens](crate::Core::poll_connect). The driver uses even numbers for
-/// those that it accepts.
+/// those that it accepts. The upper eight bits are the [shard](Self::shard) that has the connection.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct ConnectionId(NonZeroU32);
 
 impl ConnectionId {
-    /// The first connection that a core opens.
+    /// The first connection that the core of shard 0 opens.
     pub const FIRST_OPENED: Self = Self(NonZeroU32::MIN);
-    /// The first connection that a driver accepts.
+    /// The first connection that the driver of shard 0 accepts.
     pub const FIRST_ACCEPTED: Self = Self(NonZeroU32::new(2).expect("not zero"));
+    /// Number of lower bits, which number the connections of a shard.
+    const NUMBER: u32 = 24;
 
     /// Returns the connection with this number, or `None` for 0, which is not a number of a
     /// connection.
@@ -95,14 +97,33 @@ impl ConnectionId {
         self.0.get() % 2 == 1
     }
 
-    /// Returns the next name for a connection of the same side. After the last of 2^31 names, the
-    /// first is used again.
+    /// Returns the shard that has the connection.
+    pub const fn shard(self) -> u16 {
+        (self.0.get() >> Self::NUMBER) as u16
+    }
+
+    /// Returns the name with the same number in another shard.
+    ///
+    /// # Panics
+    /// Panics if `shard` is above 255.
+    #[must_use]
+    pub const fn in_shard(self, shard: u16) -> Self {
+        assert!(shard < 256, "a process has at most 256 shards");
+        let number = self.0.get() & ((1 << Self::NUMBER) - 1);
+        match NonZeroU32::new((shard as u32) << Self::NUMBER | number) {
+            Some(name) => Self(name),
+            None => self,
+        }
+    }
+
+    /// Returns the next name for a connection of the same side and shard. After the last of 2^23
+    /// names, the first is used again.
     #[must_use]
     pub const fn next(self) -> Self {
+        let first = if self.is_opened() { Self::FIRST_OPENED } else { Self::FIRST_ACCEPTED };
         match self.0.checked_add(2) {
-            Some(number) => Self(number),
-            None if self.is_opened() => Self::FIRST_OPENED,
-            None => Self::FIRST_ACCEPTED,
+            Some(number) if number.get() >> Self::NUMBER == self.shard() as u32 => Self(number),
+            _ => first.in_shard(self.shard()),
         }
     }
 }
@@ -237,7 +258,23 @@ mod tests {
             assert_eq!(first.is_opened(), opened);
             assert_eq!(first.next().get(), first.get() + 2);
         }
-        assert_eq!(after(u32::MAX), ConnectionId::FIRST_OPENED);
-        assert_eq!(after(u32::MAX - 1), ConnectionId::FIRST_ACCEPTED);
+        assert_eq!(after(0x00ff_ffff), ConnectionId::FIRST_OPENED);
+        assert_eq!(after(0x00ff_fffe), ConnectionId::FIRST_ACCEPTED);
+    }
+
+    #[test]
+    fn each_shard_has_names_of_its_own() {
+        for first in [ConnectionId::FIRST_OPENED, ConnectionId::FIRST_ACCEPTED] {
+            for shard in [0, 1, 255] {
+                let own = first.in_shard(shard);
+                let last =
+                    ConnectionId::new((own.get() | 0x00ff_fffe) & !u32::from(!own.is_opened()));
+                let last = last.unwrap();
+                for id in [own, own.next(), last, last.next()] {
+                    assert_eq!((id.shard(), id.is_opened()), (shard, first.is_opened()), "{id:?}");
+                }
+                assert_eq!(last.next(), own, "the names of a shard are used again");
+            }
+        }
     }
 }

@@ -26,7 +26,7 @@ mod timers;
 
 pub use buffer::{Buffer, LARGE, Pool, PoolUse, SMALL};
 pub use calendar::Calendar;
-pub use core::{COMMAND_MAX, Core, Handoff, STREAM_WINDOW};
+pub use core::{COMMAND_MAX, Core, Handoff, HandoffInput, STREAM_WINDOW};
 pub use counter::Counter;
 pub use flow::{CloseCause, Connect, ConnectionId, Flow, Transport};
 pub use histogram::Histogram;

@@ -19,6 +19,8 @@ pub enum Input<B = Vec<u8>> {
     Timeout,
     /// [`Core::on_failed`].
     Failed(Failure),
+    /// [`Core::on_transmit`], with the flow and the bytes.
+    Transmit(Flow, B),
     /// [`Core::on_connected`].
     Connected(Flow),
     /// [`Core::on_closed`].
@@ -63,6 +65,9 @@ impl<B: AsRef<[u8]>> Entry<B> {
             }
             Input::Timeout => core.handle_timeout(now),
             Input::Failed(failure) => core.on_failed(now, failure.clone()),
+            Input::Transmit(flow, bytes) => {
+                core.on_transmit(now, Transmit::new(*flow, pool.copy(bytes.as_ref())));
+            }
             Input::Connected(flow) => core.on_connected(now, *flow),
             Input::Closed(id, cause) => core.on_closed(now, *id, *cause),
             Input::Writable(id) => core.on_writable(now, *id),
@@ -116,6 +121,7 @@ impl Log for Memory {
             Input::Serve => Input::Serve,
             Input::Timeout => Input::Timeout,
             Input::Failed(failure) => Input::Failed(failure),
+            Input::Transmit(flow, bytes) => Input::Transmit(flow, bytes.to_vec()),
             Input::Connected(flow) => Input::Connected(flow),
             Input::Closed(id, cause) => Input::Closed(id, cause),
             Input::Writable(id) => Input::Writable(id),
@@ -190,6 +196,11 @@ impl<C: Core, L: Log> Core for Recorder<C, L> {
     fn on_failed(&mut self, now: Timestamp, failure: Failure) {
         self.note(now, Input::Failed(failure.clone()));
         self.core.on_failed(now, failure);
+    }
+
+    fn on_transmit(&mut self, now: Timestamp, transmit: Transmit) {
+        self.note(now, Input::Transmit(transmit.flow, &transmit.bytes));
+        self.core.on_transmit(now, transmit);
     }
 
     fn on_connected(&mut self, now: Timestamp, flow: Flow) {

@@ -1,7 +1,7 @@
 use std::collections::VecDeque;
 
 use super::*;
-use crate::{Cause, Handoff, Transport};
+use crate::{Cause, Handoff, HandoffInput, Transport};
 
 /// A core that answers each packet with the number of inputs seen so far, and hands a packet from
 /// another shard on to the next.
@@ -35,7 +35,9 @@ impl Core for Counting {
         self.seen += 1;
         let Some(received) = self.waiting.pop_front() else { return false };
         if received.handoffs > 0 {
-            self.handoffs.push_back(Handoff { shard: received.handoffs.into(), received });
+            let shard = received.handoffs.into();
+            let input = HandoffInput::Received(received);
+            self.handoffs.push_back(Handoff { shard, input });
             return true;
         }
         let text = format!("{} {:?} {:?}", self.seen, now, received.bytes);
@@ -47,6 +49,9 @@ impl Core for Counting {
     }
     fn on_failed(&mut self, _: Timestamp, _: Failure) {
         self.seen += 1;
+    }
+    fn on_transmit(&mut self, _: Timestamp, transmit: Transmit) {
+        self.seen += transmit.bytes.len() as u32;
     }
     fn on_connected(&mut self, _: Timestamp, flow: Flow) {
         self.seen += flow.connection.map_or(0, ConnectionId::get);
@@ -105,6 +110,7 @@ fn run(core: &mut impl Core) -> Vec<Vec<u8>> {
             3 => core.on_command(now, b"faster"),
             4 => core.on_drain(now),
             6 => core.on_connected(now, stream),
+            0 => core.on_transmit(now, Transmit::new(stream, pool.copy(b"SIP/2.0 200"))),
             7 => core.on_writable(now, id),
             8 => core.on_closed(now, id, CloseCause::Reset),
             5 => {

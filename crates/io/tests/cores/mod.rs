@@ -88,7 +88,8 @@ impl Core for EchoCore {
         }
         match self.echo.pass_to {
             Some(shard) if received.handoffs == 0 => {
-                self.handoff.push_back(Handoff { shard, received });
+                let input = HandoffInput::Received(received);
+                self.handoff.push_back(Handoff { shard, input });
             }
             _ => self.waiting.push_back(received),
         }

@@ -43,6 +43,8 @@ pub(crate) type FlowTokenText = ArrayVec<u8, ENCODED_MAX>;
 /// A flow on which a phone has registered.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct RegisteredFlow {
+    /// The shard at which the REGISTER arrived. All messages of the phone arrive there.
+    pub(crate) shard: u8,
     /// The listener at which the REGISTER arrived.
     pub(crate) listener: u8,
     pub(crate) transport: Transport,
@@ -54,10 +56,11 @@ pub(crate) struct RegisteredFlow {
 }
 
 impl RegisteredFlow {
-    /// Returns the flow on which a message arrived at a listener.
-    pub(crate) fn of(flow: &Flow, listener: usize) -> Self {
+    /// Returns the flow on which a message arrived at a listener of a shard.
+    pub(crate) fn of(flow: &Flow, shard: u16, listener: usize) -> Self {
         let Flow { transport, remote, connection, .. } = *flow;
-        Self { listener: listener as u8, transport, remote: canonical(remote), connection }
+        let (shard, listener, remote) = (shard as u8, listener as u8, canonical(remote));
+        Self { shard, listener, transport, remote, connection }
     }
 
     /// Returns whether a message arrived on this flow.
@@ -66,15 +69,15 @@ impl RegisteredFlow {
         (self.transport, self.remote, self.connection) == (transport, canonical(remote), connection)
     }
 
-    /// Writes the token of a flow. `shard` serves this flow.
+    /// Writes the token of a flow.
     ///
     /// RFC 5626 §5.1: "The flow token MUST be an identifier that is unique to this network flow."
-    pub(crate) fn encode(&self, keys: &Keys, shard: u16) -> FlowTokenText {
+    pub(crate) fn encode(&self, keys: &Keys) -> FlowTokenText {
         let mut raw = ArrayVec::<u8, RAW_MAX>::new();
         let (mark, key) = keys.token();
         let family = if self.remote.is_ipv6() { IS_V6 } else { 0 };
         let kind = (self.transport as u8) << TRANSPORT | family;
-        raw.extend([VERSION, mark, shard as u8, kind, self.listener]);
+        raw.extend([VERSION, mark, self.shard, kind, self.listener]);
         put_address(&mut raw, self.remote);
         if let Some(connection) = self.connection {
             raw.extend(keys.name_of(connection));
@@ -88,14 +91,13 @@ impl RegisteredFlow {
         text
     }
 
-    /// Reads the user part of a URI of ours, and returns the flow as `shard` can use it. Returns
-    /// `None` if it is not a flow token.
+    /// Reads the user part of a URI of ours. Returns `None` if it is not a flow token.
     ///
     /// # Errors
     /// RFC 5626 §5.3.1: "If the flow token has been tampered with, the proxy SHOULD send a 403
     /// (Forbidden) response." A token whose key is no longer known may be genuine, so it counts as
     /// the token of a flow that is gone.
-    pub(crate) fn decode(text: &[u8], keys: &Keys, shard: u16) -> Result<Option<Self>, Rejection> {
+    pub(crate) fn decode(text: &[u8], keys: &Keys) -> Result<Option<Self>, Rejection> {
         if text.len() < ENCODED_MIN {
             return Ok(None);
         }
@@ -111,20 +113,20 @@ impl RegisteredFlow {
         if key.flow_mac.hash(&[content]) != mac {
             return Err(Rejection::FLOW_FORGED);
         }
-        Self::read(&content[HEAD..], keys, shard).map(Some).ok_or(Rejection::FLOW_GONE)
+        Self::read(&content[HEAD..], keys).map(Some).ok_or(Rejection::FLOW_GONE)
     }
 
     /// Reads the content of a token of ours.
-    fn read(content: &[u8], keys: &Keys, shard: u16) -> Option<Self> {
-        let &[of, kind, listener, ref rest @ ..] = content else { return None };
+    fn read(content: &[u8], keys: &Keys) -> Option<Self> {
+        let &[shard, kind, listener, ref rest @ ..] = content else { return None };
         let length = if kind & IS_V6 == 0 { 6 } else { ADDRESS_MAX };
         let (remote, connection) = rest.split_at_checked(length)?;
-        let is_here = u16::from(of) == shard;
         Some(Self {
+            shard,
             listener,
             transport: *Transport::ALL.get(usize::from(kind >> TRANSPORT))?,
             remote: address(remote)?,
-            connection: keys.connection_in(connection).filter(|_| is_here),
+            connection: keys.connection_in(connection),
         })
     }
 }
@@ -143,6 +145,7 @@ mod tests {
 
     fn flows() -> [RegisteredFlow; 2] {
         let of = |transport, remote: &str, connection| RegisteredFlow {
+            shard: 7,
             listener: 3,
             transport,
             remote: remote.parse().unwrap(),
@@ -155,7 +158,7 @@ mod tests {
     }
 
     fn is_rejected_with(status: u16, text: &[u8], keys: &Keys) -> bool {
-        matches!(RegisteredFlow::decode(text, keys, 7), Err(Rejection::Reply(is, _)) if is == status)
+        matches!(RegisteredFlow::decode(text, keys), Err(Rejection::Reply(is, _)) if is == status)
     }
 
     /// RFC 5626 §5.1: "The flow token MUST be an identifier that is unique to this network flow."
@@ -163,33 +166,33 @@ mod tests {
     fn a_token_has_the_flow_and_each_flow_its_own() {
         let keys = keys(1);
         for flow in flows() {
-            let text = flow.encode(&keys, 7);
-            assert_eq!(RegisteredFlow::decode(&text, &keys, 7).ok(), Some(Some(flow)));
+            let text = flow.encode(&keys);
+            assert_eq!(RegisteredFlow::decode(&text, &keys).ok(), Some(Some(flow)));
             let others = [
+                RegisteredFlow { shard: 8, ..flow },
                 RegisteredFlow { listener: 4, ..flow },
                 RegisteredFlow { transport: Transport::Tcp, ..flow },
                 RegisteredFlow { remote: "192.0.2.4:1029".parse().unwrap(), ..flow },
                 RegisteredFlow { connection: ConnectionId::new(5), ..flow },
             ];
             for other in others {
-                assert_ne!(other.encode(&keys, 7), text);
+                assert_ne!(other.encode(&keys), text);
             }
         }
         let [_, longest] = flows();
-        assert_eq!(longest.encode(&keys, 7).len(), ENCODED_MAX);
+        assert_eq!(longest.encode(&keys).len(), ENCODED_MAX);
         let [shortest, _] = flows();
-        assert_eq!(shortest.encode(&keys, 7).len(), ENCODED_MIN);
+        assert_eq!(shortest.encode(&keys).len(), ENCODED_MIN);
     }
 
     #[test]
-    fn a_connection_is_known_to_its_process_and_shard() {
+    fn a_connection_is_known_to_its_process() {
         let [_, connected] = flows();
-        let text = connected.encode(&keys(1), 7);
+        let text = connected.encode(&keys(1));
         let gone = RegisteredFlow { connection: None, ..connected };
         let mut next = keys(1);
         next.process = [0xff; 3];
-        assert_eq!(RegisteredFlow::decode(&text, &next, 7).ok(), Some(Some(gone)));
-        assert_eq!(RegisteredFlow::decode(&text, &keys(1), 6).ok(), Some(Some(gone)));
+        assert_eq!(RegisteredFlow::decode(&text, &next).ok(), Some(Some(gone)));
     }
 
     /// RFC 5626 §5.3.1: "If the flow token has been tampered with, the proxy SHOULD send a 403
@@ -197,12 +200,12 @@ mod tests {
     #[test]
     fn a_forged_token_is_recognised() {
         for flow in flows() {
-            let text = flow.encode(&keys(1), 7);
+            let text = flow.encode(&keys(1));
             // The first two letters and a part of the third are version and mark.
             for i in 3..text.len() {
                 let mut forged = text.clone();
                 forged[i] = if forged[i] == b'A' { b'B' } else { b'A' };
-                let read = RegisteredFlow::decode(&forged, &keys(1), 7);
+                let read = RegisteredFlow::decode(&forged, &keys(1));
                 assert!(!matches!(read, Ok(Some(_))), "{i}");
                 let is_whole = decode(&forged, &mut [0; RAW_MAX]).is_some();
                 assert_eq!(is_rejected_with(403, &forged, &keys(1)), is_whole, "{i}");
@@ -214,7 +217,7 @@ mod tests {
             ["alice", "", "bob-is-a-long-name-but-no-token", "AAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAA"]
         {
             assert!(
-                matches!(RegisteredFlow::decode(text.as_bytes(), &keys(1), 7), Ok(None)),
+                matches!(RegisteredFlow::decode(text.as_bytes(), &keys(1)), Ok(None)),
                 "{text}"
             );
         }
@@ -238,16 +241,16 @@ mod tests {
             is_user: false,
         };
         let text = route.encode(&keys, b"");
-        assert!(matches!(RegisteredFlow::decode(&text, &keys, 7), Ok(None)));
+        assert!(matches!(RegisteredFlow::decode(&text, &keys), Ok(None)));
         for flow in flows() {
-            assert_eq!(RouteToken::decode(&flow.encode(&keys, 7), &keys, b""), None);
+            assert_eq!(RouteToken::decode(&flow.encode(&keys), &keys, b""), None);
         }
     }
 
     #[test]
     fn the_wire_shows_no_address() {
         let [flow, _] = flows();
-        let text = flow.encode(&keys(1), 7);
+        let text = flow.encode(&keys(1));
         let mut raw = [0; RAW_MAX];
         let len = decode(&text, &mut raw).unwrap();
         assert!(!raw[..len].windows(4).any(|part| part == [192, 0, 2, 4]));

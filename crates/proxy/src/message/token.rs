@@ -206,14 +206,6 @@ impl RouteToken {
         }
     }
 
-    /// Returns the flow of the party that is not a back end, as `shard` can use it. Only the shard
-    /// that the token names has the connection.
-    pub(crate) fn peer_at(&self, shard: u16) -> Option<PeerFlow> {
-        let peer = self.peer?;
-        let is_here = u16::from(self.shard) == shard;
-        Some(PeerFlow { connection: peer.connection.filter(|_| is_here), ..peer })
-    }
-
     /// Returns whether the token alone proves that a request belongs to a call. A token also counts
     /// as fresh if the clock was not set when it was made, or is ahead of ours.
     pub(crate) fn is_fresh(&self, now: Minutes) -> bool {

@@ -87,8 +87,6 @@ pub struct Counters {
     pub client_transactions: Counter,
     /// New calls and single requests that were routed, by tier of service.
     served: [Counter; Tier::ALL.len()],
-    /// Messages handed off to another shard.
-    pub handoffs: Counter,
     /// Calls moved to another back end because their own is down.
     pub moved: Counter,
     /// Current entries in the call table.

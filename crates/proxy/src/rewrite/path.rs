@@ -40,7 +40,7 @@ pub(super) fn write_path(
         false => plan.recorded.into(),
     };
     let own = snapshot.addresses.listener(named).ok_or(Rejection::UNREACHABLE)?;
-    let token = RegisteredFlow::of(from, ingress).encode(&snapshot.keys, snapshot.shard);
+    let token = RegisteredFlow::of(from, snapshot.shard, ingress).encode(&snapshot.keys);
     let (scheme, end): (&[u8], _) =
         match request.uri.scheme == Scheme::Sips && own.transport.is_secure() {
             true => (b"Path: <sips:", &own.record_route_sips),

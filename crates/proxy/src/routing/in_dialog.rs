@@ -118,7 +118,7 @@ fn by_token(
 /// from the user or to the user. Its target is the flow or the address in the token, even if there
 /// are further Routes, because the source may be a stranger.
 fn by_user_token(snapshot: &Snapshot, flow: &Flow, token: RouteToken) -> Option<TargetChoice> {
-    let peer = token.peer_at(snapshot.shard)?;
+    let peer = token.peer?;
     let (remote, user) = (canonical(flow.remote), token.backend);
     // A phone may send from another port than that of its contact. On a connection it always does.
     // If both parties are behind one address, only the connection distinguishes them.

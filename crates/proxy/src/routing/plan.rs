@@ -12,7 +12,7 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 
 use tidegate_sip::{Method, Uri};
-use tidegate_world::{Flow, Received, Timestamp};
+use tidegate_world::{Received, Timestamp};
 
 use crate::dialog::CallRef;
 use crate::dialog::evidence::Known;
@@ -370,7 +370,7 @@ fn peer_of_sender(input: &PlanInput<'_, '_>) -> Option<PeerFlow> {
     };
     // Both parties may be back ends. Then a request from the other party must not go to that party
     // itself.
-    token.peer_at(snapshot.shard).filter(|peer| is_own && peer.remote != remote)
+    token.peer.filter(|peer| is_own && peer.remote != remote)
 }
 
 /// Returns whether the other party cannot be reached by the Contact in the Request-URI, because the
@@ -413,17 +413,13 @@ fn check_flow(named: Option<&RegisteredFlow>, origin: Origin) -> Result<(), Reje
     }
 }
 
-/// Returns the other shard that the token of a request names, if that shard may serve it.
+/// Returns the other shard that should serve a request: the shard that its token names or, for the
+/// first request to a phone, the shard at which the messages of the phone arrive.
 fn shard_of(snapshot: &Snapshot, received: &Received, routes: &RouteSet<'_>) -> Option<u16> {
-    let shard = u16::from(routes.token?.shard);
+    let of_flow = || routes.flow.map(|flow| flow.shard);
+    let shard = u16::from(routes.token.map(|token| token.shard).or_else(of_flow)?);
     let is_elsewhere = shard != snapshot.shard && shard < snapshot.shards;
-    (is_elsewhere && received.handoffs == 0 && may_hand_off(&received.flow)).then_some(shard)
-}
-
-/// Returns whether another shard may serve a message from a flow. It may not if only this shard has
-/// the connection.
-fn may_hand_off(flow: &Flow) -> bool {
-    !flow.transport.is_reliable()
+    (is_elsewhere && received.handoffs == 0).then_some(shard)
 }
 
 /// Returns the pool to which rules lead the INVITE of a CANCEL or ACK, and the number of its Routes
@@ -455,7 +451,7 @@ fn unknown(snapshot: &Snapshot, received: &Received, method: Method) -> Rejectio
     let comes_home =
         matches!(method, Method::Ack | Method::Cancel) && (2..u16::from(u8::MAX)).contains(&shards);
     let turns = shards + u16::from(comes_home);
-    if u16::from(received.handoffs) + 1 < turns && may_hand_off(&received.flow) {
+    if u16::from(received.handoffs) + 1 < turns {
         return Rejection::Redirect((snapshot.shard + 1) % shards);
     }
     Rejection::UNKNOWN_CALL

@@ -81,7 +81,7 @@ impl<'a> RouteSet<'a> {
             // field value matches the source IP address and port of the request, the request is an
             // "outgoing" request; otherwise, it is an "incoming" request." The next hop of an
             // outgoing request is in the Routes behind the token.
-            let named = RegisteredFlow::decode(text, &snapshot.keys, snapshot.shard)?;
+            let named = RegisteredFlow::decode(text, &snapshot.keys)?;
             found.flow = named.filter(|named| !named.is(flow));
             // The request leaves on that flow, even if there are further Routes.
             if found.flow.is_some() {

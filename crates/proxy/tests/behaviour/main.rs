@@ -54,6 +54,7 @@ mod rfc7339_server_abuse;
 mod rfc7415_rate;
 mod script;
 mod session_automaton;
+mod shards;
 mod shared_address;
 mod sources;
 mod spared;

@@ -82,24 +82,6 @@ pub(super) fn check_sharing(
     }
 }
 
-/// Reports listeners for connections in a process with several shards.
-///
-/// A back end may open a connection for a BYE, and any shard may get this connection. But only the
-/// shard that has the caller's connection can send on it.
-pub(super) fn check_shards(drafts: &[ListenDraft], shards: u16, report: &mut Report) {
-    let transports = drafts.iter().filter_map(|draft| draft.transport.as_ref());
-    if shards > 1
-        && let Some(stream) = transports.into_iter().find(|by| by.get_ref().is_reliable())
-    {
-        report.error(
-            stream.span(),
-            "a process with several shards cannot accept connections",
-            format!("`[server] shards` is {shards}"),
-            "write `shards = 1`, or accept connections in a separate process",
-        );
-    }
-}
-
 /// Reports names and addresses used twice.
 pub(super) fn check_distinct(drafts: &[ListenDraft], report: &mut Report) {
     let names: Vec<_> = drafts.iter().filter_map(|draft| draft.name.as_ref()).collect();

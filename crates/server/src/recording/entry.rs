@@ -26,6 +26,7 @@ const CLOSED: u8 = 9;
 const WRITABLE: u8 = 10;
 /// A load whose shedding the kernel has refused.
 const LOAD_UNSHED: u8 = 11;
+const TRANSMIT: u8 = 12;
 
 /// Appends an input: its kind, its time, and the data of its kind.
 pub(super) fn put(out: &mut Vec<u8>, Entry { now, input }: &Entry<&[u8]>) {
@@ -76,6 +77,11 @@ pub(super) fn put(out: &mut Vec<u8>, Entry { now, input }: &Entry<&[u8]>) {
             begin(ANSWER);
             out.extend(id.to_le_bytes());
             put_answer(out, answer);
+        }
+        Input::Transmit(flow, bytes) => {
+            begin(TRANSMIT);
+            put_flow(out, *flow);
+            put_bytes(out, bytes);
         }
         Input::Connected(flow) => {
             begin(CONNECTED);
@@ -142,6 +148,7 @@ pub(super) fn take<'b>(rest: &mut &'b [u8]) -> Option<Entry<&'b [u8]>> {
             let id = take_array(rest).map(u64::from_le_bytes)?;
             Input::Answer(QueryId(id), take_answer(rest)?)
         }
+        TRANSMIT => Input::Transmit(take_flow(rest)?, take_bytes(rest, LARGE)?),
         CONNECTED => Input::Connected(take_flow(rest)?),
         CLOSED => {
             let id = ConnectionId::new(take_u32(rest)?)?;

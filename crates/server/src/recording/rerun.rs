@@ -19,7 +19,7 @@ pub struct Inputs {
     pub timeouts: u64,
     /// Failed deliveries.
     pub failures: u64,
-    /// Connection events: opened, closed, writable again.
+    /// Connection events (opened, closed, writable again), and messages that another shard sends.
     pub connections: u64,
     /// Readings of the load.
     pub loads: u64,
@@ -45,7 +45,9 @@ impl Inputs {
             Input::Serve => &mut self.serves,
             Input::Timeout => &mut self.timeouts,
             Input::Failed(_) => &mut self.failures,
-            Input::Connected(_) | Input::Closed(..) | Input::Writable(_) => &mut self.connections,
+            Input::Connected(_) | Input::Closed(..) | Input::Writable(_) | Input::Transmit(..) => {
+                &mut self.connections
+            }
             Input::Load(_) => &mut self.loads,
             Input::Command(_) => &mut self.commands,
             Input::Answer(..) => &mut self.answers,

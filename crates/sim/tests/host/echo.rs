@@ -3,7 +3,8 @@
 use std::collections::VecDeque;
 
 use tidegate_world::{
-    Core, Failure, Flow, Handoff, Load, Pool, Received, Shedding, Timestamp, Transmit, Work,
+    Core, Failure, Flow, Handoff, HandoffInput, Load, Pool, Received, Shedding, Timestamp,
+    Transmit, Work,
 };
 
 /// An input, as the core saw it.
@@ -104,7 +105,10 @@ impl Core for Echo {
         let text = text(&received.bytes);
         self.work = Work { served: class(&text), ..Work::default() };
         match text.split(' ').next() {
-            Some("OVER") => self.handoffs.push_back(Handoff { shard: 1, received }),
+            Some("OVER") => {
+                let input = HandoffInput::Received(received);
+                self.handoffs.push_back(Handoff { shard: 1, input });
+            }
             Some("HUSH") => {}
             _ => self.send(&text),
         }

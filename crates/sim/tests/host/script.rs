@@ -1,7 +1,7 @@
 //! Scripts of a host: its inputs, the view of its core, and the times of its packets.
 
 use tidegate_emulate::{Host, HostSettings};
-use tidegate_world::{Cause, Core, Failure, Load, Pool, Received, Timestamp, Work};
+use tidegate_world::{Cause, Core, Failure, HandoffInput, Load, Pool, Received, Timestamp, Work};
 
 use crate::driver::{Run, drain};
 use crate::echo::{Echo, Seen, flow};
@@ -129,14 +129,15 @@ fn handoffs_leave_at_completion_and_arrive_when_delivered() {
     assert!(host.poll_handoff().is_none() && !host.is_drained());
     assert_eq!(host.poll_timeout(), Some(at(10)));
     host.handle_timeout(at(10));
-    let mut handoff = host.poll_handoff().unwrap();
+    let handoff = host.poll_handoff().unwrap();
     assert_eq!(handoff.shard, 1);
+    let HandoffInput::Received(mut received) = handoff.input else { panic!("{handoff:?}") };
     assert!(host.is_drained());
 
     // It arrived at 0, but comes here at 90.
-    handoff.received.handoffs = 1;
+    received.handoffs = 1;
     let mut other = Host::new(Echo::new(), &fifo(0, 10, 0));
-    other.offer(at(90), handoff.received);
+    other.offer(at(90), received);
     assert_eq!(inputs(other.core().seen.clone())[0], (at(90), offer("OVER 0")));
     assert_eq!(other.poll_timeout(), Some(at(100)));
 }

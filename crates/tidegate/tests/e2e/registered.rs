@@ -163,7 +163,7 @@ struct Scene {
 }
 
 impl Scene {
-    fn new() -> Self {
+    fn new(shards: u16) -> Self {
         let stage = Stage::new();
         let registrar = stage.free_address();
         let kamailio = kamailio(&stage, registrar, REGISTRAR);
@@ -182,6 +182,7 @@ impl Scene {
             listen: vec![stage.free_address()],
             listen_tcp: vec![stage.free_address()],
             drain_seconds: 1,
+            shards,
             more,
             ..Configuration::new(&stage, &[registrar])
         };
@@ -276,7 +277,13 @@ impl Scene {
 /// The phone names an address that leads nowhere.
 #[test]
 fn a_registrar_calls_phones_on_the_flows_of_their_registrations() {
-    let scene = Scene::new();
+    for shards in [1, 4] {
+        registrar_calls_phones(shards);
+    }
+}
+
+fn registrar_calls_phones(shards: u16) {
+    let scene = Scene::new(shards);
     let mut phones = Vec::from(scene.connected_phones());
     phones.push(("udp", scene.udp_phone()));
     for (user, phone) in &mut phones {
@@ -293,6 +300,8 @@ fn a_registrar_calls_phones_on_the_flows_of_their_registrations() {
     // INVITE, ACK and, in every other call, BYE.
     assert_eq!(metrics.sum("registered_flow_requests_total", &[]), 5 * 3 * 5);
     assert_eq!(metrics.sum("connections_begun_total", &[("by", "tidegate")]), 0);
+    // The phones are at several shards, and the registrar sends all its requests to one.
+    assert_eq!(metrics.sum("crossings_total", &[]) > 0, shards > 1);
     metrics.assert_nothing_lost();
     metrics.assert_nothing_held();
 }
@@ -301,7 +310,13 @@ fn a_registrar_calls_phones_on_the_flows_of_their_registrations() {
 /// request."
 #[test]
 fn the_registrar_is_told_that_a_flow_has_ended() {
-    let mut scene = Scene::new();
+    for shards in [1, 4] {
+        registrar_is_told(shards);
+    }
+}
+
+fn registrar_is_told(shards: u16) {
+    let mut scene = Scene::new(shards);
     let mut phones = Vec::from(scene.connected_phones());
     for (user, phone) in &mut phones {
         scene.register(&mut **phone, user, 1);

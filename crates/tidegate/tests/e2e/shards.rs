@@ -1,4 +1,4 @@
-//! Tests with two shards.
+//! Tests with several shards.
 
 use rustix::process::Signal;
 
@@ -115,4 +115,52 @@ fn a_stopping_process_keeps_all_its_shards_running() {
     }
     backend.accept(&invite, here, &caller);
     assert_eq!(tidegate.exit().code(), Some(0));
+}
+
+/// RFC 3261 §18.2.2: "the response MUST be sent using the existing connection to the source of the
+/// original request that created the transaction".
+///
+/// The kernel distributes the connections of callers over the shards. The messages of back ends over
+/// UDP arrive at the shard of the back end.
+#[test]
+fn calls_on_connections_of_several_shards_reach_back_ends_over_both_transports() {
+    for (is_tcp_inside, is_stateless) in
+        [(false, false), (false, true), (true, false), (true, true)]
+    {
+        let (stage, home) = (Stage::new(), Stage::new());
+        let callees = ["uas-record-route", "uas-hangs-up"].map(|scenario| match is_tcp_inside {
+            true => Sipp::tcp_callee(&stage, scenario),
+            false => Sipp::callee(&stage, scenario),
+        });
+        for (callee, scenario) in callees.into_iter().zip(["uac-routes", "uac-hung-up"]) {
+            let configuration = Configuration {
+                shards: 4,
+                is_tcp_inside,
+                is_stateless,
+                ..Configuration::with_tcp(&stage, &[callee.address()])
+            };
+            let tidegate = Tidegate::start(&stage, &configuration);
+            let load = Load {
+                scenario,
+                socket_each: true,
+                calls: CALLS,
+                rate_cps: 150,
+                hold_ms: 100,
+                is_tcp: true,
+            };
+            let caller = Sipp::caller(&home, tidegate.tcp_address(), &load);
+            caller.wait().assert_all_well(CALLS);
+            callee.finish().assert_all_well(CALLS);
+            let metrics = tidegate.metrics();
+            assert_eq!(metrics.sum("crossings_total", &[]) > 0, !is_tcp_inside);
+            for shard in ["0", "1", "2", "3"] {
+                let begun =
+                    metrics.sum("connections_begun_total", &[("by", "peer"), ("shard", shard)]);
+                assert!(begun > 0, "shard {shard}");
+            }
+            assert_eq!(metrics.sum("stream_unsent_total", &[]), 0);
+            metrics.assert_nothing_lost();
+            metrics.assert_nothing_held();
+        }
+    }
 }

@@ -83,8 +83,7 @@ table! {
     ), Means("none");
     /// The transport protocol. RFC 3261 §18.2.1 requires a listener for `tcp` at each address and
     /// port that has one for `udp`. `tls` is usually at port 5061. `wss` and `ws` are WebSockets
-    /// with and without TLS, for browsers (RFC 7118). All transports except `udp` need `[server]
-    /// shards = 1`.
+    /// with and without TLS, for browsers (RFC 7118).
     transport: Transport = Choice { words: TRANSPORTS, reserved: &[] }, Required;
     /// The address at which Tidegate listens. `0.0.0.0` or `[::]` means every address of the
     /// machine and needs `advertise`. Port 0 means any free port.

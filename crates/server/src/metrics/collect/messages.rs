@@ -70,7 +70,7 @@ static TRANSACTION_BYTES_MAX: Family = Family::gauge(
 )
 .in_unit(Unit::Bytes);
 
-static ALONE: [Number<Counters>; 27] = [
+static ALONE: [Number<Counters>; 26] = [
     (
         Family::counter(
             "large_requests_over_tcp",
@@ -109,9 +109,6 @@ static ALONE: [Number<Counters>; 27] = [
         ),
         |c| c.strays.get().into(),
     ),
-    (Family::counter("crossings", "Messages passed to the shard to which they belong"), |c| {
-        c.handoffs.get().into()
-    }),
     (
         Family::counter(
             "calls_moved",

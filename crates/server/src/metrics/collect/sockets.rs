@@ -63,7 +63,7 @@ static TIME: Family =
     Family::counter("shard_time", "Wall time of a shard, by whether it was busy or idle")
         .in_unit(Unit::Seconds);
 
-static ALONE: [Number<Counters>; 17] = [
+static ALONE: [Number<Counters>; 18] = [
     (Family::counter("udp_sent", "Datagrams sent"), |c| c.sent.get().into()),
     (
         Family::counter(
@@ -118,6 +118,9 @@ static ALONE: [Number<Counters>; 17] = [
     ),
     (Family::counter("icmp_reports", "Failed deliveries reported by ICMP"), |c| {
         c.icmp_reports.get().into()
+    }),
+    (Family::counter("crossings", "Messages passed to the shard to which they belong"), |c| {
+        c.handoffs_out.get().into()
     }),
     (
         Family::counter(

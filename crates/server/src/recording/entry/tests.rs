@@ -110,6 +110,8 @@ fn input() -> impl Strategy<Value = Input> {
         any::<(u64, u64, u16, Drops)>().prop_map(load),
         prop::collection::vec(any::<u8>(), 0..300).prop_map(Input::Command),
         (any::<u64>(), answer()).prop_map(|(id, answer)| Input::Answer(QueryId(id), answer)),
+        (flow(), prop::collection::vec(any::<u8>(), 0..3000))
+            .prop_map(|(flow, bytes)| Input::Transmit(flow, bytes)),
         flow().prop_map(Input::Connected),
         (connection(), prop::sample::select(&CloseCause::ALL[..]))
             .prop_map(|(id, cause)| Input::Closed(id, cause)),
@@ -126,6 +128,7 @@ fn borrowed(Entry { now, input }: &Entry) -> Entry<&[u8]> {
         Input::Serve => Input::Serve,
         Input::Timeout => Input::Timeout,
         Input::Failed(failure) => Input::Failed(failure.clone()),
+        Input::Transmit(flow, bytes) => Input::Transmit(*flow, &bytes[..]),
         Input::Connected(flow) => Input::Connected(*flow),
         Input::Closed(id, cause) => Input::Closed(*id, *cause),
         Input::Writable(id) => Input::Writable(*id),

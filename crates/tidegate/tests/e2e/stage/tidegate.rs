@@ -32,6 +32,8 @@ pub struct Configuration {
     pub backends: Vec<SocketAddr>,
     /// Balancing policy of the pool.
     pub policy: &'static str,
+    /// Whether Tidegate forwards requests without transactions.
+    pub is_stateless: bool,
     /// Number of shards.
     pub shards: u16,
     /// Directory of the persistent state.
@@ -61,6 +63,7 @@ impl Configuration {
             has_large_over_tcp: false,
             backends: backends.to_vec(),
             policy: "rr",
+            is_stateless: false,
             shards: 1,
             state_dir: stage.path("state"),
             backend_pause_seconds: 5,
@@ -89,6 +92,9 @@ impl Configuration {
             text += &format!("[[listen]]\ntransport = \"tcp\"\naddress = \"{address}\"\n");
         }
         text += &format!("[[pool]]\nname = \"app\"\npolicy = \"{policy}\"\n");
+        if self.is_stateless {
+            text += "mode = \"stateless\"\n";
+        }
         if self.is_tcp_inside {
             text += "transport = \"tcp\"\n";
         }

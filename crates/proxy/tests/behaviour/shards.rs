@@ -1,0 +1,233 @@
+//! RFC 3261 §18.2.2 with several shards: a connection belongs to one shard, and the messages of a
+//! call may arrive at any.
+
+use std::collections::VecDeque;
+use std::sync::Arc;
+use std::time::Duration;
+
+use crate::script::{BACKEND_A, PROXY, Sent, address, request, secret};
+use tidegate_balance as balance;
+use tidegate_balance::Policy;
+use tidegate_proxy::{Counters, Listener, Mode, PoolSettings, Proxy, Settings};
+use tidegate_transport::{ConnectionLimits, Streams};
+use tidegate_world::{
+    CloseCause, ConnectionId, Core, Flow, HandoffInput, Pool, Received, Timestamp, Transport,
+};
+
+const PHONE: &str = "203.0.113.9:40123";
+const CONTACT: &str = "sip:alice@192.168.1.2:5060";
+const SUPPORTED: &str = "Supported: path\r\n";
+
+/// A message that a shard has sent: the shard, the flow, and the text.
+type Carried = (u16, Flow, Sent);
+
+/// Two shards of one process.
+struct Mesh {
+    shards: [Streams<Proxy>; 2],
+    now: Timestamp,
+    pool: Pool,
+}
+
+impl Mesh {
+    /// Makes a process that listens on UDP and TCP and reaches its back end over `inside`.
+    fn new(inside: Transport, mode: Mode) -> Self {
+        let pool = Pool::new();
+        let shard = |shard: u16| {
+            let datagrams = Listener::new(address(PROXY));
+            let streams = Listener { transport: Transport::Tcp, ..datagrams.clone() };
+            let backends = balance::Pool::new("app", &[("a", address(BACKEND_A), 1)]);
+            let listener = Some(usize::from(inside.is_reliable()));
+            let pools =
+                vec![PoolSettings { mode, listener, ..PoolSettings::new(backends, Policy::Rr) }];
+            let settings = Settings::new(vec![datagrams, streams], pools, secret(1));
+            let settings = Settings { shard, shards: 2, ..settings };
+            let proxy = Proxy::new(settings, Arc::<Counters>::default(), pool.clone());
+            Streams::new(proxy, ConnectionLimits::default(), pool.clone()).in_shard(shard)
+        };
+        let shards = [shard(0), shard(1)];
+        Self { shards, now: Timestamp::from_nanos(1_000_000_000), pool }
+    }
+
+    /// Opens a connection from a peer to a shard.
+    fn accept(&mut self, shard: u16, remote: &str) -> Flow {
+        let id = ConnectionId::FIRST_ACCEPTED.in_shard(shard);
+        let flow = Flow::connected(Transport::Tcp, address(PROXY), address(remote), id);
+        self.shards[usize::from(shard)].on_connected(self.now, flow);
+        flow
+    }
+
+    /// Offers a message to a shard. Returns what all shards send because of it.
+    fn offer(&mut self, shard: u16, flow: Flow, text: &str) -> Vec<Carried> {
+        self.offer_after(shard, flow, text, 0)
+    }
+
+    fn offer_after(&mut self, shard: u16, flow: Flow, text: &str, handoffs: u8) -> Vec<Carried> {
+        let bytes = self.pool.copy(text.as_bytes());
+        let received = Received { handoffs, ..Received::new(self.now, flow, bytes) };
+        self.shards[usize::from(shard)].offer(self.now, received);
+        self.settle()
+    }
+
+    /// Lets the shards work and pass on messages until nothing is left. Opens the connections that
+    /// they want.
+    fn settle(&mut self) -> Vec<Carried> {
+        let (mut sent, mut handoffs, now) = (Vec::new(), VecDeque::new(), self.now);
+        loop {
+            for (shard, core) in (0..).zip(&mut self.shards) {
+                while core.serve(now) {}
+                while core.poll_timeout().is_some_and(|due| due <= now) {
+                    core.handle_timeout(now);
+                }
+                while let Some(connect) = core.poll_connect() {
+                    assert_eq!(connect.id.shard(), shard);
+                    let (transport, local, remote) =
+                        (connect.transport, connect.local, connect.remote);
+                    core.on_connected(now, Flow::connected(transport, local, remote, connect.id));
+                }
+                while let Some(t) = core.poll_transmit() {
+                    let of = t.flow.connection.map_or(shard, ConnectionId::shard);
+                    assert_eq!(of, shard, "a shard sends on its own connections");
+                    let text = String::from_utf8(t.bytes.to_vec()).unwrap();
+                    let (from, to) = (t.flow.local, t.flow.remote);
+                    sent.push((shard, t.flow, Sent { from, to, text, batching: t.batching }));
+                }
+                handoffs.extend(std::iter::from_fn(|| core.poll_handoff()));
+            }
+            let Some(handoff) = handoffs.pop_front() else { return sent };
+            let core = &mut self.shards[usize::from(handoff.shard)];
+            match handoff.input {
+                HandoffInput::Received(mut received) => {
+                    received.handoffs += 1;
+                    core.offer(now, received);
+                }
+                HandoffInput::Transmit(transmit) => core.on_transmit(now, transmit),
+                HandoffInput::Failure(failure) => core.on_failed(now, failure),
+            }
+        }
+    }
+
+    /// Registers a phone at a shard. Returns the Path that the registrar gets.
+    fn register(&mut self, phone: Flow) -> String {
+        let more = format!("Contact: <{CONTACT}>\r\n{SUPPORTED}");
+        let text = request("REGISTER", "sip:192.0.2.1", "r", 1, &more);
+        let via = "SIP/2.0/UDP 198.51.100.7:5060";
+        let text = text.replace(via, "SIP/2.0/TCP 192.168.1.2;rport");
+        let shard = phone.connection.unwrap().shard();
+        only(self.offer(shard, phone, &text), "REGISTER").2.header("Path").to_owned()
+    }
+}
+
+fn registrar() -> Flow {
+    Flow::udp(address(PROXY), address(BACKEND_A))
+}
+
+/// A request of the registrar for the phone, with this Route.
+fn inward(method: &str, cseq: u32, route: &str, more: &str) -> String {
+    let text = request(method, CONTACT, "c", cseq, &format!("Route: {route}\r\n{more}"));
+    text.replace("198.51.100.7:5060", BACKEND_A)
+}
+
+fn only(sent: Vec<Carried>, start: &str) -> Carried {
+    let found = sent.iter().find(|(.., sent)| sent.start().starts_with(start)).cloned();
+    found.unwrap_or_else(|| panic!("no {start} in {sent:#?}"))
+}
+
+/// RFC 5626 §5.3.1: "the proxy removes the Route header field value and forwards the request over
+/// the 'logical flow' identified by the flow token, that is known to deliver data to the specific
+/// target UA instance."
+#[test]
+fn a_call_finds_the_phone_whose_connection_another_shard_has() {
+    for mode in [Mode::Transaction, Mode::Stateless, Mode::Adaptive] {
+        // The datagrams of the registrar arrive at shard 0 or at shard 1.
+        for at in [0, 1] {
+            let mut mesh = Mesh::new(Transport::Udp, mode);
+            let phone = mesh.accept(1, PHONE);
+            let path = mesh.register(phone);
+            let invite = inward("INVITE", 1, &path, "");
+            let (shard, flow, invite) = only(mesh.offer(at, registrar(), &invite), "INVITE");
+            assert_eq!((shard, flow.connection), (1, phone.connection), "{mode:?}");
+            let (_, to, ok) = only(mesh.offer(1, phone, &invite.answer("200 OK")), "SIP/2.0 200");
+            assert_eq!(to.remote, address(BACKEND_A));
+            // RFC 3261 §12.1.2: the route set is "in reverse order".
+            let routes: Vec<_> = ok.all("Record-Route").into_iter().rev().collect();
+            let routes = routes.join(", ");
+            for (method, cseq) in [("ACK", 1), ("BYE", 2)] {
+                let text = inward(method, cseq, &routes, "Totag\r\n");
+                let (shard, flow, _) = only(mesh.offer(at, registrar(), &text), method);
+                assert_eq!((shard, flow.connection), (1, phone.connection), "{mode:?} {method}");
+            }
+        }
+    }
+}
+
+/// RFC 5626 §5.3.1: "If the flow no longer exists, the proxy SHOULD send a 430 (Flow Failed)
+/// response to the request."
+#[test]
+fn a_flow_of_another_shard_that_has_ended_is_reported_to_the_shard_of_the_request() {
+    for (mode, handoffs) in [(Mode::Transaction, 0), (Mode::Transaction, 1), (Mode::Stateless, 0)] {
+        let mut mesh = Mesh::new(Transport::Udp, mode);
+        let phone = mesh.accept(1, PHONE);
+        let path = mesh.register(phone);
+        mesh.shards[1].on_closed(mesh.now, phone.connection.unwrap(), CloseCause::Ended);
+        // After a handoff the request stays at shard 0, so shard 1 reports the failure to it.
+        let invite = inward("INVITE", 1, &path, "");
+        let sent = mesh.offer_after(0, registrar(), &invite, handoffs);
+        only(sent, "SIP/2.0 430 ");
+    }
+}
+
+/// RFC 3261 §18.2.2: "the response MUST be sent using the existing connection to the source of the
+/// original request that created the transaction, if that connection is still open."
+///
+/// A back end may open another connection for its BYE, and the kernel may give it to any shard.
+#[test]
+fn a_request_on_a_new_connection_of_the_back_end_reaches_the_caller_and_is_answered_there() {
+    for mode in [Mode::Transaction, Mode::Stateless] {
+        let mut mesh = Mesh::new(Transport::Tcp, mode);
+        let caller = mesh.accept(0, PHONE);
+        let contact = format!("Contact: <{CONTACT};transport=tcp>\r\n");
+        let invite = request("INVITE", "sip:bob@192.0.2.1", "c", 1, &contact);
+        let via = "SIP/2.0/UDP 198.51.100.7:5060";
+        let invite = invite.replace(via, "SIP/2.0/TCP 192.168.1.2:5060;rport");
+        let (shard, backend, invite) = only(mesh.offer(0, caller, &invite), "INVITE");
+        assert_eq!((shard, backend.remote), (0, address(BACKEND_A)));
+        let sent = mesh.offer(0, backend, &invite.answer("200 OK"));
+        assert_eq!(only(sent, "SIP/2.0 200").1.connection, caller.connection);
+
+        let other = mesh.accept(1, "10.0.0.1:33000");
+        let bye = format!(
+            "BYE {CONTACT};transport=tcp SIP/2.0\r\n\
+             Via: SIP/2.0/TCP 10.0.0.1:5070;branch=z9hG4bK-bye\r\n\
+             Route: {}\r\nFrom: <sip:bob@example.com>;tag=callee\r\n\
+             To: <sip:alice@example.com>;tag=caller\r\nCall-ID: c\r\nCSeq: 1 BYE\r\n\
+             Max-Forwards: 70\r\nContent-Length: 0\r\n\r\n",
+            invite.header("Record-Route"),
+        );
+        let (shard, flow, bye) = only(mesh.offer(1, other, &bye), "BYE");
+        assert_eq!((shard, flow.connection), (0, caller.connection), "{mode:?}");
+        let (shard, flow, _) = only(mesh.offer(0, caller, &bye.answer("200 OK")), "SIP/2.0 200");
+        assert_eq!((shard, flow.connection), (1, other.connection), "{mode:?}");
+    }
+}
+
+/// RFC 3261 §18.2.2: "If that connection is no longer open, the server SHOULD open a connection to
+/// the IP address in the "received" parameter". A back end that has opened another connection for
+/// its response may reach another shard.
+#[test]
+fn a_response_on_a_connection_of_another_shard_reaches_its_transaction() {
+    for mode in [Mode::Transaction, Mode::Stateless] {
+        let mut mesh = Mesh::new(Transport::Tcp, mode);
+        let caller = mesh.accept(0, PHONE);
+        let invite = request("INVITE", "sip:bob@192.0.2.1", "c", 1, "");
+        let via = "SIP/2.0/UDP 198.51.100.7:5060";
+        let invite = invite.replace(via, "SIP/2.0/TCP 192.168.1.2:5060;rport");
+        let (_, _, invite) = only(mesh.offer(0, caller, &invite), "INVITE");
+        let other = mesh.accept(1, "10.0.0.1:33000");
+        let sent = mesh.offer(1, other, &invite.answer("200 OK"));
+        let (shard, flow, _) = only(sent, "SIP/2.0 200");
+        assert_eq!((shard, flow.connection), (0, caller.connection), "{mode:?}");
+        mesh.now = mesh.now + Duration::from_millis(700);
+        let sent = mesh.settle();
+        assert!(!sent.iter().any(|(.., sent)| sent.start().starts_with("INVITE")), "{sent:#?}");
+    }
+}
