@@ -16,7 +16,9 @@ use std::os::fd::BorrowedFd;
 use std::sync::Arc;
 
 use rustix::event::epoll;
-use tidegate_world::{CloseCause, ConnectionId, Pool, Received, Timers, Timestamp, Transmit};
+use tidegate_world::{
+    CloseCause, ConnectionId, Pool, Received, ShardIndex, Timers, Timestamp, Transmit,
+};
 
 use self::accepting::Late;
 use self::queues::{HandshakeQueue, ReadQueue};
@@ -38,6 +40,7 @@ pub(crate) struct Connections {
     /// For each listener, the period in which connections have waited too long in the kernel's queue.
     late: Vec<Late>,
     connections: HashMap<ConnectionId, Connection>,
+    shard: ShardIndex,
     next_id: ConnectionId,
     /// Connections that may have something to read.
     readable: ReadQueue,
@@ -73,7 +76,7 @@ impl Connections {
     /// # Errors
     /// Returns the errors of `epoll_create(2)` and `epoll_ctl(2)`.
     pub(crate) fn new(
-        shard: u16,
+        shard: ShardIndex,
         listeners: Vec<StreamListener>,
         limits: StreamLimits,
         tls_peers: TlsPeers,
@@ -86,7 +89,8 @@ impl Connections {
             late: vec![Late::default(); listeners.len()],
             listeners,
             connections: HashMap::new(),
-            next_id: ConnectionId::FIRST_ACCEPTED.in_shard(shard),
+            shard,
+            next_id: ConnectionId::first_accepted(shard),
             readable: ReadQueue::default(),
             shaking: HandshakeQueue::default(),
             dirty: Vec::new(),

@@ -2,7 +2,7 @@ use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::time::Duration;
 
-use tidegate_world::{Connect, Flow, STREAM_WINDOW, Transport};
+use tidegate_world::{Connect, Flow, STREAM_WINDOW, ShardIndex, Transport};
 
 use super::*;
 use crate::stream_group::StreamListen;
@@ -71,7 +71,7 @@ impl Scene {
         let (counters, pool) = (Arc::new(Counters::default()), Pool::new());
         let (listeners, local) = (vec![group.listener(0)], group.local());
         let connections = Connections::new(
-            0,
+            ShardIndex::ALONE,
             listeners,
             limits,
             peers,

@@ -1,5 +1,6 @@
 //! The loop of one shard, which drives a core.
 
+mod crossings;
 mod streams;
 
 use std::fmt;
@@ -9,13 +10,13 @@ use std::time::Duration;
 
 use tidegate_world::{Core, Counter, HandoffInput, Pool, Timestamp};
 
+use self::crossings::Crossings;
 use crate::commands::{CommandReceiver, CommandSender};
 use crate::draining::{Draining, Summary};
 use crate::load::Readings;
 use crate::machine::{Kind, Machine, Outlet, Ready, StreamEvent, StreamTurn};
 use crate::resolver::{Resolver, ResolverHandle};
 use crate::sockets::Sockets;
-use crate::stop::ShutdownBarrier;
 use crate::stores::Stores;
 use crate::{Clock, Counters, Handoffs, Limits, Listener, Pauses, Stop};
 
@@ -58,9 +59,8 @@ pub struct Shard {
 pub struct Drive<M = Sockets> {
     machine: M,
     limits: Limits,
-    handoffs: Handoffs,
+    crossings: Crossings,
     counters: Arc<Counters>,
-    barrier: ShutdownBarrier,
     commands: CommandReceiver,
     resolver: ResolverHandle,
     pool: Pool,
@@ -115,9 +115,8 @@ impl<M: Machine> Drive<M> {
             draining: None,
             machine,
             limits,
-            handoffs,
+            crossings: Crossings::new(handoffs, barrier, Arc::clone(&counters)),
             counters,
-            barrier,
             commands: CommandReceiver::closed(),
             resolver: ResolverHandle::closed(),
             pool,
@@ -128,14 +127,14 @@ impl<M: Machine> Drive<M> {
     /// [given](CommandSender::give) through this handle.
     #[must_use]
     pub fn with_commands(self, commands: &CommandSender) -> Self {
-        Self { commands: commands.join(self.handoffs.waker().clone()), ..self }
+        Self { commands: commands.join(self.crossings.waker().clone()), ..self }
     }
 
     /// Returns the driver with `resolver`, which answers the name queries of the core. Without a
     /// resolver they stay unanswered.
     #[must_use]
     pub fn with_resolver(self, resolver: &Resolver) -> Self {
-        let waker = self.handoffs.waker().clone();
+        let waker = self.crossings.waker().clone();
         Self { resolver: self.resolver.resolving(resolver, waker), ..self }
     }
 
@@ -255,7 +254,7 @@ impl<M: Machine> Drive<M> {
         }
         more |= self.serve(core, now, now.since(began));
         self.machine.flush();
-        Ok(more || self.machine.failures() > 0)
+        Ok(more || self.machine.failures() > 0 || self.crossings.unsent() > 0)
     }
 
     fn receive<C: Core>(
@@ -265,16 +264,16 @@ impl<M: Machine> Drive<M> {
         ready: Ready,
         limit: usize,
     ) -> io::Result<usize> {
-        let Self { machine, handoffs, resolver, counters, .. } = self;
+        let Self { machine, crossings, resolver, counters, .. } = self;
         machine.receive(kind, ready, limit, |outlet, now, received| {
             core.offer(now, received);
-            gather(core, outlet, handoffs, resolver, counters);
+            gather(core, outlet, crossings, resolver, counters);
         })
     }
 
     /// Passes events on connections to the core.
     fn stream_events<C: Core>(&mut self, core: &mut C, ready: Ready) -> io::Result<StreamTurn> {
-        let Self { machine, handoffs, resolver, counters, limits, .. } = self;
+        let Self { machine, crossings, resolver, counters, limits, .. } = self;
         machine.stream_events(ready, limits.streams, |outlet, now, event| {
             match event {
                 StreamEvent::Connected(flow) => core.on_connected(now, flow),
@@ -282,7 +281,7 @@ impl<M: Machine> Drive<M> {
                 StreamEvent::Writable(id) => core.on_writable(now, id),
                 StreamEvent::Closed(id, cause) => core.on_closed(now, id, cause),
             }
-            gather(core, outlet, handoffs, resolver, counters);
+            gather(core, outlet, crossings, resolver, counters);
         })
     }
 
@@ -300,16 +299,21 @@ impl<M: Machine> Drive<M> {
             core.on_failed(now, failure);
             self.gather(core);
         }
-        let Self { machine, handoffs, resolver, counters, limits, .. } = self;
+        for _ in 0..self.crossings.unsent() {
+            let Some(failure) = self.crossings.take_unsent() else { break };
+            core.on_failed(now, failure);
+            self.gather(core);
+        }
+        let Self { machine, crossings, resolver, counters, limits, .. } = self;
         machine.reports(ready, limits.reports, |outlet, failure| {
             core.on_failed(now, failure);
-            gather(core, outlet, handoffs, resolver, counters);
+            gather(core, outlet, crossings, resolver, counters);
         })
     }
 
     fn take_handoffs<C: Core>(&mut self, core: &mut C) -> bool {
         for taken in 0..self.limits.handoffs {
-            let Some(input) = self.handoffs.take(&self.pool) else {
+            let Some(input) = self.crossings.take(&self.pool) else {
                 self.counters.handoffs_in.add(taken as u64);
                 return false;
             };
@@ -352,8 +356,8 @@ impl<M: Machine> Drive<M> {
     }
 
     fn gather<C: Core>(&mut self, core: &mut C) {
-        let Self { machine, handoffs, resolver, counters, .. } = self;
-        gather(core, machine.outlet(), handoffs, resolver, counters);
+        let Self { machine, crossings, resolver, counters, .. } = self;
+        gather(core, machine.outlet(), crossings, resolver, counters);
     }
 
     /// Sleeps until a datagram, a wake, `timer`, or another deadline of this shard. Returns the
@@ -387,12 +391,13 @@ impl<M: Machine> Drive<M> {
     }
 
     fn sleep(&mut self, until: Timestamp, now: Timestamp) -> io::Result<Ready> {
-        let waker = self.handoffs.waker();
+        let waker = self.crossings.waker();
         waker.fall_asleep();
         let requests_seen = u32::from(self.draining.is_some());
-        let stopped = self.barrier.requests() > requests_seen || self.barrier.all_drained();
+        let stopped = self.crossings.barrier().requests() > requests_seen
+            || self.crossings.barrier().all_drained();
         let heard = !self.commands.is_empty() || !self.resolver.is_empty();
-        if stopped || heard || !self.handoffs.is_empty() {
+        if stopped || heard || !self.crossings.is_empty() {
             waker.get_up(false);
             return Ok(Ready::NONE);
         }
@@ -404,8 +409,9 @@ impl<M: Machine> Drive<M> {
 
     /// Starts draining the core after the first request to stop. Returns the summary at the end.
     fn apply_stop<C: Core>(&mut self, core: &mut C) -> Option<Summary> {
-        let requests = self.barrier.requests();
+        let requests = self.crossings.barrier().requests();
         if requests == 0 {
+            self.crossings.note(true);
             return None;
         }
         let now = self.machine.now();
@@ -418,9 +424,8 @@ impl<M: Machine> Drive<M> {
             self.gather(core);
         }
         self.draining = Some(draining);
-        let holds = draining.is_leaving() || !core.is_drained() || !self.handoffs.is_empty();
-        self.barrier.note(holds);
-        draining.ended(now, self.barrier.all_drained(), requests > 1)
+        self.crossings.note(draining.is_leaving() || !core.is_drained());
+        draining.ended(now, self.crossings.barrier().all_drained(), requests > 1)
     }
 
     /// Adds the time since the last call, up to `now`, to `counter`.
@@ -435,7 +440,7 @@ impl<M: Machine> Drive<M> {
 fn gather<C: Core>(
     core: &mut C,
     outlet: &mut impl Outlet,
-    handoffs: &Handoffs,
+    crossings: &mut Crossings,
     resolver: &ResolverHandle,
     counters: &Counters,
 ) {
@@ -443,8 +448,7 @@ fn gather<C: Core>(
         outlet.post(transmit);
     }
     while let Some(handoff) = core.poll_handoff() {
-        let handed = handoffs.send(handoff);
-        if handed { &counters.handoffs_out } else { &counters.handoffs_lost }.add(1);
+        crossings.send(handoff);
     }
     while let Some(query) = core.poll_query() {
         let asked = resolver.ask(query);

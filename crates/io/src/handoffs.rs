@@ -1,13 +1,19 @@
 //! Messages and failures handed off from shard to shard.
 
 use std::io;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 
 use crossbeam_channel::{Receiver, Sender, TrySendError, bounded};
 use tidegate_world::{
-    Cause, Failure, Flow, Handoff, HandoffInput, Pool, Received, Timestamp, Transmit,
+    Cause, Failure, Flow, Handoff, HandoffInput, Pool, Received, ShardIndex, Timestamp, Transmit,
 };
 
 use crate::Waker;
+use crate::stop::ShutdownBarrier;
+
+/// Maximum number of bytes that wait for one shard.
+const BYTES_MAX: usize = 16 << 20;
 
 /// One shard's end of the queues between all shards of a process.
 ///
@@ -17,8 +23,18 @@ use crate::Waker;
 #[derive(Debug)]
 pub struct Handoffs {
     shard: usize,
-    outgoing: Vec<(Sender<Parcel>, Waker)>,
+    outgoing: Vec<Outgoing>,
     incoming: Receiver<Parcel>,
+    /// Bytes that wait for this shard.
+    bytes: Arc<AtomicUsize>,
+    waker: Waker,
+}
+
+/// The queue towards a shard.
+#[derive(Clone, Debug)]
+struct Outgoing {
+    sender: Sender<Parcel>,
+    bytes: Arc<AtomicUsize>,
     waker: Waker,
 }
 
@@ -28,6 +44,8 @@ struct Parcel {
     kind: Kind,
     flow: Flow,
     bytes: Box<[u8]>,
+    /// Keeps the shards running until the other shard has handled the input.
+    hold: Option<ShutdownBarrier>,
 }
 
 /// The kind of an input, with the values that only this kind has.
@@ -39,31 +57,39 @@ enum Kind {
 }
 
 impl Parcel {
-    fn pack(input: HandoffInput) -> Self {
+    fn pack(input: HandoffInput, hold: Option<ShutdownBarrier>) -> Self {
         match input {
             HandoffInput::Received(Received { arrived, flow, bytes, handoffs }) => {
                 let kind = Kind::Received { arrived, handoffs: handoffs.saturating_add(1) };
-                Self { kind, flow, bytes: (*bytes).into() }
+                Self { kind, flow, bytes: (*bytes).into(), hold }
             }
             HandoffInput::Transmit(Transmit { flow, bytes, .. }) => {
-                Self { kind: Kind::Transmit, flow, bytes: (*bytes).into() }
+                Self { kind: Kind::Transmit, flow, bytes: (*bytes).into(), hold }
             }
             HandoffInput::Failure(Failure { flow, cause, quote }) => {
-                Self { kind: Kind::Failure(cause), flow, bytes: quote }
+                Self { kind: Kind::Failure(cause), flow, bytes: quote, hold }
             }
         }
     }
 
-    fn unpack(self, pool: &Pool) -> HandoffInput {
-        let Self { kind, flow, bytes } = self;
-        match kind {
+    /// Returns the failure to report if the parcel cannot be delivered. A message that was received
+    /// fails silently, as if the network had lost it.
+    fn failure(&self) -> Option<Failure> {
+        let is_unsent = matches!(self.kind, Kind::Transmit);
+        is_unsent.then(|| Failure::unsent(self.flow, Cause::Full, &self.bytes))
+    }
+
+    fn unpack(self, pool: &Pool) -> (HandoffInput, Option<ShutdownBarrier>) {
+        let Self { kind, flow, bytes, hold } = self;
+        let input = match kind {
             Kind::Received { arrived, handoffs } => {
                 let bytes = pool.copy(&bytes);
                 HandoffInput::Received(Received { arrived, flow, bytes, handoffs })
             }
             Kind::Transmit => HandoffInput::Transmit(Transmit::new(flow, pool.copy(&bytes))),
             Kind::Failure(cause) => HandoffInput::Failure(Failure { flow, cause, quote: bytes }),
-        }
+        };
+        (input, hold)
     }
 }
 
@@ -78,15 +104,13 @@ impl Handoffs {
         let mut incoming = Vec::new();
         for _ in 0..shards {
             let (sender, receiver) = bounded(capacity);
-            let waker = Waker::new()?;
-            outgoing.push((sender, waker.clone()));
-            incoming.push((receiver, waker));
+            let (bytes, waker) = (Arc::default(), Waker::new()?);
+            outgoing.push(Outgoing { sender, bytes, waker });
+            incoming.push(receiver);
         }
-        let end = |(shard, (incoming, waker))| Self {
-            shard,
-            outgoing: outgoing.clone(),
-            incoming,
-            waker,
+        let end = |(shard, incoming)| {
+            let Outgoing { bytes, waker, .. } = Clone::clone(&outgoing[shard]);
+            Self { shard, outgoing: outgoing.clone(), incoming, bytes, waker }
         };
         Ok(incoming.into_iter().enumerate().map(end).collect())
     }
@@ -100,37 +124,61 @@ impl Handoffs {
         Ok(mesh.remove(0))
     }
 
-    /// Hands an input to its shard, and wakes that shard. Returns `false` if the queue is full, or
-    /// if there is no such other shard.
-    #[must_use]
-    pub fn send(&self, handoff: Handoff) -> bool {
-        let Handoff { shard, input } = handoff;
-        let shard = usize::from(shard);
-        let Some((sender, waker)) = self.outgoing.get(shard).filter(|_| shard != self.shard) else {
-            return false;
+    /// Hands an input to its shard, and wakes that shard. It fails if the queue is full, or if there
+    /// is no such other shard.
+    ///
+    /// # Errors
+    /// Returns the failure to report to the core if the input was a message to send.
+    pub fn send(&self, handoff: Handoff) -> Result<(), Option<Failure>> {
+        self.send_held(handoff, None)
+    }
+
+    /// Hands an input to its shard, as [`send`](Self::send) does, with the membership that keeps the
+    /// shards running until then.
+    pub(crate) fn send_held(
+        &self,
+        handoff: Handoff,
+        hold: Option<ShutdownBarrier>,
+    ) -> Result<(), Option<Failure>> {
+        let shard = usize::from(handoff.shard);
+        let parcel = Parcel::pack(handoff.input, hold);
+        let Some(to) = self.outgoing.get(shard).filter(|_| shard != self.shard) else {
+            return Err(parcel.failure());
         };
-        // Checked first, so that a full queue costs no copy.
-        if sender.is_full() {
-            return false;
+        let length = parcel.bytes.len();
+        if to.bytes.fetch_add(length, Relaxed) + length > BYTES_MAX {
+            to.bytes.fetch_sub(length, Relaxed);
+            return Err(parcel.failure());
         }
-        match sender.try_send(Parcel::pack(input)) {
+        match to.sender.try_send(parcel) {
             Ok(()) => {
-                waker.wake();
-                true
+                to.waker.wake();
+                Ok(())
             }
-            Err(TrySendError::Full(_) | TrySendError::Disconnected(_)) => false,
+            Err(TrySendError::Full(parcel) | TrySendError::Disconnected(parcel)) => {
+                to.bytes.fetch_sub(length, Relaxed);
+                Err(parcel.failure())
+            }
         }
     }
 
     /// Takes over the next input from another shard. A message is copied into a buffer of `pool`.
     #[must_use]
     pub fn take(&self, pool: &Pool) -> Option<HandoffInput> {
-        Some(self.incoming.try_recv().ok()?.unpack(pool))
+        self.take_held(pool).map(|(input, _)| input)
     }
 
-    /// Returns the number of this shard.
-    pub(crate) fn shard(&self) -> u16 {
-        self.shard as u16
+    /// Takes over the next input, as [`take`](Self::take) does, with the membership that keeps the
+    /// shards running until this shard has handled the input.
+    pub(crate) fn take_held(&self, pool: &Pool) -> Option<(HandoffInput, Option<ShutdownBarrier>)> {
+        let parcel = self.incoming.try_recv().ok()?;
+        self.bytes.fetch_sub(parcel.bytes.len(), Relaxed);
+        Some(parcel.unpack(pool))
+    }
+
+    /// Returns this shard.
+    pub(crate) fn shard(&self) -> ShardIndex {
+        ShardIndex::new(self.shard as u16, self.outgoing.len() as u16)
     }
 
     /// Returns whether no message waits.
@@ -141,6 +189,13 @@ impl Handoffs {
     /// Returns the waker of this shard.
     pub(crate) fn waker(&self) -> &Waker {
         &self.waker
+    }
+}
+
+/// Inputs for a shard that has ended keep no other shard running.
+impl Drop for Handoffs {
+    fn drop(&mut self) {
+        while self.incoming.try_recv().is_ok() {}
     }
 }
 
@@ -156,9 +211,13 @@ mod tests {
         Handoff { shard, input: HandoffInput::Received(received) }
     }
 
+    fn input(mesh: &Handoffs, pool: &Pool) -> HandoffInput {
+        mesh.take(pool).expect("something was handed off")
+    }
+
     fn take(mesh: &Handoffs, pool: &Pool) -> Received {
-        match mesh.take(pool) {
-            Some(HandoffInput::Received(received)) => received,
+        match input(mesh, pool) {
+            HandoffInput::Received(received) => received,
             other => panic!("no message: {other:?}"),
         }
     }
@@ -167,8 +226,8 @@ mod tests {
     fn a_message_arrives_at_its_shard_unchanged() {
         let mesh = Handoffs::mesh(3, 8).unwrap();
         let (here, there) = (Pool::new(), Pool::new());
-        assert!(mesh[0].send(handoff(&here, 2, "BYE")));
-        assert!(mesh[1].send(handoff(&here, 2, "ACK")));
+        assert!(mesh[0].send(handoff(&here, 2, "BYE")).is_ok());
+        assert!(mesh[1].send(handoff(&here, 2, "ACK")).is_ok());
         assert!(mesh[0].take(&there).is_none() && mesh[1].take(&there).is_none());
         for text in ["BYE", "ACK"] {
             let received = take(&mesh[2], &there);
@@ -182,22 +241,24 @@ mod tests {
     fn a_message_to_send_and_a_failure_arrive_unchanged() {
         let mesh = Handoffs::mesh(2, 8).unwrap();
         let pool = Pool::new();
-        let id = ConnectionId::FIRST_ACCEPTED.in_shard(1);
+        let id = ConnectionId::first_accepted(ShardIndex::new(1, 2));
         let (local, remote) = ("127.0.0.1:1".parse().unwrap(), "127.0.0.1:2".parse().unwrap());
         let flow = Flow::connected(Transport::Tcp, local, remote, id);
         let transmit = Transmit::new(flow, pool.copy(b"SIP/2.0 200 OK"));
-        assert!(mesh[0].send(Handoff { shard: 1, input: HandoffInput::Transmit(transmit) }));
+        assert!(
+            mesh[0].send(Handoff { shard: 1, input: HandoffInput::Transmit(transmit) }).is_ok()
+        );
         let failure = Failure::new(flow, Cause::Gone, b"INVITE");
         let expected = failure.clone();
-        assert!(mesh[0].send(Handoff { shard: 1, input: HandoffInput::Failure(failure) }));
-        match mesh[1].take(&pool) {
-            Some(HandoffInput::Transmit(transmit)) => {
+        assert!(mesh[0].send(Handoff { shard: 1, input: HandoffInput::Failure(failure) }).is_ok());
+        match input(&mesh[1], &pool) {
+            HandoffInput::Transmit(transmit) => {
                 assert_eq!((transmit.flow, &transmit.bytes[..]), (flow, &b"SIP/2.0 200 OK"[..]));
             }
             other => panic!("no message to send: {other:?}"),
         }
-        match mesh[1].take(&pool) {
-            Some(HandoffInput::Failure(failure)) => assert_eq!(failure, expected),
+        match input(&mesh[1], &pool) {
+            HandoffInput::Failure(failure) => assert_eq!(failure, expected),
             other => panic!("no failure: {other:?}"),
         }
     }
@@ -206,11 +267,37 @@ mod tests {
     fn a_full_queue_and_a_wrong_shard_are_refused() {
         let mesh = Handoffs::mesh(2, 3).unwrap();
         let pool = Pool::new();
-        let sent = (0..5).filter(|_| mesh[0].send(handoff(&pool, 1, "BYE"))).count();
+        let sent = (0..5).filter(|_| mesh[0].send(handoff(&pool, 1, "BYE")).is_ok()).count();
         assert_eq!(sent, 3);
-        assert!(!mesh[0].send(handoff(&pool, 0, "to itself")));
-        assert!(!mesh[0].send(handoff(&pool, 2, "to nobody")));
+        assert_eq!(mesh[0].send(handoff(&pool, 0, "to itself")), Err(None));
+        assert_eq!(mesh[0].send(handoff(&pool, 2, "to nobody")), Err(None));
         assert_eq!(std::iter::from_fn(|| mesh[1].take(&pool)).count(), 3);
-        assert!(mesh[0].send(handoff(&pool, 1, "BYE")), "there is room again");
+        assert!(mesh[0].send(handoff(&pool, 1, "BYE")).is_ok(), "there is room again");
+    }
+
+    #[test]
+    fn a_message_that_cannot_be_sent_is_reported() {
+        let mesh = Handoffs::mesh(2, 1).unwrap();
+        let pool = Pool::new();
+        let (local, remote) = ("127.0.0.1:1".parse().unwrap(), "127.0.0.1:2".parse().unwrap());
+        let flow = Flow::connected(Transport::Tcp, local, remote, ConnectionId::FIRST_ACCEPTED);
+        let transmit = || {
+            let input = HandoffInput::Transmit(Transmit::new(flow, pool.copy(b"INVITE")));
+            Handoff { shard: 1, input }
+        };
+        assert_eq!(mesh[0].send(transmit()), Ok(()));
+        let failure = Failure::unsent(flow, Cause::Full, b"INVITE");
+        assert_eq!(mesh[0].send(transmit()), Err(Some(failure)));
+    }
+
+    #[test]
+    fn the_bytes_of_a_queue_are_limited() {
+        let mesh = Handoffs::mesh(2, 4096).unwrap();
+        let pool = Pool::new();
+        let large = "x".repeat(60_000);
+        let sent = (0..1000).filter(|_| mesh[0].send(handoff(&pool, 1, &large)).is_ok()).count();
+        assert_eq!(sent, BYTES_MAX / 60_000);
+        assert!(mesh[1].take(&pool).is_some());
+        assert!(mesh[0].send(handoff(&pool, 1, &large)).is_ok(), "there is room again");
     }
 }

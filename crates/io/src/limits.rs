@@ -19,7 +19,7 @@ pub struct Limits {
     /// without a limit in sockets and at the senders, and the ACKs and BYEs of calls wait with it.
     pub streams: usize,
     /// Maximum number of messages taken over from other shards in a turn. The value is from 1 to
-    /// 1024, and the default is 64.
+    /// 1024, and the default is 256.
     pub handoffs: usize,
     /// Maximum number of ICMP reports taken from error queues in a turn. The value is from 1 to
     /// 256, and the default is 32.
@@ -54,7 +54,7 @@ impl Default for Limits {
             ordinary: 256,
             invites: 64,
             streams: 1024,
-            handoffs: 64,
+            handoffs: 256,
             reports: 32,
             quantum: Duration::from_micros(500),
             coalesce: Duration::from_micros(500),

@@ -73,6 +73,13 @@ impl ShutdownBarrier {
         self.state.requests.load(SeqCst)
     }
 
+    /// Returns a membership that holds until it is dropped. It belongs to a message on its way to
+    /// another shard: that shard may have no work before the message arrives.
+    pub(crate) fn hold(&self) -> Self {
+        self.state.holding.fetch_add(1, SeqCst);
+        Self { state: Arc::clone(&self.state), holds: true }
+    }
+
     /// Records whether this shard still has work.
     pub(crate) fn note(&mut self, holds: bool) {
         match (self.holds, holds) {

@@ -428,7 +428,8 @@ fn send_failures_are_counted_and_reported() {
     let pool = Pool::new();
     for (flow, len) in [(homeless, 1), (nowhere, 1), (too_large, 65_508)] {
         let received = Received::new(Timestamp::ZERO, flow, pool.copy(&vec![b'x'; len]));
-        assert!(other.send(Handoff { shard: 0, input: HandoffInput::Received(received) }));
+        let input = HandoffInput::Received(received);
+        assert_eq!(other.send(Handoff { shard: 0, input }), Ok(()));
     }
     let mut failures = Vec::new();
     while failures.len() < 3 {

@@ -164,6 +164,7 @@ fn on_stream_failed(
 
 /// Returns the other shard that sent the request of a failure on a connection of this shard.
 fn shard_of(snapshot: &Snapshot, failure: &Failure) -> Option<u16> {
+    let Ok(ScanStart::Request { .. }) = glance(&failure.quote) else { return None };
     let branch = TransactionBranch::claimed(branch_in_quote(&failure.quote)?)?;
     let shard = u16::from(branch.shard);
     let is_elsewhere = shard != snapshot.shard && shard < snapshot.shards;

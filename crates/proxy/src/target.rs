@@ -34,7 +34,7 @@ impl Target {
     }
 
     /// Returns whether the flow to the target is known to have ended. It has if its connection
-    /// belonged to another process, or belongs to another shard.
+    /// belonged to another process.
     pub(crate) fn is_gone(&self) -> bool {
         self.is_registered && self.transport.is_reliable() && self.connection.is_none()
     }

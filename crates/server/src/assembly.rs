@@ -14,7 +14,7 @@ use tidegate_io::CommandSender;
 use tidegate_proxy as proxy;
 use tidegate_proxy::{Proxy, Secret};
 use tidegate_transport::{ConnectionLimits, Streams};
-use tidegate_world::{Core, Pool, Seed, delegate};
+use tidegate_world::{Core, Pool, Seed, ShardIndex, delegate};
 
 use crate::config::{Config, Connections, Emulate, Listen, Sharing};
 pub use crate::environment::{Environment, MESSAGE_MEMORY_MAX};
@@ -234,7 +234,7 @@ impl Part {
         }
         let limits = connection_limits(&self.config);
         let counters = Arc::clone(&self.counters.connections);
-        let shard = self.settings.shard;
+        let shard = ShardIndex::new(self.settings.shard, self.settings.shards);
         let core = self.core(pool.clone());
         let streams = Streams::counting(core, limits, pool, counters).in_shard(shard);
         Connected::Streams(Box::new(streams))

@@ -58,6 +58,8 @@ pub(crate) struct Connection {
     pub(crate) is_named: bool,
     /// True if the connection has received a message.
     pub(crate) has_spoken: bool,
+    /// True if another shard has sent a message on this connection.
+    pub(crate) serves_others: bool,
     /// True if a message of the core was handed to the driver on this connection.
     pub(crate) has_carried: bool,
     /// Bytes handed to the driver since it last reported that it had sent everything.
@@ -76,6 +78,7 @@ impl Connection {
             armed: Timestamp::NEVER,
             is_named: false,
             has_spoken: false,
+            serves_others: false,
             has_carried: false,
             handed_out: 0,
             waiting: VecDeque::new(),
@@ -90,7 +93,7 @@ impl Connection {
     }
 
     /// Returns whether messages to this address may use the connection. A name is used again after
-    /// some millions of connections. The comparison of the IP addresses ensures that no other host
+    /// many connections. The comparison of the IP addresses ensures that no other host
     /// gets a message for a peer that is gone. The ports may differ, because a Via can name a port
     /// at which its sender listens.
     pub(crate) fn leads_to(&self, remote: SocketAddr) -> bool {

@@ -8,7 +8,7 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 
 use tidegate_world::{
-    Buffer, CloseCause, Connect, ConnectionId, Flow, Timers, Timestamp, Transmit,
+    Buffer, CloseCause, Connect, ConnectionId, Flow, ShardIndex, Timers, Timestamp, Transmit,
 };
 
 use crate::connection::{Connection, ConnectionState, Target};
@@ -40,6 +40,7 @@ pub struct ConnectionTable {
     /// The opened connections that are not being closed, in the order of their last use.
     recency: Recency,
     bytes: WaitingBytes,
+    shard: ShardIndex,
     next_id: ConnectionId,
     timers: Timers<ConnectionId>,
     transmits: VecDeque<Transmit>,
@@ -60,6 +61,7 @@ impl ConnectionTable {
             opened: 0,
             recency: Recency::default(),
             bytes: WaitingBytes::default(),
+            shard: ShardIndex::ALONE,
             next_id: ConnectionId::FIRST_OPENED,
             timers: Timers::new(),
             transmits: VecDeque::new(),
@@ -69,16 +71,15 @@ impl ConnectionTable {
         }
     }
 
-    /// Returns the table as that of one of several shards of a process. Without this call it is
-    /// shard 0.
+    /// Returns the table as that of one of several shards of a process.
     #[must_use]
-    pub fn in_shard(self, shard: u16) -> Self {
-        Self { next_id: self.next_id.in_shard(shard), ..self }
+    pub fn in_shard(self, shard: ShardIndex) -> Self {
+        Self { shard, next_id: ConnectionId::first_opened(shard), ..self }
     }
 
     /// Returns the shard that has the connections.
-    pub fn shard(&self) -> u16 {
-        self.next_id.shard()
+    pub fn shard(&self) -> ShardIndex {
+        self.shard
     }
 
     /// Sends a message on a stream, now or as soon as its connection accepts it.
@@ -150,8 +151,9 @@ impl ConnectionTable {
 
     /// Records that a connection has ended ([`Core::on_closed`](tidegate_world::Core::on_closed)).
     /// Returns its flow with the listener's address, so that the owner learns that messages on it
-    /// may be lost, or `None` if no message was ever handed to the driver on this connection.
-    pub fn on_closed(&mut self, id: ConnectionId, cause: CloseCause) -> Option<Flow> {
+    /// may be lost, and whether some of them came from other shards. Returns `None` if no message
+    /// was ever handed to the driver on this connection.
+    pub fn on_closed(&mut self, id: ConnectionId, cause: CloseCause) -> Option<(Flow, bool)> {
         let state = self.connections.get(&id)?.state;
         if state == ConnectionState::Connecting {
             self.counters.failed.add(1);
@@ -168,7 +170,15 @@ impl ConnectionTable {
         if !id.is_opened() {
             self.remotes.forget(connection.flow.remote);
         }
-        connection.has_carried.then_some(Flow { local, ..connection.flow })
+        let flow = Flow { local, ..connection.flow };
+        connection.has_carried.then_some((flow, connection.serves_others))
+    }
+
+    /// Records that other shards send on a connection.
+    pub fn serve_others(&mut self, id: ConnectionId) {
+        if let Some(connection) = self.connections.get_mut(&id) {
+            connection.serves_others = true;
+        }
     }
 
     /// Records that the driver has sent everything on a connection, so that more can follow

@@ -181,7 +181,10 @@ fn a_response_goes_on_its_connection_or_nowhere() {
     let flow = scene.accepted(2, "198.51.100.7:51234");
     scene.send(flow, "response").unwrap();
     assert_eq!(scene.sent(), [(2, "response".into())]);
-    assert_eq!(scene.table.on_closed(flow.connection.unwrap(), CloseCause::Ended), Some(flow));
+    assert_eq!(
+        scene.table.on_closed(flow.connection.unwrap(), CloseCause::Ended),
+        Some((flow, false))
+    );
     assert_eq!(scene.send(flow, "response"), Err(WhyUnsent::Gone));
     assert!(scene.table.poll_connect().is_none());
     // For a flow that names no connection, one is opened.
@@ -410,8 +413,8 @@ fn ids_wrap_after_the_last_one_and_skip_ids_in_use() {
     let mut scene = scene();
     scene.send(to(PEER), "x").unwrap();
     assert_eq!(scene.connect().id, ConnectionId::FIRST_OPENED);
-    scene.table.next_id = ConnectionId::new(0x00ff_ffff).unwrap();
-    for (port, number) in [(1, 0x00ff_ffff), (2, 3), (3, 5)] {
+    scene.table.next_id = ConnectionId::new(u32::MAX).unwrap();
+    for (port, number) in [(1, u32::MAX), (2, 3), (3, 5)] {
         scene.send(to(&format!("198.51.100.8:{port}")), "x").unwrap();
         assert_eq!(scene.connect().id.get(), number);
     }

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use tidegate_sip::{Message, connection_target};
 use tidegate_world::{
     CloseCause, Connect, ConnectionId, Core, Failure, Flow, Handoff, HandoffInput, Load, Pool,
-    QueryAnswer, QueryId, Received, Timestamp, Transmit, delegate,
+    QueryAnswer, QueryId, Received, ShardIndex, Timestamp, Transmit, delegate,
 };
 
 use crate::connections::ConnectionTable;
@@ -42,7 +42,8 @@ const PONG: &[u8] = b"\r\n";
 ///
 /// Each shard has its own connections. If the flow of a message names a connection of another
 /// shard, the message is [handed off](Core::poll_handoff), and that shard sends it. It reports an
-/// unsent message to its own core.
+/// unsent message to its own core. If a connection ends on which other shards have sent, it reports
+/// this to all of them.
 pub struct Streams<C> {
     core: C,
     connections: ConnectionTable,
@@ -70,9 +71,9 @@ impl<C: Core> Streams<C> {
         Self { core, connections, datagrams, handoffs, pool }
     }
 
-    /// Returns the core as one of several shards of a process. Without this call it is shard 0.
+    /// Returns the core as one of several shards of a process. Without this call it is alone.
     #[must_use]
-    pub fn in_shard(self, shard: u16) -> Self {
+    pub fn in_shard(self, shard: ShardIndex) -> Self {
         Self { connections: self.connections.in_shard(shard), ..self }
     }
 
@@ -113,12 +114,13 @@ impl<C: Core> Streams<C> {
     }
 
     fn send(&mut self, now: Timestamp, transmit: Transmit) {
-        let elsewhere = |id: &ConnectionId| id.shard() != self.connections.shard();
+        let own = self.connections.shard();
+        let elsewhere = |id: &ConnectionId| id.shard(own) != own.get();
         if !transmit.flow.transport.is_reliable() {
             self.datagrams.push_back(transmit);
         } else if let Some(id) = transmit.flow.connection.filter(elsewhere) {
             let input = HandoffInput::Transmit(transmit);
-            self.handoffs.push_back(Handoff { shard: id.shard(), input });
+            self.handoffs.push_back(Handoff { shard: id.shard(own), input });
         } else if let Err(unsent) = self.connections.send(now, transmit) {
             self.on_unsent(now, unsent);
         }
@@ -194,7 +196,8 @@ fn listener_of_peer(bytes: &[u8]) -> Option<SocketAddr> {
 #[deny(clippy::missing_trait_methods)]
 impl<C: Core> Core for Streams<C> {
     fn offer(&mut self, now: Timestamp, received: Received) {
-        let is_ours = |id: ConnectionId| id.shard() == self.connections.shard();
+        let own = self.connections.shard();
+        let is_ours = |id: ConnectionId| id.shard(own) == own.get();
         let received = match received.flow.connection {
             Some(id) if is_ours(id) => self.receive(now, id, received),
             // A datagram, or a message that another shard has received.
@@ -224,6 +227,9 @@ impl<C: Core> Core for Streams<C> {
     }
 
     fn on_transmit(&mut self, now: Timestamp, transmit: Transmit) {
+        if let Some(id) = transmit.flow.connection {
+            self.connections.serve_others(id);
+        }
         if let Err(unsent) = self.connections.send(now, transmit) {
             self.on_unsent(now, unsent);
         }
@@ -244,7 +250,13 @@ impl<C: Core> Core for Streams<C> {
         let flow = self.connections.on_closed(id, cause);
         // On a connection that the core itself closed, everything was sent before.
         let is_wanted = is_named && cause == CloseCause::Asked;
-        if let Some(flow) = flow.filter(|_| !is_wanted) {
+        if let Some((flow, true)) = flow {
+            let failure = Failure::new(flow, cause_of(cause), b"");
+            let input = || HandoffInput::Failure(failure.clone());
+            let others = self.connections.shard().others();
+            self.handoffs.extend(others.map(|shard| Handoff { shard, input: input() }));
+        }
+        if let Some((flow, _)) = flow.filter(|_| !is_wanted) {
             self.core.on_failed(now, Failure::new(flow, cause_of(cause), b""));
         }
         if is_named {

@@ -274,14 +274,19 @@ fn the_core_learns_at_once_that_its_connection_cannot_be_opened() {
     assert_eq!(scene.sent(), [(1, "INVITE 1".into()), (1, "INVITE 2".into())]);
 }
 
-fn in_shard(shard: u16) -> Scene {
+fn shard(index: u16) -> ShardIndex {
+    ShardIndex::new(index, 4)
+}
+
+fn in_shard(index: u16) -> Scene {
     let mut scene = Scene::new();
-    scene.streams = scene.streams.in_shard(shard);
+    scene.streams = scene.streams.in_shard(shard(index));
     scene
 }
 
-fn accepted(number: u32, shard: u16) -> u32 {
-    ConnectionId::new(number).unwrap().in_shard(shard).get()
+/// Returns the number of the first connection that a shard accepts.
+fn accepted(index: u16) -> u32 {
+    ConnectionId::first_accepted(shard(index)).get()
 }
 
 /// RFC 3261 §18.2.2: "the response MUST be sent using the existing connection to the source of the
@@ -289,7 +294,7 @@ fn accepted(number: u32, shard: u16) -> u32 {
 #[test]
 fn a_message_on_a_connection_of_another_shard_is_sent_there() {
     let (mut here, mut there) = (in_shard(0), in_shard(3));
-    let flow = there.accept(accepted(2, 3), PEER);
+    let flow = there.accept(accepted(3), PEER);
     here.send(flow, "SIP/2.0 200");
     assert!(here.sent().is_empty() && here.streams.core.failed.is_empty());
     assert!(!here.streams.is_drained(), "the message would be lost");
@@ -298,13 +303,13 @@ fn a_message_on_a_connection_of_another_shard_is_sent_there() {
     assert!(here.streams.is_drained() && here.streams.poll_handoff().is_none());
     let HandoffInput::Transmit(transmit) = handoff.input else { panic!("{handoff:?}") };
     there.streams.on_transmit(there.now, transmit);
-    assert_eq!(there.sent(), [(accepted(2, 3), "SIP/2.0 200".into())]);
+    assert_eq!(there.sent(), [(accepted(3), "SIP/2.0 200".into())]);
 }
 
 #[test]
 fn the_shard_of_a_connection_that_is_gone_learns_of_the_unsent_message() {
     let mut there = in_shard(3);
-    let flow = Flow { connection: ConnectionId::new(accepted(2, 3)), ..to(PEER) };
+    let flow = Flow { connection: ConnectionId::new(accepted(3)), ..to(PEER) };
     let transmit = Transmit::new(flow, there.pool.copy(b"INVITE"));
     there.streams.on_transmit(there.now, transmit);
     assert_eq!(there.streams.core.failed, [(flow, Cause::Gone, "INVITE".into())]);
@@ -314,7 +319,7 @@ fn the_shard_of_a_connection_that_is_gone_learns_of_the_unsent_message() {
 #[test]
 fn a_message_that_another_shard_has_received_passes_unchanged() {
     let mut here = in_shard(0);
-    let flow = Flow { connection: ConnectionId::new(accepted(2, 3)), ..to(PEER) };
+    let flow = Flow { connection: ConnectionId::new(accepted(3)), ..to(PEER) };
     here.offer(flow, "BYE");
     assert_eq!(here.streams.core.offered, [(flow, "BYE".into())]);
 }
@@ -324,11 +329,40 @@ fn each_shard_opens_connections_under_names_of_its_own() {
     let mut there = in_shard(3);
     there.send(to(PEER), "INVITE");
     let flow = there.open();
-    assert_eq!(flow.connection.map(ConnectionId::shard), Some(3));
-    assert_eq!(there.sent(), [(accepted(1, 3), "INVITE".into())]);
+    let id = ConnectionId::first_opened(shard(3));
+    assert_eq!(flow.connection, Some(id));
+    assert_eq!(there.sent(), [(id.get(), "INVITE".into())]);
 }
 
-/// A name is used again after 2^23 connections. RFC 5626 §5.1: "The flow token MUST be an
+/// RFC 3261 §18.4: "If the transport user asks for a request to be sent over a reliable transport, and
+/// the result is a connection failure, the transport layer SHOULD inform the transport user of a
+/// failure in sending."
+#[test]
+fn the_end_of_a_connection_is_reported_to_the_shards_that_may_have_sent_on_it() {
+    for is_used in [false, true] {
+        let mut there = in_shard(1);
+        let flow = there.accept(accepted(1), PEER);
+        there.send(flow, "SIP/2.0 200");
+        if is_used {
+            let transmit = Transmit::new(flow, there.pool.copy(b"INVITE"));
+            there.streams.on_transmit(there.now, transmit);
+        }
+        there.streams.on_closed(there.now, flow.connection.unwrap(), CloseCause::Reset);
+        assert_eq!(there.streams.core.failed, [(flow, Cause::Closed, String::new())]);
+        let told: Vec<_> = std::iter::from_fn(|| there.streams.poll_handoff())
+            .map(|handoff| match handoff.input {
+                HandoffInput::Failure(failure) => {
+                    assert_eq!(failure, Failure::new(flow, Cause::Closed, b""));
+                    handoff.shard
+                }
+                other => panic!("{other:?}"),
+            })
+            .collect();
+        assert_eq!(told, if is_used { vec![0, 2, 3] } else { vec![] });
+    }
+}
+
+/// A name is used again after many connections. RFC 5626 §5.1: "The flow token MUST be an
 /// identifier that is unique to this network flow."
 #[test]
 fn a_reused_name_does_not_lead_to_another_host() {

@@ -61,22 +61,52 @@ impl fmt::Display for Transport {
     }
 }
 
+/// One of the shards of a process.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ShardIndex {
+    index: u16,
+    count: u16,
+}
+
+impl ShardIndex {
+    /// The only shard of its process.
+    pub const ALONE: Self = Self { index: 0, count: 1 };
+
+    /// Returns the shard `index` of `count` shards.
+    ///
+    /// # Panics
+    /// Panics if there is no such shard.
+    pub const fn new(index: u16, count: u16) -> Self {
+        assert!(index < count, "no such shard");
+        Self { index, count }
+    }
+
+    /// Returns the number of the shard. The first one has the number 0.
+    pub const fn get(self) -> u16 {
+        self.index
+    }
+
+    /// Returns the other shards of the process.
+    pub fn others(self) -> impl Iterator<Item = u16> {
+        (0..self.count).filter(move |&other| other != self.index)
+    }
+}
+
 /// The name of a connection between a core and its driver, unique in a process while the connection
 /// lasts.
 ///
 /// Each side names the connections that it begins, without asking the other side. The core uses odd
 /// numbers for those that it [opens](crate::Core::poll_connect). The driver uses even numbers for
-/// those that it accepts. The upper eight bits are the [shard](Self::shard) that has the connection.
+/// those that it accepts. The shards of a process use the numbers of each side in turn, so a number
+/// also shows the [shard](Self::shard) that has the connection.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct ConnectionId(NonZeroU32);
 
 impl ConnectionId {
-    /// The first connection that the core of shard 0 opens.
+    /// The first connection that the core of the first shard opens.
     pub const FIRST_OPENED: Self = Self(NonZeroU32::MIN);
-    /// The first connection that the driver of shard 0 accepts.
+    /// The first connection that the driver of the first shard accepts.
     pub const FIRST_ACCEPTED: Self = Self(NonZeroU32::new(2).expect("not zero"));
-    /// Number of lower bits, which number the connections of a shard.
-    const NUMBER: u32 = 24;
 
     /// Returns the connection with this number, or `None` for 0, which is not a number of a
     /// connection.
@@ -97,34 +127,42 @@ impl ConnectionId {
         self.0.get() % 2 == 1
     }
 
-    /// Returns the shard that has the connection.
-    pub const fn shard(self) -> u16 {
-        (self.0.get() >> Self::NUMBER) as u16
+    /// Returns the first connection that a shard opens.
+    pub const fn first_opened(shard: ShardIndex) -> Self {
+        Self::FIRST_OPENED.plus(shard.index)
     }
 
-    /// Returns the name with the same number in another shard.
-    ///
-    /// # Panics
-    /// Panics if `shard` is above 255.
-    #[must_use]
-    pub const fn in_shard(self, shard: u16) -> Self {
-        assert!(shard < 256, "a process has at most 256 shards");
-        let number = self.0.get() & ((1 << Self::NUMBER) - 1);
-        match NonZeroU32::new((shard as u32) << Self::NUMBER | number) {
-            Some(name) => Self(name),
-            None => self,
-        }
+    /// Returns the first connection that a shard accepts.
+    pub const fn first_accepted(shard: ShardIndex) -> Self {
+        Self::FIRST_ACCEPTED.plus(shard.index)
     }
 
-    /// Returns the next name for a connection of the same side and shard. After the last of 2^23
-    /// names, the first is used again.
+    /// Returns the shard that has the connection, in a process with as many shards as that of
+    /// `any`.
+    pub const fn shard(self, any: ShardIndex) -> u16 {
+        ((self.0.get() - 1) / 2 % any.count as u32) as u16
+    }
+
+    /// Returns the next name for a connection of the same side in a process with one shard. After
+    /// the last of 2^31 names, the first is used again.
     #[must_use]
     pub const fn next(self) -> Self {
-        let first = if self.is_opened() { Self::FIRST_OPENED } else { Self::FIRST_ACCEPTED };
-        match self.0.checked_add(2) {
-            Some(number) if number.get() >> Self::NUMBER == self.shard() as u32 => Self(number),
-            _ => first.in_shard(self.shard()),
+        self.next_of(ShardIndex::ALONE)
+    }
+
+    /// Returns the next name for a connection of the same side of `shard`. After the last of at
+    /// least 2^31 divided by the number of shards, the first is used again.
+    #[must_use]
+    pub const fn next_of(self, shard: ShardIndex) -> Self {
+        match self.0.checked_add(2 * shard.count as u32) {
+            Some(number) => Self(number),
+            None if self.is_opened() => Self::first_opened(shard),
+            None => Self::first_accepted(shard),
         }
+    }
+
+    const fn plus(self, steps: u16) -> Self {
+        Self(self.0.saturating_add(2 * steps as u32))
     }
 }
 
@@ -258,23 +296,28 @@ mod tests {
             assert_eq!(first.is_opened(), opened);
             assert_eq!(first.next().get(), first.get() + 2);
         }
-        assert_eq!(after(0x00ff_ffff), ConnectionId::FIRST_OPENED);
-        assert_eq!(after(0x00ff_fffe), ConnectionId::FIRST_ACCEPTED);
+        assert_eq!(after(u32::MAX), ConnectionId::FIRST_OPENED);
+        assert_eq!(after(u32::MAX - 1), ConnectionId::FIRST_ACCEPTED);
     }
 
     #[test]
-    fn each_shard_has_names_of_its_own() {
-        for first in [ConnectionId::FIRST_OPENED, ConnectionId::FIRST_ACCEPTED] {
-            for shard in [0, 1, 255] {
-                let own = first.in_shard(shard);
-                let last =
-                    ConnectionId::new((own.get() | 0x00ff_fffe) & !u32::from(!own.is_opened()));
-                let last = last.unwrap();
-                for id in [own, own.next(), last, last.next()] {
-                    assert_eq!((id.shard(), id.is_opened()), (shard, first.is_opened()), "{id:?}");
+    fn each_shard_has_names_of_its_own_and_repeats_them_after_many() {
+        for count in [1, 3, 256] {
+            for index in [0, count / 2, count - 1] {
+                let shard = ShardIndex::new(index, count);
+                let firsts =
+                    [ConnectionId::first_opened(shard), ConnectionId::first_accepted(shard)];
+                for (first, is_opened) in firsts.into_iter().zip([true, false]) {
+                    let step = 2 * u32::from(count);
+                    let last = first.get() + (u32::MAX - first.get()) / step * step;
+                    let last = ConnectionId::new(last).unwrap();
+                    for id in [first, first.next_of(shard), last] {
+                        assert_eq!((id.shard(shard), id.is_opened()), (index, is_opened), "{id:?}");
+                    }
+                    assert_eq!(last.next_of(shard), first);
                 }
-                assert_eq!(last.next(), own, "the names of a shard are used again");
             }
         }
+        assert_eq!(ShardIndex::new(1, 3).others().collect::<Vec<_>>(), [0, 2]);
     }
 }

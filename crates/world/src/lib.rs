@@ -28,7 +28,7 @@ pub use buffer::{Buffer, LARGE, Pool, PoolUse, SMALL};
 pub use calendar::Calendar;
 pub use core::{COMMAND_MAX, Core, Handoff, HandoffInput, STREAM_WINDOW};
 pub use counter::Counter;
-pub use flow::{CloseCause, Connect, ConnectionId, Flow, Transport};
+pub use flow::{CloseCause, Connect, ConnectionId, Flow, ShardIndex, Transport};
 pub use histogram::Histogram;
 pub use load::{Load, Work};
 pub use packet::{Batching, Cause, Failure, QUOTE_MAX, Received, Transmit};

@@ -155,14 +155,14 @@ impl Connections {
         let websocket = transport.is_websocket().then(|| WebSocket::accept(origins.clone()));
         let local = if local.ip().is_unspecified() { stream.local_addr()? } else { local };
         while self.connections.contains_key(&self.next_id) {
-            self.next_id = self.next_id.next();
+            self.next_id = self.next_id.next_of(self.shard);
         }
         let id = self.next_id;
         // Until its handshake begins, a client may give up.
         let end = if tls.is_some() { epoll::EventFlags::RDHUP } else { epoll::EventFlags::empty() };
         let flags = epoll::EventFlags::IN | end;
         self.watcher.add(id, &stream, flags)?;
-        self.next_id = id.next();
+        self.next_id = id.next_of(self.shard);
         let flow = Flow::connected(transport, local, remote, id);
         // The core is told before the handshake, so that its limits apply from the beginning.
         let mut connection = Connection::accepted(stream, tls, websocket, flow);

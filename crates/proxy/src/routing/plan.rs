@@ -113,9 +113,7 @@ pub(crate) fn plan<'a>(
     let is_fresh = |token: &_| call.is_some() || snapshot.is_fresh(now, token);
     routes.token = routes.token.filter(is_fresh);
     plan.has_token = routes.token.is_some();
-    if call.is_none()
-        && let Some(shard) = shard_of(snapshot, received, &routes)
-    {
+    if let Some(shard) = shard_of(snapshot, received, &routes, call.is_some()) {
         return Err(Rejection::Redirect(shard));
     }
     plan.proves_receipt = proves_receipt(state, received, request, &routes, &plan.known);
@@ -413,11 +411,23 @@ fn check_flow(named: Option<&RegisteredFlow>, origin: Origin) -> Result<(), Reje
     }
 }
 
-/// Returns the other shard that should serve a request: the shard that its token names or, for the
-/// first request to a phone, the shard at which the messages of the phone arrive.
-fn shard_of(snapshot: &Snapshot, received: &Received, routes: &RouteSet<'_>) -> Option<u16> {
-    let of_flow = || routes.flow.map(|flow| flow.shard);
-    let shard = u16::from(routes.token.map(|token| token.shard).or_else(of_flow)?);
+/// Returns the other shard that should serve a request.
+///
+/// It is the shard that the token names, unless this shard knows the call. A request with the flow
+/// token of a phone belongs to the shard at which the phone registered, even if this shard has
+/// another leg of the call. The ACK or CANCEL of an INVITE has the same flow token, so it follows
+/// its INVITE.
+fn shard_of(
+    snapshot: &Snapshot,
+    received: &Received,
+    routes: &RouteSet<'_>,
+    is_known: bool,
+) -> Option<u16> {
+    let shard = u16::from(match routes.token {
+        Some(_) if is_known => return None,
+        Some(token) => token.shard,
+        None => routes.flow?.shard,
+    });
     let is_elsewhere = shard != snapshot.shard && shard < snapshot.shards;
     (is_elsewhere && received.handoffs == 0).then_some(shard)
 }
@@ -443,7 +453,8 @@ pub(crate) fn pool_by_rules(
 
 /// Rejects an in-dialog request that this shard does not know, or hands it off. If there are
 /// several shards, each of the others gets the request in turn. So the call of a client is found
-/// even if the client ignores Record-Route and changes its port between requests.
+/// even if the client ignores Record-Route and changes its port between requests. A client on a
+/// connection does not change its port.
 ///
 /// At the end, a CANCEL or ACK returns to its first shard, which sent its INVITE.
 fn unknown(snapshot: &Snapshot, received: &Received, method: Method) -> Rejection {
@@ -451,7 +462,7 @@ fn unknown(snapshot: &Snapshot, received: &Received, method: Method) -> Rejectio
     let comes_home =
         matches!(method, Method::Ack | Method::Cancel) && (2..u16::from(u8::MAX)).contains(&shards);
     let turns = shards + u16::from(comes_home);
-    if u16::from(received.handoffs) + 1 < turns {
+    if u16::from(received.handoffs) + 1 < turns && !received.flow.transport.is_reliable() {
         return Rejection::Redirect((snapshot.shard + 1) % shards);
     }
     Rejection::UNKNOWN_CALL

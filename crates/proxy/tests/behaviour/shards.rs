@@ -3,7 +3,6 @@
 
 use std::collections::VecDeque;
 use std::sync::Arc;
-use std::time::Duration;
 
 use crate::script::{BACKEND_A, PROXY, Sent, address, request, secret};
 use tidegate_balance as balance;
@@ -11,7 +10,8 @@ use tidegate_balance::Policy;
 use tidegate_proxy::{Counters, Listener, Mode, PoolSettings, Proxy, Settings};
 use tidegate_transport::{ConnectionLimits, Streams};
 use tidegate_world::{
-    CloseCause, ConnectionId, Core, Flow, HandoffInput, Pool, Received, Timestamp, Transport,
+    CloseCause, ConnectionId, Core, Flow, HandoffInput, Pool, Received, ShardIndex, Timestamp,
+    Transport,
 };
 
 const PHONE: &str = "203.0.113.9:40123";
@@ -28,6 +28,14 @@ struct Mesh {
     pool: Pool,
 }
 
+fn place(shard: u16) -> ShardIndex {
+    ShardIndex::new(shard, 2)
+}
+
+fn shard_of(flow: Flow) -> u16 {
+    flow.connection.expect("a stream").shard(place(0))
+}
+
 impl Mesh {
     /// Makes a process that listens on UDP and TCP and reaches its back end over `inside`.
     fn new(inside: Transport, mode: Mode) -> Self {
@@ -42,7 +50,7 @@ impl Mesh {
             let settings = Settings::new(vec![datagrams, streams], pools, secret(1));
             let settings = Settings { shard, shards: 2, ..settings };
             let proxy = Proxy::new(settings, Arc::<Counters>::default(), pool.clone());
-            Streams::new(proxy, ConnectionLimits::default(), pool.clone()).in_shard(shard)
+            Streams::new(proxy, ConnectionLimits::default(), pool.clone()).in_shard(place(shard))
         };
         let shards = [shard(0), shard(1)];
         Self { shards, now: Timestamp::from_nanos(1_000_000_000), pool }
@@ -50,7 +58,7 @@ impl Mesh {
 
     /// Opens a connection from a peer to a shard.
     fn accept(&mut self, shard: u16, remote: &str) -> Flow {
-        let id = ConnectionId::FIRST_ACCEPTED.in_shard(shard);
+        let id = ConnectionId::first_accepted(place(shard));
         let flow = Flow::connected(Transport::Tcp, address(PROXY), address(remote), id);
         self.shards[usize::from(shard)].on_connected(self.now, flow);
         flow
@@ -79,13 +87,13 @@ impl Mesh {
                     core.handle_timeout(now);
                 }
                 while let Some(connect) = core.poll_connect() {
-                    assert_eq!(connect.id.shard(), shard);
+                    assert_eq!(connect.id.shard(place(0)), shard);
                     let (transport, local, remote) =
                         (connect.transport, connect.local, connect.remote);
                     core.on_connected(now, Flow::connected(transport, local, remote, connect.id));
                 }
                 while let Some(t) = core.poll_transmit() {
-                    let of = t.flow.connection.map_or(shard, ConnectionId::shard);
+                    let of = t.flow.connection.map_or(shard, |_| shard_of(t.flow));
                     assert_eq!(of, shard, "a shard sends on its own connections");
                     let text = String::from_utf8(t.bytes.to_vec()).unwrap();
                     let (from, to) = (t.flow.local, t.flow.remote);
@@ -112,7 +120,7 @@ impl Mesh {
         let text = request("REGISTER", "sip:192.0.2.1", "r", 1, &more);
         let via = "SIP/2.0/UDP 198.51.100.7:5060";
         let text = text.replace(via, "SIP/2.0/TCP 192.168.1.2;rport");
-        let shard = phone.connection.unwrap().shard();
+        let shard = shard_of(phone);
         only(self.offer(shard, phone, &text), "REGISTER").2.header("Path").to_owned()
     }
 }
@@ -127,9 +135,12 @@ fn inward(method: &str, cseq: u32, route: &str, more: &str) -> String {
     text.replace("198.51.100.7:5060", BACKEND_A)
 }
 
+/// Returns the only message that begins with `start`.
 fn only(sent: Vec<Carried>, start: &str) -> Carried {
-    let found = sent.iter().find(|(.., sent)| sent.start().starts_with(start)).cloned();
-    found.unwrap_or_else(|| panic!("no {start} in {sent:#?}"))
+    let is_found = |(.., sent): &&Carried| sent.start().starts_with(start);
+    let found: Vec<_> = sent.iter().filter(is_found).cloned().collect();
+    assert_eq!(found.len(), 1, "{start} in {sent:#?}");
+    found.into_iter().next().expect("one")
 }
 
 /// RFC 5626 §5.3.1: "the proxy removes the Route header field value and forwards the request over
@@ -226,8 +237,55 @@ fn a_response_on_a_connection_of_another_shard_reaches_its_transaction() {
         let sent = mesh.offer(1, other, &invite.answer("200 OK"));
         let (shard, flow, _) = only(sent, "SIP/2.0 200");
         assert_eq!((shard, flow.connection), (0, caller.connection), "{mode:?}");
-        mesh.now = mesh.now + Duration::from_millis(700);
-        let sent = mesh.settle();
-        assert!(!sent.iter().any(|(.., sent)| sent.start().starts_with("INVITE")), "{sent:#?}");
+    }
+}
+
+/// RFC 3261 §9.1: the CANCEL follows its INVITE. RFC 3261 §17.1.1.3: so does the ACK of a rejection.
+///
+/// A registrar calls two phones of a user at once. Both legs of the call have the same Call-ID. One
+/// of them is at the shard at which the requests of the registrar arrive.
+#[test]
+fn the_cancel_and_the_ack_of_a_leg_follow_its_invite_to_the_shard_of_the_phone() {
+    for mode in [Mode::Transaction, Mode::Stateless, Mode::Adaptive] {
+        let mut mesh = Mesh::new(Transport::Udp, mode);
+        // The second leg makes shard 0 know the call.
+        let phones = [mesh.accept(1, PHONE), mesh.accept(0, "203.0.113.9:40124")];
+        let legs = phones.map(|phone| {
+            let branch = format!("branch=z9hG4bK-leg{}", shard_of(phone));
+            (phone, mesh.register(phone), branch)
+        });
+        let request = |method: &str, path: &str, branch: &str| {
+            let text = inward(method, 1, path, "");
+            let via = text.find("branch=").expect("a Via");
+            let end = via + text[via..].find(['\r', ';']).expect("the end of the line");
+            format!("{}{branch}{}", &text[..via], &text[end..])
+        };
+        let mut invites = Vec::new();
+        for (phone, path, branch) in &legs {
+            let sent = mesh.offer(0, registrar(), &request("INVITE", path, branch));
+            let (_, flow, invite) = only(sent, "INVITE");
+            assert_eq!(flow.connection, phone.connection);
+            mesh.offer(shard_of(*phone), *phone, &invite.answer("180 Ringing"));
+            invites.push(invite);
+        }
+        for ((phone, path, branch), invite) in legs.iter().zip(&invites) {
+            let cancel = request("CANCEL", path, branch);
+            let (_, flow, cancel) = only(mesh.offer(0, registrar(), &cancel), "CANCEL");
+            assert_eq!(flow.connection, phone.connection, "{mode:?}");
+            assert_eq!(
+                cancel.branch(),
+                invite.branch(),
+                "{mode:?}: it has the branch of its INVITE"
+            );
+            let shard = shard_of(*phone);
+            let mut sent = mesh.offer(shard, *phone, &invite.answer("487 Request Terminated"));
+            if mode == Mode::Stateless {
+                let ack = request("ACK", path, branch).replace("Totag", "");
+                sent.extend(mesh.offer(0, registrar(), &ack));
+            }
+            let (_, flow, ack) = only(sent, "ACK");
+            assert_eq!(flow.connection, phone.connection, "{mode:?}");
+            assert_eq!(ack.branch(), invite.branch(), "{mode:?}");
+        }
     }
 }

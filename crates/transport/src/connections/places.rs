@@ -106,13 +106,13 @@ impl ConnectionTable {
         self.arm(id);
     }
 
-    /// Returns an unused id. There are 2^31 ids, and at most `opened_max` in use.
+    /// Returns an unused id. There are at least 2^23 ids, and at most `opened_max` in use.
     fn free_id(&mut self) -> ConnectionId {
         while self.connections.contains_key(&self.next_id) {
-            self.next_id = self.next_id.next();
+            self.next_id = self.next_id.next_of(self.shard);
         }
         let id = self.next_id;
-        self.next_id = id.next();
+        self.next_id = id.next_of(self.shard);
         id
     }
 }
