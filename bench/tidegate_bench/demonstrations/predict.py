@@ -1,11 +1,11 @@
 """The simulator predicts goodput and p99 of this machine under overload from costs measured here
 
 Nothing is emulated in the real runs: the kernel gives Tidegate 1 ms of every 5 (a fifth of a core). `tidegate lab
-calibrate --share 0.2` measures the costs of messages under this condition. scenarios/predict.toml is run in simulated
-time with these costs. The same loads, as multiples of the predicted capacity, are offered to the real Tidegate. The
-output shows the error of the predicted goodput, in parts of the capacity, and the ratio of the predicted p99 of the
-set-up delay to the real one. Without control the error is shown but not judged (docs/laboratory.md says why it is
-large). But the server without control must collapse where the laws do not.
+calibrate --quota 0.2` measures the costs of messages under this condition. scenarios/predict.toml is run in simulated
+time with these costs and this quota. The same loads, as multiples of the predicted capacity, are offered to the real
+Tidegate. The output shows the error of the predicted goodput, in parts of the capacity, and the ratio of the predicted
+p99 of the set-up delay to the real one. Without control the error is shown but not judged (docs/laboratory.md says why
+it is large). But the server without control must collapse where the laws do not.
 """
 
 from collections import defaultdict
@@ -17,7 +17,7 @@ from tidegate_bench.demonstration import Demonstration, Results
 from tidegate_bench.load import Load, Outcome, trial
 from tidegate_bench.overload import Variant
 from tidegate_bench.prediction import COLUMNS, compare
-from tidegate_bench.quota import SHARE
+from tidegate_bench.quota import PERIOD_MS, SHARE, tick_ms
 from tidegate_bench.record import Record
 
 WARM_UP_S = 2.5
@@ -37,7 +37,8 @@ COLLAPSED = 2.0
 def predicted(record: Record) -> dict[str, Any]:
     """The results of calibration and simulation."""
     costs, out = record.directory / "costs.toml", record.directory / "sim"
-    calibrate = ("calibrate", "--mode", "stateless", "--share", SHARE, "--rounds", 5, "--out", costs)
+    quota = ("--quota", SHARE, "--period-ms", PERIOD_MS, "--tick-ms", tick_ms())
+    calibrate = ("calibrate", "--mode", "stateless", "--rounds", 5, "--out", costs, *quota)
     program.lab(*calibrate, "--json", costs.with_suffix(".json"), profile="release")
     print(costs.read_text(), flush=True)
     return program.scenario("scenarios/predict.toml", out, "--world", "sim", "--costs", costs, profile="release")

@@ -35,6 +35,7 @@ mod stage;
 use std::time::Duration;
 
 use serde::Serialize;
+pub use tidegate_emulate::Quota;
 use tidegate_proxy::{Class, Disposal, Mode};
 use tidegate_server::config::Emulate;
 
@@ -46,9 +47,10 @@ use fit::{Outside, PerPacket};
 use metered::Metering;
 use stage::{Action, Played};
 
-/// Maximum number of open calls. With this number, calls wait for less than T1, so they are not
-/// retransmitted.
+/// Maximum number of open calls for a slice of 1 ms, and for any slice. With these numbers, calls
+/// wait for less than T1, so they are not retransmitted.
 const OPEN_MAX: usize = 300;
+const OPEN_LIMIT: usize = 1500;
 
 /// If a thread of the generator uses more than this part of a core, it may have limited the load.
 const GENERATOR_BUSY: f64 = 0.9;
@@ -68,9 +70,8 @@ pub struct Parameters {
     pub seconds: f64,
     /// Number of rounds of runs. The median over the rounds is used for each cost.
     pub rounds: u32,
-    /// The part of a core that the server will have where the costs are used. It is above 0 and at
-    /// most 1.
-    pub share: f64,
+    /// The quota of the server where the costs are used, or `None` if it has a whole core.
+    pub quota: Option<Quota>,
     /// Seed of the first round.
     pub seed: u64,
 }
@@ -104,11 +105,9 @@ pub struct Calibration {
     pub generator_load: f64,
     /// Number of datagrams that the sockets of all runs lost.
     pub drops: u64,
-    /// Emulated costs of messages for a server that has [`share`](Self::share) of a core.
+    /// Emulated costs of messages on a whole core, and the quota.
     #[serde(skip)]
     pub emulate: Emulate,
-    /// The share of a core for which [`emulate`](Self::emulate) holds, above 0 and at most 1.
-    pub share: f64,
 }
 
 /// An observer of the progress.
@@ -127,6 +126,7 @@ pub fn measure(parameters: &Parameters, observer: &dyn Observer) -> Result<Calib
     let play = |action, metering, rate_cps, seconds, seed| {
         stage::play(action, metering, parameters, rate_cps, seconds, seed).map_err(failed)
     };
+    let share = slices::Slice::of(parameters.quota).share();
     let mut offered_cps = [0.0; Action::ALL.len()];
     for action in Action::ALL {
         let each_us = |rate_cps| {
@@ -140,7 +140,8 @@ pub fn measure(parameters: &Parameters, observer: &dyn Observer) -> Result<Calib
             )?
             .each_us())
         };
-        offered_cps[action as usize] = saturation::saturating_cps(each_us).map_err(failed)?;
+        offered_cps[action as usize] =
+            saturation::saturating_cps(share, each_us).map_err(failed)?;
     }
     let mut rounds = Vec::new();
     for round in 0..parameters.rounds {
@@ -210,7 +211,7 @@ fn summarise(
     let prices: Vec<Prices> = rounds.iter().map(|round| round.prices.clone()).collect();
     let prices = Prices::median(&prices);
     let us = |time: Duration| time.as_secs_f64() * 1e6;
-    let whole = prices.emulate(1.0, socket_max);
+    let whole = prices.emulate(socket_max);
     Calibration {
         machine: Machine::this(),
         rate_cps,
@@ -224,8 +225,12 @@ fn summarise(
         packet_out_us: spread(&|round| round.packet.sent_ns / 1e3),
         generator_load: actions().map(|played| played.generator_load).fold(0.0, f64::max),
         drops: actions().map(|played| played.drops).sum(),
-        emulate: prices.emulate(1.0 / parameters.share, socket_max),
-        share: parameters.share,
+        emulate: match parameters.quota {
+            Some(Quota { period, runtime, tick }) => {
+                Emulate { quota: Some(runtime.div_duration_f64(period)), period, tick, ..whole }
+            }
+            None => whole,
+        },
     }
 }
 
@@ -284,14 +289,6 @@ impl std::fmt::Display for Calibration {
         let idle = self.server_load < SERVER_IDLE;
         if idle || self.drops > 0 || self.generator_load > GENERATOR_BUSY {
             write!(f, "\nThe costs are in doubt: measure again while nothing else runs.")?;
-        }
-        if self.share < 1.0 {
-            let times = 1.0 / self.share;
-            write!(
-                f,
-                "\nThe costs below are for {:.2} of a core: {times:.2} times the costs above.",
-                self.share
-            )?;
         }
         Ok(())
     }

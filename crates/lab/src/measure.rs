@@ -15,7 +15,6 @@ pub(crate) mod subject;
 
 use std::net::SocketAddr;
 use std::path::Path;
-use std::time::Duration;
 
 use tidegate_proxy::{Mode, Secret};
 use tidegate_server::assembly::{Assembly, Server};
@@ -24,9 +23,6 @@ use tidegate_world::{Pool, Seed};
 
 use crate::spread::Spread;
 pub(crate) use clock::thread_ns;
-
-/// Time for which wakes are coalesced: the default of `tidegate run`.
-pub(crate) const COALESCE: Duration = Duration::from_micros(200);
 
 /// Parameters of the law `occupancy` that make it admit one message in ten thousand when the
 /// processor is busy.

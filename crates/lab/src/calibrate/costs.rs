@@ -3,6 +3,7 @@
 use std::fmt::Write;
 use std::time::Duration;
 
+use tidegate_io::Limits;
 use tidegate_proxy::Class;
 use tidegate_server::config::{Emulate, emulate_toml};
 use tidegate_world::Work;
@@ -118,25 +119,26 @@ impl Prices {
         }
     }
 
-    /// Returns the table `[emulate]` for a processor that is `factor` times as slow, with a receive
-    /// buffer for `socket_max` datagrams. Classes without messages get the price of the class that
+    /// Returns the table `[emulate]` with a receive buffer for `socket_max` datagrams. Classes without messages get the price of the class that
     /// [`ALIKE`] names.
-    pub fn emulate(&self, factor: f64, socket_max: usize) -> Emulate {
+    pub fn emulate(&self, socket_max: usize) -> Emulate {
         let all = |prices: &[Option<f64>; Work::CLASSES_MAX]| {
             std::array::from_fn(|index| {
                 let alike = ALIKE.iter().find(|(class, _)| *class as usize == index);
                 let price =
                     prices[index].or_else(|| alike.and_then(|(_, of)| prices[*of as usize]));
-                Duration::from_nanos((price.unwrap_or(0.0) * 1e3 * factor).round() as u64)
+                Duration::from_nanos((price.unwrap_or(0.0) * 1e3).round() as u64)
             })
         };
-        let receive = Duration::from_nanos((self.receive_us * 1e3 * factor).round() as u64);
+        let receive = Duration::from_nanos((self.receive_us * 1e3).round() as u64);
         let offer: [Duration; Work::CLASSES_MAX] = all(&self.offer_us);
         let dispose: [Duration; Work::CLASSES_MAX] = all(&self.dispose_us);
         // A rejected message was examined first, and that time is counted already.
         let refuse = std::array::from_fn(|class| dispose[class].saturating_sub(offer[class]));
         let serve = all(&self.serve_us);
-        Emulate { receive, offer, serve, refuse, socket_max, ..Emulate::default() }
+        // The driver reads up to this number of INVITEs in a turn before it serves.
+        let batch = Some(Limits::default().invites);
+        Emulate { receive, offer, serve, refuse, socket_max, batch, ..Emulate::default() }
     }
 }
 
@@ -203,8 +205,8 @@ mod tests {
         let whole = Prices::of(&tally(), PACKET);
         let apart = whole.clone().receiving_for(1.0);
         assert_eq!((apart.offer_us[invite], apart.dispose_us[invite]), (Some(0.5), Some(3.5)));
-        let [whole, apart] = [whole, apart].map(|prices| prices.emulate(2.0, 1));
-        assert_eq!((whole.receive, apart.receive), (Duration::ZERO, Duration::from_micros(2)));
+        let [whole, apart] = [whole, apart].map(|prices| prices.emulate(1));
+        assert_eq!((whole.receive, apart.receive), (Duration::ZERO, Duration::from_micros(1)));
         assert_eq!(whole.offer[invite], apart.receive + apart.offer[invite]);
         assert_eq!(whole.serve, apart.serve);
         assert_eq!(whole.refuse, apart.refuse);
@@ -228,11 +230,11 @@ mod tests {
     }
 
     #[test]
-    fn the_factor_scales_all_costs_and_every_class_gets_a_cost() {
-        let emulate = Prices::of(&tally(), PACKET).emulate(5.0, 2048);
+    fn every_class_gets_a_cost_and_the_file_is_read_back() {
+        let emulate = Prices::of(&tally(), PACKET).emulate(2048);
         for class in [Class::Invite, Class::Register, Class::Other] {
-            assert_eq!(emulate.serve[class as usize], Duration::from_nanos(40_500));
-            assert_eq!(emulate.refuse[class as usize], Duration::from_nanos(15_000));
+            assert_eq!(emulate.serve[class as usize], Duration::from_nanos(8_100));
+            assert_eq!(emulate.refuse[class as usize], Duration::from_nanos(3_000));
         }
         let text = file("one\n\ntwo", &emulate);
         assert!(text.starts_with("# one\n#\n# two\n# in_dialog was not measured"), "{text}");

@@ -4,7 +4,7 @@ use std::collections::VecDeque;
 
 use tidegate_world::{Core, Load, Received, Timestamp, Transmit, Work, delegate};
 
-use super::slices::Slices;
+use super::slices::{Slice, Slices};
 use crate::measure::{pass_inputs, thread_ns};
 
 /// A sum over all inputs of one kind.
@@ -108,9 +108,9 @@ pub(super) struct Metered<C> {
 
 impl<C: Core> Metered<C> {
     /// Creates the core on the thread that drives it.
-    pub fn new(core: C, metering: Metering) -> Self {
+    pub fn new(core: C, metering: Metering, slice: Slice) -> Self {
         let clock_ns = clock_cost();
-        let slices = Slices::new(thread_ns());
+        let slices = Slices::new(slice, thread_ns());
         let (out, tally) = (VecDeque::new(), Tally::default());
         Self { core, metering, unread: 0, out, tally, slices, clock_ns }
     }

@@ -6,8 +6,6 @@
 
 use std::io;
 
-use super::slices;
-
 /// Rate of the first estimate, in calls/s.
 const LIGHT_CPS: f64 = 500.0;
 
@@ -22,13 +20,16 @@ const MAX_CPS: f64 = 60_000.0;
 /// Maximum number of estimates.
 const ESTIMATES_MAX: usize = 6;
 
-/// Returns a rate of calls that is at least twice what the server can serve. `each_us` returns the
-/// cost of one call at a rate of calls.
-pub(super) fn saturating_cps(each_us: impl Fn(f64) -> io::Result<f64>) -> io::Result<f64> {
+/// Returns a rate of calls that is at least twice what the server can serve with this share of a
+/// core. `each_us` returns the cost of one call at a rate of calls.
+pub(super) fn saturating_cps(
+    share: f64,
+    each_us: impl Fn(f64) -> io::Result<f64>,
+) -> io::Result<f64> {
     let mut offered = LIGHT_CPS;
     for _ in 0..ESTIMATES_MAX {
         // A call that seems to cost nothing counts as a cheap one.
-        let could = slices::SHARE * 1e6 / each_us(offered)?.max(1.0);
+        let could = share * 1e6 / each_us(offered)?.max(1.0);
         if offered >= (OFFERED.0 * could).min(MAX_CPS) {
             break;
         }
@@ -47,13 +48,13 @@ mod tests {
     fn the_rate_rises_until_it_is_twice_what_the_server_can_serve() {
         // 160 µs when idle, 40 µs when busy: the server can handle 5,000 calls/s.
         let each_us = |cps: f64| Ok((160.0 - cps / 50.0).max(40.0));
-        let found = saturating_cps(each_us).unwrap();
+        let found = saturating_cps(0.2, each_us).unwrap();
         assert!((10_000.0..=15_000.0).contains(&found), "{found}");
     }
 
     #[test]
     fn the_rate_does_not_exceed_that_of_the_callers() {
-        assert_eq!(saturating_cps(|_| Ok(0.0)).unwrap(), MAX_CPS);
+        assert_eq!(saturating_cps(0.2, |_| Ok(0.0)).unwrap(), MAX_CPS);
     }
 
     #[test]
@@ -63,7 +64,7 @@ mod tests {
             asked.set(asked.get() + 1);
             Ok(360_000.0 / cps)
         };
-        let found = saturating_cps(each_us).unwrap();
+        let found = saturating_cps(0.2, each_us).unwrap();
         assert!(found < MAX_CPS && asked.get() == ESTIMATES_MAX, "{found}, {}", asked.get());
     }
 }

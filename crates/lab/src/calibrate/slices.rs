@@ -1,19 +1,49 @@
 //! Lets a thread run only for a part of each period, like a quota of the kernel.
 //!
 //! Packets accumulate during the pauses of the thread. So it reads them in batches, like a server
-//! at its capacity. During the pauses, the generator can use the processor.
+//! at its capacity. During the pauses, the generator can use the processor. A longer pause makes
+//! the batches larger, and each packet cheaper. So the pauses are as long as those of the quota.
 
 use std::thread;
 use std::time::{Duration, Instant};
 
-/// The length of a period: the same as for the quota of `make show-predict`.
-const PERIOD: Duration = Duration::from_millis(5);
+use tidegate_emulate::Quota;
 
-/// The part of a period for which the thread may run.
-pub(super) const SHARE: f64 = 0.2;
+/// The time for which a thread runs in each period.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Slice {
+    /// CPU time of the thread in a period.
+    runs: Duration,
+    period: Duration,
+}
+
+impl Slice {
+    /// The slice of a server without a quota. It must pause, because the generator needs the
+    /// processor.
+    const USUAL: Self = Self { runs: Duration::from_millis(1), period: Duration::from_millis(5) };
+
+    /// Returns the slice of a busy server. Linux throttles such a server only at a tick, and then
+    /// for as many periods as the excess costs.
+    pub fn of(quota: Option<Quota>) -> Self {
+        let Some(Quota { period, runtime, tick }) = quota else { return Self::USUAL };
+        let runs = runtime.max(tick);
+        Self { runs, period: period.mul_f64(runs.div_duration_f64(runtime)) }
+    }
+
+    /// Returns the part of a core that the thread may use.
+    pub fn share(&self) -> f64 {
+        self.runs.div_duration_f64(self.period)
+    }
+
+    /// Returns how many times longer the slice lasts than usual.
+    pub fn length(&self) -> f64 {
+        self.runs.div_duration_f64(Self::USUAL.runs)
+    }
+}
 
 /// The account of the CPU time that a thread has used in the current period.
 pub(super) struct Slices {
+    slice: Slice,
     began: Instant,
     /// The thread's CPU time at the start of the period, or at the first call within it, in ns.
     from_ns: u64,
@@ -21,24 +51,24 @@ pub(super) struct Slices {
 
 impl Slices {
     /// Creates the account of a thread whose CPU time is `thread_ns` now.
-    pub fn new(thread_ns: u64) -> Self {
-        Self { began: Instant::now(), from_ns: thread_ns }
+    pub fn new(slice: Slice, thread_ns: u64) -> Self {
+        Self { slice, began: Instant::now(), from_ns: thread_ns }
     }
 
     /// Pauses until the end of the period if the thread has used its share of it. `thread_ns` is
     /// the thread's CPU time now.
     pub fn keep(&mut self, thread_ns: u64) {
         let spent = Duration::from_nanos(thread_ns - self.from_ns);
-        if spent < PERIOD.mul_f64(SHARE) {
+        if spent < self.slice.runs {
             return;
         }
         let passed = self.began.elapsed();
         // A thread that used more than its slice for several periods starts the next one afresh,
         // with neither credit nor debt.
-        if let Some(left) = PERIOD.checked_sub(passed) {
+        if let Some(left) = self.slice.period.checked_sub(passed) {
             thread::sleep(left);
         }
-        *self = Self::new(thread_ns);
+        *self = Self::new(self.slice, thread_ns);
     }
 }
 
@@ -48,14 +78,25 @@ mod tests {
 
     #[test]
     fn work_within_the_share_of_a_period_is_not_delayed() {
-        let mut slices = Slices::new(7);
+        let mut slices = Slices::new(Slice::USUAL, 7);
         let began = slices.began;
         slices.keep(7 + 999_999);
         assert_eq!(slices.began, began, "the period goes on");
         slices.keep(7 + 1_000_000);
-        assert!(slices.began >= began + PERIOD, "another began after the pause");
+        assert!(slices.began >= began + Slice::USUAL.period, "another began after the pause");
         let began = slices.began;
         slices.keep(7 + 1_000_000 + 999_999);
         assert_eq!(slices.began, began);
+    }
+
+    #[test]
+    fn a_server_with_a_quota_runs_until_a_tick() {
+        let ms = Duration::from_millis;
+        let quota =
+            |runtime, period| Some(Quota { period: ms(period), runtime: ms(runtime), tick: ms(4) });
+        assert_eq!(Slice::of(None), Slice::USUAL);
+        assert_eq!(Slice::of(quota(1, 5)), Slice { runs: ms(4), period: ms(20) });
+        assert_eq!(Slice::of(quota(20, 100)), Slice { runs: ms(20), period: ms(100) });
+        assert!((Slice::of(quota(1, 5)).share() - 0.2).abs() < 1e-9);
     }
 }

@@ -4,12 +4,14 @@ use std::io;
 use std::time::Duration;
 
 use tidegate_agent::{AnswererConfig, CallerConfig, Load};
+use tidegate_io::Limits;
 use tidegate_world::{Pool, Seed};
 
 use super::fit::Outside;
 use super::metered::{Metered, Metering, Tally};
-use super::{OPEN_MAX, Parameters, slices};
-use crate::measure::{COALESCE, REFUSES, server};
+use super::slices::Slice;
+use super::{OPEN_LIMIT, OPEN_MAX, Parameters};
+use crate::measure::{REFUSES, server};
 use crate::real::{Answerers, Callers, CoreThread, Socket};
 
 /// Time after the last call, in which packets in flight arrive.
@@ -57,12 +59,13 @@ impl Action {
         }
     }
 
-    /// Returns the maximum number of open calls.
-    fn open_max(self) -> usize {
+    /// Returns the maximum number of open calls. In a longer slice the server handles more calls.
+    fn open_max(self, slice: Slice) -> usize {
+        let open_max = ((OPEN_MAX as f64 * slice.length()) as usize).clamp(OPEN_MAX, OPEN_LIMIT);
         match self {
-            Self::Calls | Self::Refused => OPEN_MAX,
+            Self::Calls | Self::Refused => open_max,
             // These calls last as long as the patience of their callers, whatever the server does.
-            Self::GivenUp => 2 * OPEN_MAX,
+            Self::GivenUp => 2 * open_max,
             // The callers of these calls wait for half a minute, and retransmit meanwhile.
             Self::Dropped => usize::MAX,
         }
@@ -122,6 +125,7 @@ pub(super) fn play(
     seed: u64,
 ) -> io::Result<Played> {
     let seed = Seed(seed);
+    let slice = Slice::of(parameters.quota);
     // A caller that cancels must do so before the answer.
     let ring = if action == Action::GivenUp { Duration::from_secs(60) } else { Duration::ZERO };
     let answerer = |_, local| AnswererConfig { ring: ring.into(), ..AnswererConfig::new(local) };
@@ -132,9 +136,9 @@ pub(super) fn play(
     let thread = CoreThread::start(
         "server",
         socket,
-        COALESCE,
+        Limits::default(),
         move |pool: Pool| {
-            Metered::new(server(ends, mode, &action.overload(), seed, pool), metering)
+            Metered::new(server(ends, mode, &action.overload(), seed, pool), metering, slice)
         },
         Metered::into_tally,
     )?;
@@ -143,7 +147,7 @@ pub(super) fn play(
     let target = thread.local();
     let configure = |local| {
         let patience = Duration::from_millis(if action == Action::GivenUp { 50 } else { 60_000 });
-        let open_max = action.open_max();
+        let open_max = action.open_max(slice);
         CallerConfig {
             load,
             open_max,
@@ -165,7 +169,7 @@ pub(super) fn play(
         },
         cpu_ns: served.cpu.as_nanos() as f64 - served.stats.metering_ns as f64,
         tally: served.stats,
-        server_load: use_of(served.cpu, lasts.mul_f64(slices::SHARE)),
+        server_load: use_of(served.cpu, lasts.mul_f64(slice.share())),
         generator_load: use_of(calls.cpu, calls.wall).max(answerer),
         // Callers that get no answers send more than any server can read. Datagrams lost at the
         // socket cost the server nothing, and are not counted.

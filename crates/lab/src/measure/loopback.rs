@@ -10,13 +10,13 @@ use std::net::SocketAddr;
 use std::time::Duration;
 
 use crossbeam_channel::{Receiver, Sender, bounded};
-use tidegate_io::{Group, Listen, open};
+use tidegate_io::{Group, Limits, Listen, open};
 use tidegate_world::{Core, Received, Timestamp, delegate};
 
 use super::messages::Parties;
 use super::script::{Passed, Side, Way};
 use super::subject::{State, Subject};
-use super::{COALESCE, empty_ns, thread_ns};
+use super::{empty_ns, thread_ns};
 use crate::real::{CoreThread, Socket};
 
 /// The datagram that makes the server's thread stop: a keep-alive, which never reaches the server's
@@ -155,7 +155,9 @@ impl Loopback {
             begun_ns: 0,
             expected: None,
         };
-        let server = CoreThread::start("server", socket, COALESCE, make, drop).map_err(failed)?;
+        // Batches of equal messages would be cheaper than those of a real server.
+        let limits = Limits { gso: false, ..Limits::default() };
+        let server = CoreThread::start("server", socket, limits, make, drop).map_err(failed)?;
         let buffer = vec![0; 65_536];
         let mut loopback = Self {
             commands,

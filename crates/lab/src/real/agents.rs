@@ -6,6 +6,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use tidegate_agent::{Answerer, AnswererConfig, AnswererStats, Caller, CallerConfig, CallerStats};
+use tidegate_io::Limits;
 use tidegate_world::{Counter, Pool, Seed};
 
 use super::core_thread::{CoreThread, Done, Socket};
@@ -17,6 +18,11 @@ const LEAD: Duration = Duration::from_millis(20);
 
 /// Time by which the driver may handle a datagram late, so that one wake serves several datagrams.
 const SLACK: Duration = Duration::from_micros(200);
+
+/// Returns the limits of a driver whose socket represents many peers.
+fn limits() -> Limits {
+    Limits { coalesce: SLACK, gso: false, ..Limits::default() }
+}
 
 /// A caller's counts, readable while it calls.
 #[derive(Debug, Default)]
@@ -111,7 +117,7 @@ impl Callers {
             Watched::new(caller, move |caller: &Caller| shown.show(caller.stats()))
         };
         let stats = |watched: Watched<Caller, _>| watched.into_inner().stats().clone();
-        let thread = CoreThread::start("caller", socket, SLACK, make, stats)?;
+        let thread = CoreThread::start("caller", socket, limits(), make, stats)?;
         Ok(Self { thread, gauges })
     }
 
@@ -148,7 +154,7 @@ impl Answerers {
             let config = configure(element, socket.local());
             let element = 1 + element as u32;
             let make = move |pool| Answerer::new(config, seed, element, pool);
-            CoreThread::start("answerer", socket, SLACK, make, |answerer: Answerer| {
+            CoreThread::start("answerer", socket, limits(), make, |answerer: Answerer| {
                 answerer.stats()
             })
         };

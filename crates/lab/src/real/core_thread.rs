@@ -55,12 +55,12 @@ pub(crate) struct CoreThread<S> {
 }
 
 impl<S: Send + 'static> CoreThread<S> {
-    /// Drives the core that `make` returns, in a new thread, until it is stopped. Wakes are delayed
-    /// by up to `coalesce`, so that one wake serves several timers.
+    /// Drives the core that `make` returns, in a new thread, within `limits`, until it is stopped.
+    /// It then stops at once.
     pub(crate) fn start<C: Core>(
         name: &str,
         socket: Socket,
-        coalesce: Duration,
+        limits: Limits,
         make: impl FnOnce(Pool) -> C + Send + 'static,
         stats: impl FnOnce(C) -> S + Send + 'static,
     ) -> io::Result<Self> {
@@ -74,7 +74,7 @@ impl<S: Send + 'static> CoreThread<S> {
             let pool = Pool::new();
             let mut drive = Drive::new(Shard {
                 clock: socket.clock,
-                limits: Limits { drain: Duration::ZERO, coalesce, gso: false, ..Limits::default() },
+                limits: Limits { drain: Duration::ZERO, ..limits },
                 listeners: vec![socket.group.listener(0)],
                 handoffs: Handoffs::alone()?,
                 counters: Arc::clone(&counters),

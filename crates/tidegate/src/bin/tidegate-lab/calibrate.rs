@@ -2,11 +2,13 @@
 
 use std::fs;
 use std::io::Write;
+use std::ops::RangeInclusive;
 use std::path::PathBuf;
 use std::process::ExitCode;
+use std::time::Duration;
 
 use serde_json::{Value, json};
-use tidegate_lab::calibrate::{self, Calibration, Observer, Parameters};
+use tidegate_lab::calibrate::{self, Calibration, Observer, Parameters, Quota};
 use tidegate_proxy::{Class, Mode};
 
 use tidegate::json;
@@ -23,9 +25,18 @@ pub struct Args {
     #[arg(long, value_enum, default_value_t = Kept::Transaction)]
     mode: Kept,
 
-    /// The share of a core that the simulated server will have, such as 0.2
-    #[arg(long, value_name = "F", value_parser = parse_share, default_value = "1")]
-    share: f64,
+    /// The quota of the simulated server, as a share of a core, such as 0.2 [default: no quota]
+    #[arg(long, value_name = "F", value_parser = parse_share)]
+    quota: Option<f64>,
+
+    /// The length of a period of the quota in milliseconds, as in `cpu.max`
+    #[arg(long, value_name = "MS", value_parser = parse_period, default_value = "100", requires = "quota")]
+    period_ms: f64,
+
+    /// The time between two ticks of the kernel's clock in milliseconds: 1000 / CONFIG_HZ. At a
+    /// tick the kernel throttles a busy server that has used up its quota
+    #[arg(long, value_name = "MS", value_parser = parse_tick, default_value = "4", requires = "quota")]
+    tick_ms: f64,
 
     /// Seconds of each run. A round has eight runs
     #[arg(long, value_name = "S", value_parser = parse_length, default_value = "2")]
@@ -72,7 +83,11 @@ pub fn run(args: &Args) -> Result<ExitCode, Trouble> {
         mode: args.mode.into(),
         seconds: args.seconds,
         rounds: args.rounds,
-        share: args.share,
+        quota: args.quota.map(|share| {
+            let ms = |ms: f64| Duration::from_secs_f64(ms / 1e3);
+            let runtime = ms(share * args.period_ms);
+            Quota { period: ms(args.period_ms), runtime, tick: ms(args.tick_ms) }
+        }),
         seed: args.seed,
     };
     // Measuring takes a while, so an unwritable output path is reported first.
@@ -127,6 +142,21 @@ fn parse_share(text: &str) -> Result<f64, String> {
     let share: f64 = text.parse().map_err(|_| "not a number".to_owned())?;
     let right = (0.001..=1.0).contains(&share);
     if right { Ok(share) } else { Err("not a share of a core between 0.001 and 1".to_owned()) }
+}
+
+fn parse_period(text: &str) -> Result<f64, String> {
+    parse_ms(text, 1.0..=1000.0)
+}
+
+fn parse_tick(text: &str) -> Result<f64, String> {
+    parse_ms(text, 0.0..=100.0)
+}
+
+fn parse_ms(text: &str, range: RangeInclusive<f64>) -> Result<f64, String> {
+    let ms: f64 = text.parse().map_err(|_| "not a number".to_owned())?;
+    let right = range.contains(&ms);
+    let wrong = || format!("not between {} and {} ms", range.start(), range.end());
+    if right { Ok(ms) } else { Err(wrong()) }
 }
 
 fn parse_length(text: &str) -> Result<f64, String> {
