@@ -12,7 +12,7 @@ use crate::table::Id;
 
 /// The name of the first connection. The layer below names its own connections from the other end
 /// of the range.
-const FIRST: ConnectionId = ConnectionId::new((1 << 23) | 1).expect("it is odd");
+const FIRST: ConnectionId = ConnectionId::new((1 << 31) | 1).expect("it is odd");
 
 /// The use of connections by the users of a caller.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

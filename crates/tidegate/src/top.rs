@@ -62,6 +62,14 @@ fn watch(args: &Args) -> Result<ExitCode, Trouble> {
     let mut screen = Screen::open(args.plain, signals).map_err(Trouble::failure)?;
     let mut next = Instant::now();
     let mut shown = 0;
+    // A line has only rates, which need a second sample. The view shows more than rates.
+    if screen.terminal.is_none() {
+        next += args.interval;
+        if !screen.wait(next).map_err(Trouble::failure)? {
+            return Ok(ExitCode::SUCCESS);
+        }
+        history.record(read(&client));
+    }
     loop {
         screen.show(&history, &args.admin).map_err(Trouble::failure)?;
         shown += 1;

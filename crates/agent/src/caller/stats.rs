@@ -349,7 +349,7 @@ impl fmt::Display for TooSlow {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(
             f,
-            "too slow: began {:.0} instead of {:.0} calls/s, and 1 % of them more than {:.1} ms late",
+            "too slow: began {:.1} instead of {:.1} calls/s, and 1 % of them more than {:.1} ms late",
             self.begun_cps,
             self.intended_cps,
             self.lateness_p99.as_secs_f64() * 1e3

@@ -37,7 +37,8 @@ pub struct Args {
     #[arg(long)]
     quick: bool,
 
-    /// Run only the claim with this name, or all claims whose names begin with it, such as 001
+    /// Run only the claim with this name. If there is none, run all claims whose names begin with
+    /// it, such as 001
     #[arg(long, value_name = "ID")]
     row: Option<String>,
 
@@ -80,9 +81,14 @@ pub fn run(args: &Args) -> Result<ExitCode, Trouble> {
              written; commit them first if you want to record these results",
         );
     }
+    let is_named = |row: &str| claims.all().any(|claim| claim.id == row);
+    let in_row = |claim: &Claim, row: &str| match is_named(row) {
+        true => claim.id == row,
+        false => claim.id.starts_with(row),
+    };
     let wanted = |claim: &&Claim| {
-        (!args.quick || claim.quick)
-            && args.row.as_ref().is_none_or(|row| claim.id.starts_with(&**row))
+        let is_in_row = args.row.as_ref().is_none_or(|row| in_row(claim, row));
+        is_in_row && (!args.quick || claim.quick)
     };
     let selected: Vec<&Claim> = claims.all().filter(wanted).collect();
     if selected.is_empty() {
@@ -116,7 +122,11 @@ pub fn run(args: &Args) -> Result<ExitCode, Trouble> {
         is_known &= finding.verdict == claim.verdict;
         say(&line(claim, finding).map_err(Trouble::usage)?);
     }
-    say(&format!("{} claims in {:.0} s", findings.len(), began.elapsed().as_secs_f64()));
+    let count = match findings.len() {
+        1 => "1 claim".to_owned(),
+        count => format!("{count} claims"),
+    };
+    say(&format!("{count} in {:.0} s", began.elapsed().as_secs_f64()));
     say(&format!(
         "figures and results: {}, in one directory for each set-up",
         reproduction.folder.display()
