@@ -1,6 +1,6 @@
 //! The loop of one shard, which drives a core.
 
-mod crossings;
+mod shard_handoffs;
 mod streams;
 
 use std::fmt;
@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use tidegate_world::{Core, Counter, HandoffInput, Pool, Timestamp};
 
-use self::crossings::Crossings;
+use self::shard_handoffs::{Returned, ShardHandoffs};
 use crate::commands::{CommandReceiver, CommandSender};
 use crate::draining::{Draining, Summary};
 use crate::load::Readings;
@@ -59,7 +59,7 @@ pub struct Shard {
 pub struct Drive<M = Sockets> {
     machine: M,
     limits: Limits,
-    crossings: Crossings,
+    handoffs: ShardHandoffs,
     counters: Arc<Counters>,
     commands: CommandReceiver,
     resolver: ResolverHandle,
@@ -115,7 +115,7 @@ impl<M: Machine> Drive<M> {
             draining: None,
             machine,
             limits,
-            crossings: Crossings::new(handoffs, barrier, Arc::clone(&counters)),
+            handoffs: ShardHandoffs::new(handoffs, barrier, Arc::clone(&counters)),
             counters,
             commands: CommandReceiver::closed(),
             resolver: ResolverHandle::closed(),
@@ -127,14 +127,14 @@ impl<M: Machine> Drive<M> {
     /// [given](CommandSender::give) through this handle.
     #[must_use]
     pub fn with_commands(self, commands: &CommandSender) -> Self {
-        Self { commands: commands.join(self.crossings.waker().clone()), ..self }
+        Self { commands: commands.join(self.handoffs.waker().clone()), ..self }
     }
 
     /// Returns the driver with `resolver`, which answers the name queries of the core. Without a
     /// resolver they stay unanswered.
     #[must_use]
     pub fn with_resolver(self, resolver: &Resolver) -> Self {
-        let waker = self.crossings.waker().clone();
+        let waker = self.handoffs.waker().clone();
         Self { resolver: self.resolver.resolving(resolver, waker), ..self }
     }
 
@@ -254,7 +254,7 @@ impl<M: Machine> Drive<M> {
         }
         more |= self.serve(core, now, now.since(began));
         self.machine.flush();
-        Ok(more || self.machine.failures() > 0 || self.crossings.unsent() > 0)
+        Ok(more || self.machine.failures() > 0 || self.handoffs.returned() > 0)
     }
 
     fn receive<C: Core>(
@@ -264,16 +264,16 @@ impl<M: Machine> Drive<M> {
         ready: Ready,
         limit: usize,
     ) -> io::Result<usize> {
-        let Self { machine, crossings, resolver, counters, .. } = self;
+        let Self { machine, handoffs, resolver, counters, .. } = self;
         machine.receive(kind, ready, limit, |outlet, now, received| {
             core.offer(now, received);
-            gather(core, outlet, crossings, resolver, counters);
+            gather(core, outlet, handoffs, resolver, counters);
         })
     }
 
     /// Passes events on connections to the core.
     fn stream_events<C: Core>(&mut self, core: &mut C, ready: Ready) -> io::Result<StreamTurn> {
-        let Self { machine, crossings, resolver, counters, limits, .. } = self;
+        let Self { machine, handoffs, resolver, counters, limits, .. } = self;
         machine.stream_events(ready, limits.streams, |outlet, now, event| {
             match event {
                 StreamEvent::Connected(flow) => core.on_connected(now, flow),
@@ -281,7 +281,7 @@ impl<M: Machine> Drive<M> {
                 StreamEvent::Writable(id) => core.on_writable(now, id),
                 StreamEvent::Closed(id, cause) => core.on_closed(now, id, cause),
             }
-            gather(core, outlet, crossings, resolver, counters);
+            gather(core, outlet, handoffs, resolver, counters);
         })
     }
 
@@ -299,21 +299,24 @@ impl<M: Machine> Drive<M> {
             core.on_failed(now, failure);
             self.gather(core);
         }
-        for _ in 0..self.crossings.unsent() {
-            let Some(failure) = self.crossings.take_unsent() else { break };
-            core.on_failed(now, failure);
+        for _ in 0..self.handoffs.returned() {
+            match self.handoffs.take_returned() {
+                Some(Returned::Unsent(failure)) => core.on_failed(now, failure),
+                Some(Returned::Received(received)) => core.offer(now, received),
+                None => break,
+            }
             self.gather(core);
         }
-        let Self { machine, crossings, resolver, counters, limits, .. } = self;
+        let Self { machine, handoffs, resolver, counters, limits, .. } = self;
         machine.reports(ready, limits.reports, |outlet, failure| {
             core.on_failed(now, failure);
-            gather(core, outlet, crossings, resolver, counters);
+            gather(core, outlet, handoffs, resolver, counters);
         })
     }
 
     fn take_handoffs<C: Core>(&mut self, core: &mut C) -> bool {
         for taken in 0..self.limits.handoffs {
-            let Some(input) = self.crossings.take(&self.pool) else {
+            let Some(input) = self.handoffs.take(&self.pool) else {
                 self.counters.handoffs_in.add(taken as u64);
                 return false;
             };
@@ -356,8 +359,8 @@ impl<M: Machine> Drive<M> {
     }
 
     fn gather<C: Core>(&mut self, core: &mut C) {
-        let Self { machine, crossings, resolver, counters, .. } = self;
-        gather(core, machine.outlet(), crossings, resolver, counters);
+        let Self { machine, handoffs, resolver, counters, .. } = self;
+        gather(core, machine.outlet(), handoffs, resolver, counters);
     }
 
     /// Sleeps until a datagram, a wake, `timer`, or another deadline of this shard. Returns the
@@ -391,13 +394,13 @@ impl<M: Machine> Drive<M> {
     }
 
     fn sleep(&mut self, until: Timestamp, now: Timestamp) -> io::Result<Ready> {
-        let waker = self.crossings.waker();
+        let waker = self.handoffs.waker();
         waker.fall_asleep();
         let requests_seen = u32::from(self.draining.is_some());
-        let stopped = self.crossings.barrier().requests() > requests_seen
-            || self.crossings.barrier().all_drained();
+        let stopped = self.handoffs.barrier().requests() > requests_seen
+            || self.handoffs.barrier().all_drained();
         let heard = !self.commands.is_empty() || !self.resolver.is_empty();
-        if stopped || heard || !self.crossings.is_empty() {
+        if stopped || heard || !self.handoffs.is_empty() {
             waker.get_up(false);
             return Ok(Ready::NONE);
         }
@@ -409,9 +412,9 @@ impl<M: Machine> Drive<M> {
 
     /// Starts draining the core after the first request to stop. Returns the summary at the end.
     fn apply_stop<C: Core>(&mut self, core: &mut C) -> Option<Summary> {
-        let requests = self.crossings.barrier().requests();
+        let requests = self.handoffs.barrier().requests();
         if requests == 0 {
-            self.crossings.note(true);
+            self.handoffs.note(true);
             return None;
         }
         let now = self.machine.now();
@@ -424,8 +427,8 @@ impl<M: Machine> Drive<M> {
             self.gather(core);
         }
         self.draining = Some(draining);
-        self.crossings.note(draining.is_leaving() || !core.is_drained());
-        draining.ended(now, self.crossings.barrier().all_drained(), requests > 1)
+        self.handoffs.note(draining.is_leaving() || !core.is_drained());
+        draining.ended(now, self.handoffs.barrier().all_drained(), requests > 1)
     }
 
     /// Adds the time since the last call, up to `now`, to `counter`.
@@ -440,7 +443,7 @@ impl<M: Machine> Drive<M> {
 fn gather<C: Core>(
     core: &mut C,
     outlet: &mut impl Outlet,
-    crossings: &mut Crossings,
+    handoffs: &mut ShardHandoffs,
     resolver: &ResolverHandle,
     counters: &Counters,
 ) {
@@ -448,7 +451,7 @@ fn gather<C: Core>(
         outlet.post(transmit);
     }
     while let Some(handoff) = core.poll_handoff() {
-        crossings.send(handoff);
+        handoffs.send(handoff);
     }
     while let Some(query) = core.poll_query() {
         let asked = resolver.ask(query);

@@ -17,7 +17,7 @@ pub struct Stop(Arc<State>);
 struct State {
     requests: AtomicU32,
     wakers: Mutex<Vec<Waker>>,
-    /// Number of shards that still have work.
+    /// Number of shards that still have work, and of messages on their way between shards.
     holding: AtomicUsize,
     /// True after a moment at which no shard had work. It stays true, because some shards may have
     /// ended since then.

@@ -429,7 +429,7 @@ fn send_failures_are_counted_and_reported() {
     for (flow, len) in [(homeless, 1), (nowhere, 1), (too_large, 65_508)] {
         let received = Received::new(Timestamp::ZERO, flow, pool.copy(&vec![b'x'; len]));
         let input = HandoffInput::Received(received);
-        assert_eq!(other.send(Handoff { shard: 0, input }), Ok(()));
+        assert!(other.send(Handoff { shard: 0, input }).is_ok());
     }
     let mut failures = Vec::new();
     while failures.len() < 3 {

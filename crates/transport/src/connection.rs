@@ -58,7 +58,7 @@ pub(crate) struct Connection {
     pub(crate) is_named: bool,
     /// True if the connection has received a message.
     pub(crate) has_spoken: bool,
-    /// True if another shard has sent a message on this connection.
+    /// True if another shard has sent a request on this connection.
     pub(crate) serves_others: bool,
     /// True if a message of the core was handed to the driver on this connection.
     pub(crate) has_carried: bool,

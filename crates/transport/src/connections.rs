@@ -151,7 +151,7 @@ impl ConnectionTable {
 
     /// Records that a connection has ended ([`Core::on_closed`](tidegate_world::Core::on_closed)).
     /// Returns its flow with the listener's address, so that the owner learns that messages on it
-    /// may be lost, and whether some of them came from other shards. Returns `None` if no message
+    /// may be lost, and whether other shards have sent requests on it. Returns `None` if no message
     /// was ever handed to the driver on this connection.
     pub fn on_closed(&mut self, id: ConnectionId, cause: CloseCause) -> Option<(Flow, bool)> {
         let state = self.connections.get(&id)?.state;
@@ -174,7 +174,7 @@ impl ConnectionTable {
         connection.has_carried.then_some((flow, connection.serves_others))
     }
 
-    /// Records that other shards send on a connection.
+    /// Records that other shards send requests on a connection.
     pub fn serve_others(&mut self, id: ConnectionId) {
         if let Some(connection) = self.connections.get_mut(&id) {
             connection.serves_others = true;

@@ -42,8 +42,8 @@ const PONG: &[u8] = b"\r\n";
 ///
 /// Each shard has its own connections. If the flow of a message names a connection of another
 /// shard, the message is [handed off](Core::poll_handoff), and that shard sends it. It reports an
-/// unsent message to its own core. If a connection ends on which other shards have sent, it reports
-/// this to all of them.
+/// unsent message to its own core. If a connection ends on which other shards have sent requests, it
+/// reports this to all of them.
 pub struct Streams<C> {
     core: C,
     connections: ConnectionTable,
@@ -227,7 +227,9 @@ impl<C: Core> Core for Streams<C> {
     }
 
     fn on_transmit(&mut self, now: Timestamp, transmit: Transmit) {
-        if let Some(id) = transmit.flow.connection {
+        // Nobody waits for an answer to a response.
+        let is_request = !transmit.bytes.starts_with(b"SIP/2.0 ");
+        if let Some(id) = transmit.flow.connection.filter(|_| is_request) {
             self.connections.serve_others(id);
         }
         if let Err(unsent) = self.connections.send(now, transmit) {

@@ -338,13 +338,13 @@ fn each_shard_opens_connections_under_names_of_its_own() {
 /// the result is a connection failure, the transport layer SHOULD inform the transport user of a
 /// failure in sending."
 #[test]
-fn the_end_of_a_connection_is_reported_to_the_shards_that_may_have_sent_on_it() {
-    for is_used in [false, true] {
+fn the_end_of_a_connection_is_reported_to_the_shards_that_may_have_sent_requests_on_it() {
+    for (text, is_told) in [("", false), ("SIP/2.0 200 OK\r\n", false), ("INVITE", true)] {
         let mut there = in_shard(1);
         let flow = there.accept(accepted(1), PEER);
         there.send(flow, "SIP/2.0 200");
-        if is_used {
-            let transmit = Transmit::new(flow, there.pool.copy(b"INVITE"));
+        if !text.is_empty() {
+            let transmit = Transmit::new(flow, there.pool.copy(text.as_bytes()));
             there.streams.on_transmit(there.now, transmit);
         }
         there.streams.on_closed(there.now, flow.connection.unwrap(), CloseCause::Reset);
@@ -358,7 +358,7 @@ fn the_end_of_a_connection_is_reported_to_the_shards_that_may_have_sent_on_it() 
                 other => panic!("{other:?}"),
             })
             .collect();
-        assert_eq!(told, if is_used { vec![0, 2, 3] } else { vec![] });
+        assert_eq!(told, if is_told { vec![0, 2, 3] } else { vec![] }, "{text}");
     }
 }
 

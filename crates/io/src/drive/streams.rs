@@ -48,7 +48,7 @@ impl Drive {
         client: Option<WebSocketClient>,
     ) -> io::Result<Self> {
         let (counters, pool) = (Arc::clone(&self.counters), self.pool.clone());
-        let shard = self.crossings.handoffs().shard();
+        let shard = self.handoffs.queues().shard();
         let connections =
             Connections::new(shard, listeners, limits, tls_peers, client, counters, pool)?;
         self.machine.set_connections(connections);

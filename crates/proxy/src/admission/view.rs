@@ -14,7 +14,7 @@ use crate::message::transaction_branch::TransactionBranch;
 use crate::observe::counters::Counters;
 use crate::parked::Parked;
 use crate::response::request_origin;
-use crate::routing::route_set::has_route_token;
+use crate::routing::route_set::has_token;
 use crate::snapshot::Snapshot;
 use crate::transaction::Transactions;
 use crate::transaction::branches::is_branch_of;
@@ -92,7 +92,7 @@ impl View<'_> {
             Some(_) => {
                 let is_within =
                     self.calls.is_within(&self.snapshot.keys, fingerprint, &received.bytes);
-                let has_token = || has_route_token(now, self.snapshot, received, scan.call_id);
+                let has_token = || has_token(now, self.snapshot, received, scan.call_id);
                 match is_within {
                     // A fork may set up more dialogs than a call keeps, and the caller has to
                     // acknowledge and to end each of them (RFC 3261 §13.2.2.4). An INVITE with an
@@ -168,7 +168,9 @@ impl View<'_> {
         received: &Received,
     ) -> bool {
         match method {
-            Method::Cancel => self.has_served(now, scan),
+            Method::Cancel => {
+                self.has_served(now, scan) || has_token(now, self.snapshot, received, scan.call_id)
+            }
             _ => self.knows(now, method, scan, &self.hashes(method, scan), received),
         }
     }

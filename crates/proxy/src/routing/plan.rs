@@ -131,7 +131,7 @@ pub(crate) fn plan<'a>(
             return Ok(Planned::Plan(plan));
         }
         if !is_new && (origin == Origin::Stranger || is_ours) {
-            let rejection = unknown(snapshot, received, *method);
+            let rejection = unknown(snapshot, received, *method, origin);
             // A request with a token counts in the rate of its call even if it is rejected.
             return if plan.is_rated {
                 plan.target_choice = TargetChoice::Reject(rejection);
@@ -237,7 +237,7 @@ fn lead_to<'a>(
             (Destination::Pool(_) | Destination::User, _)
                 if matches!(request.method, Method::Ack | Method::Cancel) =>
             {
-                return Err(unknown(snapshot, received, request.method));
+                return Err(unknown(snapshot, received, request.method, origin));
             }
             (Destination::Pool(pool), _) => {
                 let demand = known.is_new.then(|| demand_of(request.method, request.has_priority));
@@ -261,7 +261,7 @@ fn lead_to<'a>(
             (Destination::Name(..), _) => return Err(Rejection::NO_HOST),
             // An in-dialog request names a contact. Only a request outside a dialog names a user.
             (Destination::User, _) if !known.is_new => {
-                return Err(unknown(snapshot, received, request.method));
+                return Err(unknown(snapshot, received, request.method, origin));
             }
             (Destination::User, origin) => match request.targets.first() {
                 Some(&target) => TargetChoice::User { target, from: origin.backend_ref() },
@@ -453,16 +453,18 @@ pub(crate) fn pool_by_rules(
 
 /// Rejects an in-dialog request that this shard does not know, or hands it off. If there are
 /// several shards, each of the others gets the request in turn. So the call of a client is found
-/// even if the client ignores Record-Route and changes its port between requests. A client on a
-/// connection does not change its port.
+/// even if the client ignores Record-Route and changes its port between requests, and the CANCEL of
+/// a trunk even if it comes on another connection than its INVITE. A stranger on a connection could
+/// make all shards work with each of its requests, so its requests stay here.
 ///
 /// At the end, a CANCEL or ACK returns to its first shard, which sent its INVITE.
-fn unknown(snapshot: &Snapshot, received: &Received, method: Method) -> Rejection {
+fn unknown(snapshot: &Snapshot, received: &Received, method: Method, origin: Origin) -> Rejection {
     let shards = snapshot.shards;
     let comes_home =
         matches!(method, Method::Ack | Method::Cancel) && (2..u16::from(u8::MAX)).contains(&shards);
     let turns = shards + u16::from(comes_home);
-    if u16::from(received.handoffs) + 1 < turns && !received.flow.transport.is_reliable() {
+    let may_go_round = !received.flow.transport.is_reliable() || origin != Origin::Stranger;
+    if u16::from(received.handoffs) + 1 < turns && may_go_round {
         return Rejection::Redirect((snapshot.shard + 1) % shards);
     }
     Rejection::UNKNOWN_CALL

@@ -9,6 +9,7 @@ use crate::message::token::RouteToken;
 use crate::rejection::Rejection;
 use crate::snapshot::Snapshot;
 use crate::target::Target;
+use crate::transport::addresses::Origin;
 
 /// Maximum number of Route values that may name us: one, or two if we stand between two listeners,
 /// and twice that if a request passes us twice.
@@ -100,15 +101,19 @@ impl<'a> RouteSet<'a> {
     }
 }
 
-/// Returns whether the Route set of a request shows that it belongs to a dialog of ours.
-pub(crate) fn has_route_token(
+/// Returns whether the Route set of a request shows that it belongs to a dialog of ours, or that the
+/// registrar of a phone sends it to this phone. Strangers can see a flow token too.
+pub(crate) fn has_token(
     now: Timestamp,
     snapshot: &Snapshot,
     received: &Received,
     call_id: &[u8],
 ) -> bool {
     let Ok(message) = Message::parse(&received.bytes) else { return false };
-    let routes = RouteSet::read(snapshot, &received.flow, &message, call_id, 0);
-    let token = routes.ok().and_then(|routes| routes.token);
-    token.is_some_and(|token| token.is_fresh(snapshot.minutes(now)))
+    let Ok(routes) = RouteSet::read(snapshot, &received.flow, &message, call_id, 0) else {
+        return false;
+    };
+    let is_for_phone =
+        routes.flow.is_some() && snapshot.addresses.origin(&received.flow) != Origin::Stranger;
+    is_for_phone || routes.token.is_some_and(|token| token.is_fresh(snapshot.minutes(now)))
 }

@@ -563,3 +563,19 @@ fn waiting_work_is_published_in_calls() {
         assert_eq!(script.counters.overload.sessions_waiting.get(), 0, "{scheme:?}");
     }
 }
+
+/// A call that crosses from one shard to another was admitted where it arrived. If a second gate judged it, the
+/// probabilities of the two would multiply.
+#[test]
+fn a_message_from_another_shard_has_passed_a_gate_already() {
+    for scheme in SCHEMES {
+        let mut script = closed_after(scheme, 0);
+        script.offer_at(PROXY, CALLER, invite("a").as_bytes(), 1);
+        let sent = script.serve();
+        assert!(
+            sent.iter().any(|sent| sent.start().starts_with("INVITE ")),
+            "{scheme:?}: {sent:#?}"
+        );
+        assert_eq!(script.counters.refused(Reason::Law).get(), 0);
+    }
+}

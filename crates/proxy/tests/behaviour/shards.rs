@@ -42,7 +42,8 @@ impl Mesh {
         let pool = Pool::new();
         let shard = |shard: u16| {
             let datagrams = Listener::new(address(PROXY));
-            let streams = Listener { transport: Transport::Tcp, ..datagrams.clone() };
+            let trust = vec!["203.0.113.0/24".parse().unwrap()];
+            let streams = Listener { transport: Transport::Tcp, trust, ..datagrams.clone() };
             let backends = balance::Pool::new("app", &[("a", address(BACKEND_A), 1)]);
             let listener = Some(usize::from(inside.is_reliable()));
             let pools =
@@ -287,5 +288,27 @@ fn the_cancel_and_the_ack_of_a_leg_follow_its_invite_to_the_shard_of_the_phone()
             assert_eq!(flow.connection, phone.connection, "{mode:?}");
             assert_eq!(ack.branch(), invite.branch(), "{mode:?}");
         }
+    }
+}
+
+/// A trunk may have several connections to us, and the kernel may give them to different shards. The
+/// shards look for the INVITE of a trusted sender. A stranger could make all of them work.
+#[test]
+fn a_cancel_of_a_trunk_on_another_connection_finds_its_invite() {
+    for (source, is_trusted) in [("203.0.113.9", true), ("198.51.100.66", false)] {
+        let mut mesh = Mesh::new(Transport::Udp, Mode::Transaction);
+        let [first, second] =
+            [0, 1].map(|shard| mesh.accept(shard, &format!("{source}:4000{shard}")));
+        let text = |method: &str| {
+            let text = request(method, "sip:bob@192.0.2.1", "c", 1, "");
+            let via = "SIP/2.0/UDP 198.51.100.7:5060";
+            text.replace(via, &format!("SIP/2.0/TCP {source}:5060"))
+        };
+        let (_, _, invite) = only(mesh.offer(0, first, &text("INVITE")), "INVITE");
+        mesh.offer(0, registrar(), &invite.answer("180 Ringing"));
+        let sent = mesh.offer(1, second, &text("CANCEL"));
+        let status = if is_trusted { "SIP/2.0 200" } else { "SIP/2.0 481" };
+        assert_eq!(only(sent.clone(), status).1.connection, second.connection);
+        assert_eq!(sent.iter().any(|(.., sent)| sent.start().starts_with("CANCEL")), is_trusted);
     }
 }

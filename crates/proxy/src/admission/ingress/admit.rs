@@ -112,6 +112,8 @@ impl Ingress {
                 }
                 self.admit_ongoing(now, class).map(|()| None)
             }
+            // The gate of the shard at which it arrived has admitted it.
+            Some(_) if received.handoffs > 0 => Ok(None),
             Some(bucket) => self.admit_new(&arrival, bucket, has_room).map(Some),
         };
         let ticket = match admitted {

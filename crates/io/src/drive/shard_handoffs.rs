@@ -1,0 +1,196 @@
+//! Handoffs between the shards of a process while they run and while they stop.
+
+use std::collections::VecDeque;
+use std::sync::Arc;
+
+use tidegate_world::{Cause, Failure, Handoff, HandoffInput, Pool, Received};
+
+use crate::stop::ShutdownBarrier;
+use crate::{Counters, Handoffs, Waker};
+
+/// The handoffs of a shard, and its membership in the group that stops together.
+///
+/// The shards end when none of them has work. A message on its way to another shard is work too: it
+/// holds all shards until the other shard has handled it.
+pub(super) struct ShardHandoffs {
+    handoffs: Handoffs,
+    barrier: ShutdownBarrier,
+    counters: Arc<Counters>,
+    /// Messages that could not be handed off, for the core.
+    returned: VecDeque<Returned>,
+    /// The holds of the inputs taken since the barrier was last noted.
+    held: Vec<ShutdownBarrier>,
+}
+
+/// Maximum number of messages that go back to the core.
+const RETURNED_MAX: usize = 256;
+
+/// A message that could not be handed off.
+#[derive(Debug)]
+pub(super) enum Returned {
+    /// The failure of a message to send.
+    Unsent(Failure),
+    /// A message that arrived on a stream. The core handles it as if another shard had handed it
+    /// off.
+    Received(Received),
+}
+
+impl Returned {
+    /// Returns what to do about an input. A datagram counts as lost, because its sender repeats it.
+    fn of(input: HandoffInput) -> Option<Self> {
+        match input {
+            HandoffInput::Transmit(transmit) => {
+                let failure = Failure::unsent(transmit.flow, Cause::Full, &transmit.bytes);
+                Some(Self::Unsent(failure))
+            }
+            HandoffInput::Received(received) if received.flow.transport.is_reliable() => {
+                let handoffs = received.handoffs.saturating_add(1);
+                Some(Self::Received(Received { handoffs, ..received }))
+            }
+            HandoffInput::Received(_) | HandoffInput::Failure(_) => None,
+        }
+    }
+}
+
+impl ShardHandoffs {
+    pub fn new(handoffs: Handoffs, barrier: ShutdownBarrier, counters: Arc<Counters>) -> Self {
+        Self { handoffs, barrier, counters, returned: VecDeque::new(), held: Vec::new() }
+    }
+
+    /// Hands an input to its shard. If this is not possible, it is counted. A message that nobody
+    /// repeats then goes back to the core ([`take_returned`](Self::take_returned)).
+    pub fn send(&mut self, handoff: Handoff) {
+        match self.handoffs.send_held(handoff, Some(self.barrier.hold())) {
+            Ok(()) => self.counters.handoffs_out.add(1),
+            Err(input) => {
+                self.counters.handoffs_lost.add(1);
+                let returned = input.and_then(Returned::of);
+                self.returned.extend(returned.filter(|_| self.returned.len() < RETURNED_MAX));
+            }
+        }
+    }
+
+    /// Takes over the next input from another shard.
+    pub fn take(&mut self, pool: &Pool) -> Option<HandoffInput> {
+        let (input, hold) = self.handoffs.take_held(pool)?;
+        self.held.extend(hold);
+        Some(input)
+    }
+
+    /// Returns the next message that could not be handed off.
+    pub fn take_returned(&mut self) -> Option<Returned> {
+        self.returned.pop_front()
+    }
+
+    /// Returns the number of messages that the core has not got back yet.
+    pub fn returned(&self) -> usize {
+        self.returned.len()
+    }
+
+    /// Returns whether no input of another shard waits.
+    pub fn is_empty(&self) -> bool {
+        self.handoffs.is_empty()
+    }
+
+    /// Returns the end of the queues of this shard.
+    pub fn queues(&self) -> &Handoffs {
+        &self.handoffs
+    }
+
+    /// Returns the waker of this shard.
+    pub fn waker(&self) -> &Waker {
+        self.handoffs.waker()
+    }
+
+    /// Returns the membership of this shard.
+    pub fn barrier(&self) -> &ShutdownBarrier {
+        &self.barrier
+    }
+
+    /// Records whether this shard still has work, apart from the inputs of other shards.
+    pub fn note(&mut self, holds: bool) {
+        self.barrier.note(holds || !self.is_empty() || !self.returned.is_empty());
+        self.held.clear();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use tidegate_world::{ConnectionId, Flow, ShardIndex, Timestamp, Transmit, Transport};
+
+    use super::*;
+    use crate::Stop;
+
+    fn pair(capacity: usize) -> [ShardHandoffs; 2] {
+        let stop = Stop::new();
+        let mesh = Handoffs::mesh(2, capacity).unwrap();
+        let end = |handoffs: Handoffs| {
+            let barrier = stop.join(handoffs.waker().clone());
+            ShardHandoffs::new(handoffs, barrier, Arc::default())
+        };
+        mesh.into_iter().map(end).collect::<Vec<_>>().try_into().ok().expect("two")
+    }
+
+    fn response(pool: &Pool) -> Handoff {
+        let (local, remote) = ("127.0.0.1:1".parse().unwrap(), "127.0.0.1:2".parse().unwrap());
+        let id = ConnectionId::first_accepted(ShardIndex::new(1, 2));
+        let flow = Flow::connected(Transport::Tcp, local, remote, id);
+        let transmit = Transmit::new(flow, pool.copy(b"SIP/2.0 200 OK"));
+        Handoff { shard: 1, input: HandoffInput::Transmit(transmit) }
+    }
+
+    /// The last response of a call may leave on a connection of a shard that has no work.
+    #[test]
+    fn shards_do_not_end_while_a_message_is_on_its_way() {
+        let pool = Pool::new();
+        let [mut a, mut b] = pair(8);
+        b.note(false);
+        a.send(response(&pool));
+        a.note(false);
+        assert!(!a.barrier().all_drained());
+        assert!(b.take(&pool).is_some());
+        assert!(!a.barrier().all_drained(), "it is not handled yet");
+        b.note(false);
+        assert!(a.barrier().all_drained() && b.barrier().all_drained());
+    }
+
+    #[test]
+    fn messages_that_do_not_fit_are_counted_and_those_of_streams_go_back() {
+        let pool = Pool::new();
+        let [mut a, mut b] = pair(1);
+        a.send(response(&pool));
+        a.send(response(&pool));
+        let HandoffInput::Transmit(transmit) = response(&pool).input else { unreachable!() };
+        let now = Timestamp::ZERO;
+        for flow in [transmit.flow, Flow::udp(transmit.flow.local, transmit.flow.remote)] {
+            let received = Received::new(now, flow, pool.copy(b"BYE"));
+            a.send(Handoff { shard: 1, input: HandoffInput::Received(received) });
+        }
+        assert_eq!((a.counters.handoffs_out.get(), a.counters.handoffs_lost.get()), (1, 3));
+        a.note(false);
+        assert!(b.take(&pool).is_some());
+        b.note(false);
+        assert!(!b.barrier().all_drained(), "the core has not got them back");
+        assert_eq!(a.returned(), 2);
+        match a.take_returned() {
+            Some(Returned::Unsent(failure)) => assert_eq!(failure.cause, Cause::Full),
+            other => panic!("{other:?}"),
+        }
+        match a.take_returned() {
+            Some(Returned::Received(received)) => assert_eq!(received.handoffs, 1),
+            other => panic!("{other:?}"),
+        }
+        a.note(false);
+        assert!(b.barrier().all_drained());
+    }
+
+    #[test]
+    fn few_messages_wait_for_the_core() {
+        let pool = Pool::new();
+        let [mut a, _b] = pair(1);
+        for _ in 0..RETURNED_MAX + 10 {
+            a.send(response(&pool));
+        }
+        assert_eq!(a.returned(), RETURNED_MAX);
+    }
+}
