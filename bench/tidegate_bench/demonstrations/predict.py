@@ -4,8 +4,8 @@ Nothing is emulated in the real runs: the kernel gives Tidegate 1 ms of every 5 
 calibrate --quota 0.2` measures the costs of messages under this condition. scenarios/predict.toml is run in simulated
 time with these costs and this quota. The same loads, as multiples of the predicted capacity, are offered to the real
 Tidegate. The output shows the error of the predicted goodput, in parts of the capacity, and the ratio of the predicted
-p99 of the set-up delay to the real one. Without control the error is shown but not judged (docs/laboratory.md says why
-it is large). But the server without control must collapse where the laws do not.
+p99 of the set-up delay to the real one. Without control the error is shown but not judged. But the server without
+control must collapse where the laws do not.
 """
 
 from collections import defaultdict

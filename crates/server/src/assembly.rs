@@ -335,18 +335,19 @@ fn host(config: &Config) -> Option<HostSettings> {
         socket_bytes,
         wake,
         batch,
+        batch_fifo,
         quota,
         period,
         tick,
     } = config.emulate.clone()?;
     let quota = quota.map(|share| Quota { period, runtime: period.mul_f64(share), tick });
+    // As with real sockets, INVITEs have their own buffer, unless all messages wait in one queue.
+    let split = config.overload.queueing == proxy::Queueing::Class;
     Some(HostSettings {
-        // As with real sockets, INVITEs have their own buffer, unless all messages wait in one
-        // queue.
-        split: config.overload.queueing == proxy::Queueing::Class,
+        split,
         buffer_max: socket_max,
         buffer_bytes: socket_bytes,
-        batch,
+        batch: batch_fifo.filter(|_| !split).or(batch),
         quota,
         ..HostSettings::new(Costs { wake, receive, offer, serve, serve_stateless, refuse })
     })

@@ -136,9 +136,12 @@ impl Prices {
         // A rejected message was examined first, and that time is counted already.
         let refuse = std::array::from_fn(|class| dispose[class].saturating_sub(offer[class]));
         let serve = all(&self.serve_us);
-        // The driver reads up to this number of INVITEs in a turn before it serves.
-        let batch = Some(Limits::default().invites);
-        Emulate { receive, offer, serve, refuse, socket_max, batch, ..Emulate::default() }
+        // The numbers of messages that the driver reads in a turn before it serves: of the socket
+        // for INVITEs, and of the ordinary socket, which has all messages if there is one queue.
+        let Limits { invites, ordinary, .. } = Limits::default();
+        let (batch, batch_fifo) = (Some(invites), Some(ordinary));
+        let usual = Emulate::default();
+        Emulate { receive, offer, serve, refuse, socket_max, batch, batch_fifo, ..usual }
     }
 }
 
