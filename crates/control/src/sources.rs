@@ -45,9 +45,9 @@ pub struct Sender {
     /// True if earlier copies of the message were probably dropped, so that the caller may have
     /// given up.
     pub is_late: bool,
-    /// True if the message answers a challenge: it repeats an admitted request, and adds
-    /// credentials. Then the law does not decide about it again.
-    pub answers_challenge: bool,
+    /// True if a gate has already admitted the work: the message repeats an admitted request with
+    /// credentials, or comes from another shard. Then the law does not decide about it again.
+    pub is_admitted: bool,
 }
 
 impl Default for Sender {
@@ -61,7 +61,7 @@ impl Default for Sender {
             headroom: Headroom::Any,
             restricted: false,
             is_late: false,
-            answers_challenge: false,
+            is_admitted: false,
         }
     }
 }

@@ -156,15 +156,9 @@ impl Handoffs {
         }
     }
 
-    /// Takes over the next input from another shard. A message is copied into a buffer of `pool`.
-    #[must_use]
-    pub fn take(&self, pool: &Pool) -> Option<HandoffInput> {
-        self.take_held(pool).map(|(input, _)| input)
-    }
-
-    /// Takes over the next input, as [`take`](Self::take) does, with the membership that keeps the
-    /// shards running until this shard has handled the input.
-    pub(crate) fn take_held(&self, pool: &Pool) -> Option<(HandoffInput, Option<ShutdownBarrier>)> {
+    /// Takes over the next input from another shard, with the membership that keeps the shards
+    /// running until this shard has handled it. A message is copied into a buffer of `pool`.
+    pub(crate) fn take(&self, pool: &Pool) -> Option<(HandoffInput, Option<ShutdownBarrier>)> {
         let parcel = self.incoming.try_recv().ok()?;
         self.bytes.fetch_sub(parcel.bytes.len(), Relaxed);
         Some(parcel.unpack(pool))
@@ -215,7 +209,7 @@ mod tests {
     }
 
     fn input(mesh: &Handoffs, pool: &Pool) -> HandoffInput {
-        mesh.take(pool).expect("something was handed off")
+        mesh.take(pool).expect("something was handed off").0
     }
 
     fn take(mesh: &Handoffs, pool: &Pool) -> Received {

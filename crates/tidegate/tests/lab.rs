@@ -268,7 +268,9 @@ fn wrong_costs_are_refused_before_anything_is_run() {
     assert!(!folder.path().join("out").exists());
     lab(&["run", "scenario.toml", "--costs", "/nonexistent"]).assert().code(2);
 
-    for (option, value) in [("--quota", "0"), ("--seconds", "nan"), ("--rounds", "0")] {
+    for (option, value) in
+        [("--quota", "0"), ("--period-ms", "0"), ("--seconds", "nan"), ("--rounds", "0")]
+    {
         lab(&["calibrate", option, value]).assert().code(2);
     }
     let refused = lab(&["calibrate", "--out", "/nonexistent/costs.toml"]).assert().code(2);

@@ -93,9 +93,9 @@ impl Connection {
     }
 
     /// Returns whether messages to this address may use the connection. A name is used again after
-    /// many connections. The comparison of the IP addresses ensures that no other host
-    /// gets a message for a peer that is gone. The ports may differ, because a Via can name a port
-    /// at which its sender listens.
+    /// many connections. The comparison of the IP addresses ensures that no other host gets a
+    /// message for a peer that is gone. The ports may differ, because a Via can name a port at
+    /// which its sender listens.
     pub(crate) fn leads_to(&self, remote: SocketAddr) -> bool {
         let is_same = self.flow.remote.ip().to_canonical() == remote.ip().to_canonical();
         is_same && self.state != ConnectionState::Closing

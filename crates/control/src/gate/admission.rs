@@ -91,7 +91,7 @@ impl Gate {
             }
             None => {
                 let exempt = exempt
-                    || sender.answers_challenge
+                    || sender.is_admitted
                     || sender.restricted && self.applies_share(bucket, class);
                 let source = self.sources.on_arrival(now, bucket, sender);
                 let ticket = Ticket { bucket, class, fingerprint, again: false, exempt, source };

@@ -72,7 +72,7 @@ impl ShardHandoffs {
 
     /// Takes over the next input from another shard.
     pub fn take(&mut self, pool: &Pool) -> Option<HandoffInput> {
-        let (input, hold) = self.handoffs.take_held(pool)?;
+        let (input, hold) = self.handoffs.take(pool)?;
         self.held.extend(hold);
         Some(input)
     }

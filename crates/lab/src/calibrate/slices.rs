@@ -1,8 +1,8 @@
 //! Lets a thread run only for a part of each period, like a quota of the kernel.
 //!
 //! Packets accumulate during the pauses of the thread. So it reads them in batches, like a server
-//! at its capacity. During the pauses, the generator can use the processor. A longer pause makes
-//! the batches larger, and each packet cheaper. So the pauses are as long as those of the quota.
+//! at its capacity. During the pauses, the generator can use the processor. The cost of a packet
+//! depends on the length of the batches. So the pauses are as long as those of the quota.
 
 use std::thread;
 use std::time::{Duration, Instant};

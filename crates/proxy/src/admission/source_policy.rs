@@ -278,7 +278,7 @@ impl SourcePolicy {
             headroom: Headroom::Any,
             restricted: false,
             is_late: false,
-            answers_challenge: false,
+            is_admitted: false,
         };
         (sender, claim)
     }

@@ -579,3 +579,18 @@ fn a_message_from_another_shard_has_passed_a_gate_already() {
         assert_eq!(script.counters.refused(Reason::Law).get(), 0);
     }
 }
+
+/// RFC 3261 §9.2: "If the UAS did not find a matching transaction for the CANCEL according to the procedure above,
+/// it SHOULD respond to the CANCEL with a 481". A CANCEL does not overtake an INVITE that waits, also if both come
+/// from another shard.
+#[test]
+fn a_cancel_from_another_shard_does_not_overtake_its_invite() {
+    for handoffs in [0, 1] {
+        let mut script = Script::stateful();
+        script.offer_at(PROXY, CALLER, invite("a").as_bytes(), handoffs);
+        script.offer_at(PROXY, CALLER, own("CANCEL", "a", 1, "").as_bytes(), handoffs);
+        let sent = script.serve();
+        let has = |start: &str| sent.iter().any(|sent| sent.start().starts_with(start));
+        assert!(has("SIP/2.0 200 ") && !has("SIP/2.0 481 "), "{handoffs}: {sent:#?}");
+    }
+}

@@ -106,7 +106,8 @@ impl ConnectionTable {
         self.arm(id);
     }
 
-    /// Returns an unused id. There are 2^31 ids, divided by the number of shards, and at most `opened_max` in use.
+    /// Returns an unused id. There are 2^31 ids, divided by the number of shards, and at most
+    /// `opened_max` in use.
     fn free_id(&mut self) -> ConnectionId {
         while self.connections.contains_key(&self.next_id) {
             self.next_id = self.next_id.next_of(self.shard);

@@ -232,7 +232,7 @@ fn the_law_does_not_decide_about_the_answer_to_a_challenge() {
         let mut gate = if fair { fair_gate(&[]) } else { gate(&[]) };
         gate.on_arrival(at(0), 0);
         gate.control.admit_of_all(allowance);
-        let answer = Sender { answers_challenge: true, is_late: true, ..from(1) };
+        let answer = Sender { is_admitted: true, is_late: true, ..from(1) };
         for bucket in [Bucket::Session, Bucket::Single] {
             let mut ask = |sender: &Sender| gate.on_new_from(at(0), sender, bucket, 0, None, true);
             assert_eq!(ask(&from(1)), Verdict::Refuse(Reason::Law), "{allowance:?}");

@@ -112,8 +112,6 @@ impl Ingress {
                 }
                 self.admit_ongoing(now, class).map(|()| None)
             }
-            // The gate of the shard at which it arrived has admitted it.
-            Some(_) if received.handoffs > 0 => Ok(None),
             Some(bucket) => self.admit_new(&arrival, bucket, has_room).map(Some),
         };
         let ticket = match admitted {
@@ -178,8 +176,10 @@ impl Ingress {
             return Err(Unadmitted::NotUnderstood);
         }
         sender.is_late = is_late;
-        // The gate knows later copies of an answer.
-        sender.answers_challenge = !recalled.is_repetition() && self.answers_challenge(arrival);
+        // A message from another shard has passed the gate there. The gate knows later copies of
+        // the answer to a challenge.
+        sender.is_admitted =
+            received.handoffs > 0 || !recalled.is_repetition() && self.answers_challenge(arrival);
         sender.has_priority &=
             has_room(self, QueueClass::Priority) && self.large.has_room(received, true);
         if !recalled.is_repetition() && (reading.may_offer || self.upstream.is_active()) {
@@ -230,7 +230,7 @@ impl Ingress {
         let Arrival { now, received, reading, view, .. } = *arrival;
         let category = match bucket {
             // The first request has used a part of the share.
-            _ if sender.answers_challenge => Category::Ongoing,
+            _ if sender.is_admitted => Category::Ongoing,
             Bucket::Single => Category::Single,
             _ if sender.has_priority => Category::Priority,
             _ => Category::Session,
