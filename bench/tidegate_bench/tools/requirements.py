@@ -234,9 +234,8 @@ HEAD = """\
 sentences with MUST and SHOULD in the parts of the RFCs that a proxy and a transaction layer implement. A sentence is
 
 - *proven* if it is quoted above code and above a test, *implemented* if above code only, *tested* if above a test only;
-- *not ours*, *not built* yet, or broken *on purpose*, if [exceptions.toml](exceptions.toml) gives this reason. It is
-  not ours if it is the duty of another element, a feature that Tidegate does not offer, or a rule that a later RFC
-  replaces;
+- *not ours*, *not built* yet, or broken *on purpose*, if [exceptions.toml](exceptions.toml) gives this reason. *Not
+  ours* is the duty of another element, a feature that Tidegate does not offer, or a rule that a later RFC replaces;
 - *open* in all other cases. Tidegate may obey an open sentence, but no quotation shows it.
 
 """

@@ -68,8 +68,8 @@ pub(super) static SWEEP: Table = Table {
     header: "[sweep]",
     name: "sweep",
     count: 0..=1,
-    doc: "The varied conditions: keys of `[workload]`, `[server]` and `[farm]`, each with a list \
-          of values. Every combination of the values is run.",
+    doc: "The conditions to vary: keys of `[workload]`, `[server]` and `[farm]`, each with a list \
+          of values. `lab run` runs every combination of the values.",
     knobs: Vec::new,
     tables: &[],
     has_free_keys: true,
@@ -79,11 +79,11 @@ pub(super) static VARIANT: Table = Table {
     header: "[[variant]]",
     name: "variant",
     count: 1..=64,
-    doc: "The compared configurations. `overload` is the table `[overload]` of [the \
+    doc: "The configurations to compare. `overload` is the table `[overload]` of [the \
           configuration](configuration.md), for the servers under test. `pool` ([below](#pool)) \
           says how servers that send to several nodes select among them, and which limits these \
-          nodes have. Without `pool`, servers use each node in turn, without limits. The name of \
-          a variant is its label with the values of `decide` and `queue`, as in `pi (arrival, \
+          nodes have. Without `pool`, servers use each node in turn, without limits. The name of a \
+          variant is its label with the values of `decide` and `queue`, as in `pi (arrival, \
           class)`.",
     knobs: || vec![&LABEL],
     tables: &[&POOL, &OVERLOAD],
@@ -148,7 +148,7 @@ pub(super) static EXPECT: Table = Table {
     header: "[[expect]]",
     name: "expect",
     count: 0..=100,
-    doc: "Expected result of a variant. If the result is different, the exit status is 1. The bound \
+    doc: "Expected result of a variant. If the result differs, `lab run` exits with 1. The bound \
           is the most goodput that any law could reach at the offered load.",
     knobs: || vec![&OF, &LOADS, &OF_BOUND_MIN, &OF_BOUND_MAX],
     tables: &[],
@@ -189,13 +189,13 @@ const HEAD: &str = "\
 Generated from the program: change the items in `crates/lab/src/scenario/tables`, then run
 `TIDEGATE_BLESS=1 cargo test -p tidegate-lab --test reference`.
 
-A scenario is one experiment: a workload, the compared configurations, and the varied conditions.
+A scenario is one experiment: a workload, the configurations to compare, and the conditions to vary.
 `tidegate lab run FILE` runs it, in simulated time or on real sockets
 ([the laboratory](laboratory.md)). The scenarios of this project are in
 `scenarios/`. `[emulate]`, and `overload` of a variant, have the same keys as the tables `[emulate]`
 and `[overload]` of [the configuration](configuration.md).
 
-A file begins with `title = \"…\"`, what the scenario shows in one line.
+A file begins with `title = \"…\"`, one line that says what the scenario shows.
 ";
 
 /// Returns the reference of every table and key, in Markdown.

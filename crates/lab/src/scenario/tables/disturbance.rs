@@ -51,15 +51,15 @@ pub(in crate::scenario) static STOLEN_MS: Knob<Real> = Knob {
     name: "stolen_ms",
     shape: Real(0.0..=60_000.0),
     absent: Absent::Default("0"),
-    doc: "Time in each period in which the server does not have the processor, because of other \
-          programs or of a quota.",
+    doc: "Milliseconds of each period in which the server does not have the processor, because of \
+          other programs or of a quota.",
 };
 
 pub(in crate::scenario) static STOLEN_EVERY_MS: Knob<Real> = Knob {
     name: "stolen_every_ms",
     shape: Real(0.001..=60_000.0),
     absent: Absent::Default("100"),
-    doc: "Length of the period, longer than `stolen_ms`.",
+    doc: "Length of the period in milliseconds, longer than `stolen_ms`.",
 };
 
 pub(in crate::scenario) static MISREAD: Knob<Real> = Knob {

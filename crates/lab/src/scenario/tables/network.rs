@@ -8,9 +8,9 @@ pub(in crate::scenario) static LINK: Table = Table {
     header: "[[link]]",
     name: "link",
     count: 0..=256,
-    doc: "Properties of the network between two nodes. If several links apply, the last one \
-          counts. Without a link, packets arrive at once. Links exist only in simulated time. On \
-          real sockets there is only the network of the machine.",
+    doc: "Properties of the network between two nodes. If several links apply to a packet, the \
+          last one in the file counts. Without a link, packets arrive at once. Links exist only in \
+          simulated time. On real sockets there is only the network of the machine.",
     knobs: || {
         vec![
             &FROM,
@@ -76,7 +76,7 @@ pub(in crate::scenario) static REORDER: Knob<Real> = Knob {
     name: "reorder",
     shape: Real(0.0..=1.0),
     absent: Absent::Default("0"),
-    doc: "Share of the packets that have no delay, and so overtake other packets.",
+    doc: "Share of the packets that are not delayed, and so overtake others.",
 };
 
 pub(in crate::scenario) static DUPLICATE: Knob<Real> = Knob {

@@ -119,8 +119,8 @@ pub(in crate::scenario) static RETRY_MAX_S: Knob<Real> = Knob {
     name: "retry_max_s",
     shape: Real(0.001..=86_400.0),
     absent: Absent::Default("1800"),
-    doc: "The limit, in seconds, to which repeated failures increase the longest wait (RFC \
-          5626 §4.5). If it is not above twice `retry_s`, the wait does not grow.",
+    doc: "The limit, in seconds, to which repeated failures increase the longest wait (RFC 5626 \
+          §4.5). If this key is at most twice `retry_s`, the wait does not grow.",
 };
 
 pub(in crate::scenario) static JITTER: Knob<Real> = Knob {

@@ -13,8 +13,8 @@ pub(in crate::scenario) static SERVER: Table = Table {
     header: "[server]",
     name: "server",
     count: 0..=1,
-    doc: "Tidegate's configuration. Without any `[[node]]` there is one server, between callers \
-          and answerers.",
+    doc: "Settings of the servers. Without any `[[node]]` there is one server, between callers and \
+          answerers.",
     knobs: || vec![&MODE, &QUEUE_MAX, &INVITE_TO_BYE],
     tables: &[],
     has_free_keys: false,
@@ -48,9 +48,9 @@ pub(in crate::scenario) static INVITE_TO_BYE: Knob<Real> = Knob {
     name: "invite_to_bye",
     shape: Real(0.01..=100.0),
     absent: Absent::Means("the costs in `[emulate]`"),
-    doc: "The cost of an INVITE transaction at a server under test, as a multiple of the cost of \
-          a BYE transaction. Both costs are those of all messages together. The cost of a whole \
-          call stays the same.",
+    doc: "The cost of an INVITE transaction at a server under test, as a multiple of the cost of a \
+          BYE transaction. The cost of a transaction is that of all its messages. The cost of a \
+          whole call stays the same.",
 };
 
 pub(in crate::scenario) static NODE: Table = Table {
@@ -135,8 +135,8 @@ pub(in crate::scenario) static OBEYS_FEEDBACK: Knob<Flag> = Knob {
     absent: Absent::Default("false"),
     doc: "Whether the node obeys the feedback of the nodes that it sends to (`obey_feedback = \
           \"always\"` in its pool). These nodes give feedback to the senders in `peers` of their \
-          table `overload.feedback`. All nodes are in `[\"10.0.0.0/8\"]` in simulated time, and in \
-          `[\"127.0.0.0/8\"]` on real sockets.",
+          table `overload.feedback`. The addresses of all nodes are in `[\"10.0.0.0/8\"]` in \
+          simulated time, and in `[\"127.0.0.0/8\"]` on real sockets.",
 };
 
 fn name(text: &str) -> Result<String, Wrong> {

@@ -79,8 +79,8 @@ pub(in crate::scenario) static ARRIVALS: Knob<Text<Arrivals>> = Knob {
           states has a factor F on the rate and a mean duration of S seconds. The mean rate is \
           that of `load`. `trace`: calls at the times in a file. The file has one time on each \
           line, in seconds and in ascending order. A relative path starts at the directory of the \
-          scenario. A trace determines the load itself, and needs exactly one server that callers \
-          send to.",
+          scenario file. A trace determines the load itself, and needs exactly one server that \
+          callers send to.",
 };
 
 pub(super) const PROFILES: Text<Profile> = Text::new(
@@ -135,7 +135,7 @@ pub(in crate::scenario) static OPEN_MAX: Knob<Whole> = Knob {
     name: "open_max",
     shape: Whole(1..=1_000_000),
     absent: Absent::Default("100_000"),
-    doc: "Maximum number of open calls at one server. Callers do not begin further calls.",
+    doc: "Maximum number of open calls at one server. Beyond this number callers begin no calls.",
 };
 
 pub(in crate::scenario) static OPEN_LIMIT: Knob<Whole> = Knob {
@@ -160,9 +160,9 @@ pub(in crate::scenario) static SOURCES: Knob<Whole> = Knob {
     name: "sources",
     shape: Whole(1..=1000),
     absent: Absent::Default("1"),
-    doc: "Number of addresses from which the calls to one server come, in equal parts. The calls \
-          of the trunk do not count here. This key works only in simulated time. On real sockets \
-          there is one address.",
+    doc: "Number of addresses from which the calls to one server come, in equal parts, apart from \
+          the calls of the `trunk`. This key works only in simulated time. On real sockets there \
+          is one address.",
 };
 
 pub(in crate::scenario) static TRUNK: Knob<Real> = Knob {
@@ -209,7 +209,7 @@ pub(in crate::scenario) static GOODPUT: Knob<Choice<Goodput>> = Knob {
     },
     absent: Absent::Default("\"answered\""),
     doc: "The event at which a call counts as set up. `answered`: its 200 has reached the caller. \
-          `acknowledged`: its ACK has also reached the answerer. This value works only in \
+          `acknowledged`: its ACK has also reached the answerer. `acknowledged` works only in \
           simulated time.",
 };
 
