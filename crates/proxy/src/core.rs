@@ -12,7 +12,7 @@ use std::sync::Arc;
 use tidegate_control::{Gate, Reason, Values};
 use tidegate_world::{HandoffInput, Pool, Purpose, Received, Shedding, Timestamp, Transmit, Work};
 
-use crate::admission::decision::{Admitted, Decided, Decision};
+use crate::admission::decision::{Admitted, Decided, Decision, Read};
 use crate::admission::ingress::{Ingress, QueueLimits};
 use crate::admission::kernel_shed::KernelShed;
 use crate::admission::reject::Refused;
@@ -262,8 +262,8 @@ impl Proxy {
         let Decided { class, read, decision } = decided;
         // A message without a class was classified too.
         let number = Some(class.unwrap_or(Class::Other) as u8);
-        self.work = Work { offered: number.filter(|_| read), ..Work::default() };
-        if let Some(class) = class.filter(|_| read) {
+        self.work = Work { offered: number.filter(|_| read != Read::NotNow), ..Work::default() };
+        if let Some(class) = class.filter(|_| read == Read::Now) {
             self.counters.received(class).add(1);
         }
         match decision {

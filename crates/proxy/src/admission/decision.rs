@@ -45,11 +45,29 @@ pub(crate) struct Admitted {
     pub(crate) hashes: Option<RequestHashes>,
 }
 
+/// The reading of a message for a decision. `Now` and `Again` take work.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Read {
+    /// It was read for an earlier decision, or never.
+    NotNow,
+    /// It was read for the first time, so it counts as received.
+    Now,
+    /// It was read after another shard had read it and handed it off.
+    Again,
+}
+
+impl Read {
+    /// Returns the value for a message that is read now.
+    pub(crate) fn now(received: &Received) -> Self {
+        if received.handoffs == 0 { Self::Now } else { Self::Again }
+    }
+}
+
 /// A decision on a message, with the class of the message.
 pub(crate) struct Decided {
     /// Class of the message, if known.
     pub(crate) class: Option<Class>,
-    /// Whether the message was classified for this decision, not for an earlier one.
-    pub(crate) read: bool,
+    /// Whether the message was read for this decision.
+    pub(crate) read: Read,
     pub(crate) decision: Decision,
 }

@@ -16,7 +16,7 @@ use tidegate_control::{Backlog, Ban, Bucket, Decide, Gate, Reason, Release, Tick
 use tidegate_world::{Flow, Load, Network, Received, Stream, Timestamp, Transmit, Transport};
 
 use super::challenges::Challenges;
-use super::decision::{Admitted, Decided, Decision};
+use super::decision::{Admitted, Decided, Decision, Read};
 use super::early_verification::{EarlyVerification, Spare};
 use super::fifo::{Fifo, Unsorted};
 use super::invites::Cancelled;
@@ -292,7 +292,7 @@ impl Ingress {
         {
             self.watchman.on_banned(now, &received.flow, &view.snapshot.addresses, &ban);
             let decision = Decision::Drop(DropReason::Banned);
-            return Decided { class: None, read: false, decision };
+            return Decided { class: None, read: Read::NotNow, decision };
         }
         // RFC 5626 §8: "If a server compliant to this section receives SIP requests on a given
         // interface and UDP port, it MUST also provide a limited version of a STUN server on the
@@ -300,14 +300,15 @@ impl Ingress {
         // the gate nor a queue.
         if is_stun(&received.bytes) && received.flow.transport == Transport::Udp {
             let decision = Decision::Stun(Box::new(received));
-            return Decided { class: None, read: false, decision };
+            return Decided { class: None, read: Read::NotNow, decision };
         }
         self.gate.on_arrival(now, self.new_sessions());
         let lag = now.since(received.arrived);
         if view.is_thinned(now, &received) {
             self.gate.on_lag(lag);
             let decision = Decision::Drop(DropReason::Thinned);
-            return Decided { class: Some(Class::Invite), read: true, decision };
+            let read = Read::now(&received);
+            return Decided { class: Some(Class::Invite), read, decision };
         }
         let large = bytes_of(&received);
         let decided = match (self.queueing, self.gate.decide()) {
@@ -319,7 +320,7 @@ impl Ingress {
                 } else {
                     Decision::Drop(DropReason::QueueFull)
                 };
-                Decided { class: None, read: false, decision }
+                Decided { class: None, read: Read::NotNow, decision }
             }
             (Queueing::Fifo, Decide::Arrival) => {
                 let push = |ingress: &mut Self, waiting| {
@@ -407,7 +408,7 @@ impl Ingress {
         let (waiting, read) = match self.fifo.pop()? {
             Unsorted::Read(waiting) => {
                 self.large.remove(&waiting.received);
-                (waiting, false)
+                (waiting, Read::NotNow)
             }
             Unsorted::Unread(received) => {
                 self.large.remove(&received);
@@ -418,7 +419,7 @@ impl Ingress {
                     Decision::Queued
                 });
                 match read {
-                    Some(waiting) => (waiting, true),
+                    Some(waiting) => (waiting, decided.read),
                     None => return Some(decided),
                 }
             }
@@ -450,7 +451,7 @@ impl Ingress {
         if queue_class == QueueClass::Unverified {
             let admitted = Admitted { is_unverified: true, ..Admitted::default() };
             let decision = Decision::Serve(received, admitted);
-            return Decided { class: Some(class), read: false, decision };
+            return Decided { class: Some(class), read: Read::NotNow, decision };
         }
         let sojourn = now.since(received.arrived);
         self.gate.on_backlog(self.backlog());
@@ -480,7 +481,7 @@ impl Ingress {
             }
             None => Decision::Serve(received, Admitted { hashes, ..Admitted::default() }),
         };
-        Decided { class: Some(class), read: false, decision }
+        Decided { class: Some(class), read: Read::NotNow, decision }
     }
 }
 

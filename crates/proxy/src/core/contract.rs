@@ -6,7 +6,7 @@ use tidegate_world::{
 };
 
 use super::{InService, Looks, Proxy};
-use crate::admission::decision::{Admitted, Decided, Decision};
+use crate::admission::decision::{Admitted, Decided, Decision, Read};
 use crate::failure::{Learning, on_failed};
 use crate::parked::Waiting;
 use crate::step::Step;
@@ -194,5 +194,5 @@ fn resumed(waiting: Waiting) -> Decided {
     let Waiting { received, class, fingerprint, has_priority, is_overdue, .. } = waiting;
     let admitted = Admitted { fingerprint, has_priority, is_overdue, ..Admitted::default() };
     let decision = Decision::Serve(received, admitted);
-    Decided { class: Some(class), read: false, decision }
+    Decided { class: Some(class), read: Read::NotNow, decision }
 }

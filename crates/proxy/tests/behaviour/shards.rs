@@ -7,7 +7,7 @@ use std::sync::Arc;
 use crate::script::{BACKEND_A, PROXY, Sent, address, request, secret};
 use tidegate_balance as balance;
 use tidegate_balance::Policy;
-use tidegate_proxy::{Counters, Listener, Mode, PoolSettings, Proxy, Settings};
+use tidegate_proxy::{Class, Counters, Listener, Mode, PoolSettings, Proxy, Settings};
 use tidegate_transport::{ConnectionLimits, Streams};
 use tidegate_world::{
     CloseCause, ConnectionId, Core, Flow, HandoffInput, Pool, Received, ShardIndex, Timestamp,
@@ -24,6 +24,7 @@ type Carried = (u16, Flow, Sent);
 /// Two shards of one process.
 struct Mesh {
     shards: [Streams<Proxy>; 2],
+    counters: [Arc<Counters>; 2],
     now: Timestamp,
     pool: Pool,
 }
@@ -40,7 +41,9 @@ impl Mesh {
     /// Makes a process that listens on UDP and TCP and reaches its back end over `inside`.
     fn new(inside: Transport, mode: Mode) -> Self {
         let pool = Pool::new();
+        let counters: [Arc<Counters>; 2] = Default::default();
         let shard = |shard: u16| {
+            let counters = Arc::clone(&counters[usize::from(shard)]);
             let datagrams = Listener::new(address(PROXY));
             let trust = vec!["203.0.113.0/24".parse().unwrap()];
             let streams = Listener { transport: Transport::Tcp, trust, ..datagrams.clone() };
@@ -50,11 +53,11 @@ impl Mesh {
                 vec![PoolSettings { mode, listener, ..PoolSettings::new(backends, Policy::Rr) }];
             let settings = Settings::new(vec![datagrams, streams], pools, secret(1));
             let settings = Settings { shard, shards: 2, ..settings };
-            let proxy = Proxy::new(settings, Arc::<Counters>::default(), pool.clone());
+            let proxy = Proxy::new(settings, counters, pool.clone());
             Streams::new(proxy, ConnectionLimits::default(), pool.clone()).in_shard(place(shard))
         };
         let shards = [shard(0), shard(1)];
-        Self { shards, now: Timestamp::from_nanos(1_000_000_000), pool }
+        Self { shards, counters, now: Timestamp::from_nanos(1_000_000_000), pool }
     }
 
     /// Opens a connection from a peer to a shard.
@@ -115,6 +118,14 @@ impl Mesh {
         }
     }
 
+    /// Returns how many messages the shards say that they have received.
+    fn received(&self) -> u64 {
+        let count = |counters: &Arc<Counters>| -> u64 {
+            Class::ALL.iter().map(|&class| counters.received(class).get()).sum()
+        };
+        self.counters.iter().map(count).sum()
+    }
+
     /// Registers a phone at a shard. Returns the Path that the registrar gets.
     fn register(&mut self, phone: Flow) -> String {
         let more = format!("Contact: <{CONTACT}>\r\n{SUPPORTED}");
@@ -168,6 +179,8 @@ fn a_call_finds_the_phone_whose_connection_another_shard_has() {
                 let (shard, flow, _) = only(mesh.offer(at, registrar(), &text), method);
                 assert_eq!((shard, flow.connection), (1, phone.connection), "{mode:?} {method}");
             }
+            // REGISTER, INVITE, 200, ACK, BYE.
+            assert_eq!(mesh.received(), 5, "a message that is handed off counts once");
         }
     }
 }

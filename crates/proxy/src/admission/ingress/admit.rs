@@ -10,7 +10,7 @@ use tidegate_world::{Received, Timestamp};
 
 use super::Ingress;
 use crate::admission::classify::{Reading, Unclassified, Wanted, read};
-use crate::admission::decision::{Decided, Decision};
+use crate::admission::decision::{Decided, Decision, Read};
 use crate::admission::headroom::headroom;
 use crate::admission::reject::Refused;
 use crate::admission::view::View;
@@ -68,6 +68,7 @@ impl Ingress {
         has_room: impl Fn(&Self, QueueClass) -> bool,
         push: impl FnOnce(&mut Self, Waiting) -> Decision,
     ) -> Decided {
+        let when = Read::now(&received);
         // Messages that are dropped need no outline.
         let is_refusing = self.is_full_behind || self.gate.is_refusing();
         let wants_outline = is_refusing && self.shed_policy.answers();
@@ -84,19 +85,19 @@ impl Ingress {
                 if matches!(why, DropReason::OwnAck) {
                     self.record_for_peer(now, &received, Category::Required, view);
                 }
-                return Decided { class, read: true, decision: Decision::Drop(why) };
+                return Decided { class, read: when, decision: Decision::Drop(why) };
             }
             Err(Unclassified::Malformed(malformed)) => {
                 if self.watchman.on_message(now, &received.flow, &view.snapshot.addresses) {
                     let decision = Decision::Drop(DropReason::Banned);
-                    return Decided { class: None, read: true, decision };
+                    return Decided { class: None, read: when, decision };
                 }
                 let decision = Decision::Malformed(Box::new(received), malformed);
-                return Decided { class: None, read: true, decision };
+                return Decided { class: None, read: when, decision };
             }
         };
         let Reading { class, queue_class, bucket, cancels, hashes, .. } = reading;
-        let decided = |decision| Decided { class: Some(class), read: true, decision };
+        let decided = |decision| Decided { class: Some(class), read: when, decision };
         let outline = outline.as_ref();
         let arrival = Arrival { now, received: &received, reading: &reading, outline, view };
         let is_unverified = bucket.is_none() && self.is_unverified(&arrival);
