@@ -30,6 +30,7 @@ const MESSAGES: f64 = 7.0;
 /// The number of the stream of these draws. No node and no plan of faults uses this number.
 const ELEMENT: u32 = u32::MAX - 1;
 const ELEMENT_OF_STREAMS: u32 = u32::MAX - 101;
+const ELEMENT_OF_SHARDS: u32 = u32::MAX - 102;
 
 /// Draws the world of a seed.
 pub fn draw(seed: u64) -> World {
@@ -76,7 +77,19 @@ pub fn draw(seed: u64) -> World {
         limit(&mut dice, &mut world, capacity_cps);
     }
     strangers::add(seed, &mut world, capacity_cps);
+    divide(seed, &mut world);
     world
+}
+
+/// Gives some proxies several shards.
+fn divide(seed: u64, world: &mut World) {
+    let mut dice = Dice(Seed(seed).stream(Purpose::Fault, ELEMENT_OF_SHARDS));
+    for proxy in &mut world.proxies {
+        if dice.happens(0.3) {
+            proxy.server.insert("shards".into(), dice.one(&[2, 2, 3, 5]));
+            proxy.handoff_us = dice.one(&[0, 20, 500, 2000]);
+        }
+    }
 }
 
 /// Draws the world of a seed with some messages on streams, some broken connections, and some slow

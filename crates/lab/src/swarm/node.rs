@@ -9,10 +9,11 @@ use tidegate_agent::{
 };
 use tidegate_balance::{Backend, BackendRegistry, State};
 use tidegate_emulate::HostSettings;
-use tidegate_proxy::{Class, DropReason, Mode, Queueing, REPLIES, Secret};
+use tidegate_proxy::{Class, Counters, DropReason, Mode, Queueing, REPLIES, Secret};
 use tidegate_server::ShardCounters;
 use tidegate_server::assembly::{Assembly, Server};
 use tidegate_server::config::{Config, Selection};
+use tidegate_sim::Process;
 use tidegate_sim::check::Role;
 use tidegate_sim::check::books::{
     AnswererBook, Book, CallerBook, Endings, Fill, Held, ProxyBook, Standing,
@@ -20,13 +21,13 @@ use tidegate_sim::check::books::{
 use tidegate_sim::check::front::Front;
 use tidegate_sim::check::leases::Balancer;
 use tidegate_transport::{ConnectionCounters, ConnectionLimits, Streams};
-use tidegate_world::{Core, Pool, Purpose, Seed, Timestamp, Transport, delegate};
+use tidegate_world::{Core, Pool, Purpose, Seed, ShardIndex, Timestamp, Transport, delegate};
 
 use super::attacker::{Hostile, Source, Wiretap};
 use super::configuration;
 use super::exchange::Exchange;
 use super::out_of_service::{Means, OutOfService};
-use super::world::{Place, World, address};
+use super::world::{Place, Proxy, World, address};
 
 /// Maximum number of open calls of a group of callers.
 const OPEN_MAX: usize = 100_000;
@@ -53,8 +54,7 @@ pub(super) enum Node {
 
 /// The instruments of a proxy that can be read from outside.
 pub(super) struct Instruments {
-    counters: ShardCounters,
-    connections: Arc<ConnectionCounters>,
+    shards: Vec<(ShardCounters, Arc<ConnectionCounters>)>,
     registry: BackendRegistry,
     /// Names of its back ends at the start.
     backends: Vec<String>,
@@ -129,9 +129,22 @@ impl Node {
                 let locals = vec![address(place); config.listen.len()];
                 let assembly = Assembly::new(&config, &keys, locals, seed);
                 let backends = assembly.pools().iter().flat_map(|pool| pool.backends());
+                let count = config.server.shards;
+                let shards = (0..count).map(|shard| {
+                    let mut part = assembly.part(shard);
+                    if let Some(host) = part.host().cloned() {
+                        // The time during which a process is stalled is lost.
+                        part = part.on(HostSettings { catches_up: false, ..host });
+                    }
+                    let core = wrap(index, part.core(Pool::new()));
+                    connected(core).in_shard(ShardIndex::new(shard, count))
+                });
+                let mut shards: Vec<_> = shards.collect();
+                let connections = shards.iter().map(|it| Arc::clone(it.connections().counters()));
+                let counters = assembly.counters().iter().cloned();
+                let filtered = Arc::clone(&assembly.counters()[0].emulated_filtered);
                 let instruments = Instruments {
-                    counters: assembly.counters()[0].clone(),
-                    connections: Arc::default(),
+                    shards: counters.zip(connections).collect(),
                     registry: assembly.registry().clone(),
                     backends: backends.map(|backend| backend.name().to_owned()).collect(),
                     limits: Limits::of(&config),
@@ -140,16 +153,14 @@ impl Node {
                     gives_each: config.pool[0].mode == Mode::Stateless
                         || config.pool[0].tries_max == 1,
                 };
-                let mut part = assembly.part(0);
-                if let Some(host) = part.host().cloned() {
-                    // The time during which a process is stalled is lost.
-                    part = part.on(HostSettings { catches_up: false, ..host });
-                }
-                let core = wrap(index, part.core(Pool::new()));
-                let streams = connected(core);
-                let counters = Arc::clone(streams.connections().counters());
-                let instruments = Instruments { connections: counters, ..instruments };
-                let core: Box<dyn Core> = Box::new(streams);
+                let core: Box<dyn Core> = match shards.len() {
+                    1 => Box::new(shards.remove(0)),
+                    _ => {
+                        let handoff_us = world.proxies[index].handoff_us as u64;
+                        let handoff_time = Duration::from_micros(handoff_us);
+                        Box::new(Process::new(shards, handoff_time, filtered))
+                    }
+                };
                 Ok(Self::Proxy(core, Box::new(instruments)))
             }
         }
@@ -203,7 +214,8 @@ pub(super) fn balancer(world: &World, place: Place) -> Result<Option<Balancer>, 
     let is_roomy = config.server.transactions_max >= ROOMY;
     // A message that waits for its connection is counted before it is seen, and may never be seen.
     let at_once = world.transports(index) == [Transport::Udp; 2];
-    let balances = world.proxies[index].emulate.is_empty() && is_roomy && at_once;
+    let this = &world.proxies[index];
+    let balances = this.emulate.is_empty() && is_roomy && at_once && hands_off_at_once(this);
     Ok(balances.then(|| Balancer {
         backends: world.behind(index).into_iter().map(address).collect(),
         forks: config.pool[0].policy == Selection::Fork,
@@ -222,8 +234,8 @@ pub(super) fn front(world: &World, place: Place) -> Result<Option<Front>, String
     let gives_each = pool.mode == Mode::Stateless || pool.tries_max == 1;
     let is_removed = |absence: &OutOfService| absence.proxy == index && absence.by == Means::Remove;
     let keeps_all = !world.absences.iter().any(is_removed);
-    // A message that waits for its connection is sent after it is counted.
-    let at_once = world.transports(index) == [Transport::Udp; 2];
+    // A message that waits for its connection, or for another shard, is sent after it is counted.
+    let at_once = world.transports(index) == [Transport::Udp; 2] && hands_off_at_once(this);
     let silent = [Some(pool.failover_after), pool.health.probe.as_ref().map(|probe| probe.timeout)];
     Ok(Some(Front {
         address: address(place),
@@ -238,6 +250,11 @@ pub(super) fn front(world: &World, place: Place) -> Result<Option<Front>, String
         keeps_accounts: pool.mode == Mode::Transaction || config.server.calls_max >= ROOMY,
         transactions_max: config.server.transactions_max as u64,
     }))
+}
+
+/// Returns whether a message that another shard handles waits for nothing.
+fn hands_off_at_once(proxy: &Proxy) -> bool {
+    proxy.handoff_us == 0
 }
 
 /// Wraps a core so that it uses connections.
@@ -329,13 +346,16 @@ fn answerer_book(stats: &AnswererStats) -> AnswererBook {
 impl Limits {
     fn of(config: &Config) -> Self {
         let (server, overload) = (&config.server, &config.overload);
+        // Each shard has its part of a limit, and at least 1.
+        let shards = usize::from(server.shards);
+        let over_all = |max: usize| (max / shards).max(1) * shards;
         let fifo = overload.queueing == Queueing::Fifo;
         Self {
-            calls: server.calls_max,
-            transactions: server.transactions_max,
+            calls: over_all(server.calls_max),
+            transactions: over_all(server.transactions_max),
             // Work that a law paces waits apart from the single queue.
-            queued: server.queue_max * if fifo { 2 } else { LANES },
-            remembered: 2 * overload.gate.memory_max,
+            queued: over_all(server.queue_max) * if fifo { 2 } else { LANES },
+            remembered: 2 * over_all(overload.gate.memory_max),
             counts_at_once: overload.gate.decide == tidegate_control::Decide::Arrival,
             loses_unread: fifo && overload.gate.decide == tidegate_control::Decide::Service,
         }
@@ -344,12 +364,17 @@ impl Limits {
 
 impl Instruments {
     fn book(&self, now: Timestamp) -> ProxyBook {
-        let Self { counters, connections, registry, backends, limits, gives_each } = self;
-        let proxy = &counters.proxy;
+        let Self { shards, registry, backends, limits, gives_each } = self;
         let fill = |used: u64, max: usize| Fill { used, max: max as u64 };
-        let replied: u64 = REPLIES.iter().map(|&status| proxy.replied(status).get()).sum();
-        let banned = proxy.dropped(DropReason::Banned).get();
-        let lost_unread = proxy.dropped(DropReason::QueueFull).get();
+        let sum = |count: &dyn Fn(&Counters) -> u64| -> u64 {
+            shards.iter().map(|(shard, _)| count(&shard.proxy)).sum()
+        };
+        let banned = sum(&|proxy| proxy.dropped(DropReason::Banned).get());
+        let lost_unread = sum(&|proxy| proxy.dropped(DropReason::QueueFull).get());
+        let overflowed = shards.iter().map(|(shard, _)| shard.emulated_overflow.get()).sum();
+        // A message that is lost after a handoff was read before.
+        let (overflowed, perhaps) =
+            if shards.len() == 1 { (overflowed, 0) } else { (0, overflowed) };
         let pools = registry.pools();
         let held = |name: &String| {
             // A back end that is no longer configured and has no calls is ignored.
@@ -361,29 +386,39 @@ impl Instruments {
             Held { name: name.clone(), calls, calls_max, work, standing, learned_cps }
         };
         ProxyBook {
-            received: Class::ALL.iter().map(|&class| proxy.received(class).get()).sum(),
-            overflowed: counters.emulated_overflow.get(),
-            filtered: counters.emulated_filtered.get(),
-            perhaps_dropped: banned + if limits.loses_unread { lost_unread } else { 0 },
-            sent: proxy.requests_forwarded.get()
-                + proxy.requests_resent.get()
-                + proxy.probes.get()
-                + proxy.responses_forwarded.get()
-                + proxy.responses_resent.get()
-                + replied,
-            cancels: proxy.cancels.get(),
-            unsent: connections.unsent.get(),
-            calls: fill(proxy.calls.get(), limits.calls),
-            evicted: proxy.calls_evicted.get(),
-            server_transactions: fill(proxy.server_transactions.get(), limits.transactions),
-            client_transactions: proxy.client_transactions.get(),
-            open: proxy.transactions_open.get(),
-            queued: fill(proxy.queued.get(), limits.queued),
+            received: sum(&|proxy| {
+                Class::ALL.iter().map(|&class| proxy.received(class).get()).sum()
+            }),
+            overflowed,
+            filtered: shards.iter().map(|(shard, _)| shard.emulated_filtered.get()).sum(),
+            perhaps_dropped: perhaps + banned + if limits.loses_unread { lost_unread } else { 0 },
+            sent: sum(&|proxy| {
+                let replied = REPLIES.iter().map(|&status| proxy.replied(status).get());
+                let other = [
+                    &proxy.requests_forwarded,
+                    &proxy.requests_resent,
+                    &proxy.probes,
+                    &proxy.responses_forwarded,
+                    &proxy.responses_resent,
+                ];
+                replied.chain(other.map(|count| count.get())).sum()
+            }),
+            cancels: sum(&|proxy| proxy.cancels.get()),
+            unsent: shards.iter().map(|(_, connections)| connections.unsent.get()).sum(),
+            calls: fill(sum(&|proxy| proxy.calls.get()), limits.calls),
+            evicted: sum(&|proxy| proxy.calls_evicted.get()),
+            server_transactions: fill(
+                sum(&|proxy| proxy.server_transactions.get()),
+                limits.transactions,
+            ),
+            client_transactions: sum(&|proxy| proxy.client_transactions.get()),
+            open: sum(&|proxy| proxy.transactions_open.get()),
+            queued: fill(sum(&|proxy| proxy.queued.get()), limits.queued),
             // Work that is decided at service is published a little later.
-            admitted: limits
-                .counts_at_once
-                .then(|| proxy.overload.flows.iter().map(|flow| flow.admitted.get()).sum()),
-            remembered: fill(proxy.overload.remembered.get(), limits.remembered),
+            admitted: limits.counts_at_once.then(|| {
+                sum(&|proxy| proxy.overload.flows.iter().map(|flow| flow.admitted.get()).sum())
+            }),
+            remembered: fill(sum(&|proxy| proxy.overload.remembered.get()), limits.remembered),
             backends: backends.iter().map(held).collect(),
         }
     }

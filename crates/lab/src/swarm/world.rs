@@ -106,6 +106,9 @@ pub struct Proxy {
     /// Keys of `[server]` with their numbers. Limits may be lower than a configuration allows.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub server: BTreeMap<String, u64>,
+    /// Time in which a message gets from one shard to another, if there are several.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub handoff_us: usize,
     /// Keys of `[[pool]]`.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub pool: BTreeMap<String, Setting>,

@@ -187,7 +187,17 @@ impl Model {
         let is_own = self.sent.get(seen.now, seen.vias[0]).is_some();
         let vias_below = seen.vias_from(1);
         self.handed = Some(Handed { at: seen.now, from, is_own, status, vias_below });
-        if status >= 200 || !is_own || seen.vias.len() < 2 {
+        if !is_own || seen.vias.len() < 2 {
+            return;
+        }
+        // A balancer without transactions counts the end of a request even if it then drops the
+        // response, because the sender has got too many. It drops no response for another reason:
+        // it has no queue that could be full, and back ends are not banned.
+        if status >= 200 {
+            if !seen.is_of_stateful() {
+                let below = Seen { vias: seen.vias[1..].to_vec(), ..seen.clone() };
+                self.on_final(&below, status);
+            }
             return;
         }
         let forks = self.balancer.forks;
@@ -284,7 +294,8 @@ impl Model {
         call.touch(seen.now, seen.method, is_within.then(|| dialog(seen)), idle_max);
     }
 
-    /// Handles a final response that the balancer forwards.
+    /// Handles a final response that the balancer forwards, or that ends a request at a balancer
+    /// without transactions.
     fn on_final(&mut self, seen: &Seen, status: u16) {
         let idle_max = self.balancer.idle_max;
         let name = (seen.vias[0], seen.method as u32);
