@@ -18,7 +18,7 @@ use std::process::ExitCode;
 use std::time::{Duration, Instant};
 
 use peak_alloc::PeakAlloc;
-use serde_json::json;
+use serde_json::{Value, json};
 use tidegate_proxy::Mode;
 use tidegate_sip::{HeaderName, Message};
 use tidegate_world::{Purpose, Seed, Stream};
@@ -33,6 +33,10 @@ static ALLOCATOR: PeakAlloc = PeakAlloc;
 const BATCH: usize = 10_000;
 const BATCHES: usize = 5;
 
+/// The time from one request to the next. Without it, the proxy would drop requests, because one
+/// call may send 60 requests at once and then 10 a second.
+const INTERVAL: Duration = Duration::from_millis(1);
+
 /// A time longer than any transaction lasts after its final response (64·T1).
 const SETTLES: Duration = Duration::from_secs(40);
 
@@ -42,10 +46,18 @@ fn main() -> ExitCode {
         eprintln!("usage: million transaction|stateless N");
         return ExitCode::from(2);
     };
+    let mut report = measure(mode, calls, BATCH);
+    report["mode"] = json!(arguments[0]);
+    println!("{report}");
+    ExitCode::SUCCESS
+}
+
+/// Measures this many calls, with batches of `batch` requests.
+fn measure(mode: Mode, calls: u32, batch: usize) -> Value {
     let mut draws = Seed(1).stream(Purpose::Arrivals, 0);
     let invites = invites(calls);
     let mut line = Line::new(mode);
-    let mut texts = Drawn::new(BATCH * BATCHES, &mut draws, invites.len());
+    let mut texts = Drawn::new(batch * BATCHES, &mut draws, invites.len());
     let (allocated, resident) = (ALLOCATOR.current_usage(), resident_bytes());
     for (number, invite) in invites.iter().enumerate() {
         set_up(&mut line, invite, &mut texts, number);
@@ -56,16 +68,13 @@ fn main() -> ExitCode {
     let grown = resident_bytes().saturating_sub(resident).saturating_sub(texts.bytes() as u64);
     assert_eq!(line.counters.calls.get(), u64::from(calls), "every call is held");
     assert_eq!(line.counters.server_transactions.get(), 0, "and no transaction");
-    let times = texts.times(&mut line, &mut draws);
-    let report = json!({
-        "mode": arguments[0],
+    let times = texts.times(&mut line, &mut draws, batch);
+    json!({
         "calls": calls,
         "bytes_per_call": held as f64 / f64::from(calls),
         "resident_bytes_per_call": grown as f64 / f64::from(calls),
         "request_ns": times,
-    });
-    println!("{report}");
-    ExitCode::SUCCESS
+    })
 }
 
 fn read(arguments: &[String]) -> Option<(Mode, u32)> {
@@ -141,11 +150,11 @@ impl Drawn {
     }
 
     /// Returns the nanoseconds for each request on its way to the back end, by batch.
-    fn times(mut self, line: &mut Line, draws: &mut Stream) -> Vec<f64> {
+    fn times(mut self, line: &mut Line, draws: &mut Stream, batch: usize) -> Vec<f64> {
         for last in (1..self.requests.len()).rev() {
             self.requests.swap(last, draws.below(last as u64 + 1) as usize);
         }
-        self.requests.chunks(BATCH).map(|batch| time(line, batch)).collect()
+        self.requests.chunks(batch).map(|batch| time(line, batch)).collect()
     }
 }
 
@@ -159,6 +168,7 @@ fn time(line: &mut Line, requests: &[String]) -> f64 {
         let forwarded = (forwarded.flow.remote, forwarded.bytes[..].to_vec());
         assert!(forwarded.1.starts_with(b"INFO"), "and not refused");
         line.respond(&forwarded, 200);
+        line.pass(INTERVAL);
     }
     spent.as_nanos() as f64 / requests.len() as f64
 }
@@ -169,4 +179,14 @@ fn resident_bytes() -> u64 {
     let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:"));
     let kib = line.and_then(|line| line.trim().strip_suffix("kB")?.trim().parse::<u64>().ok());
     kib.unwrap_or_default() * 1024
+}
+
+#[cfg(test)]
+#[test]
+fn requests_within_many_calls_are_forwarded() {
+    for mode in [Mode::Transaction, Mode::Stateless] {
+        let report = measure(mode, 200, 2000);
+        assert!(report["request_ns"].as_array().is_some_and(|times| times.len() == BATCHES));
+        assert!(report["bytes_per_call"].as_f64().is_some_and(|bytes| bytes > 0.0));
+    }
 }
