@@ -12,7 +12,7 @@
 //!
 //! 1. [`Reject`](Rung::Reject): each piece of work that is not admitted is answered. The sender
 //!    knows at once, and sends no more.
-//! 2. [`Pad`](Rung::Pad): all answers have one length, so that the kernel takes them in batches.
+//! 2. [`Pad`](Rung::Pad): answers have only a few lengths, so that the kernel takes them in batches.
 //!    This costs a third less processor time, and some more bytes.
 //! 3. [`Thin`](Rung::Thin): a share `p` of the datagrams is dropped before they are read, and work
 //!    that is still read and not admitted is answered. Assume that `λ` pieces arrive a second, and

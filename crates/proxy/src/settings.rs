@@ -141,7 +141,7 @@ pub enum Disposal {
     /// Sends no response, so that the sender retransmits the request.
     Drop,
     /// Uses the cheapest way that keeps rejecting within [`Overload::refusing_max`]. The first way
-    /// is a 503. The second is 503s of one length. The third is these 503s while the kernel drops
+    /// is a 503. The second is 503s of a few lengths. The third is these 503s while the kernel drops
     /// as many of the new INVITEs as needed. Under a law that rejects nothing, only the first way
     /// is used.
     Auto,

@@ -1,5 +1,5 @@
 //! Chooses a cheaper way to reject if rejecting takes too much processor time: 503s that are padded
-//! to one length, or drops by the kernel.
+//! to a few lengths, or drops by the kernel.
 
 use std::time::Duration;
 

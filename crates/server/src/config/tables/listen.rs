@@ -133,7 +133,7 @@ table! {
     }, Default("\"required\""), only(&FOR_TLS), reload(Reload::Live);
     /// The web sites whose pages may open a WebSocket, as browsers name them in `Origin`: scheme
     /// and host, and the port unless it is the default one. This protects the users of browsers
-    /// from pages of others. A client that sends no `Origin` is no browser and is served.
+    /// against pages of other sites. A client that sends no `Origin` is no browser and is served.
     origins: Vec<String> | None = OneOrMore(List {
         of: Text::new("an origin, such as `\"https://phone.example.com\"`", word::origin),
         count_max: 64,
