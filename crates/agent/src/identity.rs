@@ -55,7 +55,7 @@ impl Namer {
         Mark { id, text, tag }
     }
 
-    /// Returns the mark with this `text`, or `None` if it is not one of ours.
+    /// Returns the mark with this `text`, or `None` if this agent did not generate it.
     pub fn recognise(&self, text: &[u8]) -> Option<Mark> {
         if text.len() != MARK {
             return None;

@@ -354,7 +354,7 @@ impl Connections {
     }
 }
 
-/// Queues a connection that may have something to read, which arrived at the time `since`.
+/// Queues a connection that may have bytes to read. These bytes arrived at the time `since`.
 fn queue(
     since: Timestamp,
     id: ConnectionId,

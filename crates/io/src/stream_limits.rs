@@ -26,8 +26,7 @@ pub struct StreamLimits {
     pub handshakes: usize,
     /// The time for a message to arrive completely once it has begun. The default is 30 s.
     pub message: Duration,
-    /// The time for a closing connection to send the bytes that were handed out on it. The default
-    /// is 5 s.
+    /// The time for which a closing connection may still send its unsent bytes. The default is 5 s.
     pub linger: Duration,
     /// Number of bytes of incomplete messages that all connections of the shard may hold. The
     /// default is 64 MiB. If they hold more, a connection is closed if it needs more than its

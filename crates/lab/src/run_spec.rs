@@ -224,7 +224,8 @@ impl RunSpec {
         fingerprint(self.inputs(program).to_string().as_bytes())
     }
 
-    /// Returns the faults of the run: those of the scenario, and the pauses of a farm.
+    /// Returns the faults of the run: those of the scenario, and the pauses of the servers if they
+    /// form a farm behind a balancer.
     pub fn faults(&self) -> Vec<Fault> {
         let mut faults = self.conditions.faults.to_vec();
         if let Some(farm) = &self.conditions.farm {

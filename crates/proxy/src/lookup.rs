@@ -60,9 +60,9 @@ pub struct LookupCounters {
     pub not_found: Counter,
     /// Queries that the store could not answer.
     pub failed: Counter,
-    /// Queries that the proxy gave up because no answer came in time.
+    /// Queries that the proxy abandoned because no answer came in time.
     pub given_up: Counter,
-    /// Answers that came after the proxy had given up their query.
+    /// Answers that came after the proxy had abandoned their query.
     pub late: Counter,
     /// Keys that were not queried because too many queries were outstanding, or because no request
     /// for them could be parked.

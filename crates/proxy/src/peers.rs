@@ -72,7 +72,7 @@ impl Peers {
         self.unreachable.record(now, Target::new(transport, address));
     }
 
-    /// Records that the connection of `flow` has ended, with the peer's address.
+    /// Records that the connection of `flow` has ended, under the address of the peer.
     pub(crate) fn record_ended(&mut self, now: Timestamp, flow: &Flow, is_backend: bool) {
         let table = if is_backend { &mut self.unreachable } else { &mut self.ended };
         let Flow { transport, remote, connection, .. } = *flow;

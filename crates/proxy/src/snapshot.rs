@@ -104,7 +104,7 @@ impl Snapshot {
         self.locate();
     }
 
-    /// Returns the overload control that requests to a back end at `address` offer.
+    /// Returns the offer of overload control for requests to a back end at `address`.
     pub(crate) fn offer_to(
         &self,
         now: Timestamp,

@@ -386,7 +386,7 @@ impl Watch {
             self.banned = in_force.iter().map(|ban| (ban.source, ban.until)).collect();
         }
         if let Some(withheld) = self.ban_lines.settle(now) {
-            tell(format!("{withheld} more sources were banned in the last seconds"));
+            tell(format!("{withheld} more sources were banned in the last few seconds"));
         }
     }
 
@@ -416,7 +416,7 @@ impl Watch {
         });
         if let Some(withheld) = self.unsent_lines.settle(now) {
             tell(format!(
-                "cannot send to other targets: {withheld} more failures in the last seconds"
+                "cannot send to other targets: {withheld} more failures in the last few seconds"
             ));
         }
     }

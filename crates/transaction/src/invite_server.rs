@@ -21,7 +21,7 @@ use crate::{Acknowledgement, Backoff, Dispatch, Firing, Repetition, Timing};
 /// its current state. (Timers will eventually cause it to transition to the "Terminated" state)."
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum InviteServer {
-    /// The INVITE has come, and no final response was sent.
+    /// The INVITE has arrived, and no final response has been sent yet.
     Proceeding,
     /// A final response other than a 2xx was sent.
     Completed {

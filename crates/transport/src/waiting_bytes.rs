@@ -4,11 +4,11 @@ use tidegate_world::ConnectionId;
 
 use crate::limits::ConnectionLimits;
 
-/// Counts of the bytes that wait for connections.
+/// Counts of the bytes that wait to be sent on connections.
 #[derive(Debug, Default)]
 pub(crate) struct WaitingBytes {
     total: usize,
-    /// The part of the bytes that waits for accepted connections.
+    /// Bytes among `total` that wait to be sent on accepted connections.
     accepted: usize,
 }
 

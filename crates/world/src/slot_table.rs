@@ -14,8 +14,8 @@
 /// The number that stands for no slot.
 const END: u32 = u32::MAX;
 
-/// Maximum size of a chunk in bytes. It is below the size from which allocators map and unmap
-/// memory separately.
+/// Maximum size of a chunk in bytes. It is below the size at which allocators begin to map and
+/// unmap each allocation on its own.
 const CHUNK_BYTES: usize = 1 << 16;
 
 /// Number of buckets in a chunk, as a power of two.

@@ -4,12 +4,12 @@
 //! of 500 tasks and a low one of 450. Each message of a new call is a task. A taskprocessor has
 //! room for 1500.
 //!
-//! While it is tripped, Asterisk does not answer over UDP, so callers repeat their requests. Over
-//! other transports it rejects with a 503. Here `disposal` selects one of the two.
+//! While it is tripped, Asterisk does not respond over UDP, so callers retransmit their requests.
+//! Over other transports it rejects with a 503. Here `disposal` selects one of the two.
 //!
-//! Known bias: a call waits for as long as 450 to 500 calls take. This is 0.1 s at 5,000 calls/s,
-//! and 2.5 s at 200 calls/s, which is longer than callers wait before they repeat. Repetitions are
-//! new tasks, so they keep the queue near its watermarks.
+//! Known bias: a call waits until the 450 to 500 calls ahead of it have been served. This takes 0.1
+//! s at 5,000 calls/s, and 2.5 s at 200 calls/s, which is longer than callers wait before they
+//! retransmit. Retransmissions are new tasks, so they keep the queue near its watermarks.
 //!
 //! Source: Asterisk, `main/taskprocessor.c` and `res/res_pjsip/pjsip_distributor.c`.
 

@@ -50,8 +50,8 @@ static INTERVAL: Param = Param {
 
 static INCREASE: Param = Param {
     name: "increase",
-    doc: "Credits that the law adds in a step. Breakwater uses 0.1 % of the number of its clients, \
-          and at least 1.",
+    doc: "The number of calls by which the window grows in a step. Breakwater uses 0.1 % of the \
+          number of its clients, and at least 1.",
     unit: "calls",
     default: 1.0,
     range: Range::Real(0.1, 10_000.0),
@@ -59,7 +59,7 @@ static INCREASE: Param = Param {
 
 static DECREASE: Param = Param {
     name: "beta",
-    doc: "Share of the credits that a step removes at a delay of twice the target.",
+    doc: "Share of the window that a step removes at a delay of twice the target.",
     unit: "fraction",
     default: 0.02,
     range: Range::Real(0.001, 1.0),
@@ -67,7 +67,7 @@ static DECREASE: Param = Param {
 
 static CREDITS_MAX: Param = Param {
     name: "credits_max",
-    doc: "Maximum number of credits.",
+    doc: "Largest window. Breakwater calls this the number of credits.",
     unit: "calls",
     default: 500.0,
     range: Range::Real(1.0, 1_000_000.0),

@@ -83,8 +83,8 @@ pub(crate) static ENTRY: Entry = Entry {
     source: "Uber, PID Controller for Cinnamon and Cinnamon Auto-Tuner, 2023",
     doc: "A call that has waited for `timeout` is rejected when its turn comes. After the first \
           such call, the law computes e = (calls in − calls out − free places)/(calls out) every \
-          `t_c`. It rejects the share `k_p`·e + `k_i`·∫e of ranks. The number of places follows \
-          the latency.",
+          `t_c`. It rejects the share `k_p`·e + `k_i`·∫e of ranks. The places are the calls that \
+          may be in flight. Their number follows the latency.",
     params: &[&TIMEOUT, &INTERVAL, &K_P, &K_I, &LIMIT_MAX],
     check: |_| Ok(()),
     build: |values: &Values| {

@@ -46,8 +46,8 @@ static TARGET: Param = Param {
 
 static BUCKET: Param = Param {
     name: "bucket",
-    doc: "Depth of the bucket. Each increase of the rate is at most half of this depth: that \
-          much if calls do not wait at all. Clearwater uses 1000.",
+    doc: "Depth of the bucket. Each increase of the rate is at most half of this depth, \
+          which it reaches if calls do not wait at all. Clearwater uses 1000.",
     unit: "calls",
     default: 20.0,
     range: Range::Real(0.1, 1_000_000.0),

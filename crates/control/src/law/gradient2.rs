@@ -89,9 +89,10 @@ pub(crate) static ENTRY: Entry = Entry {
     name: "gradient2",
     summary: "a window of waiting calls that shrinks while responses get slower",
     source: "Netflix concurrency-limits, Gradient2Limit.java",
-    doc: "For every call served, the law computes g = `tolerance`·(mean time of `long` \
-          responses)/(time of this response), limited to ½ … 1. The window L becomes g·L + \
-          `queue`, smoothed and within its limits. Calls beyond the window are rejected.",
+    doc: "For every call served, the law computes g = `tolerance`·(average response time \
+          of about `long` calls)/(response time of this call), limited to ½ … 1. The window L \
+          becomes g·L + `queue`, smoothed and within its limits. Calls beyond the window are \
+          rejected.",
     params: &[&LIMIT_START, &LIMIT_MIN, &LIMIT_MAX, &QUEUE, &SMOOTHING, &LONG, &TOLERANCE],
     check: |values| {
         let start = values.of(&LIMIT_START);

@@ -33,7 +33,7 @@ static Q_MIN: Param = Param {
 
 static Q_MAX: Param = Param {
     name: "q_max",
-    doc: "The fill of the queue from which on the law admits only the share `f_min`.",
+    doc: "The fill of the queue at and above which the law admits only the share `f_min`.",
     unit: "fraction",
     default: 0.9,
     range: Range::Real(0.001, 1.0),

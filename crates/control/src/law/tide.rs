@@ -143,10 +143,10 @@ pub(crate) static ENTRY: Entry = Entry {
     name: "tide",
     summary: "a queue as short as possible without making the processor idle",
     source: "own work, after Breakwater and CoDel",
-    doc: "The law measures how many new calls the server takes from their queue in a second of \
-          occupied time. At most as many calls may wait as the server takes in a time between \
-          `wait_min` and `wait_max`. This time grows while the processor has idle time, and \
-          shrinks while calls are rejected. The law needs no parameters.",
+    doc: "The law measures the rate at which the server takes new calls from their queue while it \
+          is busy. The limit for waiting calls is this rate times a target wait. The target \
+          wait is between `wait_min` and `wait_max`. It grows while the processor has idle time, \
+          and shrinks while calls are rejected. The law needs no parameters.",
     params: &[&WAIT_MIN, &WAIT_MAX, &STALE],
     check: |values| {
         let [least, most, stale] = [&WAIT_MIN, &WAIT_MAX, &STALE].map(|param| values.of(param));

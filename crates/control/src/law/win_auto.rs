@@ -52,11 +52,11 @@ static DELAY: Param = Param {
 
 pub(crate) static ENTRY: Entry = Entry {
     name: "win-auto",
-    summary: "admits calls into a window that each repetition makes smaller",
+    summary: "admits calls into a window that each retransmission makes smaller",
     source: "paper 002 §3.5",
-    doc: "At most `w_0` calls wait. Each repetition of a new call makes the window smaller by one. \
-          Each call that has waited longer than `delay_max` also makes the window smaller by one. \
-          The window grows back by `leak` calls a second.",
+    doc: "At most `w_0` calls wait. Each retransmission of a new INVITE makes the window smaller by \
+          one. Each call that has waited longer than `delay_max` also makes the window smaller by \
+          one. The window grows back by `leak` calls a second.",
     params: &[&WINDOW, &LEAK, &DELAY],
     check: |_| Ok(()),
     build: |values: &Values| {

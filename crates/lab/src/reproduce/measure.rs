@@ -154,8 +154,7 @@ const fn part_of(name: &'static str, of: fn(&Point, &Part) -> f64) -> Measure {
     Measure { name, of: Of::Part(of) }
 }
 
-/// Returns the mean of a quantity over time, one value for the callers of each server to which
-/// callers send.
+/// Returns the mean of a quantity over time, separately for each server to which callers send.
 fn of_sources(point: &Point, part: &Part, quantity: &str) -> Vec<f64> {
     let topology = &point.run.conditions.topology;
     let name = |(place, _): (usize, f64)| format!("callers-{}", topology.nodes()[place].name);

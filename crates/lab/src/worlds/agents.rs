@@ -7,7 +7,7 @@ use tidegate_agent::{AnswererConfig, CallerConfig, DevicesConfig, Load, Profile,
 
 use crate::run_spec::RunSpec;
 
-/// The callee. It is a name, so that no server treats it as a foreign address.
+/// The called URI. Its host is a name, so that no server takes it for an outside address.
 const CALLED: &str = "sip:service@example.com";
 
 /// Number of called users of a run in which callers must call several.

@@ -16,7 +16,7 @@ use crate::topology::Topology;
 /// The file of a run's timeline.
 pub(super) const TIMELINE: &str = "timeline.csv";
 
-/// Returns the file of the configuration of the server at index `place`.
+/// Returns the name of the configuration file of the server at index `place`.
 pub(super) fn configuration_name(topology: &Topology, place: usize) -> String {
     match topology.nodes() {
         [_] => "tidegate.toml".to_owned(),

@@ -91,7 +91,7 @@ pub struct Counters {
     pub moved: Counter,
     /// Current entries in the call table.
     pub calls: Counter,
-    /// Entries among `calls` that are over and kept for retransmissions.
+    /// Entries among `calls` whose call has ended. They are kept for retransmissions.
     pub calls_over: Counter,
     /// Transactions that wait for their final response, in all calls together.
     pub transactions_open: Counter,

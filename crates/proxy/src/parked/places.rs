@@ -17,7 +17,7 @@ const ALL: Amount = Amount { entries: 1024, bytes: 16 << 20 };
 /// sources find room even if many strangers send requests to users.
 const STRANGERS: Amount = Amount { entries: ALL.entries / 2, bytes: ALL.bytes / 2 };
 
-/// The source of a request, for sharing the places.
+/// The source of a request. Sources share the places for parked requests.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct RequestSource {
     /// The IPv4 address of the source, or the /64 network of its IPv6 address.

@@ -26,7 +26,7 @@ const VIA_END_MAX: usize = 128;
 
 /// Result of [`forward`].
 pub(crate) enum Forwarded {
-    /// The request was sent, or is a retransmission that may not be sent.
+    /// The request was sent, or it is a retransmission that must not be sent.
     Here,
     /// Nothing was done, because the request is too long for a datagram and needs a transaction.
     Large,

@@ -51,7 +51,7 @@ impl RouteDraft {
                     list.is_some_and(|l| !l.get_ref().iter().any(|own| own.contains(&net)))
                 }) {
                     report.clash(
-                        "a relay for a network that is not trusted",
+                        "a route from an untrusted network to any address",
                         (to.span(), "only trusted peers may send to other addresses"),
                         (from.span(), "no listener has it in `trust`"),
                         format!("add this network to a listener: `trust = [\"{net}\"]`"),

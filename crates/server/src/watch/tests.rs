@@ -176,7 +176,7 @@ fn some_of_many_targets_with_send_failures_are_logged() {
     assert_eq!(watched.look(10_249), [""; 0]);
     assert_eq!(
         watched.look(10_250),
-        ["cannot send to other targets: 7 more failures in the last seconds"]
+        ["cannot send to other targets: 7 more failures in the last few seconds"]
     );
 }
 
@@ -251,7 +251,7 @@ fn a_ban_is_logged_once_and_many_are_sampled() {
         watched.bans.ban(at(600), ban(n, 120));
     }
     assert_eq!(watched.look(750).len(), 4);
-    assert_eq!(watched.look(10_250), ["14 more sources were banned in the last seconds"]);
+    assert_eq!(watched.look(10_250), ["14 more sources were banned in the last few seconds"]);
     // The first one has ended, and starts again.
     assert_eq!(watched.look(95_000), [""; 0]);
     watched.bans.ban(at(95_100), ban(1, 100));

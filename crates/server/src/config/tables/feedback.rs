@@ -72,16 +72,16 @@ keys! {
         reserved: &[],
     }, Default("\"provider\"");
     /// The senders that share the capacity. `port`: each address and port is a peer with its own
-    /// share. RFC 7339 §5.4 defines the scope of a value like this. `host`: all ports of an address,
-    /// or of a /64 of IPv6, have one share together, and each port gets a part of it in proportion to
-    /// its load. A server chooses its ports itself, so with `port` a server that sends from several
+    /// share. This is the scope that RFC 7339 §5.4 defines. `host`: all ports of an address, or of
+    /// a /64 of IPv6, have one share together, and each port gets a part of it in proportion to its
+    /// load. A server chooses its ports itself, so with `port` a server that sends from several
     /// ports gets several shares. Do not use `host` if several servers send from one address.
     key "share_by" (shares_by_host) = Choice {
         words: &[("port", false), ("host", true)],
         reserved: &[],
     }, Default("\"port\"");
     /// The largest part of the capacity that one peer may take from others with `fairness =
-    /// "user"`. It limits what a peer gains by claiming more calls than it has. A peer that claims
-    /// more than its share and does not use the share is not believed for a minute.
+    /// "user"`. It limits what a peer gains by claiming more calls than it has. If a peer claims
+    /// more than its share but does not use its share, Tidegate ignores its claims for a minute.
     key "share_max" (upstream.share_max) = Real(0.01..=1.0), Default("0.75"), only(&BY_LOAD);
 }

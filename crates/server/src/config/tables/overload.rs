@@ -105,9 +105,9 @@ static REJECTED: Only<Overload> = Only {
 
 keys! {
     /// Overload control decides which new work Tidegate admits when more work arrives than the
-    /// processor can serve. Overload control never rejects responses, ACK, BYE, CANCEL and requests
-    /// within a call, unless `classes` says so. Without this table the law `tide` protects the
-    /// server.
+    /// processor can serve. Unless `classes` says otherwise, overload control never rejects
+    /// responses, ACK, BYE, CANCEL or other requests within a call. Without this table the law
+    /// `tide` protects the server.
     pub static OVERLOAD: "[overload]" 0..=1, Restart,
         [PARAMS, SHADOW, SESSIONS, SOURCES, SOURCE_WEIGHT, LIMIT, PRIORITY, FEEDBACK] => Overload;
 
@@ -121,10 +121,11 @@ keys! {
     /// it enters a queue. `service`: when the processor takes the message from the queue.
     key "decide" (gate.decide) = DECIDE, Default("\"arrival\"");
     /// The order in which Tidegate serves messages. `class`: messages that finish work come before
-    /// messages that begin work, and messages of no known call come last. `fifo`: all messages wait
-    /// in one queue, and Tidegate serves them in the order of their arrival. If the queue is full,
-    /// arriving messages are lost, as in most SIP servers. Messages of no known call wait in the
-    /// same queue, and there is only one socket for all messages. Use `fifo` only for comparisons.
+    /// messages that begin work, and messages that belong to no known call come last. `fifo`: all
+    /// messages wait in one queue, and Tidegate serves them in the order of their arrival. If the
+    /// queue is full, arriving messages are lost, as in most SIP servers. Messages that belong to
+    /// no known call wait in the same queue, and there is only one socket for all messages. Use
+    /// `fifo` only for comparisons.
     key "queue" (queueing) = QUEUE, Default("\"class\"");
     /// The messages to which the admitted share applies. `simplified`: the share applies to new
     /// work only. New INVITEs go through one throttle. REGISTER and other requests outside a dialog
@@ -146,9 +147,9 @@ keys! {
     /// paper 000.
     key "reinvites" (reinvites) = Flag, Default("false");
     /// With `classes = "simplified"`: whether the admitted share means a share of all messages, as
-    /// in paper 000. Tidegate then sheds from new work what it would otherwise shed from all
-    /// messages. For example, if one message in six is new work, an admitted share of 0.9 of all
-    /// messages means 0.4 of new work.
+    /// in paper 000. Tidegate then sheds as many messages as this share requires, but only new
+    /// work. For example, an admitted share of 0.9 means that 10 of 100 messages are shed. If one
+    /// message in six is new work, only 0.4 of the new work is then admitted.
     key "scaled" {
         |all| match all.gate.scheme {
             Scheme::Simplified { scaled } => Some(scaled),
@@ -163,7 +164,8 @@ keys! {
     /// With `classes = "multi"`: the classes that Tidegate sheds, in this order. Tidegate sheds a
     /// class only after it has shed all of the preceding classes completely. It always admits
     /// classes that are not in the list. `["register"]` sheds only REGISTER. `["provisional"]`
-    /// sheds only 180s. Tidegate drops a response or an ACK. For a request, `disposal` applies.
+    /// sheds only 180 responses. Tidegate drops responses and ACKs. For all other requests,
+    /// `disposal` applies.
     key "shed" {
         |all| match &all.gate.scheme {
             Scheme::Multi(shed) => Some(shed.order.iter().map(|class| of_number(*class)).collect()),
@@ -207,13 +209,14 @@ keys! {
     /// them. The kernel drops INVITEs if rejecting takes more of the processor than `refusing_max`,
     /// or if receive buffers overflow. It drops as large a share of them as necessary, with all
     /// their retransmissions. It also drops INVITEs within calls, and INVITEs that Tidegate would
-    /// have admitted. The kernel spares calls to `urn:service:sos`. It also spares up to 64 networks:
-    /// those that may claim priority, back ends and their `sources`, and those that are in
-    /// `never_ban` or have a weight. `auto`: like `kernel`, but 503s have only a few lengths while
-    /// rejecting takes more than half of `refusing_max`. The reason is that the kernel takes
+    /// have admitted. The kernel spares calls to `urn:service:sos`. It also spares up to 64
+    /// networks: those that may claim priority, back ends and their `sources`, and those that are
+    /// in `never_ban` or have a weight. `auto`: like `kernel`, but 503s have only a few lengths
+    /// while rejecting takes more than half of `refusing_max`. The reason is that the kernel takes
     /// messages of one length in batches. With `auto` the kernel drops nothing at an address that
-    /// processes share, and nothing with the law `none`. From TCP, TLS and WebSockets Tidegate drops
-    /// the same share of the INVITEs itself, after it has read them, but none within a call.
+    /// several processes share. It also drops nothing with the law `none`. Of the INVITEs that
+    /// arrive over TCP, TLS or a WebSocket, Tidegate itself drops the same share after it has read
+    /// them, but none within a call.
     key "disposal" (disposal) = Choice {
         words: &[
             ("auto", Disposal::Auto),
@@ -232,12 +235,12 @@ keys! {
     /// limited to nine tenths of that target. So Tidegate serves calls without transactions before
     /// it rejects any call.
     key "stateful_max" (stateful_max) = Real(0.05..=1.0), Default("0.85");
-    /// The shortest and the longest Retry-After, in seconds, in the 503 to work that Tidegate does
+    /// The shortest and the longest Retry-After, in seconds, in the 503 for work that Tidegate does
     /// not admit, such as `[5, 15]`. Each 503 gets a random value between the two. A client that
     /// receives Retry-After should send nothing to this server for that time (RFC 3261 §21.5.4),
     /// not even requests of its other callers.
     key "retry_after" (? retry_after) = Bounds(0..=3600), Means("no Retry-After");
-    /// The length in bytes to which Tidegate pads the 503 to work that it does not admit. It adds
+    /// The length in bytes to which Tidegate pads the 503 for work that it does not admit. It adds
     /// spaces before the value of the Server header (RFC 3261 §7.3.1). A longer 503 stays
     /// unchanged. Use this key for a trunk or proxy that sends many calls, because several
     /// datagrams of one length to one peer cost little more than one datagram. Choose a length that
@@ -253,8 +256,8 @@ keys! {
     /// in the papers decide about each copy separately.
     key "sticky" (gate.sticky) = Flag, Default("true");
     /// The number of decisions that Tidegate remembers for retransmissions, in each of two
-    /// generations of 32 seconds. A decision takes 16 to 32 bytes. As many challenges of back ends
-    /// (401 and 407) are remembered in addition. If there is no room for a decision, a
+    /// generations of 32 seconds. A decision takes 16 to 32 bytes. Tidegate also remembers the same
+    /// number of challenges (401 and 407) from back ends. If there is no room for a decision, a
     /// retransmission gets a new decision. If there is no room for a challenge, the request that
     /// answers it with credentials counts as new work, like the first request.
     key "memory_max" (gate.memory_max) = Whole(1024..=100_000_000), Default("1_000_000");

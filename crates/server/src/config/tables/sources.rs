@@ -59,12 +59,12 @@ keys! {
     /// An entry takes about 100 bytes. All sources without an entry count as one source. A shard
     /// forgets a source that has sent nothing for a second or two.
     key "table_max" (gate.sources_max) = Whole(64..=65_536), Default("4096");
-    /// Bans a source that sends more than this number of harmful messages a second. Harmful
-    /// messages ask for new work, cannot be parsed, or claim to belong to calls that do not exist
-    /// (BYE, ACK, CANCEL and responses too). Tidegate bans a whole IPv6 /56 network that sends more
-    /// than twice this number, and a /48 network that sends more than four times this number. A ban
-    /// drops only new work. Messages that belong to the source's calls pass. Back ends are never
-    /// banned.
+    /// Bans a source that sends more than this number of messages a second. Only these messages
+    /// count: requests for new work, messages that cannot be parsed, and messages that claim to
+    /// belong to calls that do not exist (BYE, ACK, CANCEL and responses too). Tidegate bans a
+    /// whole IPv6 /56 network that sends more than twice this number, and a /48 network that sends
+    /// more than four times this number. A ban drops only new work. Messages that belong to the
+    /// source's calls pass. Back ends are never banned.
     key "ban_above_cps" {
         |table| table.sources.flood.map(|flood| flood.above_cps),
         |table, above_cps| {
@@ -106,11 +106,11 @@ keys! {
     pub(in crate::config) static SOURCE_WEIGHT: "[[overload.weight]]" 0..=NETS_MAX, Restart, []
         => SourceWeight;
 
-    /// The network. Each source in this network has the weight.
+    /// The network. Each source in this network has this weight.
     key "from" (from) = NET, Required;
-    /// The number of sources for which the source counts. With `fair` the source gets this many
-    /// times the share of another source. The source may also send this many times `ban_above_cps`
-    /// before it is banned.
+    /// The number of ordinary sources that this source counts as. With `fair` the source gets this
+    /// many times the share of another source. The source may also send this many times
+    /// `ban_above_cps` before it is banned.
     key "weight" (weight) = Whole(1..=100_000), Required;
 }
 
@@ -192,8 +192,9 @@ keys! {
         of: Text::new("a resource value, such as `\"ets.4\"`", resource_value),
         count_max: NETS_MAX,
     }, Default("[\"dsn.priority\", \"drsn.priority\", \"q735.3\", \"ets.4\", \"wps.4\"]");
-    /// The number of priority calls a second, for the whole process. A burst may have the calls of
-    /// one second. Tidegate treats priority calls beyond this limit like other calls.
+    /// The number of priority calls a second, for the whole process. A burst may contain as many
+    /// calls as this number allows in one second. Tidegate treats priority calls beyond this limit
+    /// like other calls.
     key "cap_cps" (rate_cps) = Real(0.001..=1_000_000.0), Default("10");
 }
 

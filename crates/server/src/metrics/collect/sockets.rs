@@ -136,7 +136,7 @@ static ALONE: [Number<Counters>; 18] = [
     (
         Family::counter(
             "queries_lost",
-            "Queries not sent because a queue was full, or nothing could answer them",
+            "Queries not sent because a queue was full, or because no thread could answer them",
         ),
         |c| c.queries_lost.get().into(),
     ),
