@@ -278,7 +278,9 @@ impl Model {
         let mut is_known = call.open.contains_key(&name) || call.over.contains(&name);
         if let Some(backend) = backend.filter(|&backend| backend != call.backend) {
             let is_fork = forks && is_known;
-            if is_within || is_of_invite || is_fork || call.is_established() {
+            // The balancer itself repeats an INVITE to an earlier back end, which has not answered.
+            let is_repeated = seen.is_of_stateful() && call.over.contains(&name);
+            if is_within || is_of_invite || is_fork || is_repeated || call.is_established() {
                 return;
             }
             call.move_to(backend, name);
