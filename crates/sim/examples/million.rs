@@ -33,8 +33,9 @@ static ALLOCATOR: PeakAlloc = PeakAlloc;
 const BATCH: usize = 10_000;
 const BATCHES: usize = 5;
 
-/// The time from one request to the next. Without it, the proxy would drop requests, because one
-/// call may send 60 requests at once and then 10 a second.
+/// The time from one call or request to the next. Without it, the proxy would reject calls, because
+/// the transactions of all calls would be open at once, and drop requests, because one call may send
+/// 60 requests at once and then 10 a second.
 const INTERVAL: Duration = Duration::from_millis(1);
 
 /// A time longer than any transaction lasts after its final response (64·T1).
@@ -61,6 +62,7 @@ fn measure(mode: Mode, calls: u32, batch: usize) -> Value {
     let (allocated, resident) = (ALLOCATOR.current_usage(), resident_bytes());
     for (number, invite) in invites.iter().enumerate() {
         set_up(&mut line, invite, &mut texts, number);
+        line.pass(INTERVAL);
     }
     line.sent.clear();
     line.pass(SETTLES);
