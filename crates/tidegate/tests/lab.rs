@@ -184,7 +184,7 @@ fn servers_in_a_row_are_run_on_real_sockets_and_one_crashes() {
     fs::write(folder.path().join("few.toml"), format!("{scenario}goodput_of_bound_min = 0.01\n"))
         .unwrap();
     let mut command = lab(&["run", "few.toml", "--out", "out"]);
-    command.current_dir(folder.path()).assert().code(0);
+    judged(command.current_dir(folder.path()).assert(), "ok", 0);
     for (path, bytes) in files(&folder.path().join("out/points")) {
         if path.ends_with("result.json") {
             let kept: serde_json::Value = serde_json::from_slice(&bytes).unwrap();
