@@ -8,11 +8,14 @@ use std::time::Duration;
 
 use tidegate_agent::{Caller, CallerConfig, Load, Process};
 use tidegate_balance::Policy;
-use tidegate_proxy::{Counters, Mode, PoolSettings, Proxy};
+use tidegate_proxy::{Counters, Mode, PoolSettings, Proxy, Settings};
 use tidegate_sip::{HeaderName, Message, Reply, reason, write_reply};
 use tidegate_world::{Core, Flow, Pool, Received, Seed, Timestamp, Transmit};
 
 use super::topology::{CALLER, PROXY, address, backends, settings};
+
+/// Maximum number of calls, enough for a million calls of one caller.
+const CALLS_MAX: usize = 2_000_000;
 
 /// Returns the INVITEs of this many calls, as our caller writes them.
 pub fn invites(calls: u32) -> Vec<Box<[u8]>> {
@@ -48,8 +51,10 @@ impl Line {
     pub fn new(mode: Mode) -> Self {
         let pool = PoolSettings { mode, ..PoolSettings::new(backends(), Policy::Rr) };
         let counters = Arc::new(Counters::default());
+        // One unknown caller may have five eighths of the calls.
+        let settings = Settings { calls_max: CALLS_MAX, ..settings(pool) };
         Self {
-            proxy: Proxy::new(settings(pool), Arc::clone(&counters), Pool::new()),
+            proxy: Proxy::new(settings, Arc::clone(&counters), Pool::new()),
             counters,
             sent: Vec::new(),
             pool: Pool::new(),
@@ -80,7 +85,10 @@ impl Line {
     /// Returns the request that the proxy has just sent, and its target.
     pub fn request_sent(&self) -> (SocketAddr, Vec<u8>) {
         let request = self.sent.iter().find(|sent| sent.bytes.starts_with(b"INVITE"));
-        let request = request.expect("the INVITE is forwarded");
+        let request = request.unwrap_or_else(|| {
+            let sent = self.sent.first().map(|sent| String::from_utf8_lossy(&sent.bytes));
+            panic!("the INVITE is not forwarded, but {sent:?} is sent")
+        });
         (request.flow.remote, request.bytes[..].to_vec())
     }
 
