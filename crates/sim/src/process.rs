@@ -56,11 +56,6 @@ impl<C: Core> Process<C> {
         }
     }
 
-    /// Returns the number of handoffs on their way.
-    pub fn handoffs(&self) -> usize {
-        self.handoffs.len()
-    }
-
     fn shard_of(&self, flow: Flow) -> u16 {
         if let Some(id) = flow.connection {
             return id.shard(self.any);

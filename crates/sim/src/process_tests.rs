@@ -140,7 +140,7 @@ fn a_handoff_arrives_after_its_time_and_in_order() {
     process.offer(at(0), message(flow(from), "INVITE 2"));
     process.offer(at(10), message(flow(from), "CANCEL 2"));
     process.offer(at(10), message(flow(from), "BYE 0"));
-    assert_eq!((process.handoffs(), process.poll_timeout()), (2, Some(at(50))));
+    assert_eq!((process.handoffs.len(), process.poll_timeout()), (2, Some(at(50))));
     process.on_drain(at(10));
     assert!(!process.is_drained(), "two messages are on their way");
     assert!(process.poll_handoff().is_none());

@@ -42,6 +42,9 @@ fn calls_of_several_callers_cross_between_shards() {
         let labels = [("shard", shard), ("class", "invite")];
         assert!(metrics.sum("messages_received_total", &labels) > 0, "shard {shard}");
     }
+    // A message that is handed off counts once.
+    let received = metrics.sum("messages_received_total", &[]);
+    assert_eq!(received, metrics.sum("udp_received_total", &[]));
     metrics.assert_nothing_lost();
     metrics.assert_nothing_held();
 }
