@@ -1,20 +1,21 @@
 //! Changes of a running process by operators: laws, administrative states of back ends, and the
 //! configuration.
 
-use std::fmt;
+mod control_error;
+mod in_force;
+
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use serde_json::{Map, Value, json};
+use serde_json::{Value, json};
 use tidegate_balance::BackendRegistry;
-use tidegate_control::{Bucket, Compared, Tier};
-use tidegate_io::{CommandError, CommandSender, Stores};
-use tidegate_proxy::{Class, Counters, Overload};
-use tidegate_world::{COMMAND_MAX, Counter, Timestamp};
+use tidegate_io::{CommandSender, Stores};
+use tidegate_proxy::Overload;
+use tidegate_world::{COMMAND_MAX, Timestamp};
 
+pub use self::control_error::ControlError;
 use crate::config::command::{self, Refused};
 use crate::config::{self, Config, Diagnostics, Found, TlsFiles, needs_restart, overload_toml};
-use crate::laws::name_at;
-use crate::metrics::collect::{ShardCounters, limit, sojourns};
+use crate::metrics::collect::ShardCounters;
 use crate::prepared::{Prepared, Reading};
 use crate::removed::RemovedBackends;
 use crate::tls::Tls;
@@ -61,70 +62,6 @@ struct Replaced {
     config: Arc<Config>,
     tls: Option<TlsFiles>,
 }
-
-/// The reason why a command was not sent.
-#[derive(Debug)]
-pub enum ControlError {
-    /// The command is invalid.
-    Refused(Refused),
-    /// There is no back end with this name or address. Contains the names of the existing ones.
-    Unknown(Vec<String>),
-    /// Several back ends are at this address. Contains their names.
-    Ambiguous(Vec<String>),
-    /// The configuration is longer than a command may be.
-    TooLong {
-        /// Bytes of the configuration.
-        bytes: usize,
-        /// The maximum number of bytes.
-        limit: usize,
-    },
-    /// The state directory could not be written.
-    State(std::path::PathBuf, std::io::Error),
-    /// A shard has no room for the new pools and back ends.
-    NoRoom,
-    /// A shard could not be reached.
-    CommandError(CommandError),
-}
-
-impl fmt::Display for ControlError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Refused(Refused::Wrong(diagnostics)) => diagnostics.fmt(f),
-            Self::Refused(Refused::Restart(keys)) => {
-                let keys: Vec<_> = keys.iter().map(|key| format!("`{key}`")).collect();
-                let what = "cannot be changed in a running process: change the configuration and \
-                            restart";
-                write!(f, "{} {what}", keys.join(", "))
-            }
-            Self::Unknown(backends) => {
-                write!(f, "no back end of that name or address: {}", some_of(backends))
-            }
-            Self::Ambiguous(names) => {
-                write!(
-                    f,
-                    "several back ends are at that address: give the name, {}",
-                    some_of(names)
-                )
-            }
-            Self::TooLong { bytes, limit } => {
-                let [bytes, limit] = [*bytes, *limit].map(grouped);
-                write!(
-                    f,
-                    "cannot reload: the configuration is {bytes} bytes, the limit is {limit}; \
-                     restart to apply it"
-                )
-            }
-            Self::State(path, error) => write!(f, "cannot write {}: {error}", path.display()),
-            Self::NoRoom => f.write_str(
-                "cannot reload: there are too many back ends, because removed ones still have calls; \
-                 try again later, or restart to apply it",
-            ),
-            Self::CommandError(why) => write!(f, "{why}; try again"),
-        }
-    }
-}
-
-impl std::error::Error for ControlError {}
 
 impl RuntimeControl {
     pub(crate) fn new(
@@ -401,7 +338,7 @@ impl RuntimeControl {
             let wanted = self.wanted();
             (wanted.overload.clone(), wanted.given)
         };
-        let shards = self.shards.iter().map(|counters| shard(counters, now));
+        let shards = self.shards.iter().map(|counters| in_force::shard(counters, now));
         json!({
             "law": laws::with_values(&overload.gate.law),
             "shadow": overload.gate.shadow.as_ref().map(laws::with_values),
@@ -418,113 +355,5 @@ fn identified(backend: &config::Backend) -> String {
     if address == backend.name { address } else { format!("{} at {address}", backend.name) }
 }
 
-/// Lists the first few of `backends`, and the number of the others.
-fn some_of(backends: &[String]) -> String {
-    const SHOWN_MAX: usize = 20;
-    match backends.len().saturating_sub(SHOWN_MAX) {
-        0 => backends.join(", "),
-        more => format!("{} and {more} more", backends[..SHOWN_MAX].join(", ")),
-    }
-}
-
-/// Formats a number in groups of three digits.
-fn grouped(number: usize) -> String {
-    let digits = number.to_string();
-    let mut out = String::new();
-    for (index, digit) in digits.chars().enumerate() {
-        if index > 0 && (digits.len() - index).is_multiple_of(3) {
-            out.push(',');
-        }
-        out.push(digit);
-    }
-    out
-}
-
-fn shard(shard: &ShardCounters, now: Timestamp) -> Value {
-    let counters = &*shard.proxy;
-    let (gauges, in_force) = (&counters.overload, &counters.in_force);
-    let ms = |ns: u64| ns as f64 / 1e6;
-    let sojourn = |(kind, [count, min, mean, p99]): (&str, [u64; 4])| {
-        let of = json!({ "count": count, "min": ms(min), "mean": ms(mean), "p99": ms(p99) });
-        (kind.to_owned(), of)
-    };
-    let share_of_class = |class: Class| {
-        let refusing = &gauges.refusing_of_class[class as usize];
-        (class.name().to_owned(), Value::from(1.0 - millionths(refusing)))
-    };
-    json!({
-        "law": name_at(&in_force.law),
-        "orders": in_force.commands.get(),
-        "orders_not_heeded": in_force.commands_rejected.get(),
-        "occupancy": millionths(&in_force.occupancy),
-        "socket_fill": millionths(&gauges.socket_fill),
-        "waiting": in_force.waiting.get(),
-        "sojourn_ms": sojourns(gauges, now.as_nanos()).map(sojourn).into_iter()
-            .collect::<Map<_, _>>(),
-        "last_second": shard.recent.to_json(),
-        "limit": by_bucket(|bucket| limit(gauges.limits[bucket].get())),
-        "waiting_max": gauges.waiting_limit.get().checked_sub(1),
-        "kernel_drop_share": millionths(&gauges.thinned),
-        "allowance": by_bucket(|bucket| (1.0 - millionths(&gauges.refusing[bucket])).into()),
-        "allowance_by_class": Class::ALL.map(share_of_class).into_iter().collect::<Map<_, _>>(),
-        "release_cps": gauges.release.get() as f64 / 1e3,
-        "newest_first": gauges.newest_first.get() == 1,
-        "wait_max_ms": ms(gauges.wait_max.get()),
-        "rank_floor": millionths(&gauges.rank_floor),
-        "call_cost_ms": known(&gauges.call_cost, 1e6),
-        "refusal_cost_ms": known(&gauges.refusal_cost, 1e6),
-        "tiers": (gauges.stateful_occupancy.get() > 0).then(|| tiers(counters)),
-        "bound": known(&gauges.bound, 1e6),
-        "shadow": (in_force.shadow.get() > 0).then(|| shadow(counters)),
-    })
-}
-
-/// Returns the part of new calls in each tier of service, as JSON.
-fn tiers(counters: &Counters) -> Value {
-    let gauges = &counters.overload;
-    let of = |tier: Tier| {
-        let cost = known(&gauges.tier_costs[tier as usize], 1e6);
-        let one = json!({ "routed": counters.served(tier).get(), "call_cost_ms": cost });
-        (tier.name().to_owned(), one)
-    };
-    let mut tiers = Tier::ALL.map(of).into_iter().collect::<Map<_, _>>();
-    tiers.insert("share_stateful".to_owned(), (1.0 - millionths(&gauges.stateless)).into());
-    tiers.insert("occupancy".to_owned(), millionths(&gauges.stateful_occupancy).into());
-    Value::Object(tiers)
-}
-
-fn shadow(counters: &Counters) -> Value {
-    let in_force = &counters.in_force;
-    let compared = |bucket: usize| {
-        let Compared { both, only_real, only_shadow, neither } = in_force.compared[bucket].get();
-        json!({
-            "both_admit": both,
-            "only_the_law_admits": only_real,
-            "only_the_shadow_admits": only_shadow,
-            "neither_admits": neither,
-        })
-    };
-    let allowance = |bucket: usize| (1.0 - millionths(&in_force.refusing_of_shadow[bucket])).into();
-    json!({
-        "law": name_at(&in_force.shadow),
-        "allowance": by_bucket(allowance),
-        "compared": by_bucket(compared),
-    })
-}
-
-fn by_bucket(of: impl Fn(usize) -> Value) -> Map<String, Value> {
-    Bucket::ALL.into_iter().map(|bucket| (bucket.name().to_owned(), of(bucket as usize))).collect()
-}
-
-/// Returns a gauge in a larger unit, or `None` while it is zero, which means unknown.
-fn known(gauge: &Counter, unit: f64) -> Option<f64> {
-    (gauge.get() > 0).then(|| gauge.get() as f64 / unit)
-}
-
-fn millionths(gauge: &Counter) -> f64 {
-    gauge.get() as f64 / 1e6
-}
-
 #[cfg(test)]
-#[path = "runtime_control_tests.rs"]
 mod tests;

@@ -1,5 +1,7 @@
 //! Classifies the origins of messages and knows which addresses are ours.
 
+mod own;
+
 use std::collections::VecDeque;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 
@@ -9,9 +11,10 @@ use tidegate_balance::{AdminState, Named};
 use tidegate_sip::{Host, Scheme, Uri, Via};
 use tidegate_world::{Flow, Transport};
 
+pub(crate) use self::own::Own;
 use crate::network::canonical;
 use crate::resolution::{default_port, of_param};
-use crate::settings::{BackendRef, EgressRoute, Listener, PoolSettings, Settings};
+use crate::settings::{BackendRef, EgressRoute, PoolSettings, Settings};
 use crate::target::Target;
 
 /// Maximum number of addresses of removed back ends that are remembered.
@@ -52,116 +55,6 @@ pub(crate) struct Addresses {
     removed: VecDeque<SocketAddr>,
     /// For each pool, the listener for requests to it, if one is configured.
     pool_listeners: Vec<Option<usize>>,
-}
-
-/// A listener, with precomputed texts and values that each message needs.
-pub(crate) struct Own {
-    pub(crate) transport: Transport,
-    pub(crate) local: SocketAddr,
-    /// The beginning of our Via, such as `Via: SIP/2.0/UDP host:port;rport;branch=`.
-    pub(crate) via: Box<str>,
-    /// The end of our Record-Route, after the token: `@host:port;lr>` and CRLF.
-    pub(crate) record_route: Box<str>,
-    /// The end of our Record-Route in a SIPS URI, for a listener with TLS.
-    pub(crate) record_route_sips: Box<str>,
-    pub(crate) advertised: Box<str>,
-    host: Box<str>,
-    port: u16,
-    ip: Option<IpAddr>,
-    listener: Listener,
-}
-
-impl Own {
-    fn new(listener: &Listener) -> Self {
-        let advertised = listener.advertised.as_str();
-        let transport = listener.transport;
-        let usual = default_port(transport);
-        let (host, port) = match advertised.parse::<SocketAddr>() {
-            Ok(address) => (address.ip().to_string(), address.port()),
-            Err(_) => match advertised.rsplit_once(':') {
-                Some((host, port)) => (host.to_owned(), port.parse().unwrap_or(usual)),
-                None => (advertised.to_owned(), usual),
-            },
-        };
-        // RFC 3261 §19.1.1: "The transport parameter determines the transport mechanism to be
-        // used"; UDP needs none.
-        let parameter = match transport {
-            Transport::Udp => String::new(),
-            // RFC 7118 §5.2: "This document defines the value "ws" as the transport parameter value for
-            // a SIP URI [RFC3986] to be contacted using the SIP WebSocket subprotocol as transport."
-            // There is none for TLS.
-            Transport::Ws | Transport::Wss => ";transport=ws".to_owned(),
-            _ => format!(";transport={}", transport.name().to_ascii_lowercase()),
-        };
-        Self {
-            transport,
-            local: listener.local,
-            // RFC 3581 §3: a client that wants the response at its source port puts an rport into
-            // its Via. We want this because we may be behind address translation.
-            // RFC 3261 §18.1.1: "Before a request is sent, the client transport MUST insert a value
-            // of the "sent-by" field into the Via header field."
-            // RFC 3581 §3: "This parameter MUST have no value; it serves as a flag to indicate to
-            // the server that this extension is supported and requested for the transaction."
-            via: format!("Via: SIP/2.0/{transport} {advertised};rport;branch=").into(),
-            // RFC 3261 §16.6: "The URI placed in the Record-Route header field value MUST be a SIP
-            // or SIPS URI." "This URI MUST contain an lr parameter (see Section 19.1.1)." "The URI
-            // SHOULD NOT contain the transport parameter unless the proxy has knowledge (such as in
-            // a private network) that the next downstream element that will be in the path of
-            // subsequent requests supports that transport." "The URI placed in the Record-Route
-            // header field MUST resolve to the element inserting it (or a suitable stand-in) when
-            // the server location procedures of [4] are applied to it, so that subsequent requests
-            // reach the same SIP element."
-            record_route: format!("@{advertised}{parameter};lr>\r\n").into(),
-            // RFC 5630 §3.1.4 deprecates `transport=tls`. A SIPS URI needs none.
-            record_route_sips: match transport {
-                Transport::Tls => format!("@{advertised};lr>\r\n").into(),
-                _ => format!("@{advertised};transport=ws;lr>\r\n").into(),
-            },
-            ip: host.parse().ok(),
-            advertised: advertised.into(),
-            host: host.into(),
-            port,
-            listener: listener.clone(),
-        }
-    }
-
-    fn is_host(&self, uri: &Uri<'_>) -> bool {
-        let Some(host) = uri.host else { return false };
-        match host.ip() {
-            Some(ip) => self.is_ip(ip),
-            None => is_host(&host, &self.host),
-        }
-    }
-
-    /// Returns whether packets to this address may arrive at this listener.
-    fn is_here(&self, ip: IpAddr) -> bool {
-        self.is_ip(ip) || self.local.ip().is_unspecified() && ip.is_loopback()
-    }
-
-    fn is_ip(&self, ip: IpAddr) -> bool {
-        self.ip == Some(ip) || self.local.ip() == ip
-    }
-
-    /// Returns whether other instances also have this address.
-    pub(crate) fn is_shared(&self) -> bool {
-        self.listener.shared
-    }
-
-    /// Returns whether a message to `target` may leave from this listener.
-    fn reaches(&self, target: &Target) -> bool {
-        self.transport == target.transport && self.reaches_address(target.address)
-    }
-
-    /// Returns whether a message to `target` may leave from this listener, over any transport. A
-    /// socket that is bound to a loopback address reaches only this machine.
-    fn reaches_address(&self, target: SocketAddr) -> bool {
-        let own = self.local.ip();
-        own.is_ipv4() == target.is_ipv4() && (!own.is_loopback() || target.ip().is_loopback())
-    }
-
-    fn is_port(&self, port: u16) -> bool {
-        port == self.port || port == self.local.port()
-    }
 }
 
 impl Addresses {

@@ -1,0 +1,93 @@
+//! The reasons why a command to a running process fails.
+
+use std::fmt;
+
+use tidegate_io::CommandError;
+
+use crate::config::command::Refused;
+
+/// The reason why a command was not sent.
+#[derive(Debug)]
+pub enum ControlError {
+    /// The command is invalid.
+    Refused(Refused),
+    /// There is no back end with this name or address. Contains the names of the existing ones.
+    Unknown(Vec<String>),
+    /// Several back ends are at this address. Contains their names.
+    Ambiguous(Vec<String>),
+    /// The configuration is longer than a command may be.
+    TooLong {
+        /// Bytes of the configuration.
+        bytes: usize,
+        /// The maximum number of bytes.
+        limit: usize,
+    },
+    /// The state directory could not be written.
+    State(std::path::PathBuf, std::io::Error),
+    /// A shard has no room for the new pools and back ends.
+    NoRoom,
+    /// A shard could not be reached.
+    CommandError(CommandError),
+}
+
+impl fmt::Display for ControlError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Refused(Refused::Wrong(diagnostics)) => diagnostics.fmt(f),
+            Self::Refused(Refused::Restart(keys)) => {
+                let keys: Vec<_> = keys.iter().map(|key| format!("`{key}`")).collect();
+                let what = "cannot be changed in a running process: change the configuration and \
+                            restart";
+                write!(f, "{} {what}", keys.join(", "))
+            }
+            Self::Unknown(backends) => {
+                write!(f, "no back end of that name or address: {}", some_of(backends))
+            }
+            Self::Ambiguous(names) => {
+                write!(
+                    f,
+                    "several back ends are at that address: give the name, {}",
+                    some_of(names)
+                )
+            }
+            Self::TooLong { bytes, limit } => {
+                let [bytes, limit] = [*bytes, *limit].map(grouped);
+                write!(
+                    f,
+                    "cannot reload: the configuration is {bytes} bytes, the limit is {limit}; \
+                     restart to apply it"
+                )
+            }
+            Self::State(path, error) => write!(f, "cannot write {}: {error}", path.display()),
+            Self::NoRoom => f.write_str(
+                "cannot reload: there are too many back ends, because removed ones still have calls; \
+                 try again later, or restart to apply it",
+            ),
+            Self::CommandError(why) => write!(f, "{why}; try again"),
+        }
+    }
+}
+
+impl std::error::Error for ControlError {}
+
+/// Lists the first few of `backends`, and the number of the others.
+fn some_of(backends: &[String]) -> String {
+    const SHOWN_MAX: usize = 20;
+    match backends.len().saturating_sub(SHOWN_MAX) {
+        0 => backends.join(", "),
+        more => format!("{} and {more} more", backends[..SHOWN_MAX].join(", ")),
+    }
+}
+
+/// Formats a number in groups of three digits.
+fn grouped(number: usize) -> String {
+    let digits = number.to_string();
+    let mut out = String::new();
+    for (index, digit) in digits.chars().enumerate() {
+        if index > 0 && (digits.len() - index).is_multiple_of(3) {
+            out.push(',');
+        }
+        out.push(digit);
+    }
+    out
+}

@@ -1,0 +1,186 @@
+//! A heap of timers whose time never goes back.
+
+use std::collections::VecDeque;
+use std::mem;
+
+use crate::Timestamp;
+
+/// Number of buckets in addition to that of the expired timers: one for each bit of a time.
+pub(super) const BUCKETS: usize = u64::BITS as usize;
+
+/// An emptied bucket keeps capacity for at least twice this number of timers, if it had it.
+pub(super) const ROOM_MIN: usize = 64;
+
+/// A heap of timers for a short time. A push or a pop may move all of them.
+#[derive(Debug)]
+pub(super) struct RadixHeap<K> {
+    /// Time at which the last timer fired, in nanoseconds. All others fire then or later.
+    pub(super) last: u64,
+    /// Timers that fire at `last`, and timers that were later set for an earlier time.
+    due: VecDeque<(Timestamp, K)>,
+    /// Bucket `b` contains the timers whose time differs from `last` in bit `b`, and in no higher
+    /// bit.
+    pub(super) buckets: [Bucket<K>; BUCKETS],
+    /// Bit `b` is set if bucket `b` is not empty.
+    occupied: u64,
+    len: usize,
+}
+
+#[derive(Debug)]
+pub(super) struct Bucket<K> {
+    pub(super) first: Timestamp,
+    pub(super) timers: Vec<(Timestamp, K)>,
+}
+
+impl<K: Copy> RadixHeap<K> {
+    pub(super) fn new() -> Self {
+        Self {
+            last: 0,
+            due: VecDeque::new(),
+            buckets: [const { Bucket::empty() }; BUCKETS],
+            occupied: 0,
+            len: 0,
+        }
+    }
+
+    pub(super) fn len(&self) -> usize {
+        self.len
+    }
+
+    pub(super) fn is_empty(&self) -> bool {
+        self.len == 0
+    }
+
+    /// Advances an empty heap to `first`. No timer may fire earlier.
+    pub(super) fn advance_to(&mut self, first: Timestamp) {
+        self.last = first.as_nanos();
+    }
+
+    #[inline]
+    pub(super) fn push(&mut self, at: Timestamp, key: K) {
+        self.len += 1;
+        self.enter(at, key);
+    }
+
+    #[inline]
+    pub(super) fn next(&self) -> Option<Timestamp> {
+        match self.due.front() {
+            Some(&(at, _)) => Some(at),
+            None => self.buckets.get(self.occupied.trailing_zeros() as usize).map(|b| b.first),
+        }
+    }
+
+    pub(super) fn peek(&self) -> Option<(Timestamp, K)> {
+        match self.due.front() {
+            Some(&timer) => Some(timer),
+            None => self.buckets.get(self.occupied.trailing_zeros() as usize)?.peek(),
+        }
+    }
+
+    pub(super) fn pop(&mut self) -> Option<(Timestamp, K)> {
+        if self.due.is_empty() {
+            self.advance();
+        }
+        let timer = self.due.pop_front()?;
+        self.len -= 1;
+        Some(timer)
+    }
+
+    /// Takes out all timers for which `chosen` is true, except the next one. Timers that fire
+    /// together keep their order.
+    pub(super) fn take_out(
+        &mut self,
+        chosen: impl Fn(Timestamp) -> bool,
+        mut take: impl FnMut(Timestamp, K),
+    ) {
+        for (bit, bucket) in self.buckets.iter_mut().enumerate() {
+            let before = bucket.timers.len();
+            for &(at, key) in bucket.timers.iter().filter(|timer| chosen(timer.0)) {
+                take(at, key);
+            }
+            bucket.retain(&|at, _| !chosen(at));
+            self.len -= before - bucket.timers.len();
+            if bucket.timers.is_empty() {
+                self.occupied &= !(1 << bit);
+            }
+        }
+    }
+
+    pub(super) fn retain(&mut self, counts: &impl Fn(Timestamp, K) -> bool) {
+        self.due.retain(|&(at, key)| counts(at, key));
+        self.len = self.due.len();
+        for (bit, bucket) in self.buckets.iter_mut().enumerate() {
+            bucket.retain(counts);
+            if bucket.timers.is_empty() {
+                self.occupied &= !(1 << bit);
+            }
+            self.len += bucket.timers.len();
+        }
+    }
+
+    /// Advances to the time of the next timer. The other timers of its bucket now differ from it
+    /// only in lower bits, so they move to lower buckets.
+    fn advance(&mut self) {
+        let bit = self.occupied.trailing_zeros();
+        let Some(bucket) = self.buckets.get_mut(bit as usize) else { return };
+        self.last = bucket.first.as_nanos();
+        self.occupied &= !(1 << bit);
+        bucket.first = Timestamp::NEVER;
+        let mut timers = mem::take(&mut bucket.timers);
+        let held = timers.len();
+        for (at, key) in timers.drain(..) {
+            self.enter(at, key);
+        }
+        let bucket = &mut self.buckets[bit as usize];
+        bucket.timers = timers;
+        bucket.give_up_room(held);
+    }
+
+    #[inline]
+    fn enter(&mut self, at: Timestamp, key: K) {
+        if at.as_nanos() <= self.last {
+            self.due.push_back((at, key));
+            return;
+        }
+        let bit = (at.as_nanos() ^ self.last).ilog2();
+        self.buckets[bit as usize].push(at, key);
+        self.occupied |= 1 << bit;
+    }
+}
+
+impl<K> Bucket<K> {
+    pub(super) const fn empty() -> Self {
+        Self { first: Timestamp::NEVER, timers: Vec::new() }
+    }
+
+    pub(super) fn with_room(spare: &mut Vec<(Timestamp, K)>) -> Self {
+        Self { first: Timestamp::NEVER, timers: mem::take(spare) }
+    }
+
+    #[inline]
+    pub(super) fn push(&mut self, at: Timestamp, key: K) {
+        self.first = self.first.min(at);
+        self.timers.push((at, key));
+    }
+
+    /// Frees the capacity beyond twice the number of timers that the bucket held, so that a peak
+    /// does not keep memory forever.
+    fn give_up_room(&mut self, held: usize) {
+        let room = 2 * held.max(ROOM_MIN);
+        if self.timers.capacity() > 2 * room {
+            self.timers.shrink_to(room);
+        }
+    }
+}
+
+impl<K: Copy> Bucket<K> {
+    pub(super) fn peek(&self) -> Option<(Timestamp, K)> {
+        self.timers.iter().find(|timer| timer.0 == self.first).copied()
+    }
+
+    pub(super) fn retain(&mut self, counts: &impl Fn(Timestamp, K) -> bool) {
+        self.timers.retain(|&(at, key)| counts(at, key));
+        self.first = self.timers.iter().map(|timer| timer.0).min().unwrap_or(Timestamp::NEVER);
+        self.give_up_room(self.timers.len());
+    }
+}
