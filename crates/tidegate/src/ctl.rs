@@ -50,7 +50,7 @@ enum Command {
         /// Name or address of the back end, as `ctl backends` shows it
         name: String,
     },
-    /// Reload the configuration: pools, routes, users and the law
+    /// Reload the configuration: pools, routes, users, the law and the TLS certificates
     Reload,
     /// Show the overload control law in force, its signals and its decisions
     Overload,

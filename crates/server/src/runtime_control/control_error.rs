@@ -55,13 +55,13 @@ impl fmt::Display for ControlError {
                 write!(
                     f,
                     "cannot reload: the configuration is {bytes} bytes, the limit is {limit}; \
-                     restart to apply it"
+                     restart to apply the configuration"
                 )
             }
             Self::State(path, error) => write!(f, "cannot write {}: {error}", path.display()),
             Self::NoRoom => f.write_str(
                 "cannot reload: there are too many back ends, because removed ones still have calls; \
-                 try again later, or restart to apply it",
+                 try again later, or restart to apply the configuration",
             ),
             Self::CommandError(why) => write!(f, "{why}; try again"),
         }

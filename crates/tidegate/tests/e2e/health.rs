@@ -240,7 +240,7 @@ fn unreadable_files_change_nothing() {
     refused(&wrong, "did you mean `health`?");
     refused(&Configuration { shards: 2, ..both.clone() }, "`[server] shards` cannot be changed");
     let long = Configuration { more: format!("#{}\n", "x".repeat(16 << 20)), ..both };
-    refused(&long, "bytes, the limit is 16,777,216; restart to apply it");
+    refused(&long, "bytes, the limit is 16,777,216; restart to apply the configuration");
     tidegate.signal(Signal::HUP);
     eventually("it was refused", || {
         let log = fs::read_to_string(stage.path("tidegate.log")).unwrap();

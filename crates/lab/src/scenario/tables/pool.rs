@@ -37,6 +37,6 @@ pub(in crate::scenario) static CPS_MAX: Knob<List<Real>> = Knob {
     name: "cps_max",
     shape: List { of: Real(0.1..=1_000_000.0), count_max: 64 },
     absent: Absent::Means("any number"),
-    doc: "Maximum number of requests a second to each next hop: its `cps_max` in \
-          `[[pool.backend]]`.",
+    doc: "Maximum number of new calls and single requests a second to each next hop: its \
+          `cps_max` in `[[pool.backend]]`.",
 };

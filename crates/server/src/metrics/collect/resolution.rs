@@ -43,8 +43,9 @@ static QUESTIONS: Family = Family::counter(
 
 static LOOKUPS: Family = Family::counter(
     "lookups",
-    "Look-ups of users, by outcome. given_up: no answer came in time. late: the answer came too \
-     late. refused: the look-up was not started, because too many were outstanding",
+    "Look-ups of users, by outcome. given_up: no answer came in time. late: the answer came \
+     after the look-up was given up. refused: the look-up was not started, because too many \
+     look-ups were outstanding or too many requests were waiting",
 );
 
 static ALONE: [Number<Counters>; 5] = [

@@ -163,8 +163,8 @@ fn conclusions(cycle: &Derived, processing: &Derived) -> String {
 /// Returns the table of the costs of an unwanted datagram, if the process or the kernel drops it.
 fn dropped(gate: &Gate) -> String {
     let mut text = format!(
-        "a datagram of 500 bytes, µs (median)      {:>11} {:>11} {:>9}\n",
-        "its arrival", "its reading", "both"
+        "unwanted datagram of 500 bytes, CPU µs    {:>11} {:>11} {:>9}\n",
+        "arrival", "reading", "total"
     );
     for (what, Halves { sender, reader }) in [
         ("read, then dropped because of its first bytes", &gate.read),
