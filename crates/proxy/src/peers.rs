@@ -15,7 +15,8 @@ use crate::target::Target;
 pub(crate) struct Peers {
     verified: Verified,
     unreachable: Targets,
-    /// Ended connections of strangers. They evict one another, but not the entries of back ends.
+    /// Ended connections with peers that are not back ends. They evict one another, but not the
+    /// entries of back ends.
     ended: Targets,
     /// Back ends reached over UDP that have answered a large request over TCP, on a connection that
     /// is still open.
@@ -124,7 +125,7 @@ fn second(now: Timestamp) -> u32 {
     (now.as_nanos() / 1_000_000_000) as u32
 }
 
-/// Number of targets that a table remembers: the latest ones.
+/// Maximum number of targets that a table remembers. A new target replaces the oldest one.
 const TARGETS_MAX: usize = 64;
 
 /// Targets about which the same fact is known, such as that nothing listens there.

@@ -43,7 +43,7 @@ impl Rejection {
         Self::Reply(416, "the scheme of the Request-URI is not supported");
     /// A SIPS URI whose target can only be reached without TLS.
     pub(crate) const INSECURE: Self = Self::Reply(480, "the target cannot be reached over TLS");
-    /// A stranger sent the request, and strangers may send requests only to pools.
+    /// A stranger sent the request, and strangers may send requests only to pools and users.
     pub(crate) const RELAYING: Self = Self::Reply(403, "relaying is not allowed");
     /// The name of a back end has not been resolved yet.
     pub(crate) const NO_ADDRESS: Self = Self::Reply(503, NO_ADDRESS);
@@ -68,11 +68,11 @@ impl Rejection {
     /// the 480 (Temporarily Unavailable) response." A 503 would mean that this whole server is
     /// overloaded, and its clients would send all their requests elsewhere (§21.5.4).
     pub(crate) const LOOKUP_FAILED: Self = Self::Reply(480, LOOKUP_FAILED);
-    /// Too many requests wait for names and look-ups.
+    /// Too many requests wait for names and look-ups, so this one cannot wait.
     pub(crate) const PARKED_FULL: Self = Self::Reply(503, PARKED_FULL);
     /// The transaction table has no room for another response context.
     pub(crate) const TRANSACTIONS_FULL: Self = Self::Reply(503, TRANSACTION_TABLE_FULL);
-    /// The source has used its share of the transaction table.
+    /// The source has used up its share of the transaction table.
     pub(crate) const TRANSACTION_SHARE_USED: Self = Self::Reply(503, TRANSACTION_SHARE_USED);
 }
 

@@ -48,7 +48,7 @@ pub(crate) enum Served {
     Parked(Ticket, Key),
 }
 
-/// The stages that can keep a request: transactions, parked requests and requests of unknown calls.
+/// State that serving a request may change, in addition to the [`Step`].
 pub(crate) struct Stages<'a> {
     pub(crate) transactions: &'a mut Transactions,
     pub(crate) lost: &'a mut Lost,
@@ -68,7 +68,7 @@ pub(crate) struct AdmissionFacts {
     pub(crate) hashes: Option<RequestHashes>,
 }
 
-/// Forwards or answers a request, or returns the step that the caller has to carry out.
+/// Forwards or answers a request, or returns the action that is left to the caller.
 pub(crate) fn serve_request(
     step: &mut Step<'_>,
     stages: &mut Stages<'_>,
@@ -356,7 +356,7 @@ fn try_match_parked(
 fn check(step: &Step<'_>, received: &Received, request: &Request<'_>) -> Result<(), Rejection> {
     let Request { message, method, uri, max_forwards, .. } = request;
     let snapshot = step.snapshot;
-    // Item 3: Max-Forwards. An OPTIONS that has arrived may be answered at zero.
+    // Item 3: Max-Forwards. An OPTIONS to the proxy itself may be answered at zero.
     let arrived = uri.user.is_none() && snapshot.addresses.is_own_target(uri, &received.flow);
     if *method == Method::Options && arrived {
         return Err(Rejection::Capabilities);
@@ -389,7 +389,8 @@ fn has_transaction(method: Method) -> bool {
     !matches!(method, Method::Ack | Method::Cancel)
 }
 
-/// Returns whether the transaction table is full for this request, for new work, or for its source.
+/// Returns whether the transaction table is full for every request, for new work, or for the source
+/// of this message.
 fn room(step: &Step<'_>, transactions: &Transactions, received: &Received) -> Room {
     let share = || step.snapshot.share_of(&received.flow);
     Room {
@@ -413,7 +414,7 @@ fn reject(
     let is_ack = message.method() == Some(Method::Ack);
     match rejection {
         Rejection::Redirect(shard) => return Served::Elsewhere(shard),
-        // The caller has already parked the request.
+        // `serve_message` does not pass this rejection on.
         Rejection::Park(_) => {}
         Rejection::PoolFull => return Served::Unserved(Reason::PoolFull),
         Rejection::Restricted => return Served::Unserved(Reason::Feedback),
@@ -472,8 +473,8 @@ fn reply(
     step.output.reply(step.snapshot, received, message, status, &cause, headers);
 }
 
-/// RFC 3261 §11.2: header fields of the response to an OPTIONS to the proxy itself. A proxy does
-/// not end sessions: methods other than OPTIONS pass through it.
+/// RFC 3261 §11.2: header fields of the response to an OPTIONS to the proxy itself. A proxy takes
+/// part in no session: methods other than OPTIONS pass through it.
 const CAPABILITIES: [(&str, &[u8]); 5] = [
     ("Allow", b"OPTIONS"),
     ("Accept", b"application/sdp"),

@@ -1,12 +1,12 @@
 //! Resolution of names in URIs to targets of requests (RFC 3263).
 //!
-//! [`Resolution`] is a pure state machine. If [`locate`](Resolution::locate) remembers the records,
-//! it returns at once. Otherwise it queries them ([`poll_query`](Resolution::poll_query)) and
-//! returns a [`Ticket`], and the caller parks the request with this ticket. When an answer arrives
-//! ([`on_answer`](Resolution::on_answer)), or its query is given up
-//! ([`handle_timeout`](Resolution::handle_timeout)), the function returns the tickets whose
-//! requests should be located again. All requests that wait for one query have the same ticket. The
-//! caller limits the number of parked requests and the time for which they wait.
+//! [`Resolution`] is a pure state machine. If the records are remembered,
+//! [`locate`](Resolution::locate) returns the targets at once. Otherwise it queries them
+//! ([`poll_query`](Resolution::poll_query)) and returns a [`Ticket`], and the caller parks the
+//! request with this ticket. When an answer arrives ([`on_answer`](Resolution::on_answer)), or its
+//! query is given up ([`handle_timeout`](Resolution::handle_timeout)), these functions return the
+//! tickets whose requests should be located again. All requests that wait for one query have the
+//! same ticket. The caller limits the number of parked requests and the time for which they wait.
 //!
 //! If the DNS does not answer, requests to known names are not delayed. A name is queried again
 //! before its answer expires, and an expired answer is used while there is no newer one. After a
@@ -52,8 +52,9 @@ pub struct ResolutionSettings {
     pub families: Families,
     /// Maximum number of remembered answers, at least [`ANSWERS_MIN`].
     pub answers_max: usize,
-    /// Maximum number of queries that are sent and not answered yet. A quarter is reserved for known
-    /// names. Sixteen times as many may be outstanding. The others wait to be sent.
+    /// Maximum number of queries that are sent and not answered yet. A quarter is reserved for
+    /// known names. Up to sixteen times as many queries may be outstanding: those that have not
+    /// been sent wait.
     pub questions_max: usize,
 }
 
@@ -155,8 +156,8 @@ impl Resolution {
     ///
     /// `hash` is the identity of the request: the same for its retransmissions, its CANCEL and its
     /// ACK, and not predictable by its senders. Requests with the same hash get the same targets as
-    /// long as the records are the same (RFC 3263 §4.4). Only addresses that `may_be` targets are
-    /// returned.
+    /// long as the records are the same (RFC 3263 §4.4). Returns only addresses that `may_be`
+    /// accepts.
     pub fn locate(
         &mut self,
         now: Timestamp,
@@ -226,7 +227,8 @@ impl Resolution {
                     self.cache.fail(now, &key);
                     tickets.push(Ticket(id));
                 }
-                // That says nothing about the name. Its requests ask again if they still may wait.
+                // An unsent query says nothing about the name. The requests that waited for it ask
+                // again if they still may wait.
                 Due::Unsent(id) => {
                     self.counters.refused.add(1);
                     tickets.push(Ticket(id));

@@ -286,9 +286,9 @@ fn check_shard(snapshot: &Snapshot, shard: u8, received: &Received) -> Result<()
 /// RFC 3261 §16.11: "If that address matches the proxy, [...] the proxy MUST remove that header
 /// field value from the response and forward the result to the location indicated in the next Via
 /// header field value." The MAC in the branch proves more than the address: it proves that this
-/// proxy sent the request, and for which sender. The name of a pending branch proves this too. It
-/// consists of two keyed hashes: one of the received request, and one that includes the target. The
-/// transaction determines where its response goes.
+/// proxy sent the request, and for which sender. The identity and the tag of a pending branch prove
+/// this too: they are keyed hashes, one of the received request, and one that includes the target.
+/// The transaction determines where its response goes.
 pub(crate) fn request_origin(
     snapshot: &Snapshot,
     transactions: &Transactions,

@@ -175,7 +175,7 @@ fn write_head(
     // existing Via header field values."
     let offer = snapshot.next_hops.offer_text(plan.offer);
     write_all(head, &[own.via.as_bytes(), branch, &offer, b"\r\n"])?;
-    // RFC 3261 §16.6 item 4; to be on the path of what follows in the dialog.
+    // RFC 3261 §16.6 item 4. Tidegate stays on the path of later requests in the dialog.
     // RFC 3261 §16.6: "If this proxy wishes to remain on the path of future requests in a dialog
     // created by this request (assuming the request creates a dialog), it MUST insert a
     // Record-Route header field value into the copy before any existing Record-Route header field
@@ -196,7 +196,8 @@ fn write_head(
         let is_sips = request.uri.scheme == Scheme::Sips;
         let token = token.encode(&snapshot.keys, request.essentials.call_id);
         // Each side reaches us by the listener on its own side, and the nearer one is on top. But
-        // an address of this instance alone disappears with it, and the dialog must survive.
+        // an address that only this instance has disappears with the instance, and the dialog must
+        // survive.
         let shared = snapshot.addresses.listener(ingress.into()).is_some_and(Own::is_shared);
         let listeners: &[u8] =
             if recorded == ingress || shared { &[ingress] } else { &[recorded, ingress] };
@@ -215,8 +216,8 @@ fn write_head(
     write_path(head, snapshot, from, request, plan)
 }
 
-/// Returns the address of the back end, or of the user, whose dialog a request may begin, and its
-/// transport.
+/// Returns the address and the transport of the back end, or of the user, with which a request may
+/// begin a dialog.
 fn backend_of(
     snapshot: &Snapshot,
     from: &Flow,
@@ -226,7 +227,8 @@ fn backend_of(
         return plan.edits.is_user.then(|| (canonical(plan.target.address), plan.target.transport));
     };
     let address = match (snapshot.backend(backend_ref).named(), plan.edits.toward_backend) {
-        // If the call moves, the back end is where this request is or was sent.
+        // A back end with a name may have moved. In this dialog it has the address to which this
+        // request goes, or from which it came.
         (Some(_), true) => plan.target.address,
         (Some(_), false) => canonical(from.remote),
         (None, _) => snapshot.backend(backend_ref).address().unwrap_or(plan.target.address),
@@ -235,7 +237,7 @@ fn backend_of(
 }
 
 /// Returns the flow of the party of a dialog that is neither a back end nor a user of ours: the
-/// sender of the request, or its target if a back end sends it.
+/// sender of the request, or the target if a back end or a user of ours sends it.
 fn peer_of(from: &Flow, request: &Request<'_>, plan: &ForwardPlan) -> PeerFlow {
     let ForwardPlan { egress, target, edits: Edits { ingress, .. }, .. } = *plan;
     if !plan.edits.toward_backend {
@@ -325,7 +327,8 @@ pub(crate) fn write_response(
     Ok(bytes)
 }
 
-/// Returns whether a Via of a request may have overload control parameters. `top` is the first one.
+/// Returns whether a Via of a request may have overload control parameters. `top` is the topmost
+/// Via.
 fn may_have_foreign_overload_control(message: &Message<'_>, top: &Via<'_>) -> bool {
     let mut lines = message.fields_of(HeaderName::Via).map(|line| line.value);
     let is_alone = lines.next().is_none_or(|line| line.len() == top.element.len());
@@ -335,8 +338,8 @@ fn may_have_foreign_overload_control(message: &Message<'_>, top: &Via<'_>) -> bo
         || lines.any(may_have_overload_control)
 }
 
-/// Returns a copy of a message without the overload control parameters of its Vias, except the first
-/// `kept` of them.
+/// Returns a copy of a message without the overload control parameters of its Vias, except the
+/// first `kept` of them.
 #[cold]
 fn strip_overload_control(snapshot: &Snapshot, bytes: &[u8], kept: usize) -> io::Result<Buffer> {
     let mut out = snapshot.buffers.take();

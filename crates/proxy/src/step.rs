@@ -75,7 +75,7 @@ pub(crate) enum SourceEvidence {
     Nothing,
     /// The message claimed to belong to a call or transaction that does not exist.
     Stray,
-    /// The sender receives the messages sent to its address. Otherwise it could not know a value
-    /// that its message contains.
+    /// The sender receives the messages sent to its address: its message contains a value that it
+    /// could not know otherwise.
     Receives,
 }
