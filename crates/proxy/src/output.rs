@@ -58,8 +58,8 @@ impl Output {
         }
     }
 
-    /// Begins to serve a message of an unknown call. Its packets keep their order relative to all
-    /// others.
+    /// Begins to serve a message whose call is not known yet. Packets that are sent before
+    /// [`send_for`](Self::send_for) keep their order relative to all others.
     pub(crate) fn begin(&mut self) {
         self.sequence = 0;
     }
@@ -79,7 +79,7 @@ impl Output {
         self.transmits.push_back(transmit);
     }
 
-    /// Sends a request that was written for the listener at `egress`.
+    /// Sends a request that was written for the listener with the index `egress`.
     ///
     /// RFC 3581 §3: "When the client sends the request, if the request is sent using UDP, the
     /// client MUST be prepared to receive the response on the same IP address and port it used to

@@ -67,10 +67,10 @@ pub(crate) struct Edits {
     pub(crate) ingress: u8,
     /// Number of leading Route values that name us and are removed.
     pub(crate) own_routes: u8,
-    /// The next hop is a strict router: RFC 3261 §16.6 item 6.
+    /// Whether the next hop is a strict router (RFC 3261 §16.6 item 6).
     pub(crate) is_strict: bool,
-    /// Arrival time of the request, for its token. It is the same whenever the request is written
-    /// again.
+    /// Arrival time of the request, for the token in our Record-Route. It stays the same when the
+    /// request is written again.
     pub(crate) made: Minutes,
 }
 
@@ -175,8 +175,8 @@ fn write_head(
     // existing Via header field values."
     let offer = snapshot.next_hops.offer_text(plan.offer);
     write_all(head, &[own.via.as_bytes(), branch, &offer, b"\r\n"])?;
-    // RFC 3261 §16.6 item 4; to be on the path of what follows in the dialog.
-    // RFC 3261 §16.6: "If this proxy wishes to remain on the path of future requests in a dialog
+    // RFC 3261 §16.6 item 4: a Record-Route, so that the in-dialog requests come through us. RFC
+    // 3261 §16.6: "If this proxy wishes to remain on the path of future requests in a dialog
     // created by this request (assuming the request creates a dialog), it MUST insert a
     // Record-Route header field value into the copy before any existing Record-Route header field
     // values, even if a Route header field is already present." "If this request is already part of
@@ -195,8 +195,10 @@ fn write_head(
         };
         let is_sips = request.uri.scheme == Scheme::Sips;
         let token = token.encode(&snapshot.keys, request.essentials.call_id);
-        // Each side reaches us by the listener on its own side, and the nearer one is on top. But
-        // an address of this instance alone disappears with it, and the dialog must survive.
+        // Each side reaches us by the listener on its own side, so the listener toward the next hop
+        // is on top. But if several instances share the ingress listener, only that listener is
+        // named. The address of another listener belongs to this instance alone and disappears with
+        // it, and the dialog must survive.
         let shared = snapshot.addresses.listener(ingress.into()).is_some_and(Own::is_shared);
         let listeners: &[u8] =
             if recorded == ingress || shared { &[ingress] } else { &[recorded, ingress] };

@@ -50,7 +50,7 @@ pub enum Queueing {
 pub struct TraceSettings {
     /// Maximum number of rejections recorded per second for each reason. 0 records none.
     pub per_second: u32,
-    /// Number of recorded rejections that are kept, the latest ones.
+    /// Maximum number of recorded rejections that are kept: the latest ones.
     pub kept: usize,
 }
 
@@ -269,10 +269,10 @@ pub struct PoolSettings {
     /// Index of the backup pool, which takes over when no back end of this pool may get calls.
     pub backup: Option<u16>,
     /// Index of the listener from which requests go to its back ends, or `None` to use the routes
-    /// of this machine. If `transport` is `None`, the transport is that of the listener, or of the
-    /// first one.
+    /// of this machine. If `transport` is `None`, the transport is that of this listener, or that
+    /// of the first listener if this is `None`.
     pub listener: Option<usize>,
-    /// Transport of requests to its back ends, or `None` for that of `listener`.
+    /// Transport of requests to its back ends, or `None` for that of a listener: see `listener`.
     pub transport: Option<Transport>,
     /// Networks from which each back end sends, besides its own address and port, in the order of
     /// the back ends.
@@ -401,7 +401,7 @@ pub struct Settings {
     pub idle_max: Duration,
     /// Maximum delay of a timer, so that several timers fire together.
     pub timer_slack: Duration,
-    /// Time for which a back end gets no new calls after a failed delivery.
+    /// Time for which a back end without probes gets no new calls after a failed delivery.
     pub failure_pause: Duration,
     /// Unix time when the driver's clock began. It determines the age of route tokens, also for
     /// other instances and later processes.

@@ -53,7 +53,7 @@ pub(crate) struct Amount {
 }
 
 impl Amount {
-    /// Returns the amount that is left of this one after `held` is taken.
+    /// Returns the part of this amount that is left after `held` is taken, at least zero.
     pub(crate) fn without(self, held: Self) -> Self {
         Self {
             entries: self.entries.saturating_sub(held.entries),
@@ -61,7 +61,7 @@ impl Amount {
         }
     }
 
-    /// Returns the minimum of both, for entries and bytes separately.
+    /// Returns the minimum of two amounts, for entries and bytes separately.
     pub(crate) fn min(self, other: Self) -> Self {
         Self { entries: self.entries.min(other.entries), bytes: self.bytes.min(other.bytes) }
     }
