@@ -136,13 +136,13 @@ impl Parked {
         self.places.has_room(source) && self.places.has_room_for(source, ticket)
     }
 
-    /// Parks a request until this ticket may continue. [`may_wait`](Self::may_wait) must have
-    /// allowed it.
+    /// Parks a request, which waits for the query of this ticket. [`may_wait`](Self::may_wait) must
+    /// have allowed it.
     pub(crate) fn park(&mut self, ticket: Ticket, waiting: Waiting) {
         debug_assert!(self.may_wait(waiting.source, ticket), "the caller looks first");
         self.numbers += 1;
-        // RFC 3261 §17.2.3: an ACK has the key of its INVITE, which may be parked too. A CANCEL is
-        // for the INVITE.
+        // RFC 3261 §17.2.3: an ACK has the key of its INVITE, which may be parked too. The key
+        // stands for the INVITE, because a CANCEL is for the INVITE.
         if waiting.class != Class::Ack {
             self.by_key.insert(waiting.key, self.numbers);
         }
@@ -215,7 +215,7 @@ impl Parked {
         None
     }
 
-    /// Marks overdue requests as overdue and ready to continue.
+    /// Marks the requests that have waited for the maximum time as overdue and ready to continue.
     pub(crate) fn handle_timeout(&mut self, now: Timestamp) {
         while let Some(&(until, number)) = self.deadlines.first()
             && until <= now
@@ -230,7 +230,7 @@ impl Parked {
         }
     }
 
-    /// Returns when the next request is overdue.
+    /// Returns the time at which the next request becomes overdue.
     pub(crate) fn poll_timeout(&self) -> Option<Timestamp> {
         self.deadlines.first().map(|(until, _)| *until)
     }

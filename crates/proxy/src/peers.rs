@@ -46,7 +46,8 @@ impl Peers {
     }
 
     /// Returns whether the transport has reported, within the time `within` before now, that a back
-    /// end cannot be reached. The end of a connection says nothing about the next one.
+    /// end cannot be reached. The end of a connection does not count, because it says nothing about
+    /// the next connection.
     pub(crate) fn is_unreachable_within(
         &self,
         now: Timestamp,
@@ -92,7 +93,7 @@ impl Peers {
     }
 }
 
-/// Number of addresses that are remembered as verified.
+/// Maximum number of addresses that are remembered as verified.
 const PLACES: usize = 1 << 14;
 
 /// Seconds for which an address stays verified.
@@ -102,8 +103,9 @@ const VERIFIED_S: u32 = 3600;
 /// entries replace older ones.
 #[derive(Default)]
 struct Verified {
-    /// For each remembered address, a part of its keyed hash, and the second at which it is
-    /// forgotten. The list is empty until the first address is verified.
+    /// For each remembered address, a part of its keyed hash, and the time at which it is
+    /// forgotten, in seconds since the start of the driver. The list is empty until the first
+    /// address is verified.
     places: Vec<(u32, u32)>,
 }
 

@@ -15,7 +15,7 @@ use reply_reason::{
 
 /// The handling of a request that is not forwarded.
 pub(crate) enum Rejection {
-    /// A response with this status. The text is the reason, which its Warning contains.
+    /// A response with this status. Its Warning contains the text, which is the reason.
     Reply(u16, &'static str),
     /// 420: Proxy-Require names an extension that Tidegate does not have.
     BadExtension,
@@ -31,7 +31,7 @@ pub(crate) enum Rejection {
     PoolDown(Hints),
     /// Handoff to another shard, which may know the call.
     Redirect(u16),
-    /// No response yet: the request waits until this ticket may continue.
+    /// No response yet: the request waits for the query of this ticket.
     Park(Ticket),
 }
 
@@ -61,7 +61,7 @@ impl Rejection {
     pub(crate) const NO_HOST: Self = Self::Reply(404, "no such host");
     /// No store has such a user.
     pub(crate) const NO_USER: Self = Self::Reply(404, NO_USER);
-    /// No contact of the user is known, or none that can be reached.
+    /// No contact of the user is known, or no known contact can be reached.
     pub(crate) const NO_CONTACT: Self = Self::Reply(480, "the user cannot be reached");
     /// The store of the users did not answer. RFC 3261 §16.5: "If the target set remains empty
     /// after applying all of the above, the proxy MUST return an error response, which SHOULD be
@@ -116,7 +116,8 @@ impl Hints {
     }
 }
 
-/// Returns the quoted text in the value of a Warning, or the empty text for `None`.
+/// Returns the quoted text in the value of a Warning, or the whole value if it has no quotes, or
+/// the empty text for `None`.
 pub(crate) fn text_of(warning: Option<&'static str>) -> &'static str {
     let warning = warning.unwrap_or_default();
     warning.split('"').nth(1).unwrap_or(warning)

@@ -32,7 +32,7 @@ use crate::transaction::open::open;
 
 /// Result of serving a request.
 pub(crate) enum Served {
-    /// The request was forwarded, absorbed, dropped or answered.
+    /// The request was forwarded, absorbed or dropped, or got a response that does not reject it.
     Here,
     /// The request was answered with 503, for a temporary reason.
     Refused,
@@ -44,7 +44,7 @@ pub(crate) enum Served {
     PoolDown,
     /// Nothing was done: another shard has the state of the request.
     Elsewhere(u16),
-    /// Nothing was done: the request waits until this ticket may continue.
+    /// Nothing was done: the request waits for the query of this ticket.
     Parked(Ticket, Key),
 }
 
@@ -98,7 +98,7 @@ pub(crate) fn serve_request(
 }
 
 /// Records a malformed ACK or BYE as evidence about its source. Admission has read only the start
-/// line of these requests. It has counted other malformed requests itself.
+/// line of these requests. Admission itself has counted other malformed requests.
 fn show_malformed(step: &mut Step<'_>, method: Option<Method>) {
     if matches!(method, Some(Method::Ack | Method::Bye)) {
         step.shown = SourceEvidence::Stray;
@@ -237,7 +237,8 @@ fn count_flow(
 }
 
 /// Plans the route of a request with the known names and users. If the plan needs a name or a user
-/// that is not known yet, the request is to be parked.
+/// that is not known yet, returns [`Rejection::Park`], or another rejection if the request cannot
+/// wait.
 fn plan_resolved(
     step: &mut Step<'_>,
     stages: &mut Stages<'_>,
@@ -378,7 +379,8 @@ fn check(step: &Step<'_>, received: &Received, request: &Request<'_>) -> Result<
     if message.field(HeaderName::ProxyRequire).is_some() && has_transaction {
         return Err(Rejection::BadExtension);
     }
-    // RFC 5393 §5.3.3: before a target is selected, because a selection is counted.
+    // RFC 5393 §5.3.3: check Max-Breadth before a target is selected, because a selection is
+    // counted.
     if has_transaction {
         breadth(request)?;
     }

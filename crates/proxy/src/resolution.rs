@@ -133,9 +133,10 @@ enum Asked {
     Known(Records),
     /// The records are unknown until an answer arrives.
     Waits(Ticket),
-    /// A recent query failed, and another one was sent.
+    /// The last query failed, and another one is outstanding.
     Retried(Ticket),
-    /// There are no records, because the queries fail or no query may be sent now.
+    /// No records are known, and no request should wait, because queries fail or may not be sent
+    /// now.
     Failed,
 }
 
@@ -171,9 +172,10 @@ impl Resolution {
         located
     }
 
-    /// Handles an answer. Returns the ticket that may continue.
+    /// Handles an answer. Returns the ticket whose requests may continue, or `None` if the query
+    /// was given up before.
     ///
-    /// Answers to other queries of the same core change nothing.
+    /// An answer to another kind of query of the same core changes nothing.
     pub fn on_answer(
         &mut self,
         now: Timestamp,
@@ -215,7 +217,8 @@ impl Resolution {
         in_time.then_some(Ticket(id))
     }
 
-    /// Gives up overdue queries. Returns the tickets that may continue.
+    /// Gives up queries that were not answered in time. Returns the tickets whose requests may
+    /// continue. Requests that have an expired answer continue before their query is given up.
     pub fn handle_timeout(&mut self, now: Timestamp) -> Vec<Ticket> {
         let mut tickets = Vec::new();
         while let Some(due) = self.questions.pop_due(now) {
@@ -246,12 +249,13 @@ impl Resolution {
         Some(query)
     }
 
-    /// Returns when [`handle_timeout`](Self::handle_timeout) is next needed.
+    /// Returns the time at which [`handle_timeout`](Self::handle_timeout) is needed next.
     pub fn poll_timeout(&self) -> Option<Timestamp> {
         self.questions.poll_timeout()
     }
 
-    /// Returns the records of a name, or queries them.
+    /// Returns the records of a name if they are known, and queries them if they are unknown,
+    /// expired or about to expire.
     fn ask(&mut self, now: Timestamp, record: RecordType, name: &str) -> Asked {
         let View { records, age, failing, paused } = self.cache.touch(now, record, name);
         let records = match records {
@@ -265,7 +269,8 @@ impl Resolution {
         });
         let Some(records) = records else {
             return match open {
-                // No request waits for a DNS that was silent before. The query continues.
+                // No request waits after a failure while the DNS is silent. The query stays
+                // outstanding.
                 Some(_) if failing && self.questions.is_silent() => Asked::Failed,
                 Some(Open { id, .. }) if failing => Asked::Retried(Ticket(id)),
                 Some(Open { id, .. }) => Asked::Waits(Ticket(id)),

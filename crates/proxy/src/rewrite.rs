@@ -67,10 +67,10 @@ pub(crate) struct Edits {
     pub(crate) ingress: u8,
     /// Number of leading Route values that name us and are removed.
     pub(crate) own_routes: u8,
-    /// The next hop is a strict router: RFC 3261 §16.6 item 6.
+    /// Whether the next hop is a strict router (RFC 3261 §16.6 item 6).
     pub(crate) is_strict: bool,
-    /// Arrival time of the request, for its token. It is the same whenever the request is written
-    /// again.
+    /// Arrival time of the request, for the token in our Record-Route. It stays the same when the
+    /// request is written again.
     pub(crate) made: Minutes,
 }
 

@@ -272,7 +272,7 @@ pub struct PoolSettings {
     /// of this machine. If `transport` is `None`, the transport is that of this listener, or of the
     /// first listener if there is none.
     pub listener: Option<usize>,
-    /// Transport of requests to its back ends, or `None` for that of `listener`.
+    /// Transport of requests to its back ends, or `None` for that of a listener: see `listener`.
     pub transport: Option<Transport>,
     /// Networks from which each back end sends, besides its own address and port, in the order of
     /// the back ends.

@@ -53,7 +53,7 @@ pub(crate) struct Amount {
 }
 
 impl Amount {
-    /// Returns the amount that is left of this one after `held` is taken.
+    /// Returns the part of this amount that is left after `held` is taken, at least zero.
     pub(crate) fn without(self, held: Self) -> Self {
         Self {
             entries: self.entries.saturating_sub(held.entries),

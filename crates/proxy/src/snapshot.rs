@@ -46,7 +46,7 @@ pub(crate) struct Snapshot {
     obediences: Vec<Box<[Obedience]>>,
     pub(crate) rules: Vec<Rule>,
     timing: Timing,
-    /// Time for which a failed back end gets no new calls, if it is not probed.
+    /// Time for which a failed back end gets no new calls if it is not probed.
     pub(crate) failure_pause: Duration,
     /// Maximum ratio of bytes sent to bytes received, for an unverified address, or 0 for no limit.
     pub(crate) amplification_max: u32,
@@ -65,8 +65,8 @@ impl Snapshot {
     /// Creates the snapshot of a shard at its start.
     ///
     /// # Panics
-    /// Panics if there is no listener or no pool, or if there are more listeners, shards or pools
-    /// than a branch can name.
+    /// Panics if there is no listener or no pool, if there are more listeners or shards than a
+    /// branch can name, or if there is no shard with the index `shard`.
     pub(crate) fn new(settings: &Settings, buffers: Pool) -> Self {
         assert!((1..=LISTENERS_MAX).contains(&settings.listeners.len()), "1 to 16 listeners");
         assert!(settings.shard < settings.shards && settings.shards <= SHARDS_MAX);
@@ -186,8 +186,8 @@ impl Snapshot {
     }
 
     /// Returns the reference to the same back end in the first of its pools, by the order of the
-    /// configuration. The settings of that pool apply to its health. All shards use the same one,
-    /// although a pool may have another slot in each of them.
+    /// configuration. The settings of that pool apply to its health. All shards use the same pool,
+    /// although it may have another slot in each shard.
     pub(crate) fn first(&self, backend_ref: BackendRef) -> BackendRef {
         self.firsts[usize::from(backend_ref.pool)][usize::from(backend_ref.backend)]
     }

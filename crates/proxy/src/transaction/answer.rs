@@ -139,14 +139,14 @@ fn take_answer_to_cancel(
     }
 }
 
-/// Sends the ACK to a final response to the element that sent the response.
+/// Acknowledges a final response: sends an ACK to the target of the branch.
 fn acknowledge_answer(step: &mut Step<'_>, answer: &Answer<'_>, context: &Context) {
     let Answer { index, received, .. } = *answer;
     send_ack(step, context, index, &received.bytes);
 }
 
-/// Forwards a new response, or keeps it until all branches have ended. A failure may instead cause
-/// a failover.
+/// Forwards a new response, or keeps it until all branches have ended. A 503 may cause a failover
+/// instead.
 ///
 /// RFC 3261 §16.7: "A stateful proxy MUST NOT immediately forward any other responses." "Any
 /// response chosen for immediate forwarding MUST be processed as described in steps "Aggregate

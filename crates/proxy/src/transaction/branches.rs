@@ -32,9 +32,9 @@ use crate::transaction::large::over_tcp;
 /// than 3 minutes."
 pub(crate) const TIMER_C: Duration = Duration::from_secs(190);
 
-/// The time without a response from a target of a name after which the next target is tried. By RFC
-/// 3263 §4.3 that would be when "timer B or timer F in RFC 3261 \[1\] fires". But a caller does not
-/// wait for 32 s.
+/// The time without a response from a target of a name or a user after which the next target is
+/// tried. By RFC 3263 §4.3 the next target would be tried when "timer B or timer F in RFC 3261
+/// \[1\] fires". But a caller does not wait for 32 s.
 const NAMED_FAILOVER_AFTER: Duration = Duration::from_secs(4);
 
 /// Sends the request to one more target and starts a client transaction.
@@ -164,7 +164,8 @@ fn client(now: Timestamp, method: Method, timing: &Timing) -> Client {
 }
 
 /// Sends the request of the branch at `index` by UDP, because its back end could not be reached
-/// over TCP. The new branch takes the place of that branch.
+/// over TCP. The new branch has the same share of the Max-Breadth. Returns `false` if the request
+/// could not be sent.
 pub(super) fn send_again(
     step: &mut Step<'_>,
     context: &mut Context,
@@ -256,7 +257,7 @@ pub(super) fn start_next_group(
     started.is_some()
 }
 
-/// Sends the request of a context to one more target.
+/// Sends the request of a context to one more target. Returns `false` if it could not be sent.
 pub(super) fn start_again(
     step: &mut Step<'_>,
     context: &mut Context,
@@ -274,7 +275,7 @@ pub(super) fn start_again(
 }
 
 /// Returns the time without a response from a target of this pool after which another target is
-/// tried.
+/// tried, or `None` if the pool forks.
 pub(crate) fn failover_after(snapshot: &Snapshot, pool: u16) -> Option<Duration> {
     let settings = snapshot.pool(pool);
     matches!(settings.choice, Choice::One(_)).then_some(settings.failover_after)
@@ -303,7 +304,8 @@ fn write_branch(
     write_request(snapshot, &from, request, &plan, text.as_bytes())
 }
 
-/// Writes the request again as the branch at `index` sent it.
+/// Writes the request again as the branch at `index` sent it. Returns `None` if it cannot be
+/// written.
 pub(crate) fn write_again(
     snapshot: &Snapshot,
     context: &Context,
@@ -328,7 +330,8 @@ pub(crate) fn read_again<'a>(
     Some(request)
 }
 
-/// Returns the text of the branch at `index` of a context. `listener` received its request.
+/// Returns the text of the branch at `index` of a context. `listener` is the listener that received
+/// the request.
 pub(crate) fn branch_of(
     snapshot: &Snapshot,
     context: &Context,
@@ -346,7 +349,8 @@ pub(crate) fn branch_of(
     branch.encode(&snapshot.keys, context.back.remote)
 }
 
-/// Returns whether `text` is exactly the branch of a context with the content `branch`.
+/// Returns whether the table has the INVITE of `branch`, and `text` is exactly the text of this
+/// branch.
 pub(crate) fn is_branch_of(
     snapshot: &Snapshot,
     table: &Transactions,

@@ -71,8 +71,8 @@ pub(crate) fn cancel_all(
     }
 }
 
-/// Cancels one branch of an INVITE: at once if it has had a response, otherwise as soon as it has
-/// one.
+/// Cancels one branch of an INVITE: at once if the branch has had a provisional response, otherwise
+/// as soon as one arrives.
 pub(crate) fn cancel_branch(
     step: &mut Step<'_>,
     context: &mut Context,

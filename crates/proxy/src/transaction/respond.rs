@@ -37,8 +37,8 @@ impl Live {
     }
 }
 
-/// Returns whether a response of `length` bytes may be sent to the caller. If so, counts it as
-/// sent.
+/// Returns whether a response of `length` bytes may be sent to the caller. If so, counts the
+/// response as sent.
 fn may_respond(step: &Step<'_>, context: &mut Context, status: u16, length: usize) -> bool {
     let Context { budget, back, .. } = context;
     may_send(step, budget, back, status, length)
@@ -215,7 +215,8 @@ fn respond(step: &mut Step<'_>, context: &mut Context, live: &Live, status: u16)
             let cause = Cause { reason, text: reason.doc(), pool };
             let Step { now, snapshot, .. } = *step;
             step.output.record_rejection(snapshot, now, source, request, status, &cause);
-            // This response shows only that the other end does not serve requests now.
+            // The call table records our own reply as a 5xx, which says nothing about the speed of
+            // the back end.
             let answer = Answer::new(status.max(503), false);
             pass_final(step, context, answer, status, bytes);
         }
@@ -231,7 +232,8 @@ fn end_unanswered(step: &mut Step<'_>, context: &mut Context, status: u16) {
     context.server = context.server.end();
 }
 
-/// Writes a reply of our own in the transaction with this identity.
+/// Writes a reply of our own in the transaction with this identity. Returns `None` if the reply
+/// would be longer than a datagram.
 pub(crate) fn write_own(
     snapshot: &Snapshot,
     message: &Message<'_>,

@@ -17,7 +17,7 @@ fn script() -> Script {
     script_at(PROXY)
 }
 
-/// Makes such a proxy with a listener at this address.
+/// Makes the same proxy as [`script`], with a listener at this address.
 fn script_at(listener: &str) -> Script {
     Script::with(Policy::Rr, |settings| {
         settings.listeners = vec![Listener::new(address(listener))];
