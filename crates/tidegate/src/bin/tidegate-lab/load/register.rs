@@ -206,8 +206,8 @@ fn configure(args: &Args, local: SocketAddr, target: SocketAddr) -> RegistrantCo
     }
 }
 
-/// Returns a CSeq number above those of an earlier run with the same seed, if no user of it registered
-/// more often than every two seconds.
+/// Returns a CSeq number above those of an earlier run with the same seed, if no user registered
+/// more often than every two seconds in that run.
 // RFC 3261 §8.1.1.5: "A client could, for example, choose the 31 most significant bits of a 32-bit second
 // clock as an initial sequence number."
 fn first_cseq() -> u32 {
