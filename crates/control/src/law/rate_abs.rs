@@ -5,9 +5,9 @@
 //! Recovers as the queue empties: without a queue λ is μ·(1 + D_B/C). Cold start: everything is
 //! admitted until the first tick.
 //!
-//! Single requests, such as REGISTER, do not change λ. The share of them that is admitted is the part
-//! that λ is of the calls offered in the last T_c. While calls are not limited, single requests are
-//! not limited either.
+//! Single requests, such as REGISTER, do not change λ. The admitted share of them is λ divided by
+//! the calls offered a second in the last T_c, but at most 1. While calls are not limited, single
+//! requests are not limited either.
 //!
 //! The paper does not say what C is. With C = T_c, the default, the queue reaches the delay budget
 //! within one interval.
@@ -110,7 +110,7 @@ mod tests {
     #[test]
     fn the_queue_is_brought_to_its_budget_in_one_interval() {
         let mut bench = Bench::of(&ENTRY, &[]);
-        // 100 calls/s are served before anything is measured.
+        // Before anything is measured, 100 calls/s are assumed to be served.
         assert_near(rate(&mut bench, 20), 100.0);
         assert_near(rate(&mut bench, 0), 200.0);
         assert!(bench.law.is_at_rest());
