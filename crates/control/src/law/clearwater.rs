@@ -198,6 +198,12 @@ impl Law for Clearwater {
         control.admit_sessions_at(self.rate, self.offered_cps);
     }
 
+    /// Starts the time of the first tick after a rest. Otherwise the offered rate would be the
+    /// average over the rest.
+    fn on_wake(&mut self, now: Timestamp, signals: &Signals) {
+        self.counted = (now, signals.flow(Bucket::Session).offered);
+    }
+
     fn on_tick(&mut self, now: Timestamp, signals: &Signals, control: &mut Control) {
         let Flow { arrived, offered, .. } = *signals.flow(Bucket::Session);
         if arrived == self.arrived && self.rate < self.rate_start {
@@ -350,6 +356,22 @@ mod tests {
         // 100, and 200 calls/s are offered.
         bench.pass(SILENCE, 1.0);
         bench.signals.flow_mut(Bucket::Session).offered += 200;
+        bench.tick();
+        assert_eq!(bench.control.admit(Bucket::Single).fraction(1000.0), 0.5);
+    }
+
+    // After a quiet hour 200 calls/s arrive. Half of them are rejected, and so is half of the single
+    // requests.
+    #[test]
+    fn a_rest_does_not_count_as_a_time_of_few_calls() {
+        let mut bench = fresh(&[]);
+        bench.pass(Duration::from_secs(3600), 0.0);
+        bench.law.on_wake(bench.now, &bench.signals);
+        bench.pass(SILENCE, 1.0);
+        bench.arrival();
+        let flow = bench.signals.flow_mut(Bucket::Session);
+        flow.offered += 200;
+        flow.arrived += 200;
         bench.tick();
         assert_eq!(bench.control.admit(Bucket::Single).fraction(1000.0), 0.5);
     }

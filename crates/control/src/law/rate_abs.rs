@@ -72,6 +72,12 @@ impl Law for RateAbs {
         self.counted = (now, signals.flow(Bucket::Session).offered);
     }
 
+    /// Starts the time of the first tick after a rest. Otherwise the offered rate would be the
+    /// average over the rest.
+    fn on_wake(&mut self, now: Timestamp, signals: &Signals) {
+        self.counted = (now, signals.flow(Bucket::Session).offered);
+    }
+
     fn on_tick(&mut self, now: Timestamp, signals: &Signals, control: &mut Control) {
         self.waiting = signals.sessions_waiting();
         let served_cps = signals.sessions.rate_cps();
@@ -139,6 +145,19 @@ mod tests {
         assert_eq!(bench.control.admit(Bucket::Single).fraction(1000.0), 1.0);
         // While calls are rejected, the same share of the single requests is rejected: λ is 200, and
         // 400 calls/s are offered.
+        bench.pass(Duration::from_millis(200), 1.0);
+        bench.signals.flow_mut(Bucket::Session).offered += 80;
+        bench.tick();
+        assert_near(bench.control.admit(Bucket::Single).fraction(1000.0), 0.5);
+    }
+
+    // After a quiet hour 400 calls/s arrive. Half of them are rejected, and so is half of the single
+    // requests.
+    #[test]
+    fn a_rest_does_not_count_as_a_time_of_few_calls() {
+        let mut bench = Bench::of(&ENTRY, &[]);
+        bench.pass(Duration::from_secs(3600), 0.0);
+        bench.law.on_wake(bench.now, &bench.signals);
         bench.pass(Duration::from_millis(200), 1.0);
         bench.signals.flow_mut(Bucket::Session).offered += 80;
         bench.tick();
