@@ -10,10 +10,10 @@
 //! The number of INVITEs that fit in a listener's receive buffer is measured too ([`room`]).
 //!
 //! There are four kinds of runs: calls, calls that their callers cancel, calls rejected with 503,
-//! and dropped calls. The server's thread runs in slices ([`slices`]). It is never idle, because
-//! more calls of each kind are offered than it can handle ([`saturation`]). At most [`OPEN_MAX`]
-//! calls are open. A packet costs less if more packets are received and sent at once. So these are
-//! the costs of a server at its capacity.
+//! and dropped calls. The server's thread runs in slices ([`slices`]). The server is never idle,
+//! because more calls of each kind are offered than it can handle ([`saturation`]). Except for
+//! dropped calls, the number of open calls is limited ([`OPEN_MAX`]). A packet costs less if more
+//! packets are received and sent at once. So these are the costs of a server at its capacity.
 //!
 //! Reading the clock disturbs the measurement. So each run is made twice, the second time without
 //! reading the clock for each input. The first run gives the proportions of the costs, and the
@@ -47,8 +47,8 @@ use fit::{Outside, PerPacket};
 use metered::Metering;
 use stage::{Action, Played};
 
-/// Maximum number of open calls for a slice of 1 ms, and for any slice. With these numbers, calls
-/// wait for less than T1, so they are not retransmitted.
+/// Maximum number of open calls for a slice of 1 ms. It grows in proportion to the slice, up to
+/// `OPEN_LIMIT`. With these numbers, calls wait for less than T1, so they are not retransmitted.
 const OPEN_MAX: usize = 300;
 const OPEN_LIMIT: usize = 1500;
 
@@ -70,7 +70,8 @@ pub struct Parameters {
     pub seconds: f64,
     /// Number of rounds of runs. The median over the rounds is used for each cost.
     pub rounds: u32,
-    /// The quota of the server where the costs are used, or `None` if it has a whole core.
+    /// The quota of the server whose messages will have these costs, or `None` if the server has a
+    /// whole core.
     pub quota: Option<Quota>,
     /// Seed of the first round.
     pub seed: u64,
@@ -81,7 +82,7 @@ pub struct Parameters {
 pub struct Calibration {
     /// The machine on which it was measured.
     pub machine: Machine,
-    /// Offered calls/s in the runs whose calls are served.
+    /// Calls/s offered in the runs whose calls are set up and ended.
     pub rate_cps: f64,
     /// The part of its allowed CPU time that the server used. The value is the minimum over all
     /// runs.
@@ -103,7 +104,8 @@ pub struct Calibration {
     /// The part of a core that the busiest thread of the generator used, in the run with the
     /// largest part.
     pub generator_load: f64,
-    /// Number of datagrams that the sockets of all runs lost.
+    /// Number of datagrams that sockets lost in all runs. Losses at the server's socket in the runs
+    /// with dropped calls are not counted.
     pub drops: u64,
     /// Emulated costs of messages on a whole core, and the quota.
     #[serde(skip)]
@@ -112,7 +114,8 @@ pub struct Calibration {
 
 /// An observer of the progress.
 pub trait Observer {
-    /// Reports the end of a run, and the CPU time of one call in µs.
+    /// Reports the end of a run in the round numbered `round` from 1. `us` is the server's CPU time
+    /// for one call, or for one dropped INVITE, in µs.
     fn run(&self, round: u32, action: &str, us: f64);
 }
 

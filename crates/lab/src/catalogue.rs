@@ -104,7 +104,8 @@ pub fn text(entries: &[Entry], jobs: usize) -> String {
     text
 }
 
-/// Returns the entries for programs.
+/// Returns the entries as JSON, for programs. The durations are those of all runs, one after
+/// another.
 pub fn json(entries: &[Entry]) -> Value {
     let entry = |entry: &Entry| match &entry.content {
         Ok(content) => json!({

@@ -30,8 +30,8 @@ pub fn call(costs: &Emulate, messages: &[Class]) -> Duration {
 
 /// Returns r, the cost of shedding a call: of its INVITE and, if it gets a 503, of the ACK. A
 /// caller that gets no 503 retransmits the INVITE. These retransmissions are not counted, so that
-/// no goodput can exceed the [`bound`](Capacity::bound). Drops by the kernel cost nothing in the
-/// model.
+/// no goodput can exceed the [`bound`](Capacity::bound). Shedding by the kernel (`kernel` and
+/// `auto`) costs nothing in the model.
 pub fn refusal(costs: &Emulate, disposal: Disposal) -> Duration {
     let (invite, ack) = (Class::Invite as usize, Class::Ack as usize);
     let invite = costs.receive + costs.offer[invite] + costs.refuse[invite];

@@ -165,7 +165,8 @@ mod tests {
         assert_eq!(recovered, Some(Duration::ZERO));
     }
 
-    /// Returns the recovery from 2 s on, with a load that ends after 14 s of 21.
+    /// Returns the recovery between 2 s and `until`, in s. `offered` and `good` are the calls of
+    /// each second.
     fn recovered_until(until: f64, offered: [u64; 21], good: [u64; 21]) -> Option<f64> {
         let (offered, good) = (counts(&offered), counts(&good));
         let span = s(2.0)..s(until);

@@ -34,7 +34,7 @@ fn judge_group(group: &[(&RunSpec, &Outcome)]) -> Option<Verdict> {
     equal.then_some(Verdict { condition, held: false, valid: true })
 }
 
-/// Returns the outcome without the values that describe the effort of the run, such as its time and
+/// Returns the outcome without the values that describe the effort of the run: its CPU time and
 /// number of attempts.
 fn without_effort(outcome: &Outcome) -> Outcome {
     Outcome { attempts: 0, tidegate_cpu_s: 0.0, ..outcome.clone() }

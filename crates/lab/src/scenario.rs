@@ -105,7 +105,7 @@ impl Scenario {
 }
 
 impl Variant {
-    /// Returns its unique name in tables and expectations, such as `pi (arrival, class)`.
+    /// Returns the variant's unique name in tables and expectations, such as `pi (arrival, class)`.
     pub fn name(&self) -> String {
         format!("{} ({}, {})", self.label, self.decide(), self.queue())
     }

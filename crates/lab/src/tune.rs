@@ -27,7 +27,8 @@ pub use seek::{Seeker, Settings};
 /// The difference between the seeds of the evaluation and those of the search.
 const JUDGED_BY: u64 = 1_000_000;
 
-/// The delay of a run in which no call was set up in time, as a multiple of the deadline.
+/// The delay of a run in which no call was set up, as a multiple of the deadline. Longer delays
+/// count as this one.
 const HOPELESS: f64 = 10.0;
 
 /// The objective of tuning.
@@ -42,7 +43,7 @@ pub enum Objective {
 }
 
 impl Objective {
-    /// Returns its title, with its unit.
+    /// Returns the title of the objective, with its unit.
     pub fn title(self) -> &'static str {
         match self {
             Self::Goodput => "goodput ÷ bound",

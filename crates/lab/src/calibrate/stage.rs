@@ -92,8 +92,8 @@ impl Played {
         self.cpu_ns / 1e3 / self.units.max(1) as f64
     }
 
-    /// Scales all times so that a call costs the same as in `whole`, the same run in which the
-    /// clock is rarely read.
+    /// Scales all times so that a call costs the same as in `whole`, the same run with a clock that
+    /// is rarely read. The loads and the losses are then those of both runs.
     pub fn take_level_of(&mut self, whole: &Self) {
         let factor = whole.each_us() / self.each_us();
         if factor.is_finite() {

@@ -19,8 +19,7 @@ use crate::measure::thread_ns;
 /// Bytes of a common INVITE.
 const INVITE: usize = 500;
 
-/// Number of batches between two readings of the clock. Reading the clock costs as much as a
-/// datagram.
+/// Number of batches over which each value is the mean.
 const BATCHES: u32 = 4;
 
 /// The cost of a datagram, in µs, divided into sending and reading.
@@ -89,7 +88,7 @@ impl Way {
         let told = |error: io::Error| error.to_string();
         let times = datagrams.div_ceil(BATCHES * BATCH as u32);
         let (mut sender, mut reader) = (Vec::new(), Vec::new());
-        // The first batch warms the caches.
+        // The first batches warm the caches.
         for time in 0..=times {
             let (sent, read) = self.turn(time).map_err(told)?;
             if time > 0 {

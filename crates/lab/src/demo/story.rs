@@ -16,7 +16,7 @@ const WINDOW: Duration = Duration::from_secs(1);
 pub struct Story {
     /// Schedule of the demonstration.
     pub plan: Plan,
-    /// Time elapsed.
+    /// Time since the start of the first load.
     pub elapsed: Duration,
     /// The load or pause that the demonstration is at.
     pub act: Act,
@@ -62,7 +62,8 @@ pub struct Now {
     pub sojourn_p99_ms: f64,
     /// Occupancy of the processor, 0 to 1.
     pub occupancy: f64,
-    /// Share of the offered calls that the server admitted, 0 to 1.
+    /// Share of the offered calls that the server admitted, 0 to 1. It is 1 if no calls are
+    /// offered.
     pub admitted: f64,
     /// Calls a second that each back end gets.
     pub backends_cps: [f64; BACKENDS],

@@ -66,7 +66,7 @@ pub struct Row {
     pub readings: usize,
     /// Share of readings of 0.
     pub zero: f64,
-    /// Share of readings above 1, which is impossible.
+    /// Share of readings above 1.01. No thread can have such an occupancy.
     pub above_one: f64,
     /// The largest reading.
     pub max: f64,
@@ -80,7 +80,7 @@ pub struct Row {
     pub of_grain: f64,
 }
 
-/// Both clocks at the end of a packet, in ns.
+/// Both clocks at the end of a packet, in ns since the start of the measurement.
 #[derive(Clone, Copy, Debug, Default)]
 struct Moment {
     wall: u64,
@@ -181,7 +181,7 @@ fn row(
 mod tests {
     use super::*;
 
-    /// Returns a packet each 300 µs, each of 210 µs.
+    /// Returns the moments of packets that come every 300 µs and take 210 µs each.
     fn regular(packets: u64) -> Vec<Moment> {
         (0..=packets).map(|n| Moment { wall: n * 300_000, cpu: n * 210_000 }).collect()
     }

@@ -22,9 +22,10 @@ pub(super) struct Need {
     pub setup: String,
     /// Label or name of the variant.
     pub variant: String,
-    /// The swept values that the expression names. Values that it does not name may be any.
+    /// The swept values that the expression names. Swept conditions that the expression does not
+    /// name may have any value.
     pub swept: BTreeMap<String, f64>,
-    /// Number of the repetition.
+    /// Number of the repetition, from 0.
     pub repetition: u32,
     /// The part of the run that the measure takes.
     pub part: Part,
@@ -150,7 +151,8 @@ fn asked(
     Ok((needs, is_list))
 }
 
-/// Returns the elements of a list, or a single value as a list of one, and whether it is a list.
+/// Returns the elements of a list, or a single value as a list of one, and whether `value` is a
+/// list.
 fn listed(value: &Value) -> Result<(Vec<Value>, bool), Error> {
     match value.kind() {
         ValueKind::Seq => Ok((value.try_iter()?.collect(), true)),

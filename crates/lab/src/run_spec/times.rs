@@ -5,7 +5,7 @@ use std::time::Duration;
 use super::RunSpec;
 use crate::world_kind::Kind;
 
-/// Maximum number of samples of a run.
+/// Maximum number of samples of a run until the end of its measured time.
 const SAMPLES_MAX: u32 = 10_000;
 
 impl RunSpec {

@@ -30,7 +30,7 @@ pub(super) const BODY_MAX: usize = 60_000;
 /// Number of the latest packets of others from which an observer selects.
 const SEEN_MAX: usize = 64;
 
-/// Maximum number of responses of one burst to which an attacker reacts.
+/// An attacker reacts to responses only while fewer of its packets than this wait to be sent.
 const REACTIONS_MAX: usize = 64;
 
 /// An attacker, as a world describes it.
@@ -199,7 +199,7 @@ impl Hostile {
         Self { stranger, local, target, innocent, wiretap, stream, sent: 0, pool, out }
     }
 
-    /// Returns the next packet with its source.
+    /// Returns the next packet with its source, or `None` for [`Attack::Icmp`].
     fn forge(&mut self) -> Option<(SocketAddr, Text)> {
         let source = self.source();
         let seen = (self.stream.unit() < self.stranger.sees)

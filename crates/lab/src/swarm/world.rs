@@ -13,8 +13,8 @@ use tidegate_world::Transport;
 use super::attacker::{Attack, Attacker, Source};
 use super::out_of_service::OutOfService;
 
-/// Everything that determines a run. Nodes are numbered in this order: callers, proxies from the
-/// outer layer to the inner one, answerers, attackers.
+/// Everything that determines a run. Nodes are numbered in this order: callers, proxies, answerers,
+/// attackers, each kind in the order of its list.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct World {
@@ -263,7 +263,7 @@ impl World {
         self.transport(|streams| streams.outside)
     }
 
-    /// Returns the transports of a proxy: upstream, then downstream.
+    /// Returns the transports of a proxy: towards the callers, then towards its back ends.
     pub fn transports(&self, proxy: usize) -> [Transport; 2] {
         let layer = self.proxies[proxy].layer;
         let ahead = if layer == 0 { self.outside() } else { self.transport(|s| s.between) };

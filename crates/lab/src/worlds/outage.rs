@@ -15,7 +15,8 @@ use crate::timeline::{CallersReading, Timeline};
 /// Time over which goodput is averaged.
 const WINDOW: Duration = Duration::from_secs(5);
 
-/// The goodput that counts as recovered, as a part of the first attempts or of the capacity.
+/// The goodput that counts as recovered, as a part of the first attempts or of the capacity,
+/// whichever is smaller.
 const ENOUGH: f64 = 0.95;
 
 /// The share of devices that must be registered again.
