@@ -3,9 +3,9 @@
 //!
 //! A Tidegate runs on a real socket in its own thread, between callers and answerers in other
 //! threads. Every input of its core is timed by the clock of its thread. The rest of the thread's
-//! CPU time is spent on sockets. The runs have different proportions of received and sent packets,
-//! so that the cost of each can be computed ([`fit`]). The cost of a message is its time in the
-//! core plus the cost of its packets in that run.
+//! CPU time is spent on sockets. The runs have different proportions of received and sent packets.
+//! From these, the cost of a received and of a sent packet can be computed ([`fit`]). The cost of a
+//! message is its time in the core plus the cost of its packets.
 //!
 //! The number of INVITEs that fit in a listener's receive buffer is measured too ([`room`]).
 //!
@@ -84,8 +84,7 @@ pub struct Calibration {
     pub machine: Machine,
     /// Calls/s offered in the runs whose calls are set up and ended.
     pub rate_cps: f64,
-    /// The part of its allowed CPU time that the server used. The value is the minimum over all
-    /// runs.
+    /// The smallest part of its allowed CPU time that the server used in a run.
     pub server_load: f64,
     /// CPU time of the server's whole thread for a call that is set up and ended, in µs.
     pub call_us: Spread,
@@ -101,8 +100,7 @@ pub struct Calibration {
     pub packet_in_us: Spread,
     /// CPU time outside the core for a sent packet, in µs.
     pub packet_out_us: Spread,
-    /// The part of a core that the busiest thread of the generator used, in the run with the
-    /// largest part.
+    /// The largest part of a core that a thread of the generator used in a run.
     pub generator_load: f64,
     /// Number of datagrams that sockets lost in all runs. Losses at the server's socket in the runs
     /// with dropped calls are not counted.

@@ -41,7 +41,7 @@ pub struct Content {
     pub simulated: Duration,
 }
 
-/// Returns every scenario in `folder` (`*.toml`), by name.
+/// Returns an entry for each file `*.toml` in `folder`, in the order of the file names.
 ///
 /// # Errors
 /// Returns an error when the folder cannot be read. A file that is not a scenario causes no error.

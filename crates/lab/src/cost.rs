@@ -62,7 +62,7 @@ fn divided(costs: &Emulate, ratio: f64) -> Emulate {
     costs
 }
 
-/// The capacity of the servers under test, which the first server to be fully busy determines.
+/// The capacity of the servers under test. It is the load at which the first of them is fully busy.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Capacity {
     /// C: calls/s offered to all servers together at which this server is fully busy.

@@ -1,11 +1,11 @@
 //! Measures the cost of a message of each kind when it is admitted and when it is rejected, with
-//! and without a measurement of the law. This repeats paper 000 §6.1 on this machine.
+//! and without measurements by the law. This repeats paper 000 §6.1 on this machine.
 //!
 //! Each cost is measured in two ways. The *whole cycle* is the CPU time of a server's thread on
 //! loopback sockets, from the receive buffer to the last packet sent. *Processing* is the core
-//! alone. In both, the thread's CPU clock is read before and after a batch of messages of one kind,
-//! and the time of an empty batch is subtracted. So reading the clock adds nothing, and other work
-//! on the processor does not count.
+//! alone. In both ways, the thread's CPU clock is read before and after a batch of messages of one
+//! kind, and the time of an empty batch is subtracted. So reading the clock adds nothing, and other
+//! work on the processor does not count.
 //!
 //! The server stays in one state during a measurement. It has either no control, or the law
 //! `occupancy`. The law measures either only once a second or at each message, and admits all

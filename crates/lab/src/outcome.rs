@@ -60,7 +60,8 @@ pub struct Outcome {
     #[serde(default)]
     pub outage: Option<Outage>,
     /// Jain's index of fairness among the sources. It is computed from the fraction of its calls
-    /// that each source set up in time. `None` if there is only one source.
+    /// that each source set up in time. `None` on real sockets, if fewer than two sources have
+    /// calls, or if no call was set up in time.
     #[serde(default)]
     pub fairness: Option<f64>,
     /// Measurements of the generator.

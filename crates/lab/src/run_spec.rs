@@ -42,7 +42,7 @@ pub struct RunSpec {
     /// Duration of the measurement. All calls in this time are measured. The load goes on after it
     /// until the deadline of the last of these calls.
     pub measured: Duration,
-    /// Interval of samples of servers and callers, if configured.
+    /// Interval between samples of servers and callers, or `None` for the default of the world.
     pub sample_asked: Option<Duration>,
     /// Index of the run among those that differ in their seed only, from 0.
     pub repetition: u32,

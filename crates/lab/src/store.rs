@@ -79,7 +79,7 @@ impl Store {
         Some(kept.outcome).filter(|outcome| outcome.generator.kept_up())
     }
 
-    /// Returns a folder for the files of a run in progress. Dropping it removes it.
+    /// Returns a folder for the files of a run in progress. Dropping the value removes the folder.
     ///
     /// # Errors
     /// Returns an error when it cannot be created.

@@ -76,7 +76,7 @@ pub(crate) fn series(folder: &Path, node: &str, quantity: &str) -> Vec<(f64, f64
 }
 
 impl CallersReading {
-    /// Returns the people who wait for an answer or before they call again.
+    /// Returns the number of people who wait for an answer, or before they call again.
     pub(crate) fn waiting_people(&self) -> u64 {
         self.unanswered + self.redialing
     }

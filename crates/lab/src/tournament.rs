@@ -72,7 +72,7 @@ pub struct Selection {
     pub laws: Vec<String>,
     /// Names of scenarios.
     pub scenarios: Vec<String>,
-    /// Number of runs of each law in each bout.
+    /// Number of runs of each law on each path in each bout.
     pub seeds: u32,
     /// Speeds of the server, as multiples of the scenario's speed. Each speed gives separate bouts.
     pub speeds: Vec<f64>,
@@ -98,7 +98,7 @@ pub struct Results {
     pub laws: Vec<&'static str>,
     /// The laws whose parameters on their own path differ from those on the same path.
     pub tuned: Vec<&'static str>,
-    /// Number of runs of each law in each bout.
+    /// Number of runs of each law on each path in each bout.
     pub seeds: u32,
 }
 

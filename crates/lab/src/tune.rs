@@ -1,4 +1,4 @@
-//! Tunes a law: perturbs and moves its parameters until the objective is best.
+//! Tunes a law: perturbs and moves its parameters in a number of steps to improve the objective.
 //!
 //! Each step runs the scenario under one set of parameters, always with the same seeds, so that
 //! only the parameters make a difference. The search uses the logarithms of parameters: the
@@ -138,7 +138,7 @@ pub trait Watcher {
 pub struct Bench<'a> {
     /// World of the runs.
     pub world: &'a dyn World,
-    /// Store of the outcomes. Existing ones are not run again.
+    /// Store of the outcomes. Runs whose outcomes are stored are not made again.
     pub store: &'a Store,
     /// Number of runs at once.
     pub jobs: usize,

@@ -35,7 +35,7 @@ impl Slice {
         self.runs.div_duration_f64(self.period)
     }
 
-    /// Returns how many times longer the slice lasts than usual.
+    /// Returns the length of the slice, as a multiple of the usual one.
     pub fn length(&self) -> f64 {
         self.runs.div_duration_f64(Self::USUAL.runs)
     }

@@ -1,5 +1,5 @@
-//! Measures how much the kernel gate saves: the cost of a datagram that it drops, compared with one
-//! that is read and dropped.
+//! Measures how much the kernel gate saves: the cost of a datagram that the gate drops, compared
+//! with the cost of a datagram that the program reads and drops.
 //!
 //! A thread alternately sends datagrams to itself on the loopback interface and reads them. So the
 //! CPU time of sending and of reading is measured separately. Sending includes all work of the

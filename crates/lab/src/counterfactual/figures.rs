@@ -10,8 +10,7 @@ use tidegate_world::Timestamp;
 
 use super::observer::Observer;
 
-/// The outcomes of the calls that are counted: those that started at least the deadline before the
-/// end.
+/// The outcomes of the calls whose deadline was not after the end. Other calls are not counted.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Figures {
     /// Number of calls started.
@@ -24,7 +23,7 @@ pub struct Figures {
     pub retransmission_ratio: f64,
     /// Median of the set-up delays of the calls that were set up, or `None` if no call was set up.
     pub setup_p50_ms: Option<f64>,
-    /// Set-up delay that one in a hundred of these calls exceeds.
+    /// Set-up delay that 1 % of the calls that were set up exceed, or `None` if no call was set up.
     pub setup_p99_ms: Option<f64>,
 }
 

@@ -27,9 +27,9 @@ pub struct Story {
 /// The activity of the demonstration at this time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Act {
-    /// This load is being offered.
+    /// The load at this index of [`MULTIPLES`] is offered.
     Load(usize),
-    /// The pause after this load.
+    /// The pause after the load at this index.
     Pause(usize),
 }
 
@@ -84,7 +84,8 @@ pub struct Phase {
     pub retransmission_ratio: f64,
     /// Median set-up delay of the calls that were set up, in ms, or `None` if no call was set up.
     pub set_up_p50_ms: Option<f64>,
-    /// Set-up delay that 1 % of these calls exceed, in ms.
+    /// Set-up delay that 1 % of the calls that were set up exceed, in ms, or `None` if no call was
+    /// set up.
     pub set_up_p99_ms: Option<f64>,
     /// The part of a core that the caller uses, 0 to 1.
     pub generator_load: f64,

@@ -152,7 +152,7 @@ impl Script {
         way.rest()
     }
 
-    /// Returns the batches that were passed since the last call of this function.
+    /// Returns the batches that were passed since this function last ran.
     pub fn take_timed(&mut self) -> Vec<Timed> {
         std::mem::take(&mut self.timed)
     }

@@ -267,7 +267,7 @@ fn compared((sim, real): &(Row, Row)) -> Compared {
     }
 }
 
-/// Makes the lines of the second world dashed: the second line of each name.
+/// Makes the lines of real sockets dashed: the second line of each name.
 fn marked(mut figure: Figure) -> Figure {
     for panel in &mut figure.panels {
         let measured = panel.lines.iter_mut().filter(|line| line.stroke == Stroke::Measured);

@@ -49,7 +49,8 @@ impl Default for Part {
 }
 
 impl Part {
-    /// Returns the value of a named argument, or `None` if it is not an argument of a part.
+    /// Returns the field that the argument `name` sets, or `None` if it is not an argument of a
+    /// part.
     pub(super) fn value_mut(&mut self, name: &str) -> Option<&mut f64> {
         match name {
             "source" => Some(&mut self.source),
@@ -233,7 +234,9 @@ fn settled(point: &Point, quantity: &str) -> Vec<f64> {
     samples.filter(|(at, _)| *at >= SETTLED_S).map(|(_, value)| value).collect()
 }
 
-/// Returns NaN without samples, and 0 if the processor was never full.
+/// Returns the seconds from the first sample with a full processor to the first later sample
+/// without, or to the last sample. Returns NaN without samples, and 0 if the processor was never
+/// full.
 fn full_s(point: &Point) -> f64 {
     let occupancy: Vec<_> = samples(point, "server", "occupancy").collect();
     if occupancy.is_empty() {

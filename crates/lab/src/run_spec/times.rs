@@ -9,7 +9,7 @@ use crate::world_kind::Kind;
 const SAMPLES_MAX: u32 = 10_000;
 
 impl RunSpec {
-    /// Returns the longest set-up delay of a call that counts.
+    /// Returns the longest set-up delay of a call that counts as goodput.
     pub fn deadline(&self) -> Duration {
         Duration::from_secs_f64(self.conditions.deadline_ms / 1e3)
     }

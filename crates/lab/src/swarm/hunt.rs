@@ -1,4 +1,4 @@
-//! Runs the worlds of consecutive seeds until an assertion fails.
+//! Runs the worlds of consecutive seeds, and reduces each world in which an assertion fails.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};

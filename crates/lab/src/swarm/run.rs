@@ -97,7 +97,8 @@ pub fn run_with(world: &World, wrap: Wrap<'_>) -> Result<Ran, String> {
     })
 }
 
-/// Runs a world twice, and reports a difference as a violation.
+/// Runs a world as [`run_compared`] does, then once more. A difference between the two runs is a
+/// violation.
 ///
 /// # Errors
 /// Returns an error if a node of the world cannot be built.

@@ -80,7 +80,7 @@ pub struct Names {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Crowd {
-    /// The proxy of the outer layer that they call.
+    /// Index of the proxy that they call, among the proxies of the outer layer.
     pub to: usize,
     /// Rate in calls/s. The arrivals are a Poisson process.
     pub rate_cps: f64,
@@ -331,8 +331,8 @@ impl World {
     }
 
     /// Returns whether the attackers send only messages that cannot be verified, and so few that
-    /// each proxy can drop them with a small part of its processor. Returns false for a single
-    /// queue, because there noise waits among all other messages.
+    /// each proxy can drop them with a small part of its processor. Returns false if a proxy is not
+    /// emulated or has a single queue, in which noise waits among all other messages.
     pub fn is_noisy(&self) -> bool {
         let only_noise = self.strangers.iter().all(|s| s.attack == Attack::Noise);
         let is_bearable = |proxy: &Proxy| {

@@ -112,7 +112,7 @@ fn good_from(
 }
 
 /// Returns the earliest time, not before `from`, from which the count was `enough` at every later
-/// sample.
+/// sample, or `None` if there is no such time.
 fn since(
     counts: &[(Duration, u64)],
     from: Duration,
