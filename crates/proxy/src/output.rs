@@ -108,6 +108,11 @@ impl Output {
         self.transmits.len()
     }
 
+    /// Discards the packets that wait behind the first `kept`.
+    pub(crate) fn withdraw(&mut self, kept: usize) {
+        self.transmits.truncate(kept);
+    }
+
     /// Returns the next packet to be sent.
     pub(crate) fn poll_transmit(&mut self) -> Option<Transmit> {
         self.transmits.pop_front()

@@ -286,12 +286,24 @@ pub(crate) fn send_trying(
     message: &Message<'_>,
     via: &Via<'_>,
 ) {
+    if queue_trying(step, context, message, via) {
+        step.counters().count_reply(100, ReplyReason::None);
+    }
+}
+
+/// Queues a 100 to the caller without counting it. Returns whether the 100 may be sent.
+pub(crate) fn queue_trying(
+    step: &mut Step<'_>,
+    context: &mut Context,
+    message: &Message<'_>,
+    via: &Via<'_>,
+) -> bool {
     let mut bytes = step.snapshot.buffers.take();
     let reply = Reply { source: Some(context.back.remote), ..Reply::new(100) };
-    if write_reply_by_via(message, Some(via), &reply, &mut bytes).is_ok()
-        && may_respond(step, context, 100, bytes.len())
-    {
-        step.counters().count_reply(100, ReplyReason::None);
+    let may_be_sent = write_reply_by_via(message, Some(via), &reply, &mut bytes).is_ok()
+        && may_respond(step, context, 100, bytes.len());
+    if may_be_sent {
         step.output.send(Transmit::new(context.back, bytes));
     }
+    may_be_sent
 }
