@@ -190,11 +190,12 @@ fn process<'a>(
         || step.routing.calls.is_pending(step.now, hop.call, transaction);
     step.routing.tiering.note(hop.tier);
     // A request on a stream is sent once: a proxy that forwards it as a datagram has to retransmit
-    // it.
+    // it. A final response on a stream is sent once too, and a stream remembers no response for
+    // copies of its request. So a proxy that forwards responses as datagrams has to do both.
     // RFC 3261 §16.1: "Requests forwarded between different types of transports where the proxy's
     // TU must take an active role in ensuring reliable delivery on one of the transports MUST be
     // forwarded transaction statefully."
-    let bridges = received.flow.transport.is_reliable() && !hop.target.transport.is_reliable();
+    let bridges = received.flow.transport.is_reliable() != hop.target.transport.is_reliable();
     // §16.10: a CANCEL that matches nothing is forwarded statelessly. §13.2.2.4: the ACK to a 2xx
     // is a transaction of its own without a response. RFC 5626 §5.3.1: "If the flow no longer
     // exists, the proxy SHOULD send a 430 (Flow Failed) response to the request." Without a
