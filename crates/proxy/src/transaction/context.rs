@@ -114,6 +114,11 @@ pub(crate) struct Live {
     pub(crate) is_refused: bool,
     /// The time at which to send the 100 for a request other than INVITE (RFC 4320 §4.1).
     pub(crate) trying: Option<Timestamp>,
+    /// The time after which the caller does not repeat the request: 64·T1 after its arrival.
+    pub(crate) expires: Timestamp,
+    /// True if the request is not an INVITE, and no target has given a final response other than
+    /// 408.
+    pub(crate) is_expiring: bool,
     /// The best final response so far.
     pub(crate) best: Option<Box<Best>>,
     /// True if the caller has cancelled the request, or a final response has made the other
@@ -283,7 +288,10 @@ impl Context {
             for (pending, branch) in live.pending.iter().zip(&self.branches) {
                 pending.add_deadlines(&branch.client, &mut next);
             }
-            next.add(live.trying.filter(|_| self.server.is_pending()));
+            if self.server.is_pending() {
+                next.add(live.trying);
+                next.add(live.is_expiring.then_some(live.expires));
+            }
         }
         next.0
     }

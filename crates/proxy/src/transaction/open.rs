@@ -67,6 +67,8 @@ pub(crate) fn open(
         // Status-Code of 100 over any unreliable transport, such as UDP, before the amount of time
         // it takes a client transaction's Timer E to be reset to T2."
         trying: (!is_invite).then(|| step.now + timing.until_t2()),
+        expires: step.now + timing.patience(),
+        is_expiring: false,
         best: None,
         is_cancelled: false,
         reason: None,

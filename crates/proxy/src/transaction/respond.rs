@@ -188,9 +188,16 @@ pub(crate) fn conclude(step: &mut Step<'_>, context: &mut Context, live: &mut Li
         }
         // RFC 4320 §4.2: "A transaction-stateful SIP element MUST NOT send a response with
         // Status-Code of 408 to a non-INVITE request. As a consequence, an element that cannot
-        // respond before the transaction expires will not send a final response at all."
+        // respond before the transaction expires will not send a final response at all." Until it
+        // expires, it absorbs copies of the request.
         None if context.method != Method::Invite => {
-            end_unanswered(step, context, 408);
+            if !live.is_expiring {
+                record_answer(step, context, Answer::new(408, false));
+            }
+            live.is_expiring = true;
+            if live.expires <= step.now {
+                context.server = context.server.end();
+            }
         }
         // RFC 3261 §16.7: "If there are no final responses in the context, the proxy MUST send a
         // 408 (Request Timeout) response to the server transaction."
