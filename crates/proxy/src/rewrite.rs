@@ -11,6 +11,7 @@ use std::io::{self, Write as _};
 use std::net::SocketAddr;
 
 use arrayvec::ArrayVec;
+use memchr::{memchr, memmem};
 use tidegate_sip::{
     HeaderName, Message, Method, Passage, Scheme, Splice, Uri, Via, forward as edit,
     may_have_overload_control, write_overload_control,
@@ -352,13 +353,16 @@ fn strip_overload_control(snapshot: &Snapshot, bytes: &[u8], kept: usize) -> io:
 /// RFC 3261 §18.3: "The Content-Length header field MUST be used with stream oriented transports."
 #[cold]
 fn with_length(snapshot: &Snapshot, bytes: &[u8]) -> Result<Buffer, DropReason> {
-    let message = Message::parse(bytes).map_err(|_| DropReason::Malformed)?;
+    // Other lines need not follow the grammar.
+    let (line, head) =
+        memchr(b'\n', bytes).zip(memmem::find(bytes, b"\r\n\r\n")).ok_or(DropReason::Malformed)?;
     let mut digits = itoa::Buffer::new();
-    let length = digits.format(message.body().len()).as_bytes();
-    let mut splice = Splice::new(&message);
-    edit::set_content_length(&mut splice, &message, length);
+    let length = digits.format(bytes.len() - (head + 4));
+    let (start, rest) = bytes.split_at(line + 1);
     let mut out = snapshot.buffers.take();
-    splice.write_to(&mut out).map_err(|_| DropReason::TooLong)?;
+    for part in [start, b"Content-Length: ", length.as_bytes(), b"\r\n", rest] {
+        out.write_all(part).map_err(|_| DropReason::TooLong)?;
+    }
     Ok(out)
 }
 
