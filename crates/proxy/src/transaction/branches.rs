@@ -178,7 +178,7 @@ pub(super) fn send_again(
     let Pending { breadth, may_teach, .. } = live.pending[index];
     let request = std::mem::take(&mut live.request);
     let prepared = Message::parse(&request).ok().and_then(|message| {
-        let request = read_again(step.snapshot, &message, context)?;
+        let request = read_again(step.snapshot, &message, context, live)?;
         prepare(step, context, live, &request, hop, breadth, false).ok()
     });
     live.request = request;
@@ -250,7 +250,7 @@ pub(super) fn start_next_group(
 ) -> bool {
     let bytes = std::mem::take(&mut live.request);
     let started = Message::parse(&bytes).ok().and_then(|message| {
-        let request = read_again(step.snapshot, &message, context)?;
+        let request = read_again(step.snapshot, &message, context, live)?;
         start_group(step, context, live, &request, group).ok()
     });
     live.request = bytes;
@@ -266,7 +266,7 @@ pub(super) fn start_again(
 ) -> bool {
     let bytes = std::mem::take(&mut live.request);
     let started = Message::parse(&bytes).ok().and_then(|message| {
-        let mut request = read_again(step.snapshot, &message, context)?;
+        let mut request = read_again(step.snapshot, &message, context, live)?;
         request.retarget(live.contacts(), context.branches.len());
         start(step, context, live, &request, hop, live.breadth).ok()
     });
@@ -313,7 +313,7 @@ pub(crate) fn write_again(
     index: usize,
 ) -> Option<Buffer> {
     let message = Message::parse(&live.request).ok()?;
-    let mut request = read_again(snapshot, &message, context)?;
+    let mut request = read_again(snapshot, &message, context, live)?;
     request.retarget(live.contacts(), index);
     write_branch(snapshot, context, live, &request, index).ok()
 }
@@ -323,9 +323,11 @@ pub(crate) fn read_again<'a>(
     snapshot: &Snapshot,
     message: &'a Message<'a>,
     context: &Context,
+    live: &Live,
 ) -> Option<Request<'a>> {
     let mut request = Request::read(message).ok()?;
     request.identity = context.identity;
+    request.has_priority = live.has_priority;
     restore(snapshot, &mut request, &context.back).ok()?;
     Some(request)
 }

@@ -200,7 +200,7 @@ fn key_in(step: &Step<'_>, pool: u16, context: &Context, live: &Live) -> Option<
         return Some(key);
     }
     let message = Message::parse(&live.request).ok()?;
-    let request = read_again(step.snapshot, &message, context)?;
+    let request = read_again(step.snapshot, &message, context, live)?;
     let fingerprint = step.snapshot.keys.call.fingerprint(request.essentials.call_id);
     Some(choice_key(step.snapshot, step.routing, pool, &request, fingerprint))
 }

@@ -90,7 +90,7 @@ pub(super) fn parties_of(snapshot: &Snapshot, context: &Context, live: &Live) ->
     Some(parties(
         snapshot,
         live.source(&context.back).ip(),
-        &read_again(snapshot, &message, context)?,
+        &read_again(snapshot, &message, context, live)?,
     ))
 }
 
