@@ -12,7 +12,7 @@ use crate::output::Cause;
 use crate::parked::{Parked, RequestSource};
 use crate::rejection::reply_reason::ReplyReason;
 use crate::rejection::{DropReason, Rejection, text_of};
-use crate::resolution::{Located, Resolution, Ticket};
+use crate::resolution::{self, Located, Resolution, Ticket};
 use crate::rewrite::path::adds_path;
 use crate::rewrite::privacy::disbelieve;
 use crate::rewrite::restore::restore;
@@ -284,7 +284,10 @@ fn find_targets(
     let Step { now, snapshot, .. } = *step;
     let Stages { resolution, lookups, .. } = stages;
     let addresses = &snapshot.addresses;
-    let may_be = |address| addresses.may_be_backend(address);
+    // RFC 3261 §16.6: "As described in [4], the proxy MUST attempt to deliver the message to the
+    // first tuple in that set, and proceed through the set in order until the delivery attempt
+    // succeeds." A target that no listener reaches is left out, so the next one is tried.
+    let may_be = |at: &resolution::Target| addresses.may_be_target(&Target::from(*at));
     // RFC 3263 §4.4: a CANCEL and an ACK find the target of their INVITE, which has the same
     // identity.
     let identity = request.identity;
@@ -301,7 +304,8 @@ fn find_targets(
         Need::User(aor) => {
             // A contact that leads back here is unusable. The user may have another one.
             let local = received.flow.local;
-            let may_be = |at| may_be(at) && !addresses.is_own_socket(at, local);
+            let may_be =
+                |at: &resolution::Target| may_be(at) && !addresses.is_own_socket(at.address, local);
             let (targets, contacts) =
                 reach(now, lookups, resolution, aor, requester, identity, may_be)?;
             request.retarget(Some(&contacts), 0);

@@ -25,7 +25,6 @@ mod records;
 mod select;
 mod transport;
 
-use std::net::SocketAddr;
 use std::sync::Arc;
 
 use arrayvec::ArrayVec;
@@ -157,14 +156,14 @@ impl Resolution {
     ///
     /// `hash` is the identity of the request: the same for its retransmissions, its CANCEL and its
     /// ACK, and not predictable by its senders. Requests with the same hash get the same targets as
-    /// long as the records are the same (RFC 3263 §4.4). Returns only addresses that `may_be`
+    /// long as the records are the same (RFC 3263 §4.4). Returns only targets that `may_be`
     /// accepts.
     pub fn locate(
         &mut self,
         now: Timestamp,
         wanted: &Wanted<'_>,
         hash: u64,
-        may_be: impl Fn(SocketAddr) -> bool,
+        may_be: impl Fn(&Target) -> bool,
     ) -> Located {
         let found = Found::default();
         let located = Walk { resolution: self, now, hash, may_be, found }.locate(wanted);

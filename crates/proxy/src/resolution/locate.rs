@@ -97,7 +97,7 @@ pub(super) struct Walk<'r, F> {
     pub(super) now: Timestamp,
     /// The identity of the request, which determines the order of its targets.
     pub(super) hash: u64,
-    /// The function that tests whether a request may be sent to an address.
+    /// The function that tests whether a request may be sent to a target.
     pub(super) may_be: F,
     pub(super) found: Found,
 }
@@ -114,7 +114,7 @@ pub(super) struct Found {
     failed: bool,
 }
 
-impl<F: Fn(SocketAddr) -> bool> Walk<'_, F> {
+impl<F: Fn(&Target) -> bool> Walk<'_, F> {
     /// Runs the procedure of RFC 3263 §4 for this destination.
     pub(super) fn locate(mut self, wanted: &Wanted<'_>) -> Located {
         let &Wanted { host, port, transport, secure, large } = wanted;
@@ -258,7 +258,7 @@ impl<F: Fn(SocketAddr) -> bool> Walk<'_, F> {
 
     fn push(&mut self, transport: Transport, address: SocketAddr) {
         let target = Target { transport, address };
-        if address.port() == 0 || !(self.may_be)(address) {
+        if address.port() == 0 || !(self.may_be)(&target) {
             self.resolution.counters.unusable.add(1);
         } else if self.found.targets.len() < TARGETS_MAX && !self.found.targets.contains(&target) {
             self.found.targets.push(target);

@@ -151,6 +151,11 @@ impl Addresses {
             && self.listeners.iter().any(|own| own.reaches_address(address))
     }
 
+    /// Returns whether a request may be sent to a target that comes from outside.
+    pub(crate) fn may_be_target(&self, target: &Target) -> bool {
+        self.may_be_backend(target.address) && self.listeners.iter().any(|own| own.reaches(target))
+    }
+
     /// Returns the back end at `address`.
     pub(crate) fn backend_ref(&self, address: SocketAddr) -> Option<BackendRef> {
         self.backend_refs.get(&canonical(address)).copied()
