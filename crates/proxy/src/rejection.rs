@@ -4,7 +4,7 @@ mod drop_reason;
 pub(crate) mod reply_reason;
 
 use arrayvec::ArrayVec;
-use tidegate_sip::Malformed;
+use tidegate_sip::{HeaderName, Malformed};
 
 use crate::resolution::Ticket;
 pub use drop_reason::DropReason;
@@ -17,8 +17,8 @@ use reply_reason::{
 pub(crate) enum Rejection {
     /// A response with this status. Its Warning contains the text, which is the reason.
     Reply(u16, &'static str),
-    /// 420: Proxy-Require names an extension that Tidegate does not have.
-    BadExtension,
+    /// 420: the header field with this name requires an extension that Tidegate does not have.
+    BadExtension(HeaderName),
     /// 200 to an OPTIONS whose target is this proxy itself.
     Capabilities,
     /// No response: the request is dropped for this reason.

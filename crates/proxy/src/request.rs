@@ -365,7 +365,12 @@ fn check(step: &Step<'_>, received: &Received, request: &Request<'_>) -> Result<
     // Item 3: Max-Forwards. An OPTIONS to the proxy itself may be answered at zero.
     let arrived = uri.user.is_none() && snapshot.addresses.is_own_target(uri, &received.flow);
     if *method == Method::Options && arrived {
-        return Err(Rejection::Capabilities);
+        // RFC 3261 §8.2.2.3: "If a UAS does not understand an option-tag listed in a Require header
+        // field, it MUST respond by generating a response with status code 420 (Bad Extension)."
+        return Err(match message.field(HeaderName::Require) {
+            Some(_) => Rejection::BadExtension(HeaderName::Require),
+            None => Rejection::Capabilities,
+        });
     }
     // RFC 3261 §16.3: "If the request contains a Max-Forwards header field with a field value of
     // zero (0), the element MUST NOT forward the request." "Otherwise, the element MUST return a
@@ -382,7 +387,7 @@ fn check(step: &Step<'_>, received: &Received, request: &Request<'_>) -> Result<
     // (Section 20.29) with one or more option-tags this element does not understand, the element
     // MUST return a 420 (Bad Extension) response." §8.2.2.3: never in an ACK or CANCEL.
     if message.field(HeaderName::ProxyRequire).is_some() && has_transaction {
-        return Err(Rejection::BadExtension);
+        return Err(Rejection::BadExtension(HeaderName::ProxyRequire));
     }
     // RFC 5393 §5.3.3: check Max-Breadth before a target is selected, because a selection is
     // counted.
@@ -451,10 +456,10 @@ fn reject(
             reply(step, received, message, 503, reason, &hints.headers(&mut digits));
             return Served::PoolDown;
         }
-        Rejection::BadExtension => {
+        Rejection::BadExtension(name) => {
             // RFC 3261 §16.3 item 5: "The response MUST include an Unsupported (Section 20.40)
             // header field listing those option-tags the element did not understand."
-            let lines = message.fields().filter(|f| f.name == HeaderName::ProxyRequire);
+            let lines = message.fields_of(name);
             let asked = lines.map(|f| f.value).collect::<Vec<_>>().join(&b", "[..]);
             let reason = (ReplyReason::Extension, ReplyReason::Extension.doc());
             reply(step, received, message, 420, reason, &[("Unsupported", &asked)]);

@@ -427,6 +427,20 @@ fn between_two_listeners_each_side_gets_its_own_address() {
     assert!(bye.all("Route").is_empty());
 }
 
+/// RFC 3261 §8.2.2.3: "If a UAS does not understand an option-tag listed in a Require header field, it
+/// MUST respond by generating a response with status code 420 (Bad Extension)." A proxy forwards the
+/// Require of another request unread.
+#[test]
+fn an_options_for_ourselves_that_requires_an_extension_gets_420() {
+    let mut script = Script::new();
+    let more = "Require: 100rel, timer\r\n";
+    let reply = script.one(CALLER, &request("OPTIONS", "sip:192.0.2.1", "o1", 1, more));
+    assert_eq!(reply.start(), "SIP/2.0 420 Bad Extension");
+    assert_eq!(reply.header("Unsupported"), "100rel, timer");
+    let other = script.one(CALLER, &request("OPTIONS", "sip:bob@192.0.2.1", "o2", 1, more));
+    assert_eq!(other.header("Require"), "100rel, timer");
+}
+
 // §11 and §16.3 item 3: an OPTIONS for ourselves is answered, even at Max-Forwards 0.
 #[test]
 fn options_to_ourselves_is_answered() {
