@@ -69,9 +69,9 @@ impl CallerReport {
         }
     }
 
-    /// Returns whether every offered call completed.
+    /// Returns whether calls were offered and all of them completed.
     pub fn is_perfect(&self) -> bool {
-        self.stats.completed == self.stats.offered
+        self.stats.offered > 0 && self.stats.completed == self.stats.offered
     }
 }
 

@@ -68,9 +68,9 @@ impl RegistrantReport {
         }
     }
 
-    /// Returns whether every offered registration was answered with 2xx.
+    /// Returns whether registrations were offered and all of them were answered with 2xx.
     pub fn is_perfect(&self) -> bool {
-        self.stats.registered == self.stats.offered
+        self.stats.offered > 0 && self.stats.registered == self.stats.offered
     }
 }
 

@@ -197,6 +197,20 @@ fn an_interrupted_caller_ends_open_calls_and_reports() {
     assert!(text.contains("\noffered ") && text.contains(", open "), "progress: {text}");
 }
 
+/// Such a run went on until a signal, because no packet and no timer told it that it was done.
+#[test]
+fn a_run_without_calls_ends_and_fails() {
+    let nobody = UdpSocket::bind("127.0.0.1:0").unwrap().local_addr().unwrap().to_string();
+    for (kind, none) in [("uac", "offered         0 calls"), ("register", "offered         0 reg")]
+    {
+        let mut command = Command::new(TIDEGATE);
+        command.args(["load", kind, &nobody, "--rate", "1", "--duration", "0"]);
+        let (status, text) = Running::start(&mut command).end();
+        assert_eq!(status, Some(1), "{kind}: {text}");
+        assert!(text.contains(none), "{kind}: {text}");
+    }
+}
+
 #[test]
 fn impossible_runs_are_usage_errors() {
     let taken = UdpSocket::bind("127.0.0.1:0").unwrap();
@@ -204,6 +218,8 @@ fn impossible_runs_are_usage_errors() {
     for (args, said) in [
         (vec!["uac", "127.0.0.1:9", "--rate", "0", "--calls", "1"], "above zero"),
         (vec!["uac", "127.0.0.1:9", "--rate", "1"], "--calls"),
+        (vec!["uac", "127.0.0.1:9", "--rate", "1", "--calls", "0"], "0 is not in 1.."),
+        (vec!["register", "127.0.0.1:9", "--rate", "1", "--count", "0"], "0 is not in 1.."),
         (vec!["uac", "127.0.0.1:9", "--calls", "1"], "--rate"),
         (vec!["uac", "127.0.0.1:9", "--rate", "1", "--arrivals", "mmpp:1=1"], "2 to 8"),
         (vec!["uac", "127.0.0.1:9", "--rate", "1", "--arrivals", "trace:/dev/null"], "has no call"),

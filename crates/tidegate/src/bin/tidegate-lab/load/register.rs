@@ -30,8 +30,8 @@ use tidegate::trouble::Trouble;
 /// misses this turn. The report gives the number of missed turns. There is no authentication: a
 /// registrar that asks for a password rejects all users (401).
 ///
-/// Exit status: 0 if every registration was answered with 2xx, 1 if not, 2 if the command could not
-/// run.
+/// Exit status: 0 if users registered and every registration was answered with 2xx, 1 if not, 2 if
+/// the command could not run.
 #[derive(clap::Args)]
 pub struct Args {
     /// The registrar: HOST[:PORT], or sip:USER@HOST[:PORT] for the first part of the names of users
@@ -43,7 +43,12 @@ pub struct Args {
     rate: f64,
 
     /// Total number of registrations. Not needed with --duration
-    #[arg(long, value_name = "N", required_unless_present = "duration")]
+    #[arg(
+        long,
+        value_name = "N",
+        value_parser = clap::value_parser!(u32).range(1..),
+        required_unless_present = "duration"
+    )]
     count: Option<u32>,
 
     /// Register for S seconds
