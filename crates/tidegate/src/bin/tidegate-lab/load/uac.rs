@@ -91,8 +91,8 @@ pub struct Args {
     #[arg(long, value_name = "MS", value_parser = parse_millis, default_value = "500")]
     deadline: Duration,
 
-    /// Duration of the warm-up in seconds. The report also shows all figures without the calls of
-    /// the warm-up
+    /// Duration of the warm-up in seconds. The report also shows the calls set up in time, the
+    /// set-up delay, the refused calls and the retransmitted INVITEs without those of the warm-up
     #[arg(long, value_name = "S", value_parser = parse_seconds, default_value = "0")]
     warm_up: Duration,
 
