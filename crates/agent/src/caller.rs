@@ -277,7 +277,7 @@ impl Caller {
         let Some(call) = self.calls.get(mark.id) else {
             return self.hang_up_stray(&mark, &dialog, server);
         };
-        match call.on_answer(now, dialog, &self.config.timing) {
+        match call.on_answer(now, received.arrived, dialog, &self.config.timing) {
             Answer::SetUp => {
                 // This is the time stamp of the kernel, because the time in our own socket is not a
                 // delay of the server. Our own delay in sending counts, because the intended time
