@@ -259,7 +259,7 @@ impl Caller {
 
     fn on_answer(&mut self, now: Timestamp, mark: Mark, received: &Received) {
         let dialog = Message::parse(&received.bytes).ok().and_then(|m| match self.config.routing {
-            Routing::Follow => Dialog::of_caller(&m),
+            Routing::Follow => Dialog::of_caller(&m, self.config.transport),
             Routing::Ignore => Dialog::without_routes(&m, self.config.uri.as_bytes()),
         });
         let Some(dialog) = dialog else {
