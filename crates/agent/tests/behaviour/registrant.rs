@@ -288,4 +288,7 @@ fn a_configuration_without_sense_is_an_error() {
     let mut timeless = config(1);
     timeless.timing.t1 = Duration::ZERO;
     assert_eq!(refused(timeless), Some(RegistrantConfigError::T1));
+    let mut pauseless = config(1);
+    pauseless.timing.t2 = Duration::ZERO;
+    assert_eq!(refused(pauseless), Some(RegistrantConfigError::T2));
 }

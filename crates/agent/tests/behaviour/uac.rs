@@ -258,6 +258,7 @@ fn impossible_arrivals_are_rejected() {
     assert_eq!(refused(|c| c.callees = 0), Some(CallerConfigError::Callees));
     assert_eq!(refused(|c| c.slack = Duration::from_micros(1001)), Some(CallerConfigError::Slack));
     assert_eq!(refused(|c| c.timing.t1 = Duration::ZERO), Some(CallerConfigError::T1));
+    assert_eq!(refused(|c| c.timing.t2 = Duration::ZERO), Some(CallerConfigError::T2));
 }
 
 /// §8.2.1, §11 and §14.2: such a request got no response, so the other side repeated it for 32 s and
