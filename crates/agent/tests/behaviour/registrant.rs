@@ -251,6 +251,20 @@ fn connections_are_kept_until_the_run_is_stopped() {
     assert!(registrant.is_done() && registrant.poll_timeout().is_none());
 }
 
+/// The command with `--keep-alive` exited with 0 when a signal came before the last registration.
+#[test]
+fn a_registrant_that_is_stopped_early_has_not_offered_all() {
+    for (ms, offered, all) in [(1000, 2, false), (2000, 3, true)] {
+        let (mut script, _) = registering(config(3));
+        script.until(ms);
+        assert_eq!(script.agent.has_offered_all(), all);
+        let now = script.now();
+        script.agent.on_drain(now);
+        assert_eq!(script.agent.stats().offered, offered);
+        assert_eq!(script.agent.has_offered_all(), all, "{offered} of 3");
+    }
+}
+
 #[test]
 fn a_configuration_without_sense_is_an_error() {
     let refused = |config: RegistrantConfig| {

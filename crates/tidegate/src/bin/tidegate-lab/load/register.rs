@@ -173,16 +173,17 @@ pub fn run(args: &Args) -> Result<ExitCode, Trouble> {
         }
     })?;
 
-    let stats = watched.into_inner().stats().clone();
-    let report = RegistrantReport::new(&config, seed, stats, run.usage);
+    let registrant = watched.into_inner();
+    let report = RegistrantReport::new(&config, seed, registrant.stats().clone(), run.usage);
     // If the reader closed the pipe, it has seen what it wanted.
     let _ = write!(anstream::stdout(), "{report}");
     if let Some(file) = &args.json {
         let figures = serde_json::to_value(&report).map_err(Trouble::failure)?;
         json::write(file, &figures)?;
     }
-    // Only a signal ends a run with keep-alives.
+    // Only a signal ends a run with keep-alives, and it may come before the last registration.
     let is_complete = !run.interrupted || args.keep_alive.is_some();
+    let is_complete = is_complete && registrant.has_offered_all();
     let fulfilled = is_complete && run.drained && report.is_perfect();
     Ok(if fulfilled { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }
