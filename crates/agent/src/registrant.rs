@@ -315,11 +315,13 @@ impl Core for Registrant {
             let Some(registration) = self.registrations.get(id) else { continue };
             let (client, firing) = registration.client.on_timer(now, &self.config.timing);
             registration.client = client;
+            let intended = registration.intended;
             self.registrations.wake_at(id, client.deadline().unwrap_or(Timestamp::NEVER));
             match firing {
                 Firing::Silent => {}
                 Firing::Resend => {
                     self.stats.repeated += 1;
+                    self.stats.measured.repeated += u64::from(self.is_measured(intended));
                     self.send(id);
                 }
                 Firing::TimedOut => self.end(id, Err(Failure::Timeout)),

@@ -12,6 +12,9 @@ impl Registrant {
         self.connections.end(id);
         self.stats.open = self.registrations.len() as u64;
         let Err(failure) = outcome else { return };
+        if failure == Failure::Status(503) && self.is_measured(registration.intended) {
+            self.stats.measured.refused += 1;
+        }
         let failure = match (failure, self.undelivered) {
             (Failure::Timeout, Some((at, cause))) if at >= registration.begun => {
                 Failure::Transport(cause)

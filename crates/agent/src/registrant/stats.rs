@@ -15,6 +15,10 @@ pub struct MeasuredRegistrations {
     pub registered: u64,
     /// Registrations answered with 2xx within the deadline.
     pub registered_in_time: u64,
+    /// Registrations answered with 503.
+    pub refused: u64,
+    /// Number of retransmitted REGISTERs.
+    pub repeated: u64,
     /// Delays from the intended time of a registration to the arrival of the 2xx.
     pub delay: Delays,
 }

@@ -251,6 +251,25 @@ fn connections_are_kept_until_the_run_is_stopped() {
     assert!(registrant.is_done() && registrant.poll_timeout().is_none());
 }
 
+/// The rate of rejections and the share of retransmissions were those of the whole run.
+#[test]
+fn rejections_and_retransmissions_of_the_warm_up_are_told_apart() {
+    let warm_up = Duration::from_secs(1);
+    let (mut script, first) = registering(RegistrantConfig { warm_up, ..config(2) });
+    for (ms, register) in [(600, Some(first)), (1600, None)] {
+        let register = match register {
+            Some(register) => register,
+            None => script.until(1000).sent_one(),
+        };
+        assert_eq!(script.until(ms).sent_one().what(), "REGISTER", "timer E");
+        script.tell(uas(), &response(&register, 503, ";tag=b", ""));
+    }
+    let stats = script.agent.stats();
+    assert_eq!((stats.failed.status[&503], stats.repeated), (2, 2));
+    assert_eq!((stats.measured.offered, stats.measured.refused), (1, 1));
+    assert_eq!(stats.measured.repeated, 1);
+}
+
 /// The command with `--keep-alive` exited with 0 when a signal came before the last registration.
 #[test]
 fn a_registrant_that_is_stopped_early_has_not_offered_all() {
