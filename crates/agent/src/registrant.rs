@@ -195,6 +195,7 @@ impl Registrant {
         let user = &mut self.users[number as usize];
         if user.is_waiting || self.registrations.is_full() {
             self.stats.not_begun += 1;
+            self.stats.overflowed += u64::from(!user.is_waiting);
             return;
         }
         user.is_waiting = true;

@@ -95,6 +95,15 @@ fn a_user_that_waits_leaves_its_turn_out() {
     assert!(script.sent().iter().all(|again| again.header("CSeq") == "1 REGISTER"));
     let stats = script.agent.stats();
     assert_eq!((stats.offered, stats.begun, stats.not_begun), (3, 1, 2));
+    assert_eq!(stats.overflowed, 0);
+}
+
+#[test]
+fn a_registration_without_room_is_told_from_one_whose_user_waits() {
+    let (mut script, _) = registering(RegistrantConfig { open_max: 1, ..config(3) });
+    script.until(2100);
+    let stats = script.agent.stats();
+    assert_eq!((stats.begun, stats.not_begun, stats.overflowed), (1, 2, 1));
 }
 
 #[test]
