@@ -155,6 +155,7 @@ impl Answerer {
             came: received.arrived,
             talk: None,
             cancelled: None,
+            early_bye: None,
             phase: Phase::New,
         };
         if let Some(status) = within {
@@ -250,14 +251,14 @@ impl Answerer {
     fn on_bye(&mut self, now: Timestamp, received: &Received, scan: &Scan<'_>) {
         let timing = self.config.timing;
         let bye = Ended { cseq: scan.cseq, key: self.key(scan) };
-        let ended = self
-            .dialog(scan)
-            .and_then(|id| self.calls.change(id, |call| call.on_bye(now, bye, &timing)));
+        let id = self.dialog(scan);
+        let ended = id.and_then(|id| self.calls.change(id, |call| call.on_bye(now, bye, &timing)));
         let status = match ended {
             Some(Bye::Ends) => {
                 self.stats.completed += 1;
                 200
             }
+            Some(Bye::EndsEarly) => 200,
             Some(Bye::Again) => {
                 self.stats.byes_again += 1;
                 200
@@ -268,6 +269,9 @@ impl Answerer {
             }
         };
         self.reply_statelessly(received, scan, status, &[]);
+        if let Some(id) = id.filter(|_| ended == Some(Bye::EndsEarly)) {
+            self.cancel_ringing(now, id);
+        }
     }
 
     fn on_cancel(&mut self, now: Timestamp, received: &Received, scan: &Scan<'_>) {
@@ -290,11 +294,7 @@ impl Answerer {
         self.out.extend(ok);
         let timing = self.config.timing;
         self.calls.change(id, |call| call.on_cancel(now, &timing));
-        if let Some(ringing) = self.calls.change(id, Call::stop_ringing).flatten() {
-            let invite = Message::parse(&ringing.invite).expect("it was parsed before");
-            let cancelled = self.send_final(now, id, &invite, 487);
-            self.stats.cancelled += u64::from(cancelled);
-        }
+        self.cancel_ringing(now, id);
     }
 
     /// Handles a response. Only a response to our BYE is expected.

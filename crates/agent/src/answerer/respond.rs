@@ -7,7 +7,7 @@ use tidegate_world::{Received, Timestamp, Transmit};
 
 use super::Answerer;
 use super::bye_sender::Answer;
-use super::call::{Ending, Phase};
+use super::call::{Call, Ending, Phase};
 use super::ringing::ProvisionalSent;
 use crate::dialog::HOPS_MAX;
 use crate::response;
@@ -18,6 +18,17 @@ impl Answerer {
     pub(super) fn decide(&mut self, now: Timestamp, id: Id, invite: &Message<'_>, status: u16) {
         if self.send_final(now, id, invite, status) {
             *if status < 300 { &mut self.stats.answered } else { &mut self.stats.refused } += 1;
+        }
+    }
+
+    /// Rejects a call with 487 if it rings, because its caller has ended it.
+    // RFC 3261 §9.2: "the UAS [...] SHOULD immediately respond to the INVITE with a 487 (Request
+    // Terminated)." §15.1.2 recommends the same after a BYE.
+    pub(super) fn cancel_ringing(&mut self, now: Timestamp, id: Id) {
+        if let Some(ringing) = self.calls.change(id, Call::stop_ringing).flatten() {
+            let invite = Message::parse(&ringing.invite).expect("it was parsed before");
+            let cancelled = self.send_final(now, id, &invite, 487);
+            self.stats.cancelled += u64::from(cancelled);
         }
     }
 
