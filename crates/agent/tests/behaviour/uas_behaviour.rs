@@ -317,3 +317,20 @@ fn a_bye_ends_a_ringing_call() {
     assert_eq!((stats.cancelled, stats.answered, stats.completed, stats.open), (1, 0, 0, 0));
     assert_eq!((stats.byes_again, stats.stray), (2, 0));
 }
+
+/// §17.2.1: a copy belongs to the transaction of its INVITE. Each copy counted as a call.
+#[test]
+fn a_call_without_room_counts_once() {
+    let mut script = answerer(AnswererConfig { calls_max: 1, ..config() });
+    script.tell(uac(), &invite()).sent();
+    let other = request("INVITE", "8", "", 1);
+    script.tell(uac(), &other);
+    let rejection = script.sent_one();
+    assert_eq!(rejection.what(), "503");
+    script.until(500).tell(uac(), &other);
+    assert_eq!(script.sent_one().text, rejection.text);
+    script.tell(uac(), &request("ACK", "8", &tag(&rejection), 1));
+    let stats = script.agent.stats();
+    assert_eq!((stats.calls, stats.overflowed, stats.invites_again), (2, 1, 1));
+    assert_eq!(stats.stray, 0);
+}
