@@ -160,6 +160,24 @@ fn calls_of_every_outcome_are_accounted_for_at_both_ends() {
     assert_eq!(count(theirs, &["completed", "hung_up", "refused", "cancelled"]), 1000, "{theirs}");
 }
 
+/// Both ends drew the same random numbers from one seed. The callee had twice the holding time of the
+/// caller in each call, so it never hung up.
+#[test]
+fn one_seed_gives_caller_and_callee_different_holding_times() {
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("uas.json");
+    let theirs = ["--seed", "1", "--hang-up", "1", "--hold", "exp:0.4"];
+    let (uas, address) = answerer(&[&theirs[..], &["--json", file.to_str().unwrap()]].concat());
+    let ours = ["--seed", "1", "--hold", "exp:0.2", "--rate", "200", "--calls", "200"];
+    let done = caller(&address, &ours);
+    assert_eq!(done.status.code(), Some(0), "{}", String::from_utf8_lossy(&done.stdout));
+    uas.terminate();
+    assert_eq!(uas.end().0, Some(0));
+    // The callee hangs up first with probability (1/0.4) / (1/0.4 + 1/0.2), which is a third.
+    let hung_up = json(&file)["stats"]["hung_up"].as_u64().unwrap();
+    assert!((30..=110).contains(&hung_up), "{hung_up}");
+}
+
 #[test]
 fn rejected_calls_give_status_1() {
     let (_uas, address) = answerer(&["--status", "486"]);
