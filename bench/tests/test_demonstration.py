@@ -5,6 +5,7 @@ import json
 import re
 import shutil
 import tomllib
+from typing import Any
 
 from tests.scratch import Scratch
 from tidegate_bench import command
@@ -131,6 +132,31 @@ class PushbackTest(Scratch):
     def test_without_options_the_choice_is_complete(self) -> None:
         self.assertEqual(self.chosen().variants, list(pushback.VARIANTS))
         self.assertEqual(self.chosen("--quick").loads, [2.0, 8.0])
+
+    def missed(self, **changed: int) -> list[str]:
+        """Returns the conditions that are missed in a run with these values."""
+
+        def one(_show: pushback.Show, seed: int, variant: str, load: float) -> dict[str, Any]:
+            goodput = 0.95 if variant == "loss" else 0.5
+            row = {"seed": seed, "variant": variant, "load": load, "goodput": goodput, "p99_ms": 1.0, "jain": 1.0}
+            row |= {"bound_alone": 0.5, "simulated": None, "held_by_senders": 0, "refused_by_receiver": 0}
+            return row | {"too_slow": 0, "generator_lost": 0, **changed}
+
+        self.replace("tidegate_bench.record.ROOT", self.folder)
+        self.replace("tidegate_bench.demonstrations.pushback.one", one)
+        options = self.chosen("--quick", "--variants", "loss", "local only", "--loads", "8")
+        options.rounds = 2
+        before = len(self.printed)
+        pushback.Show("pushback", options).run()
+        lines = self.printed[before:].splitlines()
+        return [line.split(maxsplit=1)[1] for line in lines if line.strip().startswith("FAIL")]
+
+    def test_failures_of_the_generator_are_told(self) -> None:
+        self.assertEqual(self.missed(), [])
+        shutil.rmtree(self.folder / "out")
+        self.assertEqual(self.missed(too_slow=1), ["a caller was too slow in 4 of 4 runs"])
+        shutil.rmtree(self.folder / "out")
+        self.assertEqual(self.missed(generator_lost=2), ["a caller or the callee lost datagrams in 4 of 4 runs"])
 
 
 class FrameTest(Scratch):

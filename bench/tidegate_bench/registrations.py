@@ -9,7 +9,7 @@ from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 from tidegate_bench import kamailio, tidegate
-from tidegate_bench.load import DEADLINE_S, Load, Outcome, run
+from tidegate_bench.load import DEADLINE_S, Load, Outcome, own_losses, run
 from tidegate_bench.process import Process, Stage
 from tidegate_bench.quota import Quota
 from tidegate_bench.sockets import LOCALHOST, free_port
@@ -181,7 +181,7 @@ def offer(
         too_slow=report["too_slow"],
         usage=usage,
         opened=streams.get("opened", 0),
-        own_losses=stats["not_begun"] + streams.get("excess", 0) + streams.get("overflow", 0),
+        own_losses=own_losses(report),
     )
     return Registrations(
         outcome, mean_ms=delay["mean_us"] / 1e3, memory_mib=memory[0] / 2**20, memory_before_mib=before / 2**20
