@@ -12,8 +12,8 @@ pub(super) struct Buffer {
     /// Limit on the bytes, counted as Linux charges them, or `None` without a limit.
     bytes_max: Option<usize>,
     charged: usize,
-    /// Number of datagrams at the front that belong to the queue of the reader. The kernel moves all
-    /// waiting datagrams to this queue when it is empty.
+    /// Number of datagrams at the front that belong to the queue of the reader. The kernel moves
+    /// all waiting datagrams to this queue when the reader finds it empty.
     moved: usize,
     /// Bytes of datagrams that were taken but are still charged.
     unreleased: usize,
@@ -26,10 +26,10 @@ impl Buffer {
         Self { datagrams, max, bytes_max, charged: 0, moved: 0, unreleased: 0 }
     }
 
-    /// Keeps a datagram that arrived at `at`, if there is room.
+    /// Keeps a datagram that arrived at `at`. Returns `false` if there is no room for it.
     pub(super) fn push(&mut self, at: Timestamp, received: Received) -> bool {
-        // The kernel drops a datagram that would exceed the limit, unless the buffer is empty. Older
-        // kernels than 6.18 let the last datagram exceed the limit.
+        // The kernel drops a datagram that would exceed the limit, unless the buffer is empty.
+        // Kernels before 6.18 let the last datagram exceed the limit.
         let charged = self.charged + charge(received.bytes.len());
         let room = self.charged == 0 || self.bytes_max.is_none_or(|max| charged <= max);
         let fits = room && self.datagrams.len() < self.max;
@@ -58,8 +58,8 @@ impl Buffer {
         let (_, received) = self.datagrams.pop_front()?;
         self.moved -= 1;
         self.unreleased += charge(received.bytes.len());
-        // The kernel releases the bytes of what was read all at once: when they are a quarter of the
-        // buffer, or when the queue of the reader is empty (`udp_rmem_release`).
+        // The kernel releases the bytes of several read datagrams together: when they are a quarter
+        // of the buffer, or when the queue of the reader is empty (`udp_rmem_release`).
         let quarter = self.bytes_max.map_or(0, |max| max / 4);
         if self.moved == 0 || self.unreleased >= quarter {
             self.charged -= std::mem::take(&mut self.unreleased);
@@ -83,7 +83,7 @@ impl Buffer {
 /// Returns the bytes that Linux charges a socket for a datagram of `payload` bytes (its
 /// `truesize`). This is 256 for the description of the buffer, plus the block with the data, the
 /// headers and the kernel's control data. Blocks have 576 bytes or a power of two. From 16,005
-/// bytes of payload on, the data is in pages.
+/// bytes of payload on, the payload is in pages, in addition to a block of 576 bytes.
 ///
 /// Measured with Linux 6.18 over the loopback interface (`SK_MEMINFO_RMEM_ALLOC`). Other
 /// interfaces, whose drivers allocate before they know the length, may charge more.
@@ -149,7 +149,8 @@ mod tests {
             taken = until;
             assert_eq!(held(&buffer), expected, "after {until}");
         }
-        // What arrives later is not in the queue of the reader, which is empty after the first two.
+        // The first read moves two datagrams to the queue of the reader. The next two arrive later,
+        // so this queue is empty after two reads.
         (0..2).for_each(|_| assert!(push(&mut buffer)));
         buffer.pop();
         (0..2).for_each(|_| assert!(push(&mut buffer)));

@@ -4,9 +4,11 @@ use tidegate_world::{Received, Timestamp};
 
 use super::buffer::Buffer;
 
-/// Number of ordinary datagrams that are taken before INVITEs while both wait. The next constant is
-/// the number of INVITEs that follow. Both are the default limits of a turn of the real driver.
+/// Number of ordinary datagrams that are taken before INVITEs while both kinds wait. It is the
+/// default limit of a turn of the real driver.
 const ORDINARY: usize = 256;
+/// Number of INVITEs that are taken after [`ORDINARY`] datagrams. It is the default limit of a turn
+/// of the real driver.
 const INVITES: usize = 64;
 
 /// The buffers of datagrams between arrival and offer.
@@ -22,7 +24,7 @@ pub(super) struct Buffers {
 
 impl Buffers {
     /// Creates two buffers if `split` is true, otherwise one. Each has room for `max` datagrams,
-    /// and a limit on the bytes that Linux charges.
+    /// and for `bytes` bytes as Linux charges them. `None` means no limit on the bytes.
     pub(super) fn new(split: bool, max: usize, bytes: Option<usize>) -> Self {
         let [ordinary, invites] = [(); 2].map(|()| Buffer::new(max, bytes));
         Self { ordinary, invites, split, turn: (0, 0) }
@@ -100,7 +102,7 @@ mod tests {
         Timestamp::from_nanos(ns)
     }
 
-    /// Returns the first letters of the datagrams that can be taken by `now`.
+    /// Takes all datagrams that have arrived by `now`, and returns their first letters.
     fn taken(buffers: &mut Buffers, now: u64) -> String {
         let next = || buffers.take(at(now)).map(|received| char::from(received.bytes[0]));
         std::iter::from_fn(next).collect()

@@ -2,8 +2,8 @@
 
 use tidegate_world::{Calendar, Timestamp};
 
-/// Outputs with the times of their release. Their number is limited, because only inputs that the
-/// model has processed have outputs.
+/// Outputs with the times of their release. They are few: they come from the steps in progress, and
+/// from inputs and timers during these steps.
 #[derive(Debug)]
 pub(super) struct Held<T> {
     outputs: Calendar<T>,

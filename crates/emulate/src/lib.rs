@@ -15,13 +15,14 @@
 //! # Two times
 //!
 //! The driver's `now` is the current time. The model has its own time, which never exceeds `now`.
-//! At each call, the model performs all steps up to `now`. A *step* is one `offer` or one `serve`
-//! of the core. Its model time is the time at which the processor is free and there is something to
-//! do, however late the driver calls. So a driver that wakes late completes as much work as a
-//! driver that wakes promptly. Only the packets of this work are sent late. For the same reason, a
-//! datagram arrives at the time of its stamp, not at the time when it was read. The host never
-//! waits. The driver sleeps until [`poll_timeout`](Core::poll_timeout), which is the next
-//! completion while the processor is busy, and continues to receive.
+//! Each time the driver calls the host, the model performs all steps up to `now`, or up to the
+//! arrival of a datagram if it is offered one. A *step* is one `offer` or one `serve` of the core.
+//! Its model time is the time at which the processor is free and there is something to do, however
+//! late the driver calls. So a driver that wakes late completes as much work as a driver that wakes
+//! promptly. Only the packets of this work are sent late. For the same reason, a datagram arrives
+//! at the time of its stamp, not at the time when it was read. The host never waits. The driver
+//! sleeps until [`poll_timeout`](Core::poll_timeout), which is the next completion while the
+//! processor is busy, and continues to receive.
 //!
 //! The `now` that the core gets never goes back. If a datagram is read after a timer has fired, but
 //! has an earlier stamp, its cost is charged from the stamp on. But the core sees the time of the
@@ -37,27 +38,26 @@
 //!   during a step, its output waits for the completion of the step.
 //! - After each completion the core is asked to serve, at the same time. So the time from one
 //!   `serve` to the next is the cost of the first, as with a real driver, until `serve` returns
-//!   that nothing waits. With several cores, two services can overlap. Then this time is the cost
-//!   for the whole host, not for one core. The packets of several cores leave in the order of
-//!   completion.
+//!   that nothing waits. With several cores, two services can overlap. Then this time is shorter
+//!   than the cost of the first. The packets of several cores leave in the order of completion.
 //! - Timers fire on time, even while the processor is busy, and cost nothing. A timer precedes a
 //!   step at the same time. A completion precedes an arrival.
 //! - The load in [`Core::on_load`] is the model's: `busy` and `cpu` are the time charged, including
 //!   the elapsed part of the current steps, as a mean over the cores, plus the
 //!   [background](HostSettings::background) load. `socket_fill` is the fill of the fullest buffer.
-//!   The core gets a reading before the first input that comes at least [`SAMPLE`] after the last
-//!   reading. It also gets one when the driver reports a reading while the processor is busy. The
-//!   values that the driver reports are not passed on, because they belong to another processor.
+//!   The core gets a reading when at least [`SAMPLE`] has passed since the last one: before its
+//!   next input, or when the driver reports a reading while the processor is busy. The values that
+//!   the driver reports are not passed on, because they belong to another processor.
 //!
 //! # Order
 //!
-//! Datagrams wait in buffers, as in the kernel ([`HostSettings::split`]). The buffers are limited
-//! in number and optionally in [bytes](HostSettings::buffer_bytes). A datagram that does not fit is
-//! dropped and counted. Before the buffers, the host drops the datagrams that the core wants
-//! [shed](Core::poll_shedding), at no cost. It asks the core at each reading of the load. Offers
-//! come before services, so that the core can reject in time. But service gets half of the
-//! processor if it needs it: while both wait, up to 64 offers come first, and then service gets as
-//! much time. A driver of sockets alternates in about the same way. With a
+//! Datagrams wait in buffers, as in the kernel ([`HostSettings::split`]). Each buffer has a limit
+//! on the number of datagrams, and optionally on the [bytes](HostSettings::buffer_bytes). A
+//! datagram that does not fit is dropped and counted. Before the buffers, the host drops the
+//! datagrams that the core wants [shed](Core::poll_shedding), at no cost. It asks the core at each
+//! reading of the load. Offers come before services, so that the core can reject in time. But
+//! service gets half of the processor if it needs it: while both wait, up to 64 offers come first,
+//! and then service gets as much time. A driver of sockets alternates in about the same way. With a
 //! [batch](HostSettings::batch), the host takes the turns of such a driver.
 //!
 //! # Known bias
@@ -137,9 +137,9 @@ impl<C: Core> Host<C> {
     /// Wraps `core` in a host.
     ///
     /// # Panics
-    /// Panics if `settings` has empty buffers, no cores or an impossible quota, or a factor that is
-    /// negative, not finite, or leaves nothing of the processor. The configuration is checked
-    /// before.
+    /// Panics if `settings` has buffers without room, no cores, a quota that is impossible or for
+    /// several cores, a cost factor that is negative or not finite, or a background load that is
+    /// not at least 0 and below 1. Callers check their configuration before.
     pub fn new(core: C, settings: &HostSettings) -> Self {
         Self {
             core,
@@ -189,12 +189,12 @@ impl<C: Core> Host<C> {
         &self.core
     }
 
-    /// Returns the datagrams dropped at full buffers.
+    /// Returns the counter of datagrams dropped at full buffers.
     pub fn overflow(&self) -> &Arc<Counter> {
         &self.overflow
     }
 
-    /// Returns the datagrams dropped at the request of the core.
+    /// Returns the counter of datagrams dropped at the request of the core.
     pub fn filtered(&self) -> &Arc<Counter> {
         &self.filtered
     }
@@ -210,8 +210,8 @@ impl<C: Core> Host<C> {
             let timer = self.core.poll_timeout().filter(|&at| timers && at <= limit);
             match (timer, step) {
                 (Some(timer), step) if step.is_none_or(|step| timer <= step) => {
-                    // A driver calls a core again if it leaves an expired timer. Here, such a core
-                    // would block the others forever.
+                    // A driver calls a core again if the core leaves a timer expired. Here, this
+                    // would go on forever, so no timer fires again before the next `advance`.
                     timers = self.fire(timer.max(earliest));
                 }
                 (_, Some(step)) => self.step(step.max(earliest)),
@@ -220,7 +220,7 @@ impl<C: Core> Host<C> {
         }
     }
 
-    /// Returns the time of the processor's next step.
+    /// Returns the time of the processor's next step, or `None` if nothing waits.
     fn next_step(&self) -> Option<Timestamp> {
         let wanted = earlier(self.buffers.earliest(), self.ready)?;
         Some(wanted.max(self.processor.free_at()))
@@ -262,8 +262,8 @@ impl<C: Core> Host<C> {
         } else if self.core.serve(now) {
             let (cost, completion) = self.charge(at, Duration::ZERO);
             self.kept = self.kept.saturating_sub(1);
-            // Another core may serve the rest of the queue. It must not poll an empty queue,
-            // because the core would then consider this service complete.
+            // Another core of the processor may serve the rest of the queue now. If it found the
+            // queue empty, the wrapped core would consider this service complete.
             self.ready = Some(if self.kept > 0 { at } else { completion });
             if offer {
                 self.share.served(cost);
@@ -289,8 +289,8 @@ impl<C: Core> Host<C> {
         (cost, completion)
     }
 
-    /// Advances to `at`, and reports the load to the core if a reading is due. Returns the core's
-    /// `now`.
+    /// Advances the core's time to `at`, and reports the load to the core if a reading is due.
+    /// Returns the core's `now`.
     fn enter(&mut self, at: Timestamp) -> Timestamp {
         self.told = self.told.max(at);
         let now = self.told;
@@ -436,7 +436,7 @@ impl<C: Core> Core for Host<C> {
         self.core.poll_connect()
     }
 
-    /// Returns the next connection to close, once everything sent before it has left.
+    /// Returns the next connection to close, once all packets that the core sent before have left.
     fn poll_close(&mut self) -> Option<ConnectionId> {
         self.closes.pop(self.reached)
     }

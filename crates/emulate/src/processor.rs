@@ -26,8 +26,8 @@ impl Processor {
     /// Creates an idle processor with this number of cores.
     ///
     /// # Panics
-    /// Panics if there are no cores, if other work takes all of them, or if a quota has several
-    /// cores.
+    /// Panics if there are no cores, if `background` is not at least 0 and below 1, or if there is
+    /// a quota and more than one core.
     pub(super) fn new(
         cores: u16,
         background: f64,
@@ -42,7 +42,7 @@ impl Processor {
         Self { cores, first: 0, charged: Duration::ZERO, background, disturbance, quota }
     }
 
-    /// Returns the time at which a core is free.
+    /// Returns the time at which the first core is free.
     pub(super) fn free_at(&self) -> Timestamp {
         self.cores[self.first]
     }
@@ -65,8 +65,8 @@ impl Processor {
     }
 
     /// Returns for how long a core has been busy until `now`, on average over all cores. This
-    /// includes the time that other programs used. `now` must not be before the start of the last
-    /// work.
+    /// includes the time that other programs used. The result is multiplied by the factor `misread`
+    /// of the disturbance. `now` must not be before the start of the last work.
     pub(super) fn busy(&self, now: Timestamp) -> Duration {
         let to_come = self.cores.iter().map(|&free_at| self.own(free_at.since(now)));
         let done = to_come.fold(self.charged, Duration::saturating_sub);

@@ -50,7 +50,7 @@ impl Account {
     }
 
     /// Returns the completion of work that begins at `begins` and takes `work` of processor time.
-    /// Work does not begin before the completion of the work before.
+    /// `begins` must not be before the completion of the work before.
     pub(super) fn completion(&mut self, begins: Timestamp, work: Duration) -> Timestamp {
         let mut at = begins.as_nanos();
         let mut rest = nanos(work);

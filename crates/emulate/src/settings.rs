@@ -44,7 +44,7 @@ impl Costs {
     /// datagram.
     ///
     /// # Panics
-    /// Panics if a class is not below [`Work::CLASSES_MAX`].
+    /// Panics if a class of `work` is not below [`Work::CLASSES_MAX`].
     pub fn of(&self, work: Work) -> Duration {
         let Work { offered, served, refused, stateless } = work;
         let serve = self.serve_stateless.as_ref().filter(|_| stateless).unwrap_or(&self.serve);
@@ -58,11 +58,12 @@ impl Costs {
 /// Conditions of a processor that overload control does not expect.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Disturbance {
-    /// Other programs use every core at the end of each period, but never for the whole period. The
-    /// first time is the length of the period. The second is the time that the other programs use.
-    /// While work is interrupted, the core counts as busy.
+    /// The length of a period, and the shorter time at the end of each period for which other
+    /// programs use every core. While work is interrupted, the core counts as busy. `None` if no
+    /// time is stolen.
     pub stolen: Option<(Duration, Duration)>,
-    /// Every cost is multiplied by this factor from this time after the start.
+    /// A time after the start, and a factor: from this time on, every cost is multiplied by the
+    /// factor.
     pub dearer: Option<(Duration, f64)>,
     /// The busy time that the core sees is multiplied by this factor.
     pub misread: f64,
@@ -72,7 +73,7 @@ impl Disturbance {
     /// No disturbance.
     pub const NONE: Self = Self { stolen: None, dearer: None, misread: 1.0 };
 
-    /// Returns the factor for costs at a time after the start.
+    /// Returns the factor for costs at the time `at` after the start.
     pub fn cost_factor(&self, at: Duration) -> f64 {
         self.dearer.filter(|(from, _)| at >= *from).map_or(1.0, |(_, factor)| factor)
     }
@@ -91,7 +92,7 @@ impl Disturbance {
         // The processor's own time since the start at which the work is complete.
         let done = (begins / period * own + (begins % period).min(own)).saturating_add(work);
         let (periods, rest) = (done / own, done % own);
-        // Work that ends together with its own time does not wait for the next period.
+        // Work that ends exactly when the other programs begin does not wait for the next period.
         let (periods, rest) =
             if rest == 0 && periods > 0 { (periods - 1, own) } else { (periods, rest) };
         Timestamp::from_nanos(periods.saturating_mul(period).saturating_add(rest).max(begins))
@@ -116,7 +117,8 @@ pub struct HostSettings {
     /// Factor on every cost. The default is 1. A host with factor 2 has half the speed.
     pub cost_factor: f64,
     /// Number of cores of its processor, at least 1, which is the default. This number of steps can
-    /// run at the same time. All cores share the buffers and the queue of the core that is hosted.
+    /// run at the same time. All cores share the buffers and the queue of the hosted
+    /// [`Core`](tidegate_world::Core).
     pub cores: u16,
     /// The part of every core that other processes use, at least 0 and below 1. The default is 0.
     /// This is *d* in the model of a server's load
@@ -125,14 +127,15 @@ pub struct HostSettings {
     /// C(t) = (1 - α(t)) r(t) + α(t) r(t) / β + d(t)
     /// ```
     ///
-    /// where the admitted and the rejected part of the rate *r* have different costs. A step takes
-    /// cost / (1 - d). The load that is reported to the core includes d. So it is 1 when nothing of
-    /// the processor is left.
+    /// where the part α of the rate *r* is rejected, and a rejection costs 1/β of an admitted
+    /// request. A step takes cost / (1 - d). The load that is reported to the core includes d. So
+    /// it is 1 when nothing of the processor is left.
     pub background: f64,
     /// Number of datagrams that the server reads before it serves, or `None`, the default, for the
-    /// order that the [module](crate) describes. With a number the server works in turns: it reads up
-    /// to this number of datagrams, and then serves until nothing waits, at most for 500 µs or as long
-    /// as reading took. A server that handles each datagram before it reads the next one has 1.
+    /// order that the [module](crate) describes. With a number the server works in turns: it reads
+    /// up to this number of datagrams, and then serves until nothing waits, at most for 500 µs, or
+    /// for as long as reading took if that was longer. A server that handles each datagram before
+    /// it reads the next one has 1.
     pub batch: Option<usize>,
     /// Quota of processor time, or `None`, the default. It requires one core. The setting `stolen` of
     /// the disturbance has no effect with a quota.

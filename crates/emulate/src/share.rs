@@ -6,7 +6,8 @@ use std::time::Duration;
 /// of INVITEs that the real driver takes in a turn.
 const BURST: u32 = 64;
 
-/// The balance between offering and service. It counts only steps taken while both waited.
+/// The balance between offering and service. It counts only steps that began while a datagram and a
+/// message waited.
 #[derive(Debug, Default)]
 pub(super) struct Share {
     /// Time spent on offering less the time spent on serving, in nanoseconds. It can be negative

@@ -4,7 +4,8 @@ use std::time::Duration;
 
 use tidegate_world::Timestamp;
 
-/// Minimum time of service in a turn with waiting messages. It is that of the real driver.
+/// Time after which service ends in a turn, unless reading took longer. The real driver has the
+/// same.
 const QUANTUM: Duration = Duration::from_micros(500);
 
 /// A turn: the server reads up to a number of datagrams. Then it serves until no message waits, but
@@ -62,7 +63,8 @@ mod tests {
         Timestamp::ZERO + Duration::from_micros(us)
     }
 
-    /// Returns the steps at these times in µs while both wait: `r` for reading, `s` for service.
+    /// Returns the steps at these times in µs while datagrams and messages wait: `r` for reading,
+    /// `s` for service.
     fn steps(batch: usize, times: &[u64]) -> String {
         let mut turn = Turn::new(batch);
         times.iter().map(|&us| if turn.reads(at(us), true, true) { 'r' } else { 's' }).collect()

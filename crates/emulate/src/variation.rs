@@ -19,7 +19,8 @@ pub enum Variation {
         element: u32,
     },
     /// A Pareto distribution with α = 1.5, cut at a hundred times the mean. Without this limit, the
-    /// variance would be infinite. One step in a hundred accounts for a fifth of the time.
+    /// variance would be infinite. The most expensive 1 % of the steps account for about a fifth of
+    /// the time.
     Pareto {
         /// The seed of the run.
         seed: Seed,

@@ -146,7 +146,7 @@ impl Drawn {
         }
     }
 
-    /// Returns the bytes that it has allocated itself.
+    /// Returns the number of bytes that the requests have allocated.
     fn bytes(&self) -> usize {
         self.requests.iter().map(String::capacity).sum()
     }

@@ -7,8 +7,8 @@ use tidegate_world::{Flow, Stream, Timestamp};
 use crate::link::{Bandwidth, Link, Trip};
 use crate::tap::Loss;
 
-/// One direction between two nodes. The outcome of a packet depends only on the seed and on earlier
-/// packets in that direction.
+/// One direction between two nodes. The random outcome of a packet depends only on the seed and on
+/// earlier packets in that direction.
 ///
 /// A channel is small, because a hundred nodes have ten thousand channels, and every packet uses
 /// one.
@@ -61,7 +61,7 @@ impl Channel {
 }
 
 /// Puts a packet on the link after earlier packets, which occupy the link until `free_at`. Returns
-/// the time that it takes from now.
+/// the time from `now` until the whole packet is on the link.
 fn transmit(
     free_at: &mut Timestamp,
     now: Timestamp,

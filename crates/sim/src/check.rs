@@ -63,7 +63,8 @@ use lives::Lives;
 use provenance::Provenance;
 use seen::Seen;
 
-/// Maximum number of violations that the report contains. It only counts the others.
+/// Number of violations up to which the report contains all. It only counts the others, except the
+/// first one of each checker.
 const VIOLATIONS_MAX: usize = 32;
 
 /// The role of a node, as far as the assertions depend on it.
@@ -84,7 +85,8 @@ pub enum Role {
         /// them (§16.11).
         stateful: bool,
         /// Whether the proxy has streams on one side and datagrams on the other. If true, the proxy
-        /// forwards messages from streams to datagrams with transactions.
+        /// forwards messages from streams to datagrams with transactions, even if `stateful` is
+        /// false.
         bridges: bool,
         /// Whether the proxy rejects a retransmission of a rejected request again. If not, the
         /// checker of final responses ignores the 503s of the proxy, because another response may

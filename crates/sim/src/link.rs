@@ -7,8 +7,8 @@ use tidegate_world::Stream;
 
 use crate::micros;
 
-/// One direction between two hosts. All packets are treated in the same way. Except for the queue,
-/// they do not influence each other.
+/// One direction between two hosts. All packets are treated in the same way, and influence each
+/// other only in the queue.
 ///
 /// In text, durations are whole microseconds.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
@@ -41,7 +41,7 @@ pub struct Bandwidth {
     /// Rate in bits a second, at least 1. The headers of IP and UDP count.
     pub bits_per_s: u64,
     /// Maximum number of bytes that wait or are being transmitted. The link loses a packet that
-    /// would exceed it.
+    /// would exceed this number.
     pub queue_max_bytes: usize,
 }
 
@@ -60,7 +60,8 @@ impl Link {
         Self { delay, ..Self::default() }
     }
 
-    /// Draws the trips of a packet and of its copy, if there is one. Returns `None` if it is lost.
+    /// Draws the trips of a packet and of its copy, if there is one. Returns `None` if the packet
+    /// is lost.
     pub(crate) fn trips(&self, stream: &mut Stream) -> Option<(Trip, Option<Trip>)> {
         if happens(self.loss, stream) {
             return None;

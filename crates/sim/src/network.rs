@@ -59,11 +59,11 @@ use ways::Ways;
 /// contract. The core decides which message travels on which connection. A message that is sent on
 /// a stream but names no open connection is lost ([`Loss::Unconnected`]). Bytes arrive in order,
 /// and a loss causes only delay. If a receiver does not read, the sender's core has to wait for
-/// [`on_writable`](Core::on_writable). Acknowledgements of what was read use the link back. While it
-/// is cut, a sender sends no more than a window, and its connection fails with
-/// [`CloseCause::TimedOut`](tidegate_world::CloseCause::TimedOut). A tap sees messages, not segments.
-/// It sees them between the addresses of listeners, with the port that the system has chosen for an
-/// opened connection. A message on a connection that ended before it was read is lost
+/// [`on_writable`](Core::on_writable). Acknowledgements of what was read use the link back. While
+/// that link is cut, a sender sends no more than a window, and its connection fails with
+/// [`CloseCause::TimedOut`](tidegate_world::CloseCause::TimedOut). A tap sees messages, not
+/// segments. It sees them between the addresses of listeners, without the port that the system has
+/// chosen for an opened connection. A message on a connection that ended before it was read is lost
 /// ([`Loss::Closed`]).
 ///
 /// A packet to a port without a listener causes an ICMP report. The sender gets [`Core::on_failed`]
@@ -138,7 +138,7 @@ impl<N: Core, T: Tap> Network<N, T> {
     /// Adds a core at these addresses.
     ///
     /// # Panics
-    /// Panics if another node has one of these addresses, or if there are 65,534 nodes.
+    /// Panics if another node has one of these addresses, or if there are 65,535 nodes.
     pub fn add(&mut self, addresses: &[SocketAddr], core: N) -> NodeId {
         let node = NodeId::new(self.nodes.len());
         for &address in addresses {

@@ -108,7 +108,7 @@ fn a_stalled_node_keeps_as_many_packets_as_it_has_room_for() {
     let link = Link { duplicate: 1.0, ..Link::delaying(DELAY) };
     let mut pair = Pair::new(1, link, B);
     let burst = Ping { left: 5000, ..Ping::new("127.0.0.1:3", B, 0) };
-    // B answers to A only: that node is put where it expects A.
+    // B accepts packets only from A. So the sender of the burst takes the place of A.
     pair.network.crash(pair.a, Silence::Silent);
     pair.network.restart(pair.a, Ping { own: pair.network.core(pair.b).to, ..burst });
     pair.network.stall(pair.b, at(4000, 0));
@@ -118,7 +118,7 @@ fn a_stalled_node_keeps_as_many_packets_as_it_has_room_for() {
     assert_eq!(summary.stalled, 2 * 3999 - STALL_BUFFER as u64);
     let stalled = pair.network.run_until(at(4000, 5)).stalled;
     assert_eq!(pair.got(pair.b), vec![at(4000, 0); STALL_BUFFER]);
-    // There is room again.
+    // The buffers have room again.
     pair.network.stall(pair.b, at(4010, 0));
     assert_eq!(pair.network.run_until(at(4009, 500)).stalled, stalled);
 }

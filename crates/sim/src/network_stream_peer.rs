@@ -8,7 +8,7 @@ use tidegate_world::{Connect, Pool, STREAM_WINDOW};
 
 use super::*;
 
-/// The inputs of a core. They outlive the core.
+/// The recorded inputs of a core. They outlive the core.
 pub(super) type Heard = Rc<RefCell<Vec<(Duration, What)>>>;
 
 #[derive(Clone, Debug, PartialEq)]

@@ -159,7 +159,8 @@ fn a_connection_to_a_closed_port_is_refused() {
 
 #[test]
 fn unanswered_attempts_are_repeated_and_then_given_up() {
-    // Seven times, after 200 ms and then at twice the interval each time.
+    // Seven retransmissions: the first after 200 ms, each later one after twice the interval before
+    // it.
     let gives_up = 25_400 * MS;
     for back in [false, true] {
         let mut scene = Scene::new(1, link());
@@ -246,7 +247,7 @@ fn a_connection_that_breaks_within_a_message_loses_that_and_what_follows() {
     scene.apply(200, Fault::Sever { from: a(), to: b() });
     scene.wish(a(), Wish::Send(3, 5000));
     let summary = scene.finish();
-    // Two and their answers came.
+    // Two requests and their answers have arrived.
     assert_eq!((summary.sent, summary.delivered, summary.closed), (7, 4, 3));
     assert_eq!(scene.results(b()), (requests(0..2, 100), vec![CloseCause::Reset]));
     assert_eq!(scene.results(a()).1, [CloseCause::Reset]);
@@ -301,7 +302,7 @@ fn a_peer_that_does_not_read_does_not_prevent_closing() {
     assert_eq!(scene.results(b()).1, [CloseCause::Reset]);
 }
 
-/// Acknowledgements took the time of the way there, whatever the way back was like.
+/// An acknowledgement takes the time of the way back, not that of the way there.
 #[test]
 fn the_way_back_delays_the_next_window() {
     let mut scene = Scene::connected(1, Link::delaying(MS));
@@ -314,7 +315,7 @@ fn the_way_back_delays_the_next_window() {
     assert_eq!(times, [MS, MS, 202 * MS]);
 }
 
-/// With the way back cut, a stream worked without end.
+/// A stream whose way back is cut must not work forever.
 #[test]
 fn a_sender_without_acknowledgements_gives_up() {
     let answer = "SIP/2.0 200 OK\r\nl: 0\r\n\r\n";

@@ -16,7 +16,8 @@ const B: &str = "127.0.0.1:2";
 const NOBODY: &str = "127.0.0.1:9";
 const DELAY: Duration = Duration::from_millis(10);
 
-/// A core that sends `left` packets a second apart to `to`, and returns each packet once.
+/// A core that sends `left` packets, one second apart, to `to`. When none is left, it answers each
+/// packet of the other core.
 #[derive(Default)]
 struct Ping {
     pool: Pool,
@@ -30,12 +31,12 @@ struct Ping {
     seen: Seen,
 }
 
-/// The events of a ping, which outlive it.
+/// The events that a `Ping` has seen. They outlive it.
 type Seen = Rc<RefCell<Vec<(Timestamp, What)>>>;
 
 #[derive(Clone, Copy, Debug, PartialEq)]
 enum What {
-    /// A packet that arrived then.
+    /// A packet with this time of arrival.
     Got(Timestamp),
     Failed,
     Rang,
@@ -354,7 +355,7 @@ fn a_timer_that_comes_nearer_fires_at_its_new_time_and_only_then() {
     assert_eq!(alarm.rang, [at(1, 10)]);
 }
 
-/// A core that records every call.
+/// A tap that records the packets that it sees.
 #[derive(Default)]
 struct Noting(Vec<(Timestamp, &'static str, Who, String)>);
 

@@ -15,9 +15,10 @@ use tidegate_world::{
 /// A process with shards has one socket for each shard at the same address, and the operating
 /// system chooses the shard by the addresses of a datagram. So all datagrams between two addresses
 /// go to the same shard here, and so do the reports of failures. A connection belongs to the shard
-/// in its [name](ConnectionId::shard). What a shard [hands off](Core::poll_handoff) reaches the
-/// other shard after a fixed time, in order. The shards of a real process take this time to wake.
-/// No handoff is lost here. The queues between the shards of a real process have a limit.
+/// in its [name](ConnectionId::shard). An input that a shard [hands off](Core::poll_handoff)
+/// reaches the other shard after a fixed time, in order. The shards of a real process take this
+/// time to wake. No handoff is lost here. The queues between the shards of a real process have a
+/// limit.
 pub struct Process<C> {
     shards: Vec<C>,
     /// Any shard of this process.
@@ -25,14 +26,15 @@ pub struct Process<C> {
     handoff_time: Duration,
     /// Handoffs on their way, with the time at which they arrive.
     handoffs: VecDeque<(Timestamp, Handoff)>,
-    /// The last queries without an answer: their names outside, their shards, and their names there.
+    /// The last queries without an answer: the id outside the process, the shard, and the id in the
+    /// shard.
     queries: VecDeque<(QueryId, u16, QueryId)>,
     next_query: QueryId,
     filtered: Arc<Counter>,
     work: Work,
 }
 
-/// Maximum number of queries that wait for an answer. Older ones stay without.
+/// Maximum number of queries that wait for an answer. If there are more, the oldest gets no answer.
 const QUERIES_MAX: usize = 4096;
 
 impl<C: Core> Process<C> {
@@ -69,8 +71,8 @@ impl<C: Core> Process<C> {
         &mut self.shards[usize::from(shard)]
     }
 
-    /// Sends the handoffs of all shards on their way, and gives their shards those that have
-    /// arrived.
+    /// Sends the handoffs of all shards on their way, and gives those that have arrived to their
+    /// shards.
     fn hand_off(&mut self, now: Timestamp) {
         loop {
             for core in &mut self.shards {

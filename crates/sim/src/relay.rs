@@ -11,7 +11,7 @@ use crate::channel::{Carried, Channel, on_the_wire};
 use crate::link::{Link, Trip};
 use crate::tap::Loss;
 
-/// The addresses of a relay, and the links on both its sides.
+/// The addresses of a relay, and the links of its two directions.
 #[derive(Clone, Debug)]
 pub struct RelaySettings {
     /// Address for the clients.
@@ -73,8 +73,8 @@ pub struct RelayCounts {
 /// Two [`Link`]s with addresses: a core that carries packets between one target and several
 /// clients, in simulated time or on real sockets.
 ///
-/// The outcome of a packet depends only on the seed and on the number of earlier packets in its
-/// direction.
+/// The random outcome of a packet depends only on the seed and on the number of earlier packets in
+/// its direction.
 pub struct Relay {
     settings: RelaySettings,
     /// The client for each address in `backs` that is in use.

@@ -196,7 +196,8 @@ fn link() -> impl Strategy<Value = Link> {
     )
 }
 
-/// Sends packets in one direction at the given intervals in ms, and returns their outcomes.
+/// Sends packets at the given intervals in ms, in the direction `which`, or in both directions if
+/// it is `None`. Returns the packets that the relay sent, and its counts.
 fn run(
     links: [Link; 2],
     seed: u64,
@@ -205,7 +206,7 @@ fn run(
 ) -> (Vec<String>, RelayCounts) {
     let mut script = Script::new(links[0], links[1], 50, seed);
     let client = address("127.0.0.1:100");
-    // This gives the packet a direction back.
+    // With this client, packets from the target can be relayed.
     script.relay.clients.push(client);
     let mut sent = Vec::new();
     for (i, &(towards, pause)) in steps.iter().enumerate() {

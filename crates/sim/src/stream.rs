@@ -20,7 +20,8 @@ pub struct StreamSettings {
     /// Maximum number of bytes that the operating system accepts from a sender before it sends
     /// them. Further bytes wait at the sender's driver.
     pub buffer: usize,
-    /// Maximum number of bytes in flight, or unread at their receiver.
+    /// Maximum number of sent bytes of which the sender does not know yet that the receiver has
+    /// read them.
     pub window: usize,
     /// Time after which a lost segment is sent again. It doubles each time.
     pub retry: Duration,
@@ -72,10 +73,10 @@ impl Message {
 /// One direction of a connection.
 ///
 /// The bytes are stored once, as messages. The progress of the bytes is a list of offsets in the
-/// stream. Each offset is at most as large as the offset before it.
+/// stream, from `handed` to `acked`. Each offset is at most as large as the offset before it.
 #[derive(Debug, Default)]
 pub(crate) struct Pipe {
-    /// Messages whose last byte has not reached the receiver.
+    /// Messages that the receiver has not read completely.
     messages: VecDeque<Message>,
     /// Offset up to which the sender's core has handed out bytes.
     handed: u64,
@@ -167,7 +168,7 @@ impl Pipe {
         self.last_arrival
     }
 
-    /// Returns whether the operating system has bytes that it has not sent.
+    /// Returns whether the core has handed out bytes that are not sent yet.
     pub(crate) fn is_held_up(&self) -> bool {
         self.departed < self.handed
     }
@@ -304,7 +305,7 @@ mod tests {
         assert!(pipe.hand(bytes).is_none());
     }
 
-    /// Sends as much as allowed, which arrives at once. Returns the amount.
+    /// Sends as many bytes as allowed, which arrive at once. Returns their number.
     fn travel(pipe: &mut Pipe, now: Timestamp) -> u64 {
         let mut sum = 0;
         loop {

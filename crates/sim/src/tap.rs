@@ -75,8 +75,8 @@ impl<A: Tap, B: Tap> Tap for (A, B) {
     }
 }
 
-/// A hash over every packet sent: its time, its addresses, its bytes. Two runs with the same hash
-/// sent the same bytes at the same times.
+/// A hash over every packet sent: its time, its addresses, its bytes, and, on a stream, its
+/// transport. Two runs with the same hash sent the same bytes at the same times.
 ///
 /// The hash is XXH3 of 128 bits, which is fast enough for a simulation. It need not be secure,
 /// because no sender of packets benefits from a collision.

@@ -33,8 +33,8 @@ pub struct Resolution {
 
 /// The names and keys that exist, and the answers to queries for them.
 ///
-/// The content of an answer is determined at the time of the query. All other names and keys are
-/// not found. Names are compared without regard to case, and a final dot makes no difference.
+/// The content of an answer is determined at the time of the query. A name or key that was not set
+/// is not found. Names are compared without regard to case, and a final dot makes no difference.
 pub struct Zone {
     records: BTreeMap<(Box<str>, RecordType), QueryAnswer>,
     stores: BTreeMap<LookupKind, Store>,
@@ -125,7 +125,8 @@ impl Zone {
         self.instead = resolution;
     }
 
-    /// Answers a query, with a delay. Returns `None` if it is never answered.
+    /// Returns the delay of the answer to a query, and the answer, or `None` if the query is never
+    /// answered.
     pub fn answer(&mut self, question: &Question) -> Option<(Duration, QueryAnswer)> {
         let Resolution { delay, jitter, fails, lost } = self.instead.unwrap_or(self.usual);
         // Each query uses three draws, whatever the outcome is, so that a changed share affects no

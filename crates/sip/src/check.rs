@@ -27,9 +27,10 @@ pub struct Essentials<'a> {
 
 impl<'a> Message<'a> {
     /// Checks the parts of a message that every element needs. The version must be SIP/2.0. All
-    /// lines of the head must end with CRLF, and it must contain no other CR or LF. To, From, CSeq and
-    /// Call-ID must occur once, the top Via must occur, and all of these must be well-formed. No other
-    /// single-valued header may be repeated. The CSeq of a request must name its method.
+    /// lines of the head must end with CRLF, and the head must contain no other CR or LF. To, From,
+    /// CSeq and Call-ID must occur once and be well-formed. At least one Via must occur, and all
+    /// Vias must be well-formed. No other single-valued header may be repeated. The CSeq of a
+    /// request must name the method of the request.
     ///
     /// RFC 3261 §16.3(1): "Any components involved in the remainder of these Request Validation
     /// steps or the Request Forwarding section MUST be well-formed. Any other components, well-formed or not, SHOULD be ignored and
@@ -91,10 +92,10 @@ impl<'a> Message<'a> {
     ///
     /// RFC 3261 §16.3(1) requires only the components that this proxy uses to be well-formed, and
     /// it uses only the first Via. But this proxy is responsible for the messages that it forwards:
-    /// a server parses the second Via of a request to route the response. If the server cannot
-    /// parse it, it drops the request silently and looks dead. A Via with a version other than 2.0
-    /// also gets 400: 505 is for "the SIP protocol version that was used in the request" (§21.5.6),
-    /// which is the version in the start line.
+    /// a server parses the second Via of a request to route the response. A server that cannot
+    /// parse this Via drops the request silently and looks dead. A Via with a version other than
+    /// 2.0 also gets 400: 505 is for "the SIP protocol version that was used in the request"
+    /// (§21.5.6), which is the version in the start line.
     #[inline(always)]
     fn check_vias(&self) -> Result<Via<'a>, Malformed> {
         let broken = Malformed::BadHeader(HeaderName::Via);

@@ -58,8 +58,8 @@ pub fn listener_target(via: &Via<'_>, source: SocketAddr) -> SocketAddr {
 }
 
 /// Returns the destination of the response to a request from `source` with this top Via: the result
-/// of [`response_target`] once the source is recorded in the Via. It is always an address of that
-/// source.
+/// of [`response_target`] once the source is recorded in the Via. The destination always has the IP
+/// address of `source`.
 #[inline]
 pub fn reply_target(via: &Via<'_>, source: SocketAddr) -> SocketAddr {
     // RFC 3581 §4: the source port, for clients that ask for it. Any value that they write into the

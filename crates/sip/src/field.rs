@@ -6,8 +6,8 @@ use crate::{HeaderName, Malformed};
 
 /// Maximum number of header lines in a message. A request with more gets a 513.
 ///
-/// Real messages have at most 96 lines, which need no heap. If a message has more, each line takes
-/// 10 bytes of heap while the message is read.
+/// Up to 96 lines need no heap, and real messages have no more. If a message has more, each line
+/// takes 10 bytes of heap while the message is read.
 pub const FIELDS_MAX: usize = 1024;
 
 /// Number of header lines that are indexed without using the heap.
@@ -68,9 +68,9 @@ impl Line {
         Ok(Some(line))
     }
 
-    /// Like [`next`](Self::next), but reads only lines of the most frequent form, and returns
-    /// `None` for any other line: a [usual](HeaderName::at_start) name, spaces, a value without
-    /// folds, CRLF. `ends` does not advance past the end of this line.
+    /// Like [`next`](Self::next), but reads only lines of the most frequent form: a
+    /// [usual](HeaderName::at_start) name, a colon, spaces, a value without folds, CRLF. Returns
+    /// `None` for any other line. `ends` does not advance past the end of this line.
     #[inline(always)]
     fn usual(bytes: &[u8], at: usize, ends: &mut LineEnds<'_>) -> Option<Self> {
         let (name, colon) = HeaderName::at_start(bytes.get(at..)?)?;

@@ -156,7 +156,7 @@ pub fn record_source<'a>(
     noting.edit(splice, |part| message.span(part), via.element, source);
 }
 
-/// The text that records the source of a request in a Via.
+/// The changes that record the source of a request in its top Via.
 pub(crate) struct Noting<'v> {
     /// The texts of the parameters `rport` and `received` that the Via already has.
     rport: Option<&'v [u8]>,
@@ -165,14 +165,15 @@ pub(crate) struct Noting<'v> {
 }
 
 impl<'v> Noting<'v> {
-    /// Returns the text for a request from `source` with this Via.
+    /// Returns the changes for a request from `source` with this top Via.
     #[inline]
     pub(crate) fn of(via: &Via<'v>, source: IpAddr) -> Self {
         let Answering { rport, received, .. } = via.answering;
         Self { rport, received, is_sent_by: came_from_sent_by(via, source) }
     }
 
-    /// Returns whether the Via must be changed to state the source. False if it already does.
+    /// Returns whether the Via must be changed: it has an `rport` or a `received`, or its sent-by
+    /// is not the source.
     pub(crate) fn changes(&self) -> bool {
         self.rport.is_some() || self.received.is_some() || !self.is_sent_by
     }

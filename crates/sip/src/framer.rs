@@ -45,13 +45,14 @@ pub enum Next {
         /// Minimum number of further bytes after which the result can change, at least 1.
         need: usize,
     },
-    /// A message, from its start line to the end of its body.
+    /// The position of a message in the buffer, from its start line to the end of its body.
     Message(Range<usize>),
     /// A keep-alive to be answered with a CRLF (RFC 5626 §4.4.1).
     Ping,
     /// The answer to a keep-alive ([`Framer::expect_pong`]).
     Pong,
-    /// No further message can be found on the stream. Close it. All later calls return the same.
+    /// No further message can be found on the stream. Close it. All later calls of
+    /// [`next`](Framer::next) return the same.
     Broken(Broken),
 }
 
@@ -121,10 +122,10 @@ impl std::error::Error for FrameFault {}
 
 /// A framer that cuts one direction of a stream into messages.
 ///
-/// The caller appends the bytes it reads to a buffer and calls [`next`](Self::next) with all of it
-/// until that returns [`Next::Incomplete`]. Then it calls [`release`](Self::release), removes that
-/// number of bytes from the front, and reads on. The rest is less than one message: a buffer of
-/// [`BYTES_MAX`] bytes always has room for the bytes needed.
+/// The caller appends the bytes it reads to a buffer and calls [`next`](Self::next) with the whole
+/// buffer until the result is [`Next::Incomplete`]. Then it calls [`release`](Self::release),
+/// removes that number of bytes from the front, and reads on. The rest is less than one message: a
+/// buffer of [`BYTES_MAX`] bytes always has room for the bytes needed.
 ///
 /// ```
 /// use tidegate_sip::{Framer, Next};
@@ -142,7 +143,7 @@ pub struct Framer {
     limits: FrameLimits,
     /// Offset of the first byte that belongs to no item returned so far.
     start: usize,
-    /// Offset up to which the bytes from `start` on contain no line end.
+    /// Offset from which the next line end is searched.
     scanned: usize,
     stage: Stage,
     /// Number of blank lines since the last message, ping or pong.
@@ -402,8 +403,8 @@ impl Length {
     /// Applies the header line that begins at `line` and ends at the end of `bytes`.
     ///
     /// The line is read as [`Message`](crate::Message) reads it, so that both find the same end of
-    /// the body. [`Message`](crate::Message) handles lines that are not headers. They do not affect
-    /// the end of the body.
+    /// the body. A line that is not a header does not affect the end of the body.
+    /// [`Message`](crate::Message) reports it.
     fn and(self, bytes: &[u8], line: usize) -> Self {
         let Ok(Some(line)) = Line::read(bytes, line) else { return self };
         if line.name != HeaderName::ContentLength {

@@ -151,7 +151,8 @@ const fn slot(name: &[u8]) -> usize {
     (word.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 56) as usize
 }
 
-/// Returns the first known name at the [`slot`] of `name` for which `is_it` returns true.
+/// Returns the first known name, from the [`slot`] of `name` on, for which `is_it` returns true, or
+/// `Other` if there is none.
 #[inline(always)]
 fn known(name: &[u8], is_it: impl Fn(&[u8]) -> bool) -> HeaderName {
     let mut slot = slot(name);

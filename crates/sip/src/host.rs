@@ -20,8 +20,8 @@ pub enum Host<'a> {
 impl<'a> Host<'a> {
     /// Parses `hostname / IPv4address / IPv6reference`. Returns `None` for anything else.
     ///
-    /// Underscores, and labels that begin with a digit, are accepted: the grammar forbids them but
-    /// they occur in practice. Text of only digits and dots must be an address.
+    /// Underscores, and a last label that begins with a digit, are accepted: the grammar forbids
+    /// them but they occur in practice. Text of only digits and dots must be an address.
     #[inline]
     pub fn parse(text: &'a [u8]) -> Option<Self> {
         Self::split(text).and_then(|(host, rest)| rest.is_empty().then_some(host))
@@ -46,8 +46,8 @@ impl<'a> Host<'a> {
     }
 
     /// Reads `host [":" port]` at the beginning of `text`, and returns host, port and the text that
-    /// follows, or `None` if `text` does not begin with a host. White space may surround the colon,
-    /// as in a Via.
+    /// follows. Returns `None` if `text` does not begin with a host, or if no port follows the
+    /// colon. White space may surround the colon, as in a Via.
     #[inline]
     pub(crate) fn split_with_port(text: &'a [u8]) -> Option<(Self, Option<u16>, &'a [u8])> {
         let (host, rest) = Self::split(text)?;
@@ -76,8 +76,8 @@ impl<'a> Host<'a> {
         }
     }
 
-    /// Returns true if both are the same host. Names are compared without regard to case, and
-    /// addresses by value.
+    /// Returns true if `self` and `other` are the same host. Names are compared without regard to
+    /// case, and addresses by value.
     pub fn eq_ignore_case(&self, other: &Host<'_>) -> bool {
         match (self, other) {
             (Self::Name(a), Host::Name(b)) => a.eq_ignore_ascii_case(b),

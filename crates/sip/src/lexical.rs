@@ -115,8 +115,8 @@ pub(crate) fn is_token(b: u8) -> bool {
 }
 
 /// Returns how many bytes at the beginning of `text` are in `table`. `table` must contain all
-/// letters and digits, the bytes between them, the hyphen and the underscore. It gives the same
-/// result as [`run_of`], but tests many bytes of these kinds at a time.
+/// letters, the underscore, and all bytes from the hyphen to the colon, which include the digits.
+/// Gives the same result as [`run_of`], but tests many of these bytes at a time.
 #[inline]
 pub(crate) fn run_of_words(table: &[bool; 256], text: &[u8]) -> usize {
     let mut at = 0;

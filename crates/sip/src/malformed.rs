@@ -5,8 +5,8 @@ use std::fmt;
 
 use crate::HeaderName;
 
-/// The reason why bytes are not a SIP message, or why the message cannot be processed. It is always
-/// a fault of the peer.
+/// The reason why bytes are not a SIP message, or why the message cannot be processed. Except
+/// [`Keepalive`](Self::Keepalive), it is a fault of the peer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Malformed {
     /// The bytes are only line ends, blanks or zero bytes, sent to keep a NAT binding open. This is

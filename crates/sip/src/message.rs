@@ -45,8 +45,10 @@ impl<'a> Message<'a> {
     /// faults, so that a server can answer the request that it rejects.
     ///
     /// # Errors
-    /// [`Malformed`] of any kind that concerns lines, and [`Malformed::ContentLength`] for a
-    /// truncated body (to answer 400, see [`parse_head`](Self::parse_head)).
+    /// Returns an error if there is no start line, a line is not a header line, the empty line is
+    /// missing, there are too many lines or bytes, or the Content-Length is not a number. Returns
+    /// [`Malformed::ContentLength`] for a truncated body (to answer 400, see
+    /// [`parse_head`](Self::parse_head)).
     pub fn parse(bytes: &'a [u8]) -> Result<Self, Malformed> {
         let begun = Begun::of(bytes, Start::parse)?;
         begun.index(FIELDS_MAX, Self::cut)
@@ -57,8 +59,8 @@ impl<'a> Message<'a> {
     /// to answer a request that is rejected.
     ///
     /// # Errors
-    /// Returns the errors of [`parse`](Self::parse), except Content-Length, Request-URI and number
-    /// of lines.
+    /// Returns the errors of [`parse`](Self::parse), except those about Content-Length, the
+    /// Request-URI and the number of lines.
     pub fn parse_head(bytes: &'a [u8]) -> Result<Self, Malformed> {
         let begun = Begun::of(bytes, Start::parse_to_answer)?;
         // Each line takes at least two bytes, so the size of a datagram limits their number.
@@ -170,7 +172,7 @@ impl<'a> Message<'a> {
         self.elements(HeaderName::Via).skip(1).map(read_by(HeaderName::Via, Via::parse))
     }
 
-    /// Returns the first Via: the last hop's in a request, ours in a response.
+    /// Returns the first Via: the last hop's in a request, the receiver's own in a response.
     ///
     /// # Errors
     /// Returns [`Malformed::MissingHeader`] or [`Malformed::BadHeader`].
@@ -275,8 +277,8 @@ impl<'a> Message<'a> {
         })
     }
 
-    /// Reads at most `lines_max` header lines, but not fewer than [`FIELDS_INLINE`], and finds the
-    /// body.
+    /// Reads the header lines, and finds the body. More than `lines_max` lines, which must be at
+    /// least [`FIELDS_INLINE`], are an error.
     #[inline(always)]
     fn index(&mut self, mut ends: LineEnds<'_>, lines_max: usize) -> Result<(), Malformed> {
         let (bytes, mut at) = (self.bytes, self.headers);

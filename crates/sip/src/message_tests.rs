@@ -76,14 +76,14 @@ fn length_and_number_of_lines_are_limited() {
     assert!(Message::parse(lines(FIELDS_MAX).as_bytes()).is_ok());
     let many = lines(FIELDS_MAX + 1);
     assert_eq!(Message::parse(many.as_bytes()).err(), Some(Malformed::TooManyHeaders));
-    // There is still a message to answer.
+    // `parse_head` still reads the message, so that it can be answered.
     assert_eq!(Message::parse_head(many.as_bytes()).unwrap().fields().count(), FIELDS_MAX + 1);
     let mut long = lines(1).into_bytes();
     long.resize(BYTES_MAX, b'x');
     assert_eq!(Message::parse(&long).unwrap().body().len(), BYTES_MAX - 30);
     long.push(b'x');
     assert_eq!(Message::parse(&long).err(), Some(Malformed::TooLong));
-    // The offsets of the last line also fit.
+    // The offsets of the last line fit in 16 bits too.
     let last = format!("INVITE sip:a SIP/2.0\r\nS: {}\r\nTo: x\r\n\r\n", "y".repeat(65_499));
     assert_eq!(last.len(), BYTES_MAX);
     assert_eq!(Message::parse(last.as_bytes()).unwrap().field(HeaderName::To).unwrap().value, b"x");
@@ -123,8 +123,8 @@ fn mandatory_headers_are_there_once_and_well_formed() {
     assert_eq!(check("Max-Forwards", "X-Forwards"), Ok(()));
 }
 
-/// Found by fuzzing: the header hid the appended text from every parser. That text is the
-/// `received` that routes a response back, or the To-tag of a reply.
+/// Found by fuzzing: these values hid the text that is appended to them from every parser. The text
+/// is the `received` that routes a response back, or the To-tag of a reply.
 #[test]
 fn content_that_hides_an_appended_header_is_malformed() {
     let check = |from: &str, to: &str| {
@@ -241,7 +241,7 @@ fn a_cr_or_an_lf_outside_a_crlf_is_malformed() {
         let text = [&head[..at], &head[at + 1..], body].concat();
         assert_eq!(check(&text), Err(Malformed::LineEnd), "{at}");
     }
-    // Line ends of a body are not ours to judge.
+    // Line ends in a body are not checked.
     assert_eq!(check(&INVITE.replace("body", "a\rb\n")), Ok(()));
     assert_eq!(check(&INVITE.replace("\r\nCSeq:", "\r\nX: a\r\n b\r\nCSeq:")), Ok(()));
 }

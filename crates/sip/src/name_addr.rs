@@ -4,7 +4,7 @@
 use crate::lexical::{find, quoted_end, run, trim, trim_end, trim_start};
 use crate::{Malformed, Params, Uri};
 
-/// The value of such a header: a display name, a URI and parameters.
+/// The value of a From, To, Contact, Route or similar header: a display name, a URI and parameters.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct NameAddr<'a> {
     /// The whole element of the list, trimmed.
@@ -61,7 +61,8 @@ impl<'a> NameAddr<'a> {
         well_formed.then(|| Self { element, display, uri, params: Params::new(params) })
     }
 
-    /// Returns the `tag` parameter of a From or To (§19.3), or `None` if there is none.
+    /// Returns the `tag` parameter of a From or To (§19.3), or `None` if there is none or it is
+    /// empty.
     pub fn tag(&self) -> Option<&'a [u8]> {
         self.params.usual(b";tag=", "tag")
     }

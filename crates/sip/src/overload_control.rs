@@ -28,13 +28,15 @@ pub const ALGORITHMS_MAX: usize = 16;
 pub struct OverloadControl<'a> {
     /// The `oc` parameter, or `None` if there is none that follows the grammar.
     pub oc: Option<Oc>,
-    /// The text between the quotes of `oc-algo`, or `None` without this parameter.
+    /// The text between the quotes of `oc-algo`, or `None` without this parameter or without a
+    /// value.
     algorithms: Option<&'a [u8]>,
-    /// The value of `oc-validity` in milliseconds, or `None` without this parameter.
+    /// The value of `oc-validity` in milliseconds, or `None` without one that follows the grammar.
+    /// A number above `u32::MAX` is read as `u32::MAX`.
     pub validity_ms: Option<u32>,
-    /// The value of `oc-seq`, or `None` without this parameter.
+    /// The value of `oc-seq`, or `None` without one that follows the grammar.
     pub sequence: Option<OcSequence>,
-    /// The `oc-tgload` parameter, or `None` if there is none.
+    /// The `oc-tgload` parameter, or `None` if there is none that follows the grammar.
     pub load: Option<OcLoad>,
 }
 
@@ -209,7 +211,7 @@ pub fn may_have_overload_control(mut value: &[u8]) -> bool {
 
 /// Returns whether an angle bracket stands outside the quotes of a Via. The grammar allows none
 /// there. A comma between two brackets does not end the element. If the first bracket were removed
-/// together with a parameter, the comma would end it.
+/// together with a parameter, the comma would end the element.
 fn has_bracket(via: &[u8]) -> bool {
     let mut rest = via;
     while let Some(at) = memchr3(b'"', b'<', b'>', rest) {

@@ -76,7 +76,7 @@ impl<'a> Params<'a> {
 
     /// Splits a text into the bytes before the first semicolon and the list that begins there.
     /// Returns `None` if a byte before the semicolon is not allowed in a [plain](Self::is_plain)
-    /// value, or if there is no such byte.
+    /// value, or if no byte precedes the semicolon.
     #[inline(always)]
     pub(crate) fn split_plain_text(text: &'a [u8]) -> Option<(&'a [u8], Self)> {
         let length = run_of_words(&PLAIN_VALUE, text);
@@ -85,7 +85,7 @@ impl<'a> Params<'a> {
         ends.then_some((plain, Self { text: rest }))
     }
 
-    /// Returns the first parameter and the list after it. The list must begin with `first`, a
+    /// Returns the first parameter and the list after it, if the list begins with `first`, a
     /// parameter without a value.
     #[inline(always)]
     pub(crate) fn split_bare<const N: usize>(&self, first: &[u8; N]) -> Option<(&'a [u8], Self)> {
@@ -106,8 +106,8 @@ impl<'a> Params<'a> {
         (!tag.is_empty() && run_of_words(&PLAIN_VALUE, tag) == tag.len()).then_some(Some(tag))
     }
 
-    /// Returns the text of the first parameter and the list after it. The list must begin with
-    /// `begin`, such as `;branch=`, followed by a non-empty value that is allowed in a
+    /// Returns the text of the first parameter and the list after it, if the list begins with
+    /// `begin`, such as `;branch=`, and a non-empty value that is allowed in a
     /// [plain](Self::is_plain) list.
     #[inline(always)]
     pub(crate) fn split_plain<const N: usize>(&self, begin: &[u8; N]) -> Option<(&'a [u8], Self)> {
@@ -141,7 +141,8 @@ impl<'a> Params<'a> {
         self.is_plain() || !self.has_bad_name() && !self.misquotes()
     }
 
-    /// Returns true if the list is well-formed and no equals sign lacks a value.
+    /// Returns true if the list is well-formed and a value follows each equals sign, except in
+    /// `rport=`.
     #[inline]
     pub(crate) fn is_complete(&self) -> bool {
         self.is_plain() || !self.has_bad_name_or_value() && !self.misquotes()
@@ -344,7 +345,7 @@ mod tests {
     }
 
     proptest! {
-        /// Plain parameters need no second look.
+        /// A list that `is_plain` accepts is accepted by the slower checks too.
         #[test]
         fn plain_parameters_are_complete(text in "(;[a;= \"<>:.%-]{0,6}){0,4}") {
             let params = Params::new(text.as_bytes());

@@ -56,7 +56,8 @@ pub struct Passage<'a> {
     top: Range<usize>,
     /// True if the response may have a Session-Expires.
     has_session: bool,
-    /// The From line and the To line, or `None` if either line does not have the usual form.
+    /// The From line and the To line. `None` if one of them is missing or does not begin in the
+    /// usual form, or if another line begins with F or T.
     parties: Option<[&'a [u8]; 2]>,
 }
 
@@ -65,9 +66,10 @@ impl<'a> Passage<'a> {
     ///
     /// # Errors
     /// Returns [`Malformed::StartLine`] for a request, [`Malformed::Version`] for a response of
-    /// another version, [`Malformed::LineEnd`] for a CR or an LF that is not part of a CRLF,
-    /// [`Malformed::DuplicateHeader`] for two different Content-Lengths; otherwise a missing or
-    /// malformed Via, Call-ID, CSeq or Content-Length.
+    /// another version, [`Malformed::LineEnd`] for a CR or an LF that is not part of a CRLF, and
+    /// [`Malformed::DuplicateHeader`] for two different Content-Lengths. Otherwise returns an error
+    /// if a Via, Call-ID, CSeq or Content-Length is missing or malformed, if the body is truncated,
+    /// or if the bytes are not a message.
     pub fn parse(bytes: &'a [u8]) -> Result<Self, Malformed> {
         let (status, bytes, mut at, mut ends) = match usual_status(bytes) {
             Some(status) if bytes.len() <= BYTES_MAX => {
@@ -224,11 +226,12 @@ impl<'a> Passage<'a> {
     }
 }
 
-/// Returns `line`, the Content-Length that follows `before`.
+/// Returns `line`, a Content-Length, or an error if it differs from `before`, the Content-Length
+/// before it.
 ///
 /// RFC 3261 §7.3.1 allows several lines of a name only if its value is a list. With two different
-/// lengths, the next hop may find another end of the body than this proxy. On a stream, the rest of
-/// the body would then be its next message.
+/// lengths, the next hop may find another end of the body than this proxy. On a stream, that hop
+/// would then read the rest of the body as its next message.
 ///
 /// RFC 3261 §18.3: "If the message is a response, it MUST be discarded."
 #[inline(always)]
@@ -322,8 +325,8 @@ mod tests {
         assert_eq!(short.unwrap_err(), Malformed::ContentLength);
     }
 
-    /// RFC 3261 §7.3.1. The next hop took the second length, so the rest of the body was its next
-    /// message on the stream.
+    /// RFC 3261 §7.3.1. If the next hop took the second length, the rest of the body would be its
+    /// next message on the stream.
     #[test]
     fn two_different_lengths_are_malformed() {
         let with = |length: &str| {

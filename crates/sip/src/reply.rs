@@ -48,7 +48,8 @@ pub fn write_reply(
     write_reply_by_via(request, via.as_ref(), reply, out)
 }
 
-/// Writes a response to `request`, whose first Via was parsed as `via`.
+/// Writes a response to `request`, whose first Via was parsed as `via`. With `None`, the source is
+/// not recorded in it.
 ///
 /// # Errors
 /// Returns the errors of `out`.

@@ -14,9 +14,9 @@ pub struct Scan<'a> {
     pub start: ScanStart<'a>,
     /// The first Via element, trimmed.
     pub via: &'a [u8],
-    /// The branch of this Via, or `None` without one.
+    /// The branch of the first Via, or `None` without one.
     pub branch: Option<&'a [u8]>,
-    /// Host and port of this Via, as written.
+    /// Host and port of the first Via, as written.
     pub sent_by: &'a [u8],
     /// The Call-ID.
     pub call_id: &'a [u8],
@@ -50,7 +50,7 @@ pub enum ScanStart<'a> {
 /// Reads the start line, and nothing else.
 ///
 /// # Errors
-/// Returns [`Malformed`] if there is none. [`scan`] returns the same error.
+/// Returns [`Malformed`] if there is no valid start line. [`scan`] returns the same error.
 #[inline]
 pub fn glance(bytes: &[u8]) -> Result<ScanStart<'_>, Malformed> {
     // The line feed at the end of a message also ends its first line, if there is no other.
@@ -65,7 +65,7 @@ pub fn glance(bytes: &[u8]) -> Result<ScanStart<'_>, Malformed> {
 /// Reads the start line and the first Via, To, Call-ID and CSeq, and stops there.
 ///
 /// If [`Message::parse`](crate::Message::parse) and [`check`](crate::Message::check) accept a
-/// message, this finds the same values. It accepts more messages, because it does not look at the
+/// message, `scan` finds the same values. It accepts more messages, because it does not look at the
 /// text after the last header that it needs, at a From, at the address of the Via, or at the
 /// protocol version.
 ///
@@ -146,7 +146,7 @@ pub struct AckScan<'a> {
 /// Call-ID. It reads neither the rest of the start line nor the CSeq.
 ///
 /// For an ACK in which [`scan`] finds a To-tag, this returns the same values. Returns `None` for
-/// anything but an ACK, for an ACK without a To-tag, and for a malformed one.
+/// anything but an ACK, for an ACK without a To-tag, and for a malformed ACK.
 pub fn scan_ack(bytes: &[u8]) -> Option<AckScan<'_>> {
     let bytes = skip_blank(bytes).ok()?;
     if !bytes.starts_with(b"ACK ") || bytes.len() > BYTES_MAX {
@@ -177,7 +177,7 @@ pub fn scan_ack(bytes: &[u8]) -> Option<AckScan<'_>> {
 }
 
 /// Returns the branch of the first Via of a truncated request, as an ICMP error quotes it, or
-/// `None` if the text ends before it.
+/// `None` if there is none or the text ends before the Via is complete.
 pub fn branch_in_quote(bytes: &[u8]) -> Option<&[u8]> {
     let (start, bytes, mut at, mut ends) = begin(bytes).ok()?;
     if !matches!(start, ScanStart::Request { .. }) {
@@ -212,7 +212,7 @@ pub(crate) fn begin(
     Ok((start, bytes, at, ends))
 }
 
-/// Returns false if a line with this first letter is neither one of the four headers nor the empty
+/// Returns false if a line with this first letter cannot be Via, To, Call-ID or CSeq, nor the empty
 /// line.
 #[inline]
 fn may_matter(first: Option<&u8>) -> bool {
@@ -221,7 +221,7 @@ fn may_matter(first: Option<&u8>) -> bool {
     first.is_none_or(|&letter| has_letter(LETTERS, letter))
 }
 
-/// Returns a set of small letters, one bit each.
+/// Returns the set of the lower-case letters in `all`, one bit each.
 pub(crate) const fn letters(all: &[u8]) -> u32 {
     let (mut set, mut i) = (0, 0);
     while i < all.len() {

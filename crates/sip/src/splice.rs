@@ -14,9 +14,9 @@ const EDITS_INLINE: usize = 16;
 /// unchanged.
 ///
 /// A peer determines the number of edits: for example, each Route line that names a proxy is one.
-/// So the number has no limit, except the number of lines in the message. The calling code ensures
-/// that edits lie within the message and do not overlap. An edit that does not is left out, and
-/// then the message cannot be written.
+/// So only the number of lines in the message limits it. The calling code ensures that edits lie
+/// within the message and do not overlap. Any other edit is left out, and then the message cannot
+/// be written.
 #[derive(Clone, Debug)]
 pub struct Splice<'a> {
     bytes: &'a [u8],

@@ -71,8 +71,8 @@ impl<'a> Uri<'a> {
         self.port.unwrap_or(if self.scheme == Scheme::Sips { 5061 } else { 5060 })
     }
 
-    /// Returns the URI without port, parameters and headers. These parts can change its
-    /// destination. `text` still contains them.
+    /// Returns the URI without port, parameters and headers. These parts can change the destination
+    /// of a request. `text` still contains them.
     #[must_use]
     pub fn without_params(self) -> Self {
         Self { port: None, params: Params::new(b""), headers: None, ..self }
@@ -200,8 +200,8 @@ impl fmt::Display for Uri<'_> {
 /// Returns whether each of these parameters matches the parameter of the same name in `others`.
 ///
 /// RFC 3261 §19.1.4: "Any uri-parameter appearing in both URIs must match." If only one URI has a
-/// parameter `user`, `ttl`, `method` or `maddr`, they do not match. According to the examples in
-/// the RFC, the same is true for `transport`.
+/// parameter `user`, `ttl`, `method` or `maddr`, the URIs do not match. According to the examples
+/// in the RFC, the same is true for `transport`.
 fn is_matched(params: &Params<'_>, others: &Params<'_>) -> bool {
     let decides = |name: &[u8]| {
         ["user", "ttl", "method", "maddr", "transport"]

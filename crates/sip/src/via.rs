@@ -67,8 +67,8 @@ pub(crate) struct TopVia<'a> {
 }
 
 impl<'a> TopVia<'a> {
-    /// Reads the first element of the value of a Via line. Returns it, and the text after its comma
-    /// if there is one.
+    /// Reads the first element of the value of a Via line. Returns the element, and the text after
+    /// its comma if there is one. Returns `None` if the element violates the grammar.
     #[inline]
     pub(crate) fn first(value: &'a [u8]) -> Option<(Self, Option<&'a [u8]>)> {
         if let Some(via) = Self::usual(value) {
@@ -245,8 +245,8 @@ impl<'a> Via<'a> {
         })
     }
 
-    /// Parses the first element of the value of a Via line. If its
-    /// [`element`](Self::element) is shorter than the value, others follow.
+    /// Parses the first element of the value of a Via line. If its [`element`](Self::element) is
+    /// shorter than the value, other Vias follow on the line.
     #[inline(always)]
     pub(crate) fn first(value: &'a [u8]) -> Option<Self> {
         Self::usual(value).or_else(|| Self::parse(split_element(value)?.0))
@@ -345,8 +345,8 @@ fn other_transport(name: &[u8]) -> ViaTransport {
     known.map_or(ViaTransport::Other, |&(_, transport)| transport)
 }
 
-/// Returns the first Via of a message, and reads no line after it, or `None` if the Via violates
-/// the grammar.
+/// Returns the first Via of a message, and reads no line after it. Returns `None` if there is no
+/// Via, or if it violates the grammar.
 pub fn top_via(message: &[u8]) -> Option<Via<'_>> {
     Via::first(Lines::of(message, HeaderName::Via).next()?)
 }

@@ -23,7 +23,7 @@ use excuses::{EXCUSES, Seen};
 pub type Found = BTreeMap<&'static str, Vec<String>>;
 
 /// The fields that are compared. For a field that may occur only once, the first value counts. For
-/// the Vias, all values do, flattened.
+/// the Vias, the values of all Vias count, in one list.
 pub const FIELDS: [&str; 16] = [
     "method",
     "uri",

@@ -53,7 +53,7 @@ fn received_with_and_without_brackets() {
     }
 }
 
-/// §4.6 to §4.9: headers of both families. We do not read the bodies.
+/// §4.6 to §4.9: headers with addresses of both families. The parser does not read the bodies.
 #[test]
 fn both_families_in_one_message() {
     let bytes = load("mult-ip-in-header");

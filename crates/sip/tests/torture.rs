@@ -13,7 +13,8 @@ fn load(name: &str) -> Vec<u8> {
     fs::read(path.with_extension("dat")).unwrap_or_else(|e| panic!("{name}: {e}"))
 }
 
-/// Returns the result of the three steps `scan`, `parse` and `check` for a message.
+/// Returns the result of `parse` and `check` for a message. Asserts that `scan` accepts each
+/// message that they accept.
 fn verdict(name: &str) -> Result<(), Malformed> {
     let bytes = load(name);
     let scanned = scan(&bytes);

@@ -1,14 +1,14 @@
-//! Counts the instructions that the table spends on a transaction over its life, while 100,000 are
-//! live, under valgrind (which must be installed):
+//! Counts the instructions that the table spends on a transaction over its life, while 100,000
+//! transactions are live, under valgrind (which must be installed):
 //!
 //! ```text
 //! cargo run --release -p tidegate-transaction --example cycles
 //! ```
 //!
 //! A cycle is the work of a proxy for a request that is answered. The proxy inserts an entry with a
-//! timer for T1 and finds it once. When the timer fires, the proxy arms it for 64·T1. When it fires
-//! again, the proxy removes the entry. The difference between two runs of different length is
-//! divided by the difference in length, so start-up costs do not count.
+//! timer for T1 and finds the entry once. When the timer fires, the proxy arms it for 64·T1. When
+//! the timer fires again, the proxy removes the entry. The difference between two runs of different
+//! length is divided by the difference in length, so start-up costs do not count.
 
 use std::process::{Command, ExitCode};
 use std::time::Duration;
@@ -64,7 +64,8 @@ fn run(cycles: u64) {
     assert!(table.next_due(now - Duration::from_secs(1)).is_none());
 }
 
-/// Returns the instructions of a run of this number of cycles.
+/// Returns the number of instructions of a run of this number of cycles, or `None` if valgrind
+/// fails.
 fn count(cycles: u64) -> Option<u64> {
     let output = Command::new("valgrind")
         .args(["--tool=callgrind", "--callgrind-out-file=/dev/null"])

@@ -15,7 +15,8 @@ pub struct Backoff {
     /// The time of the next retransmission.
     at: Timestamp,
     /// The length of the interval that ends at `at`, in units of T1, before any upper limit is
-    /// applied. Every transaction ends after 64·T1, so the value never exceeds 64.
+    /// applied. The value saturates at 255: every transaction ends after 64·T1, so no longer
+    /// interval is needed.
     interval: NonZeroU8,
 }
 
@@ -44,8 +45,8 @@ impl Backoff {
     }
 
     /// Advances the schedule after a retransmission by `interval`. The interval counts from the
-    /// time at which the retransmission was due. So a late retransmission does not delay all
-    /// others.
+    /// time at which the retransmission was due, so that a late retransmission does not delay the
+    /// later ones.
     pub(crate) fn again(self, now: Timestamp, interval: Duration) -> Self {
         let at = self.at + interval;
         // If several retransmissions were missed, only one of them is sent late.

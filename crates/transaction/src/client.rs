@@ -19,7 +19,7 @@ impl Client {
         Self::Invite(InviteClient::start(now, timing))
     }
 
-    /// Starts the transaction of another request that is sent now.
+    /// Starts the transaction of a request other than INVITE and ACK that is sent now.
     pub fn other(now: Timestamp, timing: &Timing) -> Self {
         Self::Other(OtherClient::start(now, timing))
     }
@@ -53,7 +53,7 @@ impl Client {
     }
 
     /// Ends the transaction because the transport cannot deliver the request (RFC 3261 §17.1.4) or
-    /// its user abandons it.
+    /// the transaction user abandons the request.
     ///
     /// RFC 3261 §17.1.4: "The client transaction SHOULD inform the TU that a transport failure has
     /// occurred, and the client transaction SHOULD transition directly to the "Terminated" state."

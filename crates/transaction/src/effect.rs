@@ -18,7 +18,7 @@ pub enum Arrival {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[must_use]
 pub enum Firing {
-    /// The timers have no effect outside the machine.
+    /// No timer has expired, or the expired timers have no effect outside the machine.
     Silent,
     /// Retransmit: the request in a client transaction, the last response in a server transaction.
     Resend,

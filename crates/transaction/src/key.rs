@@ -5,8 +5,9 @@ use tidegate_sip::{Essentials, Method};
 /// RFC 3261 §8.1.1.7: a branch that begins with this is unique to its request.
 pub const COOKIE: &[u8] = b"z9hG4bK";
 
-/// The key of a server transaction. A request, its retransmissions and its ACK have the same key.
-/// The key of its CANCEL differs only in the method.
+/// The key of a server transaction. A request, its retransmissions and the ACK to its rejection
+/// have the same key. The key of its CANCEL differs only in the method. The ACK to a 2xx is another
+/// request (RFC 3261 §13.2.2.4).
 ///
 /// The identity is a keyed hash, so that no peer can make the keys of two requests equal. Its 64
 /// bits collide among a million live transactions with a probability of 3·10⁻⁸.
@@ -41,10 +42,10 @@ impl Key {
     }
 }
 
-/// Returns the identity of a request: a hash that is equal for all its copies, its ACK and its
-/// CANCEL, and different for any other request. `hash` is a keyed hash of a list of parts, `name`
-/// the name of the method, `uri` the Request-URI. `to_tag` is the To-tag of the request. For an
-/// ACK, it is the To-tag of the INVITE.
+/// Returns the identity of a request: a hash that is equal for all its copies, for the ACK to its
+/// rejection and for its CANCEL, and different for any other request. `hash` is a keyed hash of a
+/// list of parts, `name` the name of the method, `uri` the Request-URI. `to_tag` is the To-tag of
+/// the request. For an ACK, it is the To-tag of the INVITE.
 ///
 /// RFC 3261 §17.2.3: "1. the branch parameter in the request is equal to the one in the top Via
 /// header field of the request that created the transaction, and 2. the sent-by value in the top

@@ -82,8 +82,8 @@ impl OtherServer {
                     Self::Completed { until: now + linger }
                 };
                 // RFC 4320 §4.2: "A transaction-stateful SIP element MUST NOT send a response with
-                // Status-Code of 408 to a non-INVITE request." It ends the transaction
-                // nevertheless, so that retransmissions do not start another one.
+                // Status-Code of 408 to a non-INVITE request." The 408 nevertheless completes the
+                // transaction, so that a retransmission does not start another one.
                 let dispatch = if status == 408 { Dispatch::Discard } else { Dispatch::Send };
                 (next, dispatch)
             }

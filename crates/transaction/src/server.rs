@@ -19,7 +19,7 @@ impl Server {
         Self::Invite(InviteServer::start())
     }
 
-    /// Starts the transaction of another request that arrives now.
+    /// Starts the transaction of a request other than INVITE and ACK that arrives now.
     pub fn other() -> Self {
         Self::Other(OtherServer::start())
     }
@@ -71,7 +71,7 @@ impl Server {
         }
     }
 
-    /// Ends the transaction because its user abandons it.
+    /// Ends the transaction because the transaction user abandons it.
     pub fn end(self) -> Self {
         match self {
             Self::Invite(_) => Self::Invite(InviteServer::Terminated),

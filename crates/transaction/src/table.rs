@@ -18,7 +18,8 @@ pub struct Handle {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Full;
 
-/// The number of stale timers below which a search for them is not worthwhile.
+/// Number of timers, in addition to two for each entry, up to which no search for stale timers is
+/// worthwhile.
 const STALE_MIN: usize = 64;
 
 /// Entries by key, each with one timer.
@@ -28,8 +29,9 @@ const STALE_MIN: usize = 64;
 /// search.
 ///
 /// A timer becomes stale when its entry is removed or armed for an earlier time. While there are
-/// more timers than twice the number of entries plus 64, each change drops some stale timers. So
-/// memory is bounded by the live entries, and no change takes long.
+/// more timers than twice the number of entries plus 64, each removal and each earlier deadline
+/// drops some stale timers. So the number of live entries bounds the memory, and no operation takes
+/// long.
 #[derive(Debug)]
 pub struct Table<T> {
     entries: SlotTable<Entry<T>>,
@@ -42,7 +44,7 @@ struct Entry<T> {
     /// The time of the entry's timer. Other times of this entry in `timers` are stale.
     armed: Timestamp,
     key: Key,
-    /// The value, or `None` while it is lent to the holder.
+    /// The value, or `None` while it is lent to the holder or has not been set yet.
     value: Option<T>,
 }
 
@@ -142,16 +144,17 @@ impl<T> Table<T> {
         self.entries.get_mut(handle.into())?.value.as_mut()
     }
 
-    /// Takes an entry's value to work on it. The entry has no value until the value is
-    /// [restored](Self::restore). Meanwhile, the entry can be armed and removed.
+    /// Takes an entry's value to work on it, or returns `None` if the entry was removed or has no
+    /// value. The entry has no value until one is [restored](Self::restore). Meanwhile, the entry
+    /// can be armed and removed.
     pub fn lend(&mut self, handle: Handle) -> Option<T> {
         self.entries.get_mut(handle.into())?.value.take()
     }
 
-    /// Puts back a lent value.
+    /// Puts back a lent value, or sets the value of a [reserved](Self::reserve) entry.
     ///
     /// # Panics
-    /// Panics if the entry's value was not lent, or if the entry was removed meanwhile.
+    /// Panics if the entry has a value, or if it was removed.
     pub fn restore(&mut self, handle: Handle, value: T) {
         let entry = self.entries.get_mut(handle.into()).filter(|entry| entry.value.is_none());
         entry.expect("only what was lent is put back").value = Some(value);

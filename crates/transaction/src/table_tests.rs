@@ -252,7 +252,7 @@ fn timers_left_behind_are_dropped_when_a_search_is_worth_it() {
         table.remove(goes);
         table.timers.len()
     };
-    // One is live: up to 2·1 + 64 stay.
+    // One entry is live: up to 2·1 + 64 timers stay.
     let lengths: Vec<_> = (0..50).map(|_| insert_and_remove()).collect();
     assert_eq!(lengths[..48], *(19..=66).collect::<Vec<_>>());
     assert_eq!(lengths[48..], [1, 2]);

@@ -2,8 +2,9 @@
 
 use std::time::Duration;
 
-/// The base values of the timers, RFC 3261 §17.1.1.1 and table 4, and the effect of the transport.
-/// Neither `t1` nor `t2` may be zero, because then retransmissions would have no interval.
+/// The base values of the timers, RFC 3261 §17.1.1.1 and table 4, and whether the transport is
+/// reliable. Neither `t1` nor `t2` may be zero, because then retransmissions would have no
+/// interval.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Timing {
     /// An estimate of the round-trip time. Default 500 ms.
@@ -24,8 +25,8 @@ impl Timing {
         self.t1 * 64
     }
 
-    /// Returns the time until Timer E of a client transaction is reset to T2 (RFC 4320 §4.1): with
-    /// the default values 3.5 s.
+    /// Returns the time from the start of a client transaction until its Timer E is reset to T2
+    /// (RFC 4320 §4.1): with the default values 3.5 s.
     pub fn until_t2(&self) -> Duration {
         let mut interval = self.t1;
         let mut elapsed = interval;

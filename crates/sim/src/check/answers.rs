@@ -6,10 +6,10 @@
 //! server transaction"; §16.8: Timer C ends those that only ring). Without a final response, the
 //! caller waits until it loses patience, because RFC 3261 §17.1.1.2 has no timer after a 100.
 //!
-//! Nothing is asserted about INVITEs that a proxy has not accepted, because they were lost at a
-//! full queue or dropped on purpose. In a crash the proxy forgets the accepted requests, and
+//! Nothing is asserted about INVITEs that a proxy has not accepted: they may have been lost at a
+//! full queue, or dropped on purpose. In a crash the proxy forgets the accepted requests, and
 //! callers notice this by their own timers. So the rule is asserted only for requests of the
-//! proxy's last life, and only if they were not affected by a stall of the proxy.
+//! proxy's last life.
 
 use tidegate_sip::Method;
 use tidegate_world::Timestamp;

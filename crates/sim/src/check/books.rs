@@ -99,7 +99,7 @@ pub struct ProxyBook {
     /// Messages that the proxy lost at a full queue, or dropped because of a ban. The book does not
     /// say whether the proxy had read them.
     pub perhaps_dropped: u64,
-    /// Messages sent, except the ACK and the first CANCEL of one hop.
+    /// Messages sent, except ACKs of one hop and first CANCELs of one hop.
     pub sent: u64,
     /// First CANCELs of one hop sent.
     pub cancels: u64,
@@ -143,8 +143,8 @@ pub struct Held {
     pub name: String,
     /// Open calls.
     pub calls: u64,
-    /// Limit on the number of its calls, or `None` if there is no such limit or if it also has
-    /// another limit.
+    /// Limit on the number of its calls, or `None` if there is no such limit or if the back end
+    /// also has another limit.
     pub calls_max: Option<u64>,
     /// Sum of the weights of its open transactions, in hundredths of the weight of a BYE.
     pub work: u64,

@@ -2,7 +2,7 @@
 //! than its limit.
 //!
 //! The peers of a proxy determine how much state it would need. So each kind of state has a limit
-//! in its configuration, and what exceeds it is rejected or counted. This checker checks every node
+//! in its configuration, and the proxy rejects or counts the excess. This checker checks every node
 //! at intervals and at the end. After a crash of a proxy, it asserts the same, because the new
 //! process has the same limits.
 

@@ -14,8 +14,8 @@
 //!
 //! User agents follow these rules whatever happens to the proxies between them. So the assertions
 //! hold after crashes of proxies too. If an answerer has crashed or was stalled, its book covers
-//! only its last life. For such an answerer, the checker only asserts that its book does not have
-//! more acknowledged calls than the wire shows.
+//! only its last life. For such an answerer, the checker only asserts that its book adds up, and
+//! that it does not have more acknowledged calls than the wire shows.
 //!
 //! On a stream, a 2xx may wait for its connection. Then it appears on the wire after the answerer
 //! has begun to wait for the ACK. If the ACK comes within 64·T1 of the INVITE, the call must count
@@ -154,7 +154,7 @@ impl Calls {
         let tag = seen.to_tag.unwrap_or_default();
         let Some(taken) = self.taken.get(seen.now, (seen.node, seen.call, tag)) else { return };
         match seen.method {
-            // RFC 3261 §15: a BYE ends the dialog, whether its ACK has arrived or not.
+            // RFC 3261 §15: a BYE ends the dialog, whether the ACK to the 2xx has arrived or not.
             Method::Bye => taken.has_bye = true,
             Method::Ack if !taken.acknowledged && !taken.has_bye => {
                 let in_time = taken.since.is_some_and(|at| seen.now < at + PATIENCE);

@@ -3,13 +3,13 @@
 //! - On every link: a packet that arrives or is lost was sent before. There are at most two such
 //!   packets for each packet sent, because a link may duplicate a packet. When nothing is in
 //!   flight, every packet that was sent has arrived or is lost.
-//! - At every proxy: it has read each packet delivered to it, or counted it as lost at a full
-//!   buffer. It has also counted each packet that it has sent. Operators see only the counters of a
-//!   proxy, so every message must be counted.
+//! - At every proxy: it has read each packet delivered to it, or counted it as shed or as lost at a
+//!   full buffer or queue. It has also counted each packet that it has sent. Operators see only the
+//!   counters of a proxy, so every message must be counted.
 //!
 //! In a crash, the content of the buffers is lost and all counters are reset, so only the counters
 //! of a proxy's last life are compared. Packets in flight arrive, or are lost at a node that is
-//! down. The network itself reports these.
+//! down. The network itself reports the lost ones.
 
 use std::collections::BTreeMap;
 

@@ -7,8 +7,8 @@
 //! reached: RFC 3261 gives every transaction an end (§17.1.1.2, §17.1.2.2, §17.2.1, §16.8 Timer C),
 //! and the call table has an idle time.
 //!
-//! After a crash, this is asserted for the new process. At the other ends of its calls, timers end
-//! the state, so it is asserted for them as well.
+//! After a crash, this is asserted for the new process. At the other ends of the calls of the
+//! crashed process, timers end the state. So this is asserted for these nodes as well.
 
 use super::Findings;
 use super::books::Book;

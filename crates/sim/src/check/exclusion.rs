@@ -3,9 +3,10 @@
 //! Attackers can cause rejections at a back end (a 503 with a Retry-After of an hour, silence) and
 //! forge packets in its name (ICMP, responses). This checker sees on the wire how the back end
 //! treats callers and probes. A proxy has *evidence* against a back end in two cases. In the first
-//! case a caller's request or a probe that it has sent there gets a 503, or no response for some
-//! time. In the second case a packet between the two is lost. For a back end that has just answered
-//! callers' requests or probes, and against which there is no evidence, these rules apply:
+//! case a caller's request or a probe that the proxy has sent there gets a 5xx, or no response for
+//! some time. In the second case a packet between the proxy and the back end is lost. For a back
+//! end that has just answered callers' requests or probes, and against which there is no evidence,
+//! these rules apply:
 //!
 //! - It must not be down or paused for longer than [`OUT_MAX`] in total. Shorter exclusions are
 //!   allowed: if half of a pool may be excluded, forgeries in the name of all back ends exclude
@@ -252,14 +253,14 @@ mod tests {
         }
     }
 
-    /// Returns the findings for a back end that answers a caller ten times, each half second, with
-    /// the last `status`, and is then seen like this for ten seconds.
+    /// Returns the number of findings for a back end that answers a caller ten times, every half
+    /// second, the last time with `status`. For the next ten seconds, the proxy reports `held`.
     fn found(status: u16, held: &Held) -> usize {
         found_of(500, |n| if n == 9 { status } else { 200 }, |_| held.clone())
     }
 
-    /// Returns the findings for a back end that answers a caller ten times, `ms` milliseconds
-    /// apart, and is then seen forty times in ten seconds.
+    /// Returns the number of findings for a back end that answers a caller ten times, `ms`
+    /// milliseconds apart. In the next ten seconds, the report of the proxy is checked forty times.
     fn found_of(ms: u64, status: impl Fn(u64) -> u16, held: impl Fn(u64) -> Held) -> usize {
         let role = Role::Proxy { stateful: true, bridges: false, sticky: true, roomy: true };
         let node = NodeId::new(1);

@@ -20,8 +20,8 @@ pub struct Front {
     pub idle_max: Duration,
     /// True if the proxy handles each packet immediately and knows the addresses of its back ends.
     pub at_once: bool,
-    /// True if this checker can see the evidence against a back end. A refused connection is not
-    /// visible.
+    /// True if the checker [`exclusion`](super::exclusion) can see the evidence against a back end.
+    /// A refused connection is not visible.
     pub sees_evidence: bool,
     /// Time without a response after which the proxy may suspect a back end.
     pub silent_after: Duration,

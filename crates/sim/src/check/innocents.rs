@@ -1,19 +1,19 @@
 //! `innocents`: a call of a well-behaved caller continues, whatever attackers send.
 //!
 //! A call of a caller is identified by its Call-ID, which attackers do not generate. When the proxy
-//! has seen that a back end has answered the call, its requests are verified, whatever else comes
-//! from the same address or with the same Call-ID.
+//! has seen that a back end has answered the call, the requests of the call are verified, whatever
+//! else comes from the same address or with the same Call-ID.
 //!
 //! - A ban, or any other drop before a message is read, must not drop a request of such a call. A
 //!   source with verified calls loses only new work. A response must not be dropped in this way
-//!   either.
+//!   either. INVITEs and their responses are not checked.
 //! - A BYE of such a call that arrives at a proxy is forwarded or answered. This is asserted for
 //!   proxies that handle each packet at once. Slower proxies may lose it at a full queue. If the
 //!   attackers send only noise, `tidegate lab swarm` compares the number of completed calls with
 //!   that in a world without attackers.
 //!
-//! After a crash, the second rule holds for calls that were answered in the new life. The first
-//! rule is asserted for the calls of every life, because their tokens prove them.
+//! After a crash, the second rule is asserted for BYEs that arrive in the new life. The first rule
+//! is asserted for the calls of every life, because their tokens prove them.
 
 use std::collections::BTreeMap;
 

@@ -17,8 +17,8 @@
 //! because there was no room. The reason is that the model evicts no calls. It is not asserted
 //! either while a call has more transactions or dialogs than a balancer distinguishes. An example
 //! is a fork that has set up several back ends, each of which gets or sends a BYE. After a crash,
-//! both start again. [`counts`](super::counts) asserts for all balancers that nothing is left at
-//! the end.
+//! the balancer and the model start again. [`counts`](super::counts) asserts for all balancers that
+//! nothing is left at the end.
 
 mod model;
 
@@ -38,7 +38,7 @@ use model::Model;
 /// The checker's name.
 pub const NAME: &str = "leases";
 
-/// A balancer: the parts of its configuration that determine what it counts.
+/// The parts of a balancer's configuration that determine what it counts.
 #[derive(Clone, Debug)]
 pub struct Balancer {
     /// Its back ends, in the order in which it reports them.

@@ -19,8 +19,8 @@
 //!   shows its count a moment later ([`SHOWN_WITHIN`]), so the INVITEs forwarded until one check
 //!   are compared with the count at the next check.
 //!
-//! After a crash this is not asserted for earlier calls, because the proxy has not counted them. It
-//! is not asserted for proxies that were stalled.
+//! After a crash this is not asserted for earlier calls, because the proxy has not counted them.
+//! The rule `calls_max` is not asserted for proxies that were stalled or drained.
 
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
@@ -77,7 +77,7 @@ pub(super) struct Limits {
     /// Dialogs that a proxy has seen confirmed: Call-ID, and the tag of the back end.
     dialogs: Recent<(NodeId, u64, u64), ()>,
     levels: BTreeMap<BackendOf, Level>,
-    /// Calls that back ends have, by a hash of Call-ID, From-tag and CSeq.
+    /// Calls that back ends have, by the hashes of Call-ID and From-tag, and the CSeq.
     held: BTreeMap<BackendOf, BTreeMap<(u64, u64, u32), Held>>,
     /// True while a back end has more calls than its limit. The checker reports each excess once.
     is_over: BTreeMap<BackendOf, bool>,
@@ -92,7 +92,7 @@ fn identity(seen: &Seen) -> u64 {
 }
 
 impl Limits {
-    /// Records a packet from a proxy to a back end, or forwarded from one.
+    /// Records a packet that a proxy sends: a BYE to any address, or an INVITE to a back end.
     pub(super) fn on_sent(
         &mut self,
         seen: &Seen,

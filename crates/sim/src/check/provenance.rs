@@ -35,7 +35,7 @@ pub const NAME: &str = "provenance";
 /// produces more.
 const FORMS_MAX: usize = 256;
 
-/// A message as it arrived at a node, with all its copies.
+/// A message as it arrived at a node, with the numbers of its copies that arrived and left.
 #[derive(Clone, Debug)]
 pub(super) struct Form {
     kind: Kind,
@@ -66,7 +66,7 @@ pub(super) enum Origin {
 }
 
 impl Origin {
-    /// Returns how often the message arrived.
+    /// Returns how often the message arrived, or 0 if it was not forwarded.
     pub(super) fn copies(&self) -> u32 {
         match self {
             Self::Passed(form) => form.received,

@@ -9,7 +9,7 @@ use tidegate_world::Timestamp;
 /// 11, more than three minutes) and all the timers that follow it.
 const KEEP: Duration = Duration::from_secs(600);
 
-/// Maximum number of entries in each of the two generations.
+/// Number of entries in the young generation from which on no new entry is created.
 const LEN_MAX: usize = 1 << 20;
 
 /// Values by key, in two generations: an entry that is not used in a whole generation is dropped.

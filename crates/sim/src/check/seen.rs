@@ -9,7 +9,8 @@ use twox_hash::XxHash3_64;
 use super::Role;
 use crate::node_id::NodeId;
 
-/// Returns a hash of bytes. It need not be secure, because no peer here tries to cause collisions.
+/// Returns a hash of `parts`. It need not be secure, because no peer here tries to cause
+/// collisions.
 pub(super) fn hash(parts: &[&[u8]]) -> u64 {
     let mut hasher = XxHash3_64::new();
     for part in parts {

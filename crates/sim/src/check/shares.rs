@@ -4,8 +4,8 @@
 //! forever stays in the transaction table for minutes (RFC 3261 §16.6 item 11, Timer C), with all
 //! its bytes. An INVITE whose rejection is never acknowledged stays for 64·T1 (§17.2.1, Timer H).
 //! So the contexts of one attacker's address are counted on the wire: from the 100 that accepts an
-//! INVITE (§17.2.1), to the ACK to its final response, or for 64·T1 after that. They must not
-//! exceed [`SHARE`] of the table, so that there is room for later senders.
+//! INVITE (§17.2.1) to the ACK to its final response, or, without an ACK, to 64·T1 after the final
+//! response. They must not exceed [`SHARE`] of the table, so that there is room for later senders.
 //!
 //! This is asserted for proxies that keep transactions, for the addresses of attackers, and for
 //! addresses where nothing listens. It is not asserted for well-behaved callers, because each is a

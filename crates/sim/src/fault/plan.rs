@@ -15,7 +15,7 @@ use crate::zone::Resolution;
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Episode {
-    /// Start. In text, it is in microseconds.
+    /// Start, counted from the start of the run. In text, it is in microseconds.
     #[serde(rename = "begins_us", with = "micros")]
     pub begins: Timestamp,
     /// Duration. In text, it is in microseconds.

@@ -63,7 +63,7 @@ impl<N: Core, T: Tap> Network<N, T> {
         self.give(node, Input::Drain);
     }
 
-    /// Gives a node a forged report that its packet could not be delivered.
+    /// Gives a node a forged report that one of its packets could not be delivered.
     pub fn fail(&mut self, node: NodeId, failure: Failure) {
         self.give(node, Input::Failure(failure));
     }
@@ -79,12 +79,14 @@ impl<N: Core, T: Tap> Network<N, T> {
         self.set_partitioned(a, b, false);
     }
 
-    /// Replaces the link from `from` to `to` by `link`, until that is [restored](Self::restore).
+    /// Replaces the link from `from` to `to` by `link`, until the normal link is
+    /// [restored](Self::restore).
     pub fn impair(&mut self, from: NodeId, to: NodeId, link: Link) {
         self.ways.channel(from, to).impaired = Some(Box::new(link));
     }
 
-    /// Restores the link from `from` to `to` that [`connect`](Self::connect) set.
+    /// Restores the link from `from` to `to` that [`connect`](Self::connect) set, or else the
+    /// default link.
     pub fn restore(&mut self, from: NodeId, to: NodeId) {
         self.ways.channel(from, to).impaired = None;
     }

@@ -15,7 +15,7 @@ pub(super) struct Reader {
     held: Vec<u8>,
     /// Offset in the stream of the first byte that the reader keeps.
     base: u64,
-    /// End of the last complete message in the stream.
+    /// Offset in the stream of the end of the last item read.
     framed: u64,
 }
 
@@ -45,12 +45,13 @@ impl Reader {
         }
     }
 
-    /// Returns the end of the last item in the stream.
+    /// Returns the offset in the stream of the end of the last item read.
     pub fn framed(&self) -> u64 {
         self.framed
     }
 
-    /// Reads the next item, using at most `budget` further bytes.
+    /// Reads the next item, using at most `budget` further bytes, which are subtracted from
+    /// `budget`.
     pub fn next(&mut self, pipe: &mut Pipe, pool: &Pool, budget: &mut usize) -> Read {
         let Some(framer) = &mut self.framer else {
             *budget -= pipe.skip(*budget);

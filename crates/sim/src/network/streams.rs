@@ -9,15 +9,15 @@ use super::reader::Reader;
 use crate::node_id::NodeId;
 use crate::stream::{Pipe, StreamSettings};
 
-/// A connection, identified by its number among all connections so far.
+/// The number of a connection among all connections so far.
 pub(super) type Key = u64;
 
 /// One of the two ends of a connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Side {
-    /// The end that opened it.
+    /// The end that opened the connection.
     Opener = 0,
-    /// The end that accepted it.
+    /// The end that accepted the connection.
     Acceptor = 1,
 }
 

@@ -130,7 +130,7 @@ impl<N: Core, T: Tap> Network<N, T> {
         }
     }
 
-    /// Reads the waiting messages of a node that was stalled.
+    /// Reads the arrived bytes on all connections of a node.
     pub(super) fn read_all(&mut self, node: NodeId) {
         for (key, side) in self.streams.ends_of(node) {
             self.read(key, side);
@@ -190,8 +190,8 @@ impl<N: Core, T: Tap> Network<N, T> {
         self.wake_when_open(key, side);
     }
 
-    /// Takes the current outputs of a core, and then tells it that it may send more, if that is
-    /// due.
+    /// Schedules telling a core that it may send more, if that is due. Before that, all current
+    /// outputs of the core are taken.
     fn tell_when_writable(&mut self, key: Key, side: Side) {
         let Some(connection) = self.streams.connections.get_mut(&key) else { return };
         let pipe = connection.pipe_from(side);

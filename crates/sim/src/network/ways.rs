@@ -10,8 +10,8 @@ use crate::link::Link;
 use crate::node_id::NodeId;
 use crate::tap::Loss;
 
-/// The channels of a network. Each channel draws from its own stream, so events on one channel
-/// affect no other. Maps are only used for look-ups and never iterated.
+/// The channels of a network. Each channel draws from its own stream of random numbers, so events
+/// on one channel affect no other. Maps are only used for look-ups and never iterated.
 pub(super) struct Ways {
     seed: Seed,
     /// The default link.
@@ -23,7 +23,7 @@ pub(super) struct Ways {
     of_pairs: HashMap<u32, u32>,
 }
 
-/// A node, or `None` for the sender at an address without a node.
+/// A node, or `None` for an address without a node.
 type Peer = Option<NodeId>;
 
 /// One direction between two nodes.
@@ -81,7 +81,8 @@ impl Ways {
 }
 
 /// Returns a number for a sender and a receiver. Nodes are numbered from 1, and an unknown peer is
-/// 0. So no pair has the number 0 or 1, which the channels of a [`Relay`](crate::Relay) use.
+/// 0. The channels of a [`Relay`](crate::Relay) use the numbers 0 and 1. Here no pair has the
+/// number 0, and only an unknown sender with the first node as its receiver has the number 1.
 fn pair(from: Peer, to: Peer) -> u32 {
     let number = |peer: Peer| peer.map_or(0, |node| node.index() as u32 + 1);
     number(from) << 16 | number(to)

@@ -28,7 +28,7 @@ pub struct Outcome {
 }
 
 impl<'a> Run<'a> {
-    /// Creates a prompt run to the end, without timers.
+    /// Creates a run without timers and without an end, whose driver wakes at once.
     pub fn new(settings: HostSettings, datagrams: &'a [(Timestamp, String)]) -> Self {
         let (timers, end) = (Vec::new(), Timestamp::NEVER);
         Self { settings, timers, datagrams, period: Duration::from_nanos(1), end }

@@ -20,13 +20,13 @@ pub enum Seen {
     Drain,
 }
 
-/// A core for packets `WORD CLASS` and any further text. It rejects `NO` when offered, or when
-/// served, passes `OVER` to shard 1, drops `HUSH`, and echoes all others.
+/// A core for packets `WORD CLASS` and any further text. It rejects `NO` at the offer. When it
+/// serves a packet, it passes `OVER` to shard 1, drops `HUSH`, and echoes all others.
 pub struct Echo {
     pub seen: Vec<(Timestamp, Seen)>,
     /// Times of its timers, the earliest first. Each sends `timer`.
     pub timers: VecDeque<Timestamp>,
-    /// Whether expired timers stay.
+    /// Whether expired timers stay in `timers`.
     pub stuck: bool,
     /// Datagrams that it wants shed.
     pub shedding: Shedding,

@@ -23,14 +23,15 @@ fn span(us: u64) -> Duration {
     Duration::from_micros(us)
 }
 
-/// Returns a host with one FIFO, and the costs of offering, serving and rejecting in every class,
-/// in µs.
+/// Returns the settings of a host with one FIFO, and with these costs of offering, serving and
+/// rejecting in every class, in µs.
 fn fifo(offer: u64, serve: u64, refuse: u64) -> HostSettings {
     let costs = Costs::uniform(span(offer), span(serve), span(refuse));
     HostSettings { split: false, ..HostSettings::new(costs) }
 }
 
-/// Returns such a host with these costs of service, one for each class from 0 on.
+/// Returns the settings of a host with one FIFO, and with these costs of service in µs, one for
+/// each class from 0 on. Nothing else costs time.
 fn serving(serve: &[u64]) -> HostSettings {
     let mut settings = fifo(0, 0, 0);
     for (class, &cost) in (0..Work::CLASSES_MAX).zip(serve) {

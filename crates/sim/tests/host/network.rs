@@ -88,8 +88,9 @@ fn a_host_without_costs_is_transparent() {
     assert_eq!(run(&fifo(0, 0, 0)), through(&mut Echo::new(), "BYE 0"));
 }
 
-/// Returns, of a hundred packets a millisecond apart, those that came back while or soon after
-/// their host got no processor from 30 to 40 ms.
+/// Sends a hundred packets, one each millisecond, to a host that gets no processor from 30 to 40
+/// ms. Returns the times at which packets came back from 35.5 to 51 ms, and the number of packets
+/// lost at the full buffer.
 fn stalled(settings: &HostSettings) -> (Vec<Timestamp>, u64) {
     let mut source = Source::new(100, "BYE 0");
     let mut host = Host::new(Echo::new(), settings);
@@ -108,8 +109,8 @@ fn stalled(settings: &HostSettings) -> (Vec<Timestamp>, u64) {
 #[test]
 fn a_stalled_host_loses_its_time_and_the_packets_beyond_its_buffer() {
     let lost = HostSettings { catches_up: false, buffer_max: 6, ..fifo(0, 900, 0) };
-    // Packets from 31 to 40 ms wait: the first is started then, six have room. The one of 30 ms was
-    // complete and could not leave.
+    // The packets that arrive from 31 to 40 ms wait. The host starts the first one at 40 ms, and
+    // six have room. The packet of 30 ms was complete in the stall, but could not leave.
     let (back, overflow) = stalled(&lost);
     let expected: Vec<_> = (0..7).map(|k| at(45_000 + k * 900)).collect();
     assert_eq!((&back[..7], overflow), (&expected[..], 3));

@@ -10,7 +10,7 @@ use tidegate_world::{Load, Timestamp};
 
 const SECOND: u64 = 1_000_000;
 
-/// Returns one datagram every `gap_us`, for ten seconds.
+/// Returns one datagram every `gap_us` µs, for ten seconds.
 fn steady(text: &str, gap_us: u64) -> Vec<(Timestamp, String)> {
     (0..10 * SECOND).step_by(gap_us as usize).map(|us| (at(us), text.to_string())).collect()
 }
@@ -65,7 +65,7 @@ fn service_without_waiting_work_creates_no_debt() {
     datagrams.extend(flood);
     let outcome = ten_seconds(fifo(0, 10_000, 1_000), &datagrams);
     let (served, refused) = (count(&outcome, "BYE"), count(&outcome, "NO"));
-    // All of five seconds and half of five.
+    // Service gets all of the first five seconds, and half of the last five.
     assert!((743..=751).contains(&served), "{served} served, {refused} refused");
     assert!((2_490..=2_564).contains(&refused), "{served} served, {refused} refused");
 }
@@ -74,7 +74,7 @@ fn service_without_waiting_work_creates_no_debt() {
 fn without_work_to_serve_the_core_is_asked_only_after_each_burst() {
     let outcome = ten_seconds(fifo(0, 10_000, 1_000), &steady("NO 0", 400));
     let asked = outcome.seen.iter().filter(|(_, seen)| *seen == Seen::Idle).count();
-    // Ten thousand are rejected, 64 in each burst and one before.
+    // Ten thousand are rejected, and the core is asked after each 65 of them.
     assert_eq!((count(&outcome, "NO"), asked), (10_000, 10_000 / 65));
 }
 

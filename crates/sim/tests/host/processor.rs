@@ -65,7 +65,8 @@ fn time_taken_by_other_programs_is_measured_and_has_effect() {
         Seen::Load(Load { busy, cpu, .. }) if busy == cpu => Some((now, busy)),
         _ => None,
     });
-    // Of the first 8 ms other processes took 6. Then it worked for 4 ms, and nothing was left.
+    // Of the first 8 ms, other processes took 6. Then the processor was busy for 4 ms: its own work
+    // and the other processes left no idle time.
     let expected = [(8_000, 6_000), (12_000, 10_000), (20_000, 16_000)];
     assert_eq!(busy.take(3).collect::<Vec<_>>(), expected.map(|(now, busy)| (at(now), span(busy))));
 }
@@ -96,7 +97,8 @@ fn a_server_that_reads_one_by_one_leaves_the_others_in_the_buffer() {
         let settings = HostSettings { batch, buffer_max: 2, ..fifo(0, 10, 0) };
         Run::new(settings, &burst).go().overflow
     };
-    // At 11 it reads B, and C stays in the buffer, in which only D has room. Otherwise it reads both.
+    // With a batch of 1, the host reads B at 11, and C stays in the buffer, in which only D has
+    // room. Without a batch, the host reads B and C.
     assert_eq!((overflow(Some(1)), overflow(None)), (1, 0));
     let settings = |batch| HostSettings { batch, ..fifo(4, 10, 0) };
     let left = |batch| Run::new(settings(batch), &burst).go().sent;

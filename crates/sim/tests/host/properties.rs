@@ -9,7 +9,8 @@ use tidegate_world::Timestamp;
 
 type Datagrams = Vec<(Timestamp, String)>;
 
-/// Returns up to a hundred datagrams of three classes, and gaps in µs: often none, as in a burst.
+/// Generates up to a hundred datagrams of three classes, with gaps of up to 3 ms, often none, as in
+/// a burst.
 fn datagrams(words: &'static [&'static str]) -> impl Strategy<Value = Datagrams> {
     let gap = prop_oneof![Just(0u64), 0..3_000u64];
     let datagram = (gap, prop::sample::select(words), 0..3);

@@ -60,7 +60,7 @@ fn services_follow_each_other_at_the_cost_of_each() {
         .filter(|(_, seen)| matches!(seen, Seen::Serve(_) | Seen::Idle))
         .map(|(at, _)| at)
         .collect();
-    // The first is served before the others are offered: it arrived first, by nothing.
+    // A is served before B and C are offered: all arrived at the same time, but A was read first.
     assert_eq!(times, [0, 10, 310, 317].map(at));
     assert_eq!(outcome.sent, datagrams(&[(10, "A 0"), (310, "B 1"), (317, "C 2")]));
 }
@@ -134,7 +134,7 @@ fn handoffs_leave_at_completion_and_arrive_when_delivered() {
     let HandoffInput::Received(mut received) = handoff.input else { panic!("{handoff:?}") };
     assert!(host.is_drained());
 
-    // It arrived at 0, but comes here at 90.
+    // The message arrived at 0, but is handed to this shard at 90.
     received.handoffs = 1;
     let mut other = Host::new(Echo::new(), &fifo(0, 10, 0));
     other.offer(at(90), received);

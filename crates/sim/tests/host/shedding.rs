@@ -6,7 +6,7 @@ use tidegate_world::{Core, Pool, Received, Shedding, Timestamp};
 use crate::echo::{Echo, Seen, flow};
 use crate::{at, fifo};
 
-/// Returns a host whose core wants this share of INVITEs shed, and gets a reading of the load now.
+/// Returns a host whose core wants this share of INVITEs shed, and has got a reading of the load.
 fn shedding(share: f64, settings: &HostSettings) -> Host<Echo> {
     let mut echo = Echo::new();
     echo.shedding = Shedding { share, ..Shedding::NONE };
@@ -15,7 +15,7 @@ fn shedding(share: f64, settings: &HostSettings) -> Host<Echo> {
     host
 }
 
-/// Returns an INVITE of its own class, unlike the others.
+/// Returns an INVITE whose bytes differ from those with other numbers.
 fn invite(number: u32) -> String {
     format!("INVITE 0 {number:08}{:60}", "")
 }

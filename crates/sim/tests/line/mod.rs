@@ -17,7 +17,7 @@ use super::topology::{CALLER, PROXY, address, backends, settings};
 /// Maximum number of calls, enough for a million calls of one caller.
 const CALLS_MAX: usize = 2_000_000;
 
-/// Returns the INVITEs of this many calls, as our caller writes them.
+/// Returns the INVITEs of this many calls, as a [`Caller`] writes them.
 pub fn invites(calls: u32) -> Vec<Box<[u8]>> {
     let load = Load { process: Process::Uniform, rate_cps: 1e6, calls, ..Load::default() };
     let config = CallerConfig {

@@ -1,5 +1,4 @@
-//! Tests of the whole frame: the real proxy and the real agents, without a socket, in time driven
-//! by a seed.
+//! Tests of the real proxy and the real agents together, without a socket, in simulated time.
 
 use std::time::Duration;
 
@@ -57,7 +56,8 @@ fn agents_retransmit_lost_packets() {
     let stats = run.caller.stats();
     assert!(run.summary.lost > 500, "{:?}", run.summary);
     // Each message crosses two links. The proxy of this mode retransmits nothing itself, so a call
-    // is lost when seven INVITEs, or ten BYEs, or their answers are.
+    // is lost if all seven transmissions of its INVITE, all eleven of its BYE, or the responses to
+    // them are lost.
     assert!(stats.completed >= 1998, "{} of 2000, {:?}", stats.completed, stats.failed);
     for backend in run.backends.backends() {
         assert_eq!((backend.calls(), backend.work()), (0, 0), "every count came back");

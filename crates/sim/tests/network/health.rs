@@ -75,7 +75,7 @@ impl World {
         [0, 1, 2].map(|i| self.pool.backends()[i].assigned())
     }
 
-    /// Returns the assignments from one time to another.
+    /// Returns the number of calls that each back end got from one time to the other.
     fn assigned_from(&mut self, from_ms: u64, to_ms: u64) -> [u64; 3] {
         self.until(from_ms);
         let before = self.assigned();

@@ -1,5 +1,5 @@
 //! Tests with calls of every outcome and packet loss: each call ends once, and leaves nothing
-//! behind. `make show-hour` shows it for an hour. Here it takes seconds.
+//! behind. `make show-hour` shows this for an hour, and these tests for at most 20 s.
 
 use std::time::Duration;
 
@@ -33,7 +33,8 @@ fn every_call_ends_once_and_leaves_nothing_behind() {
     for status in [404, 480, 486, 500] {
         assert!(caller.failed.status[&status] > 50, "{status}: {caller:?}");
     }
-    // RFC 3261 §16.7 item 6 has a 503 tried elsewhere, or sent on as 500.
+    // By RFC 3261 §16.7 item 6, the proxy does not forward a 503: it tries another back end, or
+    // sends a 500.
     assert_eq!(caller.failed.status.get(&503), None, "{caller:?}");
     // Silence and 503 make the proxy try another back end.
     let tried_again = run.answerers.calls - caller.begun;

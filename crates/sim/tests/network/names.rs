@@ -1,5 +1,5 @@
-//! Tests of back ends with host names, in simulated time: a resolver that is late, fails, loses
-//! queries, and names that move.
+//! Tests of back ends with host names, in simulated time: a resolver that is late, fails or loses
+//! queries, and names that get other addresses.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -15,7 +15,7 @@ use tidegate_world::{Core, Pool, Seed, Timestamp};
 use crate::topology::{CALLER, PROXY, address, settings};
 
 const HOST: &str = "kam1.example.com";
-/// Its addresses, one after the other.
+/// The addresses of the name, one after the other.
 const PLACES: [&str; 2] = ["127.0.0.2:5070", "127.0.0.3:5070"];
 
 /// One call a second, each held for a while.
@@ -100,7 +100,7 @@ impl Stage<'_> {
         self.named().address()
     }
 
-    /// Returns found, not found, unanswered, moved.
+    /// Returns the numbers of look-ups: found, not found, unanswered, moved.
     fn lookups(&self) -> [u64; 4] {
         let lookups = &self.named().lookups;
         [&lookups.found, &lookups.not_found, &lookups.unanswered, &lookups.moved]
@@ -171,7 +171,8 @@ fn while_a_name_cannot_be_resolved_calls_go_to_its_last_address() {
 #[test]
 fn open_calls_stay_where_they_are_when_the_name_leads_elsewhere() {
     for mode in [Mode::Stateless, Mode::Transaction] {
-        // So long that all calls are open when the name moves, and some are started after it.
+        // The calls last so long that all earlier ones are open when the name moves. Some calls
+        // start later.
         let ended = run(mode, 200, |stage| {
             stage.network.run_until(at(25));
             stage.lead_to(&[1], 10);
@@ -198,7 +199,7 @@ fn a_dead_back_end_is_up_again_at_the_next_address_of_its_name() {
         assert_eq!(stage.present(), Some(address(PLACES[1])));
     });
     assert!(ended.answered[1] > 5, "{:?}", ended.answered);
-    // It is the only one, so it is tried anyway.
+    // The back end is the only one, so it is tried anyway.
     assert!(ended.caller.completed < 60 && ended.refused() == 0, "{:?}", ended.caller.failed);
 }
 
@@ -221,7 +222,7 @@ fn queries_from_before_a_crash_are_not_answered_after_it() {
     network.crash(node, Silence::Silent);
     network.restart(node, proxy(&after));
     let known = |pool: &balance::Pool| pool.backends()[0].address().is_some();
-    // Its own query, with the same number, is answered a second later.
+    // The query of the new proxy, which has the same number, is answered a second later.
     network.run_until(at(4) + Duration::from_millis(500));
     assert!(!known(&before) && !known(&after));
     network.run_until(at(6));

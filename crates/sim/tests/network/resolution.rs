@@ -1,4 +1,5 @@
-//! Tests of requests to names in simulated time: a DNS that is late, dead, slow and back.
+//! Tests of requests to names in simulated time: a DNS that is late, then dead, then slow, then
+//! normal again.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -14,11 +15,11 @@ use tidegate_world::{NaptrRecord, QueryAnswer, QueryId, Seed, SrvRecord, Timesta
 
 const TTL: Duration = Duration::from_secs(20);
 const QUESTIONS_MAX: usize = 64;
-/// Maximum number of questions that are not answered, most of which wait to be sent.
+/// Maximum number of questions without an answer. Most of them wait to be sent.
 const OUTSTANDING_MAX: usize = 16 * QUESTIONS_MAX;
-/// 500 requests a second.
+/// Time between two requests: 500 requests a second.
 const SPACING: Duration = Duration::from_millis(2);
-/// Existing names. Every other request is for one of them.
+/// Number of other names, half of which exist. Every second request is for one of them.
 const STRANGERS: u64 = 3000;
 
 /// Requests to a domain in use and to other names, in turn.
@@ -87,7 +88,7 @@ impl Stage {
         Self { resolution, counters, zone, now, requests, answers, parked, parked_max }
     }
 
-    /// Sends requests for a while to a DNS with this behaviour.
+    /// Sends requests for `s` seconds to a DNS with this behaviour.
     fn run(&mut self, s: u64, behaviour: Behaviour) -> Phase {
         self.zone.resolve_by(behaviour);
         let mut phase = Phase::default();

@@ -1,5 +1,5 @@
-//! Tests of users in a store, in simulated time: a store that is late, silent, fails, or does not
-//! have the user. Calls to a pool go on all the while.
+//! Tests of users in a store, in simulated time: a store that is late, is silent, fails, or does
+//! not have the user. Calls to a pool go on all the while.
 
 use std::sync::Arc;
 use std::time::Duration;

@@ -29,7 +29,8 @@ pub fn refused_alike(bytes: &[u8]) -> bool {
     true
 }
 
-/// Reads an ACK in both ways and asserts that the results are equal.
+/// Reads an ACK with [`scan_ack`] and with [`scan`], and asserts that the results are
+/// equal.
 pub fn acknowledged_alike(bytes: &[u8]) {
     let short = scan_ack(bytes);
     let Ok(long) = scan(bytes) else { return };

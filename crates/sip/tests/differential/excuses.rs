@@ -1,4 +1,5 @@
-//! The differences between both readers in which we are right or neither is wrong.
+//! The differences between the two readers, ours and tshark, in which ours is right or neither is
+//! wrong.
 
 use std::fmt;
 
@@ -31,8 +32,8 @@ impl Seen<'_> {
         self.field.starts_with("via ")
     }
 
-    /// Returns the headers that the value comes from. Each has its name with all text before the
-    /// colon, and its value with folds. Only line ends and colons separate them.
+    /// Returns the headers that the value comes from. The first text is all that stands before the
+    /// colon, the second one the value with its folds.
     fn headers(&self) -> Vec<(String, String)> {
         let names: &[&str] = match self.field {
             "call-id" => &["call-id", "i"],

@@ -1,10 +1,10 @@
-//! The values that our grammar finds.
+//! The values that our parser finds.
 
 use tidegate_sip::{Field, HeaderName, Malformed, Message, StartLine};
 
 use super::Found;
 
-/// Reads a message of our version, ignoring its Content-Length.
+/// Reads a message of version SIP/2.0. A wrong Content-Length does not matter.
 pub fn read(bytes: &[u8]) -> Result<Found, Malformed> {
     let mut found = Found::new();
     let message = match Message::parse(bytes) {

@@ -30,7 +30,7 @@ const LINES: [(&str, &str); 3] = [
     ("route lines", "sip.Route"),
     ("record-route lines", "sip.Record-Route"),
 ];
-/// The fields of which all values count. For the others only the first does.
+/// The fields of which all values count. For the others, only the first value counts.
 const LISTS: [&str; 3] = ["via branches", "via hosts", "via ports"];
 
 /// Runs tshark on the messages. Returns one set of findings for each message.

@@ -62,7 +62,7 @@ fn assert_same_start(short: ScanStart<'_>, long: StartLine<'_>) {
     }
 }
 
-/// Asserts that a passage equals the same response edited by a splice.
+/// Asserts that a passage and a splice write the same response.
 fn passes_as_it_is_spliced(message: &Message<'_>) {
     let passage = Passage::parse(message.bytes());
     let (Some(status), Ok(cseq), Ok(call_id)) =
@@ -81,7 +81,8 @@ fn passes_as_it_is_spliced(message: &Message<'_>) {
         assert!(!message.bytes().trim_ascii_start().starts_with(b"SIP/2.0 "));
         return;
     }
-    // Nor is one in which another reader may find other lines, or another end of the body.
+    // A response in which another reader may find other lines, or another end of the body, is not
+    // forwarded either.
     let is_ambiguous =
         |why: &Malformed| matches!(why, Malformed::LineEnd | Malformed::DuplicateHeader(_));
     if passage.as_ref().is_err_and(is_ambiguous) {
@@ -155,14 +156,14 @@ fn has_overload_control(params: Params<'_>) -> bool {
     params.into_iter().any(|param| is(param.name))
 }
 
-/// Takes the overload control parameters off a message, and asserts that no Via has one and nothing else
-/// has changed.
+/// Removes the overload control parameters from a message, and asserts that no Via has one and that
+/// nothing else has changed.
 fn strip(message: &Message<'_>) {
     let mut out = Vec::new();
     write_overload_control(message.bytes(), 0, b"", &mut out).expect("a Vec takes everything");
     let vias: Option<Vec<_>> = message.vias().map(Result::ok).collect();
     let Some(vias) = vias else { return };
-    // From the first Via with an angle bracket on all stay as they are.
+    // The first Via with an angle bracket and all Vias after it stay as they are.
     let has_bracket = |via: &Via<'_>| via.element.iter().any(|b| b"<>".contains(b));
     let vias: Vec<_> = vias.into_iter().take_while(|via| !has_bracket(via)).collect();
     let after = Message::parse(&out).expect("the lines are the same");
@@ -268,7 +269,7 @@ fn hop(message: &Message<'_>) {
 
     let out = written(&splice);
     let Ok(after) = Message::parse(&out) else {
-        // Our lines may exceed the maximum.
+        // With the added lines, the message may exceed a limit.
         assert!(message.fields().count() + 4 > FIELDS_MAX || out.len() > BYTES_MAX);
         return;
     };

@@ -15,8 +15,8 @@ pub enum Found {
     CutOff,
 }
 
-/// Cuts a stream whose successive reads have `reads` bytes, in a buffer of the size that the framer
-/// guarantees to be enough.
+/// Cuts a stream into messages, in a buffer of the size that the framer guarantees to be enough.
+/// `reads` returns the number of bytes of the next read.
 pub fn cut(
     stream: &[u8],
     limits: FrameLimits,

@@ -1,4 +1,4 @@
-//! Properties of all four machines, for any events and times of calls.
+//! Properties of all four machines, for any events at any times, and for any calls of `on_timer`.
 
 use std::time::Duration;
 
@@ -17,9 +17,9 @@ const MACHINES: [fn(&Timing) -> Machine; 4] =
 /// An action of the holder.
 #[derive(Clone, Copy, Debug)]
 enum Step {
-    /// Lets time pass without a call.
+    /// Lets time pass without an event and without a call of `on_timer`.
     Pass(Duration),
-    /// Calls `on_timer` at its deadline.
+    /// Calls `on_timer` at the deadline of the machine, or now if the deadline has passed.
     Due,
     /// Calls `on_timer`, needed or not.
     Timer,
@@ -94,8 +94,8 @@ fn drive(start: fn(&Timing) -> Machine, timing: &Timing, steps: &[Step]) -> Seen
     seen
 }
 
-/// Returns whether a state has no timer: the machine waits for its user, or for a response after
-/// the first.
+/// Returns whether the machine has no timer: it has ended, or it waits for its user, or for a
+/// response after the first.
 fn waits_for_ever(machine: &Machine) -> bool {
     let is_server = !machine.is_client();
     match machine.state() {
@@ -135,7 +135,7 @@ proptest! {
         let successes = count(&seen, |_, effect| matches!(effect, ToUser(200..300)));
         let timeouts = count(&seen, |_, effect| effect == TimedOut);
         prop_assert!(refusals + successes.min(1) + timeouts <= 1, "{seen:?}");
-        // A rejection is acknowledged, and no other response.
+        // Only a final response other than a 2xx is acknowledged.
         let acknowledged = count(&seen, |_, effect| effect == AckSent);
         prop_assert!(acknowledged >= refusals && (refusals > 0 || acknowledged == 0));
     }

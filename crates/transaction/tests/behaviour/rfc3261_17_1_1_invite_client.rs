@@ -195,7 +195,7 @@ fn a_transport_error_ends_it() {
     assert_eq!(seen.last(), Some(&(600, Enters(Terminated))));
 }
 
-/// Figure 5: the states that wait for a final response, and those that wait for any.
+/// Figure 5: the states that wait for a final response, and those that wait for any response.
 #[test]
 fn predicates_follow_the_state() {
     let timing = unreliable();
@@ -211,8 +211,8 @@ fn predicates_follow_the_state() {
     assert!(!ended.is_unanswered() && !ended.is_pending() && ended.is_terminated());
 }
 
-/// After a late call by the driver, only one of the missed retransmissions is sent, and the next
-/// one comes a full interval later.
+/// If the driver fires the timers late, only one of the missed retransmissions is sent, and the
+/// next one comes a full interval later.
 #[test]
 fn missed_repetitions_are_not_sent_in_a_burst() {
     let timing = unreliable();

@@ -154,7 +154,7 @@ fn a_transport_error_ends_it() {
     assert_eq!(seen.last(), Some(&(500, Enters(Terminated))));
 }
 
-/// Figure 6: the states that wait for a final response, and those that wait for any.
+/// Figure 6: the states that wait for a final response, and those that wait for any response.
 #[test]
 fn predicates_follow_the_state() {
     let timing = unreliable();
@@ -168,8 +168,8 @@ fn predicates_follow_the_state() {
     assert!(!ended.is_unanswered() && !ended.is_pending() && ended.is_terminated());
 }
 
-/// After a late call by the driver in "Proceeding", only one of the missed retransmissions is sent,
-/// and the next one comes T2 later.
+/// If the driver fires the timers late in "Proceeding", only one of the missed retransmissions is
+/// sent, and the next one comes T2 later.
 #[test]
 fn missed_repetitions_are_not_sent_in_a_burst() {
     let timing = unreliable();

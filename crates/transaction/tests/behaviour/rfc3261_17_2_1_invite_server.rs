@@ -160,7 +160,7 @@ fn predicates_follow_the_state() {
     assert!(!ended.is_pending() && !ended.awaits_ack() && ended.is_terminated());
 }
 
-/// After a late call by the driver, Timer H precedes Timer G, and only one of the missed
+/// If the driver fires the timers late, Timer H precedes Timer G, and only one of the missed
 /// retransmissions is sent.
 #[test]
 fn missed_repetitions_are_not_sent_in_a_burst() {

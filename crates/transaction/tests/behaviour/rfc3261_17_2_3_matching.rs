@@ -39,7 +39,7 @@ fn hash(parts: &[&[u8]]) -> u64 {
     hasher.finish()
 }
 
-/// Returns the key of a received request. An ACK is one to an INVITE outside a dialog.
+/// Returns the key of a received request. An ACK is for an INVITE outside a dialog.
 fn key(request: &Request) -> Key {
     key_of(request, request.method == "ACK")
 }
@@ -131,7 +131,7 @@ fn a_cancel_has_its_own_transaction_and_names_that_of_its_invite() {
 
 /// §17.2.3: "The INVITE request matches a transaction if the Request-URI, To tag, From tag,
 /// Call-ID, CSeq, and top Via header field match those of the INVITE request which created the
-/// transaction." The To tag is not needed: a request with one has another CSeq in its dialog.
+/// transaction." The next test compares the To tag.
 #[test]
 fn without_the_cookie_all_of_the_request_is_compared() {
     let changes = [
@@ -152,7 +152,7 @@ fn without_the_cookie_all_of_the_request_is_compared() {
 /// number (not the method), and top Via header field match those of the INVITE request which
 /// created the transaction, and the To tag of the ACK matches the To tag of the response sent by
 /// the server transaction." A server transaction sends one response that needs an ACK, or passes
-/// the ACK on (RFC 6026 §6): its To tag need not be compared.
+/// the ACK on (RFC 6026 §6). So the To tag of the ACK need not be compared.
 #[test]
 fn without_the_cookie_an_ack_matches_although_its_invite_had_no_to_tag() {
     let ack = Request { method: "ACK", to: "<sip:bob@example.com>;tag=314159", ..OLD_INVITE };
@@ -187,7 +187,7 @@ fn the_branch_alone_gives_the_same_identity() {
         let key = key(&Request { method, ..INVITE });
         assert_eq!(of_branch(b"z9hG4bK776asdhds"), Some(key.identity));
     }
-    // A key shows only that a method is an extension.
+    // The method in a key shows only that it is an extension.
     let extensions = ["FOO", "BAR"].map(|method| {
         let key = key(&Request { method, ..INVITE });
         assert_eq!(of(b"z9hG4bK776asdhds", Method::Other, method), Some(key.identity));

@@ -25,8 +25,8 @@ const TIMER_C: Duration = Duration::from_secs(190);
 /// with 408 and retransmits that response for 64·T1.
 const TRYING_MAX: Duration = Duration::from_secs(190 + 32);
 
-/// RFC 3261 §13.3.1.4: if an answerer gets no ACK, it ends the call after 64·T1. It waits the same
-/// time for the end.
+/// RFC 3261 §13.3.1.4: if an answerer gets no ACK, it sends a BYE after 64·T1, and waits the same
+/// time for the response to it.
 const UNACKNOWLEDGED_MAX: Duration = Duration::from_secs(64);
 
 /// Number of transactions of one call that a balancer distinguishes.
@@ -86,7 +86,7 @@ struct Call {
     dialogs: BTreeSet<Dialog>,
     /// The dialogs that a 2xx has confirmed.
     confirmed: BTreeSet<Dialog>,
-    /// The dialogs whose BYE the proxy has forwarded, until the BYE has ended them.
+    /// The dialogs whose BYE the balancer has forwarded, until the BYE has ended them.
     leaving: BTreeSet<Dialog>,
     /// The dialogs that a BYE has ended.
     ended: BTreeSet<Dialog>,
@@ -408,8 +408,9 @@ impl Call {
         (self.backend, self.is_held) = (backend, false);
     }
 
-    /// Ends all transactions and calls that were not answered in time. Returns the time of the last
-    /// timer that has changed the counts, or `None` if there was none.
+    /// Ends the transactions that were not answered in time, and the dialogs whose BYE was not
+    /// answered. Returns the time of the last timer that has changed the counts, or `None` if there
+    /// was none.
     fn expire(&mut self, now: Timestamp) -> Option<Timestamp> {
         // RFC 3261 §15.1.1: if "no response at all is received for the BYE", the UAC "MUST consider
         // the session and the dialog terminated". A balancer that has waited for the response ends
@@ -420,7 +421,7 @@ impl Call {
         };
         let ended = self.open.iter().filter_map(unanswered).min();
         let due = self.open.values().map(|open| open.until);
-        // The caller forgets a call whose time is over, with everything that is counted for it.
+        // `Model` then removes a call whose time is over, with everything that is counted for it.
         let is_counted = self.is_held || !self.open.is_empty();
         let due = due.chain(is_counted.then_some(self.until));
         let last = due.filter(|at| *at <= now).max();
@@ -431,7 +432,7 @@ impl Call {
         last
     }
 
-    /// Ends the dialogs whose BYE the proxy has forwarded, and the call if no dialog is left.
+    /// Ends the dialogs whose BYE the balancer has forwarded, and the call if no dialog is left.
     fn end_leaving(&mut self, at: Timestamp) {
         self.confirmed = &self.confirmed - &self.leaving;
         self.ended.append(&mut self.leaving);

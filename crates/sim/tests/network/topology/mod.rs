@@ -1,4 +1,4 @@
-//! One caller, the proxy, three answerers: the topology of the frame's tests and its example.
+//! One caller, the proxy, three answerers: the topology of the tests and the example `frame`.
 
 #![allow(dead_code, reason = "each program uses a part of it")]
 
@@ -36,7 +36,7 @@ impl Core for Node {
     });
 }
 
-/// A run, with its variables.
+/// The parameters of a run.
 pub struct Run {
     pub seed: u64,
     pub calls: u32,

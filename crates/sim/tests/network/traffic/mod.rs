@@ -19,8 +19,8 @@ use tidegate_world::{Core, Pool, Seed, Timestamp};
 use super::topology::{BACKENDS, CALLER, PROXY, address, backends, settings};
 
 /// The behaviour of the called parties: about 70 % of the calls are set up, because some callers do
-/// not wait. A 503 is rare, because it means that a server is overloaded, and keeps others from
-/// being tried.
+/// not wait. A 503 is rare, because it means that the server is overloaded: for a second, this
+/// server gets no request that another back end has rejected.
 const OUTCOMES: &str = "answer=76,busy=9,ring=8,404=2,480=2,500=1.9,503=0.1,silent=1";
 
 /// Interval at which the proxy's tables are checked.
@@ -28,7 +28,7 @@ const LOOK: Duration = Duration::from_millis(100);
 
 const CALLS_MAX: usize = 2_000_000;
 
-/// A run, with its variables.
+/// The parameters of a run.
 #[derive(Clone, Copy)]
 pub struct Traffic {
     pub seed: u64,
@@ -73,7 +73,7 @@ pub struct Outcome {
     /// Time at which nothing was left to happen.
     pub lasted: Timestamp,
     pub caller: CallerStats,
-    /// Counts of all three together.
+    /// Counts of all three answerers together.
     pub answerers: AnswererStats,
     /// Calls left in the answerers' tables.
     pub held: usize,
@@ -107,7 +107,7 @@ impl Outcome {
 }
 
 impl Traffic {
-    /// Returns a group of callers at an address, with another as their target.
+    /// Returns the configuration of a group of callers at `local` that call `target`.
     pub fn callers(&self, local: SocketAddr, target: SocketAddr) -> CallerConfig {
         CallerConfig {
             load: Load {
@@ -123,7 +123,7 @@ impl Traffic {
         }
     }
 
-    /// Returns the callees at an address.
+    /// Returns the configuration of the callees at an address.
     pub fn called(&self, at: SocketAddr) -> AnswererConfig {
         AnswererConfig {
             mix: OUTCOMES.parse().unwrap(),
