@@ -31,11 +31,13 @@ pub struct Backend {
     finals: Finals,
 }
 
-/// The counts are on separate cache lines. So shards that count on different back ends do not slow
-/// each other down. The alignment is 128 bytes, because x86 prefetches lines in pairs.
+/// The counts of each back end are on cache lines of their own. So shards that count on different
+/// back ends do not slow each other down. The alignment is 128 bytes, because x86 prefetches lines
+/// in pairs.
 ///
-/// The fields are in order of use. The first 64 bytes contain everything that a policy needs for a
-/// selection, so it reads one cache line of each back end.
+/// The fields are in order of use. The first 64 bytes contain all counts and states that a
+/// selection reads, except response times and limits. So a selection reads one cache line of most
+/// back ends.
 #[derive(Debug, Default)]
 #[repr(C, align(128))]
 struct Load {
@@ -96,9 +98,9 @@ impl Backend {
         backend
     }
 
-    /// Returns a copy for the calls of a pool that the back end has left while it stays in another
-    /// pool. The copy has the same name and addresses. It gets no new calls, because it counts as
-    /// [removed](AdminState::Removed).
+    /// Returns a copy of a back end that has left one pool but stays in another one. The copy is
+    /// for the calls of the pool that the back end has left. It has the same name and addresses. It
+    /// gets no new calls, because it counts as [removed](AdminState::Removed).
     #[must_use]
     pub fn removed_copy(&self) -> Self {
         let copy = Self::new(&self.name, self.endpoint.copy(), self.weight());
@@ -125,8 +127,8 @@ impl Backend {
         }
     }
 
-    /// Returns the address for its new requests, or `None` while its host name has no address. A
-    /// back end that is [up](Self::is_up) has an address, and never loses it.
+    /// Returns the address for new requests, or `None` while the host name has no address. A back
+    /// end that is [up](Self::is_up) has an address, and never loses it.
     pub fn address(&self) -> Option<SocketAddr> {
         self.endpoint.address()
     }
@@ -157,8 +159,8 @@ impl Backend {
         self.endpoint.at(generation)
     }
 
-    /// Returns whether evidence about `address` applies to the current address. A packet from an
-    /// earlier address does not.
+    /// Returns whether evidence about `address` applies to the back end now. Evidence about an
+    /// earlier address of its host name does not apply.
     pub fn is_present_at(&self, address: SocketAddr) -> bool {
         match &self.endpoint {
             Endpoint::Address(_) => true,
@@ -190,9 +192,9 @@ impl Backend {
         self.load.weight.store(weight.max(1), Relaxed);
     }
 
-    /// Returns the effective weight at `now`, in thousandths of [`weight`](Self::weight), at least
-    /// 100. Policies divide calls by it. It grows linearly for some time after the back end has
-    /// come back.
+    /// Returns the effective weight at `now`, by which policies divide the calls. Its unit is a
+    /// thousandth of the unit of [`weight`](Self::weight). After the back end has come back, the
+    /// effective weight grows linearly from a tenth of its full value for some time.
     pub fn effective_weight(&self, now: Timestamp) -> u64 {
         u64::from(self.weight()) * self.load.health.share(now)
     }
@@ -244,7 +246,8 @@ impl Backend {
         self.response_times.start()
     }
 
-    /// Returns the weighted mean of the last response times to requests that end calls.
+    /// Returns the weighted mean of the last 20 response times to requests that end calls, or zero
+    /// if there was no response.
     pub fn end_response_time(&self) -> Duration {
         self.response_times.end()
     }
@@ -289,8 +292,9 @@ impl Backend {
         self.named().is_none_or(Named::is_known)
     }
 
-    /// Returns whether the back end answers, as far as is known. If so, it gets the in-dialog
-    /// requests of its calls in every administrative state.
+    /// Returns whether the back end answers, as far as is known, or is
+    /// [spared](crate::Pool::spare). This does not depend on the administrative state or on a
+    /// pause: in each of them, a back end finishes its calls.
     pub fn is_alive(&self, now: Timestamp) -> bool {
         self.load.health.is_alive(now)
     }
@@ -321,7 +325,8 @@ impl Backend {
         }
     }
 
-    /// Returns how often the back end went down, and how often an answer brought it back.
+    /// Returns how often the back end went down, and how often an answer or the end of probing
+    /// brought it back.
     pub fn transitions(&self) -> (u64, u64) {
         self.load.health.transitions()
     }
@@ -337,8 +342,8 @@ impl Backend {
     /// Records that a request has had no answer since `since`. Returns the number of consecutive
     /// requests without an answer: 0 if another request was answered meanwhile.
     ///
-    /// Silence alone does not take a back end down. Silence can mean that the server has crashed or
-    /// that it ignores the request. A probe distinguishes the two cases.
+    /// Silence alone does not take a back end down. The server may have crashed, or it may ignore
+    /// this request. A probe distinguishes the two cases.
     pub fn on_silent(&self, now: Timestamp, since: Timestamp) -> u32 {
         if self.has_answered(since) {
             return 0;
@@ -374,8 +379,8 @@ impl Backend {
     }
 
     /// Records that an immediate probe got no answer. The back end gets no new calls for `pause`.
-    /// If it `is_probed`, an answer will end the pause soon, so the pool need not
-    /// [spare](crate::Pool::spare) it.
+    /// If the back end `is_probed`, the answer to a probe can end the pause soon, so the pool need
+    /// not [spare](crate::Pool::spare) the back end.
     pub fn on_question_unanswered(&self, now: Timestamp, pause: Duration, is_probed: bool) {
         self.load.probe_failures.fetch_add(1, Relaxed);
         self.load.probe_status.store(0, Relaxed);
@@ -398,8 +403,9 @@ impl Backend {
         self.record_answered(now);
     }
 
-    /// Records a failed probe: it was not answered, or the `status` of the response is not
-    /// accepted. `fall` consecutive failures take the back end down until it answers probes.
+    /// Records a failed probe: it was not answered (`status` is `None`), or the `status` of the
+    /// response is not accepted. `fall` consecutive failures take the back end down until it
+    /// answers probes.
     pub fn on_probe_failed(&self, now: Timestamp, fall: u32, status: Option<u16>) {
         self.load.probe_failures.fetch_add(1, Relaxed);
         self.load.probe_status.store(status.unwrap_or(0), Relaxed);
@@ -409,7 +415,7 @@ impl Backend {
 
     /// Records that the back end is no longer probed. If failed probes took it down, it may get new
     /// calls at once. If requests took it down, it may get new calls when `pause` has passed since
-    /// then.
+    /// it went down.
     pub fn on_unprobed(&self, now: Timestamp, pause: Duration) {
         self.load.health.on_unprobed(now, pause);
     }
@@ -420,8 +426,8 @@ impl Backend {
         (self.load.probes_answered.load(Relaxed) + failed, failed)
     }
 
-    /// Returns the status of the response to the last probe that failed, or `None` if there was no
-    /// response.
+    /// Returns the status of the response to the last probe that failed, or `None` if this probe
+    /// got no response or no probe has failed.
     pub fn failed_probe_status(&self) -> Option<u16> {
         Some(self.load.probe_status.load(Relaxed)).filter(|status| *status > 0)
     }
@@ -438,8 +444,8 @@ impl Backend {
         self.load.answered_at.load(Relaxed) > since.as_nanos()
     }
 
-    /// Returns whether the back end has recently rejected a request, so that the sources and
-    /// destinations of its requests are recorded.
+    /// Returns whether the sources and destinations of requests to the back end are recorded,
+    /// because a back end of its pool has recently rejected a request.
     pub fn is_watched(&self, now: Timestamp) -> bool {
         self.evidence.is_watched(now)
     }
@@ -450,7 +456,7 @@ impl Backend {
         self.evidence.on_given(now, parties);
     }
 
-    /// Starts a watch. Returns the sources of the recent requests to the back end.
+    /// Starts or prolongs a watch. Returns the sources of the recent requests to the back end.
     pub(crate) fn watch(&self, now: Timestamp) -> Sources {
         self.evidence.watch(now)
     }
@@ -464,7 +470,8 @@ impl Backend {
     }
 
     /// Records a 503 to a new request like [`on_unserved`](Self::on_unserved). If the cause is load
-    /// and most requests are rejected, the back end gets no new calls for `wait`.
+    /// and most requests are rejected, the back end gets no new calls for `wait`. With `None` there
+    /// is no pause.
     pub fn on_refused(
         &self,
         now: Timestamp,
@@ -484,7 +491,7 @@ impl Backend {
         verdict.teaches
     }
 
-    /// Returns whether the back end may get new calls as far as its failures are concerned.
+    /// Returns whether neither failures nor a pause keep the back end from getting new calls.
     pub fn is_clear(&self, now: Timestamp) -> bool {
         self.load.health.is_clear(now)
     }
@@ -602,7 +609,7 @@ impl Backend {
     }
 }
 
-/// Returns whether `at` contains a time within the last `within` before `now`.
+/// Returns whether the time in `at` is less than `within` before `now`. Zero means no time.
 fn is_within(at: &AtomicU64, now: Timestamp, within: Duration) -> bool {
     let at = at.load(Relaxed);
     at != 0 && now.since(Timestamp::from_nanos(at)) < within

@@ -88,7 +88,8 @@ impl BackendRegistry {
     }
 
     /// Returns each pool with its back ends. After them come the back ends that are no longer
-    /// configured but still have calls. The first back end with a name is the configured one.
+    /// configured but still have calls or transactions. If the pool has a configured back end of
+    /// the same name, such a back end is left out.
     pub fn pools(&self) -> Vec<Pool> {
         let (configured, leaving) = {
             let state = self.lock();
@@ -132,8 +133,9 @@ impl BackendRegistry {
         found.cloned().collect()
     }
 
-    /// Sets the administrative state of a back end, for the command with that number. The back end
-    /// keeps this state while it is not configured. If it is not configured now, nothing happens.
+    /// Sets the administrative state of the back end `name`, for the command with the number
+    /// `order`. The registry remembers the state while the back end is not configured. Does nothing
+    /// if the back end is not configured now, or if another shard has already executed the command.
     pub fn assign(&self, now: Timestamp, order: u64, name: &str, admin_state: AdminState) {
         let mut state = self.lock();
         if order > state.heard {
@@ -145,8 +147,10 @@ impl BackendRegistry {
         }
     }
 
-    /// Returns the pools configured by the command with that number. A back end that is in none of
-    /// them becomes [removed](AdminState::Removed), and drains.
+    /// Returns the pools that the command with the number `order` configures, even if a later
+    /// command has already replaced them. The first shard with the command makes these pools the
+    /// current ones. Then a back end that is in none of them becomes
+    /// [removed](AdminState::Removed), and drains.
     pub fn enlist(&self, now: Timestamp, order: u64, pool_specs: &[PoolSpec]) -> Vec<Pool> {
         let mut state = self.lock();
         if order > state.heard {

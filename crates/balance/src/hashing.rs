@@ -20,7 +20,8 @@ pub(crate) fn mix(mut x: u64) -> u64 {
 /// Maps a hash to a uniform number in (0, 1), excluding both ends, so that its logarithm is finite
 /// and not zero.
 pub(crate) fn unit(hash: u64) -> f64 {
-    // 52 bits: with 53, the greatest and its half would be rounded up to 1.
+    // With 53 bits instead of 52, the largest number plus a half would be rounded up, and the
+    // result would be 1.
     ((hash >> 12) as f64 + 0.5) / (1u64 << 52) as f64
 }
 

@@ -13,8 +13,8 @@ impl Backend {
         self.set_limited(*limits != Limits::default());
     }
 
-    /// Returns whether the limits allow the demand. If only a learned rate forbids the demand,
-    /// records this.
+    /// Returns whether the limits allow the demand. If the rate or the window does not allow it,
+    /// records this for learning.
     pub fn has_headroom(&self, now: Timestamp, demand: Demand) -> bool {
         if !self.is_limited() {
             return true;
@@ -25,15 +25,15 @@ impl Backend {
         self.allowance().conforms(now, demand)
     }
 
-    /// Returns the number of further calls that the back end may take, or `None` if there is no
-    /// limit.
+    /// Returns the number of further calls with this demand that the back end may take, or `None`
+    /// if there is no limit on calls.
     pub fn free_calls(&self, demand: Demand) -> Option<u64> {
         let calls_max = self.allowance().calls_max_of(demand)?;
         Some(calls_max.saturating_sub(self.calls()))
     }
 
-    /// Returns the maximum number of simultaneous calls at the back end, without the reserve, or
-    /// `None` if there is no limit.
+    /// Returns the maximum number of simultaneous calls at the back end, without the reserve for
+    /// priority, or `None` if there is no limit on calls.
     pub fn calls_max(&self) -> Option<u64> {
         self.allowance().calls_max()
     }
@@ -65,8 +65,8 @@ impl Backend {
         Some(self.allowance().window().size()).filter(|size| size.is_finite())
     }
 
-    /// Returns the number of requests without a response. They are counted only while that number
-    /// is limited.
+    /// Returns the number of recent requests without a response. They are counted only while a
+    /// window is learned.
     pub fn unheard(&self, now: Timestamp) -> u64 {
         self.allowance().window().unheard(now)
     }

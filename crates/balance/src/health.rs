@@ -5,7 +5,8 @@
 //! show. The second is the end of a pause that the back end has asked for by Retry-After in a 503
 //! (RFC 3261 §21.5.4: one "SHOULD NOT forward any other requests to that server for the duration
 //! specified"). The third is the [`AdminState`] that the operator has set. The back end gets new
-//! calls if none of the three forbids it. It always gets in-dialog requests of its calls.
+//! calls if none of the three forbids it. A pause and the administrative state do not affect the
+//! in-dialog requests of its calls.
 //!
 //! The thresholds `fall` and `rise` have the same meaning as in HAProxy's health checks.
 
@@ -128,7 +129,7 @@ pub(crate) struct Health {
 }
 
 impl Health {
-    /// Returns whether the back end answers, as far as is known.
+    /// Returns whether the back end answers, as far as is known, or is spared.
     pub fn is_alive(&self, now: Timestamp) -> bool {
         self.liveness().is_up(now) || self.is_spared.load(Relaxed)
     }
@@ -185,7 +186,7 @@ impl Health {
     }
 
     /// Sets the administrative state and returns the previous one. If the state stays the same, so
-    /// does its start time. A back end that returns from maintenance counts as up.
+    /// does its start time. A back end that leaves maintenance counts as up.
     pub fn set_admin_state(&self, now: Timestamp, admin_state: AdminState) -> AdminState {
         let (before, _) = self.admin_state();
         if before == admin_state {
@@ -241,8 +242,8 @@ impl Health {
     }
 
     /// Records that the back end is no longer probed. Earlier results of probes no longer count. If
-    /// requests took it down, it stays down for `pause` from that time on, as if there had been no
-    /// probes.
+    /// requests took it down, it stays down until `pause` has passed since it went down, as if
+    /// there had been no probes.
     pub fn on_unprobed(&self, now: Timestamp, pause: Duration) {
         let until = match self.fails_probes.load(Relaxed) {
             true => now,
@@ -262,7 +263,8 @@ impl Health {
     /// because no other back end could take the calls.
     pub fn share(&self, now: Timestamp) -> u64 {
         let slow_start = self.slow_start.load(Relaxed);
-        // This check is first, because a policy reads it for each back end at each choice.
+        // This check is first, because a policy calls this function for each back end at each
+        // selection.
         if slow_start == 0 {
             return 1000;
         }
@@ -309,7 +311,8 @@ impl Health {
         }
     }
 
-    /// Returns how often the back end went down, and how often an answer brought it back.
+    /// Returns how often the back end went down, and how often an answer or the end of probing
+    /// brought it back.
     pub fn transitions(&self) -> (u64, u64) {
         (self.falls.load(Relaxed), self.returns.load(Relaxed))
     }
@@ -318,7 +321,8 @@ impl Health {
         Liveness::unpack(self.liveness.load(Relaxed))
     }
 
-    /// Returns the time since which the back end may get calls, or zero if it always could.
+    /// Returns the time since when the back end may get calls, or zero if it may always have got
+    /// them.
     fn returned_at(&self, now: Timestamp) -> Timestamp {
         let (_, in_service) = self.admin_state();
         let busy_until = Timestamp::from_nanos(self.busy_until.load(Relaxed));

@@ -29,12 +29,13 @@ use window::Window;
 /// The demand of a request on its back end.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Demand {
-    /// A request outside any call. Only the rate limit applies to it.
+    /// A request outside any call. The limit on simultaneous calls does not apply to it.
     Single,
     /// A call.
     Call,
     /// A call with priority. For such calls `calls_max` is a twentieth higher, at least by one
-    /// call, and the rate has an additional reserve of [a second](RESERVE_S).
+    /// call, and the rate has an additional reserve of [a second](RESERVE_S). A learned window is a
+    /// tenth larger, at least by one request.
     Priority,
 }
 

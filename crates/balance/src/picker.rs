@@ -28,9 +28,9 @@ pub struct Assignment {
 /// The reason why no back end was assigned.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum NoBackend {
-    /// No back end is up.
+    /// No back end that the caller permits is up.
     Down,
-    /// No back end that is up has headroom.
+    /// No back end that the caller permits and that is up has headroom.
     Full,
 }
 
@@ -106,7 +106,7 @@ impl Picker {
         self.key
     }
 
-    /// Selects the back end of a new call and counts it as assigned.
+    /// Selects the back end of a new call, and counts the call as assigned there.
     ///
     /// `key` is the part of the request that [`key`](Self::key) names. `not` is a back end to skip,
     /// for example because this call has just failed there. Back ends that are down are skipped
@@ -198,8 +198,9 @@ impl Picker {
         self.hash.pick_by_configured_weight(&among)
     }
 
-    /// Selects like [`pick`](Self::pick), but counts nothing. Also returns `None` if the selection
-    /// depends on anything except the key and the set of back ends that are up.
+    /// Selects like [`pick`](Self::pick), but counts nothing. Returns `None` unless the policy is
+    /// `hash` or `hash-to`, or the pool has a single back end. With other policies, the selection
+    /// can depend on more than the key and the back ends that are up.
     pub fn pick_by_key(&mut self, now: Timestamp, key: u64) -> Option<usize> {
         let is_by_key = self.pool.backends().len() == 1
             || matches!(self.values.entry().build.policy, Policy::Hash | Policy::HashTo);

@@ -95,7 +95,7 @@ pub enum Key {
 
 /// The state of a policy in one shard, which selects the back end of each call.
 pub(crate) trait Choose: Debug + Send {
-    /// Returns the back end of a new call, or `None` only if no back end is usable.
+    /// Returns the back end of a new call, or `None` if no back end is usable.
     fn choose(&mut self, among: &Candidates<'_>, draws: &mut Stream) -> Option<usize>;
 }
 

@@ -40,7 +40,7 @@ impl Pool {
         Self { name: name.into(), backends: backends.into(), services: Arc::default() }
     }
 
-    /// Adds services. Their servers become back ends at reloads.
+    /// Sets the services of the pool. Their servers become back ends at reloads.
     #[must_use]
     pub fn with_services(self, services: Arc<[Arc<Service>]>) -> Self {
         Self { services, ..self }
@@ -56,7 +56,7 @@ impl Pool {
         &self.name
     }
 
-    /// Returns its back ends, in the order of the configuration.
+    /// Returns the back ends of the pool, in the order of the configuration.
     pub fn backends(&self) -> &[Arc<Backend>] {
         &self.backends
     }
@@ -125,8 +125,8 @@ impl Pool {
         self.backends.iter().any(|backend| backend.is_up(now) && backend.has_headroom(now, demand))
     }
 
-    /// Returns the number of further calls that the back ends that are up can take, or `None`
-    /// unless all back ends of the pool have limits.
+    /// Returns the number of further calls that the back ends that are up can take, or `None` if
+    /// any back end of the pool has no limit on calls.
     pub fn free_calls(&self, now: Timestamp) -> Option<u64> {
         let free = |backend: &Arc<Backend>| {
             let free = backend.free_calls(Demand::Call)?;

@@ -21,7 +21,8 @@ fn pool(count: usize) -> Pool {
     Pool::new("app", &backends[..count])
 }
 
-/// Excludes these by requests, one after the other.
+/// Excludes the back ends at the indices `which` because of requests, one in each ms from `at_ms`
+/// on.
 fn exclude(pool: &Pool, at_ms: u64, which: &[usize], pause: Duration) {
     for (i, ms) in which.iter().zip(at_ms..) {
         let backend = &pool.backends()[*i];

@@ -40,8 +40,8 @@ pub(crate) struct Waiting {
     work: Work,
     since: Timestamp,
     watch: Watch,
-    /// The number of requests that start calls and that waited when this request was sent,
-    /// including this request.
+    /// The number of requests that waited when this request was sent, including this request: those
+    /// that start calls, and all others. Both are zero if the ratio of costs is not learned.
     starts: u32,
     ends: u32,
 }
@@ -68,7 +68,8 @@ pub(crate) struct ResponseTimes {
     cost_ratio: AtomicU32,
     /// Histogram of the response times to requests that start calls.
     histogram: Histogram,
-    /// Number of unanswered requests that start calls, counted while the ratio is learned.
+    /// Number of unanswered requests that start calls, and number of all other unanswered requests.
+    /// They are counted while the ratio is learned.
     starts: AtomicU32,
     ends: AtomicU32,
 }

@@ -18,7 +18,7 @@ pub struct Service {
     transport: Transport,
     servers: Mutex<Option<Arc<[SrvRecord]>>>,
     is_stale: AtomicBool,
-    /// Whether the servers in the last DNS answer have become back ends.
+    /// Whether servers that the DNS listed have become back ends.
     is_in_force: AtomicBool,
     /// Outcomes of the DNS queries. `moved` counts changes of the servers.
     pub lookups: Lookups,
@@ -73,7 +73,8 @@ impl Service {
         self.is_stale.store(is_stale, Relaxed);
     }
 
-    /// Returns whether the servers from the DNS have become back ends.
+    /// Returns whether servers that the DNS listed have become back ends. Later changes of the
+    /// servers do not change this.
     pub fn is_in_force(&self) -> bool {
         self.is_in_force.load(Relaxed)
     }

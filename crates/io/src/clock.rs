@@ -53,7 +53,7 @@ impl Stamps {
 
     /// Returns the time at which the kernel stamped a datagram. `stamp` is the time since 1970. The
     /// result is at most [`now`](Self::now), and not before the clock's origin. Without a stamp,
-    /// the result is the current time.
+    /// the result is [`now`](Self::now).
     #[inline]
     pub fn arrived(&self, stamp: Option<Duration>) -> Timestamp {
         match stamp {

@@ -29,7 +29,7 @@ struct CommandQueue {
     waker: Waker,
 }
 
-/// The reason why a command was not sent to any shard.
+/// The reason why a command was not sent to all shards.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum CommandError {
     /// The command has more than [`COMMAND_MAX`] bytes.
@@ -58,7 +58,8 @@ impl CommandSender {
         Self(Arc::new(State { shards: shards.into(), queues: Mutex::default() }))
     }
 
-    /// Sends a command to every shard, or to none.
+    /// Sends a command to every shard, or to none. But if a shard has ended, the other shards get
+    /// the command although an error is returned. The process is about to end then.
     ///
     /// # Errors
     /// Returns an error if the command is too long, or if a shard has not started, has ended, or

@@ -203,12 +203,13 @@ impl Connection {
         }
     }
 
-    /// Returns whether a ping is not answered yet.
+    /// Returns whether the answer to a ping of a WebSocket waits to be sent.
     pub(crate) fn has_pong(&self) -> bool {
         self.pong.is_some()
     }
 
-    /// Returns whether nothing is left to send before it can be closed.
+    /// Returns whether the connection can be closed at once: all bytes are sent, and neither TLS
+    /// nor a WebSocket has to announce the end.
     pub(crate) fn is_sent(&self) -> bool {
         self.out.is_empty() && self.tls.is_none() && self.websocket.is_none()
     }

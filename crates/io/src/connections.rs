@@ -1,7 +1,8 @@
 //! The connections of a shard: accepted, opened, read, written and closed without blocking.
 //!
-//! One `epoll` descriptor reports the events of all connections, so the shard's own poll has only one
-//! more descriptor. A shard without listeners for connections has no `epoll` descriptor.
+//! One `epoll` descriptor reports the events of all connections and listeners ([`Watcher`]). So the
+//! shard's own poll has only one more descriptor. A shard without connections has no `epoll`
+//! descriptor.
 
 mod accepting;
 mod deadlines;
@@ -58,7 +59,7 @@ pub(crate) struct Connections {
     has_left: bool,
     /// True if the shard ends and closes all connections.
     is_ending: bool,
-    /// Bytes of incomplete messages, of all connections.
+    /// Number of bytes that all connections have read and not passed on yet.
     held: usize,
     spare: Vec<u8>,
     limits: StreamLimits,
@@ -110,7 +111,7 @@ impl Connections {
         })
     }
 
-    /// Returns the descriptor that is readable if any connection needs a turn.
+    /// Returns the descriptor that is readable if a connection or a listener has an event.
     pub(crate) fn fd(&self) -> BorrowedFd<'_> {
         self.watcher.fd()
     }
@@ -124,7 +125,8 @@ impl Connections {
         self.timers.next().unwrap_or(Timestamp::NEVER).min(pause)
     }
 
-    /// Takes the events of the kernel, and closes connections whose time is over.
+    /// Takes the events of the kernel, accepts connections, performs steps of handshakes, and
+    /// closes the connections whose time limit has passed.
     ///
     /// # Errors
     /// Returns the errors of `epoll_wait(2)` and `epoll_ctl(2)` that no peer can cause.
@@ -146,7 +148,8 @@ impl Connections {
         let mut polled = std::mem::take(&mut self.polled);
         polled.clear();
         self.watcher.wait(set, &mut polled)?;
-        // If more events wait than one call returns, that of the inner set may be one of them.
+        // If more events wait than one system call returns, that of the inner set may be one of
+        // them.
         let mut has_inner = polled.len() >= EVENTS;
         for event in &polled {
             match Watched::of(event) {
@@ -159,8 +162,8 @@ impl Connections {
         Ok(has_inner)
     }
 
-    /// Returns the next event for the core. `budget` is the number of further messages and reads
-    /// that are allowed in this turn.
+    /// Returns the next event for the core. `budget` is the number of further events and attempts
+    /// to read that are allowed in this turn.
     pub(crate) fn next_event(&mut self, now: Timestamp, budget: &mut usize) -> Option<StreamEvent> {
         while *budget > 0 {
             if let Some(event) = self.events.pop_front() {
@@ -222,7 +225,7 @@ impl Connections {
         None
     }
 
-    /// Takes a message to send on its connection with the next flush.
+    /// Takes a message, and sends it on its connection with the next flush.
     pub(crate) fn post(&mut self, transmit: Transmit) {
         let id = transmit.flow.connection;
         let found = id.and_then(|id| self.connections.get_mut(&id).map(|found| (id, found)));
@@ -315,7 +318,8 @@ impl Connections {
                 self.wait_for_room(id, false);
             }
             Sent::Blocked => self.wait_for_room(id, true),
-            // The peer may have sent messages before, such as a BYE.
+            // The peer may have sent messages before the connection failed, such as a BYE. They are
+            // still read.
             Sent::End(cause) if connection.state == State::Open => {
                 connection.stop_sending(cause);
                 queue(now, id, connection, &mut self.readable, &mut self.shaking);

@@ -9,8 +9,8 @@ use tidegate_world::Timestamp;
 /// empty after this time, the shard reads it for longer.
 const LEAVING: Duration = Duration::from_millis(200);
 
-/// Maximum additional time. Without this maximum, a flood at another address of the shard could
-/// keep its sockets from ever being empty.
+/// Maximum time in addition to [`LEAVING`] for which the shard reads such an address. Without this
+/// maximum, a flood at another address of the shard could keep its sockets from ever being empty.
 const LEAVING_MORE: Duration = Duration::from_secs(5);
 
 /// Maximum time after a drain for which connections send what was handed out on them.

@@ -20,8 +20,8 @@ use crate::sockets::Sockets;
 use crate::stores::Stores;
 use crate::{Clock, Counters, Handoffs, Limits, Listener, Pauses, Stop};
 
-/// Time after which the driver reads the drops from the kernel if no later datagram has reported
-/// them.
+/// Time after a reception at which an idle shard reads the drops from the kernel. Without a later
+/// datagram, nothing else would report them.
 const DROP_COUNTERS_AFTER: Duration = Duration::from_millis(100);
 
 /// Maximum number of answers passed to a core in one turn.
@@ -49,13 +49,13 @@ pub struct Shard {
 /// A shard's driver: it passes packets, time and failures to a core, and sends the core's packets.
 ///
 /// A *turn* has several steps. It first reads the load, if the last reading is
-/// [`SAMPLE`](crate::SAMPLE) old. It then takes a command, if there is one, the answers to queries,
-/// and the failures of the last flush and ICMP reports. It reads the sockets for responses, then
-/// the ordinary sockets, and then the events on connections, each within a limit. It fires expired
-/// timers and takes handoffs. It reads the INVITE sockets within their limit. It ends with a
-/// quantum of service and one flush. If no work is left, the shard sleeps until a datagram, a
-/// handoff or the core's next timer. Otherwise it takes the next turn at once. So no kind of work
-/// can use up the time of another.
+/// [`SAMPLE`](crate::SAMPLE) old. Then it takes a command, if one waits, and the answers to
+/// queries. It passes on the failures of the last flush, and ICMP reports. It reads the sockets for
+/// responses, then the ordinary sockets, and then the events on connections, each within a limit.
+/// It fires expired timers and takes handoffs. It reads the INVITE sockets within their limit. It
+/// ends with a quantum of service and one flush. If no work is left, the shard sleeps until a
+/// datagram, an event on a connection, a wake by another thread or the core's next timer. Otherwise
+/// it takes the next turn at once. So no kind of work can use up the time of another.
 pub struct Drive<M = Sockets> {
     machine: M,
     limits: Limits,
@@ -146,7 +146,8 @@ impl<M: Machine> Drive<M> {
         self
     }
 
-    /// Drives `core` until a request to stop, and then until all shards have drained.
+    /// Drives `core` until a request to stop. Then drives it until all shards have drained, the
+    /// time for draining is over, or a second request comes.
     ///
     /// # Errors
     /// Returns errors of system calls that no peer can cause, with the name of the call.
@@ -285,7 +286,8 @@ impl<M: Machine> Drive<M> {
         })
     }
 
-    /// Passes send failures and reports of the network to the core.
+    /// Passes send failures and reports of the network to the core. Returns true if more reports
+    /// may wait.
     fn tell_failures<C: Core>(
         &mut self,
         core: &mut C,
@@ -341,8 +343,8 @@ impl<M: Machine> Drive<M> {
         let mut served = 0;
         let more = loop {
             let busy = core.serve(now);
-            // Also gathered after the last call: a core with its own time may have finished work
-            // although nothing more is due now.
+            // The outputs are gathered even if nothing was served: a core with its own time may
+            // have finished work although nothing more is due now.
             self.gather(core);
             if !busy {
                 break false;
@@ -431,7 +433,7 @@ impl<M: Machine> Drive<M> {
         draining.ended(now, self.handoffs.barrier().all_drained(), requests > 1)
     }
 
-    /// Adds the time since the last call, up to `now`, to `counter`.
+    /// Adds the time since the last call of this function, up to `now`, to `counter`.
     fn account(&mut self, now: Timestamp, counter: fn(&Counters) -> &Counter) {
         let passed = now.since(self.accounted);
         self.accounted = now;

@@ -10,8 +10,8 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, UdpSocket};
 
 use ipnet::{IpNet, Ipv4Net, Ipv6Net};
 
-/// Maximum number of routes that are examined. On a machine with a full Internet table, most routes
-/// lead to one listener.
+/// Maximum number of routes that are examined in the table for IPv4, and in that for IPv6. On a
+/// machine with a full Internet table, most routes lead to one listener.
 const ROUTES_MAX: usize = 4096;
 
 /// Maximum number of networks in the result of [`egress_networks`].

@@ -68,7 +68,7 @@ impl ErrorQueue {
         Ok(max)
     }
 
-    /// Reads the next entry, and the length of the datagram that it quotes.
+    /// Reads the next entry, and the length of its quote. Returns `None` if the queue is empty.
     fn next(&mut self, socket: &UdpSocket) -> io::Result<Option<(ControlMessages, usize)>> {
         // SAFETY: zero is valid for every field of a `msghdr`.
         let mut header: libc::msghdr = unsafe { std::mem::zeroed() };

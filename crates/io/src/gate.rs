@@ -101,7 +101,7 @@ impl KernelGate {
         let mut state = self.state();
         let State { drops, filtered, .. } = &mut *state;
         for (sink, counted) in self.0.sinks.iter().zip(drops) {
-            // A kernel without SO_MEMINFO does not report it.
+            // A kernel without SO_MEMINFO does not report the drops.
             if let Ok(buffer) = sockopt::receive_buffer(sink.as_fd()) {
                 *filtered += u64::from(buffer.drops.wrapping_sub(*counted));
                 *counted = buffer.drops;

@@ -24,7 +24,7 @@ pub struct Listen {
     pub address: SocketAddr,
     /// Number of shards that share the address. The value is from 1 to 256, and the default is 1.
     pub shards: u16,
-    /// True if new INVITEs and responses each have their own sockets. The default is true.
+    /// True if INVITEs and responses each have their own sockets. The default is true.
     pub split: bool,
     /// Receive buffer of each socket, in the bytes that the kernel counts (a datagram of 100 bytes
     /// counts as 832). The default is 4 MiB.
@@ -133,7 +133,7 @@ impl Listener {
         &self.ordinary
     }
 
-    /// Returns the socket for new INVITEs, if they have their own.
+    /// Returns the socket for INVITEs, if they have their own.
     pub fn invite(&self) -> Option<&UdpSocket> {
         self.invite.as_deref()
     }
@@ -198,8 +198,9 @@ impl Listener {
 /// the steps determines the socket to which it goes.
 ///
 /// # Errors
-/// Returns the call that failed, with the address. An address in use is an error even if another
-/// group uses it, unless both are [shared](Listen::shared).
+/// Returns the system call or the option that failed, with the address. If another group or another
+/// process already uses the address, this is an error, unless both groups are
+/// [shared](Listen::shared).
 pub fn open(listen: &Listen) -> Result<Group, OpenError> {
     let failed = |call: &'static str| {
         let address = listen.address;

@@ -144,7 +144,8 @@ pub(crate) struct GsoPlan {
 }
 
 impl GsoPlan {
-    /// Makes batches of at most [`BATCH`] datagrams, adding at most `pad_max` bytes to each.
+    /// Makes batches of the datagrams, which are at most [`BATCH`]. Adds at most `pad_max` bytes to
+    /// each datagram.
     pub(crate) fn of(datagrams: impl Iterator<Item = Segment>, pad_max: usize) -> Self {
         let mut gso_batches = ArrayVec::<GsoBatch, BATCH>::new();
         let mut heads = ArrayVec::<Segment, BATCH>::new();
@@ -209,8 +210,8 @@ impl GsoPlan {
         &self.order[self.gso_batches[gso_batch].range()]
     }
 
-    /// Returns the number of bytes to add to the datagram at this index of
-    /// [`members`](Self::members). Its own length is `len`.
+    /// Returns the number of bytes to add to the datagram at the index `place` of
+    /// [`members`](Self::members). Without padding, the datagram has `len` bytes.
     pub(crate) fn padding(&self, gso_batch: usize, place: usize, len: usize) -> usize {
         let GsoBatch { segment, is_open, .. } = self.gso_batches[gso_batch];
         let is_short_last = !is_open && place + 1 == self.gso_batches[gso_batch].count();

@@ -38,13 +38,13 @@ struct Outgoing {
     waker: Waker,
 }
 
-/// The input of a [`Handoff`] without the buffer of its shard.
+/// The input of a [`Handoff`], with its bytes copied out of the buffer of the sending shard.
 #[derive(Debug)]
 struct Parcel {
     kind: Kind,
     flow: Flow,
     bytes: Box<[u8]>,
-    /// Keeps the shards running until the other shard has handled the input.
+    /// Keeps the shards running until the receiving shard has handled the input.
     hold: Option<ShutdownBarrier>,
 }
 
@@ -117,17 +117,18 @@ impl Handoffs {
         Ok(mesh.remove(0))
     }
 
-    /// Hands an input to its shard, and wakes that shard. It fails if the queue is full, or if there
-    /// is no such other shard.
+    /// Hands an input to its shard, and wakes that shard. This fails if the queue has no room, if
+    /// the shard has ended, or if there is no such other shard.
     ///
     /// # Errors
-    /// Returns the input, or `None` if another shard took the last place meanwhile.
+    /// Returns the input. Returns `None` instead if another shard took the last place meanwhile, or
+    /// if the shard has ended.
     pub fn send(&self, handoff: Handoff) -> Result<(), Option<HandoffInput>> {
         self.send_held(handoff, None)
     }
 
-    /// Hands an input to its shard, as [`send`](Self::send) does, with the membership that keeps the
-    /// shards running until then.
+    /// Hands an input to its shard, as [`send`](Self::send) does, with a membership that keeps the
+    /// shards running until the input is handled.
     pub(crate) fn send_held(
         &self,
         handoff: Handoff,

@@ -17,7 +17,7 @@ use crate::control::{Control, ControlMessages};
 /// Maximum number of bytes of a datagram that do not fit into an ordinary buffer.
 const SPILL: usize = LARGE - SMALL;
 
-/// Number of repeated calls if the socket reports a pending error instead of a datagram.
+/// Number of repeated system calls if the socket reports a pending error instead of a datagram.
 const RETRIES: usize = 4;
 
 /// A received datagram, with the kernel's control data.
@@ -179,7 +179,8 @@ impl Inbox {
         bytes
     }
 
-    /// Prepares the slots that the last call filled for the next call. The other slots are ready.
+    /// Prepares the slots that the last system call filled for the next system call. The other
+    /// slots are ready.
     fn prepare(&mut self) {
         for slot in 0..self.stale {
             let room = self.buffers[slot].room_mut();
@@ -222,8 +223,8 @@ impl Drop for Inbox {
     }
 }
 
-/// Returns whether an error code can be an ICMP report for an earlier datagram, which the kernel
-/// returns once from the next call of any kind.
+/// Returns whether an error code can be an ICMP report for an earlier datagram. The kernel returns
+/// such a report once, from the next system call on the socket, whatever the call does.
 pub(crate) fn is_pending_report(code: i32) -> bool {
     matches!(
         code,

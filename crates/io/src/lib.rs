@@ -8,8 +8,9 @@
 //! [`BATCH`], [`open`] creates the `SO_REUSEPORT` group that spreads a listening address over
 //! shards, and [`Pauses`] decides when a pause lets one wake serve enough datagrams.
 //!
-//! UDP needs `ppoll` and four other system calls. A shard with connections has an `epoll` descriptor
-//! beside its sockets, which watches all of them ([`Drive::with_streams`]).
+//! For UDP, a shard mainly uses `recvmmsg`, `sendmmsg` and `ppoll`. A shard with connections also
+//! has an `epoll` descriptor, which reports the events of all connections
+//! ([`Drive::with_streams`]).
 //!
 //! ```no_run
 //! use std::sync::Arc;

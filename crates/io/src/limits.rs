@@ -6,17 +6,18 @@ use std::time::Duration;
 /// The limits on each kind of work in a turn, and on waiting times. The defaults suit a proxy.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Limits {
-    /// Maximum number of datagrams in a turn from the sockets for all messages except new INVITEs,
-    /// and the same number from the sockets for responses. The value is from 1 to 4096, and the
-    /// default is 256. They come first, because they finish work that has begun.
+    /// Maximum number of datagrams in a turn from the ordinary sockets, and the same number from
+    /// the sockets for responses. The value is from 1 to 4096, and the default is 256. These
+    /// datagrams come before INVITEs, because they finish work that has begun.
     pub ordinary: usize,
     /// Maximum number of datagrams in a turn from the INVITE sockets. The value is from 1 to 1024, and
     /// the default is 64. Without a limit, the shard would only receive during a flood, and do no other
     /// work.
     pub invites: usize,
     /// Maximum number of messages and other events on connections in a turn. The value is from 1 to
-    /// 4096, and the default is 1024. It is larger than the others: what a turn does not read waits
-    /// without a limit in sockets and at the senders, and the ACKs and BYEs of calls wait with it.
+    /// 4096, and the default is 1024. It is larger than the limits on datagrams: messages that a
+    /// turn does not read wait without a limit in sockets and at the senders, and the ACKs and BYEs
+    /// of calls wait with them.
     pub streams: usize,
     /// Maximum number of messages taken over from other shards in a turn. The value is from 1 to
     /// 1024, and the default is 256.

@@ -26,8 +26,9 @@ impl Readings {
         Self { due: Timestamp::ZERO, cpu_start: cpu }
     }
 
-    /// Returns the load of `machine` at `now`, if a reading is due. `busy` is the busy time up to
-    /// `now`. The drops on request are those that the machine has counted.
+    /// Returns the load of `machine` at `now`, if a reading is due. `busy` is the time from the
+    /// start to `now` that was not spent waiting. The number of filtered datagrams comes from
+    /// `counters`.
     pub(crate) fn take(
         &mut self,
         now: Timestamp,

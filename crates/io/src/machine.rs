@@ -89,8 +89,8 @@ pub trait Machine {
         false
     }
 
-    /// Closes all connections, because the shard ends. Waits at most for this time until the system
-    /// has taken everything that was posted on them.
+    /// Closes all connections, because the shard ends. Waits at most for the time `patience` until
+    /// the system has taken everything that was posted on them.
     fn close_streams(&mut self, _patience: Duration) {}
 
     /// Sets which datagrams are dropped before they are received. These are counted as filtered.
@@ -107,7 +107,7 @@ pub trait Machine {
 /// The state of the receive buffers.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Buffers {
-    /// The part of the fullest buffer that is filled, 0 to 1.
+    /// The filled part of the buffer that is the fullest, 0 to 1.
     pub fill: f32,
     /// Number of datagrams since the start that were lost because a buffer for INVITEs was full.
     pub overflow: u64,
@@ -140,7 +140,9 @@ pub struct StreamTurn {
     pub is_limited: bool,
 }
 
-/// An event on a connection. It is passed to the input of the core that has the same name.
+/// An event on a connection. Each kind of event is passed to one input of the core, such as
+/// `Connected` to [`on_connected`](tidegate_world::Core::on_connected), and `Received` to
+/// [`offer`](tidegate_world::Core::offer).
 #[derive(Debug)]
 pub enum StreamEvent {
     /// A connection is open.
@@ -156,9 +158,9 @@ pub enum StreamEvent {
 /// The kinds of messages that sockets receive.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Kind {
-    /// All messages that have no socket of their own.
+    /// Messages of all kinds that have no socket of their own.
     Ordinary,
-    /// New INVITEs.
+    /// INVITEs.
     Invite,
     /// Responses.
     Response,
@@ -176,7 +178,7 @@ impl Ready {
     /// No socket.
     pub const NONE: Self = Self { readable: 0, reporting: 0, streams: false };
     /// It is unknown which sockets are ready. Every socket may have a datagram, and every
-    /// connection may have an event. Reports appear as errors of other calls.
+    /// connection may have an event. ICMP reports show as errors of other system calls.
     pub const UNKNOWN: Self = Self { readable: u64::MAX, reporting: 0, streams: true };
 
     /// Returns the same sockets, and assumes that every socket may have ICMP reports.

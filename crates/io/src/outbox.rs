@@ -20,9 +20,9 @@ use crate::gso::{GsoBatch, GsoPlan, Segment};
 use crate::inbox::is_pending_report;
 use crate::sockopt;
 
-/// Number of failed calls for one datagram after which the error counts as an error of this
-/// datagram. Before that, the error may be an ICMP report for an earlier datagram, which a later
-/// call returns once.
+/// Number of failed send calls for one datagram after which the error counts as an error of this
+/// datagram. Before that, the error may be an ICMP report for an earlier datagram, which the kernel
+/// returns once from a later send call.
 const TRIES: usize = 3;
 
 const _: () = assert!(PIECES * BATCH <= u8::MAX as usize, "where vectors begin fits a byte");
@@ -46,8 +46,8 @@ pub struct Flushed {
     /// Datagrams that the kernel refused. The flush reports each of them separately.
     pub refused: u64,
     /// Whether a send call may have returned an ICMP report. If so, the error queue of a socket has
-    /// entries. A call that ends early because of a report does not return the report, so it counts
-    /// too.
+    /// entries. A call that ends early because of a report does not return the report, so such a
+    /// call counts too.
     pub saw_report: bool,
 }
 
@@ -172,7 +172,7 @@ impl Outbox {
     /// socket is bound to a wildcard.
     ///
     /// # Panics
-    /// Panics if it is full.
+    /// Panics if the outbox is full.
     #[inline]
     pub fn push(&mut self, socket: usize, source: Option<IpAddr>, to: SocketAddr, bytes: Buffer) {
         self.push_with(socket, source, to, bytes, Batching::default());
@@ -182,7 +182,7 @@ impl Outbox {
     /// `batching`.
     ///
     /// # Panics
-    /// Panics if it is full, or `pad_at` is not within the datagram.
+    /// Panics if the outbox is full, or if `pad_at` is beyond the end of the datagram.
     #[inline]
     pub fn push_with(
         &mut self,
@@ -211,9 +211,9 @@ impl Outbox {
         let mut patience = Patience { left: wait };
         // One bit for each entry without an outcome.
         let mut pending = u64::MAX.checked_shr((BATCH - queue.len()) as u32).unwrap_or(0);
-        // `alone` has one bit for each entry that goes alone, because a batch with it was refused.
-        // `suspects` has one bit for each of these whose batch may have been refused because it was
-        // a batch.
+        // `alone` has one bit for each entry that goes alone, because a batch with this entry was
+        // refused. `suspects` has the bits of those entries whose batch may have been refused only
+        // because it was a batch.
         let (mut alone, mut suspects) = (0, 0);
         while pending != 0 {
             let number = queue[pending.trailing_zeros() as usize].socket;
@@ -234,7 +234,7 @@ impl Outbox {
                         && members.len() > 1
                         && let Some(is_suspect) = refuses_gso(code)
                     {
-                        // The datagrams after it must not overtake it.
+                        // The datagrams after this batch must not overtake it.
                         alone |= bits;
                         suspects |= if is_suspect { bits } else { 0 };
                         return ControlFlow::Break(());
@@ -373,10 +373,10 @@ impl Frames {
         let frames = &raw mut *self;
         let count = gso_batches.len();
         assert!(first + count <= BATCH, "a batch has no more trains");
-        // SAFETY: the pointers to names, vectors and controls are set here from the one
-        // raw pointer that the call uses too, and each has the length `fill` stated: the
-        // vectors of a train are as many as it said from its start on. The bytes lie in
-        // buffers that the queue holds until the flush ends, and in a static.
+        // SAFETY: the pointers to names, vectors and controls are set here from the one raw pointer
+        // that the call uses too, and each has the length that `fill` stated. From its start on, a
+        // batch has as many vectors as `fill` counted. The bytes lie in buffers that the queue
+        // holds until the flush ends, and in a static.
         let result = unsafe {
             for k in first..first + count {
                 let header = &raw mut (*frames).headers[k].msg_hdr;
@@ -420,7 +420,8 @@ fn deliver(
     let mut saw_report = false;
     while next < count {
         let code = match send(next) {
-            // A call that neither sends nor fails would return zero. It is treated as an error.
+            // A send call that neither sends nor fails would return zero. This is treated as an
+            // error.
             Ok(sent @ 1..) => {
                 let _ = (next..next + sent).try_for_each(|k| settle(k, SendOutcome::Sent));
                 next += sent;

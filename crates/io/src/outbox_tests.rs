@@ -44,7 +44,7 @@ fn each_datagram_leaves_by_its_socket_for_its_destination_in_order() {
     assert_eq!(flushed, expected_of);
     assert!(outbox.is_empty());
     for (receiver, expected) in receivers.iter().zip(&expected) {
-        // The order holds among datagrams of one sender. A flow cannot see more.
+        // Only the datagrams from one sender to one receiver keep their order.
         let mut got: [Vec<_>; 2] = Default::default();
         for _ in expected {
             let (bytes, from) = received(receiver);

@@ -43,7 +43,8 @@ impl Pauses {
         Self { budget, rate_per_s: 0.0, since: now, found_some: false }
     }
 
-    /// Records that `datagrams` were received by `now`, since the last call.
+    /// Records the number of datagrams that were received since the last call of this function, up
+    /// to `now`.
     #[inline]
     pub fn on_received(&mut self, now: Timestamp, datagrams: usize) {
         let passed = now.since(self.since).as_secs_f64();

@@ -33,7 +33,7 @@ pub(crate) struct Reception {
     counters: Arc<Counters>,
     /// Datagrams lost since the start because a buffer for INVITEs was full.
     overflow: u64,
-    /// Whether the last turn left entries in error queues.
+    /// Whether error queues may still have entries.
     reports_left: bool,
     /// The socket that is read first. It changes from turn to turn.
     first: usize,
@@ -49,7 +49,7 @@ struct Watched {
     drops: u32,
     /// The number of these drops whose cause is still unknown.
     unexplained: u32,
-    /// Whether the last read left datagrams in the buffer.
+    /// Whether the last read may have left datagrams in the buffer, because it reached a limit.
     is_behind: bool,
 }
 
@@ -93,8 +93,9 @@ impl Watched {
         }
     }
 
-    /// Explains the drops that were counted since the last call: the buffer was full, or it was not.
-    /// Returns the number of datagrams that were lost because a buffer for INVITEs was full.
+    /// Decides whether the drops that were counted since the last call of this function were an
+    /// overflow. `was_full` is true if the buffer was full. Returns the number of datagrams that
+    /// were lost because a buffer for INVITEs was full.
     fn take_overflow(&mut self, was_full: bool) -> u64 {
         let unexplained = std::mem::take(&mut self.unexplained);
         if was_full && self.has_invites { unexplained.into() } else { 0 }
@@ -232,7 +233,7 @@ impl Reception {
     }
 
     /// Reads from the kernel the drops that no datagram has reported yet, and returns the state of
-    /// the receive buffers. Makes one call for each socket.
+    /// the receive buffers. Makes one system call for each socket.
     pub(crate) fn read_drop_counters(&mut self) -> Buffers {
         let mut fullest = 0.0f32;
         for watched in &mut self.sockets {

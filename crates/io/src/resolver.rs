@@ -58,8 +58,8 @@ struct PendingQuery {
 }
 
 impl Resolver {
-    /// Starts the thread, which asks these servers, or those of `/etc/resolv.conf` if there are
-    /// none. Without either, only the `hosts` file is used.
+    /// Starts the thread, which asks `servers`, or those of `/etc/resolv.conf` if `servers` is
+    /// empty. If that file cannot be used either, only the `hosts` file is used.
     ///
     /// # Errors
     /// Returns an error when the thread cannot be started.

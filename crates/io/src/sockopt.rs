@@ -50,8 +50,8 @@ fn attach(fd: BorrowedFd<'_>, name: c_int, program: &[sock_filter]) -> io::Resul
 pub(crate) struct ReceiveBuffer {
     /// Datagrams dropped since the socket was opened, modulo 2^32.
     pub(crate) drops: u32,
-    /// Share of its memory in use, 0 to 1. While datagrams wait, up to a quarter may belong to
-    /// datagrams that were already read, because UDP returns memory in pieces.
+    /// Share of the buffer's memory that is in use, 0 to 1. While datagrams wait, up to a quarter
+    /// may belong to datagrams that were already read, because UDP returns memory in pieces.
     pub(crate) fill: f32,
 }
 
@@ -78,8 +78,9 @@ pub(crate) struct Arrival {
     pub(crate) has_bytes: bool,
 }
 
-/// Reads how long a connection that was just accepted has waited. Nothing must have been sent on it:
-/// until then, the kernel counts from the time at which the connection opened.
+/// Reads how long a connection that was just accepted has waited. The caller must not have sent
+/// anything on it: until something is sent, the kernel counts from the time at which the connection
+/// opened.
 pub(crate) fn arrival(fd: BorrowedFd<'_>) -> io::Result<Arrival> {
     let mut words = [0u32; TCP_INFO_WORDS];
     read_words(fd, libc::IPPROTO_TCP, libc::TCP_INFO, &mut words)?;

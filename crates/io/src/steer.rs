@@ -12,9 +12,9 @@
 //!
 //! Datagrams to shed go to the *sink* of their shard. The sinks follow all other sockets of the
 //! group, in the order of the shards. The program compares the source of each INVITE with the
-//! banned sources. Unless the INVITE calls an emergency service, it also hashes the source address
-//! and the beginning of the INVITE, as [`Shedding::hash`] does. All other messages pass from any
-//! source, because they may end a call.
+//! banned sources. Unless the INVITE calls an emergency service or comes from a spared network, the
+//! program also hashes the source address and the beginning of the INVITE, as [`Shedding::hash`]
+//! does. All other messages pass from any source, because they may end a call.
 
 use std::net::IpAddr;
 
@@ -358,8 +358,8 @@ impl Program {
         self.end_in_sink(first_sink);
     }
 
-    /// Adds instructions that set `A` to the hash of the datagram, which has at least one word. The
-    /// source address is stored.
+    /// Adds instructions that set `A` to the hash of the datagram, which must have at least one
+    /// word. The source address must have been stored.
     fn hash_beginning(&mut self, family: Family, key: u32) {
         self.step(LOAD_CONSTANT, key);
         for word in family.first_word()..4 {

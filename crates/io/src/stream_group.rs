@@ -22,7 +22,7 @@ const BACKLOG: i32 = 1024;
 /// decide about them.
 const UNSENT_MAX: i32 = 32 * 1024;
 
-/// Number of unanswered tests after which a connection ends.
+/// Number of unanswered keep-alive tests after which the kernel ends a connection.
 const TESTS: u32 = 4;
 
 /// The times by which the kernel notices that a peer is gone.
@@ -88,8 +88,8 @@ impl StreamGroup {
     /// Opens the sockets of a listening address.
     ///
     /// # Errors
-    /// Returns the call that failed, with the address. An address in use is an error, unless both
-    /// are [shared](StreamListen::shared).
+    /// Returns the system call that failed, with the address. If another process already listens at
+    /// the address, this is an error, unless both listeners are [shared](StreamListen::shared).
     pub fn open(listen: &StreamListen) -> Result<Self, OpenError> {
         let alone = listen.shards == 1 && !listen.shared;
         // A socket that does not share the address finds out whether another process has it.

@@ -11,18 +11,19 @@ pub struct StreamLimits {
     /// if very many connections arrive.
     pub accepts: usize,
     /// Maximum time for which a connection waits in the kernel's queue. The default is 200 ms, as
-    /// for a message in the gate. If connections have waited longer for another 100 ms, the shard
-    /// closes the connections that have waited too long, because their peers would get each
-    /// response too late. It serves a connection nevertheless if its first message belongs to a
-    /// call in progress or is an emergency call, except over TLS and WebSockets. Such connections
-    /// get at most half of a turn. After a shorter stall of the process, all are served.
+    /// for a message in the gate. If for 100 ms all connections that are accepted have waited
+    /// longer, the shard closes the connections that have waited too long, because their peers
+    /// would get each response too late. It serves a connection nevertheless if its first message
+    /// belongs to a call in progress or is an emergency call, except over TLS and WebSockets. Such
+    /// connections get at most half of a turn. After a shorter stall of the process, all are
+    /// served.
     pub accept_wait: Duration,
     /// The time for the handshakes of TLS and of a WebSocket with a peer that opened the
     /// connection. The default is 10 s.
     pub handshake: Duration,
-    /// Maximum number of handshakes served in one turn. The default is 8. A TLS handshake costs as
-    /// much time as several calls, so the others wait. Handshakes with back ends come first, then
-    /// those that have begun.
+    /// Maximum number of steps of handshakes in one turn. The default is 8. A TLS handshake costs
+    /// as much time as several calls, so further handshakes wait. Handshakes with back ends come
+    /// first, then those that have begun.
     pub handshakes: usize,
     /// The time for a message to arrive completely once it has begun. The default is 30 s.
     pub message: Duration,

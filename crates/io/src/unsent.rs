@@ -5,8 +5,8 @@ use std::sync::{Mutex, PoisonError};
 
 use arrayvec::ArrayVec;
 
-/// Maximum number of targets and causes that are kept until a reader takes them. Further ones are
-/// only counted.
+/// Maximum number of targets and causes that are kept until a reader takes them. Datagrams to
+/// further targets are counted only in [`Counters`](crate::Counters).
 pub const UNSENT_MAX: usize = 32;
 
 /// A target, a cause, and the number of datagrams that were not sent to the target for this cause.
@@ -18,7 +18,7 @@ pub type UnsentTo = (SocketAddr, &'static str, u64);
 pub struct Unsent(Mutex<ArrayVec<UnsentTo, UNSENT_MAX>>);
 
 impl Unsent {
-    /// Returns the records since the last call, and removes them.
+    /// Returns the records made since the last call of this function, and removes them.
     pub fn take(&self) -> ArrayVec<UnsentTo, UNSENT_MAX> {
         std::mem::take(&mut self.0.lock().unwrap_or_else(PoisonError::into_inner))
     }

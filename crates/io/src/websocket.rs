@@ -53,8 +53,8 @@ pub(crate) struct WebSocket {
 /// The state of the opening handshake.
 #[derive(Debug)]
 enum Handshake {
-    /// We are the server and wait for the request of a client. Its page must have one of these
-    /// origins.
+    /// We are the server and wait for the request of a client. If the client is a browser, its page
+    /// must have one of these origins.
     Awaited(Origins),
     /// We are the client, and the response has not arrived completely.
     Begun(Opening),
@@ -113,8 +113,8 @@ impl WebSocket {
         upgrade
     }
 
-    /// Returns the number of bytes of fragments that the WebSocket keeps, less the bytes of `held`
-    /// that it no longer needs.
+    /// Returns the number of bytes that are kept: the `held` bytes of the connection that are not
+    /// decoded yet, and the fragments in the decoder.
     pub(crate) fn held(&self, held: usize) -> usize {
         held + self.fragments - self.taken
     }
@@ -130,8 +130,8 @@ impl WebSocket {
         std::mem::take(&mut self.taken)
     }
 
-    /// Decodes the next frame. `held` begins at the same byte as in the last call, except that
-    /// released bytes are gone.
+    /// Decodes the next frame. `held` begins at the same byte as in the last call of this function,
+    /// except that [released](Self::release) bytes are gone.
     ///
     /// RFC 7118 §5: "Each SIP message MUST be carried within a single WebSocket message, and a WebSocket
     /// message MUST NOT contain more than one SIP message."

@@ -60,7 +60,7 @@ fn a_burst_that_outlasts_the_quantum_comes_back_whole_and_in_order() {
         peer.send_to(&[i], group.local()).unwrap();
     }
     let (mut core, _sight) = Echo::new();
-    // Long beside any time that reception may be blocked, which service then gets as well.
+    // Much longer than reception may be blocked. Service lasts at least as long as reception.
     core.work = 1_000_000;
     let limits = Limits { quantum: Duration::from_micros(10), ..Limits::default() };
     let handoffs = Handoffs::alone().unwrap();
@@ -279,8 +279,8 @@ fn a_stop_drains_once_and_waits_at_most_for_the_time_limit() {
     assert_eq!(running.end().0.ended, Ended::Forced);
 }
 
-/// A process that got no more packets waited until its time limit, although its last transaction
-/// had ended long before.
+/// Otherwise a process that gets no more packets would wait until its time limit, although its last
+/// transaction has ended long before.
 #[test]
 fn a_last_call_that_ends_by_a_timer_ends_the_drain() {
     let drain = Duration::from_secs(20);
@@ -308,7 +308,7 @@ fn a_stopping_process_leaves_a_shared_address_and_serves_all_arrivals() {
             client.send_to(b"INVITE", group.local()).unwrap();
         }
     };
-    // Those that the kernel has given to the other process.
+    // Returns the number of datagrams that the kernel has given to the other process.
     let at_other = || {
         let socket = other.listener(0);
         iter::from_fn(|| socket.ordinary().recv(&mut [0; 16]).ok()).count()
@@ -328,8 +328,9 @@ fn a_stopping_process_leaves_a_shared_address_and_serves_all_arrivals() {
     assert_eq!(running.end().0.ended, Ended::Forced);
 }
 
-/// On a busy machine the thread may be blocked for longer than it reads a shared address. Datagrams
-/// there were rejected, or lost with the socket when there was no other work.
+/// On a busy machine, the thread may be blocked for longer than the time for which it reads a
+/// shared address. Even then, datagrams at that address must be neither rejected nor lost with the
+/// socket.
 #[test]
 fn arrivals_at_a_shared_address_are_all_read_before_the_end() {
     const DATAGRAMS: usize = 20;

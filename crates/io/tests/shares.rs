@@ -48,8 +48,8 @@ fn a_flood_of_invites_starves_neither_the_other_socket_nor_the_service() {
     let handoffs = Handoffs::alone().unwrap();
     let running = start(core, Clock::start(), limits, vec![group.listener(0)], handoffs);
 
-    // Offers between two services are at most those of one turn, and every other
-    // message is in before the second turn's INVITEs are over.
+    // Between two services, at most the messages of one turn are offered. All other messages are
+    // offered before the last INVITE of the second turn.
     let (mut others, mut invites, mut served) = (0, 0, 0);
     let mut offered_in_a_row = 0;
     while others < OTHERS || served < 200 {
@@ -102,7 +102,7 @@ fn a_flood_of_byes_neither_starves_responses_nor_takes_their_room() {
             others += usize::from(!is_response);
         }
     }
-    // They are all in before the second turn's BYEs.
+    // All responses are offered before the BYEs of the second turn.
     assert!(others <= limits.ordinary, "{others}");
     drop(sight);
     let (_, counters) = running.end();

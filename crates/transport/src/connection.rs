@@ -48,10 +48,12 @@ pub(crate) struct Connection {
     /// find a connection that its owner has named.
     pub(crate) target: Option<Box<Target>>,
     pub(crate) state: ConnectionState,
-    /// The time of the last message in either direction, or of the last change of state. Until the peer
-    /// of an accepted connection has sent a message, the time at which it was accepted.
+    /// The time from which the time limit of the state counts. For an open connection, it is the
+    /// time of the last message or keep-alive in either direction, or of the opening. While the
+    /// peer of an accepted connection has sent no message, it is the time at which the connection
+    /// was accepted.
     pub(crate) since: Timestamp,
-    /// The time at which the timer of the connection fires.
+    /// The time at which the timer of the connection fires, or `NEVER` if none is set.
     pub(crate) armed: Timestamp,
     /// True if the owner of the table opened and named the connection. Only messages that name it
     /// use it.
@@ -60,7 +62,7 @@ pub(crate) struct Connection {
     pub(crate) has_spoken: bool,
     /// True if another shard has sent a request on this connection.
     pub(crate) serves_others: bool,
-    /// True if a message of the core was handed to the driver on this connection.
+    /// True if a message was handed to the driver on this connection.
     pub(crate) has_carried: bool,
     /// Bytes handed to the driver since it last reported that it had sent everything.
     handed_out: usize,
@@ -151,7 +153,8 @@ impl Connection {
         Transmit { flow: self.flow, ..transmit }
     }
 
-    /// Records that a message or a keep-alive has arrived. Returns whether the connection was open.
+    /// Records that a message or a keep-alive has arrived. Returns false if the connection is still
+    /// being opened.
     pub(crate) fn receive(&mut self, now: Timestamp, is_message: bool) -> bool {
         self.has_spoken |= is_message;
         match self.state {
@@ -159,14 +162,15 @@ impl Connection {
                 self.renew(now);
                 true
             }
-            // Sending is not reading: a stalled peer is closed nevertheless.
+            // A peer that sends may still not read, so this does not extend the time limit of a
+            // stalled connection.
             ConnectionState::BackedUp | ConnectionState::Closing => true,
             ConnectionState::Connecting => false,
         }
     }
 
-    /// Records the time of a message. A connection whose peer has sent none is not renewed, not even
-    /// by our answers to its keep-alives.
+    /// Records the time of a message or keep-alive in either direction. An accepted connection
+    /// whose peer has sent no message is not renewed, not even by our answers to its keep-alives.
     fn renew(&mut self, now: Timestamp) {
         if !self.flow_is_silent() {
             self.since = now;
@@ -190,7 +194,7 @@ impl Connection {
         std::mem::take(&mut self.waiting)
     }
 
-    /// Returns the time at which the connection is closed if its state does not change before.
+    /// Returns the time at which the connection is closed if nothing happens on it before.
     pub(crate) fn deadline(&self, limits: &ConnectionLimits) -> Timestamp {
         let limit = match self.state {
             ConnectionState::Connecting => limits.connect,

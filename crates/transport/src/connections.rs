@@ -71,7 +71,7 @@ impl ConnectionTable {
         }
     }
 
-    /// Returns the table as that of one of several shards of a process.
+    /// Returns the table, now for `shard` of a process with several shards.
     #[must_use]
     pub fn in_shard(self, shard: ShardIndex) -> Self {
         Self { shard, next_id: ConnectionId::first_opened(shard), ..self }
@@ -150,9 +150,9 @@ impl ConnectionTable {
     }
 
     /// Records that a connection has ended ([`Core::on_closed`](tidegate_world::Core::on_closed)).
-    /// Returns its flow with the listener's address, so that the owner learns that messages on it
-    /// may be lost, and whether other shards have sent requests on it. Returns `None` if no message
-    /// was ever handed to the driver on this connection.
+    /// Messages that were handed out on it may be lost. Returns its flow, with the address of the
+    /// listener, and whether other shards have sent requests on it. Returns `None` if the
+    /// connection is unknown, or if no message was ever handed to the driver on it.
     pub fn on_closed(&mut self, id: ConnectionId, cause: CloseCause) -> Option<(Flow, bool)> {
         let state = self.connections.get(&id)?.state;
         if state == ConnectionState::Connecting {
@@ -191,22 +191,23 @@ impl ConnectionTable {
         }
     }
 
-    /// Records that a message has arrived on a connection. Returns whether that connection exists. A
-    /// message on a connection that is being closed counts too, because the sender does not know yet
-    /// that the connection is being closed.
+    /// Records that a message has arrived on a connection. Returns whether that connection exists
+    /// and has opened. A message on a connection that is being closed counts too, because the
+    /// sender does not know yet that the connection is being closed.
     pub fn on_received(&mut self, now: Timestamp, id: ConnectionId) -> bool {
         self.connections.get_mut(&id).is_some_and(|connection| connection.receive(now, true))
     }
 
     /// Records that a keep-alive has arrived on a connection. Returns whether that connection
-    /// exists. A peer that sends only keep-alives keeps its place no longer than a peer that sends
-    /// nothing.
+    /// exists and has opened. A peer that sends only keep-alives keeps its place no longer than a
+    /// peer that sends nothing.
     pub fn on_keep_alive(&mut self, now: Timestamp, id: ConnectionId) -> bool {
         self.connections.get_mut(&id).is_some_and(|connection| connection.receive(now, false))
     }
 
-    /// Answers a ping (RFC 5626 §4.4.1). It sends no answer if messages for the peer are already
-    /// waiting on the connection, because any data shows the peer that the flow works.
+    /// Answers a ping (RFC 5626 §4.4.1). Sends no answer if the connection is backed up or is being
+    /// closed. A backed-up connection has other data for the peer, and any data shows the peer that
+    /// the flow works.
     pub fn on_ping(&mut self, now: Timestamp, id: ConnectionId, pong: Buffer) {
         if !self.on_keep_alive(now, id) {
             return;
@@ -223,9 +224,9 @@ impl ConnectionTable {
     /// Lets requests to `port` at the peer's address use a connection that the peer opened (RFC
     /// 5923). Returns `false` if this is not possible.
     ///
-    /// Before the call, the caller has read `alias` in the peer's Via, whose sent-by names the
-    /// port, and has verified that the peer may do this (§9.2). RFC 5923 §8.2: the address is that
-    /// of "the ";received" parameter", so that no peer can take over another address. If several
+    /// The caller must have read `alias` in the peer's Via, whose sent-by names the port, and must
+    /// have verified that the peer may do this (§9.2). RFC 5923 §8.2: the address is that of "the
+    /// ";received" parameter", so that no peer can take over another address. If several
     /// connections are aliases of one target, the last one is used.
     pub fn alias(&mut self, id: ConnectionId, listener: SocketAddr, port: u16) -> bool {
         let Some(connection) = self.connections.get_mut(&id) else { return false };
@@ -253,7 +254,7 @@ impl ConnectionTable {
         self.close_because(id, CloseCause::Asked);
     }
 
-    /// Closes the connections that have stayed in one state for longer than its time limit.
+    /// Closes the connections whose time limit has passed.
     pub fn handle_timeout(&mut self, now: Timestamp) {
         while let Some((at, id)) = self.timers.pop(now) {
             let Some(connection) = self.connections.get_mut(&id) else { continue };

@@ -19,14 +19,16 @@ pub struct ConnectionLimits {
     /// Maximum number of bytes that wait for one connection.
     pub waiting_bytes_max: usize,
     /// Maximum number of bytes that wait for all connections together. Messages for accepted
-    /// connections use at most half of it, so that there is always room for messages to back ends.
+    /// connections use at most half of this number, so that there is always room for messages to
+    /// back ends.
     pub total_bytes_max: usize,
     /// Time limit for opening a connection.
     pub connect: Duration,
     /// Time within which a message must arrive on a connection after it was accepted. A keep-alive is
     /// no message: strangers could otherwise keep all places with a ping an hour.
     pub first: Duration,
-    /// Time without messages in either direction after which a connection is closed.
+    /// Time without messages and keep-alives in either direction after which a connection is
+    /// closed.
     ///
     /// RFC 3261 §18: "it is RECOMMENDED that connections be kept open for some
     /// implementation-defined duration after the last message was sent or received".
@@ -34,10 +36,10 @@ pub struct ConnectionLimits {
     /// RFC 3261 §18: "This duration SHOULD at least equal the longest amount of time the element
     /// would need in order to bring a transaction from instantiation to the terminated state."
     pub idle: Duration,
-    /// Time without messages after which an opened connection may be closed to make room for
-    /// another one.
+    /// Time without messages and keep-alives after which an opened connection may be closed to make
+    /// room for another one.
     pub yields_after: Duration,
-    /// Maximum time during which a peer may accept no data.
+    /// Maximum time for which a connection may be [backed up](crate::ConnectionState::BackedUp).
     pub stall: Duration,
 }
 
@@ -78,17 +80,18 @@ pub struct ConnectionCounters {
     pub idle: Counter,
     /// Idle connections evicted because others had to be opened.
     pub evicted: Counter,
-    /// Connections closed because the peer accepted no data for too long.
+    /// Connections closed because of [`stall`](ConnectionLimits::stall).
     pub stalled: Counter,
-    /// Messages that were not sent because the queue of their connection had no room.
+    /// Messages that were not sent because there was no room for them: in the queue of their
+    /// connection, or in the memory for all waiting messages.
     pub overflow: Counter,
-    /// Messages returned to their sender because the connection they waited for failed or was
-    /// closed.
+    /// Messages returned to the owner of the table because the connection for which they waited
+    /// failed or was closed.
     pub returned: Counter,
     /// Unsent messages that were reported to the core.
     pub unsent: Counter,
     /// Bytes that wait for connections now.
     pub waiting_bytes: Counter,
-    /// Pings that got no pong because messages for the peer were already waiting on the connection.
+    /// Pings that got no pong because the connection was backed up or was being closed.
     pub pongs_saved: Counter,
 }

@@ -7,8 +7,8 @@ use tidegate_world::{ConnectionId, Timestamp};
 
 /// An order of connections by their last use.
 ///
-/// Every message is a use, so a use does not move the connection at once. The connection keeps its
-/// old position until the order is needed.
+/// Every message is a use, and moving its connection each time would cost too much. So the
+/// connection keeps its old position until the order is needed.
 #[derive(Debug, Default)]
 pub(crate) struct Recency {
     order: BTreeSet<(Timestamp, ConnectionId)>,

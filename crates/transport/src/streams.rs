@@ -41,9 +41,9 @@ const PONG: &[u8] = b"\r\n";
 /// # Several shards
 ///
 /// Each shard has its own connections. If the flow of a message names a connection of another
-/// shard, the message is [handed off](Core::poll_handoff), and that shard sends it. It reports an
-/// unsent message to its own core. If a connection ends on which other shards have sent requests, it
-/// reports this to all of them.
+/// shard, the message is [handed off](Core::poll_handoff), and that shard sends it. That shard
+/// reports an unsent message to its own core. If a connection ends on which other shards have sent
+/// requests, the shard of the connection reports this to all other shards.
 pub struct Streams<C> {
     core: C,
     connections: ConnectionTable,
@@ -71,7 +71,8 @@ impl<C: Core> Streams<C> {
         Self { core, connections, datagrams, handoffs, pool }
     }
 
-    /// Returns the core as one of several shards of a process. Without this call it is alone.
+    /// Makes the core that of `shard` of a process with several shards. By default, it is the only
+    /// shard of its process.
     #[must_use]
     pub fn in_shard(self, shard: ShardIndex) -> Self {
         Self { connections: self.connections.in_shard(shard), ..self }

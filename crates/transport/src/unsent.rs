@@ -25,7 +25,8 @@ pub enum WhyUnsent {
     Gone,
     /// The limit on the number of connections is reached.
     TooMany,
-    /// The queue of the connection has no room.
+    /// There is no room for the message: in the queue of the connection, or in the memory for all
+    /// waiting messages.
     NoRoom,
     /// The connection failed or was closed while the message waited.
     Closed(CloseCause),

@@ -13,7 +13,7 @@ pub(crate) struct WaitingBytes {
 }
 
 impl WaitingBytes {
-    /// Returns the bytes that wait for all connections.
+    /// Returns the number of bytes that wait for all connections together.
     pub(crate) fn total(&self) -> usize {
         self.total
     }

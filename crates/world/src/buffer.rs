@@ -1,8 +1,8 @@
 //! Pooled packet buffers.
 //!
-//! A buffer is taken from the shard's pool, filled by `recvmmsg` or by an emitter, and returns to
-//! the pool when dropped. It belongs to one thread. A message that is handed off to another shard
-//! is copied, which is rare.
+//! A buffer is taken from the shard's pool, and filled by `recvmmsg` or by an emitter. When it is
+//! dropped, its memory returns to the pool, unless the buffer has grown. A buffer belongs to one
+//! thread. A message that is handed off to another shard is copied. Handoffs are rare.
 
 use std::cell::{Cell, RefCell};
 use std::fmt;
@@ -13,7 +13,7 @@ use std::rc::Rc;
 /// Capacity of an ordinary buffer, in bytes: more than any common SIP message.
 pub const SMALL: usize = 2048;
 
-/// Capacity of a large buffer, in bytes: the longest UDP payload.
+/// Maximum capacity of a buffer, in bytes. No UDP payload is longer.
 pub const LARGE: usize = 65_535;
 
 /// Maximum number of spare buffers in a pool. The pool frees further ones.
@@ -24,7 +24,7 @@ const SPARE_MAX: usize = 4096;
 pub struct PoolUse {
     /// Small buffers that were allocated because the pool had no spare one.
     pub small_allocated: u64,
-    /// Large buffers that were allocated. The pool never keeps large buffers.
+    /// Number of times that a buffer has grown. The pool never keeps buffers that have grown.
     pub large_allocated: u64,
     /// Buffers in use now.
     pub live: u64,
@@ -54,7 +54,7 @@ impl Pool {
         Self::default()
     }
 
-    /// Takes an empty buffer of [`SMALL`] capacity, which grows to [`LARGE`] if more is written.
+    /// Takes an empty buffer of [`SMALL`] capacity, which grows up to [`LARGE`] if more is written.
     pub fn take(&self) -> Buffer {
         self.0.note(|u| u.live += 1);
         let data = self.0.spare.borrow_mut().pop().unwrap_or_else(|| {
@@ -133,8 +133,8 @@ impl Buffer {
             return Err(io::Error::new(io::ErrorKind::StorageFull, "longer than a datagram"));
         }
         self.shelf.note(|u| u.large_allocated += 1);
-        // The buffer is no larger than needed. Otherwise a queue of messages slightly longer than
-        // an ordinary buffer would take thirty times their size.
+        // The buffer grows to the next power of two, not to `LARGE`. Otherwise a queue of messages
+        // slightly longer than an ordinary buffer would take thirty times their size.
         let mut large = vec![0; end.next_power_of_two().min(LARGE)].into_boxed_slice();
         large[..self.len].copy_from_slice(&self.data[..self.len]);
         let small = std::mem::replace(&mut self.data, large);

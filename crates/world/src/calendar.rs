@@ -6,7 +6,7 @@ use slab::Slab;
 
 use crate::{Timers, Timestamp};
 
-/// Events in the order of their time, and of insertion for equal times.
+/// Events in the order of their times. Events with equal times are in the order of insertion.
 ///
 /// Time does not go back. An event inserted for an earlier time than the last event that was taken
 /// happens immediately.

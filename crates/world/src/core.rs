@@ -21,15 +21,15 @@ pub struct Handoff {
     pub input: HandoffInput,
 }
 
-/// An input that a core gets from another shard.
+/// An input that one shard passes to the core of another shard, the receiving shard.
 #[derive(Debug)]
 pub enum HandoffInput {
-    /// A message that belongs to a transaction or call of the other shard, to be
+    /// A message that belongs to a transaction or call of the receiving shard, to be
     /// [offered](Core::offer) there.
     Received(Received),
-    /// A message to send on a connection of the other shard ([`Core::on_transmit`]).
+    /// A message to send on a connection of the receiving shard ([`Core::on_transmit`]).
     Transmit(Transmit),
-    /// The failed delivery of a message of the other shard ([`Core::on_failed`]).
+    /// The failed delivery of a message of the receiving shard ([`Core::on_failed`]).
     Failure(Failure),
 }
 
@@ -40,17 +40,17 @@ pub enum HandoffInput {
 /// 1. The driver calls one *input* function (`offer`, `serve`, `handle_timeout`, `on_failed`,
 ///    `on_transmit`, `on_connected`, `on_closed`, `on_writable`, `on_load`, `on_command`,
 ///    `on_answer`, `on_drain`) with a `now` that never goes back.
-/// 2. After it, and before the next input whose outcome could depend on what was sent, the driver
-///    drains the *outputs*: [`poll_transmit`](Self::poll_transmit),
+/// 2. After an input, and before the next input whose outcome could depend on what was sent, the
+///    driver drains the *outputs*: [`poll_transmit`](Self::poll_transmit),
 ///    [`poll_handoff`](Self::poll_handoff), [`poll_query`](Self::poll_query),
 ///    [`poll_connect`](Self::poll_connect) and [`poll_close`](Self::poll_close), in this order,
-///    until they yield nothing. A driver may gather the outputs of several inputs into one batch.
-///    Their order is kept.
-/// 3. When it has nothing else to do it sleeps until a packet arrives or until
-///    [`poll_timeout`](Self::poll_timeout), and then calls `handle_timeout`. Calling it too early
-///    changes nothing.
-/// 4. The driver answers a query by [`on_answer`](Self::on_answer) once, late, or never. Everything
-///    else goes on meanwhile.
+///    until they yield nothing. A driver may gather the outputs of several inputs into one batch,
+///    but keeps their order.
+/// 3. When the driver has nothing else to do, it sleeps until a packet arrives or until the time of
+///    [`poll_timeout`](Self::poll_timeout). At that time it calls `handle_timeout`. An early call
+///    of `handle_timeout` changes nothing.
+/// 4. The driver answers a query by [`on_answer`](Self::on_answer) at most once, possibly late, and
+///    possibly never. Everything else goes on meanwhile.
 ///
 /// # Connections
 ///
@@ -60,17 +60,17 @@ pub enum HandoffInput {
 /// 1. A connection that the core opens begins with [`poll_connect`](Self::poll_connect), by which
 ///    the core names it. If it can be opened, [`on_connected`](Self::on_connected) follows. A
 ///    connection that the driver accepts begins with `on_connected`, by which the driver names it.
-/// 2. After `on_connected` each message that arrives on it is an `offer`, cut out of the stream by
-///    the driver (`sip::Framer`), with the connection in its flow. The core sends on it by a
-///    [`Transmit`] with that flow. A transmit on a stream always names an open connection of the
-///    same shard. The driver drops and counts any other transmit on a stream. A core sends on a
-///    connection of another shard by [`poll_handoff`](Self::poll_handoff).
+/// 2. After `on_connected`, each message that arrives on the connection is an `offer`, cut out of
+///    the stream by the driver (`sip::Framer`), with the connection in its flow. The core sends on
+///    the connection by a [`Transmit`] with that flow. A transmit on a stream always names an open
+///    connection of the same shard. The driver drops and counts any other transmit on a stream. A
+///    core sends on a connection of another shard by [`poll_handoff`](Self::poll_handoff).
 /// 3. The driver buffers what the system does not take. The core hands out at most
 ///    [`STREAM_WINDOW`] bytes and one message on a connection, and keeps the rest until
 ///    [`on_writable`](Self::on_writable). The driver calls this function when the system has taken
-///    everything for the connection, and this was at least half a `STREAM_WINDOW` since the
-///    connection opened or since the last call.
-/// 4. It ends with exactly one [`on_closed`](Self::on_closed), also after
+///    all bytes of the connection, and the core has handed out at least half a `STREAM_WINDOW`
+///    since the connection opened or since the driver last called this function.
+/// 4. A connection ends with exactly one [`on_closed`](Self::on_closed), also after
 ///    [`poll_close`](Self::poll_close). Only then is its name free.
 ///
 /// Keep-alives (RFC 5626 §4.4.1) are messages here: a ping is an `offer` or a `Transmit` of CRLF
@@ -81,8 +81,8 @@ pub enum HandoffInput {
 /// ([`Recorder`](crate::Recorder)). A core that wraps another one, or is one of several kinds,
 /// passes them on by [`delegate`](crate::delegate).
 pub trait Core {
-    /// Takes a packet that has arrived. The core classifies and queues, drops or rejects it. The
-    /// work is bounded and cheap.
+    /// Takes a packet that has arrived. The core classifies it, and then queues, drops or rejects
+    /// it, or hands it off. The work is bounded and cheap.
     fn offer(&mut self, now: Timestamp, received: Received);
 
     /// Serves one queued message. Returns `false` when none was waiting.
@@ -98,12 +98,12 @@ pub trait Core {
     /// drops it.
     fn on_transmit(&mut self, _now: Timestamp, _transmit: Transmit) {}
 
-    /// Reports that a connection is open, which the core asked for or the driver accepted. `flow`
-    /// contains the name of the connection and the addresses of both ends.
+    /// Reports that a connection is open: one that the core asked for, or one that the driver
+    /// accepted. `flow` contains the name of the connection and the addresses of both ends.
     fn on_connected(&mut self, _now: Timestamp, _flow: Flow) {}
 
-    /// Reports that a connection has ended, or could not be opened. Data handed out on it may be
-    /// lost.
+    /// Reports that a connection has ended, or could not be opened. Data that the core handed out
+    /// on the connection may be lost.
     fn on_closed(&mut self, _now: Timestamp, _id: ConnectionId, _cause: CloseCause) {}
 
     /// Reports that the system has taken everything that was handed out on a connection. Another
@@ -115,8 +115,8 @@ pub trait Core {
     fn on_load(&mut self, _now: Timestamp, _load: Load) {}
 
     /// Executes an operator's command. `command` is text of at most
-    /// [`COMMAND_MAX`](crate::COMMAND_MAX) bytes, in the language of the code that built the core
-    /// and sends the command, which has validated it. An invalid command changes nothing.
+    /// [`COMMAND_MAX`](crate::COMMAND_MAX) bytes. The code that built the core defines the language
+    /// of the commands, validates each command, and sends it. An invalid command changes nothing.
     fn on_command(&mut self, _now: Timestamp, _command: &[u8]) {}
 
     /// Reports the result of a [query](Self::poll_query). A result that the core does not wait for
@@ -152,9 +152,9 @@ pub trait Core {
     }
 
     /// Returns the datagrams to drop before the core gets them. The driver asks at each
-    /// [`on_load`](Self::on_load), and the answer holds until the next. A core that wants datagrams
-    /// dropped also sets a timer. Otherwise the driver would not ask it again while nothing
-    /// arrives.
+    /// [`on_load`](Self::on_load), and the answer applies until the next `on_load`. A core that
+    /// wants datagrams dropped also sets a timer. Otherwise the driver would not ask it again while
+    /// nothing arrives.
     fn poll_shedding(&self) -> &Shedding {
         const { &Shedding::NONE }
     }

@@ -8,7 +8,7 @@ use crate::Core;
 ///
 /// - `delegate!(self.core, but offer, serve)` passes on every call to the field `core`, except
 ///   calls of the listed functions;
-/// - `delegate!(self.core, only last_work)` passes on calls of the listed function only;
+/// - `delegate!(self.core, only last_work)` passes on calls of the listed functions only;
 /// - `delegate!(match self { Self::A(core) => core, Self::B(core) => core })` passes on every call
 ///   to the core of the variant.
 ///
@@ -16,8 +16,8 @@ use crate::Core;
 ///
 /// A new function of [`Core`] has to be added here once. Then every delegation without `only`
 /// passes it on. If a function with a default were missing here, the default would answer, and the
-/// inner core would never get the call. In that case clippy rejects the pointers below. A core that
-/// must handle every input, such as a recorder, uses `only` and denies
+/// inner core would never get the call. In that case clippy rejects the implementations for
+/// pointers below. A core that must handle every input, such as a recorder, uses `only` and denies
 /// `clippy::missing_trait_methods`: a new function is an error there until it is handled.
 ///
 /// ```
@@ -217,7 +217,7 @@ impl<C: Core + ?Sized> Core for &mut C {
     delegate!(**self);
 }
 
-/// A core behind a pointer, so that its driver need not know its type.
+/// A core behind a pointer, so that the driver need not know the type of the core.
 #[deny(clippy::missing_trait_methods)]
 impl<C: Core + ?Sized> Core for Box<C> {
     delegate!(**self);

@@ -32,7 +32,7 @@ impl Transport {
         !matches!(self, Self::Udp)
     }
 
-    /// Returns whether the transport prevents reading and changing between its two ends.
+    /// Returns whether the transport protects messages from being read or changed on the way.
     pub const fn is_secure(self) -> bool {
         matches!(self, Self::Tls | Self::Wss)
     }
@@ -137,21 +137,20 @@ impl ConnectionId {
         Self::FIRST_ACCEPTED.plus(shard.index)
     }
 
-    /// Returns the shard that has the connection, in a process with as many shards as that of
-    /// `any`.
+    /// Returns the number of the shard that has the connection. `any` is any shard of the process.
     pub const fn shard(self, any: ShardIndex) -> u16 {
         ((self.0.get() - 1) / 2 % any.count as u32) as u16
     }
 
     /// Returns the next name for a connection of the same side in a process with one shard. After
-    /// the last of 2^31 names, the first is used again.
+    /// the last of about 2^31 names, the first is used again.
     #[must_use]
     pub const fn next(self) -> Self {
         self.next_of(ShardIndex::ALONE)
     }
 
-    /// Returns the next name for a connection of the same side of `shard`. After the last of at
-    /// least 2^31 divided by the number of shards, the first is used again.
+    /// Returns the next name for a connection of the same side of `shard`. The side has about 2^31
+    /// names, divided by the number of shards. After the last name, the first is used again.
     #[must_use]
     pub const fn next_of(self, shard: ShardIndex) -> Self {
         match self.0.checked_add(2 * shard.count as u32) {
@@ -210,8 +209,8 @@ pub struct Connect {
     pub id: ConnectionId,
     /// The transport of the connection, which is not UDP.
     pub transport: Transport,
-    /// The listener for which the connection is opened. The driver uses its address, and the
-    /// operating system chooses the port.
+    /// The listener for which the connection is opened. The driver uses the IP address of the
+    /// listener, and the operating system chooses the port.
     pub local: SocketAddr,
     /// The address of the peer.
     pub remote: SocketAddr,
@@ -232,13 +231,15 @@ pub enum CloseCause {
     Refused,
     /// The network or the host is unreachable.
     Unreachable,
-    /// The peer did not answer in time.
+    /// The peer did not answer, did not complete a handshake or a message, or did not read, in
+    /// time.
     TimedOut,
     /// The TLS handshake failed, or the identity of the peer cannot be verified.
     Insecure,
-    /// The peer's data cannot be cut into messages (RFC 3261 §18.3).
+    /// The peer's data cannot be cut into messages (RFC 3261 §18.3), a WebSocket handshake failed,
+    /// or the memory for incomplete messages is used up.
     Garbled,
-    /// Any other error that the operating system reports.
+    /// Any other reason, such as another error of the operating system or a limit on connections.
     Other,
 }
 

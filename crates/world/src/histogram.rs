@@ -1,4 +1,4 @@
-//! Durations in fixed buckets that can be added up over shards and machines.
+//! Durations, counted in fixed buckets. The counts of several shards and machines can be added.
 
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::time::Duration;

@@ -10,7 +10,7 @@ pub struct Load {
     pub busy: Duration,
     /// CPU time since the start.
     pub cpu: Duration,
-    /// The part of the fullest receive buffer that is filled, 0 to 1.
+    /// The filled part of the receive buffer that is the fullest, 0 to 1.
     pub socket_fill: f32,
     /// Number of datagrams since the start that the kernel dropped before the core read them,
     /// because the core [requested](crate::Core::poll_shedding) it.

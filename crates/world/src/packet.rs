@@ -41,8 +41,8 @@ impl Transmit {
     }
 }
 
-/// Rules for sending a datagram together with others to its destination: several of one length cost
-/// a driver little more than one. A driver may ignore them.
+/// Rules for sending a datagram together with others to its destination. Several datagrams of one
+/// length cost a driver little more than one datagram. A driver may ignore the rules.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Batching {
     /// A number for the order. The driver keeps the order of datagrams with the same number, and
@@ -57,7 +57,7 @@ pub struct Batching {
 /// transport itself reports it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Cause {
-    /// Nothing listens at the port (ICMP port unreachable).
+    /// Nothing listens at the port (ICMP port unreachable, or a refused connection).
     Refused,
     /// The network or the host is unreachable.
     Unreachable,
@@ -67,14 +67,15 @@ pub enum Cause {
     Closed,
     /// The connection that the flow names no longer exists.
     Gone,
-    /// A limit is reached: the number of connections, or the messages that wait for one connection.
+    /// A limit is reached, for example on the number of connections, or on the messages that wait
+    /// for a connection or for another shard.
     Full,
-    /// Any other error of the kernel.
+    /// Any other reason, such as another error of the kernel.
     Other,
 }
 
-/// Maximum length of the quote in a [`Failure`], in bytes: an ICMP error has 576 bytes over IPv4
-/// (RFC 1812 §4.3.2.3), which include the headers before the quoted payload.
+/// Maximum length of the quote in a [`Failure`], in bytes: an ICMP error has at most 576 bytes over
+/// IPv4 (RFC 1812 §4.3.2.3), which include the headers before the quoted payload.
 pub const QUOTE_MAX: usize = 576;
 
 /// A failed delivery, as far as the transport could tell.

@@ -105,7 +105,8 @@ impl<K: Kind> Entry<K> {
     /// Returns the defaults, overridden by the `given` values.
     ///
     /// # Errors
-    /// Returns the first value that is [`Wrong`].
+    /// Returns the first error: an unknown name, or a value out of its range. If there is neither,
+    /// returns the condition that the values do not meet together.
     pub fn values(&'static self, given: &[(&str, f64)]) -> Result<Values<K>, Wrong> {
         let mut values = self.defaults();
         for &(name, value) in given {
@@ -202,7 +203,7 @@ impl<K: Kind> Values<K> {
     /// Returns the value of a parameter.
     ///
     /// # Panics
-    /// Panics if it is a parameter of another entry.
+    /// Panics if the entry has no parameter of this name.
     pub fn of(&self, param: &Param) -> f64 {
         let index = self.entry.params.iter().position(|known| known.name == param.name);
         self.values[index.expect("an entry asks for its own parameters")]

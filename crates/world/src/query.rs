@@ -30,8 +30,8 @@ impl fmt::Debug for QueryId {
 
 /// A query to the world.
 ///
-/// The world answers it at any later time, and at most once. So the core limits the amount of work
-/// that waits for answers, and how long it waits.
+/// The world answers a query at any later time, and at most once. So the core limits the amount of
+/// work that waits for answers, and how long this work waits.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Query {
     /// The name of the query, which its answer repeats.

@@ -176,11 +176,12 @@ impl<C: Core, L: Log> Core for Recorder<C, L> {
     }
 
     fn serve(&mut self, now: Timestamp) -> bool {
-        // A core with a time of its own advances to `now` only by this call.
+        // A core with a time of its own advances that time in `serve`, even if it serves nothing.
         let due = self.core.poll_timeout().is_some_and(|due| due <= now);
         let served = self.core.serve(now);
-        // An idle poll only tells a core the duration of the service before it. Other inputs may
-        // come between the two, because a driver may end a turn before it polls.
+        // A `serve` without a waiting message only tells the core how long the service before it
+        // lasted. Other inputs may come between that service and this `serve`, because a driver may
+        // end a turn before it calls `serve` again.
         if served || self.in_service || due {
             self.note(now, Input::Serve);
         }
@@ -248,7 +249,8 @@ impl<C: Core, L: Log> Core for Recorder<C, L> {
         last_work, poll_timeout, is_drained);
 }
 
-/// Gives the inputs of a log to a core. `sent` gets every transmit, in order.
+/// Gives the inputs of a log to a core. `sent` gets every transmit in order, with the time of the
+/// input that caused it.
 pub fn replay<B: AsRef<[u8]>>(
     log: impl IntoIterator<Item = Entry<B>>,
     core: &mut impl Core,

@@ -18,9 +18,9 @@ pub struct Shedding {
     /// `INVI`, also to in-dialog requests, but not to calls to an [emergency
     /// service](Self::EMERGENCY).
     pub share: f64,
-    /// Hashes whose datagrams are dropped, as far as the share applies to them. Only the first
-    /// [`MARKS_MAX`](Self::MARKS_MAX) hashes count. A driver that combines the hashes of several cores
-    /// takes the first ones of each.
+    /// Hashes whose datagrams are dropped, whatever the share is. The exceptions from the share are
+    /// exceptions here too. Only the first [`MARKS_MAX`](Self::MARKS_MAX) hashes count. A driver
+    /// that combines the hashes of several cores takes the first ones of each.
     pub marks: Vec<u32>,
     /// Key of the hash. Peers that do not know it cannot predict which datagrams are dropped.
     pub key: u32,
@@ -94,8 +94,9 @@ impl Shedding {
     pub const CASE: u32 = 0x2020_2020;
 
     /// The possible numbers of bytes that are hashed at the beginning of a datagram. The largest
-    /// number that the datagram is not shorter than is used. These bytes contain the first line and
-    /// the topmost Via, whose branch is unique to the request (RFC 3261 §8.1.1.7).
+    /// number that does not exceed the length of the datagram is used. These bytes normally contain
+    /// the first line and the topmost Via, whose branch is unique to the request (RFC 3261
+    /// §8.1.1.7).
     pub const HASHED: [usize; 5] = [256, 192, 128, 64, 4];
 
     /// Multipliers of the hash: odd, with well spread bits (2^32 divided by the golden ratio,
@@ -108,7 +109,8 @@ impl Shedding {
         (self.share.clamp(0.0, 1.0) * (1u64 << 32) as f64).round() as u64
     }
 
-    /// Returns the hash of a datagram from `source`. The kernel computes the same one.
+    /// Returns the hash of a datagram from `source`. The program of the driver's gate in the kernel
+    /// computes the same hash.
     pub fn hash(&self, source: IpAddr, bytes: &[u8]) -> u32 {
         let [golden, murmur] = Self::MIX;
         let mix = |hash: u32, word: u32| hash.wrapping_mul(golden) ^ word;

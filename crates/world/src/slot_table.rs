@@ -1,9 +1,9 @@
 //! A table of entries in numbered slots, found by a hash, that grows without a pause.
 //!
 //! Linear hashing: W. Litwin, "Linear hashing: a new tool for file and table addressing", VLDB
-//! 1980. A table that doubles its index moves all entries at once, and reads each to know its hash:
-//!       200 ms at a million entries. Here each insertion beyond the size of the index splits one
-//!       bucket, so all insertions cost the same. The slots are in chunks that never move.
+//! 1980. A table that doubles its index moves all entries at once, and reads each entry to know its
+//! hash. This takes 200 ms with a million entries. Here each insertion beyond the size of the index
+//! splits one bucket, so all insertions cost the same. The slots are in chunks that never move.
 //!
 //! A bucket stores the number of its first slot, and each slot stores the number of the next. With
 //! one bucket for each entry, finding an entry reads one and a half slots on average.
@@ -32,7 +32,7 @@ pub trait Hashed {
 /// generation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct SlotRef {
-    /// The number of its slot.
+    /// The number of the slot of the entry.
     pub slot: u32,
     /// Number of entries that were removed from the slot before this one, modulo 2^16.
     pub generation: u16,
@@ -48,7 +48,7 @@ pub struct SlotTable<T> {
     /// The number of the first slot of each bucket.
     heads: Vec<Vec<u32>>,
     buckets: u32,
-    /// One less than the power of two that is at least `buckets`.
+    /// One less than the smallest power of two that is at least `buckets`.
     mask: u32,
     length: usize,
 }
@@ -90,10 +90,11 @@ impl<T: Hashed> SlotTable<T> {
         self.length == 0
     }
 
-    /// Inserts an entry after all others with the same hash, into the slot that became vacant last.
+    /// Inserts an entry after all others with the same hash. Uses the slot that became vacant last,
+    /// or a new slot if none is vacant.
     ///
     /// # Panics
-    /// Panics when 2^32 - 1 entries are held.
+    /// Panics if the table already has 2^32 - 1 entries.
     pub fn insert(&mut self, entry: T) -> SlotRef {
         self.length += 1;
         if self.length > self.buckets as usize {

@@ -39,7 +39,7 @@ fn a_vacant_slot_is_reused_with_another_generation() {
     assert_eq!(table.at(a.slot).map(|(name, _)| name.generation), Some(1));
 }
 
-/// The longest time between two turns depends on it.
+/// The longest time between two turns of a shard depends on the cost of an insertion.
 #[test]
 fn an_insertion_adds_at_most_one_chunk_and_moves_none() {
     let mut table = SlotTable::new();

@@ -2,7 +2,8 @@
 
 use std::net::IpAddr;
 
-/// Returns the number of a source: its IPv4 address, or the /64 network of its IPv6 address.
+/// Returns the number of the source with this address. A source is an IPv4 address or an IPv6 /64
+/// network.
 pub fn source_of(address: IpAddr) -> u128 {
     match address.to_canonical() {
         IpAddr::V4(v4) => v4.to_ipv6_mapped().to_bits(),

@@ -26,8 +26,8 @@ use crate::Timestamp;
 /// An epoch lasts 2^23 ns, which is 8.4 ms.
 const EPOCH_BITS: u32 = 23;
 
-/// Maximum number of timers that the heap may move at once. It is small in tests, so that a few
-/// timers test both forms of storage.
+/// Number of timers up to which all timers are in the heap, although the heap may move all of them
+/// at once. It is small in tests, so that a few timers test both forms of storage.
 const FEW: usize = if cfg!(test) { 8 } else { 2048 };
 
 /// Number of timers that [`Timers::sweep`] examines before it stops at the end of an epoch.
@@ -123,8 +123,8 @@ impl<K: Copy> Timers<K> {
         self.near.pop()
     }
 
-    /// Drops timers for which `counts` returns false. This examines all timers. A shard that must
-    /// not pause uses [`sweep`](Self::sweep).
+    /// Drops the timers for which `counts` returns false. This examines all timers. A shard that
+    /// must not pause uses [`sweep`](Self::sweep).
     pub fn retain(&mut self, counts: impl Fn(Timestamp, K) -> bool) {
         self.near.retain(&counts);
         self.far.retain(|_, bucket| {
@@ -135,8 +135,9 @@ impl<K: Copy> Timers<K> {
         self.len = self.near.len() + self.far.values().map(|far| far.timers.len()).sum::<usize>();
     }
 
-    /// Examines some epochs, at least [`SWEEP`] timers if there are so many, and drops the timers
-    /// for which `counts` is false. Successive calls examine all epochs in turn.
+    /// Examines timers epoch by epoch until it has examined at least [`SWEEP`] timers or has
+    /// reached the last epoch, and drops the timers for which `counts` returns false. The next
+    /// sweep continues with the next epoch.
     pub fn sweep(&mut self, counts: impl Fn(Timestamp, K) -> bool) {
         let mut left = SWEEP;
         if self.swept <= self.epoch {

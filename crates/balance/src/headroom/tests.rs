@@ -226,7 +226,7 @@ fn back_ends_with_other_limits_learn_nothing() {
     assert!(!pool(&[calls(5)]).backends()[0].learns());
 }
 
-/// An unused rate stays, because otherwise it would mean nothing when it is needed.
+/// An unused rate does not grow. Otherwise it would be too high to be of use when it is needed.
 #[test]
 fn a_hardly_used_rate_does_not_change() {
     let limits = Limits { learning: learning(), ..Limits::default() };

@@ -94,8 +94,8 @@ pub(crate) struct Evidence {
 
 #[derive(Debug, Default)]
 struct Generation {
-    /// The number of the generation, counted from 1 at time zero. If it is not the expected number,
-    /// the data are invalid.
+    /// The number of the generation, counted from 1 at time zero, or 0 if there are no data. Only
+    /// the data of the current and of the previous generation count.
     number: AtomicU64,
     given: AtomicU32,
     refused: AtomicU32,
@@ -132,8 +132,8 @@ impl Evidence {
         set(&generation.destinations_given, destination);
     }
 
-    /// Records the source and the destination of each request from now on. Returns the sources of
-    /// recent requests.
+    /// Starts or prolongs the watch: from now on, the source and the destination of each request
+    /// are recorded. Returns the sources of recent requests.
     pub(crate) fn watch(&self, now: Timestamp) -> Sources {
         let until = self.watched_until.load(Relaxed);
         if until <= now.as_nanos() {

@@ -12,10 +12,10 @@
 //! The growth doubles after each [`DOUBLING_S`] of such intervals, so that a rate far below the
 //! capacity recovers quickly. An unused rate does not grow, because the result would be untested
 //! when it is needed. Cold start: no limit until the first rejection. Then the limit is the
-//! accepted rate, or half of the offered rate. Known bias: some requests must be rejected from time
-//! to time to find the right rate. If a server rejects late, or only answers more and more slowly,
-//! the rate is learned late. 503s for several numbers that are not caused by load (a trunk out of
-//! service) lower the rate too.
+//! accepted rate, or half of the offered rate if that is more. Known bias: some requests must be
+//! rejected from time to time to find the right rate. If a server rejects late, or only answers
+//! more and more slowly, the rate is learned late. 503s for several numbers that are not caused by
+//! load (a trunk out of service) lower the rate too.
 //!
 //! Source: Chiu, Jain: Analysis of the Increase and Decrease Algorithms for Congestion Avoidance in
 //! Computer Networks, Computer Networks and ISDN Systems 17, 1989, with a decrease by the rejected
@@ -92,7 +92,8 @@ pub(crate) struct Aimd {
 impl Aimd {
     pub(crate) const COLD: Self = Self { rate: f64::INFINITY, clean_s: 0.0 };
 
-    /// Returns the next rate. If `cps_max` is finite, the rate is at most `cps_max`.
+    /// Returns the next rate. It is at most `cps_max`, but stays infinite until the first
+    /// rejection.
     pub(crate) fn step(self, learning: &RateLearning, interval: &Interval, cps_max: f64) -> Self {
         let lasted_s = interval.lasted.as_secs_f64();
         let given_cps = interval.given as f64 / lasted_s;

@@ -66,8 +66,8 @@ impl Learned {
         self.ends_at.load(Relaxed) != OFF
     }
 
-    /// Sets the parameters of learning, or stops it. The learned rate stays if learning continues.
-    /// `apply` gets the rate before any other shard can learn another one.
+    /// Sets the parameters of learning, or stops learning. The learned rate stays if learning
+    /// continues. `apply` gets the rate before any other shard can learn another one.
     pub(crate) fn set(&self, learning: Option<RateLearning>, apply: impl FnOnce(f64)) {
         let mut record = self.lock();
         if learning.is_none() {
@@ -145,7 +145,7 @@ impl Learned {
     }
 
     /// Records that the back end rejected a request sent at `sent`. If it `is_proved` that load is
-    /// the cause, it is also the cause of the earlier rejections of the interval.
+    /// the cause, the earlier rejections of the interval count as caused by load too.
     pub(crate) fn on_refused(&self, sent: Timestamp, is_proved: bool) {
         if !self.is_on() || sent.as_nanos() < self.counts_from.load(Relaxed) {
             return;
@@ -157,7 +157,7 @@ impl Learned {
         }
     }
 
-    /// Starts an interval at `now`. At zero, the interval starts with the next request.
+    /// Starts an interval at `now`. If `now` is zero, the interval starts with the next request.
     fn start_interval(&self, record: &mut Record, now: Timestamp) {
         self.start_interval_with(record, now, 0);
     }

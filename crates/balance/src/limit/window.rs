@@ -128,7 +128,7 @@ impl Window {
         conforms
     }
 
-    /// Returns the number of requests without a response.
+    /// Returns the number of requests without a response that were sent within [`FORGOTTEN`].
     pub(crate) fn unheard(&self, now: Timestamp) -> u64 {
         let current = slice_of(now);
         let count = |word: &AtomicU64| {
@@ -211,7 +211,8 @@ impl Window {
         self.window.set(record.law.window);
     }
 
-    /// Starts an interval at `now`. At zero, the interval starts with the next request or response.
+    /// Starts an interval at `now`. If `now` is zero, the interval starts with the next request or
+    /// response.
     fn start_interval(&self, record: &mut Record, now: Timestamp) {
         record.began = now;
         let interval = record.learning.map_or(Duration::ZERO, |learning| learning.interval);

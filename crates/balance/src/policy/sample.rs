@@ -1,5 +1,5 @@
-//! Draws a few back ends, each in proportion to its weight, at a cost that does not grow with their
-//! number.
+//! Draws a few back ends, each in proportion to its weight, at a cost that does not grow with the
+//! size of the pool.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -9,8 +9,9 @@ use tidegate_world::Stream;
 use super::Candidates;
 use crate::Backend;
 
-/// Maximum number of draws that may hit unusable or already drawn back ends. After that, the back
-/// ends are searched in order.
+/// Maximum number of draws for one choice. A draw fails if the back end is unusable or already
+/// drawn. If all draws for the first choice fail, the back ends are searched in order. If all draws
+/// for a later choice fail, no further back end is compared.
 const TRIES: usize = 16;
 
 #[derive(Debug)]
@@ -41,8 +42,8 @@ impl Sample {
         Self { groups }
     }
 
-    /// Draws `choices` different usable back ends, and returns the one with the lowest `cost`. If
-    /// costs are equal, returns the one drawn first.
+    /// Draws up to `choices` different usable back ends, and returns the one with the lowest
+    /// `cost`. If costs are equal, returns the one drawn first.
     pub(super) fn best(
         &self,
         among: &Candidates<'_>,

@@ -140,7 +140,8 @@ fn cjsq_counts_calls_tjsq_transactions_and_tlwl_their_work() {
     let call = other.call_lease(0);
     let byes = open(1, Work::CallEnd, 1);
     assert_eq!(picks(), [1, 0, 0]);
-    // 003 §IV: INVITEs weigh 1.75 of BYEs: 4 transactions against 5, but 7 of work against 5.
+    // 003 §IV: an INVITE weighs as much as 1.75 BYEs. So the back ends have 4 and 5 transactions,
+    // but work of 7 and 5.
     let invites = open(0, Work::CallStart, 4);
     let more_byes = open(1, Work::CallEnd, 4);
     assert_eq!(picks(), [1, 0, 1]);
@@ -257,8 +258,8 @@ fn peak_ewma_avoids_the_slow_one_at_once_and_tries_it_again_later() {
         (0..60).map(|_| picker.transaction_lease(NOW, 1, Work::CallStart)).collect();
     assert_eq!(took_slow(&mut picker, at), 1000);
     drop(_open);
-    // 10 s · ln 50 later, its average is no higher than that of the other back end, which is kept
-    // fresh.
+    // After 10 s · ln 50, the average of the slow back end is no higher than that of the other one,
+    // which has a new response time.
     let later = at + Duration::from_secs(45);
     let mut fresh = picker.transaction_lease(later, 1, Work::CallStart);
     fresh.on_answered(later + Duration::from_millis(10));

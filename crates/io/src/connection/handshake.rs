@@ -40,7 +40,8 @@ impl Connection {
         waits && self.has_tls_handshake()
     }
 
-    /// Returns the counter of handshakes that are not completed in time.
+    /// Returns the counter to which this connection is added if its handshake is not completed in
+    /// time.
     pub(crate) fn late<'c>(&self, counters: &'c Counters) -> &'c Counter {
         match self.has_tls_handshake() || self.websocket.is_none() {
             true => HandshakeFailure::TimedOut.counter(counters),
@@ -48,7 +49,7 @@ impl Connection {
         }
     }
 
-    /// Takes a step of the handshake. Makes at most one call to read bytes.
+    /// Takes a step of the handshake. Makes at most one system call to read bytes.
     pub(crate) fn shake_hands(&mut self, now: Timestamp, pool: &Pool) -> Shaken {
         if !self.is_readable {
             return Shaken::Nothing;
@@ -75,8 +76,8 @@ impl Connection {
         Shaken::Done
     }
 
-    /// Returns the result of a step that did not complete the handshake. `closed` is set if the
-    /// peer has ended the connection.
+    /// Returns the result of a step that did not complete the handshake. If the peer has ended the
+    /// connection, this is `closed`.
     fn unfinished(&mut self, filled: Result<(), Unfilled>, closed: Shaken) -> Shaken {
         match filled {
             Ok(()) if self.is_readable => Shaken::More,
@@ -93,7 +94,8 @@ impl Connection {
     }
 }
 
-/// Returns our response to a request. There is none if the peer has sent the response.
+/// Returns our response to the request of a peer, or `None` if we are the client and have no
+/// response to send.
 fn own(response: &[u8], pool: &Pool) -> Option<Buffer> {
     (!response.is_empty()).then(|| pool.copy(response))
 }

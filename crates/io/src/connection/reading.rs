@@ -40,8 +40,9 @@ pub(super) enum Unfilled {
 }
 
 impl Connection {
-    /// Reads the next message. Makes at most one call to read bytes in a [`Turn`], which has at most
-    /// `messages_max` messages. `spare` is an empty buffer, which is used if no bytes are held.
+    /// Reads the next message. Makes at most one system call to read bytes in a [`Turn`], which has
+    /// at most `messages_max` messages. `spare` is an empty buffer, which is used if no bytes are
+    /// held.
     pub(crate) fn read(
         &mut self,
         now: Timestamp,
@@ -79,8 +80,8 @@ impl Connection {
         }
     }
 
-    /// Reads bytes from the socket with one call, and appends the plaintext in them to the held
-    /// bytes.
+    /// Reads bytes from the socket with one system call, and appends the plaintext in them to the
+    /// held bytes.
     pub(super) fn fill(&mut self, now: Timestamp) -> Result<(), Unfilled> {
         let held_max = BYTES_MAX + if self.is_websocket() { FRAME_HEADER_MAX } else { 0 };
         let is_between = self.is_between_messages();
@@ -126,9 +127,9 @@ impl Connection {
     /// Sets the arrival time of the `count` bytes that were just read, and of the bytes left in the
     /// socket.
     ///
-    /// The bytes left in the socket have arrived by now. If several further calls are needed to read
-    /// them, all of them keep this time. Otherwise the messages of a standing queue would seem to have
-    /// waited only since the last call.
+    /// The bytes left in the socket have arrived by now. If several further system calls are needed
+    /// to read these bytes, all the bytes keep this time. Otherwise the messages of a standing
+    /// queue would seem to have waited only since the last system call.
     fn record_read(&mut self, now: Timestamp, count: usize) {
         self.arrived = self.readable_since;
         self.marked = if self.is_readable { self.marked.saturating_sub(count) } else { 0 };
@@ -137,12 +138,13 @@ impl Connection {
         }
         self.readable_since = now;
         if self.is_readable {
-            // The call cannot fail on a connection. Without a number, the rest counts as empty.
+            // This system call cannot fail on a connection. Without a number, the socket counts as
+            // empty.
             self.marked = rustix::io::ioctl_fionread(&self.stream).unwrap_or(0) as usize;
         }
     }
 
-    /// Cuts the next message out of the bytes read.
+    /// Cuts the next message out of the held bytes. Returns `None` if no message is complete.
     fn frame(&mut self, pool: &Pool) -> Option<Step> {
         if self.websocket.is_some() {
             return self.next_of_websocket(pool);

@@ -84,8 +84,8 @@ impl Connection {
         Sent::All { tells }
     }
 
-    /// Sends over TLS as many bytes as the socket takes. If not everything is sent, returns the
-    /// result.
+    /// Sends over TLS as many bytes as the socket takes. Returns `None` if all bytes are sent, or
+    /// if the connection has no TLS. Otherwise returns the result of the attempt.
     fn send_sealed(&mut self) -> Option<Sent> {
         let tls = self.tls.as_mut()?;
         loop {

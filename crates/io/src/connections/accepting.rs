@@ -19,12 +19,12 @@ use crate::stream_group::StreamListener;
 use crate::tls::Tls;
 use crate::websocket::WebSocket;
 
-/// Time for which connections must have waited too long before any of them is closed. After a short
-/// stall of the process, the connections that have waited are served.
+/// Time during which all connections that are accepted must have waited too long before the first
+/// one is closed. After a short stall of the process, the connections that have waited are served.
 pub(super) const LATE_FOR: Duration = Duration::from_millis(100);
 
-/// Time without any late connection after which the queue no longer counts as late. A process with a
-/// small quota may accept nothing for a large part of a second.
+/// Time without any late connection after which the queue no longer counts as late. A process with
+/// a small quota of CPU time may accept nothing for a large part of a second.
 const FORGOTTEN_AFTER: Duration = Duration::from_millis(500);
 
 /// Maximum number of connections closed in one turn because they have waited too long, for each one
@@ -35,7 +35,7 @@ const LATE_FOR_EACH: usize = 8;
 /// address.
 const LAST_TURNS: usize = 64;
 
-/// Maximum number of bytes that are examined before a connection is closed.
+/// Maximum number of bytes of a late connection that are examined before it is closed.
 const EXAMINED: usize = 2048;
 
 /// Maximum length of the ticks in which the kernel counts times.
@@ -138,9 +138,9 @@ impl Connections {
         Ok(Queue::HasMore)
     }
 
-    /// Takes over an accepted connection. If it has bytes, they are read in this turn. The time for
-    /// which they have waited together with their connection counts, less the error of the kernel's
-    /// clock.
+    /// Takes over an accepted connection. If it has bytes, they are read in this turn. They count
+    /// as having arrived one [`TICK`] after the time that the kernel reports for the last of them,
+    /// because this time may be too early by a tick.
     fn take_over(
         &mut self,
         now: Timestamp,

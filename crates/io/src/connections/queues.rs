@@ -1,4 +1,4 @@
-//! The order in which the driver reads connections and serves their handshakes.
+//! The order in which the driver reads connections and takes steps of their handshakes.
 
 use std::collections::VecDeque;
 

@@ -24,9 +24,10 @@ const LISTENERS_FROM: u64 = INNER + 1;
 /// The inner one watches the listeners, and the connections that the core has opened, for example to
 /// back ends.
 ///
-/// One call returns a limited number of events, and reports unread connections again. If very many
-/// connections of peers wait to be read, the next event of a connection may come many calls later.
-/// With a descriptor of their own, back ends and new connections do not wait that long.
+/// One system call returns a limited number of events, and each call reports the unread connections
+/// again. If very many connections of peers wait to be read, the next event of a connection may
+/// come many system calls later. With a descriptor of their own, back ends and new connections do
+/// not wait that long.
 #[derive(Debug)]
 pub(super) struct Watcher {
     outer: OwnedFd,

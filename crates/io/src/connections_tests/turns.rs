@@ -110,7 +110,8 @@ fn a_message_arrives_when_its_connection_becomes_readable() {
         assert_eq!(arrival(&mut scene, ms), at(10));
     }
     assert_eq!(arrival(&mut scene, 60), at(20));
-    // The first connection is in the queue with a message, but its socket is empty until now.
+    // The first connection is in the queue, because one of its messages has been read but not
+    // passed on. Its socket was empty until now.
     scene.now = at(70);
     write(&mut scene, &mut first, PING);
     assert_eq!(arrival(&mut scene, 80), at(10));
@@ -121,7 +122,8 @@ fn a_message_arrives_when_its_connection_becomes_readable() {
     assert_eq!(arrival(&mut scene, 110), at(100));
 }
 
-/// Otherwise the messages of a standing queue would seem to have waited only since the last call.
+/// Otherwise the messages of a standing queue would seem to have waited only since the last system
+/// call.
 #[test]
 fn the_bytes_that_one_call_leaves_in_the_socket_arrive_at_the_time_of_that_call() {
     const MESSAGES: usize = READ / PING.len();
@@ -131,7 +133,8 @@ fn the_bytes_that_one_call_leaves_in_the_socket_arrive_at_the_time_of_that_call(
     write(&mut scene, &mut client, &PING.repeat(4 * MESSAGES));
     for (ms, arrived) in [(20, 10), (40, 20), (60, 20), (80, 20), (100, 80)] {
         if ms == 60 {
-            // These come after that call, and the last one of the others leaves them.
+            // These arrive after the system call at 40 ms. The system call at 80 ms reads the last
+            // of the earlier ones, and leaves these in the socket.
             write(&mut scene, &mut client, &PING.repeat(MESSAGES));
         }
         for _ in 0..MESSAGES {

@@ -193,7 +193,7 @@ fn short_messages_for_a_peer_that_does_not_read_share_buffers() {
     assert!(buffers <= 2 * BUFFERS_MAX, "{buffers} buffers");
 }
 
-/// Both have the limits of TLS handshakes.
+/// The handshake of a WebSocket has the same time limit as that of TLS.
 #[test]
 fn connections_of_peers_without_a_handshake_and_of_silent_peers_are_closed() {
     let mut scene = scene(StreamLimits::default());

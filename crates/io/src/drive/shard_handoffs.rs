@@ -18,7 +18,8 @@ pub(super) struct ShardHandoffs {
     counters: Arc<Counters>,
     /// Messages that could not be handed off, for the core.
     returned: VecDeque<Returned>,
-    /// The holds of the inputs taken since the barrier was last noted.
+    /// Memberships that keep the shards running until the inputs taken since the last
+    /// [`note`](Self::note) are handled.
     held: Vec<ShutdownBarrier>,
 }
 
@@ -36,7 +37,8 @@ pub(super) enum Returned {
 }
 
 impl Returned {
-    /// Returns what to do about an input. A datagram counts as lost, because its sender repeats it.
+    /// Returns the part of an input that goes back to the core, or `None`. A datagram does not go
+    /// back, because its sender repeats it.
     fn of(input: HandoffInput) -> Option<Self> {
         match input {
             HandoffInput::Transmit(transmit) => {
@@ -57,8 +59,9 @@ impl ShardHandoffs {
         Self { handoffs, barrier, counters, returned: VecDeque::new(), held: Vec::new() }
     }
 
-    /// Hands an input to its shard. If this is not possible, it is counted. A message that nobody
-    /// repeats then goes back to the core ([`take_returned`](Self::take_returned)).
+    /// Hands an input to its shard. An input that cannot be handed off is counted as lost. A
+    /// message that its sender does not repeat then goes back to the core
+    /// ([`take_returned`](Self::take_returned)).
     pub fn send(&mut self, handoff: Handoff) {
         match self.handoffs.send_held(handoff, Some(self.barrier.hold())) {
             Ok(()) => self.counters.handoffs_out.add(1),
@@ -92,7 +95,7 @@ impl ShardHandoffs {
         self.handoffs.is_empty()
     }
 
-    /// Returns the end of the queues of this shard.
+    /// Returns this shard's end of the queues between shards.
     pub fn queues(&self) -> &Handoffs {
         &self.handoffs
     }

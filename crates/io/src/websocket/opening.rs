@@ -11,14 +11,15 @@ use super::upgrade::{HANDSHAKE_MAX, SIP, Upgrade, UpgradeFailure, elements};
 /// The request with which a client opens its WebSockets.
 #[derive(Clone, Debug)]
 pub struct WebSocketClient {
-    /// The scheme of the URI is not part of the request.
+    /// The URI of the server. Its scheme does not matter, because the request does not contain it.
     uri: Uri,
     origin: Option<HeaderValue>,
 }
 
 impl WebSocketClient {
-    /// Creates the request to the server with this `host`, which has a port unless it is the default
-    /// port. `path` begins with `/`. `origin` is the site that a browser would name, if any.
+    /// Creates the request to the server at `host`, which includes the port unless that is the
+    /// default port. `path` begins with `/`. `origin` is the site that a browser would name, if
+    /// any.
     ///
     /// # Errors
     /// Returns a text that names the part that a request cannot contain.

@@ -25,7 +25,8 @@ pub enum Seen {
     Drain,
 }
 
-/// The behaviour of an echo. Cores belong to their thread, so the thread gets this instead.
+/// The parameters of an echo core. A core belongs to its thread, so the thread gets the parameters
+/// and creates the core.
 pub struct Echo {
     seen: Sender<Seen>,
     /// Shard to which packets are passed instead of being echoed.
@@ -161,13 +162,13 @@ pub struct Running {
 }
 
 impl Running {
-    /// Stops it and waits for its end.
+    /// Stops the shard and waits for its end.
     pub fn end(self) -> (Summary, Arc<Counters>) {
         self.stop.request();
         self.join()
     }
 
-    /// Waits for its end.
+    /// Waits for the end of the shard.
     pub fn join(self) -> (Summary, Arc<Counters>) {
         (self.thread.join().expect("the shard does not panic"), self.counters)
     }
@@ -184,7 +185,7 @@ pub fn start(
     start_with(echo, clock, limits, listeners, handoffs, Stop::new())
 }
 
-/// Starts one that stops together with others.
+/// Starts a core whose shard stops together with others.
 pub fn start_with(
     echo: Echo,
     clock: Clock,
@@ -200,7 +201,7 @@ pub fn start_with(
     run(echo, stop, shard)
 }
 
-/// Starts one that has connections only.
+/// Starts a core whose shard has connections only.
 pub fn start_over(echo: Echo, limits: Limits, streams: Vec<StreamListener>) -> Running {
     let handoffs = Handoffs::alone().unwrap();
     run(echo, Stop::new(), move |counters, stop| {

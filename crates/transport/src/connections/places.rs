@@ -6,9 +6,9 @@ use super::ConnectionTable;
 use crate::connection::{Connection, ConnectionState, Target};
 use crate::unsent::WhyUnsent;
 
-/// Divisor of the maximum number of opened connections: this part of them is kept free, if idle
-/// connections can be closed for that. A driver takes time to close a connection, so the table
-/// makes room in advance.
+/// Divisor of the maximum number of opened connections. The table keeps this part of the maximum
+/// free, if it can close idle connections for that. A driver takes time to close a connection, so
+/// the table makes room in advance.
 const SPARE_PART: usize = 16;
 
 impl ConnectionTable {
@@ -49,7 +49,7 @@ impl ConnectionTable {
     }
 
     /// Returns whether one more connection may be opened. If the limit is nearly reached, first
-    /// closes an idle one.
+    /// closes an idle connection, if there is one.
     fn has_room_for_one(&mut self, now: Timestamp) -> bool {
         self.make_room(now);
         let has_room = self.opened < self.limits.opened_max;
@@ -72,7 +72,8 @@ impl ConnectionTable {
         self.arm(id);
     }
 
-    /// Closes the least recently used opened connection if the limit is nearly reached.
+    /// If the limit is nearly reached, closes the least recently used opened connection, unless it
+    /// was used within [`yields_after`](crate::ConnectionLimits::yields_after).
     fn make_room(&mut self, now: Timestamp) {
         let Self { limits, connections, recency, .. } = self;
         let spare = (limits.opened_max / SPARE_PART).max(1);
@@ -106,8 +107,8 @@ impl ConnectionTable {
         self.arm(id);
     }
 
-    /// Returns an unused id. There are 2^31 ids, divided by the number of shards, and at most
-    /// `opened_max` in use.
+    /// Returns an unused id. A shard has about 2^31 ids, divided by the number of shards, and at
+    /// most `opened_max` of them are in use.
     fn free_id(&mut self) -> ConnectionId {
         while self.connections.contains_key(&self.next_id) {
             self.next_id = self.next_id.next_of(self.shard);

@@ -14,7 +14,8 @@ pub(super) const ROOM_MIN: usize = 64;
 /// A heap of timers for a short time. A push or a pop may move all of them.
 #[derive(Debug)]
 pub(super) struct RadixHeap<K> {
-    /// Time at which the last timer fired, in nanoseconds. All others fire then or later.
+    /// Time of the last timer that fired, in nanoseconds since the start. A timer that is set for
+    /// an earlier time is due at once.
     pub(super) last: u64,
     /// Timers that fire at `last`, and timers that were later set for an earlier time.
     due: VecDeque<(Timestamp, K)>,
@@ -86,8 +87,8 @@ impl<K: Copy> RadixHeap<K> {
         Some(timer)
     }
 
-    /// Takes out all timers for which `chosen` is true, except the next one. Timers that fire
-    /// together keep their order.
+    /// Takes out all timers for which `chosen` returns true, except those in `due`. Timers that
+    /// fire together keep their order.
     pub(super) fn take_out(
         &mut self,
         chosen: impl Fn(Timestamp) -> bool,
@@ -118,8 +119,8 @@ impl<K: Copy> RadixHeap<K> {
         }
     }
 
-    /// Advances to the time of the next timer. The other timers of its bucket now differ from it
-    /// only in lower bits, so they move to lower buckets.
+    /// Advances to the time of the next timer. The times of the other timers of its bucket now
+    /// differ from this time only in lower bits, so these timers move to lower buckets.
     fn advance(&mut self) {
         let bit = self.occupied.trailing_zeros();
         let Some(bucket) = self.buckets.get_mut(bit as usize) else { return };

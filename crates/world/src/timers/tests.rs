@@ -51,7 +51,7 @@ fn the_memory_of_a_peak_is_freed_after_it() {
     assert!(room(&timers) <= BUCKETS * 4 * ROOM_MIN);
 }
 
-/// The longest time between two turns depends on this.
+/// The longest time between two turns of a shard depends on the cost of a sweep.
 #[test]
 fn a_sweep_examines_a_few_epochs_and_the_next_one_continues() {
     let mut timers = Timers::new();
