@@ -35,8 +35,8 @@ from tidegate_bench.record import Record
 from tidegate_bench.sockets import LOCALHOST
 from tidegate_bench.table import Column
 
-# A transaction is kept for 64*T1 after its end. With two transactions per call, 10,000 calls/s need 640,000.
-ROOM = "calls_max = 2_000_000\ntransactions_max = 2_000_000\n"
+# A call is kept for 32 s after its end. One source can use half of the table. So 30,000 calls/s need 1,920,000 entries.
+ROOM = "calls_max = 4_000_000\n"
 # No element at all.
 DIRECT = "direct"
 ELEMENTS = (*elements(), DIRECT)

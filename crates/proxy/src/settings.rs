@@ -436,7 +436,7 @@ impl Settings {
             seed: Seed(0),
             before: None,
             calls_max: 1_000_000,
-            transactions_max: 1_000_000,
+            transactions_max: 10_000_000,
             transaction_bytes_max: 1 << 30,
             timing: Timing::default(),
             trace: TraceSettings::default(),
