@@ -156,8 +156,8 @@ impl Snapshot {
     /// the requests use that connection.
     pub(crate) fn target_of(&self, peer: &PeerFlow) -> Target {
         let transport = self.addresses.transport(peer.listener.into());
-        let PeerFlow { remote, connection, is_registered, .. } = *peer;
-        Target { connection, is_registered, ..Target::new(transport, remote) }
+        let PeerFlow { remote, connection, local, is_registered, .. } = *peer;
+        Target { connection, is_registered, local, ..Target::new(transport, remote) }
     }
 
     /// Returns the target on the flow of a registration.
@@ -165,11 +165,12 @@ impl Snapshot {
     /// # Errors
     /// Returns an error if the listener of the flow no longer exists or has changed.
     pub(crate) fn target_on(&self, flow: &RegisteredFlow) -> Result<Target, Rejection> {
-        let RegisteredFlow { listener, transport, remote, connection, .. } = *flow;
+        let RegisteredFlow { listener, transport, remote, connection, local, .. } = *flow;
         let is_it = |own: &Own| own.transport == transport;
         match self.addresses.listener(listener.into()).is_some_and(is_it) {
             true => {
-                Ok(Target { connection, is_registered: true, ..Target::new(transport, remote) })
+                let target = Target::new(transport, remote);
+                Ok(Target { connection, is_registered: true, local, ..target })
             }
             false => Err(Rejection::FLOW_GONE),
         }

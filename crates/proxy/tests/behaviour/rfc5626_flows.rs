@@ -3,8 +3,22 @@
 //! target UA instance." The route token in our Record-Route carries the flow of the party that is
 //! not a back end.
 
-use crate::script::{BACKEND_A, BACKEND_B, CALLER, Script, request};
+use std::net::Ipv4Addr;
+
+use crate::script::{BACKEND_A, BACKEND_B, CALLER, PROXY, Script, address, request};
+use tidegate_balance::Policy;
+use tidegate_proxy::{Listener, Mode};
 use tidegate_world::Core as _;
+
+/// Returns the BYE of the back end for a caller with this Contact.
+fn hangup(contact: &str, routes: &str) -> String {
+    format!(
+        "BYE {contact} SIP/2.0\r\nVia: SIP/2.0/UDP 10.0.0.1:5070;branch=z9hG4bK-bye\r\n\
+         Route: {routes}\r\nFrom: <sip:bob@example.com>;tag=callee\r\n\
+         To: <sip:alice@example.com>;tag=caller\r\nCall-ID: c\r\nCSeq: 1 BYE\r\n\
+         Max-Forwards: 70\r\nContent-Length: 0\r\n\r\n"
+    )
+}
 
 /// Returns the address to which a BYE from the back end is forwarded, for a caller at `from` with
 /// this Via and Contact, or `None` if the BYE is not forwarded.
@@ -17,13 +31,7 @@ fn bye_goes_to(mut s: Script, from: &str, via: &str, contact: &str) -> Option<St
     let ok = forwarded.answer("200 OK");
     let route = forwarded.header("Record-Route").to_owned();
     s.send(BACKEND_A, &ok);
-    let bye = format!(
-        "BYE {contact} SIP/2.0\r\nVia: SIP/2.0/UDP 10.0.0.1:5070;branch=z9hG4bK-bye\r\n\
-         Route: {route}\r\nFrom: <sip:bob@example.com>;tag=callee\r\n\
-         To: <sip:alice@example.com>;tag=caller\r\nCall-ID: c\r\nCSeq: 1 BYE\r\n\
-         Max-Forwards: 70\r\nContent-Length: 0\r\n\r\n"
-    );
-    let sent = s.send(BACKEND_A, &bye);
+    let sent = s.send(BACKEND_A, &hangup(contact, &route));
     let bye = sent.iter().find(|sent| sent.start().starts_with("BYE"))?;
     assert_eq!(bye.start(), format!("BYE {contact} SIP/2.0"), "the target stays");
     Some(bye.to.to_string())
@@ -56,6 +64,39 @@ fn a_caller_behind_address_translation_is_reached_on_its_flow() {
     goes_to(nat, "[fd00::2]:5060;rport", "sip:alice@[fd00::2]:5060", nat);
     // The addresses of the caller's own network may look like public ones.
     goes_to(nat, "11.0.0.2:5060;rport", "sip:alice@11.0.0.2", nat);
+}
+
+/// A listener with a wildcard address has many local addresses. A NAT that filters by address lets a
+/// request through only from the address to which the phone has sent.
+#[test]
+fn a_request_on_a_flow_leaves_from_the_address_to_which_the_caller_sent() {
+    let nat = "203.0.113.9:40123";
+    for mode in [Mode::Stateless, Mode::Transaction] {
+        let mut s = Script::with(Policy::Rr, |settings| {
+            let wild = |port: u16| Listener {
+                local: (Ipv4Addr::UNSPECIFIED, port).into(),
+                advertised: format!("edge.example:{port}"),
+                ..Listener::new(address(PROXY))
+            };
+            settings.pools[0].mode = mode;
+            settings.listeners = vec![wild(5060), wild(5080)];
+        });
+        let contact = "sip:a@192.168.1.2";
+        let more = format!("Contact: <{contact}>\r\n");
+        let invite = request("INVITE", "sip:bob@192.0.2.77:5080", "c", 1, &more);
+        let invite = invite.replace("198.51.100.7:5060;", "192.168.1.2:5060;rport;");
+        s.offer_at("192.0.2.77:5080", nat, invite.as_bytes(), 0);
+        let sent = s.serve();
+        let invite = sent.iter().find(|sent| sent.start().starts_with("INVITE")).expect("it");
+        assert_eq!(invite.from, address("0.0.0.0:5080"), "the kernel selects the address");
+        let bye = hangup(contact, invite.header("Record-Route"));
+        s.offer_at("192.0.2.99:5080", BACKEND_A, invite.answer("200 OK").as_bytes(), 0);
+        s.serve();
+        s.offer_at("192.0.2.99:5080", BACKEND_A, bye.as_bytes(), 0);
+        let sent = s.serve();
+        let bye = sent.iter().find(|sent| sent.start().starts_with("BYE")).expect("it");
+        assert_eq!((bye.from, bye.to), (address("192.0.2.77:5080"), address(nat)), "{mode:?}");
+    }
 }
 
 #[test]
