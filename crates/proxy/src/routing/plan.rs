@@ -9,7 +9,7 @@
 //! route token verifies or the call table knows the dialog by its tags. A To-tag alone proves
 //! nothing.
 
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 
 use tidegate_sip::{Method, Uri};
@@ -190,6 +190,14 @@ fn destination_of<'a>(
     Ok(match (&routes.next, origin) {
         // A name in this Route means the party with which the dialog was started.
         (Next::Name(_, is_strict), _) if let Some(peer) = peer => {
+            Destination::Target(snapshot.target_of(&peer), *is_strict)
+        }
+        // RFC 5626 §5.3.1: the request is forwarded "over the 'logical flow' identified by the flow
+        // token". The party at its other end wrote the Route.
+        (Next::Target(target, is_strict), _)
+            if let Some(peer) = peer
+                && (peer.is_registered || leads_nowhere(target.address.ip(), &peer)) =>
+        {
             Destination::Target(snapshot.target_of(&peer), *is_strict)
         }
         (Next::None, _)
@@ -391,14 +399,19 @@ fn needs_flow(snapshot: &Snapshot, contact: &Uri<'_>, peer: &PeerFlow) -> bool {
         return true;
     }
     let Some(contact) = snapshot.addresses.target_of(contact) else { return true };
-    let (contact, remote) = (contact.address.ip().to_canonical(), peer.remote.ip());
-    let leads_nowhere = is_local(contact) && !is_local(remote);
-    match contact == remote {
+    let contact = contact.address.ip().to_canonical();
+    match contact == peer.remote.ip() {
         // RFC 3261 §18.1.1: "it is RECOMMENDED that this connection be used". A phone seldom
         // accepts connections.
         true => peer.connection.is_some(),
-        false => peer.is_translated || leads_nowhere,
+        false => peer.is_translated || leads_nowhere(contact, peer),
     }
+}
+
+/// Returns whether an address that the other party of a dialog names is in a private network,
+/// although the party is not.
+fn leads_nowhere(named: IpAddr, peer: &PeerFlow) -> bool {
+    is_local(named.to_canonical()) && !is_local(peer.remote.ip())
 }
 
 /// Rejects a stranger's request whose Route names the flow of another phone.

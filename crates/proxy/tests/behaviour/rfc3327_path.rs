@@ -204,8 +204,8 @@ fn a_call_leaves_from_the_address_to_which_the_phone_has_registered() {
     }
 }
 
-/// The Contact of a phone may be another address of its host, or of a host that can be reached. What it has
-/// registered is the flow.
+/// The Contact of a phone may be another address of its host, or of a host that can be reached, and so may a
+/// Route behind ours. What the phone has registered is the flow.
 #[test]
 fn requests_in_the_dialog_take_the_flow_whatever_the_contact_is() {
     for contact in ["sip:alice@203.0.113.9:5080", "sip:alice@198.51.100.1"] {
@@ -215,8 +215,12 @@ fn requests_in_the_dialog_take_the_flow_whatever_the_contact_is() {
         let invite = inward("INVITE", &registered.all("Path"), "").replace(CONTACT, contact);
         let (_, invite) = only(scene.offer(registrar(), &invite), "INVITE");
         let (_, ok) = only(scene.offer(phone, &invite.answer("200 OK")), "SIP/2.0 200");
-        let bye = inward("BYE", &ok.all("Record-Route"), "Totag\r\n").replace(CONTACT, contact);
+        let mut routes = ok.all("Record-Route");
+        let bye = inward("BYE", &routes, "Totag\r\n").replace(CONTACT, contact);
         assert_eq!(only(scene.offer(registrar(), &bye), "BYE").0, phone);
+        routes.push("<sip:198.51.100.1;lr>");
+        let info = inward("INFO", &routes, "Totag\r\n").replace(CONTACT, contact);
+        assert_eq!(only(scene.offer(registrar(), &info), "INFO").0, phone);
     }
 }
 

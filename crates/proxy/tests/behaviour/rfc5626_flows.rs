@@ -139,32 +139,50 @@ fn a_request_does_not_return_to_its_own_sender() {
     );
 }
 
+/// Checks that a BYE of the back end goes to `target`, if the INVITE came from `from` with this Via and
+/// Record-Route.
+#[track_caller]
+fn routed_to(from: &str, via: &str, record_route: &str, target: &str) {
+    let mut s = Script::new();
+    let more = format!("Record-Route: {record_route}\r\n");
+    let invite = request("INVITE", "sip:bob@192.0.2.1", "c", 1, &more);
+    let sent = s.one(from, &invite.replace("198.51.100.7:5060;", &format!("{via};")));
+    let routes = sent.all("Record-Route");
+    assert_eq!(routes.len(), 2, "{routes:?}");
+    s.send(BACKEND_A, &sent.answer("200 OK"));
+    let bye = s.one(BACKEND_A, &hangup("sip:alice@pc.example", &routes.join(", ")));
+    assert_eq!(bye.to.to_string(), target, "{from}, Via {via}, Record-Route {record_route}");
+    assert_eq!(bye.all("Route"), [record_route], "only our own Route is removed");
+    assert!(s.proxy.poll_query().is_none());
+}
+
 /// A stranger names itself in a Record-Route: the in-dialog request goes to the flow, without a DNS
 /// query.
 #[test]
 fn a_named_route_of_the_other_party_leads_to_its_flow() {
-    let mut s = Script::new();
-    let invite = request(
-        "INVITE",
-        "sip:bob@192.0.2.1",
-        "c",
-        1,
-        "Record-Route: <sip:x1.evil.example;lr>\r\n",
-    );
-    let sent = s.one(CALLER, &invite);
-    let routes = sent.all("Record-Route");
-    assert_eq!(routes.len(), 2, "{routes:?}");
-    let bye = format!(
-        "BYE sip:alice@pc.example SIP/2.0\r\nVia: SIP/2.0/UDP 10.0.0.1:5070;branch=z9hG4bK-bye\r\n\
-         Route: {}\r\nRoute: {}\r\nFrom: <sip:bob@example.com>;tag=callee\r\n\
-         To: <sip:alice@example.com>;tag=caller\r\nCall-ID: c\r\nCSeq: 1 BYE\r\n\
-         Max-Forwards: 70\r\nContent-Length: 0\r\n\r\n",
-        routes[0], routes[1]
-    );
-    s.send(BACKEND_A, &sent.answer("200 OK"));
-    let bye = s.one(BACKEND_A, &bye);
-    assert_eq!(bye.to.to_string(), CALLER);
-    assert!(s.proxy.poll_query().is_none());
+    routed_to(CALLER, "198.51.100.7:5060", "<sip:x1.evil.example;lr>", CALLER);
+}
+
+/// A PBX behind address translation writes its inside address into its Record-Route. A stranger could
+/// write the address of a host in the network of the back ends.
+#[test]
+fn a_route_that_leads_nowhere_leads_to_the_flow_of_the_other_party() {
+    routed_to(CALLER, "198.51.100.7:5060", "<sip:192.168.1.1;lr>", CALLER);
+    routed_to(CALLER, "198.51.100.7:5060", "<sip:10.0.0.9:5080;lr>", CALLER);
+    let nat = "203.0.113.9:40123";
+    routed_to(nat, "192.168.1.1:5060;rport", "<sip:192.168.1.1;lr>", nat);
+}
+
+/// RFC 3261 §16.6: "Otherwise, the proxy MUST apply the procedures to the first value in the Route
+/// header field, if present, else the Request-URI."
+#[test]
+fn a_route_that_leads_there_is_followed() {
+    routed_to(CALLER, "198.51.100.7:5060", "<sip:203.0.113.5;lr>", "203.0.113.5:5060");
+    routed_to(CALLER, "198.51.100.7:5060", "<sip:198.51.100.7:5080;lr>", "198.51.100.7:5080");
+    // A trunk may receive at another address than the one from which it sends.
+    routed_to(CALLER, "198.51.100.8:5060", "<sip:198.51.100.8;lr>", "198.51.100.8:5060");
+    // Both addresses are in one private network.
+    routed_to("10.7.7.7:5060", "10.7.7.7:5060", "<sip:10.7.7.8;lr>", "10.7.7.8:5060");
 }
 
 #[test]
