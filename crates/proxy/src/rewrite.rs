@@ -14,7 +14,7 @@ use arrayvec::ArrayVec;
 use memchr::{memchr, memmem};
 use tidegate_sip::{
     HeaderName, Message, Method, Passage, Scheme, Splice, Uri, Via, forward as edit,
-    may_have_overload_control, write_overload_control,
+    listener_target, may_have_overload_control, write_overload_control,
 };
 use tidegate_world::{Buffer, Flow, Received, Transport};
 
@@ -248,16 +248,30 @@ fn peer_of(
     let ForwardPlan { egress, target, edits: Edits { ingress, .. }, .. } = *plan;
     if !plan.edits.toward_backend {
         let Target { connection, local, is_registered, .. } = target;
-        let (remote, listener, is_translated) = (canonical(target.address), egress, false);
-        return PeerFlow { listener, remote, connection, local, is_translated, is_registered };
+        return PeerFlow {
+            listener: egress,
+            remote: canonical(target.address),
+            connection,
+            local,
+            is_translated: false,
+            has_other_port: false,
+            is_registered,
+        };
     }
     let (via, source) = (&request.essentials.via, from.remote);
     // RFC 3261 §18.2.1: a sender is found by its Via only if that names the address it sent from.
     let is_translated = via.host.ip().is_some_and(|ip| ip != source.ip().to_canonical());
     let (remote, connection) = (way_back(via, from), from.connection);
     let local = snapshot.addresses.listener(ingress.into()).and_then(|own| own.asked(from));
-    let (listener, is_registered) = (ingress, false);
-    PeerFlow { listener, remote, connection, local, is_translated, is_registered }
+    PeerFlow {
+        listener: ingress,
+        remote,
+        connection,
+        local,
+        is_translated,
+        has_other_port: remote != listener_target(via, source),
+        is_registered: false,
+    }
 }
 
 /// Returns Request-URI and Route if a strict router is before or behind us, otherwise `None`.

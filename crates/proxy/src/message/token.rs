@@ -47,8 +47,9 @@ const PEER_V6: u8 = 2;
 const IS_TRANSLATED: u8 = 4;
 /// Bit of `kind`: the address belongs to a user, not to a back end.
 const IS_USER: u8 = 8;
-/// Bit of `kind`: the peer has a connection.
-const IS_CONNECTED: u8 = 128;
+/// Bit of `kind` for a peer without a connection: its datagrams come from another port than the one
+/// in its Via. An earlier version set this bit for each peer with a connection.
+const HAS_OTHER_PORT: u8 = 128;
 /// Bit in the byte of the listener, which has few values: the peer has registered on this flow.
 const IS_REGISTERED: u8 = 128;
 /// Shift and mask of the transport to the back end in `kind`.
@@ -112,6 +113,9 @@ pub(crate) struct PeerFlow {
     pub(crate) local: Option<IpAddr>,
     /// True if the Via of this party named an address other than its source address.
     pub(crate) is_translated: bool,
+    /// True if this party asked for responses at its source port, over UDP, and its Via named
+    /// another port.
+    pub(crate) has_other_port: bool,
     /// True if this party has registered on this flow. Then it is reached on no other flow.
     pub(crate) is_registered: bool,
 }
@@ -128,12 +132,12 @@ impl RouteToken {
         match self.peer {
             Some(peer) => {
                 let PeerFlow { listener, remote, connection, .. } = peer;
-                let PeerFlow { local, is_translated, is_registered, .. } = peer;
+                let PeerFlow { local, is_translated, has_other_port, is_registered, .. } = peer;
                 let flag = |is_set: bool, flag: u8| if is_set { flag } else { 0 };
                 let kind = flag(self.backend.is_ipv6(), BACKEND_V6)
                     | flag(remote.is_ipv6(), PEER_V6)
                     | flag(is_translated, IS_TRANSLATED)
-                    | flag(connection.is_some(), IS_CONNECTED)
+                    | flag(has_other_port, HAS_OTHER_PORT)
                     | flag(self.is_user, IS_USER)
                     | (self.transport as u8) << TRANSPORT;
                 raw.extend([kind, listener | flag(is_registered, IS_REGISTERED)]);
@@ -197,6 +201,7 @@ impl RouteToken {
                     connection: keys.connection_in(end),
                     local: ip(end),
                     is_translated: kind & IS_TRANSLATED != 0,
+                    has_other_port: kind & HAS_OTHER_PORT != 0 && end.len() != CONNECTION_NAME,
                     is_registered: listener & IS_REGISTERED != 0,
                 };
                 let transport = usize::from(kind >> TRANSPORT & TRANSPORT_BITS);
@@ -295,6 +300,7 @@ mod tests {
                 connection: None,
                 local: None,
                 is_translated: true,
+                has_other_port: false,
                 is_registered: false,
             }),
             is_user: false,
@@ -319,7 +325,9 @@ mod tests {
             let peer = PeerFlow { connection: None, local, ..token.peer.unwrap() };
             RouteToken { peer: Some(peer), ..token }
         };
+        let other_port = PeerFlow { has_other_port: true, ..v4.peer.unwrap() };
         let mixed = [
+            RouteToken { peer: Some(other_port), ..v4 },
             asked(v4, "192.0.2.9"),
             asked(v6, "2001:db8::9"),
             RouteToken { peer: v6.peer, ..v4 },

@@ -402,8 +402,9 @@ fn needs_flow(snapshot: &Snapshot, contact: &Uri<'_>, peer: &PeerFlow) -> bool {
     let contact = contact.address.ip().to_canonical();
     match contact == peer.remote.ip() {
         // RFC 3261 §18.1.1: "it is RECOMMENDED that this connection be used". A phone seldom
-        // accepts connections.
-        true => peer.connection.is_some(),
+        // accepts connections. RFC 3581 §3: a client that asks for responses at its source port
+        // receives there. If its Via names another port, it may be behind address translation.
+        true => peer.connection.is_some() || peer.has_other_port,
         false => peer.is_translated || leads_nowhere(contact, peer),
     }
 }

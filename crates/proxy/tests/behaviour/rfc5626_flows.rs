@@ -66,6 +66,20 @@ fn a_caller_behind_address_translation_is_reached_on_its_flow() {
     goes_to(nat, "11.0.0.2:5060;rport", "sip:alice@11.0.0.2", nat);
 }
 
+/// RFC 3581 §3: "When the client sends the request, if the request is sent using UDP, the client MUST be
+/// prepared to receive the response on the same IP address and port it used to populate the source IP
+/// address and source port of the request."
+#[test]
+fn a_caller_whose_router_changes_only_the_port_is_reached_on_its_flow() {
+    let (nat, contact) = ("203.0.113.9:40123", "sip:alice@203.0.113.9:5060");
+    goes_to(nat, "203.0.113.9:5060;rport", contact, nat);
+    goes_to(nat, "203.0.113.9;rport", contact, nat);
+    // Its responses go there as well.
+    goes_to(nat, "203.0.113.9:5060", contact, "203.0.113.9:5060");
+    // Another host may be reached although the caller is behind address translation.
+    goes_to(nat, "203.0.113.9:5060;rport", "sip:alice@203.0.113.5", "203.0.113.5:5060");
+}
+
 /// A listener with a wildcard address has many local addresses. A NAT that filters by address lets a
 /// request through only from the address to which the phone has sent.
 #[test]
