@@ -111,7 +111,7 @@ pub(crate) fn plan<'a>(
     plan.known = state.calls.look_up(&snapshot.keys, request, origin.backend_ref().is_some());
     let Known { call, is_new, .. } = plan.known;
     // A token that is too old proves nothing without a call entry.
-    let is_fresh = |token: &_| call.is_some() || snapshot.is_fresh(now, token);
+    let is_fresh = |token: &_| call.is_some() || snapshot.is_fresh(now, *method, token);
     routes.token = routes.token.filter(is_fresh);
     plan.has_token = routes.token.is_some();
     if let Some(shard) = shard_of(snapshot, received, &routes, call.is_some()) {

@@ -4,8 +4,9 @@
 //! not a back end.
 
 use std::net::Ipv4Addr;
+use std::time::Duration;
 
-use crate::script::{BACKEND_A, BACKEND_B, CALLER, PROXY, Script, address, request};
+use crate::script::{BACKEND_A, BACKEND_B, CALLER, PROXY, Script, Sent, address, request};
 use tidegate_balance::Policy;
 use tidegate_proxy::{Listener, Mode};
 use tidegate_world::Core as _;
@@ -197,6 +198,38 @@ fn a_route_that_leads_there_is_followed() {
     routed_to(CALLER, "198.51.100.8:5060", "<sip:198.51.100.8;lr>", "198.51.100.8:5060");
     // Both addresses are in one private network.
     routed_to("10.7.7.7:5060", "10.7.7.7:5060", "<sip:10.7.7.8;lr>", "10.7.7.8:5060");
+}
+
+/// RFC 6665 §4.1.2.2: "At any time before a subscription expires, the subscriber may refresh the timer on
+/// such a subscription by sending another SUBSCRIBE request on the same dialog as the existing
+/// subscription." RFC 3261 §12.2: the refresh does not change the route set, so the token is the first one.
+#[test]
+fn a_subscription_keeps_its_flow_and_its_back_end_for_longer_than_a_day() {
+    let (nat, contact) = ("203.0.113.9:40123", "sip:alice@192.168.1.2");
+    for mode in [Mode::Stateless, Mode::Transaction] {
+        let mut s = Script::with(Policy::Rr, |settings| {
+            settings.pools[0].mode = mode;
+            settings.start = Duration::from_secs(1_800_000_000);
+        });
+        let subscribe = |cseq, more: &str| {
+            let more = format!("Contact: <{contact}>\r\nEvent: dialog\r\n{more}");
+            let text = request("SUBSCRIBE", "sip:bob@192.0.2.1", "c", cseq, &more);
+            text.replace("198.51.100.7:5060;", "192.168.1.2:5060;rport;")
+        };
+        let find = |sent: Vec<Sent>, start: &str| {
+            let found = sent.iter().find(|sent| sent.start().starts_with(start)).cloned();
+            found.unwrap_or_else(|| panic!("no {start} in {sent:#?}"))
+        };
+        let out = find(s.send(nat, &subscribe(1, "")), "SUBSCRIBE");
+        s.send(&out.to.to_string(), &out.answer("200 OK"));
+        s.pass(Duration::from_secs(25 * 3600));
+        let route = out.header("Record-Route");
+        let notify = hangup(contact, route).replace("BYE", "NOTIFY");
+        let notify = find(s.send(&out.to.to_string(), &notify), "NOTIFY");
+        assert_eq!(notify.to.to_string(), nat, "{mode:?}");
+        let refresh = subscribe(2, &format!("Totag\r\nRoute: {route}\r\n"));
+        assert_eq!(find(s.send(nat, &refresh), "SUBSCRIBE").to, out.to, "{mode:?}");
+    }
 }
 
 #[test]
