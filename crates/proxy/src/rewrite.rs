@@ -4,6 +4,7 @@
 //! be sent again is written again, and no second copy of it is kept.
 
 pub(crate) mod path;
+mod peer;
 pub(crate) mod privacy;
 pub(crate) mod restore;
 
@@ -14,14 +15,13 @@ use arrayvec::ArrayVec;
 use memchr::{memchr, memmem};
 use tidegate_sip::{
     HeaderName, Message, Method, Passage, Scheme, Splice, Uri, Via, forward as edit,
-    listener_target, may_have_overload_control, write_overload_control,
+    may_have_overload_control, write_overload_control,
 };
 use tidegate_world::{Buffer, Flow, Received, Transport};
 
 use crate::message::request::Request;
 use crate::message::request_uri::cleaned;
-use crate::message::token::{Minutes, PeerFlow, RouteToken};
-use crate::message::way_back::way_back;
+use crate::message::token::{Minutes, RouteToken};
 use crate::network::canonical;
 use crate::pushback::wire::OverloadOffer;
 use crate::rejection::{DropReason, Rejection};
@@ -30,6 +30,7 @@ use crate::snapshot::Snapshot;
 use crate::target::Target;
 use crate::transport::addresses::Own;
 use path::write_path;
+use peer::peer_of;
 use privacy::{filter_response, keep_private};
 
 /// Space for the headers that we insert on top: a Via and up to two Record-Routes or a Path, with
@@ -235,43 +236,6 @@ fn backend_of(
         (None, _) => snapshot.backend(backend_ref).address().unwrap_or(plan.target.address),
     };
     Some((address, snapshot.transport(backend_ref.pool)))
-}
-
-/// Returns the flow of the party of a dialog that is neither a back end nor a user of ours: the
-/// sender of the request, or the target if a back end or a user of ours sends it.
-fn peer_of(
-    snapshot: &Snapshot,
-    from: &Flow,
-    request: &Request<'_>,
-    plan: &ForwardPlan,
-) -> PeerFlow {
-    let ForwardPlan { egress, target, edits: Edits { ingress, .. }, .. } = *plan;
-    if !plan.edits.toward_backend {
-        let Target { connection, local, is_registered, .. } = target;
-        return PeerFlow {
-            listener: egress,
-            remote: canonical(target.address),
-            connection,
-            local,
-            is_translated: false,
-            has_other_port: false,
-            is_registered,
-        };
-    }
-    let (via, source) = (&request.essentials.via, from.remote);
-    // RFC 3261 §18.2.1: a sender is found by its Via only if that names the address it sent from.
-    let is_translated = via.host.ip().is_some_and(|ip| ip != source.ip().to_canonical());
-    let (remote, connection) = (way_back(via, from), from.connection);
-    let local = snapshot.addresses.listener(ingress.into()).and_then(|own| own.asked(from));
-    PeerFlow {
-        listener: ingress,
-        remote,
-        connection,
-        local,
-        is_translated,
-        has_other_port: remote != listener_target(via, source),
-        is_registered: false,
-    }
 }
 
 /// Returns Request-URI and Route if a strict router is before or behind us, otherwise `None`.
