@@ -169,7 +169,8 @@ impl Outbox {
     }
 
     /// Adds a datagram to send by the socket numbered `socket`, from address `source` if that
-    /// socket is bound to a wildcard.
+    /// socket is bound to a wildcard. If the machine does not have this address, the datagram leaves
+    /// from the address that the kernel selects.
     ///
     /// # Panics
     /// Panics if the outbox is full.
@@ -237,6 +238,14 @@ impl Outbox {
                         // The datagrams after this batch must not overtake it.
                         alone |= bits;
                         suspects |= if is_suspect { bits } else { 0 };
+                        return ControlFlow::Break(());
+                    }
+                    // EINVAL: the source may have moved to another machine since the peer sent to it.
+                    if let SendOutcome::Refused(_, libc::EINVAL) = outcome
+                        && let &[entry] = members
+                        && queue[usize::from(entry)].source.take().is_some()
+                    {
+                        suspects &= !bits;
                         return ControlFlow::Break(());
                     }
                     settled |= bits;

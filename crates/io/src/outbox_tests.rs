@@ -121,6 +121,28 @@ fn sent_over(
     (flushed, got, from)
 }
 
+/// The address to which a peer has sent may have moved to another machine. This says nothing about
+/// batches.
+#[test]
+fn a_datagram_whose_source_the_machine_has_lost_leaves_from_another_address() {
+    let (sender, receiver) = (UdpSocket::bind("0.0.0.0:0").unwrap(), socket());
+    let here: IpAddr = "127.0.0.1".parse().unwrap();
+    // RFC 5737: an address for documentation.
+    let lost = "192.0.2.1".parse().ok();
+    for (source, gso_batches) in [(lost, 0), (Some(here), 1)] {
+        let mut outbox = Outbox::new();
+        let lengths = [500; 8];
+        let (flushed, got, from) = sent_over(&mut outbox, &sender, &receiver, source, &lengths);
+        assert_eq!((flushed.sent, flushed.gso_batches), (8, gso_batches));
+        assert_eq!(got, numbered(&lengths));
+        assert!(from.iter().all(|from| from.ip() == here), "{from:?}");
+    }
+    let mut outbox = Outbox::new();
+    sent_over(&mut outbox, &sender, &receiver, lost, &[500; 8]);
+    let (flushed, ..) = sent_over(&mut outbox, &sender, &receiver, None, &[500; 8]);
+    assert_eq!(flushed.gso_batches, 1);
+}
+
 /// Returns the datagrams that `sent_over` must have read.
 fn numbered(lengths: &[usize]) -> Vec<Vec<u8>> {
     lengths.iter().enumerate().map(|(i, &len)| vec![i as u8; len]).collect()

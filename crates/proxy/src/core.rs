@@ -490,7 +490,8 @@ const ANSWERS_MAX: usize = 4096;
 const QUESTIONS_MAX: usize = 64;
 
 /// Returns the settings for resolving names in requests that leave from these listeners. If the DNS
-/// does not determine the transport, the transport of the first listener is used.
+/// does not determine the transport, the transport of the first listener is used. The proxy opens no
+/// WebSockets, so it is no client that supports them.
 fn resolution_of(listeners: &[Listener]) -> ResolutionSettings {
     let has = |is_v6: bool| listeners.iter().any(|listener| listener.local.is_ipv6() == is_v6);
     let families = match (has(false), has(true)) {
@@ -498,8 +499,9 @@ fn resolution_of(listeners: &[Listener]) -> ResolutionSettings {
         (false, true) => Families::V6,
         (true, true) => Families::V4V6,
     };
+    let transports = listeners.iter().map(|listener| listener.transport);
     ResolutionSettings {
-        transports: Transports::new(listeners.iter().map(|listener| listener.transport)),
+        transports: Transports::new(transports.filter(|transport| !transport.is_websocket())),
         families,
         answers_max: ANSWERS_MAX,
         questions_max: QUESTIONS_MAX,

@@ -70,7 +70,15 @@ pub(crate) fn on_failed(
     let backend_ref = snapshot.addresses.backend_ref(target);
     let backend_ref =
         backend_ref.filter(|&backend_ref| snapshot.backend(backend_ref).is_present_at(target));
-    match (proof_in(snapshot, transactions, failure), backend_ref) {
+    let proof = proof_in(snapshot, transactions, failure);
+    // The kernel selects the socket for an ICMP error by its own hash, so the error may come to
+    // another shard than the one that sent the datagram.
+    if proof.is_none()
+        && let Some(shard) = shard_of(snapshot, failure)
+    {
+        output.hand_off(shard, HandoffInput::Failure(failure.clone()));
+    }
+    match (proof, backend_ref) {
         (Some(proof), Some(backend_ref)) => {
             if let Proof::Probe(probe) = proof {
                 probes.on_unreachable(now, snapshot, probe);
@@ -162,8 +170,8 @@ fn on_stream_failed(
     probes.fire(now, snapshot, output);
 }
 
-/// Returns the other shard that sent the request whose delivery has failed on a connection of this
-/// shard, if another shard of this process sent it.
+/// Returns the other shard that sent the request whose failed delivery was reported to this shard,
+/// if another shard of this process sent it.
 fn shard_of(snapshot: &Snapshot, failure: &Failure) -> Option<u16> {
     let Ok(ScanStart::Request { .. }) = glance(&failure.quote) else { return None };
     let branch = TransactionBranch::claimed(branch_in_quote(&failure.quote)?)?;

@@ -200,7 +200,10 @@ fn process<'a>(
     // is a transaction of its own without a response. RFC 5626 §5.3.1: "If the flow no longer
     // exists, the proxy SHOULD send a 430 (Flow Failed) response to the request." Without a
     // transaction the failure would remain unnoticed.
-    let may_be_gone = hop.target.is_registered && hop.target.transport.is_reliable();
+    let target = &hop.target;
+    let is_flow = target.is_registered || target.connection.is_some();
+    let may_be_gone =
+        target.transport.is_reliable() && (is_flow || target.transport.is_websocket());
     let has_state = hop.tier == Tier::Stateful || bridges || may_be_gone;
     let may_open = has_transaction && !goes_alone;
     // A large request without room for its transaction leaves by UDP, as it would without TCP.

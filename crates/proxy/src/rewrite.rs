@@ -4,6 +4,7 @@
 //! be sent again is written again, and no second copy of it is kept.
 
 pub(crate) mod path;
+mod peer;
 pub(crate) mod privacy;
 pub(crate) mod restore;
 
@@ -20,8 +21,7 @@ use tidegate_world::{Buffer, Flow, Received, Transport};
 
 use crate::message::request::Request;
 use crate::message::request_uri::cleaned;
-use crate::message::token::{Minutes, PeerFlow, RouteToken};
-use crate::message::way_back::way_back;
+use crate::message::token::{Minutes, RouteToken};
 use crate::network::canonical;
 use crate::pushback::wire::OverloadOffer;
 use crate::rejection::{DropReason, Rejection};
@@ -30,11 +30,12 @@ use crate::snapshot::Snapshot;
 use crate::target::Target;
 use crate::transport::addresses::Own;
 use path::write_path;
+use peer::peer_of;
 use privacy::{filter_response, keep_private};
 
 /// Space for the headers that we insert on top: a Via and up to two Record-Routes or a Path, with
 /// host names of up to 255 characters each, and a Max-Breadth.
-const HEAD_MAX: usize = 1024 + 32;
+const HEAD_MAX: usize = 1024 + 64;
 
 /// RFC 3261 §16.6 item 3: a request without Max-Forwards gets 70.
 pub(crate) const MAX_FORWARDS: u32 = 70;
@@ -191,7 +192,7 @@ fn write_head(
             backend,
             transport,
             made: plan.edits.made,
-            peer: Some(peer_of(from, request, plan)),
+            peer: Some(peer_of(snapshot, from, request, plan)),
             is_user: plan.backend_ref.is_none(),
         };
         let is_sips = request.uri.scheme == Scheme::Sips;
@@ -235,23 +236,6 @@ fn backend_of(
         (None, _) => snapshot.backend(backend_ref).address().unwrap_or(plan.target.address),
     };
     Some((address, snapshot.transport(backend_ref.pool)))
-}
-
-/// Returns the flow of the party of a dialog that is neither a back end nor a user of ours: the
-/// sender of the request, or the target if a back end or a user of ours sends it.
-fn peer_of(from: &Flow, request: &Request<'_>, plan: &ForwardPlan) -> PeerFlow {
-    let ForwardPlan { egress, target, edits: Edits { ingress, .. }, .. } = *plan;
-    if !plan.edits.toward_backend {
-        let (remote, connection) = (canonical(target.address), target.connection);
-        let is_registered = target.is_registered;
-        let (listener, is_translated) = (egress, false);
-        return PeerFlow { listener, remote, connection, is_translated, is_registered };
-    }
-    let (via, source) = (&request.essentials.via, from.remote);
-    // RFC 3261 §18.2.1: a sender is found by its Via only if that names the address it sent from.
-    let is_translated = via.host.ip().is_some_and(|ip| ip != source.ip().to_canonical());
-    let (remote, connection) = (way_back(via, from), from.connection);
-    PeerFlow { listener: ingress, remote, connection, is_translated, is_registered: false }
 }
 
 /// Returns Request-URI and Route if a strict router is before or behind us, otherwise `None`.

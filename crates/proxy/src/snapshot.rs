@@ -11,6 +11,7 @@ use hashbrown::HashMap;
 use tidegate_balance::{AdminState, Backend};
 use tidegate_control::Tier;
 use tidegate_control::feedback::Category;
+use tidegate_sip::Method;
 use tidegate_transaction::Timing;
 use tidegate_world::{Flow, Pool, Seed, Timestamp, Transport};
 
@@ -156,8 +157,8 @@ impl Snapshot {
     /// the requests use that connection.
     pub(crate) fn target_of(&self, peer: &PeerFlow) -> Target {
         let transport = self.addresses.transport(peer.listener.into());
-        let PeerFlow { remote, connection, is_registered, .. } = *peer;
-        Target { connection, is_registered, ..Target::new(transport, remote) }
+        let PeerFlow { remote, connection, local, is_registered, .. } = *peer;
+        Target { connection, is_registered, local, ..Target::new(transport, remote) }
     }
 
     /// Returns the target on the flow of a registration.
@@ -165,11 +166,12 @@ impl Snapshot {
     /// # Errors
     /// Returns an error if the listener of the flow no longer exists or has changed.
     pub(crate) fn target_on(&self, flow: &RegisteredFlow) -> Result<Target, Rejection> {
-        let RegisteredFlow { listener, transport, remote, connection, .. } = *flow;
+        let RegisteredFlow { listener, transport, remote, connection, local, .. } = *flow;
         let is_it = |own: &Own| own.transport == transport;
         match self.addresses.listener(listener.into()).is_some_and(is_it) {
             true => {
-                Ok(Target { connection, is_registered: true, ..Target::new(transport, remote) })
+                let target = Target::new(transport, remote);
+                Ok(Target { connection, is_registered: true, local, ..target })
             }
             false => Err(Rejection::FLOW_GONE),
         }
@@ -230,9 +232,14 @@ impl Snapshot {
         Minutes::at(self.start, now)
     }
 
-    /// Returns whether a token is recent enough to prove alone that a request belongs to a call.
-    pub(crate) fn is_fresh(&self, now: Timestamp, token: &RouteToken) -> bool {
-        token.is_fresh(self.minutes(now))
+    /// Returns whether a token proves alone that a request with this method belongs to a dialog: it
+    /// is recent enough, or the dialog may be a subscription, which has no limit of time.
+    ///
+    /// RFC 6665 §4.1.2.2: "At any time before a subscription expires, the subscriber may refresh the
+    /// timer on such a subscription by sending another SUBSCRIBE request on the same dialog as the
+    /// existing subscription." The dialog keeps its first token (RFC 3261 §12.2).
+    pub(crate) fn is_fresh(&self, now: Timestamp, method: Method, token: &RouteToken) -> bool {
+        matches!(method, Method::Subscribe | Method::Notify) || token.is_fresh(self.minutes(now))
     }
 
     /// Returns whether the name of a back end has not been resolved yet, or the servers of a domain

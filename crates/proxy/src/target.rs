@@ -1,6 +1,6 @@
 //! Targets of requests.
 
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
 
 use tidegate_world::{ConnectionId, Flow, Transport};
 
@@ -14,6 +14,9 @@ pub(crate) struct Target {
     /// Whether a phone has registered on the flow to this target. Then the target is reached on no
     /// other flow.
     pub(crate) is_registered: bool,
+    /// The local address from which datagrams leave, if the target is the other end of a flow at a
+    /// listener with the wildcard address.
+    pub(crate) local: Option<IpAddr>,
 }
 
 impl From<crate::resolution::Target> for Target {
@@ -25,7 +28,7 @@ impl From<crate::resolution::Target> for Target {
 impl Target {
     /// Creates a target at an address.
     pub(crate) fn new(transport: Transport, address: SocketAddr) -> Self {
-        Self { transport, address, connection: None, is_registered: false }
+        Self { transport, address, connection: None, is_registered: false, local: None }
     }
 
     /// Returns whether the target has this address, over this transport.
@@ -40,8 +43,13 @@ impl Target {
     }
 
     /// Returns the flow to the target from the listener at `local`.
-    pub(crate) fn flow_from(&self, local: SocketAddr) -> Flow {
+    pub(crate) fn flow_from(&self, mut local: SocketAddr) -> Flow {
         let Self { transport, address, connection, .. } = *self;
+        if let Some(ip) = self.local
+            && local.ip().is_unspecified()
+        {
+            local.set_ip(ip);
+        }
         Flow { transport, local, remote: address, connection }
     }
 }

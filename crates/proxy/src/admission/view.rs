@@ -1,6 +1,6 @@
 //! The view of a shard that classification uses. It shows whether a message belongs to known work.
 
-use tidegate_sip::{Method, Passage, Scan, ScanStart, dialog_tags, glance, response_target, scan};
+use tidegate_sip::{Method, Passage, Scan, ScanStart, dialog_tags, glance, scan};
 use tidegate_transaction::{Key, identity_of_branch, is_unique};
 use tidegate_world::{Received, Shedding, Timestamp, Transport};
 
@@ -11,6 +11,7 @@ use crate::message::probe_branch::ProbeBranch;
 use crate::message::reply::is_own_ack;
 use crate::message::request::RequestHashes;
 use crate::message::transaction_branch::TransactionBranch;
+use crate::message::way_back::ways_back;
 use crate::observe::counters::Counters;
 use crate::parked::Parked;
 use crate::response::request_origin;
@@ -191,9 +192,13 @@ impl View<'_> {
             (None, Method::Options) => {
                 ProbeBranch::decode(text, &self.snapshot.keys, received.flow.remote).is_some()
             }
-            (next, _) => next.as_ref().and_then(response_target).is_some_and(|remote| {
-                request_origin(self.snapshot, self.transactions, &passage, remote).is_some()
-            }),
+            (None, _) => false,
+            (Some(next), _) => {
+                let has_streams = self.snapshot.addresses.has_streams();
+                ways_back(next, has_streams).any(|remote| {
+                    request_origin(self.snapshot, self.transactions, &passage, remote).is_some()
+                })
+            }
         }
     }
 

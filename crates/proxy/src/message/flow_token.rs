@@ -9,14 +9,14 @@
 //! RFC 5626 §5.2: "A proxy can use any algorithm it wants as long as the flow token is unique to a
 //! flow, the flow can be recovered from the token, and the token cannot be modified by attackers."
 
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
 
 use arrayvec::ArrayVec;
 use tidegate_world::{ConnectionId, Flow, Transport};
 
+use crate::keys::Keys;
 use crate::keys::text64::{decode, encode, text_len};
-use crate::keys::{CONNECTION_NAME, Keys};
-use crate::message::token::{ADDRESS_MAX, address, put_address};
+use crate::message::token::{ADDRESS_MAX, END_MAX, address, ip, put_address, put_end};
 use crate::network::canonical;
 use crate::rejection::Rejection;
 
@@ -27,7 +27,7 @@ const HEAD: usize = 2;
 /// Length of shard, kind and listener in bytes.
 const FIXED: usize = 3;
 const MAC: usize = 8;
-const RAW_MAX: usize = HEAD + FIXED + ADDRESS_MAX + CONNECTION_NAME + MAC;
+const RAW_MAX: usize = HEAD + FIXED + ADDRESS_MAX + END_MAX + MAC;
 /// The length in characters of the shortest token: an IPv4 address, and no connection.
 const ENCODED_MIN: usize = text_len(HEAD + FIXED + 4 + 2 + MAC);
 const ENCODED_MAX: usize = text_len(RAW_MAX);
@@ -54,14 +54,19 @@ pub(crate) struct RegisteredFlow {
     pub(crate) remote: SocketAddr,
     /// The connection, if it belongs to this process.
     pub(crate) connection: Option<ConnectionId>,
+    /// The local address to which the REGISTER was sent, if it came in a datagram and the listener
+    /// has the wildcard address.
+    pub(crate) local: Option<IpAddr>,
 }
 
 impl RegisteredFlow {
-    /// Returns the flow on which a message arrived at a listener of a shard.
-    pub(crate) fn of(flow: &Flow, shard: u16, listener: usize) -> Self {
+    /// Returns the flow on which a message arrived at a listener of a shard. `asked` is the local
+    /// address to which it was sent, if the listener has the wildcard address.
+    pub(crate) fn of(flow: &Flow, shard: u16, listener: usize, asked: Option<IpAddr>) -> Self {
         let Flow { transport, remote, connection, .. } = *flow;
         let (shard, listener, remote) = (shard as u8, listener as u8, canonical(remote));
-        Self { shard, listener, transport, remote, connection }
+        let local = asked.filter(|_| connection.is_none());
+        Self { shard, listener, transport, remote, connection, local }
     }
 
     /// Returns whether a message arrived on this flow.
@@ -80,9 +85,7 @@ impl RegisteredFlow {
         let kind = (self.transport as u8) << TRANSPORT | family;
         raw.extend([VERSION, mark, self.shard, kind, self.listener]);
         put_address(&mut raw, self.remote);
-        if let Some(connection) = self.connection {
-            raw.extend(keys.name_of(connection));
-        }
+        put_end(&mut raw, keys, self.connection, self.local);
         let mac = key.flow_mac.hash(&[&raw]);
         key.flow_veil.veil(mac, &mut raw[HEAD..]);
         raw.extend(mac.to_be_bytes());
@@ -121,13 +124,14 @@ impl RegisteredFlow {
     fn read(content: &[u8], keys: &Keys) -> Option<Self> {
         let &[shard, kind, listener, ref rest @ ..] = content else { return None };
         let length = if kind & IS_V6 == 0 { 6 } else { ADDRESS_MAX };
-        let (remote, connection) = rest.split_at_checked(length)?;
+        let (remote, end) = rest.split_at_checked(length)?;
         Some(Self {
             shard,
             listener,
             transport: *Transport::ALL.get(usize::from(kind >> TRANSPORT))?,
             remote: address(remote)?,
-            connection: keys.connection_in(connection),
+            connection: keys.connection_in(end),
+            local: ip(end),
         })
     }
 }
@@ -144,17 +148,20 @@ mod tests {
         Keys::new(&Secret { tokens, ..Secret::of([9; 32]) }, 0)
     }
 
-    fn flows() -> [RegisteredFlow; 2] {
+    fn flows() -> [RegisteredFlow; 3] {
         let of = |transport, remote: &str, connection| RegisteredFlow {
             shard: 7,
             listener: 3,
             transport,
             remote: remote.parse().unwrap(),
             connection,
+            local: None,
         };
+        let v6 = of(Transport::Udp, "[2001:db8::2]:1027", None);
         [
             of(Transport::Udp, "192.0.2.4:1027", None),
             of(Transport::Wss, "[2001:db8::2]:1028", ConnectionId::new(u32::MAX)),
+            RegisteredFlow { local: "2001:db8::3".parse().ok(), ..v6 },
         ]
     }
 
@@ -175,20 +182,23 @@ mod tests {
                 RegisteredFlow { transport: Transport::Tcp, ..flow },
                 RegisteredFlow { remote: "192.0.2.4:1029".parse().unwrap(), ..flow },
                 RegisteredFlow { connection: ConnectionId::new(5), ..flow },
+                RegisteredFlow { connection: None, local: "192.0.2.9".parse().ok(), ..flow },
             ];
             for other in others {
                 assert_ne!(other.encode(&keys), text);
             }
         }
-        let [_, longest] = flows();
+        let [shortest, _, longest] = flows();
         assert_eq!(longest.encode(&keys).len(), ENCODED_MAX);
-        let [shortest, _] = flows();
         assert_eq!(shortest.encode(&keys).len(), ENCODED_MIN);
+        let local = RegisteredFlow { local: "192.0.2.9".parse().ok(), ..shortest };
+        let text = local.encode(&keys);
+        assert_eq!(RegisteredFlow::decode(&text, &keys).ok(), Some(Some(local)));
     }
 
     #[test]
     fn a_connection_is_known_to_its_process() {
-        let [_, connected] = flows();
+        let [_, connected, _] = flows();
         let text = connected.encode(&keys(1));
         let gone = RegisteredFlow { connection: None, ..connected };
         let mut next = keys(1);
@@ -250,7 +260,7 @@ mod tests {
 
     #[test]
     fn the_wire_shows_no_address() {
-        let [flow, _] = flows();
+        let [flow, ..] = flows();
         let text = flow.encode(&keys(1));
         let mut raw = [0; RAW_MAX];
         let len = decode(&text, &mut raw).unwrap();

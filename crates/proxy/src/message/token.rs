@@ -34,7 +34,10 @@ const FIXED: usize = 1 + 4 + 1 + 1;
 /// Length of an IPv6 address and port in bytes.
 pub(super) const ADDRESS_MAX: usize = 16 + 2;
 const MAC: usize = 8;
-const RAW_MAX: usize = HEAD + FIXED + 2 * ADDRESS_MAX + CONNECTION_NAME + MAC;
+/// Maximum length of the end: the name of a connection, or a local address.
+pub(super) const END_MAX: usize = 16;
+const _: () = assert!(CONNECTION_NAME <= END_MAX, "a connection fits");
+const RAW_MAX: usize = HEAD + FIXED + 2 * ADDRESS_MAX + END_MAX + MAC;
 
 /// Bits of the byte `kind`: the address of the back end, or of the peer, is an IPv6 address. The
 /// peer is the party of the dialog that is not the back end.
@@ -44,8 +47,9 @@ const PEER_V6: u8 = 2;
 const IS_TRANSLATED: u8 = 4;
 /// Bit of `kind`: the address belongs to a user, not to a back end.
 const IS_USER: u8 = 8;
-/// Bit of `kind`: the peer has a connection.
-const IS_CONNECTED: u8 = 128;
+/// Bit of `kind` for a peer without a connection: its datagrams come from another port than the one
+/// in its Via. An earlier version set this bit for each peer with a connection.
+const HAS_OTHER_PORT: u8 = 128;
 /// Bit in the byte of the listener, which has few values: the peer has registered on this flow.
 const IS_REGISTERED: u8 = 128;
 /// Shift and mask of the transport to the back end in `kind`.
@@ -104,8 +108,14 @@ pub(crate) struct PeerFlow {
     pub(crate) remote: SocketAddr,
     /// The connection of this party to this process, if it uses a stream.
     pub(crate) connection: Option<ConnectionId>,
+    /// The local address to which this party sent its request in a datagram, if the listener has
+    /// the wildcard address.
+    pub(crate) local: Option<IpAddr>,
     /// True if the Via of this party named an address other than its source address.
     pub(crate) is_translated: bool,
+    /// True if this party asked for responses at its source port, over UDP, and its Via named
+    /// another port.
+    pub(crate) has_other_port: bool,
     /// True if this party has registered on this flow. Then it is reached on no other flow.
     pub(crate) is_registered: bool,
 }
@@ -120,20 +130,20 @@ impl RouteToken {
         raw.extend([VERSION, mark, self.shard]);
         raw.extend(self.made.0.to_be_bytes());
         match self.peer {
-            Some(PeerFlow { listener, remote, connection, is_translated, is_registered }) => {
+            Some(peer) => {
+                let PeerFlow { listener, remote, connection, .. } = peer;
+                let PeerFlow { local, is_translated, has_other_port, is_registered, .. } = peer;
                 let flag = |is_set: bool, flag: u8| if is_set { flag } else { 0 };
                 let kind = flag(self.backend.is_ipv6(), BACKEND_V6)
                     | flag(remote.is_ipv6(), PEER_V6)
                     | flag(is_translated, IS_TRANSLATED)
-                    | flag(connection.is_some(), IS_CONNECTED)
+                    | flag(has_other_port, HAS_OTHER_PORT)
                     | flag(self.is_user, IS_USER)
                     | (self.transport as u8) << TRANSPORT;
                 raw.extend([kind, listener | flag(is_registered, IS_REGISTERED)]);
                 put_address(&mut raw, self.backend);
                 put_address(&mut raw, remote);
-                if let Some(connection) = connection {
-                    raw.extend(keys.name_of(connection));
-                }
+                put_end(&mut raw, keys, connection, local);
             }
             None => {
                 raw[0] = VERSION_WITHOUT_PEER;
@@ -184,12 +194,14 @@ impl RouteToken {
             (VERSION, [kind, listener, rest @ ..]) => {
                 let length = |flag: u8| if kind & flag == 0 { 6 } else { ADDRESS_MAX };
                 let (backend, rest) = rest.split_at_checked(length(BACKEND_V6))?;
-                let (remote, connection) = rest.split_at_checked(length(PEER_V6))?;
+                let (remote, end) = rest.split_at_checked(length(PEER_V6))?;
                 let peer = PeerFlow {
                     listener: listener & !IS_REGISTERED,
                     remote: address(remote)?,
-                    connection: keys.connection_in(connection),
+                    connection: keys.connection_in(end),
+                    local: ip(end),
                     is_translated: kind & IS_TRANSLATED != 0,
+                    has_other_port: kind & HAS_OTHER_PORT != 0 && end.len() != CONNECTION_NAME,
                     is_registered: listener & IS_REGISTERED != 0,
                 };
                 let transport = usize::from(kind >> TRANSPORT & TRANSPORT_BITS);
@@ -217,23 +229,48 @@ impl RouteToken {
 }
 
 pub(super) fn put_address<const MAX: usize>(raw: &mut ArrayVec<u8, MAX>, address: SocketAddr) {
-    match address.ip() {
+    put_ip(raw, address.ip());
+    raw.extend(address.port().to_be_bytes());
+}
+
+fn put_ip<const MAX: usize>(raw: &mut ArrayVec<u8, MAX>, ip: IpAddr) {
+    match ip {
         IpAddr::V4(ip) => raw.extend(ip.octets()),
         IpAddr::V6(ip) => raw.extend(ip.octets()),
     }
-    raw.extend(address.port().to_be_bytes());
+}
+
+/// Writes the end of the content of a token: the name of the connection or, without a connection,
+/// the local address. Their lengths differ. A process of an earlier version takes an address for a
+/// connection of another process.
+pub(super) fn put_end<const MAX: usize>(
+    raw: &mut ArrayVec<u8, MAX>,
+    keys: &Keys,
+    connection: Option<ConnectionId>,
+    local: Option<IpAddr>,
+) {
+    match (connection, local) {
+        (Some(connection), _) => raw.extend(keys.name_of(connection)),
+        (None, Some(ip)) => put_ip(raw, ip),
+        (None, None) => {}
+    }
 }
 
 /// Reads an address and port: IPv4 from 6 bytes, IPv6 from 18 bytes. Returns `None` for any other
 /// length.
 pub(super) fn address(bytes: &[u8]) -> Option<SocketAddr> {
-    let (ip, port) = bytes.split_last_chunk::<2>()?;
-    let ip = match ip.len() {
-        4 => IpAddr::from(<[u8; 4]>::try_from(ip).ok()?),
-        16 => IpAddr::from(<[u8; 16]>::try_from(ip).ok()?),
-        _ => return None,
-    };
-    Some((ip, u16::from_be_bytes(*port)).into())
+    let (bytes, port) = bytes.split_last_chunk::<2>()?;
+    Some((ip(bytes)?, u16::from_be_bytes(*port)).into())
+}
+
+/// Reads an IPv4 address from 4 bytes, and an IPv6 address from 16 bytes. Returns `None` for any
+/// other length.
+pub(super) fn ip(bytes: &[u8]) -> Option<IpAddr> {
+    match bytes.len() {
+        4 => Some(IpAddr::from(<[u8; 4]>::try_from(bytes).ok()?)),
+        16 => Some(IpAddr::from(<[u8; 16]>::try_from(bytes).ok()?)),
+        _ => None,
+    }
 }
 
 #[cfg(test)]
@@ -261,7 +298,9 @@ mod tests {
                 listener: 3,
                 remote: peer.parse().unwrap(),
                 connection: None,
+                local: None,
                 is_translated: true,
+                has_other_port: false,
                 is_registered: false,
             }),
             is_user: false,
@@ -281,7 +320,16 @@ mod tests {
         let user = RouteToken { is_user: true, ..v4 };
         let registered = PeerFlow { is_registered: true, ..v4.peer.unwrap() };
         let registered = RouteToken { peer: Some(registered), ..v4 };
+        let asked = |token: RouteToken, local: &str| {
+            let local = local.parse().ok();
+            let peer = PeerFlow { connection: None, local, ..token.peer.unwrap() };
+            RouteToken { peer: Some(peer), ..token }
+        };
+        let other_port = PeerFlow { has_other_port: true, ..v4.peer.unwrap() };
         let mixed = [
+            RouteToken { peer: Some(other_port), ..v4 },
+            asked(v4, "192.0.2.9"),
+            asked(v6, "2001:db8::9"),
             RouteToken { peer: v6.peer, ..v4 },
             RouteToken { peer: v4.peer, ..v6 },
             user,
@@ -386,6 +434,9 @@ mod tests {
     #[test]
     fn the_longest_token_fills_its_text() {
         let [.., longest] = tokens();
+        let local = "2001:db8::3".parse().ok();
+        let peer = PeerFlow { connection: None, local, ..longest.peer.unwrap() };
+        let longest = RouteToken { peer: Some(peer), ..longest };
         let text = longest.encode(&keys(1, &[]), b"c");
         assert_eq!(text.len(), text.capacity());
     }

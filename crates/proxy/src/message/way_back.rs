@@ -1,8 +1,9 @@
 //! The target of the responses to a request, in the form that the MAC of its branch covers.
 
+use std::iter;
 use std::net::SocketAddr;
 
-use tidegate_sip::{Via, listener_target, reply_target};
+use tidegate_sip::{Via, connection_target, listener_target, reply_target, response_target};
 use tidegate_world::Flow;
 
 /// Returns the target of responses to a request with this top Via that was received on `flow`.
@@ -15,4 +16,16 @@ pub(crate) fn way_back(via: &Via<'_>, flow: &Flow) -> SocketAddr {
         true => listener_target(via, flow.remote),
         false => reply_target(via, flow.remote),
     }
+}
+
+/// Returns the addresses that [`way_back`] may have returned for a request with this Via, into which
+/// its receiver has written its source: the address for a datagram and, if the proxy `has_streams`,
+/// the address for a stream, unless they are equal.
+pub(crate) fn ways_back(via: &Via<'_>, has_streams: bool) -> impl Iterator<Item = SocketAddr> {
+    let datagram = response_target(via);
+    let stream = move || {
+        let target = has_streams.then(|| connection_target(via)).flatten();
+        target.filter(|target| datagram != Some(*target))
+    };
+    datagram.into_iter().chain(iter::once_with(stream).flatten())
 }

@@ -93,9 +93,13 @@ pub(super) fn order_services<'s>(
     // supports TLS. Second, a client MUST discard any service fields that identify a resolution
     // service whose value is not "D2X", for values of X that indicate transport protocols supported
     // by the client."
-    let usable = |service: &&Service| {
-        transports.supports(service.transport) && (!secure || service.transport.is_secure())
-    };
+    let is_supported = |service: &&Service| transports.supports(service.transport);
+    let is_open = |service: &Service| !service.transport.is_secure();
+    // The proxy opens connections over TLS to back ends only. So for a SIP URI it uses a service over
+    // TLS only if there is no other one: then the servers may be back ends.
+    let secure = secure || !services.iter().filter(is_supported).any(is_open);
+    let usable =
+        |service: &&Service| is_supported(service) && service.transport.is_secure() == secure;
     // RFC 3403 §4.1: "once a match is found the client MUST NOT consider records with a different
     // Order but they MAY process records with the same Order but different Preferences."
     let order = services.iter().find(usable).map(|service| service.order);
@@ -270,11 +274,15 @@ mod tests {
         // "Since the client supports TCP and UDP, TCP will be used".
         assert_eq!(select(&services, &[Udp, Tcp], false), [Tcp]);
         assert_eq!(select(&services, &[Udp], false), [Udp]);
-        assert_eq!(select(&services, &[Udp, Tls], false), [Tls]);
+        // Only back ends can be reached over TLS.
+        assert_eq!(select(&services, &[Udp, Tls], false), [Udp]);
+        assert_eq!(select(&services, &[Tls, Tcp, Udp], false), [Tcp]);
+        assert_eq!(select(&services[..1], &[Udp, Tls], false), [Tls]);
         assert_eq!(select(&services, &[Udp, Tls], true), [Tls]);
         assert_eq!(select(&services[1..], &[Udp, Tcp, Tls], true), []);
         let equal = [service(1, 2, Udp), service(1, 2, Tcp), service(1, 1, Tls)];
-        assert_eq!(select(&equal, &[Tcp, Udp, Tls], false), [Tls, Tcp, Udp]);
+        assert_eq!(select(&equal, &[Tcp, Udp, Tls], false), [Tcp, Udp]);
+        assert_eq!(select(&equal, &[Tcp, Udp, Tls], true), [Tls]);
         assert_eq!(select(&equal, &[Udp, Tcp], false), [Udp, Tcp]);
     }
 }

@@ -40,7 +40,9 @@ pub(super) fn write_path(
         false => plan.recorded.into(),
     };
     let own = snapshot.addresses.listener(named).ok_or(Rejection::UNREACHABLE)?;
-    let token = RegisteredFlow::of(from, snapshot.shard, ingress).encode(&snapshot.keys);
+    let asked = snapshot.addresses.listener(ingress).and_then(|own| own.asked(from));
+    let flow = RegisteredFlow::of(from, snapshot.shard, ingress, asked);
+    let token = flow.encode(&snapshot.keys);
     let (scheme, end): (&[u8], _) =
         match request.uri.scheme == Scheme::Sips && own.transport.is_secure() {
             true => (b"Path: <sips:", &own.record_route_sips),

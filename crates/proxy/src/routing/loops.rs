@@ -1,12 +1,13 @@
 //! Loops and spirals: RFC 3261 §16.3 item 4, RFC 5393 §4.
 
 use arrayvec::ArrayVec;
-use tidegate_sip::{HeaderName, response_target};
+use tidegate_sip::HeaderName;
 use tidegate_world::Received;
 
 use crate::message::branch::Branch;
 use crate::message::request::Request;
 use crate::message::transaction_branch::TransactionBranch;
+use crate::message::way_back::ways_back;
 use crate::rejection::Rejection;
 use crate::settings::BackendRef;
 use crate::snapshot::Snapshot;
@@ -43,6 +44,8 @@ pub(crate) fn check_loop(
     received: &Received,
     request: &Request<'_>,
 ) -> Result<(), Rejection> {
+    let keys = &snapshot.keys;
+    let has_streams = snapshot.addresses.has_streams();
     let mut hash = None;
     let mut passes = 0;
     // A Via that cannot be read is not ours, and neither is the one above it. The MAC proves more
@@ -51,13 +54,18 @@ pub(crate) fn check_loop(
     let mut below = request.essentials.via;
     for via in request.message.lower_vias().filter_map(Result::ok) {
         let above = std::mem::replace(&mut below, via);
-        let Some(target) = response_target(&below) else { continue };
         let branch = above.branch().unwrap_or_default();
-        let Some(ours) = TransactionBranch::decode(branch, &snapshot.keys, target) else {
+        let mut is_stateless = false;
+        let ours = ways_back(&below, has_streams).find_map(|target| {
+            let ours = TransactionBranch::decode(branch, keys, target);
+            is_stateless |= ours.is_none() && Branch::decode(branch, keys, target).is_some();
+            ours
+        });
+        let Some(ours) = ours else {
             // Our branch of a request without transaction has no second part. It must be the same
             // for the CANCEL (RFC 3261 §16.11), and a CANCEL has no Via below that would show
             // whether a second part is needed. The number of passes ends such a loop.
-            passes += usize::from(Branch::decode(branch, &snapshot.keys, target).is_some());
+            passes += usize::from(is_stateless);
             if passes >= PASSES_MAX {
                 return Err(Rejection::Reply(482, "the request has passed this proxy too often"));
             }

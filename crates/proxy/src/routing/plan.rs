@@ -9,7 +9,7 @@
 //! route token verifies or the call table knows the dialog by its tags. A To-tag alone proves
 //! nothing.
 
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 
 use tidegate_sip::{Method, Uri};
@@ -111,7 +111,7 @@ pub(crate) fn plan<'a>(
     plan.known = state.calls.look_up(&snapshot.keys, request, origin.backend_ref().is_some());
     let Known { call, is_new, .. } = plan.known;
     // A token that is too old proves nothing without a call entry.
-    let is_fresh = |token: &_| call.is_some() || snapshot.is_fresh(now, token);
+    let is_fresh = |token: &_| call.is_some() || snapshot.is_fresh(now, *method, token);
     routes.token = routes.token.filter(is_fresh);
     plan.has_token = routes.token.is_some();
     if let Some(shard) = shard_of(snapshot, received, &routes, call.is_some()) {
@@ -190,6 +190,14 @@ fn destination_of<'a>(
     Ok(match (&routes.next, origin) {
         // A name in this Route means the party with which the dialog was started.
         (Next::Name(_, is_strict), _) if let Some(peer) = peer => {
+            Destination::Target(snapshot.target_of(&peer), *is_strict)
+        }
+        // RFC 5626 §5.3.1: the request is forwarded "over the 'logical flow' identified by the flow
+        // token". The party at its other end wrote the Route.
+        (Next::Target(target, is_strict), _)
+            if let Some(peer) = peer
+                && (peer.is_registered || leads_nowhere(target.address.ip(), &peer)) =>
+        {
             Destination::Target(snapshot.target_of(&peer), *is_strict)
         }
         (Next::None, _)
@@ -391,14 +399,20 @@ fn needs_flow(snapshot: &Snapshot, contact: &Uri<'_>, peer: &PeerFlow) -> bool {
         return true;
     }
     let Some(contact) = snapshot.addresses.target_of(contact) else { return true };
-    let (contact, remote) = (contact.address.ip().to_canonical(), peer.remote.ip());
-    let leads_nowhere = is_local(contact) && !is_local(remote);
-    match contact == remote {
+    let contact = contact.address.ip().to_canonical();
+    match contact == peer.remote.ip() {
         // RFC 3261 §18.1.1: "it is RECOMMENDED that this connection be used". A phone seldom
-        // accepts connections.
-        true => peer.connection.is_some(),
-        false => peer.is_translated || leads_nowhere,
+        // accepts connections. RFC 3581 §3: a client that asks for responses at its source port
+        // receives there. If its Via names another port, it may be behind address translation.
+        true => peer.connection.is_some() || peer.has_other_port,
+        false => peer.is_translated || leads_nowhere(contact, peer),
     }
+}
+
+/// Returns whether an address that the other party of a dialog names is in a private network,
+/// although the party is not.
+fn leads_nowhere(named: IpAddr, peer: &PeerFlow) -> bool {
+    is_local(named.to_canonical()) && !is_local(peer.remote.ip())
 }
 
 /// Rejects a stranger's request whose Route names the flow of another phone.

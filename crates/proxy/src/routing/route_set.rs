@@ -115,5 +115,7 @@ pub(crate) fn has_token(
     };
     let is_for_phone =
         routes.flow.is_some() && snapshot.addresses.origin(&received.flow) != Origin::Stranger;
-    is_for_phone || routes.token.is_some_and(|token| token.is_fresh(snapshot.minutes(now)))
+    let is_fresh =
+        |method| routes.token.is_some_and(|token| snapshot.is_fresh(now, method, &token));
+    is_for_phone || message.method().is_some_and(is_fresh)
 }

@@ -173,6 +173,32 @@ fn a_response_may_come_on_a_connection_of_the_back_end() {
     assert_eq!(to.remote, address(CALLER));
 }
 
+/// By RFC 3261 §18.1.1 a back end that is reached over UDP sends its own large requests over TCP. Its
+/// Via distinguishes it from other programs on its machine.
+#[test]
+fn a_large_request_of_a_back_end_comes_over_tcp() {
+    for mode in [Mode::Transaction, Mode::Stateless] {
+        let mut scene = Scene::new(mode, false);
+        let (backend, invite) = only(scene.call("c", 900), "INVITE");
+        only(scene.offer(backend, &invite.answer("200 OK")), "SIP/2.0 200");
+        let id = ConnectionId::FIRST_ACCEPTED;
+        let own = Flow::connected(Transport::Tcp, address(PROXY), address("10.0.0.1:40000"), id);
+        scene.streams.on_connected(scene.now, own);
+        for (port, cseq, target) in [(5070, 1, CALLER), (5071, 2, BACKEND_A)] {
+            let update = format!(
+                "UPDATE sip:alice@198.51.100.7:5060 SIP/2.0\r\n\
+                 Via: SIP/2.0/TCP 10.0.0.1:{port};branch=z9hG4bK-{cseq}\r\n\
+                 Route: {}\r\nFrom: <sip:bob@example.com>;tag=callee\r\n\
+                 To: <sip:alice@example.com>;tag=caller\r\nCall-ID: c\r\nCSeq: {cseq} UPDATE\r\n\
+                 Max-Forwards: 70\r\nContent-Length: 0\r\n\r\n",
+                invite.header("Record-Route")
+            );
+            let (to, _) = only(scene.offer(own, &update), "UPDATE");
+            assert_eq!((to.transport, to.remote), (Transport::Udp, address(target)), "{port}");
+        }
+    }
+}
+
 /// The request that leaves counts, with our Via and Record-Route.
 #[test]
 fn the_length_as_sent_decides() {

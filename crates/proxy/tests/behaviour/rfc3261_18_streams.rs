@@ -165,14 +165,19 @@ fn a_call_over_streams_goes_and_returns_on_its_connections() {
 /// response to the request."
 #[test]
 fn a_request_to_a_flow_that_is_gone_gets_430() {
-    let mut scene = Scene::tcp();
-    let (phone, backend, forwarded) = called(&mut scene);
-    scene.offer(backend, &forwarded.answer("200 OK"));
-    scene.close(phone, CloseCause::Ended);
-    let mut sent = scene.offer(backend, &bye(forwarded.header("Record-Route"), "TCP"));
-    sent.extend(scene.pass(Duration::ZERO));
-    let (number, answer) = only(sent, "SIP/2.0 430");
-    assert_eq!((number, answer.start()), (1, "SIP/2.0 430 Flow Failed"));
+    for mode in [Mode::Transaction, Mode::Stateless] {
+        let mut scene = Scene::new(Transport::Tcp, mode);
+        let phone = scene.accept(2, PHONE);
+        scene.offer(phone, &invite("TCP", "192.168.1.2:5060;rport"));
+        let (backend, sent) = scene.open();
+        let (_, forwarded) = only(sent, "INVITE");
+        scene.offer(backend, &forwarded.answer("200 OK"));
+        scene.close(phone, CloseCause::Ended);
+        let mut sent = scene.offer(backend, &bye(forwarded.header("Record-Route"), "TCP"));
+        sent.extend(scene.pass(Duration::ZERO));
+        let (number, answer) = only(sent, "SIP/2.0 430");
+        assert_eq!((number, answer.start()), (1, "SIP/2.0 430 Flow Failed"), "{mode:?}");
+    }
 }
 
 /// RFC 3261 §18.2.2: "If that connection is no longer open, the server SHOULD open a connection to

@@ -4,10 +4,12 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crate::rfc7339_client::{telling, value};
-use crate::script::{BACKEND_A, CALLER, Script, Sent, request};
+use crate::script::{BACKEND_A, CALLER, Script, Sent, address, request};
 use tidegate_balance::{Backend, Endpoint, GENERATIONS_MAX, Named, Policy, Pool};
-use tidegate_proxy::{Choice, DropReason, Mode, Obedience, PoolSettings};
-use tidegate_world::{Core, Query, QueryAnswer, QueryId, Question, RecordType, SrvRecord};
+use tidegate_proxy::{Choice, DropReason, Listener, Mode, Obedience, PoolSettings};
+use tidegate_world::{
+    Core, NaptrRecord, Query, QueryAnswer, QueryId, Question, RecordType, SrvRecord, Transport,
+};
 
 /// Makes a request from a back end to a name.
 fn call(method: &str, to: &str) -> String {
@@ -81,6 +83,48 @@ fn a_request_waits_for_a_name_and_goes_to_the_first_server_of_its_service() {
     // The name is known now: no request waits.
     let sent = s.send(BACKEND_A, &call("OPTIONS", "sip:carol@example.org"));
     assert_eq!(to(&sent), ["203.0.113.1:5071"]);
+}
+
+/// RFC 3263 §4.1: "Second, a client MUST discard any service fields that identify a resolution
+/// service whose value is not "D2X", for values of X that indicate transport protocols supported by
+/// the client."
+///
+/// Listeners for phones and browsers do not make the proxy a client that opens such connections to
+/// the servers of a carrier.
+#[test]
+fn a_carrier_that_prefers_tls_or_websockets_is_reached_over_udp() {
+    for preferred in ["SIPS+D2T", "SIPS+D2W", "SIP+D2W"] {
+        let mut s = Script::with(Policy::Rr, |settings| {
+            settings.pools[0].mode = Mode::Transaction;
+            let at =
+                |transport, local: &str| Listener { transport, ..Listener::new(address(local)) };
+            settings.listeners.extend([
+                at(Transport::Tls, "192.0.2.1:5061"),
+                at(Transport::Wss, "192.0.2.1:443"),
+                at(Transport::Ws, "192.0.2.1:80"),
+            ]);
+        });
+        s.send(BACKEND_A, &call("INVITE", "sip:carol@carrier.example"));
+        let (id, _, record) = asked(&mut s).expect("a query");
+        assert_eq!(record, RecordType::Naptr);
+        let naptr = |order, service: &str, replacement: &str| NaptrRecord {
+            order,
+            preference: 50,
+            flags: "s".into(),
+            service: service.into(),
+            replacement: replacement.into(),
+        };
+        let records = [
+            naptr(50, preferred, "_other.carrier.example."),
+            naptr(100, "SIP+D2U", "_sip._udp.carrier.example."),
+        ];
+        let naptrs = QueryAnswer::Naptr(records.into(), Duration::from_secs(60));
+        s.proxy.on_answer(s.now, id, naptrs);
+        let mut sent = s.serve();
+        let servers = [(10, "one.carrier.example", 5071)];
+        sent.extend(answer(&mut s, &servers, &[("one.carrier.example", [203, 0, 113, 1])]));
+        assert_eq!(to(&forwarded(sent)), ["203.0.113.1:5071"], "{preferred}");
+    }
 }
 
 /// RFC 3263 §4.3: "If a failure occurs, the client SHOULD create a new request, which is identical

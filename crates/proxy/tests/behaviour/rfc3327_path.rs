@@ -182,8 +182,30 @@ fn a_call_of_the_registrar_takes_the_flow_of_the_registration() {
     }
 }
 
-/// The Contact of a phone may be another address of its host, or of a host that can be reached. What it has
-/// registered is the flow.
+/// RFC 5626 §5.1: "The flow token MUST be an identifier that is unique to this network flow." A
+/// listener with a wildcard address has a flow for each local address.
+#[test]
+fn a_call_leaves_from_the_address_to_which_the_phone_has_registered() {
+    for mode in [Mode::Transaction, Mode::Stateless] {
+        let mut scene = Scene::with(mode, |settings| {
+            let advertised = OUTSIDE.into();
+            let wild = Listener::new(address("0.0.0.0:5062"));
+            settings.listeners[1] = Listener { advertised, ..wild };
+        });
+        let phone = Flow::udp(address("192.0.2.9:5062"), address(PHONE));
+        let registered = scene.register(phone, SUPPORTED);
+        let invite = inward("INVITE", &registered.all("Path"), "");
+        let (to, invite) = only(scene.offer(registrar(), &invite), "INVITE");
+        assert_eq!(to, phone, "{mode:?}");
+        let (_, ok) = only(scene.offer(phone, &invite.answer("200 OK")), "SIP/2.0 200");
+        let routes: Vec<_> = ok.all("Record-Route").into_iter().rev().collect();
+        let bye = inward("BYE", &routes, "Totag\r\n").replace("CSeq: 1", "CSeq: 2");
+        assert_eq!(only(scene.offer(registrar(), &bye), "BYE").0, phone, "{mode:?}");
+    }
+}
+
+/// The Contact of a phone may be another address of its host, or of a host that can be reached, and so may a
+/// Route behind ours. What the phone has registered is the flow.
 #[test]
 fn requests_in_the_dialog_take_the_flow_whatever_the_contact_is() {
     for contact in ["sip:alice@203.0.113.9:5080", "sip:alice@198.51.100.1"] {
@@ -193,8 +215,12 @@ fn requests_in_the_dialog_take_the_flow_whatever_the_contact_is() {
         let invite = inward("INVITE", &registered.all("Path"), "").replace(CONTACT, contact);
         let (_, invite) = only(scene.offer(registrar(), &invite), "INVITE");
         let (_, ok) = only(scene.offer(phone, &invite.answer("200 OK")), "SIP/2.0 200");
-        let bye = inward("BYE", &ok.all("Record-Route"), "Totag\r\n").replace(CONTACT, contact);
+        let mut routes = ok.all("Record-Route");
+        let bye = inward("BYE", &routes, "Totag\r\n").replace(CONTACT, contact);
         assert_eq!(only(scene.offer(registrar(), &bye), "BYE").0, phone);
+        routes.push("<sip:198.51.100.1;lr>");
+        let info = inward("INFO", &routes, "Totag\r\n").replace(CONTACT, contact);
+        assert_eq!(only(scene.offer(registrar(), &info), "INFO").0, phone);
     }
 }
 

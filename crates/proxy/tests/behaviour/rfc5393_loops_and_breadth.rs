@@ -1,9 +1,12 @@
 //! RFC 5393: loops are distinguished from spirals, and forks are limited. RFC 3261 §16.6: the order
 //! of a fork.
 
-use crate::script::{BACKEND_A, BACKEND_B, BACKEND_C, CALLER, Script, Sent, invite, starts};
+use crate::script::{
+    BACKEND_A, BACKEND_B, BACKEND_C, CALLER, PROXY, Script, Sent, address, invite, request, starts,
+};
 use tidegate_balance::Policy;
-use tidegate_proxy::{Mode, Rule, RuleTarget, Senders};
+use tidegate_proxy::{Listener, Mode, Rule, RuleTarget, Senders};
+use tidegate_world::{ConnectionId, Core, Flow, Received, Transport};
 
 const BY_Q: [(&str, u16); 3] = [(BACKEND_A, 200), (BACKEND_B, 1000), (BACKEND_C, 1000)];
 
@@ -230,4 +233,39 @@ fn a_loop_without_transactions_ends_too() {
     let more = "Via: SIP/2.0/UDP 192.0.2.1:5060;branch=z9hG4bKforged\r\n".repeat(20);
     let text = invite("c2").replacen("From:", &format!("{more}From:"), 1);
     assert!(s.one(CALLER, &text).start().starts_with("INVITE"));
+}
+
+/// RFC 5393 §4.2.2: "If these values are equal, the request has looped and the proxy MUST reject the
+/// request with a 482 (Loop Detected) response."
+///
+/// On a connection the `rport` of a Via is the source port, to which no connection can be opened. So
+/// our branch covers the port in the sent-by.
+#[test]
+fn a_loop_over_connections_ends_too() {
+    const PEER: &str = "203.0.113.9:5060;rport";
+    for (mode, turns) in [(Mode::Transaction, 1), (Mode::Stateless, 8)] {
+        let mut s = Script::with(Policy::Rr, |settings| {
+            let trust = vec!["203.0.113.9/32".parse().unwrap()];
+            let streams =
+                Listener { transport: Transport::Tcp, trust, ..Listener::new(address(PROXY)) };
+            settings.pools[0].mode = mode;
+            settings.listeners.push(streams);
+        });
+        let (id, remote) = (ConnectionId::FIRST_ACCEPTED, address("203.0.113.9:40123"));
+        let flow = Flow::connected(Transport::Tcp, address(PROXY), remote, id);
+        let mut offer = |text: &str| {
+            let text = text.replacen("SIP/2.0/UDP", "SIP/2.0/TCP", 1);
+            let received = Received::new(s.now, flow, s.pool.copy(text.as_bytes()));
+            s.proxy.offer(s.now, received);
+            s.serve().pop().expect("the last one")
+        };
+        let text = request("INVITE", "sip:bob@203.0.113.77;transport=tcp", "c1", 1, "");
+        let mut sent = offer(&text.replace("198.51.100.7:5060", PEER));
+        for turn in 1..=turns {
+            assert!(sent.start().starts_with("INVITE"), "{mode:?} {turn}: {}", sent.text);
+            let text = forwarded_request(&sent, PEER);
+            sent = offer(&text.replacen("z9hG4bK-", &format!("z9hG4bK-{turn}-"), 1));
+        }
+        assert!(sent.start().starts_with("SIP/2.0 482"), "{mode:?}: {}", sent.text);
+    }
 }

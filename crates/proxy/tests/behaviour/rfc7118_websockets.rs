@@ -7,7 +7,9 @@ use tidegate_balance as balance;
 use tidegate_balance::Policy;
 use tidegate_proxy::{Counters, Listener, Mode, PoolSettings, Proxy, Settings};
 use tidegate_transport::{ConnectionLimits, Streams};
-use tidegate_world::{CloseCause, ConnectionId, Core, Flow, Pool, Received, Timestamp, Transport};
+use tidegate_world::{
+    CloseCause, ConnectionId, Core, Flow, Pool, Received, Seed, Timestamp, Transport,
+};
 
 /// A browser, and the host name that the browser makes up.
 const BROWSER: &str = "203.0.113.9:40123";
@@ -27,6 +29,10 @@ impl Scene {
 
     /// Makes a proxy that reaches its back end over `inside`.
     fn before(inside: Transport, mode: Mode) -> Self {
+        Self::with(inside, mode, |_| {})
+    }
+
+    fn with(inside: Transport, mode: Mode, adjust: impl FnOnce(&mut Settings)) -> Self {
         let inside = Listener { transport: inside, ..Listener::new(address(PROXY)) };
         let at = |transport, port: u16| {
             let local = format!("192.0.2.1:{port}");
@@ -40,7 +46,8 @@ impl Scene {
             ..PoolSettings::new(backends, Policy::Rr)
         }];
         let pool = Pool::new();
-        let settings = Settings::new(listeners, pools, secret(1));
+        let mut settings = Settings::new(listeners, pools, secret(1));
+        adjust(&mut settings);
         let proxy = Proxy::new(settings, Arc::<Counters>::default(), pool.clone());
         let streams = Streams::new(proxy, ConnectionLimits::default(), pool.clone());
         Self { streams, now: Timestamp::from_nanos(1_000_000_000), pool }
@@ -131,17 +138,30 @@ fn a_call_of_a_browser_returns_on_its_connection() {
 
 /// RFC 7118 §5.3: "Given the fact that SIP responses can only be sent over the existing WebSocket
 /// connection", none is opened for them, and none for requests.
+///
+/// RFC 5626 §5.3.1: "If the flow no longer exists, the proxy SHOULD send a 430 (Flow Failed) response
+/// to the request." This also applies to a pool without transactions.
 #[test]
 fn a_browser_that_has_gone_is_not_called_back() {
-    let mut scene = Scene::new(Mode::Transaction);
-    let browser = scene.accept(Transport::Wss, BROWSER);
-    let (_, invited) = only(scene.offer(browser, &invite(Transport::Wss)), "INVITE");
-    scene.streams.on_closed(scene.now, browser.connection.unwrap(), CloseCause::Ended);
-    assert!(scene.offer(backend(), &invited.answer("200 OK")).is_empty());
-    let sent = scene.offer(backend(), &bye(&invited.all("Record-Route")));
-    only(sent, "SIP/2.0 430 ");
-    assert!(scene.streams.poll_connect().is_none());
-    assert_eq!(scene.streams.poll_timeout().map(|due| due > scene.now), Some(true));
+    for mode in [Mode::Transaction, Mode::Stateless] {
+        let mut scene = Scene::new(mode);
+        let browser = scene.accept(Transport::Wss, BROWSER);
+        let (_, invited) = only(scene.offer(browser, &invite(Transport::Wss)), "INVITE");
+        scene.streams.on_closed(scene.now, browser.connection.unwrap(), CloseCause::Ended);
+        assert!(scene.offer(backend(), &invited.answer("200 OK")).is_empty());
+        let bye = bye(&invited.all("Record-Route"));
+        only(scene.offer(backend(), &bye), "SIP/2.0 430 ");
+        assert!(scene.streams.poll_connect().is_none());
+        assert_eq!(scene.streams.poll_timeout().map(|due| due > scene.now), Some(true));
+        // The next process has none of the connections. It reaches the back end over TCP.
+        let mut next = Scene::with(Transport::Tcp, mode, |settings| settings.seed = Seed(9));
+        let id = ConnectionId::FIRST_ACCEPTED;
+        let inside = Flow::connected(Transport::Tcp, address(PROXY), address("10.0.0.1:33000"), id);
+        next.streams.on_connected(next.now, inside);
+        let bye = bye.replace("SIP/2.0/UDP", "SIP/2.0/TCP");
+        only(next.offer(inside, &bye), "SIP/2.0 430 ");
+        assert!(next.streams.poll_connect().is_none());
+    }
 }
 
 /// A browser names the port of its URL only if that is not the default one.

@@ -3,6 +3,7 @@
 
 use std::collections::VecDeque;
 use std::sync::Arc;
+use std::time::Duration;
 
 use crate::script::{BACKEND_A, PROXY, Sent, address, request, secret};
 use tidegate_balance as balance;
@@ -10,8 +11,8 @@ use tidegate_balance::Policy;
 use tidegate_proxy::{Class, Counters, Listener, Mode, PoolSettings, Proxy, Settings};
 use tidegate_transport::{ConnectionLimits, Streams};
 use tidegate_world::{
-    CloseCause, ConnectionId, Core, Flow, HandoffInput, Pool, Received, ShardIndex, Timestamp,
-    Transport,
+    Cause, CloseCause, ConnectionId, Core, Failure, Flow, HandoffInput, Pool, Received, ShardIndex,
+    Timestamp, Transport,
 };
 
 const PHONE: &str = "203.0.113.9:40123";
@@ -198,6 +199,28 @@ fn a_flow_of_another_shard_that_has_ended_is_reported_to_the_shard_of_the_reques
         let invite = inward("INVITE", 1, &path, "");
         let sent = mesh.offer_after(0, registrar(), &invite, handoffs);
         only(sent, "SIP/2.0 430 ");
+    }
+}
+
+/// RFC 5626 §7 names "a destination unreachable ICMP error on a UDP flow" as a failed flow. The kernel
+/// may give the error to any shard.
+#[test]
+fn an_icmp_error_is_reported_to_the_shard_of_the_request() {
+    for at in [0, 1] {
+        let mut mesh = Mesh::new(Transport::Udp, Mode::Transaction);
+        let phone = Flow::udp(address(PROXY), address(PHONE));
+        let more = format!("Contact: <{CONTACT}>\r\n{SUPPORTED}");
+        let register = request("REGISTER", "sip:192.0.2.1", "r", 1, &more);
+        let register = register.replace("198.51.100.7:5060", "192.168.1.2;rport");
+        let (_, _, register) = only(mesh.offer(0, phone, &register), "REGISTER");
+        let invite = inward("INVITE", 1, register.header("Path"), "");
+        let (shard, to, invite) = only(mesh.offer(0, registrar(), &invite), "INVITE");
+        assert_eq!((shard, to.remote), (0, phone.remote));
+        let error = Failure::new(to, Cause::Refused, invite.text.as_bytes());
+        mesh.shards[at].on_failed(mesh.now, error);
+        mesh.settle();
+        mesh.now = mesh.now + Duration::from_millis(600);
+        only(mesh.settle(), "SIP/2.0 430 ");
     }
 }
 

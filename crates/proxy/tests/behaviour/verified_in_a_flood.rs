@@ -1,7 +1,9 @@
 //! Messages verified by the transaction table alone do not wait behind a flood of unverified ones.
 
 use crate::script::*;
-use tidegate_world::Core;
+use tidegate_balance::Policy;
+use tidegate_proxy::Listener;
+use tidegate_world::{ConnectionId, Core, Flow, Received, Transport};
 
 const STRANGER: &str = "203.0.113.9:5060";
 const CALLEE: &str = "203.0.113.77:5060";
@@ -89,4 +91,31 @@ fn the_answer_to_our_cancel_is_proven_by_its_whole_branch() {
         s.offer(BACKEND_A, text.as_bytes());
         assert_eq!(s.counters.strays.get() - before, strays, "{text}");
     }
+}
+
+/// The Via of a caller on a connection has an `rport` with the source port. Our branch covers the port in
+/// its sent-by, because the caller may lose the connection.
+#[test]
+fn the_response_to_a_caller_on_a_connection_is_proven_by_its_branch() {
+    let mut s = Script::with(Policy::Rr, |settings| {
+        let streams = Listener { transport: Transport::Tcp, ..Listener::new(address(PROXY)) };
+        settings.listeners.push(streams);
+        settings.pools[0].listener = Some(1);
+    });
+    let offer = |s: &mut Script, remote: &str, id, text: &str| {
+        let flow = Flow::connected(Transport::Tcp, address(PROXY), address(remote), id);
+        let received = Received::new(s.now, flow, s.pool.copy(text.as_bytes()));
+        s.proxy.offer(s.now, received);
+    };
+    let text = invite("c1");
+    let text = text.replace("UDP 198.51.100.7:5060;", "TCP 198.51.100.7:5060;rport;");
+    offer(&mut s, "198.51.100.7:40123", ConnectionId::FIRST_ACCEPTED, &text);
+    let out = s.serve().pop().unwrap();
+    assert_eq!(out.to, address(BACKEND_A));
+    flood(&mut s);
+    let before = s.counters.strays.get();
+    offer(&mut s, BACKEND_A, ConnectionId::FIRST_OPENED, &out.answer("180 Ringing"));
+    assert_eq!(s.counters.strays.get(), before);
+    let sent = next(&mut s);
+    assert!(sent.iter().any(|sent| sent.start().starts_with("SIP/2.0 180")), "{sent:#?}");
 }

@@ -148,6 +148,28 @@ fn the_domain_chooses_among_the_transports_of_the_client() {
     assert_eq!(all, asked, "each once");
 }
 
+// RFC 3263 §4.1: "A client resolving a SIP URI SHOULD retain records with "SIPS" as the protocol, if
+// the client supports TLS." The proxy opens connections over TLS to back ends only, so its listener
+// for TLS does not let it reach the servers of a carrier.
+#[test]
+fn a_domain_that_prefers_tls_is_reached_without_tls_if_it_can_be() {
+    let tls = naptr(50, "s", "SIPS+D2T", "_sips._tcp.a.example.");
+    let udp = naptr(100, "s", "SIP+D2U", "_sip._udp.a.example.");
+    let scene = |naptrs: &[_]| {
+        Scene::new(&[Udp, Tls])
+            .naptr("a.example.", naptrs)
+            .srv("_sips._tcp.a.example.", &[srv(0, 0, 5061, "s.example.")])
+            .srv("_sip._udp.a.example.", &[srv(0, 0, 5060, "s.example.")])
+            .a("s.example.", &["192.0.2.1"])
+    };
+    let mut both = scene(&[tls.clone(), udp]);
+    assert_eq!(both.locate("sip:a.example"), at(&[(Udp, "192.0.2.1:5060")]));
+    assert_eq!(both.locate("sips:a.example"), at(&[(Tls, "192.0.2.1:5061")]));
+    assert_eq!(both.locate("sip:a.example;transport=tls"), at(&[(Tls, "192.0.2.1:5061")]));
+    // A back end may be named so in a Route.
+    assert_eq!(scene(&[tls]).locate("sip:a.example"), at(&[(Tls, "192.0.2.1:5061")]));
+}
+
 // RFC 3263 §4.1: "It is not necessary for the domain suffixes in the NAPTR replacement field to
 // match the domain of the original query". §4.2: "If no SRV records were found, the client performs
 // an A or AAAA record lookup of the domain name [...] using the transport protocol determined

@@ -3,7 +3,7 @@
 use std::net::{IpAddr, SocketAddr};
 
 use tidegate_sip::Uri;
-use tidegate_world::Transport;
+use tidegate_world::{Flow, Transport};
 
 use crate::resolution::default_port;
 use crate::settings::Listener;
@@ -95,6 +95,12 @@ impl Own {
 
     pub(super) fn is_ip(&self, ip: IpAddr) -> bool {
         self.ip == Some(ip) || self.local.ip() == ip
+    }
+
+    /// Returns the local address to which a message on `flow` was sent, if the listener has the
+    /// wildcard address.
+    pub(crate) fn asked(&self, flow: &Flow) -> Option<IpAddr> {
+        self.local.ip().is_unspecified().then(|| flow.local.ip())
     }
 
     /// Returns whether other instances also have this address.

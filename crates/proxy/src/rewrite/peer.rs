@@ -1,0 +1,49 @@
+//! The flow of the other party of a dialog, for the route token in our Record-Route.
+
+use tidegate_sip::listener_target;
+use tidegate_world::Flow;
+
+use super::{Edits, ForwardPlan};
+use crate::message::request::Request;
+use crate::message::token::PeerFlow;
+use crate::message::way_back::way_back;
+use crate::network::canonical;
+use crate::snapshot::Snapshot;
+use crate::target::Target;
+
+/// Returns the flow of the party of a dialog that is neither a back end nor a user of ours: the
+/// sender of the request, or the target if a back end or a user of ours sends it.
+pub(super) fn peer_of(
+    snapshot: &Snapshot,
+    from: &Flow,
+    request: &Request<'_>,
+    plan: &ForwardPlan,
+) -> PeerFlow {
+    let ForwardPlan { egress, target, edits: Edits { ingress, .. }, .. } = *plan;
+    if !plan.edits.toward_backend {
+        let Target { connection, local, is_registered, .. } = target;
+        return PeerFlow {
+            listener: egress,
+            remote: canonical(target.address),
+            connection,
+            local,
+            is_translated: false,
+            has_other_port: false,
+            is_registered,
+        };
+    }
+    let (via, source) = (&request.essentials.via, from.remote);
+    // RFC 3261 §18.2.1: a sender is found by its Via only if that names the address it sent from.
+    let is_translated = via.host.ip().is_some_and(|ip| ip != source.ip().to_canonical());
+    let (remote, connection) = (way_back(via, from), from.connection);
+    let local = snapshot.addresses.listener(ingress.into()).and_then(|own| own.asked(from));
+    PeerFlow {
+        listener: ingress,
+        remote,
+        connection,
+        local,
+        is_translated,
+        has_other_port: remote != listener_target(via, source),
+        is_registered: false,
+    }
+}
