@@ -172,6 +172,7 @@ pub fn run(
         Arc::new(if record.is_some() { runtime_control.recorded() } else { runtime_control });
     let (rotation, heard) = (config.server.rotation, commands.clone());
     let keeper = Arc::new(Keeper::new(state_dir.to_owned(), ring, rotation, begun, heard));
+    collect::add_keys(&mut metrics, Arc::clone(&keeper));
     let (audit_log, told) = AuditLog::channel();
     audit_log.add(&mut metrics);
     let controls = Controls {
@@ -272,6 +273,9 @@ pub fn run(
             recv(looks) -> _ => {
                 watch.look(clock.now(), |observation| tell(Event::Observed(observation)));
                 follow_domains(&runtime_control, |observation| tell(Event::Observed(observation)));
+                if let Some(line) = keeper.changed_trouble() {
+                    tell(Event::Observed(Observation::now(line)));
+                }
             }
             recv(ended) -> summary => match summary {
                 Ok(Ok(summary)) => finish = finish.and(summary),
