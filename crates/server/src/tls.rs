@@ -4,8 +4,9 @@ use std::net::SocketAddr;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use rustls::pki_types::ServerName;
-use tidegate_balance::{Backend, BackendRegistry, Endpoint};
+use tidegate_balance::{Backend, BackendRegistry, Endpoint, Pool, Service};
 use tidegate_io::{TlsPeer, TlsPeers, TlsServer};
+use tidegate_world::SrvRecord;
 
 use crate::config::{Certificate, PoolClient, TlsFiles};
 use crate::metrics::{Family, Metrics, Unit};
@@ -57,7 +58,8 @@ impl Tls {
         registry.pools().iter().find_map(|pool| {
             let PoolClient { config, name } = current.pools.get(pool.name())?;
             let backend = pool.backends().iter().find(|backend| is_at(backend, remote))?;
-            let name = name.clone().or_else(|| name_of(backend))?;
+            let name =
+                name.clone().or_else(|| domain_of(pool, backend)).or_else(|| name_of(backend))?;
             Some(TlsPeer { config: Arc::clone(config), name })
         })
     }
@@ -85,6 +87,20 @@ fn is_at(backend: &Backend, remote: SocketAddr) -> bool {
     }
 }
 
+/// Returns the domain whose SRV records list a back end, or `None` if no domain of the pool does.
+fn domain_of(pool: &Pool, backend: &Backend) -> Option<ServerName<'static>> {
+    let named = backend.named()?;
+    let is_it = |server: &SrvRecord| {
+        let [listed, host] = [&*server.target, &**named.host()].map(|n| n.trim_end_matches('.'));
+        (listed, server.port) == (host, named.port())
+    };
+    let lists = |service: &&Arc<Service>| {
+        service.servers().is_some_and(|servers| servers.iter().any(is_it))
+    };
+    let domain = pool.services().iter().find(lists)?.domain();
+    ServerName::try_from(domain.trim_end_matches('.').to_owned()).ok()
+}
+
 /// Returns the host in the URI of a back end.
 fn name_of(backend: &Backend) -> Option<ServerName<'static>> {
     match backend.endpoint() {
@@ -92,5 +108,67 @@ fn name_of(backend: &Backend) -> Option<ServerName<'static>> {
         Endpoint::Name(named) => {
             ServerName::try_from(named.host().trim_end_matches('.').to_owned()).ok()
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs;
+    use std::path::Path;
+
+    use rcgen::{CertifiedKey, generate_simple_self_signed};
+
+    use super::*;
+    use crate::config::{Config, Found};
+    use crate::pools::pool_specs;
+
+    /// Returns a configuration with TLS and these pools, and the TLS settings of it. Each pool has
+    /// one entry for each URI.
+    fn configured(pools: &[(&str, &[&str])]) -> (Config, Tls) {
+        let dir = tempfile::tempdir().unwrap();
+        let CertifiedKey { cert, signing_key } =
+            generate_simple_self_signed(["example.com".to_owned()]).unwrap();
+        let pem = dir.path().join("all.pem");
+        fs::write(&pem, cert.pem() + &signing_key.serialize_pem()).unwrap();
+        let pem = pem.display();
+        let mut text = format!(
+            "[[listen]]\ntransport = \"tls\"\naddress = \"127.0.0.1:5061\"\n\
+             certificate = \"{pem}\"\nprivate_key = \"{pem}\"\n"
+        );
+        for (name, uris) in pools {
+            text += &format!("[[pool]]\nname = \"{name}\"\ntransport = \"tls\"\n");
+            for uri in *uris {
+                text += &format!("[[pool.backend]]\nuri = \"{uri}\"\n");
+            }
+            text += &format!("[pool.tls]\nca = \"{pem}\"\n");
+        }
+        let config = Config::parse(Path::new("f"), text.as_bytes());
+        let config = config.unwrap_or_else(|wrong| panic!("{wrong}"));
+        let files = TlsFiles::read(&config, text.as_bytes());
+        (config, Tls::new(files.unwrap_or_else(|wrong| panic!("{wrong}"))))
+    }
+
+    // RFC 5922 §4: the identity of a server is the domain, also beside a second domain.
+    #[test]
+    fn the_servers_of_each_domain_are_verified_against_their_domain() {
+        let (config, tls) = configured(&[("app", &["sip:a.example", "sip:b.example"])]);
+        let registry = |config: &Config| {
+            let registry = BackendRegistry::new(&pool_specs(config));
+            for service in registry.services() {
+                let target = format!("sip.{}.", service.domain()).into();
+                let server = SrvRecord { priority: 0, weight: 0, port: 5061, target };
+                service.set_servers([server].into());
+            }
+            registry
+        };
+        let found = Found::of(&registry(&config).services());
+        let registry = registry(&found.expand(&config));
+        for (n, backend) in (1_u8..).zip(registry.pools()[0].backends()) {
+            assert!(backend.move_to([127, 0, 0, n].into()), "{}", backend.name());
+        }
+        let peers = tls.peers(registry);
+        let name = |n: u8| peers(([127, 0, 0, n], 5061).into()).unwrap().name;
+        let named = |text: &'static str| ServerName::try_from(text).unwrap();
+        assert_eq!([name(1), name(2)], [named("a.example"), named("b.example")]);
     }
 }

@@ -48,8 +48,8 @@ pub struct TlsFiles {
 pub struct PoolClient {
     /// The TLS settings.
     pub config: Arc<ClientConfig>,
-    /// The name that every certificate must contain. It is set if it is configured, or if all back
-    /// ends are servers of one domain.
+    /// The name that every certificate must contain. It is set if it is configured, or if one
+    /// domain lists all back ends.
     ///
     /// RFC 5922 §4: the identity of such a server is the domain, not its host name.
     pub name: Option<ServerName<'static>>,
@@ -174,9 +174,11 @@ impl Reader {
             }
             _ => builder.with_no_client_auth(),
         };
-        let domain = || match pool.servers().next() {
-            None => ServerName::try_from(pool.domains().next()?.to_owned()).ok(),
-            Some(_) => None,
+        let domain = || {
+            let mut domains = pool.domains();
+            let (domain, other) = (domains.next()?, domains.next());
+            let is_only = other.is_none() && pool.servers().next().is_none();
+            ServerName::try_from(domain.to_owned()).ok().filter(|_| is_only)
         };
         let name = pool.tls.server_name.clone().or_else(domain);
         Some(PoolClient { config: Arc::new(config), name })
