@@ -169,7 +169,10 @@ fn router(pages: Pages, refusals: Arc<AtomicU64>) -> Router {
 async fn guarded(hosts: &[String], request: Request, next: Next) -> Response {
     match origin::refusal(request.uri(), request.headers(), hosts) {
         Some(why) => (StatusCode::FORBIDDEN, why).into_response(),
-        None => next.run(request).await,
+        None if request.method().is_safe() => next.run(request).await,
+        // If the client closes its connection, only this future is dropped. The task goes on, so
+        // the audit log gets the result of the command.
+        None => tokio::spawn(next.run(request)).await.expect("no page panics"),
     }
 }
 

@@ -87,7 +87,9 @@ fn refused(why: ControlError) -> Response {
         ControlError::Refused(Refused::Restart(_))
         | ControlError::TooLong { .. }
         | ControlError::NoRoom => StatusCode::CONFLICT,
-        ControlError::CommandError(_) | ControlError::State(..) => StatusCode::SERVICE_UNAVAILABLE,
+        ControlError::Reloading | ControlError::CommandError(_) | ControlError::State(..) => {
+            StatusCode::SERVICE_UNAVAILABLE
+        }
     };
     text(status, format!("{}\n", why.to_string().trim_end()))
 }
