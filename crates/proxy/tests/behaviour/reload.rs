@@ -177,6 +177,26 @@ fn a_removed_back_end_is_trusted_while_it_has_calls() {
     assert!(!relayed(&mut r, "3"), "its seat may be empty still, but it holds nothing");
 }
 
+/// A token led to an address for months after its back end had been removed.
+#[test]
+fn requests_reach_a_removed_back_end_for_a_limited_time() {
+    let mut r = Reloaded::new(Mode::Stateless, &[BACKEND_A, BACKEND_B]);
+    let invite = r.invite("1");
+    assert_eq!(invite.to, address(BACKEND_A));
+    r.s.send(BACKEND_A, &invite.answer("200 OK"));
+    r.s.one(CALLER, &in_dialog("ACK", "1", 1));
+    r.reload(&[pool_spec("app", &[BACKEND_B])], 0);
+    r.hang_up("1");
+    let info = |cseq: u32| {
+        let more = format!("Totag\r\nRoute: {}\r\n", invite.header("Record-Route"));
+        request("INFO", "sip:bob@192.0.2.1", "1", cseq, &more)
+    };
+    r.s.pass(Duration::from_secs(10_700));
+    assert_eq!(r.s.one(CALLER, &info(3)).to, address(BACKEND_A));
+    r.s.pass(Duration::from_secs(200));
+    assert_eq!(r.s.status(CALLER, &info(4)), 481);
+}
+
 /// RFC 3261 §16.11: the branch "MUST be the same each time a retransmitted request is forwarded".
 #[test]
 fn a_request_that_was_forwarded_without_a_transaction_is_repeated_without_one() {
