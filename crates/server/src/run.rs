@@ -146,6 +146,7 @@ pub fn run(
         start: begun,
         ..environment(config, &listeners, &removed)?
     };
+    tls.set_removed(environment.removed.clone());
     let assembly = Assembly::new(config, keys, listeners.clone(), seed).within(environment.clone());
 
     let mut metrics = Metrics::new();

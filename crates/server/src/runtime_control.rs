@@ -204,12 +204,9 @@ impl RuntimeControl {
         if source.len() > self.order_max {
             return Err(ControlError::TooLong { bytes: source.len(), limit: self.order_max });
         }
-        if let Some(removed) = &self.removed {
-            // The removed back ends are stored before anything changes. Otherwise their calls would
-            // be lost at a restart.
-            let noted = removed.update(key::unix_time().as_secs(), config.backend_addresses());
-            noted.map_err(|error| ControlError::State(removed.path().to_owned(), error))?;
-        }
+        // The removed back ends are stored before anything changes. Otherwise their calls would be
+        // lost at a restart.
+        self.note_removed(&config)?;
         let had = &wanted.config.overload.gate;
         let law = (config.overload.gate.law != had.law).then_some(config.overload.gate.law);
         let shadow = &config.overload.gate.shadow;
@@ -237,6 +234,18 @@ impl RuntimeControl {
         }
         wanted.replaced = Some(replaced);
         Ok(wanted.given)
+    }
+
+    /// Records the back ends that are not in `config` as removed, and the others as configured.
+    fn note_removed(&self, config: &Config) -> Result<(), ControlError> {
+        let Some(removed) = &self.removed else { return Ok(()) };
+        let gone = removed.update(key::unix_time().as_secs(), config.backend_addresses());
+        let unwritable = |error| ControlError::State(removed.path().to_owned(), error);
+        let gone = gone.map_err(unwritable)?;
+        if let Some(tls) = &self.tls {
+            tls.set_removed(gone);
+        }
+        Ok(())
     }
 
     /// Returns to the settings before a reload that the shards have not executed.

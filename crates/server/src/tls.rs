@@ -22,13 +22,15 @@ static VALID_TO: Family = Family::gauge(
 pub(crate) struct Tls {
     servers: Arc<[Option<TlsServer>]>,
     current: Arc<Mutex<TlsFiles>>,
+    /// Addresses of removed back ends, whose dialogs continue.
+    removed: Arc<Mutex<Vec<SocketAddr>>>,
 }
 
 impl Tls {
     pub(crate) fn new(files: TlsFiles) -> Self {
         let servers = files.listeners.iter().cloned();
         let servers = servers.map(|config| config.map(TlsServer::new)).collect();
-        Self { servers, current: Arc::new(Mutex::new(files)) }
+        Self { servers, current: Arc::new(Mutex::new(files)), removed: Arc::default() }
     }
 
     /// Replaces the settings, and returns the old ones. Existing connections keep the old ones. The
@@ -42,12 +44,18 @@ impl Tls {
         std::mem::replace(&mut *self.current(), files)
     }
 
+    /// Replaces the addresses of removed back ends.
+    pub(crate) fn set_removed(&self, removed: Vec<SocketAddr>) {
+        *self.removed.lock().unwrap_or_else(PoisonError::into_inner) = removed;
+    }
+
     /// Returns the TLS settings of the listener at this index, or `None` if it has none.
     pub(crate) fn server(&self, listener: usize) -> Option<TlsServer> {
         self.servers.get(listener)?.clone()
     }
 
-    /// Returns the TLS settings toward the back ends in `registry`.
+    /// Returns the TLS settings toward the back ends in `registry`. If only one pool uses TLS, its
+    /// settings also apply to removed back ends.
     pub(crate) fn peers(&self, registry: BackendRegistry) -> TlsPeers {
         let tls = self.clone();
         Arc::new(move |remote| tls.peer(&registry, remote))
@@ -55,12 +63,20 @@ impl Tls {
 
     fn peer(&self, registry: &BackendRegistry, remote: SocketAddr) -> Option<TlsPeer> {
         let current = self.current();
-        registry.pools().iter().find_map(|pool| {
+        let configured = registry.pools().iter().find_map(|pool| {
             let PoolClient { config, name } = current.pools.get(pool.name())?;
             let backend = pool.backends().iter().find(|backend| is_at(backend, remote))?;
             let name =
                 name.clone().or_else(|| domain_of(pool, backend)).or_else(|| name_of(backend))?;
             Some(TlsPeer { config: Arc::clone(config), name })
+        });
+        configured.or_else(|| {
+            let removed = self.removed.lock().unwrap_or_else(PoisonError::into_inner);
+            let mut pools = current.pools.values();
+            let (PoolClient { config, name }, other) = (pools.next()?, pools.next());
+            let name = name.clone().unwrap_or_else(|| remote.ip().into());
+            let is_known = other.is_none() && removed.contains(&remote);
+            is_known.then(|| TlsPeer { config: Arc::clone(config), name })
         })
     }
 
@@ -170,5 +186,20 @@ mod tests {
         let name = |n: u8| peers(([127, 0, 0, n], 5061).into()).unwrap().name;
         let named = |text: &'static str| ServerName::try_from(text).unwrap();
         assert_eq!([name(1), name(2)], [named("a.example"), named("b.example")]);
+    }
+
+    /// A BYE could not reach a back end that was removed before a restart.
+    #[test]
+    fn a_removed_back_end_is_reached_with_the_settings_of_the_only_pool() {
+        let removed: SocketAddr = "127.0.0.2:9".parse().unwrap();
+        let only: &[(&str, &[&str])] = &[("a", &["sip:127.0.0.1:9"])];
+        let two: &[(&str, &[&str])] = &[only[0], ("b", &["sip:127.0.0.3:9"])];
+        for (pools, name) in [(only, Some(ServerName::from(removed.ip()))), (two, None)] {
+            let (config, tls) = configured(pools);
+            let peers = tls.peers(BackendRegistry::new(&pool_specs(&config)));
+            assert!(peers(removed).is_none(), "any other address");
+            tls.set_removed(vec![removed]);
+            assert_eq!(peers(removed).map(|peer| peer.name), name);
+        }
     }
 }
