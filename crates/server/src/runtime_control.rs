@@ -204,9 +204,6 @@ impl RuntimeControl {
         if source.len() > self.order_max {
             return Err(ControlError::TooLong { bytes: source.len(), limit: self.order_max });
         }
-        // The removed back ends are stored before anything changes. Otherwise their calls would be
-        // lost at a restart.
-        self.note_removed(&config)?;
         let had = &wanted.config.overload.gate;
         let law = (config.overload.gate.law != had.law).then_some(config.overload.gate.law);
         let shadow = &config.overload.gate.shadow;
@@ -221,6 +218,9 @@ impl RuntimeControl {
             // sent.
             Arc::make_mut(&mut wanted.config).overload = config.overload.clone();
         }
+        // The removed back ends are stored before their pools change. Otherwise their calls would be
+        // lost at a restart.
+        self.note_removed(&config)?;
         self.prepared.put(wanted.given + 1, reading, |command| self.was_heard(command));
         // This comes before the command, after which shards may connect to new back ends.
         let tls = self.tls.as_ref().zip(files).map(|(tls, files)| tls.replace(files));
@@ -255,6 +255,8 @@ impl RuntimeControl {
             own.replace(tls);
         }
         users::serve(&self.stores, &config);
+        // If this fails, back ends that are still configured count as removed at the next start.
+        let _ = self.note_removed(&config);
         wanted.config = config;
     }
 

@@ -1,6 +1,8 @@
 //! Tests of reloads that the shards do not execute.
 
 use std::fs;
+use std::net::SocketAddr;
+use std::time::Duration;
 
 use rcgen::{CertifiedKey, generate_simple_self_signed};
 use tidegate_proxy::Secret;
@@ -42,4 +44,31 @@ fn a_reload_that_cannot_be_sent_does_not_change_the_tls_settings() {
     let reloaded = control.reload();
     assert!(matches!(reloaded, Err(ControlError::CommandError(_))), "{reloaded:?}");
     assert!(has_settings());
+}
+
+/// After a restart, requests of calls at this back end got 481.
+#[test]
+fn a_back_end_of_a_reload_that_cannot_be_sent_does_not_count_as_removed() {
+    let dir = tempfile::tempdir().unwrap();
+    let file = dir.path().join("tidegate.toml");
+    let write = |ports: &[u16]| {
+        let backend = |port: &u16| format!("[[pool.backend]]\nuri = \"sip:127.0.0.1:{port}\"\n");
+        let text = "[[listen]]\ntransport = \"udp\"\naddress = \"127.0.0.1:0\"\n\
+                    [[pool]]\nname = \"app\"\n";
+        let backends: String = ports.iter().map(backend).collect();
+        fs::write(&file, text.to_owned() + &backends).unwrap();
+    };
+    write(&[9, 10]);
+    let (config, ..) = Config::load(&file).unwrap_or_else(|wrong| panic!("{wrong}"));
+    let keys = Secret::of([1; 32]);
+    let assembly = Assembly::new(&config, &keys, vec![config.listen[0].address], Seed(1));
+    let keep = Duration::from_secs(100);
+    let removed = RemovedBackends::new(dir.path(), keep);
+    let control = assembly.runtime_control(CommandSender::to(1)).noting(removed.clone());
+    write(&[9]);
+    let reloaded = control.reload();
+    assert!(matches!(reloaded, Err(ControlError::CommandError(_))), "{reloaded:?}");
+    let later = key::unix_time() + keep;
+    let [kept, gone] = [9, 10].map(|port| SocketAddr::from(([127, 0, 0, 1], port)));
+    assert_eq!(removed.update(later.as_secs(), [kept]).unwrap(), [gone]);
 }
