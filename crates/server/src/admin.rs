@@ -70,12 +70,27 @@ impl Admin {
     /// # Errors
     /// Returns an error when the address cannot be bound or the thread cannot be started.
     pub fn start(address: SocketAddr, pages: Pages) -> Result<Self, StartError> {
-        let refused = |error: std::io::Error| {
-            let remedy = "choose another address: `[admin] address`, or \"off\"";
-            let place = format!("admin interface at {address}");
-            StartError::new(place, format!("cannot listen: {error}"), remedy)
-        };
-        let listener = TcpListener::bind(address).map_err(refused)?;
+        Self::serve(address, Self::bind(address)?, pages)
+    }
+
+    /// Listens at `address`. Connections wait for [`serve`](Self::serve).
+    ///
+    /// # Errors
+    /// Returns an error when the address cannot be bound.
+    pub fn bind(address: SocketAddr) -> Result<TcpListener, StartError> {
+        TcpListener::bind(address).map_err(|error| refused(address, &error))
+    }
+
+    /// Serves `pages` at `listener`, which is bound to `address`, from a thread of its own.
+    ///
+    /// # Errors
+    /// Returns an error when the thread cannot be started.
+    pub fn serve(
+        address: SocketAddr,
+        listener: TcpListener,
+        pages: Pages,
+    ) -> Result<Self, StartError> {
+        let refused = |error: std::io::Error| refused(address, &error);
         listener.set_nonblocking(true).map_err(refused)?;
         let address = listener.local_addr().map_err(refused)?;
         let runtime = runtime::Builder::new_current_thread()
@@ -117,6 +132,12 @@ impl Drop for Admin {
             let _ = thread.join();
         }
     }
+}
+
+fn refused(address: SocketAddr, error: &std::io::Error) -> StartError {
+    let remedy = "choose another address: `[admin] address`, or \"off\"";
+    let place = format!("admin interface at {address}");
+    StartError::new(place, format!("cannot listen: {error}"), remedy)
 }
 
 static REFUSALS: Family = Family::counter(

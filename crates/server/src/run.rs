@@ -130,6 +130,10 @@ pub fn run(
     let life = Arc::new(Life::new());
     descriptors::reserve(config)?;
     let tls = Tls::new(tls);
+    // Addresses that other processes may have come first. A failed start then takes no traffic of a
+    // shared address, and leaves the state directory as it was.
+    let bind = |address| Admin::bind(address).map(|listener| (address, listener));
+    let admin = config.admin.address.map(bind).transpose()?;
     let groups = wiring::open(config, &tls)?;
     let listeners: Vec<_> = groups.iter().map(Group::local).collect();
     let seed = getrandom::u64().map(Seed).map_err(|error| {
@@ -140,11 +144,12 @@ pub fn run(
         )
     })?;
     let removed = RemovedBackends::new(state_dir, config.server.removed_backend);
+    let environment = environment(config, &listeners, &removed)?;
     let environment = Environment {
         before: predecessor::succeed(state_dir, seed),
         message_memory: Some(memory::available() / 4),
         start: begun,
-        ..environment(config, &listeners, &removed)?
+        ..environment
     };
     tls.set_removed(environment.removed.clone());
     let assembly = Assembly::new(config, keys, listeners.clone(), seed).within(environment.clone());
@@ -191,7 +196,8 @@ pub fn run(
         controls: Some(controls),
         hosts: config.admin.hosts.clone(),
     };
-    let admin = config.admin.address.map(|address| Admin::start(address, pages)).transpose()?;
+    let serve = |(address, listener)| Admin::serve(address, listener, pages);
+    let admin = admin.map(serve).transpose()?;
 
     let failed = |what: &str, error: std::io::Error| {
         StartError::new(what, error.to_string(), "raise the limits of this process")
