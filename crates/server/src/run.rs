@@ -1,5 +1,7 @@
 //! A running process: one thread for each shard, and the admin interface.
 
+mod stopping;
+
 use std::fmt;
 use std::net::SocketAddr;
 use std::path::Path;
@@ -16,6 +18,7 @@ use tidegate_io::{
 use tidegate_proxy::{EgressRoute, Secret};
 use tidegate_world::{Pool, Seed, Transport};
 
+use self::stopping::Stopping;
 use crate::StartError;
 use crate::admin::{Admin, Controls, Pages, Status};
 use crate::assembly::{Assembly, Environment, Part};
@@ -255,6 +258,7 @@ pub fn run(
     tell(Event::Started(Started { listeners, admin: admin.as_ref().map(Admin::address) }));
     let mut finish = Finish::Drained(Duration::ZERO);
     let mut failure = None;
+    let mut stopping = Stopping::new(stop);
     let looks = tick(LOOK_EVERY);
     let mut watch =
         Watch::new(assembly.registry().clone(), counters.to_vec(), assembly.bans().clone());
@@ -264,7 +268,7 @@ pub fn run(
             recv(signals.stops()) -> asked => {
                 if asked.is_ok() {
                     life.advance(Phase::Draining);
-                    stop.request();
+                    stopping.on_signal();
                 }
             }
             recv(signals.ignored()) -> name => {
@@ -291,7 +295,7 @@ pub fn run(
                     // orderly way.
                     failure.get_or_insert(what);
                     life.advance(Phase::Draining);
-                    stop.request();
+                    stopping.on_failure();
                 }
                 // All shards have ended.
                 Err(_) => break,
