@@ -1,5 +1,6 @@
 //! A running process: one thread for each shard, and the admin interface.
 
+mod hangups;
 mod stopping;
 
 use std::fmt;
@@ -16,13 +17,14 @@ use tidegate_io::{
     StreamLimits, StreamListener, Summary, TlsPeers, egress_networks,
 };
 use tidegate_proxy::{EgressRoute, Secret};
-use tidegate_world::{Pool, Seed, Transport};
+use tidegate_world::{Pool, Seed, Timestamp, Transport};
 
+use self::hangups::Hangups;
 use self::stopping::Stopping;
 use crate::StartError;
 use crate::admin::{Admin, Controls, Pages, Status};
 use crate::assembly::{Assembly, Environment, Part};
-use crate::audit::{AuditEntry, AuditLog, AuditedRequest, Outcome, Requester};
+use crate::audit::{AuditEntry, AuditLog};
 use crate::bans;
 use crate::config::{Config, TlsFiles};
 use crate::key::{self, Keeper};
@@ -258,6 +260,7 @@ pub fn run(
     tell(Event::Started(Started { listeners, admin: admin.as_ref().map(Admin::address) }));
     let mut finish = Finish::Drained(Duration::ZERO);
     let mut failure = None;
+    let mut hangups = Hangups::default();
     let mut stopping = Stopping::new(stop);
     let looks = tick(LOOK_EVERY);
     let mut watch =
@@ -284,6 +287,7 @@ pub fn run(
             recv(looks) -> _ => {
                 watch.look(clock.now(), |observation| tell(Event::Observed(observation)));
                 follow_domains(&runtime_control, |observation| tell(Event::Observed(observation)));
+                hangups.look(clock.now(), &runtime_control, |entry| tell(Event::Acted(entry)));
                 if let Some(line) = keeper.changed_trouble() {
                     tell(Event::Observed(Observation::now(line)));
                 }
@@ -302,13 +306,13 @@ pub fn run(
             },
             recv(signals.reloads()) -> asked => {
                 if asked.is_ok() {
-                    let asked = AuditedRequest { by: Requester::Hangup, what: "reload".to_owned() };
-                    let outcome = Outcome::of(&runtime_control.reload());
-                    tell(Event::Acted(AuditEntry { asked, outcome }));
+                    let failed = hangups.add(clock.now(), runtime_control.reload());
+                    failed.into_iter().for_each(|entry| tell(Event::Acted(entry)));
                 }
             }
         }
     }
+    hangups.look(Timestamp::NEVER, &runtime_control, |entry| tell(Event::Acted(entry)));
     told.try_iter().for_each(|act| tell(Event::Acted(act)));
     let recorded = recorder.map(Recorder::finish);
     failure.map_or(Ok(Ending { finish, recorded }), |what| Err(RunError::Shard(what)))

@@ -5,6 +5,7 @@ mod control_error;
 mod in_force;
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
 
 use serde_json::{Value, json};
 use tidegate_balance::BackendRegistry;
@@ -20,6 +21,10 @@ use crate::prepared::{Prepared, Reading};
 use crate::removed::RemovedBackends;
 use crate::tls::Tls;
 use crate::{key, laws, recording, status, users};
+
+/// Maximum time for which an answer or a line in the log waits until the shards have applied a
+/// command.
+pub(crate) const APPLY_WAIT: Duration = Duration::from_secs(2);
 
 /// The control of all shards, which also reports the settings in force.
 pub struct RuntimeControl {

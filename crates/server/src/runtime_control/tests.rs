@@ -2,7 +2,6 @@
 
 use std::fs;
 use std::net::SocketAddr;
-use std::time::Duration;
 
 use rcgen::{CertifiedKey, generate_simple_self_signed};
 use tidegate_proxy::Secret;
