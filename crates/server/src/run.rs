@@ -286,7 +286,9 @@ pub fn run(
             }
             recv(looks) -> _ => {
                 watch.look(clock.now(), |observation| tell(Event::Observed(observation)));
-                follow_domains(&runtime_control, |observation| tell(Event::Observed(observation)));
+                follow_domains(clock.now(), &runtime_control, |observation| {
+                    tell(Event::Observed(observation));
+                });
                 hangups.look(clock.now(), &runtime_control, |entry| tell(Event::Acted(entry)));
                 if let Some(line) = keeper.changed_trouble() {
                     tell(Event::Observed(Observation::now(line)));
@@ -319,8 +321,12 @@ pub fn run(
 }
 
 /// Sends the servers of domains to the shards if the servers have changed, and reports the change.
-fn follow_domains(runtime_control: &RuntimeControl, mut tell: impl FnMut(Observation)) {
-    match runtime_control.follow_domains() {
+fn follow_domains(
+    now: Timestamp,
+    runtime_control: &RuntimeControl,
+    mut tell: impl FnMut(Observation),
+) {
+    match runtime_control.follow_domains(now) {
         Ok(lines) => lines.into_iter().for_each(|what| tell(Observation::now(what))),
         // The command is sent at the next check.
         Err(ControlError::CommandError(_)) => {}

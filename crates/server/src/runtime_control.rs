@@ -26,6 +26,10 @@ use crate::{key, laws, recording, status, users};
 /// command.
 pub(crate) const APPLY_WAIT: Duration = Duration::from_secs(2);
 
+/// Time after which servers of domains are sent again if a shard had no room for them. Each attempt
+/// takes time in all shards.
+const FOUND_PAUSE: Duration = Duration::from_secs(10);
+
 /// The control of all shards, which also reports the settings in force.
 pub struct RuntimeControl {
     registry: BackendRegistry,
@@ -51,6 +55,11 @@ struct Wanted {
     config: Arc<Config>,
     /// The servers of the domains in `config`, as they were last sent to the shards.
     found: Arc<Found>,
+    /// The last command with servers that no shard is known to have rejected: its number, and the
+    /// servers before it.
+    replaced_found: Option<(u64, Arc<Found>)>,
+    /// The time before which no servers are sent, because a shard had no room for the last ones.
+    found_again_at: Timestamp,
     /// Servers that were not sent to the shards, because the command with them would be too long.
     too_long: Option<Found>,
     overload: Overload,
@@ -80,6 +89,8 @@ impl RuntimeControl {
         let wanted = Mutex::new(Wanted {
             config,
             found: Arc::default(),
+            replaced_found: None,
+            found_again_at: Timestamp::ZERO,
             too_long: None,
             overload,
             given: 0,
@@ -273,17 +284,22 @@ impl RuntimeControl {
         }
     }
 
-    /// Sends the shards the servers of domains, if they have changed. Returns a line for each
-    /// changed domain.
+    /// Sends the shards the servers of domains, if they have changed, or if a shard had no room for
+    /// them. Returns a line for each changed domain.
     ///
     /// # Errors
     /// Returns an error when the command cannot be sent. Unless it is too long, it is sent at the
     /// next call.
-    pub(crate) fn follow_domains(&self) -> Result<Vec<String>, ControlError> {
+    pub(crate) fn follow_domains(&self, now: Timestamp) -> Result<Vec<String>, ControlError> {
         let mut wanted = self.wanted();
         self.settle(&mut wanted);
+        let heard = wanted.replaced_found.take_if(|(command, _)| self.was_heard(*command));
+        if let Some((_, before)) = heard.filter(|(command, _)| self.was_rejected(*command)) {
+            (wanted.found, wanted.found_again_at) = (before, now + FOUND_PAUSE);
+        }
         let found = Found::of(&self.registry.services());
-        if found == *wanted.found || wanted.too_long.as_ref() == Some(&found) {
+        let is_too_early = now < wanted.found_again_at;
+        if is_too_early || found == *wanted.found || wanted.too_long.as_ref() == Some(&found) {
             return Ok(Vec::new());
         }
         let (text, found) = (found.text(), Arc::new(found));
@@ -296,7 +312,8 @@ impl RuntimeControl {
         let reading = Reading::new(text.as_bytes(), config, Arc::clone(&found));
         self.prepared.put(wanted.given + 1, reading, |command| self.was_heard(command));
         self.give(&mut wanted, text.as_bytes())?;
-        wanted.found = found;
+        let before = std::mem::replace(&mut wanted.found, found);
+        wanted.replaced_found = Some((wanted.given, before));
         Ok(lines)
     }
 
