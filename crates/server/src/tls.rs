@@ -138,8 +138,8 @@ mod tests {
     use crate::config::{Config, Found};
     use crate::pools::pool_specs;
 
-    /// Returns a configuration with TLS and these pools, and the TLS settings of it. Each pool has
-    /// one entry for each URI.
+    /// Returns a configuration with two listeners of one certificate and these pools, and its TLS
+    /// settings. Each pool has one entry for each URI.
     fn configured(pools: &[(&str, &[&str])]) -> (Config, Tls) {
         let dir = tempfile::tempdir().unwrap();
         let CertifiedKey { cert, signing_key } =
@@ -147,10 +147,13 @@ mod tests {
         let pem = dir.path().join("all.pem");
         fs::write(&pem, cert.pem() + &signing_key.serialize_pem()).unwrap();
         let pem = pem.display();
-        let mut text = format!(
-            "[[listen]]\ntransport = \"tls\"\naddress = \"127.0.0.1:5061\"\n\
-             certificate = \"{pem}\"\nprivate_key = \"{pem}\"\n"
-        );
+        let mut text = String::new();
+        for (transport, port) in [("tls", 5061), ("wss", 5062)] {
+            text += &format!(
+                "[[listen]]\ntransport = \"{transport}\"\naddress = \"127.0.0.1:{port}\"\n\
+                 certificate = \"{pem}\"\nprivate_key = \"{pem}\"\n"
+            );
+        }
         for (name, uris) in pools {
             text += &format!("[[pool]]\nname = \"{name}\"\ntransport = \"tls\"\n");
             for uri in *uris {
@@ -201,5 +204,16 @@ mod tests {
             tls.set_removed(vec![removed]);
             assert_eq!(peers(removed).map(|peer| peer.name), name);
         }
+    }
+
+    /// Prometheus rejects a page with two values of the same labels.
+    #[test]
+    fn a_certificate_of_two_listeners_is_one_value() {
+        let (_, tls) = configured(&[("app", &["sip:127.0.0.1:9"])]);
+        let mut metrics = Metrics::new();
+        tls.add(&mut metrics);
+        let page = metrics.render();
+        let values = page.matches("\ntidegate_tls_certificate_valid_to_seconds{");
+        assert_eq!(values.count(), 1, "{page}");
     }
 }

@@ -39,7 +39,7 @@ pub struct TlsFiles {
     pub listeners: Vec<Option<Arc<ServerConfig>>>,
     /// The settings of each pool that is reached over TLS, by the name of the pool.
     pub pools: BTreeMap<String, PoolClient>,
-    /// The certificates by which Tidegate identifies itself.
+    /// The certificates by which Tidegate identifies itself, one for each file.
     pub certificates: Vec<Certificate>,
 }
 
@@ -223,11 +223,14 @@ impl Reader {
         let (_, parsed) =
             x509_parser::parse_x509_certificate(identity.end_entity_cert().ok()?).ok()?;
         let since_epoch = |at: i64| Duration::from_secs(u64::try_from(at).unwrap_or_default());
-        self.certificates.push(Certificate {
-            path: certificate.get_ref().clone(),
-            valid_from: since_epoch(parsed.validity().not_before.timestamp()),
-            valid_to: since_epoch(parsed.validity().not_after.timestamp()),
-        });
+        let path = certificate.get_ref();
+        if self.certificates.iter().all(|known| known.path != *path) {
+            self.certificates.push(Certificate {
+                path: path.clone(),
+                valid_from: since_epoch(parsed.validity().not_before.timestamp()),
+                valid_to: since_epoch(parsed.validity().not_after.timestamp()),
+            });
+        }
         Some(Arc::new(identity))
     }
 
