@@ -25,7 +25,8 @@ use axum::response::{IntoResponse, Response};
 use axum::routing::get;
 use tidegate_balance::registry::POLICIES;
 use tokio::runtime;
-use tokio::sync::oneshot;
+use tokio::sync::{Semaphore, oneshot};
+use tokio::task::spawn_blocking;
 
 use crate::StartError;
 use crate::laws;
@@ -34,14 +35,16 @@ use crate::phase::{Life, Phase};
 pub use crate::status::Status;
 pub use controls::Controls;
 
+/// Maximum number of `/metrics` and `/status` pages that are written at the same time.
+const WRITERS_MAX: usize = 2;
+
 /// The content of the pages of the admin interface.
 pub struct Pages {
     /// The phase of the process, for `/readyz`.
     pub life: Arc<Life>,
     /// The metrics, for `/metrics`.
     pub metrics: Metrics,
-    /// The content of `/status`, except the phase. It is computed for each request, on the admin
-    /// thread.
+    /// The content of `/status`, except the phase. It is computed for each request.
     pub status: Box<dyn Fn() -> Status + Send + Sync>,
     /// The controls, for `/backends`, `/reload`, `/overload`, `/laws`, `/rejections`, `/calls`,
     /// `/bans` and `/keys`. `None` if there are no shards to control.
@@ -158,18 +161,23 @@ fn router(pages: Pages, refusals: Arc<AtomicU64>) -> Router {
         (code, format!("{}\n", phase.as_str()))
     };
     let metrics = Arc::new(metrics);
+    let turns = Arc::new(Semaphore::new(WRITERS_MAX));
+    let status_turns = Arc::clone(&turns);
     let scrape = move |headers: HeaderMap| async move {
         let accept = headers.get(header::ACCEPT).and_then(|value| value.to_str().ok());
-        let (media_type, text) = metrics.render_for(accept.unwrap_or_default());
+        let accept = accept.unwrap_or_default().to_owned();
+        let (media_type, text) = written(turns, move || metrics.render_for(&accept)).await;
         ([(header::CONTENT_TYPE, media_type)], text)
     };
     let status: Arc<dyn Fn() -> Status + Send + Sync> = status.into();
     let state = move || async move {
-        let mut whole = status();
-        whole.insert("version".to_owned(), env!("CARGO_PKG_VERSION").into());
-        whole.insert("phase".to_owned(), life.phase().as_str().into());
-        let text = format!("{:#}\n", serde_json::Value::Object(whole));
-        ([(header::CONTENT_TYPE, "application/json")], text)
+        let write = move || {
+            let mut whole = status();
+            whole.insert("version".to_owned(), env!("CARGO_PKG_VERSION").into());
+            whole.insert("phase".to_owned(), life.phase().as_str().into());
+            format!("{:#}\n", serde_json::Value::Object(whole))
+        };
+        ([(header::CONTENT_TYPE, "application/json")], written(status_turns, write).await)
     };
     let pages = Router::new()
         .route("/healthz", get(|| async { "alive\n" }))
@@ -184,6 +192,20 @@ fn router(pages: Pages, refusals: Arc<AtomicU64>) -> Router {
         let hosts = Arc::clone(&hosts);
         async move { guarded(&hosts, request, next).await }
     }))
+}
+
+/// Returns a page that `write` writes on another thread, because a page with thousands of back ends
+/// takes time.
+async fn written<T: Send + 'static>(
+    turns: Arc<Semaphore>,
+    write: impl FnOnce() -> T + Send + 'static,
+) -> T {
+    let turn = turns.acquire_owned().await.expect("it is never closed");
+    let write = move || {
+        let _turn = turn;
+        write()
+    };
+    spawn_blocking(write).await.expect("writing a page does not panic")
 }
 
 /// Answers a request, unless a page of another origin caused it.
