@@ -36,13 +36,15 @@ fn refused_with(state_dir: &Path, address: SocketAddr, admin: &str) -> StartErro
 fn an_address_may_come_late_but_a_key_that_others_can_read_stays_wrong() {
     let dir = tempfile::tempdir().unwrap();
     let taken = UdpSocket::bind("127.0.0.1:0").unwrap();
-    let taken = (refused(dir.path(), taken.local_addr().unwrap()), "Address already in use");
+    let taken = refused(dir.path(), taken.local_addr().unwrap());
     // Reserved for documentation, so no machine has this address.
-    let late =
-        (refused(dir.path(), "192.0.2.1:5060".parse().unwrap()), "Cannot assign requested address");
-    for (error, what) in [taken, late] {
+    let late = refused(dir.path(), "192.0.2.1:5060".parse().unwrap());
+    for (error, what, remedy) in [
+        (taken, "Address already in use", "stop the program"),
+        (late, "Cannot assign requested address", "add this address to the machine"),
+    ] {
         assert!(!error.is_lasting && error.place.starts_with("listener "), "{error}");
-        assert!(error.what.contains(what), "{error}");
+        assert!(error.what.contains(what) && error.remedy.starts_with(remedy), "{error}");
     }
     let key = dir.path().join(key::FILE_NAME);
     fs::set_permissions(key, Permissions::from_mode(0o644)).unwrap();
