@@ -84,6 +84,19 @@ fn the_view_ends_with_the_documented_status() {
     assert!(top.wait().unwrap().success(), "as `| head -1`");
 }
 
+#[test]
+fn another_program_at_the_admin_address_is_reported() {
+    for body in ["[]", "\"ok\"", "{}"] {
+        let address = answering(body);
+        for command in ["backends", "feedback"] {
+            let done = output(TIDEGATE, &["ctl", command, "--admin", &address]);
+            let said = String::from_utf8_lossy(&done.stderr);
+            assert_eq!(done.status.code(), Some(1), "{body}: {said}");
+            assert!(said.contains("is not the admin interface of Tidegate"), "{body}: {said}");
+        }
+    }
+}
+
 /// Without the laboratory the proxy works, and reports the missing program.
 #[test]
 fn the_proxy_works_alone() {
