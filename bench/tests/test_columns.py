@@ -5,7 +5,7 @@ from typing import Any
 from unittest.mock import Mock
 
 from tests.scratch import Scratch
-from tidegate_bench import access, curve, prediction, table
+from tidegate_bench import access, curve, load, prediction, table
 from tidegate_bench.curve import Point
 from tidegate_bench.demonstrations import disposal, laws, loss, registrations, tiers
 from tidegate_bench.load import Outcome, Usage
@@ -74,6 +74,12 @@ class ColumnsTest(Scratch):
         self.assertEqual((cells["connections"], cells["its losses"]), ("7", "5"))
         self.assertEqual(self.cells(trials, registrations.BEYOND)["kept"], "0.80 0.80 0.80")
         self.assertEqual((trials[0].row()["kept"], trials[0].row()["us_each"]), (0.8, 2500.0))
+
+    def test_losses_by_the_report_are_those_of_calls_datagrams_and_connections(self) -> None:
+        report: dict[str, Any] = {"stats": {"not_begun": 1}, "usage": {"send_drops": 2, "streams": None}}
+        self.assertEqual(load.own_losses(report), 3)
+        report["usage"]["streams"] = {"excess": 4, "overflow": 8}
+        self.assertEqual(load.own_losses(report), 15)
 
     def test_prediction(self) -> None:
         spread = {"min": 0.7, "median": 0.8, "max": 0.9}

@@ -4,12 +4,16 @@ import io
 import json
 import re
 import shutil
+import time
 import tomllib
+from collections.abc import Callable
+from typing import Any
+from unittest.mock import Mock
 
 from tests.scratch import Scratch
 from tidegate_bench import command
 from tidegate_bench.demonstration import Demonstration, Results
-from tidegate_bench.demonstrations import frame, planted, pushback
+from tidegate_bench.demonstrations import frame, planted, pushback, strangers
 from tidegate_bench.demonstrations.laws import only
 from tidegate_bench.record import ROOT
 from tidegate_bench.tools import replay_across
@@ -131,6 +135,64 @@ class PushbackTest(Scratch):
     def test_without_options_the_choice_is_complete(self) -> None:
         self.assertEqual(self.chosen().variants, list(pushback.VARIANTS))
         self.assertEqual(self.chosen("--quick").loads, [2.0, 8.0])
+
+    def missed(self, **changed: int) -> list[str]:
+        """Returns the conditions that are missed in a run with these values."""
+
+        def one(_show: pushback.Show, seed: int, variant: str, load: float) -> dict[str, Any]:
+            goodput = 0.95 if variant == "loss" else 0.5
+            row = {"seed": seed, "variant": variant, "load": load, "goodput": goodput, "p99_ms": 1.0, "jain": 1.0}
+            row |= {"bound_alone": 0.5, "simulated": None, "held_by_senders": 0, "refused_by_receiver": 0}
+            return row | {"too_slow": 0, "generator_lost": 0, **changed}
+
+        self.replace("tidegate_bench.record.ROOT", self.folder)
+        self.replace("tidegate_bench.demonstrations.pushback.one", one)
+        options = self.chosen("--quick", "--variants", "loss", "local only", "--loads", "8")
+        options.rounds = 2
+        before = len(self.printed)
+        pushback.Show("pushback", options).run()
+        lines = self.printed[before:].splitlines()
+        return [line.split(maxsplit=1)[1] for line in lines if line.strip().startswith("FAIL")]
+
+    def test_failures_of_the_generator_are_told(self) -> None:
+        self.assertEqual(self.missed(), [])
+        shutil.rmtree(self.folder / "out")
+        self.assertEqual(self.missed(too_slow=1), ["a caller was too slow in 4 of 4 runs"])
+        shutil.rmtree(self.folder / "out")
+        self.assertEqual(self.missed(generator_lost=2), ["a caller or the callee lost datagrams in 4 of 4 runs"])
+
+
+class WatchTest(Scratch):
+    def watch(self, metrics: Mock) -> strangers.Watch:
+        process = Mock(resident_bytes=Mock(return_value=5))
+        return strangers.Watch(Mock(process=process, metrics=metrics))
+
+    def shown(self, *up: int) -> Mock:
+        return Mock(samples=lambda name: up if name == "backend_up" else ())
+
+    def until(self, is_over: Callable[[], bool]) -> None:
+        deadline = time.monotonic() + 10
+        while not is_over():
+            self.assertLess(time.monotonic(), deadline)
+            time.sleep(0.01)
+
+    def test_back_ends_without_calls_are_counted(self) -> None:
+        watch = self.watch(Mock(side_effect=[self.shown(1, 1), self.shown(0, 1), *[self.shown(1, 1)] * 100]))
+        self.until(lambda: watch.excluded_max == 1)
+        watch.close()
+        self.assertEqual(watch.resident_max, 5)
+
+    def test_watch_that_ends_early_is_an_error(self) -> None:
+        metrics = Mock(side_effect=[self.shown(1), TimeoutError("no answer in 5 s")])
+        watch = self.watch(metrics)
+        self.until(lambda: metrics.call_count == 2)
+        with self.assertRaisesRegex(RuntimeError, "early, after 1 looks: no answer in 5 s"):
+            watch.close()
+
+    def test_watch_without_a_look_is_an_error(self) -> None:
+        watch = self.watch(Mock(return_value=self.shown(1)))
+        with self.assertRaisesRegex(RuntimeError, "never watched"):
+            watch.close()
 
 
 class FrameTest(Scratch):

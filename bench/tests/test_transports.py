@@ -6,6 +6,7 @@ import io
 import tomllib
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 from unittest.mock import Mock
 
 from tests.scratch import Scratch
@@ -95,6 +96,26 @@ class PeakTest(Scratch):
         self.assertTrue(880.0 <= found <= 1011.0, found)
         peak.climb(offer, 900.0, 1)
         self.assertLess(quick, len(runs) - quick)
+
+    def carried(self, *outcomes: Outcome) -> tuple[Outcome | None, int]:
+        """Returns the outcome if the load was carried, and the number of runs."""
+        runs = iter(outcomes)
+        found = peak.carried(lambda _: next(runs), Load(100.0, 0.5, 1.0, 1))
+        return found, len(outcomes) - len(list(runs))
+
+    def test_run_is_repeated_if_the_generator_failed(self) -> None:
+        def run(in_time: float, drops: int, **changed: Any) -> Outcome:
+            usage = replace(outcome(0.0).usage, drops=drops)
+            return replace(outcome(100.0 * in_time), offered_cps=100.0, usage=usage, **changed)
+
+        clean, late = run(1.0, 0), run(0.9, 0)
+        for failed in (run(0.9, 50), run(0.9, 0, own_losses=1), run(1.0, 0, too_slow=True)):
+            self.assertEqual(self.carried(failed, failed, clean), (clean, 3))
+            self.assertEqual(self.carried(failed, failed, failed), (None, 3))
+            self.assertEqual(self.carried(failed, late), (None, 2))
+        # It was in time in spite of the losses.
+        self.assertEqual(self.carried(run(1.0, 50), clean), (run(1.0, 50), 1))
+        self.assertEqual(self.carried(late, clean), (None, 1))
 
 
 def trial(by: Access, multiple: float, goodput: float) -> transports.Trial:
@@ -234,6 +255,14 @@ class TransportsTest(Scratch):
         one = trial(TCP, 1.0, 0.9)
         slow = replace(one, outcome=replace(one.outcome, too_slow=True))
         self.assertIn("FAIL the generator was too slow in 1 of 2 runs", self.judged(one, slow))
+
+    def test_generator_that_loses_messages_fails(self) -> None:
+        lossy = trial(TCP, 1.0, 0.9)
+        clean = replace(lossy, outcome=replace(lossy.outcome, usage=replace(lossy.outcome.usage, drops=0)))
+        self.assertIn("FAIL the generator lost 3 messages in 1 of 2 runs", self.judged(lossy, clean))
+        self.assertIn("ok the generator lost 0 messages in 0 of 1 runs", self.judged(clean))
+        unsent = replace(clean, outcome=replace(clean.outcome, own_losses=2))
+        self.assertIn("FAIL the generator lost 2 messages in 1 of 1 runs", self.judged(unsent))
 
     def test_trial_is_a_row(self) -> None:
         one = trial(TCP, 2.0, 0.8)

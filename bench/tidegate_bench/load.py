@@ -3,7 +3,7 @@
 import json
 import sys
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import asdict, dataclass
 from typing import Any
@@ -12,6 +12,7 @@ from tidegate_bench import tidegate
 from tidegate_bench.overload import Variant
 from tidegate_bench.process import NS, Process, Stage
 from tidegate_bench.quota import Quota
+from tidegate_bench.record import Record
 from tidegate_bench.sockets import LOCALHOST
 from tidegate_bench.tidegate import Callee, Metrics, built, cut
 
@@ -80,7 +81,17 @@ class Outcome:
     opened: int = 0
     """Connections of the caller, also those of the warm-up."""
     own_losses: int = 0
-    """Calls, messages and connections that the caller itself had no room for."""
+    """Calls, messages and connections that the caller itself had no room for, and datagrams that it could not send."""
+
+    @property
+    def lost(self) -> int:
+        """What the generator lost: datagrams at the sockets of caller and callee, and its own losses."""
+        return self.usage.drops + self.own_losses
+
+    @property
+    def generator_failed(self) -> bool:
+        """Whether the generator was too slow or lost something. Then the outcome may not describe the element."""
+        return self.too_slow or self.lost > 0
 
     @property
     def in_time(self) -> float:
@@ -102,6 +113,26 @@ class Outcome:
     def steady_us_per_call(self) -> float:
         """CPU time of the element in the measured time for each call that was started in it."""
         return 1e6 * self.usage.steady_cpu_s / max(self.offered_cps * self.usage.steady_s, 1.0)
+
+
+def judge_generator(record: Record, outcomes: Sequence[Outcome]) -> None:
+    """Expects that the generator offered its load in every run and lost nothing.
+
+    Other runs may not describe the element.
+    """
+    slow = sum(outcome.too_slow for outcome in outcomes)
+    record.expect(slow == 0, f"the generator was too slow in {slow} of {len(outcomes)} runs")
+    lost = sum(outcome.lost for outcome in outcomes)
+    runs = sum(outcome.lost > 0 for outcome in outcomes)
+    record.expect(lost == 0, f"the generator lost {lost} messages in {runs} of {len(outcomes)} runs")
+
+
+def own_losses(report: Mapping[str, Any]) -> int:
+    """What the generator lost by its own report, without the datagrams that its sockets dropped."""
+    usage = report["usage"]
+    streams = usage["streams"] or {}
+    of_streams = streams.get("excess", 0) + streams.get("overflow", 0)
+    return int(report["stats"]["not_begun"] + usage["send_drops"] + of_streams)
 
 
 def offer(
@@ -148,7 +179,7 @@ def offer(
         too_slow=report["too_slow"] is not None,
         usage=usage,
         opened=streams.get("opened", 0),
-        own_losses=stats["not_begun"] + streams.get("excess", 0) + streams.get("overflow", 0),
+        own_losses=own_losses(report),
     )
 
 

@@ -9,7 +9,7 @@ from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 from tidegate_bench import kamailio, tidegate
-from tidegate_bench.load import DEADLINE_S, Load, Outcome, run
+from tidegate_bench.load import DEADLINE_S, Load, Outcome, own_losses, run
 from tidegate_bench.process import Process, Stage
 from tidegate_bench.quota import Quota
 from tidegate_bench.sockets import LOCALHOST, free_port
@@ -174,14 +174,14 @@ def offer(
         calls=stats["begun"],
         offered_cps=measured["offered"] / load.measured_s,
         goodput_cps=measured["registered_in_time"] / load.measured_s,
-        refused_cps=stats["failed"]["status"].get("503", 0) / load.seconds,
-        retransmission_ratio=stats["repeated"] / max(stats["begun"], 1),
+        refused_cps=measured["refused"] / load.measured_s,
+        retransmission_ratio=measured["repeated"] / max(measured["offered"], 1),
         p50_ms=delay["p50_us"] / 1e3,
         p99_ms=delay["p99_us"] / 1e3,
         too_slow=report["too_slow"],
         usage=usage,
         opened=streams.get("opened", 0),
-        own_losses=stats["not_begun"] + streams.get("excess", 0) + streams.get("overflow", 0),
+        own_losses=own_losses(report),
     )
     return Registrations(
         outcome, mean_ms=delay["mean_us"] / 1e3, memory_mib=memory[0] / 2**20, memory_before_mib=before / 2**20

@@ -11,6 +11,7 @@ from typing import NamedTuple
 LOCALHOST = "127.0.0.1"
 # The state of a listening socket in /proc/net/tcp.
 _LISTEN = "0A"
+_PROC = Path("/proc")
 _given: set[int] = set()
 
 
@@ -40,7 +41,7 @@ def free_port() -> int:
 
 def bound(port: int) -> bool:
     """Whether any UDP socket of this machine is bound to `port`."""
-    return any(entry.port == port for entry in _sockets())
+    return any(entry.port == port for entry in _sockets(_PROC))
 
 
 def listening(port: int) -> bool:
@@ -55,9 +56,23 @@ def listening(port: int) -> bool:
 
 
 def drops(pids: Iterable[int]) -> int:
-    """Datagrams that the UDP sockets of these processes have dropped so far."""
-    held = {inode for pid in pids for inode in _inodes(pid)}
-    return sum(entry.drops for entry in _sockets() if entry.inode in held)
+    """Datagrams that the UDP sockets of these processes have dropped so far.
+
+    The processes may be in other network namespaces than this script.
+    """
+    held: dict[str, set[str]] = {}
+    places: dict[str, Path] = {}
+    for pid in pids:
+        place = _PROC / str(pid)
+        try:
+            namespace = os.readlink(place / "ns/net")
+        except OSError:
+            # The process has ended.
+            continue
+        places[namespace] = place
+        held.setdefault(namespace, set()).update(_inodes(place))
+    found = ((entry, held[namespace]) for namespace, place in places.items() for entry in _sockets(place))
+    return sum(entry.drops for entry, inodes in found if entry.inode in inodes)
 
 
 def buffer_bytes(port: int) -> int:
@@ -69,10 +84,11 @@ def buffer_bytes(port: int) -> int:
     return int(found[1])
 
 
-def _sockets() -> Iterator[_Socket]:
-    for table in ("/proc/net/udp", "/proc/net/udp6"):
+def _sockets(place: Path) -> Iterator[_Socket]:
+    """The UDP sockets of the network namespace of a process. `/proc` stands for this process."""
+    for table in ("net/udp", "net/udp6"):
         try:
-            lines = Path(table).read_text().splitlines()[1:]
+            lines = (place / table).read_text().splitlines()[1:]
         except OSError:
             continue
         for line in lines:
@@ -81,15 +97,15 @@ def _sockets() -> Iterator[_Socket]:
             yield _Socket(port, inode=field[9], drops=int(field[12]))
 
 
-def _inodes(pid: int) -> Iterator[str]:
-    directory = f"/proc/{pid}/fd"
+def _inodes(place: Path) -> Iterator[str]:
+    directory = place / "fd"
     try:
         descriptors = os.listdir(directory)
     except OSError:
         return
     for descriptor in descriptors:
         try:
-            target = os.readlink(f"{directory}/{descriptor}")
+            target = os.readlink(directory / descriptor)
         except OSError:
             continue
         if target.startswith("socket:["):

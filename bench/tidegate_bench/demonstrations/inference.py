@@ -15,7 +15,7 @@ from tidegate_bench import curve, kamailio, peak, table, tidegate
 from tidegate_bench.curve import AtPeak, CurveDemonstration
 from tidegate_bench.demonstration import Results
 from tidegate_bench.kamailio import DEFAULT_BUFFER_BYTES
-from tidegate_bench.load import Load, Outcome, offer
+from tidegate_bench.load import Load, Outcome, judge_generator, offer
 from tidegate_bench.process import Stage
 from tidegate_bench.quota import SHARE, Quota
 from tidegate_bench.record import Spread
@@ -83,6 +83,7 @@ class Show(CurveDemonstration):
         )
         rows = self.rows("results", [one.row() for one in trials])
         self.judge(trials)
+        judge_generator(self, [one.outcome for one in trials])
         return {"trials": rows}
 
     def judge(self, trials: list[Trial]) -> None:

@@ -78,7 +78,8 @@ class Show(Demonstration):
         busy = max(row["generator_load"] for row in rows)
         drops = sum(row["drops"] for row in rows)
         slow = sum(row["too_slow"] or 0 for row in rows)
-        print(f"        generator: at most {busy:.2f} of a core; {drops} datagrams lost there")
+        print(f"        generator: at most {busy:.2f} of a core")
+        self.expect(drops == 0, f"the generator lost {drops} datagrams")
         self.expect(slow == 0, f"the generator was too slow in {slow} of {len(runs)} runs")
         lost_of: Counter[str] = Counter()
         for run in runs:

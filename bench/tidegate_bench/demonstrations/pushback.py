@@ -141,12 +141,14 @@ def one(show: "Show", seed: int, variant: str, load: float) -> dict[str, Any]:
             caller.wait(WARM_UP_S + seconds + SLACK_S)
         for caller in callers:
             cut(caller)
-        stats = []
+        results = []
         for caller, report in zip(callers, reports, strict=True):
             try:
-                stats.append(json.loads(report.read_text())["stats"]["measured"])
+                results.append(json.loads(report.read_text()))
             except (OSError, ValueError):
                 sys.exit(f"the caller left no report:\n{caller.tail()}")
+        stats = [result["stats"]["measured"] for result in results]
+        callee_drops = callee.process.drops()
         shown = receiver.metrics()
         name = f"{seed}-{variant.replace(' ', '-')}-{load:g}"
         show.text(f"{name}.receiver.metrics", shown.text)
@@ -168,6 +170,8 @@ def one(show: "Show", seed: int, variant: str, load: float) -> dict[str, Any]:
         "held_by_senders": held,
         "refused_by_receiver": shown.total("work_refused"),
         "jain": round(jain, 4),
+        "too_slow": sum(result["too_slow"] is not None for result in results),
+        "generator_lost": sum(result["lost_datagrams"] for result in results) + (callee_drops > 0),
     }
 
 
@@ -225,6 +229,9 @@ class Show(Demonstration):
                 min(with_loss) > max(alone),
                 f"from load {HEAVY:g} on it is more with loss than with local control alone",
             )
+        slow, lost = (sum(row[key] > 0 for row in rows) for key in ("too_slow", "generator_lost"))
+        self.expect(slow == 0, f"a caller was too slow in {slow} of {len(rows)} runs")
+        self.expect(lost == 0, f"a caller or the callee lost datagrams in {lost} of {len(rows)} runs")
         if not judged:
             self.expect_nothing(f"no selected variant has to keep a part of the load beyond {BEYOND:g}")
         return {"worst": {variant: min(goodputs(variant, BEYOND), default=None) for variant in self.options.variants}}

@@ -103,21 +103,37 @@ class Watch:
         self.excluded_max = 0
         self.resident_max = 0
         self._edge = edge
+        self._looks = 0
+        self._error: Exception | None = None
         self._over = threading.Event()
-        self._thread = threading.Thread(target=self._look, daemon=True)
+        self._thread = threading.Thread(target=self._watch, daemon=True)
         self._thread.start()
 
     def close(self) -> None:
+        """Ends the checks. Raises an error if they have ended by themselves, or if there was no check."""
         self._over.set()
         self._thread.join()
+        if self._error:
+            raise RuntimeError(
+                f"the watch of the back ends ended early, after {self._looks} looks: {self._error}"
+            ) from self._error
+        if not self._looks:
+            raise RuntimeError("the back ends were never watched")
+
+    def _watch(self) -> None:
+        try:
+            while not self._over.wait(0.1):
+                self._look()
+                self._looks += 1
+        except Exception as error:
+            self._error = error
 
     def _look(self) -> None:
-        while not self._over.wait(0.1):
-            self.resident_max = max(self.resident_max, self._edge.process.resident_bytes())
-            metrics = self._edge.metrics()
-            down = sum(value == 0 for value in metrics.samples("backend_up"))
-            slow = sum(value < LEARNED_MIN_CPS for value in metrics.samples("backend_learned_cps"))
-            self.excluded_max = max(self.excluded_max, down, slow)
+        self.resident_max = max(self.resident_max, self._edge.process.resident_bytes())
+        metrics = self._edge.metrics()
+        down = sum(value == 0 for value in metrics.samples("backend_up"))
+        slow = sum(value < LEARNED_MIN_CPS for value in metrics.samples("backend_learned_cps"))
+        self.excluded_max = max(self.excluded_max, down, slow)
 
 
 @contextmanager

@@ -15,7 +15,7 @@ from typing import Any
 from tidegate_bench import curve, peak, table
 from tidegate_bench.curve import CurveDemonstration
 from tidegate_bench.demonstration import Results
-from tidegate_bench.load import Load, Outcome, trial
+from tidegate_bench.load import Load, Outcome, judge_generator, trial
 from tidegate_bench.overload import Variant
 from tidegate_bench.quota import SHARE
 from tidegate_bench.record import Record, Spread
@@ -103,8 +103,7 @@ def judge(record: Record, points: list[Point]) -> None:
         )
         always = goodput(points, "transaction", multiple)
         record.expect(adaptive > always, f"and {adaptive / always:.2f} times that with transactions")
-    slow = sum(point.outcome.too_slow for point in points)
-    record.expect(slow == 0, f"the generator was too slow in {slow} of {len(points)} runs")
+    judge_generator(record, [point.outcome for point in points])
 
 
 class Show(CurveDemonstration):

@@ -246,8 +246,7 @@ class Show(CurveDemonstration):
                 self.expect(
                     most <= GOODPUT_MAX, f"{capacity}: {by} carries up to {most:.2f} of the peak that was found"
                 )
-        slow = sum(one.outcome.too_slow for one in trials)
-        self.expect(slow == 0, f"the generator was too slow in {slow} of {len(trials)} runs")
+        load.judge_generator(self, [one.outcome for one in trials])
 
     def compare(self, told: str, found: list[Trial], udp: list[Trial]) -> None:
         """Expects nearly the same part of the bound as over UDP, if the bound is above `BOUND_MIN`."""

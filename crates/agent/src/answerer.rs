@@ -11,6 +11,7 @@ mod calls;
 mod config;
 mod intent;
 mod mix;
+mod rejected;
 mod respond;
 mod ringing;
 mod sample;
@@ -28,10 +29,11 @@ use crate::identity::Namer;
 use crate::response;
 use crate::table::Id;
 use bye_sender::ByeSender;
-use call::{Action, Bye, Call, Ended, Ending, Phase};
+use call::{Action, Bye, Call, Ended, Phase};
 use calls::Calls;
 use config::NAME_MAX;
 use intent::{Intent, Intents};
+use rejected::RejectedInvites;
 use ringing::{ProvisionalSent, Ringing};
 use tag::Tags;
 
@@ -57,6 +59,7 @@ pub struct Answerer {
     /// The session description, which is the last part of a 200 to an INVITE, with its headers.
     session: Box<[u8]>,
     calls: Calls,
+    rejected: RejectedInvites,
     draining: bool,
     stats: AnswererStats,
     pool: Pool,
@@ -84,6 +87,7 @@ impl Answerer {
             contact: format!("<sip:{name}@{}{parameter}>", config.local).into_bytes().into(),
             session: session.into_bytes().into(),
             calls: Calls::new(config.calls_max),
+            rejected: RejectedInvites::new(),
             draining: false,
             stats: AnswererStats::default(),
             pool,
@@ -134,10 +138,8 @@ impl Answerer {
             self.stats.invites_again += 1;
             return self.on_invite_again(id, received);
         }
-        if self.draining || self.calls.is_full() {
-            self.stats.calls += 1;
-            self.stats.overflowed += 1;
-            return self.reply_statelessly(received, scan, 503, &[]);
+        if self.rejected.contains(key) || self.draining || self.calls.is_full() {
+            return self.reject_new(received, scan, key);
         }
         let invite = Message::parse(&received.bytes).and_then(|m| m.check().map(|()| m));
         let Ok(invite) = invite else {
@@ -155,6 +157,7 @@ impl Answerer {
             came: received.arrived,
             talk: None,
             cancelled: None,
+            early_bye: None,
             phase: Phase::New,
         };
         if let Some(status) = within {
@@ -230,7 +233,8 @@ impl Answerer {
         // §13.2.2.4: that to a 2xx belongs to the dialog only. If a proxy without transactions has
         // sent a retransmission of an INVITE elsewhere, the ACK to another server's rejection may
         // come here.
-        let id = self.calls.find(self.key(scan));
+        let key = self.key(scan);
+        let id = self.calls.find(key);
         let id = id.filter(|&id| self.calls.get(id).is_some_and(|call| call.is_refused()));
         let id = id.or_else(|| self.dialog(scan));
         let acknowledged = id.and_then(|id| {
@@ -243,6 +247,7 @@ impl Answerer {
                 self.stats.acknowledged_in_time += u64::from(in_time);
             }
             Some((false, _)) => {}
+            None if self.rejected.contains(key) => {}
             None => self.stats.stray += 1,
         }
     }
@@ -250,14 +255,14 @@ impl Answerer {
     fn on_bye(&mut self, now: Timestamp, received: &Received, scan: &Scan<'_>) {
         let timing = self.config.timing;
         let bye = Ended { cseq: scan.cseq, key: self.key(scan) };
-        let ended = self
-            .dialog(scan)
-            .and_then(|id| self.calls.change(id, |call| call.on_bye(now, bye, &timing)));
+        let id = self.dialog(scan);
+        let ended = id.and_then(|id| self.calls.change(id, |call| call.on_bye(now, bye, &timing)));
         let status = match ended {
             Some(Bye::Ends) => {
                 self.stats.completed += 1;
                 200
             }
+            Some(Bye::EndsEarly) => 200,
             Some(Bye::Again) => {
                 self.stats.byes_again += 1;
                 200
@@ -268,6 +273,9 @@ impl Answerer {
             }
         };
         self.reply_statelessly(received, scan, status, &[]);
+        if let Some(id) = id.filter(|_| ended == Some(Bye::EndsEarly)) {
+            self.cancel_ringing(now, id);
+        }
     }
 
     fn on_cancel(&mut self, now: Timestamp, received: &Received, scan: &Scan<'_>) {
@@ -290,11 +298,7 @@ impl Answerer {
         self.out.extend(ok);
         let timing = self.config.timing;
         self.calls.change(id, |call| call.on_cancel(now, &timing));
-        if let Some(ringing) = self.calls.change(id, Call::stop_ringing).flatten() {
-            let invite = Message::parse(&ringing.invite).expect("it was parsed before");
-            let cancelled = self.send_final(now, id, &invite, 487);
-            self.stats.cancelled += u64::from(cancelled);
-        }
+        self.cancel_ringing(now, id);
     }
 
     /// Handles a response. Only a response to our BYE is expected.
@@ -342,14 +346,6 @@ impl Answerer {
             }
             Some(Action::Drop) => self.calls.remove(id),
         }
-    }
-
-    fn count(&mut self, ending: Ending) {
-        *match ending {
-            Ending::HungUp => &mut self.stats.hung_up,
-            Ending::NotAcknowledged => &mut self.stats.not_acknowledged,
-            Ending::Forgotten => &mut self.stats.forgotten,
-        } += 1;
     }
 }
 

@@ -10,6 +10,7 @@ mod device;
 mod devices;
 mod division;
 mod ending;
+mod incoming;
 mod persons;
 mod redial;
 mod refusal;
@@ -33,7 +34,6 @@ use crate::arrival::Arrivals;
 use crate::connections::Connections;
 use crate::dialog::Dialog;
 use crate::identity::{Mark, Namer};
-use crate::response;
 use crate::table::Table;
 use call::{Action, Answer, Call};
 use devices::Devices;
@@ -259,7 +259,7 @@ impl Caller {
 
     fn on_answer(&mut self, now: Timestamp, mark: Mark, received: &Received) {
         let dialog = Message::parse(&received.bytes).ok().and_then(|m| match self.config.routing {
-            Routing::Follow => Dialog::of_caller(&m),
+            Routing::Follow => Dialog::of_caller(&m, self.config.transport),
             Routing::Ignore => Dialog::without_routes(&m, self.config.uri.as_bytes()),
         });
         let Some(dialog) = dialog else {
@@ -277,7 +277,7 @@ impl Caller {
         let Some(call) = self.calls.get(mark.id) else {
             return self.hang_up_stray(&mark, &dialog, server);
         };
-        match call.on_answer(now, dialog, &self.config.timing) {
+        match call.on_answer(now, received.arrived, dialog, &self.config.timing) {
             Answer::SetUp => {
                 // This is the time stamp of the kernel, because the time in our own socket is not a
                 // delay of the server. Our own delay in sending counts, because the intended time
@@ -303,40 +303,6 @@ impl Caller {
             Answer::Again => self.stats.repeated.ack += 1,
             Answer::Stray(dialog) => self.hang_up_stray(&mark, &dialog, server),
         }
-    }
-
-    /// Handles a request. Only a BYE is expected. A BYE for a call that has ended gets 200 too. It
-    /// is a copy of the BYE that ended the call (RFC 3261 §17.2.2), or it was sent at the same time
-    /// as our BYE. No other party knows the tag of our call.
-    fn on_request(&mut self, now: Timestamp, received: &Received, scan: &Scan<'_>, method: Method) {
-        let Ok(request) = Message::parse(&received.bytes) else {
-            self.stats.malformed += 1;
-            return;
-        };
-        let Ok(from) = request.from() else {
-            self.stats.malformed += 1;
-            return;
-        };
-        let mark = self.namer.recognise(scan.call_id).filter(|m| scan.to_tag == Some(&m.tag));
-        let status = match (method, mark) {
-            (Method::Bye, Some(mark)) => {
-                match self.calls.get(mark.id).map(|call| call.on_bye(from.tag())) {
-                    Some(action) => self.action(now, mark, action),
-                    None => self.stats.late += 1,
-                }
-                200
-            }
-            (Method::Bye, None) => {
-                self.stats.unexpected += 1;
-                481
-            }
-            _ => {
-                self.stats.unexpected += 1;
-                return;
-            }
-        };
-        let reply = response::to(&request, received.flow, status, None, &[], &self.pool);
-        self.out.extend(reply);
     }
 }
 

@@ -25,8 +25,9 @@ pub(crate) struct Dialog {
 }
 
 impl Dialog {
-    /// Returns the caller's dialog from a 2xx, or `None` if the response lacks a necessary part.
-    pub fn of_caller(answer: &Message<'_>) -> Option<Self> {
+    /// Returns the caller's dialog from a 2xx, or `None` if the response lacks a necessary part. The
+    /// requests of the dialog use `transport`.
+    pub fn of_caller(answer: &Message<'_>, transport: Transport) -> Option<Self> {
         let target = answer.contacts().next()?.ok()?.uri;
         // RFC 3261 §12.1.2: "The route set MUST be set to the list of URIs in the
         // Record-Route header field from the response, taken in reverse order and
@@ -34,17 +35,18 @@ impl Dialog {
         let mut routes = recorded(answer)?;
         routes.reverse();
         let to = answer.field(HeaderName::To)?.value;
-        Self::along(target, routes, to)
+        Self::along(target, routes, to, transport)
     }
 
     /// Returns the called party's dialog from our own 2xx. `target` is the URI in the Contact of
-    /// the INVITE. Returns `None` if no dialog can be created.
-    pub fn of_callee(target: &[u8], answer: &Message<'_>) -> Option<Self> {
+    /// the INVITE. The requests of the dialog use `transport`. Returns `None` if no dialog can be
+    /// created.
+    pub fn of_callee(target: &[u8], answer: &Message<'_>, transport: Transport) -> Option<Self> {
         // RFC 3261 §12.1.1: "The route set MUST be set to the list of URIs in the Record-Route
         // header field from the request, taken in order and preserving all URI parameters."
         // The response has them all, in the same order.
         let from = answer.field(HeaderName::From)?.value;
-        Self::along(target, recorded(answer)?, from)
+        Self::along(target, recorded(answer)?, from, transport)
     }
 
     /// Returns a dialog whose requests go to the server at `uri`. Ignores the routes in the
@@ -53,7 +55,12 @@ impl Dialog {
         Self::compose(uri, &[], answer.field(HeaderName::To)?.value, None)
     }
 
-    fn along<'a>(target: &'a [u8], mut routes: Routes<'a>, remote: &[u8]) -> Option<Self> {
+    fn along<'a>(
+        target: &'a [u8],
+        mut routes: Routes<'a>,
+        remote: &[u8],
+        transport: Transport,
+    ) -> Option<Self> {
         let mut uri = target;
         let mut hop = routes.first().copied().unwrap_or(target);
         // RFC 3261 §12.2.1.1: "If the route set is not empty, and its first URI does not
@@ -68,7 +75,7 @@ impl Dialog {
             uri = first;
             hop = first;
         }
-        Self::compose(uri, &routes, remote, address(hop))
+        Self::compose(uri, &routes, remote, address(hop, transport))
     }
 
     fn compose(
@@ -147,9 +154,49 @@ pub(crate) fn uri_parameter(transport: Transport) -> &'static str {
     }
 }
 
-/// Returns the address of a URI, or `None` if its host is a name.
-fn address(uri: &[u8]) -> Option<SocketAddr> {
+/// Returns the address of a URI over `transport`, or `None` if its host is a name.
+fn address(uri: &[u8], transport: Transport) -> Option<SocketAddr> {
     let uri = Uri::parse(uri).ok()?;
     let ip = uri.host.filter(|_| uri.scheme == Scheme::Sip)?.ip()?;
-    Some(SocketAddr::new(ip, uri.port_or_default()))
+    // RFC 3261 §19.1.2: "The default port value is transport and scheme dependent. The default is
+    // 5060 for sip: using UDP, TCP, or SCTP. The default is 5061 for sip: using TLS over TCP".
+    let default = if transport == Transport::Tls { 5061 } else { 5060 };
+    Some(SocketAddr::new(ip, uri.port.unwrap_or(default)))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The ACK and the BYE over TLS went to port 5060, where no server listens for TLS.
+    #[test]
+    fn without_a_port_the_next_hop_has_the_default_port_of_the_transport() {
+        let response = |headers: &str| {
+            format!(
+                "SIP/2.0 200 OK\r\nVia: SIP/2.0/TLS 192.0.2.1;branch=z9hG4bK1\r\n\
+                 From: <sip:alice@192.0.2.1>;tag=a\r\nTo: <sip:bob@192.0.2.2>;tag=b\r\n\
+                 Call-ID: one@192.0.2.1\r\nCSeq: 1 INVITE\r\n{headers}Content-Length: 0\r\n\r\n"
+            )
+        };
+        let route = "Record-Route: <sip:192.0.2.9;transport=tls;lr>\r\n";
+        for (transport, headers, hop) in [
+            (Transport::Tls, "Contact: <sip:bob@192.0.2.2;transport=tls>\r\n", "192.0.2.2:5061"),
+            (Transport::Tls, "Contact: <sip:bob@192.0.2.2:5070>\r\n", "192.0.2.2:5070"),
+            (Transport::Tcp, "Contact: <sip:bob@192.0.2.2>\r\n", "192.0.2.2:5060"),
+            (Transport::Udp, "Contact: <sip:bob@192.0.2.2>\r\n", "192.0.2.2:5060"),
+        ] {
+            let hop = Some(hop.parse::<SocketAddr>().expect("an address"));
+            let text = response(headers);
+            let answer = Message::parse(text.as_bytes()).expect("a response");
+            let dialog = Dialog::of_caller(&answer, transport).expect("a dialog");
+            assert_eq!(dialog.hop(), hop, "{transport:?} {headers}");
+            let target = answer.contacts().next().expect("a Contact").expect("a URI").uri;
+            let dialog = Dialog::of_callee(target, &answer, transport).expect("a dialog");
+            assert_eq!(dialog.hop(), hop, "{transport:?} {headers}");
+        }
+        let text = response(&format!("{route}Contact: <sip:bob@192.0.2.2>\r\n"));
+        let answer = Message::parse(text.as_bytes()).expect("a response");
+        let dialog = Dialog::of_caller(&answer, Transport::Tls).expect("a dialog");
+        assert_eq!(dialog.hop(), Some(([192, 0, 2, 9], 5061).into()));
+    }
 }

@@ -2,6 +2,7 @@
 //! §10).
 
 mod config;
+mod ending;
 mod granted;
 mod keep_alives;
 mod report;
@@ -24,7 +25,7 @@ use crate::identity::{MARK, Mark, Namer, hex};
 use crate::table::{Id, Table};
 use crate::template::{Template, Values};
 
-use keep_alives::{KeepAlives, PING};
+use keep_alives::KeepAlives;
 
 pub use config::{RegistrantConfig, RegistrantConfigError};
 pub use report::RegistrantReport;
@@ -82,6 +83,8 @@ pub struct Registrant {
     turn: u32,
     arrivals: Option<Arrivals>,
     next_arrival: Option<Timestamp>,
+    /// Whether the run was stopped before all registrations were offered.
+    is_cut_short: bool,
     registrations: Table<Registration>,
     connections: Connections,
     /// The keep-alives, or `None` if none are configured or the run was stopped.
@@ -135,6 +138,7 @@ impl Registrant {
             turn: 0,
             arrivals: Some(arrivals),
             next_arrival,
+            is_cut_short: false,
             registrations: Table::new(config.open_max),
             connections: Connections::new(
                 config.connections,
@@ -156,6 +160,12 @@ impl Registrant {
     pub fn is_done(&self) -> bool {
         let has_registered = self.next_arrival.is_none() && self.registrations.len() == 0;
         has_registered && self.keep_alives.is_none()
+    }
+
+    /// Returns whether every registration was offered. Otherwise some are still due, or the run was
+    /// stopped before they were.
+    pub fn has_offered_all(&self) -> bool {
+        self.next_arrival.is_none() && !self.is_cut_short
     }
 
     /// Returns the counts so far.
@@ -185,6 +195,7 @@ impl Registrant {
         let user = &mut self.users[number as usize];
         if user.is_waiting || self.registrations.is_full() {
             self.stats.not_begun += 1;
+            self.stats.overflowed += u64::from(!user.is_waiting);
             return;
         }
         user.is_waiting = true;
@@ -226,24 +237,6 @@ impl Registrant {
         self.out.push_back(Transmit::new(flow, bytes));
     }
 
-    /// Sends the pings that are due on connections that are still open.
-    //
-    // RFC 5626 §4.4.1: "The client "pings" by sending a double-CRLF".
-    fn keep_alive(&mut self, now: Timestamp) {
-        let Some(keep_alives) = &mut self.keep_alives else { return };
-        for _ in 0..BURST {
-            let Some(id) = keep_alives.pop_due(now) else { return };
-            if !self.connections.has(id) {
-                continue;
-            }
-            keep_alives.schedule(now, id);
-            self.stats.pings += 1;
-            let RegistrantConfig { transport, local, target, .. } = self.config;
-            let flow = Flow::connected(transport, local, target, id);
-            self.out.push_back(Transmit::new(flow, self.pool.copy(PING)));
-        }
-    }
-
     /// Returns the Call-ID and the tag of a user's registrations.
     // RFC 3261 §10.2: "All registrations from a UAC SHOULD use the same Call-ID header field value for
     // registrations sent to a particular registrar."
@@ -254,21 +247,6 @@ impl Registrant {
         hex(hash as u64, &mut call_id[16..]);
         hex((hash >> 32) as u64, &mut tag);
         (call_id, tag)
-    }
-
-    fn end(&mut self, id: Id, outcome: Result<(), Failure>) {
-        let Some(registration) = self.registrations.remove(id) else { return };
-        self.users[registration.user as usize].is_waiting = false;
-        self.connections.end(id);
-        self.stats.open = self.registrations.len() as u64;
-        let Err(failure) = outcome else { return };
-        let failure = match (failure, self.undelivered) {
-            (Failure::Timeout, Some((at, cause))) if at >= registration.begun => {
-                Failure::Transport(cause)
-            }
-            (failure, _) => failure,
-        };
-        self.stats.failed.note(failure);
     }
 
     fn on_response(&mut self, now: Timestamp, received: &Received, scan: &Scan<'_>, status: u16) {
@@ -338,11 +316,13 @@ impl Core for Registrant {
             let Some(registration) = self.registrations.get(id) else { continue };
             let (client, firing) = registration.client.on_timer(now, &self.config.timing);
             registration.client = client;
+            let intended = registration.intended;
             self.registrations.wake_at(id, client.deadline().unwrap_or(Timestamp::NEVER));
             match firing {
                 Firing::Silent => {}
                 Firing::Resend => {
                     self.stats.repeated += 1;
+                    self.stats.measured.repeated += u64::from(self.is_measured(intended));
                     self.send(id);
                 }
                 Firing::TimedOut => self.end(id, Err(Failure::Timeout)),
@@ -377,6 +357,7 @@ impl Core for Registrant {
     /// Starts no more registrations, and sends no more keep-alives.
     fn on_drain(&mut self, _: Timestamp) {
         self.keep_alives = None;
+        self.is_cut_short |= self.next_arrival.is_some();
         self.arrivals = None;
         self.next_arrival = None;
     }

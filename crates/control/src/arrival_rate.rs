@@ -6,8 +6,8 @@ use tidegate_world::Timestamp;
 
 /// An estimate of the arrivals a second. The weight of each arrival fades with its age.
 ///
-/// After a time without arrivals, the estimate is too low at first. It becomes right within its
-/// time constant.
+/// After a time without arrivals, the estimate is too low at first. In one time constant it makes
+/// up 63 % of the difference.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct ArrivalRate {
     /// Age in seconds at which the weight of an arrival has fallen to 37 %.
@@ -19,7 +19,7 @@ pub(crate) struct ArrivalRate {
 }
 
 impl Default for ArrivalRate {
-    /// Creates an estimate that follows a change within half a second.
+    /// Creates an estimate with a time constant of half a second.
     fn default() -> Self {
         Self::over_s(0.5)
     }
@@ -51,8 +51,8 @@ impl ArrivalRate {
         (-time.as_secs_f64() / self.time_constant_s).exp()
     }
 
-    /// Divides a count by the observed time. That time fades at the same rate as the count. Returns
-    /// `None` if no time was observed.
+    /// Divides a count by the observation time `observed`, in which older time counts less, as in
+    /// the count. Returns `None` if `observed` is zero.
     fn over(&self, observed: Duration, count: f64) -> Option<f64> {
         let watched_s = self.time_constant_s * (1.0 - self.kept(observed));
         (watched_s > 0.0).then(|| count / watched_s)
@@ -64,8 +64,9 @@ impl ArrivalRate {
         self.rate_within(now, Duration::ZERO)
     }
 
-    /// Returns the arrivals a second as of `now`. The time since the first arrival counts as at least
-    /// `observed_min`, so that two arrivals at nearly the same time are no high rate.
+    /// Returns the arrivals a second as of `now`. The time since the first arrival counts as at
+    /// least `observed_min`, so that two arrivals at nearly the same time do not count as a high
+    /// rate.
     pub(crate) fn rate_within(&self, now: Timestamp, observed_min: Duration) -> f64 {
         let Some((first, last)) = self.seen else { return 0.0 };
         let count = self.count * self.kept(now.since(last));

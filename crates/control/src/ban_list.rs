@@ -33,7 +33,8 @@ impl BanList {
         self.change(|bans| bans.ban(now, ban))
     }
 
-    /// Records that a banned source has proved that it receives our packets.
+    /// Records that a banned source has proved that it receives our packets. Returns false if the
+    /// list has no ban of this source, or if the source had proved this before.
     pub fn prove(&self, source: u128) -> bool {
         self.change(|bans| bans.prove(source))
     }
@@ -53,13 +54,13 @@ impl BanList {
         self.lock().overflowed()
     }
 
-    /// Applies a change, and increments the version if it changed anything.
+    /// Applies `change`, and increments the version if `change` returns true.
     fn change(&self, change: impl FnOnce(&mut Bans) -> bool) -> bool {
         let mut bans = self.lock();
         let is_changed = change(&mut bans);
         if is_changed {
-            // Increment it under the lock: a reader that sees the new version then waits for the
-            // bans that belong to it.
+            // Increment the version under the lock: a reader that sees the new version waits for
+            // the lock, and so reads the new bans.
             self.0.version.fetch_add(1, Ordering::Release);
         }
         is_changed

@@ -66,7 +66,7 @@ impl Bans {
         self.overflowed
     }
 
-    /// Returns true if no source is banned.
+    /// Returns whether the list is empty. A list in which all bans have ended may not be empty.
     #[inline]
     pub fn is_empty(&self) -> bool {
         self.bans.is_empty()
@@ -88,9 +88,9 @@ impl Bans {
         Some(&self.bans[at]).filter(|ban| now < ban.until)
     }
 
-    /// Bans a source. If the source is already banned, the ban that ends later applies. In a full
-    /// list, the new ban replaces the ban with the lowest rate. Returns false if no ban has a lower
-    /// rate.
+    /// Bans a source. If the source is already banned, the ban that ends later applies, with the
+    /// higher of the two rates. In a full list, the new ban replaces the ban with the lowest rate.
+    /// Returns false if the list is full and no ban in it has a lower rate than the new ban.
     pub fn ban(&mut self, now: Timestamp, ban: Ban) -> bool {
         self.bans.retain(|ban| now < ban.until);
         match self.find(ban.source) {

@@ -1,12 +1,13 @@
 //! The maximum goodput that any local law can reach.
 //!
-//! A server spends the CPU time `s` on a whole call, and `r` on shedding a call. Both include all
-//! messages and the kernel's work. If the offered load is `m` times its capacity `C = 1/s`, it must
-//! shed all calls that it does not serve. With `g` served calls a second, `g·s + (m·C − g)·r = 1`.
-//! The goodput as a fraction of the capacity is
+//! A server spends the CPU time `s` on a whole call, and `r` on shedding a call. Both times include
+//! all messages of the call and the kernel's work. If the offered load is `m` times the capacity
+//! `C = 1/s`, the server must shed all calls that it does not serve. With `g` served calls a
+//! second, `g·s + (m·C − g)·r = 1`. The goodput G as a fraction of the capacity G0 is
 //!
 //! ```text
-//! G/G0 = (1 − m·r/s) / (1 − r/s)    for m ≥ 1, within [0, 1];   m below
+//! G/G0 = (1 − m·r/s) / (1 − r/s)    for m ≥ 1, within [0, 1]
+//! G/G0 = m                            for m < 1
 //! ```
 //!
 //! So the cost of a rejection matters more than the choice of the law.

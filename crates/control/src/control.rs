@@ -15,7 +15,7 @@ pub enum Allowance {
     Rate(f64),
     /// At most this number of pieces in progress. A piece is in progress from the moment when it
     /// enters the queue until its service begins. If the gate judges a piece when it is taken from
-    /// the queue, the piece passes if fewer than this number are behind it in the queue.
+    /// the queue, the piece passes if fewer than this number of other pieces still wait.
     Window(f64),
     /// No new work.
     Closed,
@@ -115,9 +115,9 @@ impl Control {
         self.admit[bucket as usize] = allowance;
     }
 
-    /// Admits sessions at `rate`. `offered` is the rate of the sessions that ask for admission. The
-    /// share of the single requests that is admitted is the part that `rate` is of `offered`, so a
-    /// rate of sessions never limits single requests while it does not limit sessions.
+    /// Admits `rate` sessions a second. `offered` is the number of sessions a second that ask for
+    /// admission. The admitted share of the single requests is `rate`/`offered`, but at most 1. So
+    /// single requests are limited only while sessions are limited too.
     pub(crate) fn admit_sessions_at(&mut self, rate: f64, offered: f64) {
         let allowance = Allowance::Rate(rate);
         self.set_admit(Bucket::Session, allowance);

@@ -10,7 +10,7 @@ const WEIGHT: f64 = 0.02;
 const KEPT: f64 = 1.0 - WEIGHT;
 
 /// Exponentially weighted means of three costs: of serving a message of each class, of examining a
-/// message that has arrived, and of rejecting one.
+/// message that has arrived, and of rejecting a message.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Costs {
     served: [Option<f64>; Work::CLASSES_MAX],
@@ -24,8 +24,8 @@ impl Costs {
         self.served.get(usize::from(class)).copied().flatten().map(Duration::from_secs_f64)
     }
 
-    /// Returns the mean service time over all classes that have been served, in seconds, or `None`
-    /// before the first message.
+    /// Returns the mean of the service times of all classes that have been served, in seconds, or
+    /// `None` before the first message. Each class counts the same, however many messages it has.
     pub(crate) fn mean(&self) -> Option<f64> {
         let (count, sum) =
             self.served.iter().flatten().fold((0, 0.0), |(n, sum), s| (n + 1, sum + s));
@@ -50,8 +50,7 @@ impl Costs {
         self.refused.map(Duration::from_secs_f64)
     }
 
-    /// Records that examining `looked` messages took `cost`. `refused` of these messages were
-    /// rejected.
+    /// Records that examining `looked` messages, and rejecting `refused` of them, took `cost`.
     pub(crate) fn record_looks(&mut self, looked: u32, refused: u32, cost: Duration) {
         let cost = cost.as_secs_f64();
         let kept = f64::from(looked.saturating_sub(refused));

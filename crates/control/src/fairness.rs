@@ -5,11 +5,11 @@
 //! everything. Here each source gets all that it offers, up to a [level](MaxMin) that is the same
 //! for all sources. A source that offers more than the level loses only its own work.
 //!
-//! - The work that a source offers is counted. Counts and the observation time fade by a fifth
-//!   every 100 ms. The demands are computed from these rates every 100 ms. If twice the expected
-//!   work has arrived, they are computed earlier, but at most every 10 ms. Between these
-//!   computations, the level follows the admitted share, and the rate of each source is always the
-//!   current one.
+//! - The work that a source offers is counted. Its count and the observation time fade by a fifth
+//!   every 100 ms, and their quotient is the rate of the source. Every 100 ms the rates of all
+//!   sources become the demands. If more than twice the expected work has arrived, this happens
+//!   earlier, but at most every 10 ms. In between, the level follows the admitted share, and the
+//!   rate that is compared with the level is the current rate of the source.
 //! - A source below the level passes. A source above it passes at the rate of the level, through
 //!   its own token bucket. The bucket holds the tokens of 100 ms, but at least one token.
 //! - *Credit* is the number of pieces that the throttle has admitted and that no source has used. A
@@ -27,12 +27,13 @@
 //! A source with a weight counts as that many sources: it gets that many times the level and the
 //! places.
 //!
-//! **Cold start.** In the first 10 ms, nothing is known about any source, and all sources are below
-//! the level. **Known bias.** A source that sends rarely is assumed to have no rate before it
-//! sends. If there are many such sources, all of them are below the level, and the throttle selects
-//! among them. All sources for which the table has no room count as one source. A source is
-//! forgotten when it has offered nothing for one to two seconds. An attacker that forges addresses
-//! can appear as any number of sources.
+//! **Cold start.** In the first 10 ms after the start, nothing is known about any source, and all
+//! sources are below the level. **Known bias.** A source that sends rarely is assumed to have no
+//! rate before it sends. If there are many such sources, all of them are below the level, and the
+//! throttle selects among them. All sources for which the table has no room count as one source. A
+//! source is forgotten when its count has faded: about 1.4 s after a single piece, and about 4 s
+//! after a stream of 1,000 pieces a second. An attacker that forges addresses can appear as any
+//! number of sources.
 
 use std::time::Duration;
 

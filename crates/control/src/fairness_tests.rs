@@ -30,7 +30,8 @@ struct Run {
 }
 
 struct Passed {
-    /// Rates of each source that arrived and that passed, in pieces a second.
+    /// Pieces a second of each source: those that arrived (`offered`), and those that passed
+    /// (`rates`).
     offered: Vec<f64>,
     rates: Vec<f64>,
     /// Pieces that the throttle let pass since the start, pieces that passed, and the maximum by
@@ -198,7 +199,7 @@ fn sources_beyond_the_table_count_as_one() {
     let sources = [1, 2, 3, 4].map(|source| fairness.on_arrival(at_us(0), source, 1));
     assert_eq!((fairness.sources(), fairness.overflowed()), (2, 2));
     assert!(sources[2] == sources[3] && sources[1] != sources[2]);
-    // After two seconds both are forgotten, but not a source that holds a place.
+    // After three seconds, sources 1 and 2 would be forgotten, but source 1 holds a place.
     fairness.hold(sources[0]);
     let late = fairness.on_arrival(at_us(3_000_000), 5, 1);
     assert_eq!((late, fairness.overflowed()), (sources[2], 3), "looked at after it was placed");

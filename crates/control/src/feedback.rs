@@ -58,7 +58,8 @@ pub const VALIDITY_DEFAULT: Duration = Duration::from_millis(500);
 pub struct Feedback {
     /// The meaning of the value.
     pub algorithm: Algorithm,
-    /// Percent of the requests to hold back, requests a second, or unanswered calls.
+    /// Depending on the algorithm: the percentage of requests to hold back, the maximum number of
+    /// requests a second, or the maximum number of unanswered calls.
     pub value: u32,
     /// Time for which the value holds. Zero ends the restriction.
     pub validity: Duration,

@@ -10,7 +10,7 @@ pub(crate) struct LowPass {
 }
 
 impl LowPass {
-    /// Creates a filter whose output is zero.
+    /// Creates a filter whose output starts at zero.
     pub(crate) fn new(time_constant_s: f64) -> Self {
         Self { time_constant_s, value: 0.0 }
     }

@@ -16,7 +16,8 @@ use crate::{
     Service, Sessions, Settings, Shadow, Signals, Throttle, Ticket, Values,
 };
 
-/// A rejection counts as early if the processor was idle for some of this time before it.
+/// A rejection counts as early if the processor was idle for a part of this time before the
+/// rejection.
 const EARLY: Duration = Duration::from_millis(100);
 /// An occupancy above this counts as full. It is below 1 because the clocks of two readings differ
 /// slightly.
@@ -43,7 +44,7 @@ pub struct Gate {
     seed: (Seed, u32),
     memory: Memory,
     pacer: Pacer,
-    /// Time of the last reading that showed idle time, or `None` before it.
+    /// Time of the last reading that showed idle time, or `None` before the first such reading.
     idle: Option<Timestamp>,
     ticked: Timestamp,
     /// The time of the next tick, or `NEVER` while the law is at rest.
@@ -171,7 +172,7 @@ impl Gate {
         self.settings.decide
     }
 
-    /// Rejects all new work from this call on.
+    /// Rejects all new work from now on.
     pub fn stop(&mut self) {
         self.stopping = true;
     }
@@ -221,7 +222,7 @@ impl Gate {
         self.signals.queue.lag = self.signals.queue.lag.max(lag);
     }
 
-    /// Returns whether a new session that arrives now will probably be rejected.
+    /// Returns whether the gate now rejects all new sessions or a part of them.
     pub fn is_refusing(&self) -> bool {
         let Control { queue, .. } = &self.control;
         self.stopping
@@ -235,8 +236,9 @@ impl Gate {
     }
 
     /// Records that the service of a message begins after it waited for `sojourn`. `ticket` is its
-    /// ticket if it asks for new work. Then [`on_taken`](Self::on_taken) follows. `waiting` is the
-    /// number of messages in the queue of new sessions.
+    /// ticket, or `None` if the message does not ask for new work. With a ticket, the caller then
+    /// also calls [`on_taken`](Self::on_taken). `waiting` is the number of messages in the queue of
+    /// new sessions.
     pub fn on_service(
         &mut self,
         now: Timestamp,

@@ -6,14 +6,15 @@
 //! receive buffers. The cost of a rejection is measured as a whole. The occupied time outside
 //! service goes to reception, rejecting and sending. Rejections and their acknowledgements are
 //! charged with a part of this time, in proportion to their number. So their cost includes the
-//! kernel's work for their datagrams, which is most of it.
+//! kernel's work for their datagrams, which is the largest part.
 //!
 //! # Rungs
 //!
 //! 1. [`Reject`](Rung::Reject): each piece of work that is not admitted is answered. The sender
 //!    knows at once, and sends no more.
-//! 2. [`Pad`](Rung::Pad): answers have only a few lengths, so that the kernel takes them in batches.
-//!    This costs a third less processor time, and some more bytes.
+//! 2. [`Pad`](Rung::Pad): answers are padded to a few lengths, so that the kernel takes them in
+//!    batches. The ladder has this rung only if [`pads`](LadderSettings::pads) is set. Padding
+//!    takes a third off the processor time, and costs some more bytes.
 //! 3. [`Thin`](Rung::Thin): a share `p` of the datagrams is dropped before they are read, and work
 //!    that is still read and not admitted is answered. Assume that `λ` pieces arrive a second, and
 //!    that a rejection takes `r` seconds. If rejecting takes more than the budget `B`, too little
@@ -32,14 +33,14 @@
 //!
 //! # Measurements
 //!
-//! `c` is the work taken in periods without idle time, divided by the part of this time that was
-//! not spent on rejecting. Before the first such period `c` is unknown, and only overflow leads to
-//! drops. `c` is never less than the work taken in a period with idle time. While the ladder drops
-//! packets and the processor has idle time, `c` grows, because the last busy period may have been a
-//! slow one. It grows at most to the work that the server would take with all of its CPU time: the
-//! work taken for each second of CPU time, times the CPU time of a busy period. Idle time does not
-//! show the capacity. A process with a quota works fast and then stands still, so it has idle time
-//! even when its quota is used up.
+//! `c` is the work taken in *busy* periods, which have at most 10 % idle time, divided by the part
+//! of this time that was neither idle nor spent on rejecting. Before the first such period `c` is
+//! unknown, and only overflow leads to drops. `c` is never less than the work taken a second in any
+//! other period. While the ladder drops packets and the processor has idle time, `c` grows, because
+//! the last busy period may have been a slow one. It grows at most to the work that the server
+//! would take with all of its CPU time: the work taken for each second of CPU time, times the CPU
+//! time of a busy period. Idle time does not show the capacity. A process with a quota works fast
+//! and then stands still, so it has idle time even when its quota is used up.
 //!
 //! `λ` is the rate of first packets, without retransmissions. Each packet has a mark: a hash of its
 //! bytes that is the same for all copies of a request. The packets with the lowest marks are
@@ -67,13 +68,13 @@
 //! The ladder reaches the second rung when rejecting took more than half of the budget. It reaches
 //! the third rung in two cases. In the first case rejecting has exceeded the budget by 50 ms in
 //! total, less the budget that was left unused since then. In the second case there was no room in
-//! the buffers for a hundredth of the arrivals. If buffers still overflow two periods after a
-//! change, the measured cost is too low, or the processor is busy with something else. Then a limit
-//! applies: at most nine tenths of the messages that were read before may pass. The limit grows
-//! slowly at first, and twice as fast with each second without overflow. So a limit that was set
-//! while the process stood still has no effect after some seconds. An overflow that does not become
-//! smaller when `p` rises has another cause. The ladder ignores an overflow of up to twice this
-//! size for about ten seconds, and then tries again.
+//! the buffers for more than a hundredth of the arrivals. If buffers still overflow two periods
+//! after a change, the measured cost is too low, or the processor is busy with something else. Then
+//! a limit applies: at most nine tenths of the messages that were read before may pass. The limit
+//! grows slowly at first, and twice as fast with each second without overflow. So a limit that was
+//! set while the process stood still has no effect after some seconds. An overflow that does not
+//! become smaller when `p` rises has another cause. The ladder ignores an overflow of up to twice
+//! this size for about ten seconds, and then tries again.
 //!
 //! # Callers that come late
 //!
@@ -88,10 +89,11 @@
 //! is at most T1 longer than the time since the first copy).
 //!
 //! `p` has 65 levels. Each level passes a tenth less than the level before. `p` rises at once to
-//! the required level if rejecting takes more than the budget and a seventh less should pass. `p`
-//! falls if a fifth more should pass, or if everything should pass. It falls only while rejecting
-//! takes at most the budget, and by one level a period, because each fall lets late callers
-//! through. It falls by four levels if rejecting takes less than a quarter of the budget.
+//! the required level if an eighth less should pass, and rejecting takes more than the budget or
+//! buffers overflow. `p` falls if a fifth more should pass, or if everything should pass. It falls
+//! only while rejecting takes at most the budget and no buffer overflows, and by one level a
+//! period, because each fall lets late callers through. It falls by four levels if rejecting takes
+//! less than a quarter of the budget.
 //!
 //! # Messages in streams
 //!
@@ -104,9 +106,9 @@
 //!
 //! `λ` shows the end of a flood within three periods, and `p` falls as fast as the late callers can
 //! be served or rejected. When nothing has been dropped for two seconds, the ladder steps down to
-//! its second rung. It steps down from the second rung after two seconds in which rejecting took
-//! less than a quarter of the budget. Without padding, the same rejections would take less than
-//! half of the budget.
+//! its second rung, or to the first if it may not pad. It steps down from the second rung after two
+//! seconds in which rejecting took less than a quarter of the budget. Without padding, the same
+//! rejections would take less than half of the budget.
 //!
 //! # Cold start
 //!
@@ -168,8 +170,8 @@ const OVERFLOW: f64 = 0.01;
 /// After an overflow, this part of the messages that were read may pass.
 const BACK: f64 = 0.9;
 
-/// After an overflow, the number of messages that may pass is limited. This is the part by which
-/// the limit grows in the first second.
+/// After an overflow, the number of messages that may pass is limited. This is the rate at which
+/// the limit grows at first, as a part of the limit a second. The rate doubles in each second.
 const GROWTH: f64 = 0.1;
 
 /// The share rises only if the part of the marks that should pass is less than this factor times
@@ -199,17 +201,19 @@ const FORGET_S: f64 = 0.5;
 /// the process stood still.
 const STEP_MAX_S: f64 = 0.2;
 
-/// Growth of the capacity in a second in which the processor is idle for half of the time, as a
-/// part of the capacity.
+/// The rate at which the capacity grows while the processor is idle for half of the time, as a part
+/// of the capacity a second. In a second, the capacity grows by the factor e to this power.
 const DISCOVERY: f64 = 0.5;
 
 /// Maximum part of a period that counts as idle for the growth of the capacity.
 const IDLE_MAX: f64 = 0.9;
 
-/// If more than this part of a period is idle, the server has room for more work.
+/// If more than this part of a period is idle, the server has room for more work. Otherwise the
+/// period is a busy one.
 const IDLE: f64 = 0.1;
 
-/// Weight of the newest period in the average of the processor share that rejecting takes.
+/// Weight of the newest period in averages, such as that of the processor share that rejecting
+/// takes.
 const LOAD_WEIGHT: f64 = 0.3;
 
 /// Weight of the newest period in the cost of a rejection.
@@ -240,7 +244,7 @@ pub enum Rung {
     /// All work that is not admitted is answered.
     #[default]
     Reject,
-    /// All work that is not admitted is answered, and all these answers have the same length.
+    /// All work that is not admitted is answered, and these answers are padded to a few lengths.
     Pad,
     /// A share of the datagrams is dropped before they are read. The rest of the work that is not
     /// admitted is answered.
@@ -248,7 +252,7 @@ pub enum Rung {
 }
 
 impl Rung {
-    /// Returns its name in metrics.
+    /// Returns the name in metrics.
     pub const fn name(self) -> &'static str {
         match self {
             Self::Reject => "reject",
@@ -277,10 +281,10 @@ pub struct Ladder {
     taken: f64,
     /// Occupied seconds without the time for rejections. Older ones count less.
     serving_s: f64,
-    /// Whether the processor had no idle time in some period.
+    /// Whether there has been a busy period: one with at most [`IDLE`] idle time.
     was_busy: bool,
-    /// Mean CPU time of the last periods without idle time, as a part of a period. It is less than 1
-    /// with a quota, or if other programs use the processor.
+    /// Mean CPU time of the last busy periods, as a part of a period. It is less than 1 with a
+    /// quota, or if other programs use the processor.
     full_cpu: f64,
     overflow: Overflow,
     /// Maximum number of messages a second that may pass, or infinity. It becomes finite after an
@@ -305,7 +309,7 @@ impl Ladder {
     /// Creates a ladder on its first rung.
     ///
     /// # Panics
-    /// Panics if the budget is not between 0 and 1, or the period is 0.
+    /// Panics if the budget is 0 or less, or 1 or more, or if the period is 0.
     pub fn new(settings: LadderSettings) -> Self {
         let LadderSettings { budget, period, .. } = settings;
         assert!(budget > 0.0 && budget < 1.0 && !period.is_zero(), "{settings:?}");
@@ -374,7 +378,7 @@ impl Ladder {
         self.rung
     }
 
-    /// Returns whether all answers to rejected work should have the same length.
+    /// Returns whether all answers to rejected work should be padded to a few lengths.
     pub fn pads(&self) -> bool {
         self.settings.pads && self.rung != Rung::Reject
     }
@@ -395,8 +399,8 @@ impl Ladder {
         self.dropped.is_fresh(mark)
     }
 
-    /// Records the mark of a packet that was read. Retransmissions of judged requests are not
-    /// recorded.
+    /// Records the mark of a packet that was read. Not to be called for retransmissions of judged
+    /// requests.
     pub fn record_mark(&self, mark: u32) {
         self.hot.record(mark);
     }
@@ -535,7 +539,7 @@ impl Ladder {
     }
 
     /// Returns the largest part of the marks whose callers can all be served, or rejected within
-    /// this part of the processor time.
+    /// the part `budget` of the processor time. It is above 1 if there is room for more callers.
     fn passing_within(&self, budget: f64) -> f64 {
         let refusable = self.cost.map_or(f64::INFINITY, |cost| budget / cost);
         let can_pass = ((1.0 - budget) * self.capacity() + refusable).min(self.ceiling);

@@ -15,7 +15,7 @@ use crate::throttle::TokenBucket;
 /// The interval at which the table is searched for sources that can be forgotten.
 const SWEEP: Duration = Duration::from_secs(1);
 
-/// The work that a limit counts.
+/// The work that a limit counts together.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Per {
     /// The work of each source is counted separately.
@@ -74,7 +74,7 @@ impl Limits {
         self.limits[limit]
     }
 
-    /// Returns the number of sources whose bucket is not full.
+    /// Returns the number of sources that have a bucket of their own.
     pub fn sources(&self) -> usize {
         self.sources.len()
     }
@@ -84,8 +84,8 @@ impl Limits {
         self.sources.overflowed()
     }
 
-    /// Returns whether a piece of a source's work passes. The caller must use the same limit for a
-    /// source every time.
+    /// Returns whether a piece of a source's work passes the limit at the index `limit`, and counts
+    /// the piece if it passes. The caller must use the same limit for a source every time.
     ///
     /// # Panics
     /// Panics if there is no limit at this index.

@@ -103,8 +103,8 @@ impl Memory {
             self.newer.insert(Remembered { fingerprint, decision });
             return true;
         }
-        // The outdated decision would be repeated. The older generation is kept for long enough: it
-        // outlives the repetitions of all work that it has.
+        // Otherwise `recall` would return the outdated decision. The older generation is kept until
+        // nobody repeats the work in it any more, so the change lasts for long enough.
         let is_changed = change(&mut self.older, fingerprint, decision);
         self.overflowed += u64::from(!is_changed);
         is_changed

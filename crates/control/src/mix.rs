@@ -7,8 +7,8 @@ use tidegate_world::{Timestamp, Work};
 /// Length of a window.
 const WINDOW: Duration = Duration::from_secs(1);
 
-/// Arrivals by class in windows of a second. Shares come from the last complete window. During the
-/// first window, they come from the arrivals so far.
+/// Arrivals by class in windows of a second. Shares come from the last complete window. If nothing
+/// arrived in it, they come from the arrivals so far in the current window.
 #[derive(Clone, Debug)]
 pub struct Mix {
     open: Counts,

@@ -8,8 +8,8 @@ use crate::Release;
 const ONE: f64 = 1.0 - 1e-9;
 
 /// A pacer that releases waiting work at a rate. Fractions of a piece are carried over. If the
-/// processor is too slow to use its credit, the unused credit is limited to the amount of waiting
-/// work.
+/// processor is too slow to use its credit, the unused credit is limited to one more than the
+/// number of waiting pieces.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Pacer {
     credit: f64,

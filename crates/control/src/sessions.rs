@@ -59,7 +59,7 @@ pub enum SessionCheck {
 /// Number of messages in a session before anything is measured: a call in paper 002 §3.1.
 const LENGTH: f64 = 7.0;
 const LENGTH_MIN: f64 = 2.0;
-/// Maximum number of intervals that messages are kept until a session is counted.
+/// Maximum number of intervals for which messages are kept until a session is counted.
 const CARRIED: u32 = 10;
 
 /// The messages that wait.
@@ -132,7 +132,7 @@ impl Sessions {
         }
     }
 
-    /// Returns μ, the rate at which sessions are served, a second.
+    /// Returns μ, the number of sessions served a second. It is at least `rate_min_cps`.
     pub fn rate_cps(&self) -> f64 {
         self.rate_cps.value().max(self.estimation.rate_min_cps)
     }
@@ -171,7 +171,7 @@ impl Sessions {
         }
     }
 
-    /// Records the class of the message just served.
+    /// Records the class of the message that [`on_message`](Self::on_message) has just recorded.
     pub(crate) fn on_class(&mut self, class: u8) {
         if self.estimation.end == Some(class) && self.open > 0 {
             self.open -= 1;

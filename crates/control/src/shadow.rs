@@ -1,16 +1,16 @@
-//! A shadow law that decides nothing: it sees the signals of the law in force, and records its own
-//! decision on each piece of new work.
+//! A shadow law sees the signals of the law in force, and records its own decision on each piece of
+//! new work. Its decisions have no effect.
 //!
 //! Known bias: the signals come from a server that the law in force controls. Work that the shadow
 //! would have rejected is served and takes time. Work that the shadow would have admitted may be
 //! rejected, and its callers try again. So the shadow is accurate while the two laws agree. Its
 //! first different decision is still accurate. All later decisions concern a server that the other
-//! law controls. If the shadow controls the processor or the queue in a closed loop, its share does
-//! not settle at the value that it would have in force.
+//! law controls. If the shadow is a law that holds the occupancy or the queue at a target, its
+//! admitted share drifts, because its decisions do not change the signals.
 //!
-//! In particular, the shadow controls neither the release nor the order of the queue. The pieces in
-//! the shadow's window were admitted by the other law. If work is judged at arrival, it is not
-//! known which pieces would have become stale under the shadow.
+//! The shadow also does not decide when and in which order waiting work is served. The pieces that
+//! count in its window were admitted by the law in force. If work is judged at arrival, nobody can
+//! tell which work would have become stale under the shadow.
 
 use std::fmt;
 
@@ -34,8 +34,8 @@ pub struct Compared {
     pub neither: u64,
 }
 
-/// A law that decides nothing. It sees the signals of the law in force, and records its own
-/// decision on each piece of new work.
+/// A law whose decisions have no effect. It sees the signals of the law in force, and records its
+/// own decision on each piece of new work.
 pub struct Shadow {
     law: Box<dyn Law>,
     values: Values,

@@ -56,8 +56,8 @@ pub struct Flow {
     pub lost: u64,
     /// Repetitions of work that waits or has been decided.
     pub repeated: u64,
-    /// Rejected pieces that overload control rejected although the processor had been idle within
-    /// the last 0.1 s.
+    /// Pieces that overload control rejected although the processor had been partly idle within the
+    /// last 0.1 s.
     pub early: u64,
 }
 
@@ -68,7 +68,8 @@ pub struct Queue {
     /// So it may be compared with the limits of the queue, but not with a window, which counts
     /// sessions ([`Signals::in_window`]).
     pub waiting: usize,
-    /// The maximum number of sessions in the queue.
+    /// The maximum number of sessions in the queue. If all messages share one queue, the maximum
+    /// number of messages. 0 if no maximum was set.
     pub room: usize,
     /// Number of sessions that could have been released but were not, if the release has a rate. A
     /// number above 1 means that the processor is slower than the release.
@@ -94,7 +95,7 @@ pub struct Service {
 /// Occupied time of the processor, as last read.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Reading {
-    /// When the processor was read.
+    /// The time at which the processor was read.
     pub at: Timestamp,
     /// Time since the start for which the processor was occupied.
     pub occupied: Duration,

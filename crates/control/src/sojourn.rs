@@ -9,8 +9,8 @@ use tidegate_world::Timestamp;
 /// The length of a window.
 const WINDOW: Duration = Duration::from_secs(1);
 
-/// Maximum sojourn that is measured, in µs. A longer one counts as this. By then a caller has given
-/// up.
+/// Maximum sojourn that is measured, in µs. A longer sojourn counts as this maximum. By then a
+/// caller has given up.
 const LONGEST_US: u64 = 60_000_000;
 
 /// The sojourns in a finished window.
@@ -50,7 +50,8 @@ impl Sojourn {
         self.open[usize::from(!is_new)].record(us).expect("it grows up to the longest");
     }
 
-    /// Closes the window if it is over. If it has been over for long, an empty window follows.
+    /// Closes the window if it is over. If it has been over for a second or more, the last window
+    /// is empty.
     pub(crate) fn close_window(&mut self, now: Timestamp) {
         if now < self.until {
             return;

@@ -1,8 +1,8 @@
 //! A bounded table with an entry for each source.
 //!
 //! Source addresses can be forged, so the table is bounded and its hash is keyed. Sources for which
-//! there is no room share one entry. [`sweep`](SourceTable::sweep) makes room by removing entries
-//! whose state equals that of a new entry.
+//! there is no room share one entry. [`sweep`](SourceTable::sweep) makes room by removing the
+//! entries that its caller no longer needs.
 
 use std::hash::BuildHasher;
 

@@ -13,8 +13,9 @@ pub struct SourceSettings {
     pub sources_max: usize,
     /// Limits, each identified by its index.
     pub limits: Vec<Limit>,
-    /// The rate of priority work that is admitted, in pieces a second, or 0 for none. All gates with
-    /// the same [`PriorityCap`] share it.
+    /// Maximum rate of the work that is treated as priority work, in pieces a second, or 0 for
+    /// none. Further priority work is treated like other work. All gates with the same
+    /// [`PriorityCap`] share this rate.
     pub priority_cps: f64,
 }
 
@@ -32,7 +33,7 @@ pub struct Sender {
     pub source: Option<u128>,
     /// The number of sources that this source counts as, for fair shares.
     pub weight: u32,
-    /// Index of the [limit](SourceSettings::limits) that applies to its source, or `None` if none
+    /// Index of the [limit](SourceSettings::limits) that applies to the source, or `None` if none
     /// does.
     pub limit: Option<usize>,
     /// True if the work has priority and the queue for priority work has room.
@@ -151,8 +152,8 @@ impl Sources {
         (!self.limits.passes(now, limit, source)).then(|| self.limits.get(limit))
     }
 
-    /// Returns whether priority work is served before other work, because its rate is below the
-    /// cap.
+    /// Returns whether a piece of priority work is served before other work. If so, the piece
+    /// counts against the cap.
     pub(crate) fn may_go_ahead(&mut self, now: Timestamp) -> bool {
         self.priority_cps > 0.0 && self.priority.passes(now, self.priority_cps)
     }

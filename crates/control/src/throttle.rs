@@ -33,7 +33,8 @@ pub enum ThrottleKind {
     Random,
     /// Passes work at a rate, and short bursts above the rate (RFC 7415 §3.5.1).
     LeakyBucket,
-    /// Passes work at a rate, and bursts as large as the part of the rate that was not used.
+    /// Passes work at a rate. Pieces that the rate allowed but that did not arrive can pass later,
+    /// in a burst.
     TokenBucket,
     /// Passes work at a rate, with a minimum time between two pieces.
     Gapping,
@@ -44,7 +45,7 @@ impl ThrottleKind {
     pub const ALL: [Self; 5] =
         [Self::Deterministic, Self::Random, Self::LeakyBucket, Self::TokenBucket, Self::Gapping];
 
-    /// Returns its name in configurations.
+    /// Returns the name in configurations.
     pub const fn name(self) -> &'static str {
         match self {
             Self::Deterministic => "deterministic",

@@ -20,20 +20,20 @@
 //!
 //! # When it trips
 //!
-//! As soon as ρ' exceeds the target τ. `q` is the share of the calls that is served with state. It
-//! costs `q·λ·(s₁ − s₀)` of the processor. So `q` falls by half of the amount that would correct
-//! the excess. It falls by at most a quarter in one period, because the process may have stood
-//! still in that period:
+//! `q` is the share of the calls that is served with state. It falls as soon as ρ' exceeds the
+//! target τ. The state costs `q·λ·(s₁ − s₀)` of the processor. So `q` falls by half of the amount
+//! that would correct the excess. It falls by at most a quarter in one period, because the process
+//! may have stood still in that period:
 //!
 //! ```text
 //! q ← q − min(½·(ρ' − τ) / (λ·(s₁ − s₀)), ¼)
 //! ```
 //!
 //! τ is a tenth below the target of the law in force, if that is an occupancy, and at most
-//! [`occupancy_max`](TierSettings::occupancy_max). If both were equal, both would react to the same
-//! excess, and some calls would be rejected that can be served without state. If τ were higher, the
-//! law would keep ρ below τ, and `q` would never fall. A law that reads a delay trips later, only
-//! when the processor is full.
+//! [`occupancy_max`](TierSettings::occupancy_max). If τ were equal to the law's target, the law and
+//! the tiers would react to the same excess, and some calls would be rejected that can be served
+//! without state. If τ were higher, the law would keep ρ below τ, and `q` would never fall. A law
+//! that reads a delay trips later, only when the processor is full.
 //!
 //! # How it recovers
 //!
@@ -45,9 +45,8 @@
 //!
 //! # Cold start
 //!
-//! All calls are served with state. Until a call was served without state, `s₀` is assumed to be
-//! two thirds of `s₁`. Until anything was measured, `q` falls by a quarter in each period of
-//! excess.
+//! All calls are served with state. Until `s₀` has been measured, it is assumed to be two thirds of
+//! `s₁`. Until anything was measured, `q` falls by a quarter in each period of excess.
 //!
 //! # Which calls
 //!
@@ -93,7 +92,7 @@ const GAIN: f64 = 0.5;
 /// The largest amount by which the share falls in one period.
 const FALL: f64 = 0.25;
 
-/// The largest rise in a second.
+/// The largest amount by which the share rises in one second.
 const RISE: f64 = 0.2;
 
 /// Time without a fall after which the share may rise.
@@ -130,7 +129,7 @@ impl Tier {
     /// All tiers.
     pub const ALL: [Self; 2] = [Self::Stateful, Self::Stateless];
 
-    /// Returns its name in metrics.
+    /// Returns the name in metrics.
     pub const fn name(self) -> &'static str {
         match self {
             Self::Stateful => "stateful",
@@ -182,7 +181,7 @@ impl Tiers {
     /// Creates a division in which all calls are served with state.
     ///
     /// # Panics
-    /// Panics if the occupancy is not above 0 and at most 1, or the period is 0.
+    /// Panics if `occupancy_max` is 0 or less, or above 1, or if `period` is zero.
     pub fn new(settings: TierSettings) -> Self {
         let TierSettings { occupancy_max, period } = settings;
         let is_right = occupancy_max > 0.0 && occupancy_max <= 1.0 && !period.is_zero();
@@ -220,7 +219,8 @@ impl Tiers {
         self.costs.on_served(class);
     }
 
-    /// Records that a service in `tier` took `cost`. The cost need not be known for every message.
+    /// Records that the service of a message of `class` in `tier` took `cost`. Not every message
+    /// must be recorded.
     pub fn on_completion(&mut self, class: u8, tier: Tier, cost: Duration) {
         self.costs.on_completion(class, tier, cost);
     }

@@ -14,7 +14,7 @@ struct Server {
     processor: Reading,
     /// Seconds of waiting work.
     backlog: f64,
-    /// Fractions of calls that have not arrived yet.
+    /// The fraction of the next call that is already due.
     due: f64,
     /// Whether a law rejects at once the calls for which the processor has no time.
     refuses: bool,
@@ -34,8 +34,8 @@ impl Server {
         }
     }
 
-    /// Runs `seconds` of `load` times its capacity with state. Returns the shares after each
-    /// period.
+    /// Runs the server for `seconds`, at `load` times its capacity with state. Returns the share
+    /// after each period.
     fn run(&mut self, seconds: f64, load: f64) -> Vec<f64> {
         let periods = (seconds / PERIOD.as_secs_f64()).round() as u32;
         (0..periods).map(|_| self.period(load)).collect()

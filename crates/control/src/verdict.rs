@@ -10,7 +10,8 @@ pub enum Verdict {
     Admit(Ticket),
     /// The work is rejected.
     Refuse(Reason),
-    /// The work is a retransmission of waiting work, and can be dropped.
+    /// The work is a retransmission and can be dropped: its original waits, or was served and the
+    /// queue has no room.
     Absorb,
 }
 
@@ -99,7 +100,7 @@ impl Reason {
         Self::PeerShare,
     ];
 
-    /// Returns its name in metrics.
+    /// Returns the name in metrics.
     pub const fn name(self) -> &'static str {
         match self {
             Self::Law => "law",

@@ -28,12 +28,12 @@ pub struct Watch {
 
 #[derive(Debug, Default)]
 struct Watched {
-    /// The current second.
+    /// Number of the second in which the last message arrived, counted from the start.
     second: u64,
-    /// Arrival of the first message in that second, in nanoseconds.
+    /// Arrival of the first message in this second, in nanoseconds from the start of the second.
     first: u32,
     count: u32,
-    /// Number of consecutive seconds before the current one in which the source sent too much.
+    /// Number of consecutive seconds, just before this second, in which the source sent too much.
     row: u32,
 }
 
@@ -52,8 +52,9 @@ impl Watch {
     }
 
     /// Records a message of a source that may send `weight` (at least 1) times as much as another
-    /// source. If this message shows that the source sends too much, returns the number of its
-    /// messages in this second.
+    /// source. If this message shows that the source sends too much, returns the rate of its
+    /// messages in this second, in messages a second. The rate is measured from the first message
+    /// in this second, over at least 0.1 s.
     pub fn on_message(&mut self, now: Timestamp, source: u128, weight: u32) -> Option<u32> {
         let (second, within) = (now.as_nanos() / SECOND, now.as_nanos() % SECOND);
         let above = self.above.saturating_mul(weight.max(1));
@@ -68,7 +69,8 @@ impl Watch {
         }
         let watched = self.sources.get_mut(slot);
         if watched.second != second {
-            // A source swept away since then had been silent for a second.
+            // The count belongs to the second just before. Sources that were silent for a whole
+            // second were swept away above.
             let row = if watched.count > above { watched.row.saturating_add(1) } else { 0 };
             *watched = Watched { second, first: within as u32, count: 0, row };
         }

@@ -3,17 +3,17 @@
 //!
 //! A Tidegate runs on a real socket in its own thread, between callers and answerers in other
 //! threads. Every input of its core is timed by the clock of its thread. The rest of the thread's
-//! CPU time is spent on sockets. The runs have different proportions of received and sent packets,
-//! so that the cost of each can be computed ([`fit`]). The cost of a message is its time in the
-//! core plus the cost of its packets in that run.
+//! CPU time is spent on sockets. The runs have different proportions of received and sent packets.
+//! From these, the cost of a received and of a sent packet can be computed ([`fit`]). The cost of a
+//! message is its time in the core plus the cost of its packets.
 //!
 //! The number of INVITEs that fit in a listener's receive buffer is measured too ([`room`]).
 //!
 //! There are four kinds of runs: calls, calls that their callers cancel, calls rejected with 503,
-//! and dropped calls. The server's thread runs in slices ([`slices`]). It is never idle, because
-//! more calls of each kind are offered than it can handle ([`saturation`]). At most [`OPEN_MAX`]
-//! calls are open. A packet costs less if more packets are received and sent at once. So these are
-//! the costs of a server at its capacity.
+//! and dropped calls. The server's thread runs in slices ([`slices`]). The server is never idle,
+//! because more calls of each kind are offered than it can handle ([`saturation`]). Except for
+//! dropped calls, the number of open calls is limited ([`OPEN_MAX`]). A packet costs less if more
+//! packets are received and sent at once. So these are the costs of a server at its capacity.
 //!
 //! Reading the clock disturbs the measurement. So each run is made twice, the second time without
 //! reading the clock for each input. The first run gives the proportions of the costs, and the
@@ -47,8 +47,8 @@ use fit::{Outside, PerPacket};
 use metered::Metering;
 use stage::{Action, Played};
 
-/// Maximum number of open calls for a slice of 1 ms, and for any slice. With these numbers, calls
-/// wait for less than T1, so they are not retransmitted.
+/// Maximum number of open calls for a slice of 1 ms. It grows in proportion to the slice, up to
+/// `OPEN_LIMIT`. With these numbers, calls wait for less than T1, so they are not retransmitted.
 const OPEN_MAX: usize = 300;
 const OPEN_LIMIT: usize = 1500;
 
@@ -70,7 +70,8 @@ pub struct Parameters {
     pub seconds: f64,
     /// Number of rounds of runs. The median over the rounds is used for each cost.
     pub rounds: u32,
-    /// The quota of the server where the costs are used, or `None` if it has a whole core.
+    /// The quota of the server whose messages will have these costs, or `None` if the server has a
+    /// whole core.
     pub quota: Option<Quota>,
     /// Seed of the first round.
     pub seed: u64,
@@ -81,10 +82,9 @@ pub struct Parameters {
 pub struct Calibration {
     /// The machine on which it was measured.
     pub machine: Machine,
-    /// Offered calls/s in the runs whose calls are served.
+    /// Calls/s offered in the runs whose calls are set up and ended.
     pub rate_cps: f64,
-    /// The part of its allowed CPU time that the server used. The value is the minimum over all
-    /// runs.
+    /// The smallest part of its allowed CPU time that the server used in a run.
     pub server_load: f64,
     /// CPU time of the server's whole thread for a call that is set up and ended, in µs.
     pub call_us: Spread,
@@ -100,10 +100,10 @@ pub struct Calibration {
     pub packet_in_us: Spread,
     /// CPU time outside the core for a sent packet, in µs.
     pub packet_out_us: Spread,
-    /// The part of a core that the busiest thread of the generator used, in the run with the
-    /// largest part.
+    /// The largest part of a core that a thread of the generator used in a run.
     pub generator_load: f64,
-    /// Number of datagrams that the sockets of all runs lost.
+    /// Number of datagrams that sockets lost in all runs. Losses at the server's socket in the runs
+    /// with dropped calls are not counted.
     pub drops: u64,
     /// Emulated costs of messages on a whole core, and the quota.
     #[serde(skip)]
@@ -112,7 +112,8 @@ pub struct Calibration {
 
 /// An observer of the progress.
 pub trait Observer {
-    /// Reports the end of a run, and the CPU time of one call in µs.
+    /// Reports the end of a run in the round numbered `round` from 1. `us` is the server's CPU time
+    /// for one call, or for one dropped INVITE, in µs.
     fn run(&self, round: u32, action: &str, us: f64);
 }
 

@@ -41,7 +41,7 @@ pub struct Content {
     pub simulated: Duration,
 }
 
-/// Returns every scenario in `folder` (`*.toml`), by name.
+/// Returns an entry for each file `*.toml` in `folder`, in the order of the file names.
 ///
 /// # Errors
 /// Returns an error when the folder cannot be read. A file that is not a scenario causes no error.
@@ -104,7 +104,8 @@ pub fn text(entries: &[Entry], jobs: usize) -> String {
     text
 }
 
-/// Returns the entries for programs.
+/// Returns the entries as JSON, for programs. The durations are those of all runs, one after
+/// another.
 pub fn json(entries: &[Entry]) -> Value {
     let entry = |entry: &Entry| match &entry.content {
         Ok(content) => json!({

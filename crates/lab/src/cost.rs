@@ -30,8 +30,8 @@ pub fn call(costs: &Emulate, messages: &[Class]) -> Duration {
 
 /// Returns r, the cost of shedding a call: of its INVITE and, if it gets a 503, of the ACK. A
 /// caller that gets no 503 retransmits the INVITE. These retransmissions are not counted, so that
-/// no goodput can exceed the [`bound`](Capacity::bound). Drops by the kernel cost nothing in the
-/// model.
+/// no goodput can exceed the [`bound`](Capacity::bound). Shedding by the kernel (`kernel` and
+/// `auto`) costs nothing in the model.
 pub fn refusal(costs: &Emulate, disposal: Disposal) -> Duration {
     let (invite, ack) = (Class::Invite as usize, Class::Ack as usize);
     let invite = costs.receive + costs.offer[invite] + costs.refuse[invite];
@@ -62,7 +62,7 @@ fn divided(costs: &Emulate, ratio: f64) -> Emulate {
     costs
 }
 
-/// The capacity of the servers under test, which the first server to be fully busy determines.
+/// The capacity of the servers under test. It is the load at which the first of them is fully busy.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Capacity {
     /// C: calls/s offered to all servers together at which this server is fully busy.

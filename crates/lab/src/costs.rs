@@ -1,16 +1,16 @@
 //! Measures the cost of a message of each kind when it is admitted and when it is rejected, with
-//! and without a measurement of the law. This repeats paper 000 §6.1 on this machine.
+//! and without measurements by the law. This repeats paper 000 §6.1 on this machine.
 //!
 //! Each cost is measured in two ways. The *whole cycle* is the CPU time of a server's thread on
 //! loopback sockets, from the receive buffer to the last packet sent. *Processing* is the core
-//! alone. In both, the thread's CPU clock is read before and after a batch of messages of one kind,
-//! and the time of an empty batch is subtracted. So reading the clock adds nothing, and other work
-//! on the processor does not count.
+//! alone. In both ways, the thread's CPU clock is read before and after a batch of messages of one
+//! kind, and the time of an empty batch is subtracted. So reading the clock adds nothing, and other
+//! work on the processor does not count.
 //!
 //! The server stays in one state during a measurement. It has either no control, or the law
-//! `occupancy`. The law either never measures or measures at each message, and admits all messages
-//! or none. Messages of all classes are treated in the same way (`classes = "single"`), as in the
-//! paper. The rejected messages are the same as those that an admitting server gets.
+//! `occupancy`. The law measures either only once a second or at each message, and admits all
+//! messages or none. Messages of all classes are treated in the same way (`classes = "single"`), as
+//! in the paper. The rejected messages are the same as those that an admitting server gets.
 //!
 //! # Known bias
 //!
@@ -63,7 +63,7 @@ pub struct Parameters {
 pub enum Control {
     /// `law = "none"`.
     None,
-    /// `law = "occupancy"`, without measurements.
+    /// `law = "occupancy"`, which measures only once a second.
     Idle,
     /// `law = "occupancy"`, which measures at each message. The processor and the sockets are read
     /// for each measurement.
@@ -295,7 +295,7 @@ impl Cost {
 /// Values that are derived from the costs of the whole cycle, or from the costs in the core.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 pub struct Derived {
-    /// s: the cost of all messages of a call, under control that does not measure, in µs.
+    /// s: the cost of all messages of a call, under [`Control::Idle`], in µs.
     pub call_us: f64,
     /// r: the cost of rejecting a call with 503 and taking its ACK, in µs.
     pub refusal_us: f64,

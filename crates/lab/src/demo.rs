@@ -74,7 +74,7 @@ impl Show {
         Ok(true)
     }
 
-    /// Updates the display for `time`.
+    /// Updates the display for `time`. Returns `false` if the user stopped early.
     fn watch(&mut self, time: Duration, screen: &mut Screen) -> io::Result<bool> {
         let until = Instant::now() + time;
         loop {

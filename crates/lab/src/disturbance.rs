@@ -24,7 +24,7 @@ pub struct Disturbance {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Spread {
-    /// All calls cost the same.
+    /// Each cost is equal to its mean.
     Constant,
     /// Costs have an exponential distribution.
     Exponential,

@@ -49,7 +49,7 @@ pub struct Panel {
 pub struct Axis {
     /// The quantity and its unit.
     pub label: String,
-    /// The range of values on the axis. A value outside is drawn at its end.
+    /// The range of values on the axis. A value outside is drawn at the nearer end of the axis.
     pub range: RangeInclusive<f64>,
     /// The mapping of values to lengths.
     pub scale: Scale,
@@ -130,7 +130,7 @@ impl Axis {
     }
 
     /// Returns a logarithmic axis between two powers of `base`, with a tick at each power. `text`
-    /// names it.
+    /// returns the label of the tick.
     pub fn powers(
         label: &str,
         base: f64,

@@ -55,7 +55,7 @@ fn empty_ns(times: usize, batch: impl FnMut() -> Result<f64, String>) -> Result<
 }
 
 /// Writes the functions of a `Core` that only pass an input to the inner core, through a function
-/// of `self`. The functions for messages and service are not written. If the trait gets a new
+/// of `self`. The functions `offer`, `serve` and `on_load` are not written. If the trait gets a new
 /// function, add it here.
 macro_rules! pass_inputs {
     ($self:ident.$pass:ident) => {

@@ -77,7 +77,7 @@ impl Way {
 }
 
 impl Fault {
-    /// Returns the time at which the fault ends.
+    /// Returns the end of the fault, after the start of the load.
     pub fn end(&self) -> Duration {
         self.at + self.lasts
     }

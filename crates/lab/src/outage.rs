@@ -7,9 +7,9 @@ use serde::{Deserialize, Serialize};
 pub struct Outage {
     /// Time at which the trigger ended, in seconds after the start of the load.
     pub trigger_ended_s: f64,
-    /// Work that waited then, in seconds of the capacity. It consists of people who wait for an
-    /// answer, for the end of a call that they gave up, or to call again. It also includes devices
-    /// whose last REGISTER failed or that lost their registration.
+    /// Work that waited then, in seconds of work at full capacity. It consists of people who wait
+    /// for an answer, for the end of a call that they gave up, or to call again. It also includes
+    /// devices whose last REGISTER failed or that lost their registration.
     pub backlog_s: f64,
     /// Seconds from the end of the trigger until goodput is back. From then on, in every period of
     /// 5 s, the calls set up in time are at least 95 % of the first attempts or of the capacity,
@@ -20,7 +20,7 @@ pub struct Outage {
     pub registered_s: Option<f64>,
     /// Calls set up in time per first attempt, in the last 30 s of the load.
     pub goodput_end: f64,
-    /// The share of devices that are registered at the end.
+    /// The share of devices that are registered at the end, or `None` without devices.
     pub registered_end: Option<f64>,
     /// Emergency calls offered after the warm-up.
     pub emergency: u64,

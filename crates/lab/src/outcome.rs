@@ -32,7 +32,7 @@ pub struct Outcome {
     /// Requests answered with 2xx within the deadline: the "calls handled" of paper 003.
     #[serde(default)]
     pub requests_handled: u64,
-    /// Delay from the first BYE to its 200, or `None` if none was answered.
+    /// Delay from the first transmission of a BYE to its 200, or `None` if no BYE was answered.
     #[serde(default)]
     pub bye_delay: Option<Quantiles>,
     /// A histogram for balanced servers: element n is the number of new transactions that met n
@@ -53,14 +53,15 @@ pub struct Outcome {
     /// redials.
     #[serde(default)]
     pub persons: u64,
-    /// The part of these people who were answered, at any attempt.
+    /// Number of these people who were answered, at any attempt.
     #[serde(default)]
     pub persons_served: u64,
     /// The course of an outage, or `None` if people do not redial and no device registers.
     #[serde(default)]
     pub outage: Option<Outage>,
     /// Jain's index of fairness among the sources. It is computed from the fraction of its calls
-    /// that each source set up in time. `None` if there is only one source.
+    /// that each source set up in time. `None` on real sockets, if fewer than two sources have
+    /// calls, or if no call was set up in time.
     #[serde(default)]
     pub fairness: Option<f64>,
     /// Measurements of the generator.
@@ -159,7 +160,7 @@ pub struct Quantiles {
 /// Measurements of the generator, callers and answerers together. Simulated time has none.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Generator {
-    /// Use of a core by the busiest thread of callers, 0..1.
+    /// Use of a core by the busiest thread of callers, 0 to 1.
     pub caller_load: f64,
     /// Use of a core by the busiest answerer, 0 to 1.
     pub answerer_load: f64,
@@ -183,7 +184,7 @@ impl Outcome {
         self.offered as f64 / self.measured_s
     }
 
-    /// Returns the calls a second that were set up in time.
+    /// Returns the calls per second that count as goodput.
     pub fn goodput_cps(&self) -> f64 {
         self.good as f64 / self.measured_s
     }
@@ -293,7 +294,7 @@ mod tests {
         }]})
     }
 
-    /// A count that was missing was 0, which is the best result for most counts.
+    /// A missing count must not be taken for 0, which is the best result for most counts.
     #[test]
     fn a_count_that_is_missing_is_an_error() {
         let lacks = |path: &str, name: &str| {

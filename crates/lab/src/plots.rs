@@ -185,7 +185,7 @@ mod tests {
         assert!(figures[1].1.panels[1].lines[2].points.is_empty());
         assert_eq!(figures[0].1.panels[1].lines[2].points.len(), 2);
     }
-    /// The height of a panel's reference line at `load`, or where the line begins.
+    /// Returns the height of a panel's reference line at its first point that is not below `load`.
     fn reference(figure: &Figure, panel: usize, load: f64) -> f64 {
         let line = &figure.panels[panel].lines[0];
         let at = line.points.iter().find(|point| point.x >= load).expect("it is that long");

@@ -16,7 +16,7 @@ pub fn deliveries(run: &RunSpec) -> f64 {
     calls * deliveries_per_call(run)
 }
 
-/// Returns a rough guess of the CPU time for these deliveries.
+/// Returns a rough guess of the CPU time for the deliveries of `run`.
 pub fn simulated(run: &RunSpec) -> Duration {
     Duration::from_secs_f64(deliveries(run) / DELIVERIES_PER_CPU_S)
 }

@@ -30,7 +30,7 @@ impl Steady {
 const ENOUGH: f64 = 0.9;
 
 /// Returns the time at which the rate of `load` falls to the capacity or below for the last time.
-/// Returns `None` if it is never above the capacity, or is above it at the end.
+/// Returns `None` if the rate is never above the capacity, or is above it at the end.
 pub fn overload_ends(load: &Load, capacity_cps: f64) -> Option<Duration> {
     let is_over = |at| load.rate_at(at) > capacity_cps;
     let steps = (load.duration.as_secs_f64() / STEP.as_secs_f64()).ceil() as u32;
@@ -42,7 +42,7 @@ pub fn overload_ends(load: &Load, capacity_cps: f64) -> Option<Duration> {
 }
 
 /// Returns the time at which the rate of `load` rises above the capacity for the last time, or
-/// `None` if it is never above.
+/// `None` if the rate is never above the capacity.
 pub fn overload_begins(load: &Load, capacity_cps: f64) -> Option<Duration> {
     let is_over = |step: u32| load.rate_at(STEP * step) > capacity_cps;
     let steps = (load.duration.as_secs_f64() / STEP.as_secs_f64()).ceil() as u32;
@@ -51,10 +51,11 @@ pub fn overload_begins(load: &Load, capacity_cps: f64) -> Option<Duration> {
 }
 
 /// Returns the time from the start of `span`, when an overload ended or began, until the goodput
-/// became `steady`. Steady means that in each later window it is at least 90 % of the offered load
-/// or of `possible_cps`, whichever is smaller. A window without offered calls says nothing, and
-/// neither does a window that ends after `span`. `offered` and `good` are counts since the start,
-/// at the same times. Returns `None` if the goodput did not become steady within `span`.
+/// became `steady`. Steady means that in each window within the time `stays`, the goodput is at
+/// least 90 % of the offered load or of `possible_cps`, whichever is smaller. A window without
+/// offered calls says nothing, and neither does a window that ends after `span`. `offered` and
+/// `good` are counts since the start, at the same times. Returns `None` if the goodput did not
+/// become steady within `span`.
 pub fn recovery(
     offered: &[(Duration, u64)],
     good: &[(Duration, u64)],
@@ -165,7 +166,8 @@ mod tests {
         assert_eq!(recovered, Some(Duration::ZERO));
     }
 
-    /// Returns the recovery from 2 s on, with a load that ends after 14 s of 21.
+    /// Returns the recovery between 2 s and `until`, in s. `offered` and `good` are the calls of
+    /// each second.
     fn recovered_until(until: f64, offered: [u64; 21], good: [u64; 21]) -> Option<f64> {
         let (offered, good) = (counts(&offered), counts(&good));
         let span = s(2.0)..s(until);

@@ -15,8 +15,8 @@ pub fn judge(results: &[(&RunSpec, &Outcome)]) -> Vec<Verdict> {
     summary::groups(results.iter().copied()).iter().filter_map(|group| judge_group(group)).collect()
 }
 
-/// Returns a failed verdict if all runs of this parameter set are the same. Returns `None` if they
-/// differ, or if no call was offered.
+/// Returns a failed verdict if all runs of this parameter set have the same outcome under different
+/// seeds. Returns `None` otherwise, and if there is only one run, or if no call was offered.
 fn judge_group(group: &[(&RunSpec, &Outcome)]) -> Option<Verdict> {
     let &[(run, first), ref others @ ..] = group else { return None };
     let same = |&(other, outcome): &(&RunSpec, &Outcome)| {
@@ -34,7 +34,7 @@ fn judge_group(group: &[(&RunSpec, &Outcome)]) -> Option<Verdict> {
     equal.then_some(Verdict { condition, held: false, valid: true })
 }
 
-/// Returns the outcome without the values that describe the effort of the run, such as its time and
+/// Returns the outcome without the values that describe the effort of the run: its CPU time and
 /// number of attempts.
 fn without_effort(outcome: &Outcome) -> Outcome {
     Outcome { attempts: 0, tidegate_cpu_s: 0.0, ..outcome.clone() }

@@ -73,7 +73,7 @@ pub struct Experiment {
 /// The results of one world from one folder.
 #[derive(Clone, Debug)]
 pub struct Source {
-    /// A label that distinguishes it from the other sources of its experiment.
+    /// A label that distinguishes this source from the others of the experiment.
     pub label: String,
     /// The world of the results.
     pub world: Kind,
@@ -147,7 +147,7 @@ impl Experiment {
 }
 
 impl Source {
-    /// Returns the rows of all its sources.
+    /// Returns the rows of this world.
     pub fn rows(&self) -> impl Iterator<Item = &Row> {
         self.results.rows_in(self.world)
     }

@@ -153,7 +153,8 @@ fn file(scenarios: &Path, setup: &Setup) -> PathBuf {
     scenarios.join(format!("{}.toml", setup.scenario))
 }
 
-/// Returns the keys of the scenario of `setup` with its changes.
+/// Returns the keys of the scenario of `setup` with the changes of the set-up. `quick` adds those
+/// of the short form.
 fn merged(scenarios: &Path, setup: &Setup, quick: bool) -> Result<toml::Table, String> {
     let path = file(scenarios, setup);
     let wrong = |error: &dyn fmt::Display| format!("{}: {error}", path.display());
@@ -166,7 +167,8 @@ fn merged(scenarios: &Path, setup: &Setup, quick: bool) -> Result<toml::Table, S
     Ok(table)
 }
 
-/// Returns the scenario of `setup` with its changes.
+/// Returns the scenario of `setup` with the changes of the set-up. If `quick` is true, it is the
+/// short form.
 fn changed(scenarios: &Path, setup: &Setup, quick: bool) -> Result<Scenario, String> {
     let path = file(scenarios, setup);
     let table = merged(scenarios, setup, quick)?;
@@ -181,7 +183,8 @@ fn changed(scenarios: &Path, setup: &Setup, quick: bool) -> Result<Scenario, Str
     Ok(scenario)
 }
 
-/// Keeps only the variants and swept values of `scenario` that `needs` name.
+/// Keeps only the variants and swept values of `scenario` that `needs` name. An axis that one of
+/// `needs` does not name keeps all its values.
 fn restrict<'a>(scenario: &mut Scenario, needs: impl Iterator<Item = &'a Need> + Clone) {
     let named = |label: &str, name: &str| {
         needs.clone().any(|need| need.variant == label || need.variant == name)

@@ -42,7 +42,7 @@ pub struct RunSpec {
     /// Duration of the measurement. All calls in this time are measured. The load goes on after it
     /// until the deadline of the last of these calls.
     pub measured: Duration,
-    /// Interval of samples of servers and callers, if configured.
+    /// Interval between samples of servers and callers, or `None` for the default of the world.
     pub sample_asked: Option<Duration>,
     /// Index of the run among those that differ in their seed only, from 0.
     pub repetition: u32,
@@ -305,7 +305,7 @@ fn node(node: &Node) -> Value {
     })
 }
 
-/// Returns these costs at this speed.
+/// Returns `costs` at `speed`: each cost is divided by `speed`.
 pub(crate) fn at_speed(costs: &Emulate, speed: f64) -> Emulate {
     let each = |costs: [Duration; Work::CLASSES_MAX]| costs.map(|cost| cost.div_f64(speed));
     Emulate {
@@ -319,7 +319,7 @@ pub(crate) fn at_speed(costs: &Emulate, speed: f64) -> Emulate {
     }
 }
 
-/// Returns a name of the trace, if there is one.
+/// Returns a name made from the times in the trace, or `None` if the arrivals are not a trace.
 fn trace(arrivals: &Process) -> Option<String> {
     let Process::Trace(trace) = arrivals else { return None };
     let bytes: Vec<u8> =

@@ -120,7 +120,7 @@ mod tests {
     use crate::store::Programs;
     use crate::worlds::Kind;
 
-    /// A world that offers as many calls as the seed. It fails for 3.
+    /// A world that offers as many calls as the seed of the run, and fails for the seed 3.
     #[derive(Default)]
     struct Fake {
         runs: AtomicUsize,

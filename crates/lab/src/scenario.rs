@@ -62,8 +62,8 @@ pub struct Schedule {
 /// A way to treat overload and to balance servers.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Variant {
-    /// The name of the variant among those that decide and queue in the same way. It is the name of
-    /// the law unless another name is given.
+    /// The name of the variant among those that decide and queue in the same way. Unless another
+    /// name is given, it is the name of the policy, or of the law if the variant has no policy.
     pub label: String,
     /// Admission and queueing of new work.
     pub overload: Overload,
@@ -105,7 +105,7 @@ impl Scenario {
 }
 
 impl Variant {
-    /// Returns its unique name in tables and expectations, such as `pi (arrival, class)`.
+    /// Returns the variant's unique name in tables and expectations, such as `pi (arrival, class)`.
     pub fn name(&self) -> String {
         format!("{} ({}, {})", self.label, self.decide(), self.queue())
     }

@@ -9,12 +9,12 @@ use crate::scenario::Scenario;
 use crate::spread::Spread;
 use crate::timeline;
 
-/// Number of points of a curve. Each is the mean of a part of the run.
+/// Maximum number of points of a curve. Each point is the mean of a part of the run.
 const POINTS: usize = 75;
 
 /// Returns a figure with a panel for each variant. It shows the calls of each source that are set
 /// up in time, as a part of the capacity. `points` is the folder of the runs, and `program` their
-/// program. `None` if no node has a `profile` of its own.
+/// program. Returns `None` if no node to which callers send has a `profile` of its own.
 pub(crate) fn figure(
     scenario: &Scenario,
     runs: &[(&RunSpec, &Outcome)],

@@ -1,5 +1,5 @@
-//! Stores outcomes: a folder for each run, named by the run's inputs. Runs that have a folder are
-//! not run again. Several processes may fill one store.
+//! Stores outcomes: a folder for each run, named by the run's inputs. A run whose outcome is stored
+//! is not run again, unless its generator did not keep up. Several processes may fill one store.
 
 use std::fs;
 use std::io;
@@ -72,14 +72,14 @@ impl Store {
         &self.program
     }
 
-    /// Returns the outcome of `run`, if it is stored.
+    /// Returns the outcome of `run` if it is stored and its generator kept up.
     pub fn find(&self, run: &RunSpec) -> Option<Outcome> {
         let text = fs::read(self.place(run).join(RESULT)).ok()?;
         let kept: Kept = serde_json::from_slice(&text).ok()?;
         Some(kept.outcome).filter(|outcome| outcome.generator.kept_up())
     }
 
-    /// Returns a folder for the files of a run in progress. Dropping it removes it.
+    /// Returns a folder for the files of a run in progress. Dropping the value removes the folder.
     ///
     /// # Errors
     /// Returns an error when it cannot be created.
@@ -87,7 +87,9 @@ impl Store {
         tempfile::Builder::new().prefix(".under-way-").tempdir_in(&self.folder)
     }
 
-    /// Stores the outcome of `run` with the files in `workshop`. If this fails, nothing is stored.
+    /// Stores the outcome of `run` with the files in `workshop`. An outcome that
+    /// [`find`](Self::find) returns already is kept instead. If this function fails, nothing is
+    /// stored.
     ///
     /// # Errors
     /// Returns an error when it cannot be written.

@@ -24,7 +24,7 @@ pub struct Row {
     /// Goodput as a part of the capacity.
     pub goodput: Spread,
     /// Goodput as a part of the greatest possible goodput at the load that was actually offered in
-    /// the run. `None` if nothing is possible at this load.
+    /// the run. `None` if no goodput is possible at that load in one of the runs.
     pub of_bound: Option<Spread>,
     /// INVITEs retransmitted per INVITE first sent.
     pub resent: Spread,
@@ -64,7 +64,7 @@ pub struct OutageRow {
     pub served: Spread,
     /// The part of the offered calls that were redials.
     pub redials: Spread,
-    /// Work that waits at the end of the trigger, in seconds of the capacity.
+    /// Work that waits at the end of the trigger, in seconds of work at full capacity.
     pub backlog_s: Spread,
     /// Time until the goodput is back, in the runs that recovered.
     pub recovered_s: Option<Spread>,

@@ -111,7 +111,8 @@ fn percent(part: f64) -> String {
     format!("{:.0} %", part * 100.0)
 }
 
-/// Formats milliseconds with at most three digits, because three runs do not determine more.
+/// Formats milliseconds with one decimal place below 10 ms and none above. Three runs do not
+/// determine more.
 fn millis(ms: f64) -> String {
     if ms < 10.0 { format!("{ms:.1}") } else { format!("{ms:.0}") }
 }

@@ -76,7 +76,7 @@ pub(crate) fn series(folder: &Path, node: &str, quantity: &str) -> Vec<(f64, f64
 }
 
 impl CallersReading {
-    /// Returns the people who wait for an answer or before they call again.
+    /// Returns the number of people who wait for an answer, or before they call again.
     pub(crate) fn waiting_people(&self) -> u64 {
         self.unanswered + self.redialing
     }
@@ -186,7 +186,7 @@ impl Timeline {
 
     /// Formats the timeline as CSV, with a row for each time, each server or group of callers, and
     /// each quantity. Rates are means since the previous time. For a server that was restarted
-    /// meanwhile, they are means since its start.
+    /// meanwhile, the counts since its start are divided by the time since the previous time.
     ///
     /// # Errors
     /// Returns only errors of the vector that is written, which do not occur.

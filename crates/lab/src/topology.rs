@@ -86,7 +86,7 @@ impl Topology {
     /// test.
     ///
     /// # Panics
-    /// Panics if `speeds` is empty, or if a speed is not above 0.
+    /// Panics if `speeds` is empty. May panic if a speed is not above 0.
     pub fn farm(mode: Mode, speeds: &[f64]) -> Self {
         let like = |name: &str, to: Vec<Next>| {
             let [node] = Self::single(mode).nodes.try_into().expect("a single one");
@@ -243,7 +243,8 @@ mod tests {
         Node { name: name.to_owned(), to: to.to_vec(), share, ..single }
     }
 
-    /// Returns two servers in front of a third, which shares its calls with a fourth.
+    /// Returns two servers that get calls. One sends to a third server, and the other to the third
+    /// and to a fourth.
     fn tree() -> Vec<Node> {
         vec![
             node("a", &[Next::Node(2)], 3.0),

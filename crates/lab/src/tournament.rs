@@ -1,11 +1,11 @@
 //! The tournament: every law in every scenario of a folder, in simulated time.
 //!
-//! Each law is run twice. On the *same path* all laws decide, queue and reject as the scenario
-//! says, so that only the law differs. On its *own path*, a law decides, queues and rejects as in
-//! the paper or program from which it comes. The file `own-paths.toml` describes these paths. The
-//! difference between the two paths comes from a cheaper rejection or from another queue, not from
-//! the law. A few laws have parameters of their source on their own path, so for them this is not
-//! known. With the same seed, all laws get the same calls.
+//! Each law is run on one or two paths. On the *same path* all laws decide, queue and reject as the
+//! scenario says, so that only the law differs. On its *own path*, a law decides, queues and
+//! rejects as in the paper or program from which it comes. The file `own-paths.toml` describes
+//! these paths. The difference between the two paths comes from a cheaper rejection or from another
+//! queue, not from the law. A few laws have parameters of their source on their own path, so for
+//! them this is not known. With the same seed, all laws get the same calls.
 
 mod report;
 mod score;
@@ -59,20 +59,20 @@ pub struct Tournament {
     scenarios: Vec<Scenario>,
     /// The laws in the order of the registry.
     laws: Vec<&'static str>,
-    /// The variants on their own paths. If a law has none, it uses the same path twice.
+    /// The variants on their own paths. A law that has none is run only on the same path.
     own: Vec<Variant>,
     seeds: u32,
     speeds: Vec<f64>,
 }
 
-/// The selected part of a tournament. An empty list selects everything.
+/// The selected part of a tournament. An empty list of laws or of scenarios selects all of them.
 #[derive(Clone, Debug, Default)]
 pub struct Selection {
     /// Names of laws.
     pub laws: Vec<String>,
     /// Names of scenarios.
     pub scenarios: Vec<String>,
-    /// Number of runs of each law in each bout.
+    /// Number of runs of each law on each path in each bout.
     pub seeds: u32,
     /// Speeds of the server, as multiples of the scenario's speed. Each speed gives separate bouts.
     pub speeds: Vec<f64>,
@@ -81,7 +81,7 @@ pub struct Selection {
 /// A bout: all laws under one set of conditions.
 #[derive(Clone, Debug)]
 pub struct Bout {
-    /// The name of the scenario, with its swept conditions and its world.
+    /// The name of the scenario, with its swept conditions, and with the speed if that is not 1.
     pub name: String,
     /// The subject, in one line.
     pub title: String,
@@ -98,7 +98,7 @@ pub struct Results {
     pub laws: Vec<&'static str>,
     /// The laws whose parameters on their own path differ from those on the same path.
     pub tuned: Vec<&'static str>,
-    /// Number of runs of each law in each bout.
+    /// Number of runs of each law on each path in each bout.
     pub seeds: u32,
 }
 
@@ -275,6 +275,7 @@ impl Bout {
 
 impl Results {
     /// Writes `runs.csv` (every run), `results.json`, `report.html` and the figures into `folder`.
+    /// Returns the path of `report.html`.
     ///
     /// # Errors
     /// Returns an error if a file cannot be written.

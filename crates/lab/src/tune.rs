@@ -1,4 +1,4 @@
-//! Tunes a law: perturbs and moves its parameters until the objective is best.
+//! Tunes a law: perturbs and moves its parameters in a number of steps to improve the objective.
 //!
 //! Each step runs the scenario under one set of parameters, always with the same seeds, so that
 //! only the parameters make a difference. The search uses the logarithms of parameters: the
@@ -27,7 +27,8 @@ pub use seek::{Seeker, Settings};
 /// The difference between the seeds of the evaluation and those of the search.
 const JUDGED_BY: u64 = 1_000_000;
 
-/// The delay of a run in which no call was set up in time, as a multiple of the deadline.
+/// The delay of a run in which no call was set up, as a multiple of the deadline. Longer delays
+/// count as this one.
 const HOPELESS: f64 = 10.0;
 
 /// The objective of tuning.
@@ -42,7 +43,7 @@ pub enum Objective {
 }
 
 impl Objective {
-    /// Returns its title, with its unit.
+    /// Returns the title of the objective, with its unit.
     pub fn title(self) -> &'static str {
         match self {
             Self::Goodput => "goodput ÷ bound",
@@ -137,7 +138,7 @@ pub trait Watcher {
 pub struct Bench<'a> {
     /// World of the runs.
     pub world: &'a dyn World,
-    /// Store of the outcomes. Existing ones are not run again.
+    /// Store of the outcomes. Runs whose outcomes are stored are not made again.
     pub store: &'a Store,
     /// Number of runs at once.
     pub jobs: usize,

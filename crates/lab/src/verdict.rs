@@ -123,8 +123,8 @@ mod tests {
 
     const LOADS: &str = "load = [1, 2]";
 
-    /// Returns one run at each load, with these goodputs as fractions of the capacity, which is 100
-    /// calls/s. Rejections cost nothing.
+    /// Returns a row for one run at each load, with these goodputs as fractions of the capacity,
+    /// which is 100 calls/s. Rejections cost nothing.
     fn rows(goodput: [f64; 2]) -> Vec<Row> {
         let runs = planned(LOADS, 1);
         let outcomes: Vec<Outcome> = std::iter::zip(&runs, goodput)
@@ -204,8 +204,8 @@ mod tests {
         assert_eq!(judged(&slow, expect(Some(0.8), None, &[2.0]), 1).0, "ok");
     }
 
-    /// The server crashed in each run at one load, or with one value of another axis. The verdict was
-    /// `ok`, because these runs had no row.
+    /// If all runs at one load, or with one value of another axis, have failed, these runs have no
+    /// row. The verdict must not be `ok` then.
     #[test]
     fn no_verdict_is_valid_if_all_runs_of_a_parameter_set_are_missing() {
         let judged = |sweep: &str, limit: Expectation| {

@@ -32,8 +32,8 @@ variant = "pi (arrival, class)"
 goodput_of_bound_min = 0.8
 "#;
 
-/// A world that keeps 90 % of the bound, or collapses beyond the capacity. Each further seed adds
-/// two calls in a thousand.
+/// A world with a goodput of 90 % of the bound, in which the law `none` collapses beyond the
+/// capacity. Each further seed adds two calls in a thousand.
 #[derive(Default)]
 struct Reckoned(AtomicUsize);
 

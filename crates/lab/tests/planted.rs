@@ -14,7 +14,8 @@ use meddler::{Meddler, Meddling};
 use tidegate_lab::swarm::World;
 use tidegate_lab::swarm::run::run_with;
 
-/// Returns two caller groups, a proxy before two servers, every outcome. Nothing is lost.
+/// Returns a world with one group of callers and a proxy in front of two servers, in which calls
+/// have every outcome. No packet is lost.
 fn world(mode: &str) -> World {
     let text = format!(
         "seed = 1\n[link]\ndelay_us = 1000\njitter_us = 0\n\
@@ -26,7 +27,7 @@ fn world(mode: &str) -> World {
     World::parse(&text).unwrap()
 }
 
-/// Returns the same world with an attacker, and a small table of transactions.
+/// Returns the same world with transactions, an attacker, and a small table of transactions.
 fn besieged(attack: &str) -> World {
     let small = "[proxy.server]\ntransactions_max = 100\n[proxy.pool]";
     let mut text = world("transaction").to_toml().replacen("[proxy.pool]", small, 1);
@@ -35,7 +36,7 @@ fn besieged(attack: &str) -> World {
     World::parse(&text).unwrap()
 }
 
-/// Returns the findings in a world whose proxy meddles.
+/// Returns the names of the checkers that find something in a world whose proxy meddles.
 fn found(mode: &str, meddling: Meddling) -> Vec<String> {
     found_in(&world(mode), meddling)
 }
@@ -223,7 +224,8 @@ fn a_core_that_panics_is_found() {
     });
 }
 
-/// `make show-planted` builds them. This test checks that they still apply.
+/// `make show-planted` builds the source with each patch. This test checks that the patches still
+/// apply.
 #[test]
 fn every_patch_fits_the_source_and_names_its_checker() {
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");

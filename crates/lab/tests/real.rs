@@ -11,7 +11,7 @@ use tidegate_agent::{
 use tidegate_lab::real::{Answerers, Callers};
 use tidegate_world::Seed;
 
-/// Waits for a condition, however busy the machine is.
+/// Waits up to 30 s for a condition, because the machine may be busy.
 fn until(mut condition: impl FnMut() -> bool) {
     let began = Instant::now();
     while !condition() {

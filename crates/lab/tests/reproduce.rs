@@ -82,13 +82,14 @@ fn the_page_has_what_was_recorded_and_each_verdict_is_that_of_its_rule() {
         page.update(&claims, &[], "").unwrap();
     }
     page.check(&claims).unwrap();
-    // `tidegate-lab reproduce --check` also finds rows whose commit is not in the history. A test may
-    // run without the history.
+    // `tidegate-lab reproduce --check` also finds rows whose commit is not in the history. A test
+    // may run without the history.
     let stale = page.stale(&claims, &repository().join("scenarios"), &|_| true).unwrap();
     assert!(stale.is_empty(), "{stale:?}");
 }
 
-/// A world in which `pi` keeps `pi` of the capacity and `none` .3, and a little more with each seed.
+/// A world in which the goodput of the law `pi` is `pi` times the capacity, and that of `none` is
+/// 0.3 times the capacity. Each further seed adds a little.
 struct Reckoned {
     pi: f64,
     runs: Mutex<Vec<String>>,
@@ -116,7 +117,7 @@ impl World for Reckoned {
     }
 }
 
-/// A folder with a scenario, two claims and a page.
+/// A folder with a scenario, a file of two claims, and a page.
 struct Desk(tempfile::TempDir);
 
 impl Desk {
@@ -145,7 +146,7 @@ impl Desk {
         fs::write(self.at("claims/x.toml"), CLAIMS.replace(from, to)).unwrap();
     }
 
-    /// Changes the claims again.
+    /// Changes the claims as they are now. [`change`](Self::change) starts from the initial claims.
     fn change_more(&self, from: &str, to: &str) {
         let claims = fs::read_to_string(self.at("claims/x.toml")).unwrap();
         assert!(claims.contains(from), "{from}");

@@ -39,7 +39,8 @@ fn offered(outcome: &Outcome) -> u64 {
     outcome.counted("offered") as u64
 }
 
-/// Returns the messages of a kind from one party to another: sent, and lost on the way.
+/// Returns the numbers of messages of a kind that one party sent to another, and that were lost on
+/// the way.
 fn flow(outcome: &Outcome, from: &str, to: &str, message: &str) -> (u64, u64) {
     let flow = |f: &&_| {
         let tidegate_lab::outcome::MessageCount { from: a, to: b, message: m, .. } = f;
@@ -279,7 +280,8 @@ const PUSHBACK: &str = "[workload]\nload = 3\narrivals = \"poisson\"\nhold_s = 5
     [[node]]\nname = \"re\"\nto = [\"answerers\"]\nunder_test = true\n\
     [schedule]\nwarm_up_s = 20\nmeasured_s = 40\nrepetitions = 1\n";
 
-// 002 §5, figure 10: "all algorithms except for rate-occ are able to reach the theoretical maximum goodput".
+// 002 §5, figure 10: "all algorithms except for rate-occ are able to reach the theoretical maximum
+// goodput".
 #[test]
 fn the_windows_of_002_reach_the_capacity_in_one_queue_of_all_messages() {
     for (law, decide) in [("win-disc", "arrival"), ("win-cont", "arrival"), ("win-cont", "service")]
@@ -322,7 +324,7 @@ fn the_last_calls_are_judged_under_the_same_load_as_the_others() {
     assert_eq!([first[0] + second[0], first[1] + second[1]], both, "{first:?} {second:?}");
 }
 
-/// A server that is down for 10 s: people call again, and devices register again.
+/// A server that is down for 15 s: people call again, and devices register again.
 const OUTAGE: &str = "[workload]\nload = 0.3\nemergency = 0.1\nt1_ms = 100\n\
     [workload.redial]\nattempts_max = 9\nprobability = 1\nwait_s = 5\n\
     [workload.devices]\ncount = 300\nrefresh_s = 1000\nretry_s = 1\nretry_max_s = 2\n\

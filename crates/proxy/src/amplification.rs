@@ -5,9 +5,9 @@
 //! as many bytes as the number of bytes they have received." SIP cannot be as strict. An INVITE is
 //! not retransmitted after a 100, so its response must be sent however long it is. Therefore the
 //! proxy always sends these responses of each transaction: the first of each kind of provisional
-//! response, the final response, and one retransmission of it. It sends all others
-//! (retransmissions, and responses of other branches of a fork) only within three times the bytes
-//! received, or to a verified address.
+//! response, and two final responses, normally the first and one retransmission. It sends all
+//! others (retransmissions, and responses of other branches of a fork) only within three times the
+//! bytes received, or to a verified address.
 //!
 //! An address is verified by a message that only a receiver of a response could have sent. This is
 //! the ACK to a final response, with the To-tag that the responder has chosen, or an ACK or PRACK
@@ -57,8 +57,8 @@ pub(crate) fn may_send(
     may
 }
 
-/// Returns the same as [`may_send`] for a call that is served without transactions. The call table
-/// has the budget of such a call.
+/// Does the same as [`may_send`] for a call that is served without transactions. The budget of such
+/// a call is in the call table. Returns `true` if the table does not have the call.
 pub(crate) fn may_send_back(
     step: &mut Step<'_>,
     call: CallRef,

@@ -87,7 +87,8 @@ struct InService {
     is_stray: bool,
 }
 
-/// Messages that were classified and decided on, and the time when the first of them arrived.
+/// Counts of the messages decided on since the last charge of processor time, and the time of the
+/// first of these decisions.
 #[derive(Default)]
 struct Looks {
     since: Option<Timestamp>,
@@ -185,16 +186,17 @@ impl Proxy {
         have_slots(&self.snapshot.pools, pools)
     }
 
-    /// Switches to these pools and rules. New calls use them, and existing calls stay where they
-    /// are. Users are looked up again. A back end that stays must be the same object, as
-    /// [`BackendRegistry::enlist`](tidegate_balance::BackendRegistry::enlist) returns it.
+    /// Switches to these pools and rules. New calls use them, and existing calls stay at their back
+    /// ends. Users are looked up again. A back end that stays in the configuration must be the same
+    /// object, as [`BackendRegistry::enlist`](tidegate_balance::BackendRegistry::enlist) returns
+    /// it.
     ///
-    /// Returns `false`, and changes nothing, if there may be too few slots for the new back ends,
-    /// because calls hold the slots of removed ones. The limits are 65,535 pools and as many back
-    /// ends in each.
+    /// Returns `false`, and keeps the old pools and rules, if there may be too few slots for the
+    /// new ones, because calls hold the slots of removed back ends and pools. The limits are 65,535
+    /// pools, and 65,535 back ends in each pool.
     ///
     /// # Panics
-    /// Panics if there is no pool, or a rule refers to a missing one.
+    /// Panics if there is no pool, or a rule refers to a missing pool.
     pub fn reload(&mut self, now: Timestamp, pools: Vec<PoolSettings>, rules: Vec<Rule>) -> bool {
         assert!(!pools.is_empty(), "a proxy has somewhere to send to");
         self.forget_looks();
@@ -241,8 +243,8 @@ impl Proxy {
         }
     }
 
-    /// Charges the time since the last input to the classified messages. A driver may classify
-    /// several messages at the same moment, so their cost is known only with the next input.
+    /// Charges the classified messages with the time since they were classified. A driver may offer
+    /// several messages at the same moment, so their cost is known only when a later input comes.
     fn tell_looks(&mut self, now: Timestamp) {
         if let Some(since) = self.looks.since.filter(|&since| since < now) {
             let Looks { looked, refused, .. } = std::mem::take(&mut self.looks);
@@ -322,7 +324,7 @@ impl Proxy {
         }
     }
 
-    /// Takes a request through the pipeline. Returns the evidence about its sender.
+    /// Takes a request through the pipeline. Returns the evidence about the sender.
     fn serve_request(
         &mut self,
         now: Timestamp,
@@ -391,8 +393,9 @@ impl Proxy {
         shown
     }
 
-    /// Records that a message was rejected, on arrival or when it was to be served. Otherwise the cost
-    /// of rejections would seem lower than it is, and the kernel would drop too little.
+    /// Records that a message was rejected, on arrival or when it was to be served. If only one of
+    /// the two were recorded, the cost of rejections would seem lower than it is, and the kernel
+    /// would drop too little.
     fn record_refused(&mut self, class: Option<Class>) {
         if let Some(kernel_shed) = &mut self.kernel_shed {
             kernel_shed.on_refused(class);
@@ -408,7 +411,7 @@ impl Proxy {
         self.work.stateless = self.routing.tiering.on_served(class);
     }
 
-    /// Takes a response through the pipeline. Returns the evidence about its sender.
+    /// Takes a response through the pipeline. Returns the evidence about the sender.
     fn serve_response(&mut self, now: Timestamp, received: Box<Received>) -> SourceEvidence {
         let Self { snapshot, routing, peers, output, transactions, probes, lost, .. } = self;
         let mut step = Step::new(now, snapshot, routing, peers, output);
@@ -481,8 +484,9 @@ impl Proxy {
     }
 }
 
-/// Maximum number of DNS answers that a shard remembers, and of pending queries.
+/// Maximum number of DNS answers that a shard remembers.
 const ANSWERS_MAX: usize = 4096;
+/// Maximum number of DNS queries of a shard that are sent and not answered yet.
 const QUESTIONS_MAX: usize = 64;
 
 /// Returns the settings for resolving names in requests that leave from these listeners. If the DNS

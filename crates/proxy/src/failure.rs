@@ -1,9 +1,9 @@
 //! Evidence that a back end has failed, and how much of it is trusted.
 //!
 //! An unanswered request or an ICMP error may be caused by a stranger: a server drops some requests
-//! silently, and the source of an ICMP error can be forged. So both only make a back end suspect,
-//! and cause an immediate probe (`probes`). If the probe gets no answer, the back end is down.
-//! Otherwise nothing changes.
+//! silently, and the source of an ICMP error can be forged. So each of them only makes a back end
+//! suspect, and causes an immediate probe (`probes`). If the probe gets no answer, the back end is
+//! down. Otherwise nothing changes.
 //!
 //! An ICMP error that quotes a datagram of ours proves more. RFC 1122 §3.2.2: "Every ICMP error
 //! message includes the Internet header and at least the first 8 data octets of the datagram that
@@ -162,7 +162,8 @@ fn on_stream_failed(
     probes.fire(now, snapshot, output);
 }
 
-/// Returns the other shard that sent the request of a failure on a connection of this shard.
+/// Returns the other shard that sent the request whose delivery has failed on a connection of this
+/// shard, if another shard of this process sent it.
 fn shard_of(snapshot: &Snapshot, failure: &Failure) -> Option<u16> {
     let Ok(ScanStart::Request { .. }) = glance(&failure.quote) else { return None };
     let branch = TransactionBranch::claimed(branch_in_quote(&failure.quote)?)?;

@@ -104,8 +104,8 @@ impl Keyed {
     /// This is the construction of RFC 5297 (SIV). The bytes are combined with the key stream that
     /// has the MAC as its initial value. So no random value is needed. The same content gives the
     /// same text, and different contents have unrelated streams. Among n contents, two have the
-    /// same 64-bit MAC with a probability of n²/2^65. In this case only their difference is
-    /// revealed.
+    /// same 64-bit MAC with a probability of n²/2^65. In this case only the difference of these two
+    /// contents is revealed.
     pub(crate) fn veil(&self, mac: u64, bytes: &mut [u8]) {
         for (number, block) in (0u64..).zip(bytes.chunks_mut(16)) {
             let counter = u128::from(mac) << 64 | u128::from(number);
@@ -219,14 +219,14 @@ pub(crate) struct Keys {
     tokens: TokenMacs,
 }
 
-/// The MACs of route tokens.
+/// The functions for route and flow tokens, for each key.
 struct TokenMacs {
     /// Mark of the key that creates tokens.
     current: u8,
     /// Functions of all keys, the current one first.
     macs: Vec<TokenFunctions>,
-    /// For each mark of a key, the index in `macs` plus 1, or 0 if no key has this mark. It is
-    /// looked up for each request that is, or claims to be, within a call.
+    /// For each mark of a key, the index in `macs` plus 1, or 0 if no key has this mark. This list
+    /// is read for each request that is, or claims to be, within a call.
     places: [u8; 256],
 }
 
@@ -281,7 +281,8 @@ impl Keys {
         [p0, p1, p2, a, b, c, d]
     }
 
-    /// Returns the connection with this name, or `None` if it belongs to another process.
+    /// Returns the connection with this name, or `None` if the name is empty or belongs to another
+    /// process.
     pub(crate) fn connection_in(&self, name: &[u8]) -> Option<ConnectionId> {
         let (process, number) = name.split_first_chunk()?;
         let number = u32::from_be_bytes(number.try_into().ok()?);
@@ -298,8 +299,8 @@ impl Keys {
         (self.tokens.current, self.tokens.macs.first().expect("there is a current key"))
     }
 
-    /// Returns the functions of the key with this mark. So for a forged token, at most one key is
-    /// tried.
+    /// Returns the functions of the key with this mark, if there is such a key. So for a forged
+    /// token, at most one key is tried.
     pub(crate) fn token_of(&self, mark: u8) -> Option<&TokenFunctions> {
         let place = self.tokens.places[usize::from(mark)];
         self.tokens.macs.get(usize::from(place).checked_sub(1)?)

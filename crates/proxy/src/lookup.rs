@@ -1,11 +1,11 @@
 //! Look-ups: queries to external stores, such as for the contacts of a user.
 //!
 //! [`Lookups`] is a pure state machine, as [`Resolution`](crate::resolution::Resolution) is for
-//! names. If there is a held answer, [`find`](Lookups::find) returns it at once. Otherwise it sends
-//! a query and returns a [`Ticket`], with which the caller parks the request. An answer is held for
-//! a short time. So the parked requests find it when they are served again, and a flood of requests
-//! for one key causes only one query. Held answers are no cache, because changes of a store take
-//! effect almost at once.
+//! names. If there is a held answer, [`find`](Lookups::find) returns the answer at once. Otherwise
+//! it queries the key and returns a [`Ticket`], with which the caller parks the request. An answer
+//! is held for a short time. So the parked requests find it when they are served again, and a flood
+//! of requests for one key causes only one query. Held answers do not act as a cache: a change of a
+//! store takes effect after a second at most.
 //!
 //! Queries are bounded in number and time. A store that does not answer delays only requests that
 //! need it. Requests of strangers may use at most half of the queries. The queries of back ends and
@@ -239,7 +239,7 @@ impl Lookups {
         tickets
     }
 
-    /// Discards all held answers, because the stores have changed.
+    /// Discards all held answers, because the stores may have changed.
     pub(crate) fn forget(&mut self) {
         while !self.held.is_empty() {
             self.forget_oldest();

@@ -3,17 +3,16 @@
 //! RFC 4291 §2.5.1: "For all unicast addresses, except those that start with the binary value 000,
 //! Interface IDs are required to be 64 bits long": a host may have any address of its /64. A site
 //! may have a whole /56 or /48 (RFC 6177 §2), and use all networks in it. A source of IPv6 is
-//! therefore a /64 and has wider networks around it. The last 64 bits of the number of such a
-//! network encode the length of its prefix: 0 for 64, otherwise the length.
+//! therefore a /64 and has wider networks around it. In the number of an IPv6 network, the last 64
+//! bits encode the length of the prefix: 0 for a /64, otherwise the length.
 
 use std::net::{IpAddr, Ipv6Addr, SocketAddr};
 
 use ipnet::{IpNet, Ipv6Net};
 pub use tidegate_world::source_of;
 
-/// Prefix lengths that are distinguished, the narrowest network first. Each has a weight, which is
-/// a number of sources: a network of this length may send as much as this number of sources at
-/// their full rate.
+/// Prefix lengths of IPv6 networks that are distinguished, the narrowest network first, each with a
+/// weight: a network of this length may send as much as this number of sources at their full rate.
 pub(crate) const PREFIXES: [(u8, u32); 3] = [(64, 1), (56, 2), (48, 4)];
 
 /// Returns the numbers of the networks around an address, the narrowest first. An IPv4 address has
@@ -26,7 +25,7 @@ pub fn networks_of(address: IpAddr) -> impl Iterator<Item = u128> {
     std::iter::once(source).chain(wider)
 }
 
-/// Returns the network of this number: for IPv4, a single address.
+/// Returns the network with the number `source`: for IPv4, a single address.
 pub fn network_of(source: u128) -> IpNet {
     match Ipv6Addr::from_bits(source).to_canonical() {
         IpAddr::V4(v4) => IpAddr::V4(v4).into(),
@@ -50,7 +49,8 @@ pub(crate) fn canonical(address: SocketAddr) -> SocketAddr {
     }
 }
 
-/// Returns a source as 64 bits: the /64 of an IPv6 address, or an IPv4 address.
+/// Returns a number of 64 bits for the source at `address`: the /64 of an IPv6 address, or the IPv4
+/// address.
 pub(crate) fn caller_of(address: IpAddr) -> u64 {
     let source = source_of(address);
     (source >> 64) as u64 | source as u64
@@ -100,7 +100,7 @@ mod tests {
         assert_eq!(written("::ffff:192.0.2.1"), ["192.0.2.1/32"]);
         let networks = ["2001:db8:1:2ff::/64", "2001:db8:1:200::/56", "2001:db8:1::/48"];
         assert_eq!(written("2001:db8:1:2ff::3"), networks);
-        // No two of them have the same number, though their bits are the same.
+        // No two of these networks have the same number, although their address bits are the same.
         assert_eq!(written("2001:db8::1"), ["2001:db8::/64", "2001:db8::/56", "2001:db8::/48"]);
         assert_eq!(written("::1"), ["::/64", "::/56", "::/48"]);
     }

@@ -58,8 +58,8 @@ impl Output {
         }
     }
 
-    /// Begins to serve a message of an unknown call. Its packets keep their order relative to all
-    /// others.
+    /// Begins to serve a message. Until [`send_for`](Self::send_for) names the call of the message,
+    /// packets keep their order relative to all others.
     pub(crate) fn begin(&mut self) {
         self.sequence = 0;
     }
@@ -79,7 +79,8 @@ impl Output {
         self.transmits.push_back(transmit);
     }
 
-    /// Sends a request that was written for the listener at `egress`.
+    /// Sends a request that was written for the listener with the index `egress`. Sends nothing if
+    /// there is no such listener.
     ///
     /// RFC 3581 §3: "When the client sends the request, if the request is sent using UDP, the
     /// client MUST be prepared to receive the response on the same IP address and port it used to
@@ -105,6 +106,11 @@ impl Output {
     /// Returns the number of packets that wait to be sent.
     pub(crate) fn waiting(&self) -> usize {
         self.transmits.len()
+    }
+
+    /// Discards the packets that wait behind the first `kept`.
+    pub(crate) fn withdraw(&mut self, kept: usize) {
+        self.transmits.truncate(kept);
     }
 
     /// Returns the next packet to be sent.
@@ -137,7 +143,8 @@ impl Output {
         self.counters.dropped(reason).add(1);
     }
 
-    /// Sends a response to `message`, which was received as `received`.
+    /// Sends a response to `message`, which was received as `received`. Counts the message as
+    /// dropped if it cannot be answered.
     pub(crate) fn reply(
         &mut self,
         snapshot: &Snapshot,
@@ -159,8 +166,8 @@ impl Output {
         }
     }
 
-    /// Answers a STUN message, unless the answer would be longer than the limit for an unverified
-    /// address allows.
+    /// Answers a STUN message. Counts it as dropped if it needs no answer, or if the answer would
+    /// be longer than is allowed for an unverified address.
     ///
     /// RFC 5626 §5.4: "All edge proxies compliant with this specification MUST implement support for STUN
     /// NAT keep-alives on their SIP UDP ports as described in Section 8."

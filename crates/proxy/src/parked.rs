@@ -5,7 +5,8 @@
 //! plan changes nothing, so nothing has to be undone. Parked requests are bounded in number and
 //! time. A copy of a parked request is absorbed, and its CANCEL ends it. Until the request
 //! continues, the proxy has no other state of it and sends no 100, so the sender retransmits it. If
-//! an INVITE is cancelled, the proxy keeps only its key, for late copies. The key takes no place.
+//! an INVITE is cancelled, the proxy keeps only its key, for late copies. The key does not count as
+//! a parked request.
 //!
 //! Each parked request takes one of a limited number of places. Strangers may use half of the
 //! places. A source may use at most as many places as remain free, as in the shared
@@ -29,15 +30,15 @@ use crate::stateless::recent::Recent;
 use places::Places;
 pub(crate) use places::RequestSource;
 
-/// Maximum time for which a request is parked. It is longer than the time of a DNS query, and
-/// shorter than the time for which a client waits for a provisional response.
+/// Maximum time for which a request is parked. It is longer than the time after which a query is
+/// given up, and shorter than the time for which a client waits for a provisional response.
 const PARKED_FOR: Duration = Duration::from_secs(10);
 
 /// Time for which a cancelled INVITE is remembered, for late copies: 64·T1.
 const CANCELLED_FOR: Duration = Duration::from_secs(32);
 
-/// Maximum number of cancelled INVITEs that are remembered. A late copy of any other counts as
-/// another INVITE.
+/// Maximum number of cancelled INVITEs that are remembered. A late copy of any other cancelled
+/// INVITE counts as another INVITE.
 const CANCELLED_MAX: usize = 8192;
 
 /// A request that waits for an answer from the DNS or a store.
@@ -135,13 +136,13 @@ impl Parked {
         self.places.has_room(source) && self.places.has_room_for(source, ticket)
     }
 
-    /// Parks a request until this ticket may continue. [`may_wait`](Self::may_wait) must have
-    /// allowed it.
+    /// Parks a request, which waits for the query of this ticket. [`may_wait`](Self::may_wait) must
+    /// have allowed it.
     pub(crate) fn park(&mut self, ticket: Ticket, waiting: Waiting) {
         debug_assert!(self.may_wait(waiting.source, ticket), "the caller looks first");
         self.numbers += 1;
-        // RFC 3261 §17.2.3: an ACK has the key of its INVITE, which may be parked too. A CANCEL is
-        // for the INVITE.
+        // RFC 3261 §17.2.3: an ACK has the key of its INVITE, which may be parked too. The key
+        // stands for the INVITE, because a CANCEL is for the INVITE.
         if waiting.class != Class::Ack {
             self.by_key.insert(waiting.key, self.numbers);
         }
@@ -156,14 +157,15 @@ impl Parked {
         self.by_key.contains_key(&key)
     }
 
-    /// Returns whether the request of this transaction is parked, or was cancelled while it was.
+    /// Returns whether the request of this transaction is parked, or was cancelled while it was
+    /// parked.
     pub(crate) fn is_known(&self, now: Timestamp, key: Key) -> bool {
         self.contains(key) || self.was_cancelled(now, key)
     }
 
     /// Cancels the INVITE of a transaction, so that it does not continue. Returns the INVITE, or
-    /// `None` if it is not parked. Its place is free at once. Otherwise a pair of short messages
-    /// could take a place for a long time.
+    /// `None` if it is not parked. The place of the INVITE is free at once, because otherwise a
+    /// pair of short messages could take a place for a long time.
     pub(crate) fn cancel(&mut self, now: Timestamp, key: Key) -> Option<Waiting> {
         let number = *self.by_key.get(&key)?;
         let invite = self.remove(number)?;
@@ -179,8 +181,8 @@ impl Parked {
         Some(invite)
     }
 
-    /// Returns whether the INVITE of a transaction was cancelled while it was parked, a short time
-    /// ago.
+    /// Returns whether the INVITE of a transaction was cancelled while it was parked, within the
+    /// last 32 s.
     pub(crate) fn was_cancelled(&self, now: Timestamp, key: Key) -> bool {
         key.method == Method::Invite && self.cancelled.get(now, key.identity).is_some()
     }
@@ -213,7 +215,7 @@ impl Parked {
         None
     }
 
-    /// Marks overdue requests as overdue and ready to continue.
+    /// Marks the requests that have waited for the maximum time as overdue and ready to continue.
     pub(crate) fn handle_timeout(&mut self, now: Timestamp) {
         while let Some(&(until, number)) = self.deadlines.first()
             && until <= now
@@ -228,7 +230,7 @@ impl Parked {
         }
     }
 
-    /// Returns when the next request is overdue.
+    /// Returns the time at which the next request becomes overdue.
     pub(crate) fn poll_timeout(&self) -> Option<Timestamp> {
         self.deadlines.first().map(|(until, _)| *until)
     }

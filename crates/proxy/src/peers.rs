@@ -15,7 +15,8 @@ use crate::target::Target;
 pub(crate) struct Peers {
     verified: Verified,
     unreachable: Targets,
-    /// Ended connections of strangers. They evict one another, but not the entries of back ends.
+    /// Ended connections with peers that are not back ends. They evict one another, but not the
+    /// entries of back ends.
     ended: Targets,
     /// Back ends reached over UDP that have answered a large request over TCP, on a connection that
     /// is still open.
@@ -45,7 +46,8 @@ impl Peers {
     }
 
     /// Returns whether the transport has reported, within the time `within` before now, that a back
-    /// end cannot be reached. The end of a connection says nothing about the next one.
+    /// end cannot be reached. The end of a connection does not count, because it says nothing about
+    /// the next connection.
     pub(crate) fn is_unreachable_within(
         &self,
         now: Timestamp,
@@ -91,7 +93,7 @@ impl Peers {
     }
 }
 
-/// Number of addresses that are remembered as verified.
+/// Maximum number of addresses that are remembered as verified.
 const PLACES: usize = 1 << 14;
 
 /// Seconds for which an address stays verified.
@@ -101,8 +103,9 @@ const VERIFIED_S: u32 = 3600;
 /// entries replace older ones.
 #[derive(Default)]
 struct Verified {
-    /// For each remembered address, a part of its keyed hash, and the second at which it is
-    /// forgotten. The list is empty until the first address is verified.
+    /// For each remembered address, a part of its keyed hash, and the time at which it is
+    /// forgotten, in seconds since the start of the driver. The list is empty until the first
+    /// address is verified.
     places: Vec<(u32, u32)>,
 }
 
@@ -124,7 +127,7 @@ fn second(now: Timestamp) -> u32 {
     (now.as_nanos() / 1_000_000_000) as u32
 }
 
-/// Number of targets that a table remembers: the latest ones.
+/// Maximum number of targets that a table remembers. A new target replaces the oldest one.
 const TARGETS_MAX: usize = 64;
 
 /// Targets about which the same fact is known, such as that nothing listens there.

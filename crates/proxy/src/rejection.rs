@@ -4,7 +4,7 @@ mod drop_reason;
 pub(crate) mod reply_reason;
 
 use arrayvec::ArrayVec;
-use tidegate_sip::Malformed;
+use tidegate_sip::{HeaderName, Malformed};
 
 use crate::resolution::Ticket;
 pub use drop_reason::DropReason;
@@ -15,10 +15,10 @@ use reply_reason::{
 
 /// The handling of a request that is not forwarded.
 pub(crate) enum Rejection {
-    /// A response with this status. The text is the reason, which its Warning contains.
+    /// A response with this status. Its Warning contains the text, which is the reason.
     Reply(u16, &'static str),
-    /// 420: Proxy-Require names an extension that Tidegate does not have.
-    BadExtension,
+    /// 420: the header field with this name requires an extension that Tidegate does not have.
+    BadExtension(HeaderName),
     /// 200 to an OPTIONS whose target is this proxy itself.
     Capabilities,
     /// No response: the request is dropped for this reason.
@@ -31,7 +31,7 @@ pub(crate) enum Rejection {
     PoolDown(Hints),
     /// Handoff to another shard, which may know the call.
     Redirect(u16),
-    /// No response yet: the request waits until this ticket may continue.
+    /// No response yet: the request waits for the query of this ticket.
     Park(Ticket),
 }
 
@@ -43,7 +43,7 @@ impl Rejection {
         Self::Reply(416, "the scheme of the Request-URI is not supported");
     /// A SIPS URI whose target can only be reached without TLS.
     pub(crate) const INSECURE: Self = Self::Reply(480, "the target cannot be reached over TLS");
-    /// A stranger sent the request, and strangers may send requests only to pools.
+    /// A stranger sent the request, and strangers may send requests only to pools and users.
     pub(crate) const RELAYING: Self = Self::Reply(403, "relaying is not allowed");
     /// The name of a back end has not been resolved yet.
     pub(crate) const NO_ADDRESS: Self = Self::Reply(503, NO_ADDRESS);
@@ -61,18 +61,18 @@ impl Rejection {
     pub(crate) const NO_HOST: Self = Self::Reply(404, "no such host");
     /// No store has such a user.
     pub(crate) const NO_USER: Self = Self::Reply(404, NO_USER);
-    /// No contact of the user is known, or none that can be reached.
+    /// No contact of the user is known, or no known contact can be reached.
     pub(crate) const NO_CONTACT: Self = Self::Reply(480, "the user cannot be reached");
     /// The store of the users did not answer. RFC 3261 §16.5: "If the target set remains empty
     /// after applying all of the above, the proxy MUST return an error response, which SHOULD be
     /// the 480 (Temporarily Unavailable) response." A 503 would mean that this whole server is
     /// overloaded, and its clients would send all their requests elsewhere (§21.5.4).
     pub(crate) const LOOKUP_FAILED: Self = Self::Reply(480, LOOKUP_FAILED);
-    /// Too many requests wait for names and look-ups.
+    /// Too many requests wait for names and look-ups, so this one cannot wait.
     pub(crate) const PARKED_FULL: Self = Self::Reply(503, PARKED_FULL);
     /// The transaction table has no room for another response context.
     pub(crate) const TRANSACTIONS_FULL: Self = Self::Reply(503, TRANSACTION_TABLE_FULL);
-    /// The source has used its share of the transaction table.
+    /// The source has used up its share of the transaction table.
     pub(crate) const TRANSACTION_SHARE_USED: Self = Self::Reply(503, TRANSACTION_SHARE_USED);
 }
 
@@ -116,7 +116,8 @@ impl Hints {
     }
 }
 
-/// Returns the quoted text in the value of a Warning, or the empty text for `None`.
+/// Returns the quoted text in the value of a Warning, or the whole value if it has no quotes, or
+/// the empty text for `None`.
 pub(crate) fn text_of(warning: Option<&'static str>) -> &'static str {
     let warning = warning.unwrap_or_default();
     warning.split('"').nth(1).unwrap_or(warning)

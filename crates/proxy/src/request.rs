@@ -12,7 +12,7 @@ use crate::output::Cause;
 use crate::parked::{Parked, RequestSource};
 use crate::rejection::reply_reason::ReplyReason;
 use crate::rejection::{DropReason, Rejection, text_of};
-use crate::resolution::{Located, Resolution, Ticket};
+use crate::resolution::{self, Located, Resolution, Ticket};
 use crate::rewrite::path::adds_path;
 use crate::rewrite::privacy::disbelieve;
 use crate::rewrite::restore::restore;
@@ -32,7 +32,7 @@ use crate::transaction::open::open;
 
 /// Result of serving a request.
 pub(crate) enum Served {
-    /// The request was forwarded, absorbed, dropped or answered.
+    /// The request was forwarded, absorbed or dropped, or got a response that does not reject it.
     Here,
     /// The request was answered with 503, for a temporary reason.
     Refused,
@@ -44,11 +44,11 @@ pub(crate) enum Served {
     PoolDown,
     /// Nothing was done: another shard has the state of the request.
     Elsewhere(u16),
-    /// Nothing was done: the request waits until this ticket may continue.
+    /// Nothing was done: the request waits for the query of this ticket.
     Parked(Ticket, Key),
 }
 
-/// The stages that can keep a request: transactions, parked requests and requests of unknown calls.
+/// State that serving a request may change, in addition to the [`Step`].
 pub(crate) struct Stages<'a> {
     pub(crate) transactions: &'a mut Transactions,
     pub(crate) lost: &'a mut Lost,
@@ -68,7 +68,7 @@ pub(crate) struct AdmissionFacts {
     pub(crate) hashes: Option<RequestHashes>,
 }
 
-/// Forwards or answers a request, or returns the step that the caller has to carry out.
+/// Forwards or answers a request, or returns the action that is left to the caller.
 pub(crate) fn serve_request(
     step: &mut Step<'_>,
     stages: &mut Stages<'_>,
@@ -98,7 +98,7 @@ pub(crate) fn serve_request(
 }
 
 /// Records a malformed ACK or BYE as evidence about its source. Admission has read only the start
-/// line of these requests. It has counted other malformed requests itself.
+/// line of these requests. Admission itself has counted other malformed requests.
 fn show_malformed(step: &mut Step<'_>, method: Option<Method>) {
     if matches!(method, Some(Method::Ack | Method::Bye)) {
         step.shown = SourceEvidence::Stray;
@@ -190,11 +190,12 @@ fn process<'a>(
         || step.routing.calls.is_pending(step.now, hop.call, transaction);
     step.routing.tiering.note(hop.tier);
     // A request on a stream is sent once: a proxy that forwards it as a datagram has to retransmit
-    // it.
+    // it. A final response on a stream is sent once too, and a stream remembers no response for
+    // copies of its request. So a proxy that forwards responses as datagrams has to do both.
     // RFC 3261 §16.1: "Requests forwarded between different types of transports where the proxy's
     // TU must take an active role in ensuring reliable delivery on one of the transports MUST be
     // forwarded transaction statefully."
-    let bridges = received.flow.transport.is_reliable() && !hop.target.transport.is_reliable();
+    let bridges = received.flow.transport.is_reliable() != hop.target.transport.is_reliable();
     // §16.10: a CANCEL that matches nothing is forwarded statelessly. §13.2.2.4: the ACK to a 2xx
     // is a transaction of its own without a response. RFC 5626 §5.3.1: "If the flow no longer
     // exists, the proxy SHOULD send a 430 (Flow Failed) response to the request." Without a
@@ -237,7 +238,8 @@ fn count_flow(
 }
 
 /// Plans the route of a request with the known names and users. If the plan needs a name or a user
-/// that is not known yet, the request is to be parked.
+/// that is not known yet, returns [`Rejection::Park`], or another rejection if the request cannot
+/// wait.
 fn plan_resolved(
     step: &mut Step<'_>,
     stages: &mut Stages<'_>,
@@ -282,7 +284,10 @@ fn find_targets(
     let Step { now, snapshot, .. } = *step;
     let Stages { resolution, lookups, .. } = stages;
     let addresses = &snapshot.addresses;
-    let may_be = |address| addresses.may_be_backend(address);
+    // RFC 3261 §16.6: "As described in [4], the proxy MUST attempt to deliver the message to the
+    // first tuple in that set, and proceed through the set in order until the delivery attempt
+    // succeeds." A target that no listener reaches is left out, so the next one is tried.
+    let may_be = |at: &resolution::Target| addresses.may_be_target(&Target::from(*at));
     // RFC 3263 §4.4: a CANCEL and an ACK find the target of their INVITE, which has the same
     // identity.
     let identity = request.identity;
@@ -299,7 +304,8 @@ fn find_targets(
         Need::User(aor) => {
             // A contact that leads back here is unusable. The user may have another one.
             let local = received.flow.local;
-            let may_be = |at| may_be(at) && !addresses.is_own_socket(at, local);
+            let may_be =
+                |at: &resolution::Target| may_be(at) && !addresses.is_own_socket(at.address, local);
             let (targets, contacts) =
                 reach(now, lookups, resolution, aor, requester, identity, may_be)?;
             request.retarget(Some(&contacts), 0);
@@ -356,10 +362,15 @@ fn try_match_parked(
 fn check(step: &Step<'_>, received: &Received, request: &Request<'_>) -> Result<(), Rejection> {
     let Request { message, method, uri, max_forwards, .. } = request;
     let snapshot = step.snapshot;
-    // Item 3: Max-Forwards. An OPTIONS that has arrived may be answered at zero.
+    // Item 3: Max-Forwards. An OPTIONS to the proxy itself may be answered at zero.
     let arrived = uri.user.is_none() && snapshot.addresses.is_own_target(uri, &received.flow);
     if *method == Method::Options && arrived {
-        return Err(Rejection::Capabilities);
+        // RFC 3261 §8.2.2.3: "If a UAS does not understand an option-tag listed in a Require header
+        // field, it MUST respond by generating a response with status code 420 (Bad Extension)."
+        return Err(match message.field(HeaderName::Require) {
+            Some(_) => Rejection::BadExtension(HeaderName::Require),
+            None => Rejection::Capabilities,
+        });
     }
     // RFC 3261 §16.3: "If the request contains a Max-Forwards header field with a field value of
     // zero (0), the element MUST NOT forward the request." "Otherwise, the element MUST return a
@@ -376,9 +387,10 @@ fn check(step: &Step<'_>, received: &Received, request: &Request<'_>) -> Result<
     // (Section 20.29) with one or more option-tags this element does not understand, the element
     // MUST return a 420 (Bad Extension) response." §8.2.2.3: never in an ACK or CANCEL.
     if message.field(HeaderName::ProxyRequire).is_some() && has_transaction {
-        return Err(Rejection::BadExtension);
+        return Err(Rejection::BadExtension(HeaderName::ProxyRequire));
     }
-    // RFC 5393 §5.3.3: before a target is selected, because a selection is counted.
+    // RFC 5393 §5.3.3: check Max-Breadth before a target is selected, because a selection is
+    // counted.
     if has_transaction {
         breadth(request)?;
     }
@@ -389,7 +401,8 @@ fn has_transaction(method: Method) -> bool {
     !matches!(method, Method::Ack | Method::Cancel)
 }
 
-/// Returns whether the transaction table is full for this request, for new work, or for its source.
+/// Returns whether the transaction table is full for every request, for new work, or for the source
+/// of this message.
 fn room(step: &Step<'_>, transactions: &Transactions, received: &Received) -> Room {
     let share = || step.snapshot.share_of(&received.flow);
     Room {
@@ -413,7 +426,7 @@ fn reject(
     let is_ack = message.method() == Some(Method::Ack);
     match rejection {
         Rejection::Redirect(shard) => return Served::Elsewhere(shard),
-        // The caller has already parked the request.
+        // `serve_message` does not pass this rejection on.
         Rejection::Park(_) => {}
         Rejection::PoolFull => return Served::Unserved(Reason::PoolFull),
         Rejection::Restricted => return Served::Unserved(Reason::Feedback),
@@ -443,10 +456,10 @@ fn reject(
             reply(step, received, message, 503, reason, &hints.headers(&mut digits));
             return Served::PoolDown;
         }
-        Rejection::BadExtension => {
+        Rejection::BadExtension(name) => {
             // RFC 3261 §16.3 item 5: "The response MUST include an Unsupported (Section 20.40)
             // header field listing those option-tags the element did not understand."
-            let lines = message.fields().filter(|f| f.name == HeaderName::ProxyRequire);
+            let lines = message.fields_of(name);
             let asked = lines.map(|f| f.value).collect::<Vec<_>>().join(&b", "[..]);
             let reason = (ReplyReason::Extension, ReplyReason::Extension.doc());
             reply(step, received, message, 420, reason, &[("Unsupported", &asked)]);
@@ -472,8 +485,8 @@ fn reply(
     step.output.reply(step.snapshot, received, message, status, &cause, headers);
 }
 
-/// RFC 3261 §11.2: header fields of the response to an OPTIONS to the proxy itself. A proxy does
-/// not end sessions: methods other than OPTIONS pass through it.
+/// RFC 3261 §11.2: header fields of the response to an OPTIONS to the proxy itself. A proxy takes
+/// part in no session: methods other than OPTIONS pass through it.
 const CAPABILITIES: [(&str, &[u8]); 5] = [
     ("Allow", b"OPTIONS"),
     ("Accept", b"application/sdp"),

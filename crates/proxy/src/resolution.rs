@@ -1,12 +1,12 @@
 //! Resolution of names in URIs to targets of requests (RFC 3263).
 //!
-//! [`Resolution`] is a pure state machine. If [`locate`](Resolution::locate) remembers the records,
-//! it returns at once. Otherwise it queries them ([`poll_query`](Resolution::poll_query)) and
-//! returns a [`Ticket`], and the caller parks the request with this ticket. When an answer arrives
-//! ([`on_answer`](Resolution::on_answer)), or its query is given up
-//! ([`handle_timeout`](Resolution::handle_timeout)), the function returns the tickets whose
-//! requests should be located again. All requests that wait for one query have the same ticket. The
-//! caller limits the number of parked requests and the time for which they wait.
+//! [`Resolution`] is a pure state machine. If the records are remembered,
+//! [`locate`](Resolution::locate) returns the targets at once. Otherwise it queries them
+//! ([`poll_query`](Resolution::poll_query)) and returns a [`Ticket`], and the caller parks the
+//! request with this ticket. When an answer arrives ([`on_answer`](Resolution::on_answer)), or its
+//! query is given up ([`handle_timeout`](Resolution::handle_timeout)), these functions return the
+//! tickets whose requests should be located again. All requests that wait for one query have the
+//! same ticket. The caller limits the number of parked requests and the time for which they wait.
 //!
 //! If the DNS does not answer, requests to known names are not delayed. A name is queried again
 //! before its answer expires, and an expired answer is used while there is no newer one. After a
@@ -25,7 +25,6 @@ mod records;
 mod select;
 mod transport;
 
-use std::net::SocketAddr;
 use std::sync::Arc;
 
 use arrayvec::ArrayVec;
@@ -52,8 +51,9 @@ pub struct ResolutionSettings {
     pub families: Families,
     /// Maximum number of remembered answers, at least [`ANSWERS_MIN`].
     pub answers_max: usize,
-    /// Maximum number of queries that are sent and not answered yet. A quarter is reserved for known
-    /// names. Sixteen times as many may be outstanding. The others wait to be sent.
+    /// Maximum number of queries that are sent and not answered yet. A quarter is reserved for
+    /// known names. Up to sixteen times as many queries may be outstanding: those that have not
+    /// been sent wait.
     pub questions_max: usize,
 }
 
@@ -132,9 +132,10 @@ enum Asked {
     Known(Records),
     /// The records are unknown until an answer arrives.
     Waits(Ticket),
-    /// A recent query failed, and another one was sent.
+    /// The last query failed, and another one is outstanding.
     Retried(Ticket),
-    /// There are no records, because the queries fail or no query may be sent now.
+    /// No records are known, and no request should wait, because queries fail or may not be sent
+    /// now.
     Failed,
 }
 
@@ -155,14 +156,14 @@ impl Resolution {
     ///
     /// `hash` is the identity of the request: the same for its retransmissions, its CANCEL and its
     /// ACK, and not predictable by its senders. Requests with the same hash get the same targets as
-    /// long as the records are the same (RFC 3263 §4.4). Only addresses that `may_be` targets are
-    /// returned.
+    /// long as the records are the same (RFC 3263 §4.4). Returns only targets that `may_be`
+    /// accepts.
     pub fn locate(
         &mut self,
         now: Timestamp,
         wanted: &Wanted<'_>,
         hash: u64,
-        may_be: impl Fn(SocketAddr) -> bool,
+        may_be: impl Fn(&Target) -> bool,
     ) -> Located {
         let found = Found::default();
         let located = Walk { resolution: self, now, hash, may_be, found }.locate(wanted);
@@ -170,9 +171,10 @@ impl Resolution {
         located
     }
 
-    /// Handles an answer. Returns the ticket that may continue.
+    /// Handles an answer. Returns the ticket whose requests may continue, or `None` if the query
+    /// was given up before.
     ///
-    /// Answers to other queries of the same core change nothing.
+    /// An answer to another kind of query of the same core changes nothing.
     pub fn on_answer(
         &mut self,
         now: Timestamp,
@@ -214,7 +216,8 @@ impl Resolution {
         in_time.then_some(Ticket(id))
     }
 
-    /// Gives up overdue queries. Returns the tickets that may continue.
+    /// Gives up queries that were not answered in time. Returns the tickets whose requests may
+    /// continue. Requests that have an expired answer continue before their query is given up.
     pub fn handle_timeout(&mut self, now: Timestamp) -> Vec<Ticket> {
         let mut tickets = Vec::new();
         while let Some(due) = self.questions.pop_due(now) {
@@ -226,7 +229,8 @@ impl Resolution {
                     self.cache.fail(now, &key);
                     tickets.push(Ticket(id));
                 }
-                // That says nothing about the name. Its requests ask again if they still may wait.
+                // An unsent query says nothing about the name. The requests that waited for it ask
+                // again if they still may wait.
                 Due::Unsent(id) => {
                     self.counters.refused.add(1);
                     tickets.push(Ticket(id));
@@ -244,12 +248,13 @@ impl Resolution {
         Some(query)
     }
 
-    /// Returns when [`handle_timeout`](Self::handle_timeout) is next needed.
+    /// Returns the time at which [`handle_timeout`](Self::handle_timeout) is needed next.
     pub fn poll_timeout(&self) -> Option<Timestamp> {
         self.questions.poll_timeout()
     }
 
-    /// Returns the records of a name, or queries them.
+    /// Returns the records of a name if they are known, and queries them if they are unknown,
+    /// expired or about to expire.
     fn ask(&mut self, now: Timestamp, record: RecordType, name: &str) -> Asked {
         let View { records, age, failing, paused } = self.cache.touch(now, record, name);
         let records = match records {
@@ -263,7 +268,8 @@ impl Resolution {
         });
         let Some(records) = records else {
             return match open {
-                // No request waits for a DNS that was silent before. The query continues.
+                // No request waits after a failure while the DNS is silent. The query stays
+                // outstanding.
                 Some(_) if failing && self.questions.is_silent() => Asked::Failed,
                 Some(Open { id, .. }) if failing => Asked::Retried(Ticket(id)),
                 Some(Open { id, .. }) => Asked::Waits(Ticket(id)),

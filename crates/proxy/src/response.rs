@@ -32,7 +32,8 @@ pub(crate) struct Awaiting<'a> {
     pub(crate) lost: &'a mut Lost,
 }
 
-/// Forwards a response to the source of its request.
+/// Serves a response: forwards it to the element that sent its request, uses it here, drops it, or
+/// hands it off.
 pub(crate) fn serve_response(step: &mut Step<'_>, awaiting: Awaiting<'_>, received: Box<Received>) {
     step.routing.tiering.begin();
     match try_response(step, awaiting, &received) {
@@ -70,8 +71,8 @@ fn try_response(
         return Err(DropReason::ForeignResponse.into());
     }
     // RFC 3261 §16.7 item 3: "If no Via header field values remain in the response, the response
-    // was meant for this element and MUST NOT be forwarded": the response to a CANCEL of ours, or a
-    // probe.
+    // was meant for this element and MUST NOT be forwarded": the response to a CANCEL of ours or to
+    // a probe.
     if passage.next.is_none() && passage.cseq.method == Method::Cancel {
         return serve_answer_to_cancel(step, transactions, received, passage);
     }
@@ -142,7 +143,7 @@ fn try_response(
     }
 }
 
-/// The back end that has sent a response.
+/// The back end that has sent a response, if one has.
 struct Responder {
     /// Back end at the source address of the response.
     backend_ref: Option<BackendRef>,
@@ -281,14 +282,15 @@ fn check_shard(snapshot: &Snapshot, shard: u8, received: &Received) -> Result<()
     Ok(())
 }
 
-/// Returns the origin within this proxy of the request whose response goes to `remote`.
+/// Returns how this proxy sent the request whose response goes to `remote`, or `None` if the branch
+/// does not show that this proxy sent it.
 ///
 /// RFC 3261 §16.11: "If that address matches the proxy, [...] the proxy MUST remove that header
 /// field value from the response and forward the result to the location indicated in the next Via
 /// header field value." The MAC in the branch proves more than the address: it proves that this
-/// proxy sent the request, and for which sender. The name of a pending branch proves this too. It
-/// consists of two keyed hashes: one of the received request, and one that includes the target. The
-/// transaction determines where its response goes.
+/// proxy sent the request, and for which sender. The identity and the tag of a pending branch prove
+/// this too: they are keyed hashes, one of the received request, and one that includes the target.
+/// The transaction determines where its response goes.
 pub(crate) fn request_origin(
     snapshot: &Snapshot,
     transactions: &Transactions,
@@ -317,7 +319,8 @@ pub(crate) fn request_origin(
 }
 
 /// Returns the flow on which a response goes back to `remote`. Only the Via and our branch
-/// determine it.
+/// determine this flow. `asked` is the local address at which the request arrived, if its listener
+/// has a wildcard address.
 fn flow_back(
     snapshot: &Snapshot,
     listener: u8,

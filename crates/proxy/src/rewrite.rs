@@ -11,6 +11,7 @@ use std::io::{self, Write as _};
 use std::net::SocketAddr;
 
 use arrayvec::ArrayVec;
+use memchr::{memchr, memmem};
 use tidegate_sip::{
     HeaderName, Message, Method, Passage, Scheme, Splice, Uri, Via, forward as edit,
     may_have_overload_control, write_overload_control,
@@ -67,10 +68,10 @@ pub(crate) struct Edits {
     pub(crate) ingress: u8,
     /// Number of leading Route values that name us and are removed.
     pub(crate) own_routes: u8,
-    /// The next hop is a strict router: RFC 3261 §16.6 item 6.
+    /// Whether the next hop is a strict router (RFC 3261 §16.6 item 6).
     pub(crate) is_strict: bool,
-    /// Arrival time of the request, for its token. It is the same whenever the request is written
-    /// again.
+    /// Arrival time of the request, for the token in our Record-Route. It stays the same when the
+    /// request is written again.
     pub(crate) made: Minutes,
 }
 
@@ -175,7 +176,7 @@ fn write_head(
     // existing Via header field values."
     let offer = snapshot.next_hops.offer_text(plan.offer);
     write_all(head, &[own.via.as_bytes(), branch, &offer, b"\r\n"])?;
-    // RFC 3261 §16.6 item 4; to be on the path of what follows in the dialog.
+    // RFC 3261 §16.6 item 4. Tidegate stays on the path of later requests in the dialog.
     // RFC 3261 §16.6: "If this proxy wishes to remain on the path of future requests in a dialog
     // created by this request (assuming the request creates a dialog), it MUST insert a
     // Record-Route header field value into the copy before any existing Record-Route header field
@@ -196,7 +197,8 @@ fn write_head(
         let is_sips = request.uri.scheme == Scheme::Sips;
         let token = token.encode(&snapshot.keys, request.essentials.call_id);
         // Each side reaches us by the listener on its own side, and the nearer one is on top. But
-        // an address of this instance alone disappears with it, and the dialog must survive.
+        // an address that only this instance has disappears with the instance, and the dialog must
+        // survive.
         let shared = snapshot.addresses.listener(ingress.into()).is_some_and(Own::is_shared);
         let listeners: &[u8] =
             if recorded == ingress || shared { &[ingress] } else { &[recorded, ingress] };
@@ -215,8 +217,8 @@ fn write_head(
     write_path(head, snapshot, from, request, plan)
 }
 
-/// Returns the address of the back end, or of the user, whose dialog a request may begin, and its
-/// transport.
+/// Returns the address and the transport of the back end, or of the user, with which a request may
+/// begin a dialog.
 fn backend_of(
     snapshot: &Snapshot,
     from: &Flow,
@@ -226,7 +228,8 @@ fn backend_of(
         return plan.edits.is_user.then(|| (canonical(plan.target.address), plan.target.transport));
     };
     let address = match (snapshot.backend(backend_ref).named(), plan.edits.toward_backend) {
-        // If the call moves, the back end is where this request is or was sent.
+        // A back end with a name may have moved. In this dialog it has the address to which this
+        // request goes, or from which it came.
         (Some(_), true) => plan.target.address,
         (Some(_), false) => canonical(from.remote),
         (None, _) => snapshot.backend(backend_ref).address().unwrap_or(plan.target.address),
@@ -235,7 +238,7 @@ fn backend_of(
 }
 
 /// Returns the flow of the party of a dialog that is neither a back end nor a user of ours: the
-/// sender of the request, or its target if a back end sends it.
+/// sender of the request, or the target if a back end or a user of ours sends it.
 fn peer_of(from: &Flow, request: &Request<'_>, plan: &ForwardPlan) -> PeerFlow {
     let ForwardPlan { egress, target, edits: Edits { ingress, .. }, .. } = *plan;
     if !plan.edits.toward_backend {
@@ -325,7 +328,8 @@ pub(crate) fn write_response(
     Ok(bytes)
 }
 
-/// Returns whether a Via of a request may have overload control parameters. `top` is the first one.
+/// Returns whether a Via of a request may have overload control parameters. `top` is the topmost
+/// Via.
 fn may_have_foreign_overload_control(message: &Message<'_>, top: &Via<'_>) -> bool {
     let mut lines = message.fields_of(HeaderName::Via).map(|line| line.value);
     let is_alone = lines.next().is_none_or(|line| line.len() == top.element.len());
@@ -335,8 +339,8 @@ fn may_have_foreign_overload_control(message: &Message<'_>, top: &Via<'_>) -> bo
         || lines.any(may_have_overload_control)
 }
 
-/// Returns a copy of a message without the overload control parameters of its Vias, except the first
-/// `kept` of them.
+/// Returns a copy of a message without the overload control parameters of its Vias, except the
+/// first `kept` of them.
 #[cold]
 fn strip_overload_control(snapshot: &Snapshot, bytes: &[u8], kept: usize) -> io::Result<Buffer> {
     let mut out = snapshot.buffers.take();
@@ -349,13 +353,16 @@ fn strip_overload_control(snapshot: &Snapshot, bytes: &[u8], kept: usize) -> io:
 /// RFC 3261 §18.3: "The Content-Length header field MUST be used with stream oriented transports."
 #[cold]
 fn with_length(snapshot: &Snapshot, bytes: &[u8]) -> Result<Buffer, DropReason> {
-    let message = Message::parse(bytes).map_err(|_| DropReason::Malformed)?;
+    // Other lines need not follow the grammar.
+    let (line, head) =
+        memchr(b'\n', bytes).zip(memmem::find(bytes, b"\r\n\r\n")).ok_or(DropReason::Malformed)?;
     let mut digits = itoa::Buffer::new();
-    let length = digits.format(message.body().len()).as_bytes();
-    let mut splice = Splice::new(&message);
-    edit::set_content_length(&mut splice, &message, length);
+    let length = digits.format(bytes.len() - (head + 4));
+    let (start, rest) = bytes.split_at(line + 1);
     let mut out = snapshot.buffers.take();
-    splice.write_to(&mut out).map_err(|_| DropReason::TooLong)?;
+    for part in [start, b"Content-Length: ", length.as_bytes(), b"\r\n", rest] {
+        out.write_all(part).map_err(|_| DropReason::TooLong)?;
+    }
     Ok(out)
 }
 

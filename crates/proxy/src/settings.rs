@@ -32,7 +32,7 @@ pub(crate) struct BackendRef {
 }
 
 /// Number of times that names of back ends have resolved to new addresses. All shards of a process
-/// share it, so that each shard notices that it must reread the addresses.
+/// share this count, so that each shard notices that it must reread the addresses.
 #[derive(Clone, Debug, Default)]
 pub struct Moves(pub(crate) Arc<AtomicU64>);
 
@@ -50,7 +50,7 @@ pub enum Queueing {
 pub struct TraceSettings {
     /// Maximum number of rejections recorded per second for each reason. 0 records none.
     pub per_second: u32,
-    /// Number of recorded rejections that are kept, the latest ones.
+    /// Maximum number of recorded rejections that are kept: the latest ones.
     pub kept: usize,
 }
 
@@ -141,9 +141,9 @@ pub enum Disposal {
     /// Sends no response, so that the sender retransmits the request.
     Drop,
     /// Uses the cheapest way that keeps rejecting within [`Overload::refusing_max`]. The first way
-    /// is a 503. The second is 503s of a few lengths. The third is these 503s while the kernel drops
-    /// as many of the new INVITEs as needed. Under a law that rejects nothing, only the first way
-    /// is used.
+    /// is a 503. The second is 503s of a few lengths. The third is these 503s while the kernel
+    /// drops as many of the new INVITEs as needed. Under a law that rejects nothing, only the first
+    /// way is used.
     Auto,
     /// Rejects with a 503, while the kernel drops as many of the new INVITEs as needed to keep
     /// rejecting within [`Overload::refusing_max`].
@@ -269,10 +269,10 @@ pub struct PoolSettings {
     /// Index of the backup pool, which takes over when no back end of this pool may get calls.
     pub backup: Option<u16>,
     /// Index of the listener from which requests go to its back ends, or `None` to use the routes
-    /// of this machine. If `transport` is `None`, the transport is that of the listener, or of the
-    /// first one.
+    /// of this machine. If `transport` is `None`, the transport is that of this listener, or of the
+    /// first listener if there is none.
     pub listener: Option<usize>,
-    /// Transport of requests to its back ends, or `None` for that of `listener`.
+    /// Transport of requests to its back ends, or `None` for that of a listener: see `listener`.
     pub transport: Option<Transport>,
     /// Networks from which each back end sends, besides its own address and port, in the order of
     /// the back ends.
@@ -398,13 +398,14 @@ pub struct Settings {
     /// Maximum number of messages that wait in one queue.
     pub queue_max: usize,
     /// Maximum total size of waiting messages that are longer than an ordinary buffer
-    /// ([`tidegate_world::SMALL`]). New work may take half of it.
+    /// ([`tidegate_world::SMALL`]). Long new work waits only if the total, with this message, is at
+    /// most half of this size.
     pub queue_bytes_max: usize,
     /// Time without a message after which an established call is forgotten.
     pub idle_max: Duration,
     /// Maximum delay of a timer, so that several timers fire together.
     pub timer_slack: Duration,
-    /// Time for which a back end gets no new calls after a failed delivery.
+    /// Time for which a back end that is not probed gets no new calls after a failed delivery.
     pub failure_pause: Duration,
     /// Unix time when the driver's clock began. It determines the age of route tokens, also for
     /// other instances and later processes.

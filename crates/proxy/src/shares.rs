@@ -6,8 +6,8 @@
 //! Switches", 1998).
 //!
 //! Sources are counted in a fixed number of buckets, by a keyed hash, so that no source can choose
-//! the bucket of another. Entries are only counted while the table is fuller than [a
-//! quarter](is_scarce), so that in normal operation this costs one comparison.
+//! the bucket of another. An entry is counted only if the table is [more than a quarter
+//! full](is_scarce) when the entry is added. So in normal operation this costs one comparison.
 
 use std::net::IpAddr;
 
@@ -53,7 +53,7 @@ pub(crate) struct Amount {
 }
 
 impl Amount {
-    /// Returns the amount that is left of this one after `held` is taken.
+    /// Returns the part of this amount that is left after `held` is taken, at least zero.
     pub(crate) fn without(self, held: Self) -> Self {
         Self {
             entries: self.entries.saturating_sub(held.entries),
@@ -61,12 +61,12 @@ impl Amount {
         }
     }
 
-    /// Returns the minimum of both, for entries and bytes separately.
+    /// Returns the minimum of the two amounts, for entries and bytes separately.
     pub(crate) fn min(self, other: Self) -> Self {
         Self { entries: self.entries.min(other.entries), bytes: self.bytes.min(other.bytes) }
     }
 
-    /// Returns whether this amount is at least as large as `free`. Then its holder may use no more.
+    /// Returns whether this amount is not empty and reaches `free`, in entries or in bytes.
     pub(crate) fn exhausts(self, free: Self) -> bool {
         self.entries > 0 && (self.entries >= free.entries || self.bytes >= free.bytes)
     }
@@ -92,7 +92,8 @@ pub(crate) struct Shares {
 }
 
 impl Shares {
-    /// Returns whether a source uses at least as much as is `free`. Then it may use no more.
+    /// Returns whether a source holds entries, and at least as many entries or bytes as are `free`.
+    /// Then it may use no more.
     pub(crate) fn is_exhausted(&self, bucket: Bucket, free: Amount) -> bool {
         let held = self.held.get(usize::from(bucket.0)).copied().unwrap_or_default();
         held.exhausts(free)

@@ -31,10 +31,11 @@ impl Slack {
         self.fired = Some(now);
     }
 
-    /// Returns the time at which to fire timers. The first of them is due at `due`.
+    /// Returns the time at which to fire the timers, the first of which is due at `due`.
     pub(crate) fn defer(&self, due: Timestamp) -> Timestamp {
         match self.fired {
-            // Everything due at that time has fired. This timer was set later, to fire at once.
+            // Otherwise the timer is due at `fired` or earlier, and was set after the others had
+            // fired. It fires at once.
             Some(fired) if fired < due => due.max(fired + self.most),
             _ => due,
         }

@@ -1,7 +1,7 @@
 //! The configuration, pools, addresses and keys that the stages of a shard see.
 //!
-//! No stage changes a snapshot. A reload, a new key, or a new address of a back end creates a new
-//! snapshot between two inputs.
+//! No stage changes a snapshot. It changes only between two inputs: by a reload, a new key, or a
+//! new address of a back end.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -30,7 +30,7 @@ use crate::transport::addresses::{Addresses, Origin, Own};
 /// this limit is only a safeguard against an endless search.
 const BACKUPS_MAX: usize = 256;
 
-/// The immutable view of a shard's configuration.
+/// The view of a shard's configuration, which no stage changes.
 pub(crate) struct Snapshot {
     pub(crate) shard: u16,
     pub(crate) shards: u16,
@@ -46,11 +46,12 @@ pub(crate) struct Snapshot {
     obediences: Vec<Box<[Obedience]>>,
     pub(crate) rules: Vec<Rule>,
     timing: Timing,
-    /// Time for which a failed back end gets no new calls, if it is not probed.
+    /// Time for which a failed back end gets no new calls if it is not probed.
     pub(crate) failure_pause: Duration,
     /// Maximum ratio of bytes sent to bytes received, for an unverified address, or 0 for no limit.
     pub(crate) amplification_max: u32,
-    /// Pools that calls of strangers can reach, each once, or empty if none of them has limits.
+    /// Pools to which rules route calls from sources other than back ends, and their backups, each
+    /// once. Empty if none of these pools has limits, or if a rule routes such calls to users.
     pub(crate) limited_pools: Box<[u16]>,
     /// Unix time at [`Timestamp::ZERO`].
     start: Duration,
@@ -64,8 +65,8 @@ impl Snapshot {
     /// Creates the snapshot of a shard at its start.
     ///
     /// # Panics
-    /// Panics if there is no listener or no pool, or if there are more listeners, shards or pools
-    /// than a branch can name.
+    /// Panics if there is no listener or no pool, if there are more listeners or shards than a
+    /// branch can name, or if there is no shard with the index `shard`.
     pub(crate) fn new(settings: &Settings, buffers: Pool) -> Self {
         assert!((1..=LISTENERS_MAX).contains(&settings.listeners.len()), "1 to 16 listeners");
         assert!(settings.shard < settings.shards && settings.shards <= SHARDS_MAX);
@@ -138,8 +139,8 @@ impl Snapshot {
         admission.ok_or(Rejection::Restricted)
     }
 
-    /// Rereads the addresses of the back ends. Forgets the restrictions at addresses where no back
-    /// end is any more.
+    /// Rereads the addresses of the back ends. Forgets the restrictions at addresses that no longer
+    /// belong to a back end whose feedback is obeyed.
     pub(crate) fn locate(&mut self, now: Timestamp) {
         self.addresses.locate(now, &self.pools);
         let backend_ref = |address| self.addresses.backend_ref(address);
@@ -191,15 +192,15 @@ impl Snapshot {
     }
 
     /// Returns the reference to the same back end in the first of its pools, by the order of the
-    /// configuration. The settings of that pool apply to its health. All shards use the same one,
-    /// although a pool may have another slot in each of them.
+    /// configuration. The settings of that pool apply to its health. All shards use the same pool,
+    /// although it may have another slot in each shard.
     pub(crate) fn first(&self, backend_ref: BackendRef) -> BackendRef {
         self.firsts[usize::from(backend_ref.pool)][usize::from(backend_ref.backend)]
     }
 
     /// Returns the strongest obedience of all pools of a back end. The restriction of the back end
-    /// applies to all of them except those that never obey. So its feedback is read as the pool with
-    /// the strongest obedience reads it.
+    /// applies to all these pools, except those that never obey. So its feedback is read as the
+    /// pool with the strongest obedience reads it.
     pub(crate) fn obedience_to(&self, backend_ref: BackendRef) -> Obedience {
         self.obediences[usize::from(backend_ref.pool)][usize::from(backend_ref.backend)]
     }
@@ -240,7 +241,8 @@ impl Snapshot {
         token.is_fresh(self.minutes(now))
     }
 
-    /// Returns whether the name of a back end, or a domain with servers, has not been resolved yet.
+    /// Returns whether the name of a back end has not been resolved yet, or the servers of a domain
+    /// are not back ends yet.
     pub(crate) fn has_unresolved(&self) -> bool {
         let is_unresolved = |backend: &Backend| {
             backend.admin_state() != AdminState::Removed
@@ -298,8 +300,9 @@ fn obediences(pools: &[PoolSettings], firsts: &[Box<[BackendRef]>]) -> Vec<Box<[
     firsts.iter().map(|firsts| firsts.iter().map(|first| strongest[first]).collect()).collect()
 }
 
-/// Returns the pools to which rules route calls of strangers, and their backups. The list is empty
-/// if none of them has limits, or if calls may be routed to users, which have no limits.
+/// Returns the pools to which rules route calls from sources other than back ends, and their
+/// backups. The list is empty if none of them has limits, or if such calls may be routed to users,
+/// which have no limits.
 fn limited_pools(pools: &[PoolSettings], rules: &[Rule]) -> Box<[u16]> {
     let mut reached = vec![false; pools.len()];
     for rule in rules.iter().filter(|rule| rule.from != Senders::Pool) {

@@ -10,7 +10,7 @@ use crate::settings::Settings;
 use pickers::pickers;
 use tiering::Tiering;
 
-/// The call table, its leases, and the selectors of back ends.
+/// The call table, the selectors of back ends, and the tiers of calls.
 pub(crate) struct RoutingState {
     pub(crate) calls: Calls,
     /// For each pool, the selector of its back ends.
@@ -44,6 +44,7 @@ impl RoutingState {
 pub(crate) struct Room {
     pub(crate) is_full: bool,
     pub(crate) is_full_for_new: bool,
-    /// Whether the table is nearly full and the source of the request has used its share of it.
+    /// Whether the table is so full that shares apply, and the source of the request has used up
+    /// its share.
     pub(crate) has_its_share: bool,
 }

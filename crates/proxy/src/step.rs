@@ -46,10 +46,10 @@ impl<'a> Step<'a> {
         &self.output.counters
     }
 
-    /// Records that a back end asks the sender of a request, at `remote`, for credentials.
-    /// `is_outside` returns whether a table of this proxy has the request, and the request has no
-    /// To-tag. The gate does not decide on other requests, so their challenges must not let new work
-    /// pass.
+    /// Records a challenge: a response by which a back end asks the sender of the request, at
+    /// `remote`, for credentials. Other responses are ignored. `is_outside` returns whether the
+    /// request has no To-tag and is in a table of this proxy. The gate does not decide on other
+    /// requests, so their challenges must not let new work pass.
     ///
     /// RFC 3261 §12.2.1.1: "The tag in the To header field of the request MUST be set to the remote
     /// tag of the dialog ID."
@@ -75,7 +75,7 @@ pub(crate) enum SourceEvidence {
     Nothing,
     /// The message claimed to belong to a call or transaction that does not exist.
     Stray,
-    /// The sender receives the messages sent to its address. Otherwise it could not know a value
-    /// that its message contains.
+    /// The sender receives the messages sent to its address: its message contains a value that it
+    /// could not know otherwise.
     Receives,
 }

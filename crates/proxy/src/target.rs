@@ -33,8 +33,8 @@ impl Target {
         (self.transport, self.address) == (transport, address)
     }
 
-    /// Returns whether the flow to the target is known to have ended. It has if its connection
-    /// belonged to another process.
+    /// Returns whether the flow to the target is known to have ended. The connection of a
+    /// registered phone has ended if it belonged to another process. `connection` is then `None`.
     pub(crate) fn is_gone(&self) -> bool {
         self.is_registered && self.transport.is_reliable() && self.connection.is_none()
     }

@@ -1,6 +1,6 @@
-//! HTTP for operators. It has its own thread and runtime, so it answers even if the shards are
-//! busy, and its own load does not affect them. Only commands and the look-up of a call are work
-//! for the shards. They are executed one at a time.
+//! HTTP for operators. The admin interface has its own thread and runtime, so it answers even if
+//! the shards are busy, and its load does not slow the shards. Only commands and the look-up of a
+//! call are work for the shards.
 
 mod backends;
 mod calls;
@@ -44,7 +44,7 @@ pub struct Pages {
     pub life: Arc<Life>,
     /// The metrics, for `/metrics`.
     pub metrics: Metrics,
-    /// The content of `/status`, except the phase. It is computed for each request.
+    /// The content of `/status`, except the version and the phase. It is computed for each request.
     pub status: Box<dyn Fn() -> Status + Send + Sync>,
     /// The controls, for `/backends`, `/reload`, `/overload`, `/laws`, `/rejections`, `/calls`,
     /// `/bans` and `/keys`. `None` if there are no shards to control.
@@ -208,7 +208,7 @@ async fn written<T: Send + 'static>(
     spawn_blocking(write).await.expect("writing a page does not panic")
 }
 
-/// Answers a request, unless a page of another origin caused it.
+/// Answers a request, or rejects it with 403 if a web page of another origin may have caused it.
 async fn guarded(hosts: &[String], request: Request, next: Next) -> Response {
     match origin::refusal(request.uri(), request.headers(), hosts) {
         Some(why) => (StatusCode::FORBIDDEN, why).into_response(),

@@ -46,8 +46,8 @@ pub struct Assembly<'a> {
 }
 
 impl<'a> Assembly<'a> {
-    /// Creates the process of `config`. Its listeners are at `locals`, in the order of the
-    /// configuration.
+    /// Creates the shared state of a process with the configuration `config`. The listeners of the
+    /// process are at `locals`, in the order of the configuration.
     pub fn new(config: &'a Config, keys: &'a Secret, locals: Vec<SocketAddr>, seed: Seed) -> Self {
         let counters = (0..config.server.shards).map(|_| ShardCounters::default()).collect();
         let bans = BanList::new(config.overload.sources.bans_max);
@@ -141,8 +141,8 @@ impl<'a> Assembly<'a> {
         }
     }
 
-    /// Returns the settings of one shard. Limits in the configuration apply to the whole process,
-    /// so each shard gets a part of each limit, or shares it with the other shards.
+    /// Returns the settings of one shard. Limits in the configuration apply to the whole process.
+    /// So each shard gets a part of a limit, or shares the limit with the other shards.
     fn settings(&self, shard: u16) -> proxy::Settings {
         let Self { config, keys, pools, .. } = self;
         let shards = usize::from(config.server.shards);

@@ -85,8 +85,8 @@ impl fmt::Display for AuditEntry {
         match (outcome, by) {
             (Outcome::Done, _) => f.write_str("done"),
             (Outcome::Pending, _) => f.write_str("sent, but not applied by every shard yet"),
-            // An HTTP client gets the rest in its response. For a signal, the log is the only
-            // place.
+            // An HTTP client gets the whole reason in its response. After a signal, only the log
+            // can contain the whole reason.
             (Outcome::Not(why), Requester::Admin(_)) => write!(f, "failed: {}", in_a_line(why)),
             (Outcome::Not(why), Requester::Hangup) => write!(f, "failed: {why}"),
         }

@@ -22,8 +22,8 @@ static UNKNOWN_TO_KERNEL: Family = Family::gauge(
     "Banned IPv4 addresses without calls for which the kernel's list has no room",
 );
 
-/// Adds metrics with the number of bans in force, and of bans for which the list, or the list of the
-/// kernel, had no room.
+/// Adds three metrics: the bans in force, the bans for which the list had no room, and the bans in
+/// force for which the kernel's list has no room.
 pub(crate) fn add(metrics: &mut Metrics, list: BanList, clock: Clock) {
     metrics.add(move |samples| {
         let bans = list.each(clock.now());
@@ -39,8 +39,9 @@ fn beyond_kernel(bans: &[Ban]) -> usize {
     bans.iter().filter(is_for_kernel).count().saturating_sub(Shedding::BANNED_MAX)
 }
 
-/// Returns the bans in force, each with its source, reason, remaining seconds, sending rate of the
-/// source, and whether the source is verified.
+/// Returns the bans in force at `now`, as JSON. Each ban has the source, the reason, the remaining
+/// seconds, the sending rate of the source (`null` if unknown), and whether the source has proved
+/// that it receives our packets (`has_calls`).
 pub fn to_json(list: &BanList, now: Timestamp) -> Value {
     let ban = |ban: &Ban| {
         json!({
@@ -54,8 +55,8 @@ pub fn to_json(list: &BanList, now: Timestamp) -> Value {
     list.each(now).iter().map(ban).collect()
 }
 
-/// Ends the bans of the source with this address, and of the IPv6 networks around it. Returns false
-/// if there is none.
+/// Ends the bans of the source with this address, and of the IPv6 networks around the source.
+/// Returns false if there is no such ban.
 pub fn lift(list: &BanList, now: Timestamp, address: IpAddr) -> bool {
     networks_of(address).fold(false, |any, source| list.lift(now, source) | any)
 }

@@ -86,7 +86,7 @@ use tables::user::{USER, UserDraft};
 /// A validated configuration.
 #[derive(Clone, Debug)]
 pub struct Config {
-    /// The file from which it was read.
+    /// The file from which the configuration was read.
     pub path: PathBuf,
     /// Settings of the whole process.
     pub server: Server,
@@ -113,7 +113,7 @@ pub struct Config {
 }
 
 impl Config {
-    /// Returns whether any back end has a name that has to be resolved.
+    /// Returns whether any back end has a host name or a domain, which has to be resolved.
     pub fn has_names(&self) -> bool {
         let is_name = |backend: &Backend| backend.endpoint.address().is_none();
         self.pool.iter().flat_map(|pool| &pool.backends).any(is_name)
@@ -137,10 +137,11 @@ impl Config {
         backends.filter_map(|backend| backend.endpoint.address())
     }
 
-    /// Reads the configuration file at `path`, and the files that it names. Returns its content too.
+    /// Reads the configuration file at `path`, and the files that it names. Also returns the
+    /// content of the configuration file.
     ///
     /// # Errors
-    /// Returns all errors in the file, or the error of reading it.
+    /// Returns the errors in these files, or the error of reading the configuration file.
     pub fn load(path: &Path) -> Result<(Self, TlsFiles, Vec<u8>), Diagnostics> {
         let source = Self::source(path)?;
         let config = Self::parse(path, &source)?;

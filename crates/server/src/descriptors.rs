@@ -11,7 +11,7 @@ const OTHERS: u64 = 512;
 /// Raises the limit on open descriptors as far as the configured connections need.
 ///
 /// # Errors
-/// Returns an error if the process may not open that many.
+/// Returns an error if the process may not open that many descriptors.
 pub(crate) fn reserve(config: &Config) -> Result<(), StartError> {
     if !config.has_streams() {
         return Ok(());

@@ -13,8 +13,8 @@ pub struct Environment {
     pub egress_routes: Vec<EgressRoute>,
     /// The seed of the previous process at the same address, if known.
     pub before: Option<Seed>,
-    /// Bytes of memory that the machine can give to waiting messages, unless the configuration sets
-    /// a value. `None`: [`MESSAGE_MEMORY_MAX`].
+    /// Bytes of memory that the machine can give to stored messages. A value in the configuration
+    /// takes precedence. `None`: [`MESSAGE_MEMORY_MAX`].
     pub message_memory: Option<usize>,
     /// Unix time at the start of the cores' clock. With it, other instances can determine the age
     /// of a route token. Zero in a reproducible run.

@@ -7,12 +7,13 @@ use std::fmt;
 pub struct StartError {
     /// The file or address that the error concerns.
     pub place: String,
-    /// The problem with it, as a phrase.
+    /// The problem with the file or address, as a phrase.
     pub what: String,
-    /// The remedy, as a command to the operator.
+    /// The remedy, as an instruction to the operator.
     pub remedy: String,
     /// True if every further start fails too, until somebody changes a file or an argument. Other
-    /// errors may pass: an address may come later, and another program may release it.
+    /// errors may go away: the machine may get an address later, or another program may release an
+    /// address.
     pub is_lasting: bool,
 }
 

@@ -54,12 +54,12 @@ pub fn unix_time() -> UnixTime {
     SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default()
 }
 
-/// Returns the state directory: the `configured` one, or the first that the environment suggests:
-/// `$STATE_DIRECTORY`, `$XDG_STATE_HOME/tidegate`, `/var/lib/tidegate` for root,
-/// `~/.local/state/tidegate`.
+/// Returns the state directory. This is the `configured` one, or else the first of these that
+/// exists in the environment: `$STATE_DIRECTORY`, `$XDG_STATE_HOME/tidegate`, `/var/lib/tidegate`
+/// for root, `$HOME/.local/state/tidegate`. A variable whose path is relative is ignored.
 ///
 /// # Errors
-/// Returns an error if none is configured and there is no home directory.
+/// Returns an error if there is none of these.
 pub fn state_dir(configured: Option<&Path>) -> Result<PathBuf, StartError> {
     let is_root = rustix::process::geteuid().is_root();
     configured
@@ -107,8 +107,8 @@ fn read(path: &Path) -> Result<KeyRing, StartError> {
     })
 }
 
-/// Checks that only the owner can read the file. Anyone who knows the key can have requests routed
-/// to any back end.
+/// Checks that the file belongs to this user or to root, and that no other user can access it.
+/// Anyone who knows the key can have requests routed to any back end.
 fn check_private(path: &Path, metadata: &fs::Metadata) -> Result<(), StartError> {
     let mode = metadata.mode() & 0o777;
     if mode & 0o077 != 0 {

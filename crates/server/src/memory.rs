@@ -25,7 +25,8 @@ fn total_of(meminfo: &str) -> Option<u64> {
     kib.checked_mul(1024)
 }
 
-/// Returns the limits of the control group in a line of `/proc/self/cgroup`, and of those above it.
+/// Returns, in bytes, the memory limits of the control group in a line of `/proc/self/cgroup`, and
+/// of the groups above this group.
 /// cgroups(7): "hierarchy-ID:controller-list:cgroup-path"; the hierarchy of version 2 has no list.
 fn limits_of(root: &Path, line: &str) -> Vec<u64> {
     let mut parts = line.splitn(3, ':').skip(1);

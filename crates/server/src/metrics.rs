@@ -171,7 +171,7 @@ type Source = Box<dyn Fn(&mut Samples) + Send + Sync>;
 /// The metrics of a process, as the functions that read them.
 pub struct Metrics {
     sources: Vec<Source>,
-    /// The functions for metrics whose names do not begin with our prefix.
+    /// The functions for metrics whose names begin with `process_` instead of `tidegate_`.
     process: Vec<Source>,
 }
 
@@ -218,8 +218,8 @@ impl Metrics {
         out
     }
 
-    /// Renders the current numbers in the text format 0.0.4 of Prometheus. It has no units and no
-    /// end mark, and `_total` belongs to the name of a counter's family.
+    /// Renders the current numbers in the text format 0.0.4 of Prometheus. This format has no units
+    /// and no end mark, and the name of a counter's family contains `_total`.
     pub fn render_plain(&self) -> String {
         let (text, mut out) = (self.render(), String::new());
         let counters: HashSet<&str> = text

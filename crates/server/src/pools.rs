@@ -7,7 +7,7 @@ use tidegate_proxy as proxy;
 
 use crate::config::{self, Config, Endpoint, HostPort, Selection};
 
-/// Returns the back ends of a configuration.
+/// Returns the pools of a configuration with their back ends, in the form of the balancer.
 pub(crate) fn pool_specs(config: &Config) -> Vec<PoolSpec> {
     let post = |backend: &config::Backend, learning| {
         Some(BackendSpec {
@@ -43,7 +43,8 @@ fn endpoint_address(endpoint: &Endpoint) -> Option<balance::EndpointAddress> {
     }
 }
 
-/// Returns the settings of the configured pools, with these back ends.
+/// Returns the settings of the pools in `all`, in the form of the proxy. `pools` are the same pools
+/// in the balancer, in the same order.
 pub(crate) fn pool_settings(pools: &[balance::Pool], all: &Config) -> Vec<proxy::PoolSettings> {
     let places = all.pool.iter().enumerate().map(|(place, pool)| (&pool.name, place));
     let places: BTreeMap<_, _> = places.collect();

@@ -1,9 +1,9 @@
 //! The configuration of a reload, parsed before the shards get it.
 //!
 //! A command is a text, so that a recording contains it in full. Parsing 10,000 back ends takes
-//! longer than a packet may wait in a shard. So the admin thread parses them once and leaves the
-//! result for the shards. If the result belongs to another text, as in a replay, a shard parses the
-//! command itself.
+//! longer than a packet may wait in a shard. So the thread that sends the command parses it once
+//! and leaves the result for the shards. If there is no result for a command, as in a replay, the
+//! shard parses the command itself.
 
 use std::collections::VecDeque;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -68,7 +68,7 @@ impl Prepared {
 
     /// Returns the reading of the command with that number and text, if it is kept.
     ///
-    /// Both must match, because the meaning of a text depends on the commands before it.
+    /// The number must match too, because the meaning of a text depends on the commands before it.
     pub(crate) fn get(&self, command: u64, text: &[u8]) -> Option<Arc<Reading>> {
         let kept = self.lock();
         let is_it = |entry: &&Entry| entry.command == command && *entry.reading.text == *text;

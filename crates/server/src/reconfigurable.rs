@@ -76,7 +76,8 @@ impl Reconfigurable {
 impl Reconfigurable {
     fn reload(&mut self, now: Timestamp, reading: &Reading) -> bool {
         let Reading { config, found, expanded, pool_specs, .. } = reading;
-        // The registry removes back ends for all shards, so this comes first.
+        // The registry adds and removes back ends for all shards, so this shard checks first that
+        // it has room for them.
         let sizes = pool_specs.iter().map(|pool| (pool.name.as_str(), pool.backends.len()));
         if !self.proxy.has_slots(sizes) {
             return false;

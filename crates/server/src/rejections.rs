@@ -15,8 +15,9 @@ impl Rejections {
         Self(shards)
     }
 
-    /// Returns all recorded rejections at `now`, the newest first, and the number of rejections for
-    /// each reason.
+    /// Returns, as JSON, all recorded rejections, the newest first, the number of rejections that
+    /// were missed because the list was being read, and the number for each reason, including drops
+    /// by the kernel. `now` is the current time.
     pub fn read(&self, now: Timestamp) -> Value {
         let reasons = ReplyReason::ALL[1..].iter().map(|&reason| self.reason(reason));
         json!({
@@ -26,7 +27,8 @@ impl Rejections {
         })
     }
 
-    /// Returns the recorded rejections of a call at `now`, the newest first.
+    /// Returns, as JSON, the recorded rejections of a call, the newest first, and the number of
+    /// rejections of all calls that were missed. `now` is the current time.
     pub fn of_call(&self, now: Timestamp, call_id: &str) -> Value {
         json!({
             "call_id": call_id,
@@ -46,8 +48,8 @@ impl Rejections {
         all.iter().map(|(shard, refusal)| one(*shard, refusal, now)).collect()
     }
 
-    /// Returns the number of messages that the kernel dropped before they were read, in the form of
-    /// a rejection reason.
+    /// Returns, in the form of a rejection reason, the number of INVITEs that the kernel dropped
+    /// before they were read, or that were dropped after they were read from a stream.
     fn in_kernel(&self) -> Value {
         json!({
             "name": "kernel",

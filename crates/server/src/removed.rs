@@ -2,8 +2,9 @@
 //!
 //! The token of a dialog names its back end by address, and only known addresses are accepted.
 //! After a restart, a process knows the configured back ends from its configuration, and the
-//! recently removed ones from this file. So their calls can be ended. Each line has an address,
-//! followed by `configured` or by the time in Unix seconds at which the address was first missing.
+//! recently removed ones from this file. So calls at removed back ends can still be ended. Each
+//! line has an address, followed by `configured` or by the time in Unix seconds at which the
+//! address was first missing.
 
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet};
@@ -17,7 +18,7 @@ use crate::state_file;
 
 const FILE_NAME: &str = "backends";
 
-/// Maximum number of addresses kept. The latest ones are kept.
+/// Maximum number of addresses read from the file. The configured ones come first in the file.
 const ADDRESSES_MAX: usize = 65_536;
 
 /// The file in a state directory that lists configured and recently removed back ends.
@@ -38,7 +39,7 @@ impl RemovedBackends {
     }
 
     /// Records at `now`, in Unix seconds, that these addresses are configured. Returns the
-    /// addresses that are no longer configured, latest first.
+    /// addresses that were removed from the configuration and are still kept, latest first.
     ///
     /// # Errors
     /// Returns an error if the file cannot be read or written. Lines that cannot be parsed are
@@ -56,7 +57,7 @@ impl RemovedBackends {
         let mut gone: BTreeMap<SocketAddr, u64> = BTreeMap::new();
         for (address, since) in known.take(ADDRESSES_MAX) {
             let Ok(address) = address.parse() else { continue };
-            // If the clock was set back, no entry becomes older.
+            // If the clock was set back, a time may be in the future. Then it counts as now.
             let since = since.parse().map_or(now, |since: u64| since.min(now));
             gone.insert(address, since);
         }

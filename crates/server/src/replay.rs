@@ -56,8 +56,8 @@ pub fn replay(
     Ok(Replayed { verdict, counters: assembly.counters()[0].clone(), status })
 }
 
-/// Checks a head, which may be forged. A recording has one listener for each listener in its
-/// configuration, and one shard.
+/// Checks a head, which may be forged. It must contain an address for each listener in its
+/// configuration, and the configuration must have one shard.
 fn check(head: &Head, config: &Config) -> Result<(), Unreadable> {
     if head.listeners.len() == config.listen.len() && config.server.shards == 1 {
         return Ok(());

@@ -70,9 +70,10 @@ pub enum Event {
 /// The way in which a process ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Finish {
-    /// No work was left after this time.
+    /// No work was left. The duration is the time from the first request to stop to the end.
     Drained(Duration),
-    /// The time to drain was over, but some work was left.
+    /// The time to drain was over, but some work was left. The duration is the time from the first
+    /// request to stop to the end.
     Late(Duration),
     /// A second stop request stopped the process at once.
     Forced,
@@ -116,7 +117,7 @@ pub struct Ending {
 /// Runs the process of `config`, with the keys in `state_dir`, until a signal stops it. Records it
 /// if `record` is set. `tls` has the certificates and keys that the configuration names.
 ///
-/// Reports events while the process runs.
+/// Calls `tell` with each event while the process runs.
 ///
 /// # Errors
 /// Returns an error if something outside the configuration prevents the start, or if a shard fails.
@@ -251,8 +252,8 @@ pub fn run(
     }
     drop((done, starting));
 
-    // Waits until every shard has begun to take commands, or has failed: each then drops its
-    // sender, and nothing is ever sent. So a process that reports ready takes the commands of
+    // Waits until every shard has begun to take commands or has failed. Each shard then drops its
+    // sender. Nothing is ever sent. So a process that reports ready takes the commands of
     // operators.
     let _ = started.recv();
     life.advance(Phase::Admitting);
@@ -334,7 +335,8 @@ fn follow_domains(
     }
 }
 
-/// Reads the environment of the cores from the machine and the state directory.
+/// Reads the routes of the machine and the removed back ends in the state directory. The caller
+/// sets the other fields.
 fn environment(
     config: &Config,
     listeners: &[SocketAddr],

@@ -63,7 +63,7 @@ struct Wanted {
     /// Servers that were not sent to the shards, because the command with them would be too long.
     too_long: Option<Found>,
     overload: Overload,
-    /// Number of commands sent so far.
+    /// Number of commands sent so far, without those about keys.
     given: u64,
     /// The settings before the last reload.
     replaced: Option<Replaced>,
@@ -140,8 +140,9 @@ impl RuntimeControl {
         self.wanted.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Sends the shards the command in an operator's `text`. Returns its number, with which the
-    /// caller can check whether it [was heard](Self::was_heard), and the new state.
+    /// Changes the laws as an operator's `text` asks, and sends the resulting laws to the shards.
+    /// Returns the number of the command, for [`was_heard`](Self::was_heard), and the new settings
+    /// of overload control.
     ///
     /// # Errors
     /// Returns an error if the command is invalid or cannot be sent.
@@ -155,7 +156,8 @@ impl RuntimeControl {
     }
 
     /// Sets the administrative state of a back end. `admin_state` is an operator's word: `enable`,
-    /// `drain` or `disable`. `backend` is its name or address. Returns the number of the command.
+    /// `drain` or `disable`. `backend` is the name or address of the back end. Returns the number
+    /// of the command.
     ///
     /// # Errors
     /// Returns an error if there is no such back end or word, if several back ends are at the
@@ -288,8 +290,8 @@ impl RuntimeControl {
     /// them. Returns a line for each changed domain.
     ///
     /// # Errors
-    /// Returns an error when the command cannot be sent. Unless it is too long, it is sent at the
-    /// next call.
+    /// Returns an error when the command cannot be sent. Unless the command is too long, the next
+    /// call of this function sends it again.
     pub(crate) fn follow_domains(&self, now: Timestamp) -> Result<Vec<String>, ControlError> {
         let mut wanted = self.wanted();
         self.settle(&mut wanted);
@@ -351,7 +353,7 @@ impl RuntimeControl {
         Ok(())
     }
 
-    /// Returns whether every shard has received the command with this number.
+    /// Returns whether every shard has applied or rejected the command with this number.
     pub fn was_heard(&self, number: u64) -> bool {
         let heard = |shard: &ShardCounters| {
             let in_force = &shard.proxy.in_force;
@@ -360,7 +362,8 @@ impl RuntimeControl {
         self.shards.iter().all(heard)
     }
 
-    /// Returns whether a shard has rejected the command with this number.
+    /// Returns whether a shard has rejected the command with this number. Only the last rejected
+    /// command of each shard is known.
     pub fn was_rejected(&self, number: u64) -> bool {
         self.shards.iter().any(|shard| shard.proxy.in_force.last_rejected.get() == number)
     }

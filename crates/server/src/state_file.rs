@@ -13,8 +13,8 @@ use std::path::{Path, PathBuf};
 /// Replaces the file at `path`.
 ///
 /// # Errors
-/// Returns an error if the file cannot be written. The old file is then unchanged, or the new file
-/// may be lost in a power failure.
+/// Returns an error if the file cannot be written. Then either the old file is unchanged, or the
+/// new file is in its place, but a loss of power may bring back the old one.
 pub(crate) fn replace(path: &Path, text: &str) -> io::Result<()> {
     let draft = draft(path)?;
     let written = write_durably(&draft, text);

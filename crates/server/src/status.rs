@@ -1,4 +1,4 @@
-//! The content of `/status` except the phase.
+//! The content of `/status`, except the version and the phase.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
@@ -39,7 +39,7 @@ impl Instruments {
         Self { law, registry, next_hops, shards }
     }
 
-    /// Returns the complete status at `now`, for `/status`.
+    /// Returns the status at `now`.
     pub fn read(&self, now: Timestamp) -> Status {
         let mut status = Status::new();
         status.insert("pools".to_owned(), pools(&self.registry, now));
@@ -246,7 +246,8 @@ pub(crate) fn call(shard: usize, entry: &CallEntry) -> Value {
     })
 }
 
-/// Returns the addresses of a host name, and the outcomes of its queries.
+/// Returns the outcomes of the queries for a host name. If the name has an address, also returns
+/// its earlier addresses.
 fn resolution(named: &balance::Named) -> Value {
     let [_, before @ ..] = &*named.addresses() else {
         return json!({ "host": &**named.host(), "lookups": lookups(&named.lookups) });

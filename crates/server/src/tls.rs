@@ -49,7 +49,8 @@ impl Tls {
         *self.removed.lock().unwrap_or_else(PoisonError::into_inner) = removed;
     }
 
-    /// Returns the TLS settings of the listener at this index, or `None` if it has none.
+    /// Returns the TLS settings of the listener with this index, or `None` if the listener does not
+    /// use TLS.
     pub(crate) fn server(&self, listener: usize) -> Option<TlsServer> {
         self.servers.get(listener)?.clone()
     }

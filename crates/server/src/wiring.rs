@@ -22,8 +22,8 @@ pub(crate) enum Group {
 }
 
 impl Group {
-    /// Returns the address of the listener. If no port was configured, it has the port that the
-    /// kernel chose.
+    /// Returns the address of the listener. If port 0 was configured, the address has the port that
+    /// the kernel chose.
     pub(crate) fn local(&self) -> SocketAddr {
         match self {
             Self::Datagrams(group) => group.local(),

@@ -82,6 +82,7 @@ pub use field::{FIELDS_MAX, Field};
 pub use framer::{Broken, FrameFault, FrameLimits, Framer, Next};
 pub use header_name::HeaderName;
 pub use host::Host;
+pub use lines::first_value;
 pub use malformed::Malformed;
 pub use message::{BYTES_MAX, Message};
 pub use method::Method;

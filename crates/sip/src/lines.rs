@@ -4,6 +4,12 @@ use crate::HeaderName;
 use crate::field::{Line, first_line};
 use crate::start::skip_blank;
 
+/// Returns the value of a message's first header line of this name, or `None` if there is none.
+/// Lines that begin with other letters need not follow the grammar.
+pub fn first_value(message: &[u8], name: HeaderName) -> Option<&[u8]> {
+    Lines::of(message, name).next()
+}
+
 /// The values of a message's header lines of one name, in long or compact form.
 ///
 /// A header that violates the grammar ends the list.
@@ -41,5 +47,21 @@ impl<'a> Iterator for Lines<'a> {
                 return Some(line.value(self.message));
             }
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_first_line_of_a_name_is_found_among_odd_lines() {
+        let with = |odd: &str| {
+            format!("SIP/2.0 200 OK\r\nServer x\r\n{odd}t : a\r\nTo: b\r\n\r\ni: c\r\n")
+        };
+        let (usual, odd) = (with(""), with(": y\r\n"));
+        assert_eq!(first_value(usual.as_bytes(), HeaderName::To), Some(&b"a"[..]));
+        assert_eq!(first_value(odd.as_bytes(), HeaderName::To), None, "that line may be a To");
+        assert_eq!(first_value(usual.as_bytes(), HeaderName::CallId), None, "it is in the body");
     }
 }

@@ -67,7 +67,8 @@ impl<'a> Source<'a> {
     /// Opens the recording.
     ///
     /// # Errors
-    /// Returns an error if it cannot be read, or if this version rejects its configuration.
+    /// Returns an error if the recording cannot be read, or if this version rejects the
+    /// configuration in it.
     pub fn open(args: &'a Args) -> Result<Self, Trouble> {
         let recording = Recording::open(&args.file)
             .map_err(|error| Trouble::usage(format!("{}: {error}", args.file.display())))?;
@@ -75,7 +76,7 @@ impl<'a> Source<'a> {
         Ok(Self { args, recording, config })
     }
 
-    /// Replays the recording, passing each packet to `see`, and prints the comparison.
+    /// Replays the recording, and prints the comparison. `see` gets all events of the replay.
     ///
     /// # Errors
     /// Returns an error if the recording cannot be read, or the dump cannot be written.
@@ -100,7 +101,7 @@ impl<'a> Source<'a> {
     /// Writes the figures, if `--json` asks for them, and returns the exit status.
     ///
     /// # Errors
-    /// Returns an error if they cannot be written.
+    /// Returns an error if the figures cannot be written.
     pub fn finish(&self, compared: &Compared) -> Result<ExitCode, Trouble> {
         if let Some(file) = &self.args.json {
             json::write(file, &compared.figures)?;

@@ -27,8 +27,8 @@ fn run(folder: &Path, condition: &str) -> assert_cmd::assert::Assert {
     command.current_dir(folder).assert()
 }
 
-/// Returns what a run printed. Its verdict must be `word`, and its exit status `code`, unless the
-/// machine was too busy for the generator. Then the verdict must be that it is not valid.
+/// Returns the output of a run. The verdict must be `word`, and the exit status `code`. If the
+/// machine was too busy for the generator, the verdict must be `not valid`, and the exit status 1.
 fn judged(run: assert_cmd::assert::Assert, word: &str, code: i32) -> String {
     let out = text(&run.get_output().stdout);
     let verdict = out.lines().find(|line| line.contains(" of the bound: ")).unwrap();

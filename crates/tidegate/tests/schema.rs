@@ -52,7 +52,7 @@ fn configurations(folder: &str) -> Vec<PathBuf> {
     paths.filter(|path| path.extension().is_some_and(|extension| extension == "toml")).collect()
 }
 
-/// Returns the names of those that the schema rejects.
+/// Returns the names of the files that the schema rejects.
 fn rejected(paths: &[PathBuf]) -> BTreeSet<String> {
     let folder = tempfile::tempdir().unwrap();
     let schema = folder.path().join("schema.json");

@@ -81,7 +81,7 @@ impl ByeSender {
             return None;
         }
         let response = Message::parse(answer.response()).ok()?;
-        let dialog = Dialog::of_callee(answer.target(), &response)?;
+        let dialog = Dialog::of_callee(answer.target(), &response, flow.transport)?;
         let from = response.field(HeaderName::To)?.value;
         let call_id = response.call_id().ok()?;
         if from.len() + call_id.len() > TEXT_MAX {

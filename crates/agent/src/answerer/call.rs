@@ -69,8 +69,11 @@ pub(crate) struct Call {
     pub came: Timestamp,
     /// Time for which we talk before we hang up, or `None` to wait for the caller.
     pub talk: Option<Duration>,
-    /// Time until which a copy of the CANCEL gets the same answer, or `None` without a CANCEL.
+    /// Time until which a copy of the CANCEL gets the same answer, or `None` without a CANCEL. A BYE
+    /// that comes while the call rings has the same effect.
     pub cancelled: Option<Timestamp>,
+    /// The BYE that ended the call while it rang, or `None` without one.
+    pub early_bye: Option<Ended>,
     pub phase: Phase,
 }
 
@@ -99,6 +102,8 @@ pub(crate) enum Action {
 pub(crate) enum Bye {
     /// The BYE ends the call.
     Ends,
+    /// The BYE ends a call that rings, which is then rejected as if it had been cancelled.
+    EndsEarly,
     /// The BYE is a copy of the one that ended the call.
     Again,
     /// The BYE belongs to no dialog.
@@ -165,7 +170,7 @@ impl Call {
                     // that came late has its own time (§17.2.2, timer J).
                     Firing::TimedOut => match self.cancelled.filter(|&until| until > now) {
                         Some(until) => {
-                            self.phase = Phase::Over(until, None);
+                            self.phase = Phase::Over(until, self.early_bye);
                             Action::Wait
                         }
                         None => Action::Drop,
@@ -223,7 +228,7 @@ impl Call {
                 // RFC 3261 §17.2.1: the Confirmed state absorbs further ACKs for T4 (timer I).
                 // §17.2.2: the response to a CANCEL is repeated for 64·T1 (timer J).
                 let until = (now + timing.t4).max(self.cancelled.unwrap_or_default());
-                self.phase = Phase::Over(until, None);
+                self.phase = Phase::Over(until, self.early_bye);
                 Some(false)
             }
             other => {
@@ -243,6 +248,15 @@ impl Call {
             Phase::Answered(..) | Phase::Talking(..) | Phase::Leaving(..) => {
                 self.finish(now, timing, Some(bye));
                 Bye::Ends
+            }
+            // RFC 3261 §15: "The caller's UA MAY send a BYE for either confirmed or early dialogs".
+            Phase::Ringing(_) => {
+                self.cancelled = self.cancelled.or(Some(now + timing.patience()));
+                self.early_bye = Some(bye);
+                Bye::EndsEarly
+            }
+            Phase::Refused(..) if self.early_bye.is_some_and(|early| early.cseq == bye.cseq) => {
+                Bye::Again
             }
             Phase::Over(until, Some(ended)) if ended.cseq == bye.cseq => {
                 // If a proxy has forgotten its transaction, a copy starts another one there, with

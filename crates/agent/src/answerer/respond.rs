@@ -7,7 +7,7 @@ use tidegate_world::{Received, Timestamp, Transmit};
 
 use super::Answerer;
 use super::bye_sender::Answer;
-use super::call::{Ending, Phase};
+use super::call::{Call, Ending, Phase};
 use super::ringing::ProvisionalSent;
 use crate::dialog::HOPS_MAX;
 use crate::response;
@@ -18,6 +18,30 @@ impl Answerer {
     pub(super) fn decide(&mut self, now: Timestamp, id: Id, invite: &Message<'_>, status: u16) {
         if self.send_final(now, id, invite, status) {
             *if status < 300 { &mut self.stats.answered } else { &mut self.stats.refused } += 1;
+        }
+    }
+
+    /// Rejects an INVITE for which there is no room in the table, or a copy of one.
+    // RFC 3261 §17.2.1: a copy is part of the same transaction, so it gets the same final response.
+    pub(super) fn reject_new(&mut self, received: &Received, scan: &Scan<'_>, key: u128) {
+        if self.rejected.contains(key) {
+            self.stats.invites_again += 1;
+        } else {
+            self.stats.calls += 1;
+            self.stats.overflowed += 1;
+            self.rejected.insert(key);
+        }
+        self.reply_statelessly(received, scan, 503, &[]);
+    }
+
+    /// Rejects a call with 487 if it rings, because its caller has ended it.
+    // RFC 3261 §9.2: "the UAS [...] SHOULD immediately respond to the INVITE with a 487 (Request
+    // Terminated)." §15.1.2 recommends the same after a BYE.
+    pub(super) fn cancel_ringing(&mut self, now: Timestamp, id: Id) {
+        if let Some(ringing) = self.calls.change(id, Call::stop_ringing).flatten() {
+            let invite = Message::parse(&ringing.invite).expect("it was parsed before");
+            let cancelled = self.send_final(now, id, &invite, 487);
+            self.stats.cancelled += u64::from(cancelled);
         }
     }
 
@@ -106,6 +130,15 @@ impl Answerer {
                 self.count(ending);
             }
         }
+    }
+
+    /// Counts the end of an answered call.
+    pub(super) fn count(&mut self, ending: Ending) {
+        *match ending {
+            Ending::HungUp => &mut self.stats.hung_up,
+            Ending::NotAcknowledged => &mut self.stats.not_acknowledged,
+            Ending::Forgotten => &mut self.stats.forgotten,
+        } += 1;
     }
 
     /// Returns a response to the INVITE of a call, or `None` if it cannot be answered.

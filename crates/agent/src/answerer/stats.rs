@@ -21,7 +21,7 @@ pub struct AnswererStats {
     pub unanswerable: u64,
     /// Calls that rang until the answerer forgot them.
     pub unanswered: u64,
-    /// Calls that the caller cancelled while they rang.
+    /// Calls that the caller ended while they rang, by a CANCEL or a BYE.
     pub cancelled: u64,
     /// Calls rejected with the configured status, or because they were within a dialog.
     pub refused: u64,

@@ -186,16 +186,23 @@ impl Call {
         if now >= self.hangs_up { self.cancel(now, timing) } else { Action::Wait }
     }
 
-    /// Handles a 2xx to the INVITE.
-    pub fn on_answer(&mut self, now: Timestamp, dialog: Dialog, timing: &Timing) -> Answer {
+    /// Handles a 2xx to the INVITE, which arrived at `arrived`.
+    pub fn on_answer(
+        &mut self,
+        now: Timestamp,
+        arrived: Timestamp,
+        dialog: Dialog,
+        timing: &Timing,
+    ) -> Answer {
         match self.phase {
-            Phase::Inviting(_) => {
+            Phase::Inviting(_) if arrived < self.hangs_up => {
                 self.phase = Phase::Held(now + self.hold);
                 self.dialog = Some(dialog);
                 self.is_served = true;
                 Answer::SetUp
             }
-            Phase::Cancelling(..) => {
+            // If no provisional response came before, the caller could not cancel the call.
+            Phase::Inviting(_) | Phase::Cancelling(..) => {
                 self.dialog = Some(dialog);
                 self.leave(now, Err(Failure::Abandoned), timing);
                 Answer::TooLate

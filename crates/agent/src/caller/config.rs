@@ -175,6 +175,9 @@ impl CallerConfig {
         if self.timing.t1.is_zero() {
             return Err(CallerConfigError::T1);
         }
+        if self.timing.t2.is_zero() {
+            return Err(CallerConfigError::T2);
+        }
         if self.slack > SLACK_MAX {
             return Err(CallerConfigError::Slack);
         }
@@ -208,6 +211,8 @@ pub enum CallerConfigError {
     DevicesOverStreams,
     /// T1 is zero, so retransmissions would never end.
     T1,
+    /// T2 is zero, so BYE and CANCEL would be retransmitted without a pause.
+    T2,
     /// The slack is too large, so that calls would start too late.
     Slack,
 }
@@ -236,6 +241,7 @@ impl fmt::Display for CallerConfigError {
             Self::DevicesOverStreams => f.write_str("devices register over UDP only"),
             Self::Slack => write!(f, "the slack is more than {} ms", SLACK_MAX.as_millis()),
             Self::T1 => f.write_str("T1 is zero: it must be 1 ms or more"),
+            Self::T2 => f.write_str("T2 is zero: it must be 1 ms or more"),
         }
     }
 }

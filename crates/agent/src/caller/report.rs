@@ -69,9 +69,9 @@ impl CallerReport {
         }
     }
 
-    /// Returns whether every offered call completed.
+    /// Returns whether calls were offered and all of them completed.
     pub fn is_perfect(&self) -> bool {
-        self.stats.completed == self.stats.offered
+        self.stats.offered > 0 && self.stats.completed == self.stats.offered
     }
 }
 
@@ -147,9 +147,11 @@ impl fmt::Display for CallerReport {
                 repeated.invite, repeated.ack, repeated.cancel, repeated.bye
             ),
         )?;
-        for (name, delays) in
-            [("set-up delay", &self.stats.set_up_delay), ("lateness", &self.stats.lateness)]
-        {
+        let mut delays = vec![("set-up delay", &self.stats.set_up_delay)];
+        if self.warm_up_s > 0.0 {
+            delays.push(("after warm-up", &self.stats.measured.set_up_delay));
+        }
+        for (name, delays) in delays.into_iter().chain([("lateness", &self.stats.lateness)]) {
             row(
                 f,
                 name,
@@ -197,5 +199,31 @@ impl fmt::Display for CallerReport {
             None => row(f, "generator", format_args!("kept up")),
         }?;
         row(f, "seed", format_args!("{}", self.seed))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The table showed only the set-up delay of all calls, which contains the handshakes of the
+    /// warm-up.
+    #[test]
+    fn the_set_up_delay_is_also_shown_without_the_warm_up() {
+        let address = ([127, 0, 0, 1], 5060).into();
+        let mut stats = CallerStats::default();
+        stats.set_up_delay.record(Duration::from_secs(1));
+        stats.set_up_delay.record(Duration::from_millis(1));
+        stats.measured.set_up_delay.record(Duration::from_millis(1));
+        let text = |warm_up| {
+            let config = CallerConfig { warm_up, ..CallerConfig::new(address, address) };
+            CallerReport::new(&config, 1, stats.clone(), Usage::default()).to_string()
+        };
+        let measured = |line: &str| line.starts_with("after warm-up   p50 1.00 ms");
+        let with = text(Duration::from_secs(1));
+        assert!(with.lines().any(measured), "{with}");
+        assert!(with.lines().any(|line| line.starts_with("set-up delay ")), "{with}");
+        let without = text(Duration::ZERO);
+        assert!(!without.contains("after warm-up"), "{without}");
     }
 }

@@ -232,7 +232,8 @@ pub struct CallerStats {
     pub emergency: Emergency,
     /// The devices that register.
     pub devices: DeviceStats,
-    /// Messages that belong to none of our calls.
+    /// Messages that belong to none of our calls, and requests within our calls other than BYE and
+    /// ACK.
     pub unexpected: u64,
     /// Copies of messages that had already been answered, and messages of ended calls.
     pub late: u64,

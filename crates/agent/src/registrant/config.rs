@@ -88,7 +88,7 @@ impl RegistrantConfig {
     }
 
     pub(crate) fn check(&self) -> Result<(), RegistrantConfigError> {
-        use RegistrantConfigError::{Aor, Connections, KeepAlive, T1, Users};
+        use RegistrantConfigError::{Aor, Connections, KeepAlive, T1, T2, Users};
         self.load.check().map_err(RegistrantConfigError::Load)?;
         let readable = self.aor.bytes().all(|b| b.is_ascii_graphic() && !b"<>\"{}".contains(&b));
         let (user, host) = self.parts();
@@ -107,6 +107,9 @@ impl RegistrantConfig {
         }
         if self.timing.t1.is_zero() {
             return Err(T1);
+        }
+        if self.timing.t2.is_zero() {
+            return Err(T2);
         }
         Ok(())
     }
@@ -128,6 +131,8 @@ pub enum RegistrantConfigError {
     KeepAlive,
     /// T1 is zero, so retransmissions would never end.
     T1,
+    /// T2 is zero, so REGISTERs would be retransmitted without a pause.
+    T2,
 }
 
 impl fmt::Display for RegistrantConfigError {
@@ -147,6 +152,7 @@ impl fmt::Display for RegistrantConfigError {
                  or more)",
             ),
             Self::T1 => f.write_str("T1 is zero: it must be 1 ms or more"),
+            Self::T2 => f.write_str("T2 is zero: it must be 1 ms or more"),
         }
     }
 }

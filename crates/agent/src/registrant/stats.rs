@@ -1,5 +1,7 @@
 //! The counts of a registrant.
 
+use std::time::Duration;
+
 use serde::Serialize;
 use tidegate_world::Timestamp;
 
@@ -15,6 +17,10 @@ pub struct MeasuredRegistrations {
     pub registered: u64,
     /// Registrations answered with 2xx within the deadline.
     pub registered_in_time: u64,
+    /// Registrations answered with 503.
+    pub refused: u64,
+    /// Number of retransmitted REGISTERs.
+    pub repeated: u64,
     /// Delays from the intended time of a registration to the arrival of the 2xx.
     pub delay: Delays,
 }
@@ -30,6 +36,9 @@ pub struct RegistrantStats {
     /// Registrations that were not started, because the user still waited for the response to the
     /// previous one, or because too many registrations waited.
     pub not_begun: u64,
+    /// Registrations in `not_begun` for which there was no room, because
+    /// [`open_max`](crate::RegistrantConfig::open_max) registrations waited for their responses.
+    pub overflowed: u64,
     /// Registrations without a final response yet.
     pub open: u64,
     /// Registrations answered with 2xx.
@@ -78,7 +87,27 @@ pub struct RegistrantStats {
     pub last_begun: Timestamp,
 }
 
+/// Delay that at most 1 % of the registrations may exceed.
+const LATENESS_MAX: Duration = Duration::from_millis(5);
+
 impl RegistrantStats {
+    /// Returns the reason why the registrant itself was too slow to offer its load, or `None` if it
+    /// was fast enough. A user that misses its turn because its own response is late is no reason.
+    pub(crate) fn too_slow(&self) -> Option<&'static str> {
+        let missing = self.overflowed as f64 / self.offered.max(1) as f64;
+        let intended = self.last_intended.since(self.start);
+        let begun = self.last_begun.since(self.start);
+        if self.lateness.quantile(0.99) > LATENESS_MAX {
+            Some("1 % of the registrations began more than 5 ms late")
+        } else if missing > 0.01 {
+            Some("more than 1 % of the registrations did not begin: too many waited (--open-max)")
+        } else if begun > intended.mul_f64(1.01) + LATENESS_MAX {
+            Some("the last registrations began too late")
+        } else {
+            None
+        }
+    }
+
     /// Counts a time for which a registrar has granted a registration, in seconds.
     pub(crate) fn granted(&mut self, seconds: u32) {
         let least = self.granted_s_min.map_or(seconds, |least| least.min(seconds));

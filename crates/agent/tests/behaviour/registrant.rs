@@ -95,6 +95,15 @@ fn a_user_that_waits_leaves_its_turn_out() {
     assert!(script.sent().iter().all(|again| again.header("CSeq") == "1 REGISTER"));
     let stats = script.agent.stats();
     assert_eq!((stats.offered, stats.begun, stats.not_begun), (3, 1, 2));
+    assert_eq!(stats.overflowed, 0);
+}
+
+#[test]
+fn a_registration_without_room_is_told_from_one_whose_user_waits() {
+    let (mut script, _) = registering(RegistrantConfig { open_max: 1, ..config(3) });
+    script.until(2100);
+    let stats = script.agent.stats();
+    assert_eq!((stats.begun, stats.not_begun, stats.overflowed), (1, 2, 1));
 }
 
 #[test]
@@ -251,6 +260,39 @@ fn connections_are_kept_until_the_run_is_stopped() {
     assert!(registrant.is_done() && registrant.poll_timeout().is_none());
 }
 
+/// The rate of rejections and the share of retransmissions were those of the whole run.
+#[test]
+fn rejections_and_retransmissions_of_the_warm_up_are_told_apart() {
+    let warm_up = Duration::from_secs(1);
+    let (mut script, first) = registering(RegistrantConfig { warm_up, ..config(2) });
+    for (ms, register) in [(600, Some(first)), (1600, None)] {
+        let register = match register {
+            Some(register) => register,
+            None => script.until(1000).sent_one(),
+        };
+        assert_eq!(script.until(ms).sent_one().what(), "REGISTER", "timer E");
+        script.tell(uas(), &response(&register, 503, ";tag=b", ""));
+    }
+    let stats = script.agent.stats();
+    assert_eq!((stats.failed.status[&503], stats.repeated), (2, 2));
+    assert_eq!((stats.measured.offered, stats.measured.refused), (1, 1));
+    assert_eq!(stats.measured.repeated, 1);
+}
+
+/// The command with `--keep-alive` exited with 0 when a signal came before the last registration.
+#[test]
+fn a_registrant_that_is_stopped_early_has_not_offered_all() {
+    for (ms, offered, all) in [(1000, 2, false), (2000, 3, true)] {
+        let (mut script, _) = registering(config(3));
+        script.until(ms);
+        assert_eq!(script.agent.has_offered_all(), all);
+        let now = script.now();
+        script.agent.on_drain(now);
+        assert_eq!(script.agent.stats().offered, offered);
+        assert_eq!(script.agent.has_offered_all(), all, "{offered} of 3");
+    }
+}
+
 #[test]
 fn a_configuration_without_sense_is_an_error() {
     let refused = |config: RegistrantConfig| {
@@ -288,4 +330,7 @@ fn a_configuration_without_sense_is_an_error() {
     let mut timeless = config(1);
     timeless.timing.t1 = Duration::ZERO;
     assert_eq!(refused(timeless), Some(RegistrantConfigError::T1));
+    let mut pauseless = config(1);
+    pauseless.timing.t2 = Duration::ZERO;
+    assert_eq!(refused(pauseless), Some(RegistrantConfigError::T2));
 }

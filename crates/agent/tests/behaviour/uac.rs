@@ -258,4 +258,41 @@ fn impossible_arrivals_are_rejected() {
     assert_eq!(refused(|c| c.callees = 0), Some(CallerConfigError::Callees));
     assert_eq!(refused(|c| c.slack = Duration::from_micros(1001)), Some(CallerConfigError::Slack));
     assert_eq!(refused(|c| c.timing.t1 = Duration::ZERO), Some(CallerConfigError::T1));
+    assert_eq!(refused(|c| c.timing.t2 = Duration::ZERO), Some(CallerConfigError::T2));
+}
+
+/// §8.2.1, §11 and §14.2: such a request got no response, so the other side repeated it for 32 s and
+/// then ended the call.
+#[test]
+fn each_request_within_a_call_gets_a_response() {
+    let (mut script, invite) = calling(config());
+    script.until(20).tell(uas(), &ok(&invite)).sent();
+    let request = |method: &str, to: &str| {
+        format!(
+            "{method} sip:caller-0@192.0.2.1:5060 SIP/2.0\n\
+             Via: SIP/2.0/UDP 192.0.2.2;branch=z9hG4bK{method}\n\
+             From: <sip:service@192.0.2.2:5060>;tag=b\nTo: {to}\nCall-ID: {}\n\
+             CSeq: 7 {method}\n\n",
+            invite.header("Call-ID")
+        )
+    };
+    for (method, status) in
+        [("OPTIONS", "200"), ("INVITE", "488"), ("CANCEL", "200"), ("UPDATE", "405")]
+    {
+        script.tell(uas(), &request(method, invite.header("From")));
+        let response = script.sent_one();
+        assert_eq!((response.what(), response.to), (status, uas()), "{method}");
+        assert!(response.header("Allow").contains("BYE"), "{method}");
+        assert_eq!(response.header("To"), invite.header("From"), "{method}");
+    }
+    // The ACK to the 488, and a request of an unknown dialog.
+    script.tell(uas(), &request("ACK", invite.header("From")));
+    script.tell(uas(), &request("OPTIONS", "<sip:caller-0@192.0.2.1:5060>;tag=wrong"));
+    assert!(script.sent().is_empty());
+    assert_eq!((script.agent.stats().unexpected, script.agent.stats().open), (5, 1));
+    script.tell(uas(), &request("BYE", invite.header("From")));
+    assert_eq!(script.sent_one().what(), "200");
+    assert_eq!(script.agent.stats().hung_up, 1);
+    script.tell(uas(), &request("OPTIONS", invite.header("From")));
+    assert_eq!(script.sent_one().what(), "481", "the call has ended");
 }

@@ -108,6 +108,30 @@ fn a_2xx_that_crosses_the_cancel_is_acknowledged_and_ended() {
     assert!(script.agent.is_done());
 }
 
+/// §9.1: without a provisional response the caller could not cancel the call. The 2xx counted as set
+/// up, although the caller had hung up.
+#[test]
+fn a_2xx_after_the_patience_is_acknowledged_and_ended() {
+    let patience = Duration::from_secs(2).into();
+    let (mut script, invite) = calling(CallerConfig { patience, ..config() });
+    script.until(2600).sent();
+    script.tell(uas(), &ok(&invite));
+    let sent = script.sent();
+    assert_eq!(sent.iter().map(Sent::what).collect::<Vec<_>>(), ["ACK", "BYE"]);
+    script.until(2620).tell(uas(), &response(&sent[1], 200, "", ""));
+    let stats = script.agent.stats();
+    assert_eq!((stats.set_up, stats.completed, stats.failed.abandoned), (0, 0, 1));
+    assert_eq!((stats.persons.served, stats.talking), (0, 0));
+    assert!(script.agent.is_done());
+
+    // A 2xx that arrives at the last moment is in time.
+    let (mut script, invite) = calling(CallerConfig { patience, ..config() });
+    script.until(1999).sent();
+    script.tell(uas(), &ok(&invite));
+    assert_eq!(script.sent_one().what(), "ACK");
+    assert_eq!(script.agent.stats().set_up, 1);
+}
+
 #[test]
 fn a_second_dialog_of_a_fork_is_acknowledged_and_ended() {
     // §13.2.2.4.

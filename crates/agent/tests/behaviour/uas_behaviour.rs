@@ -289,3 +289,48 @@ fn an_echo_answers_without_state() {
     let stats = script.agent.stats();
     assert_eq!((stats.others, stats.calls, script.agent.held()), (5, 0, 0));
 }
+
+/// §15: "The caller's UA MAY send a BYE for either confirmed or early dialogs". The BYE got 481, and
+/// the phone rang on.
+#[test]
+fn a_bye_ends_a_ringing_call() {
+    let mut script = answerer(AnswererConfig { ring: Duration::from_secs(9).into(), ..config() });
+    script.tell(uac(), &invite());
+    let ringing = script.sent_one();
+    let bye = request("BYE", "3", &tag(&ringing), 2);
+    script.until(1000).tell(uac(), &bye);
+    let sent = script.sent();
+    // §15.1.2: "The UAS MUST still respond to any pending requests received for that dialog. It is
+    // RECOMMENDED that a 487 (Request Terminated) response be generated to those pending requests."
+    assert_eq!(sent.iter().map(Sent::what).collect::<Vec<_>>(), ["200", "487"]);
+    assert_eq!((sent[0].header("CSeq"), sent[1].header("CSeq")), ("2 BYE", "1 INVITE"));
+    assert_eq!((tag(&sent[0]), tag(&sent[1])), (tag(&ringing), tag(&ringing)));
+    // §17.2.2, timer J: a copy gets the same response, before the ACK and after it.
+    script.tell(uac(), &bye);
+    assert_eq!(script.sent_one().text, sent[0].text);
+    script.tell(uac(), &request("ACK", "1", &tag(&sent[1]), 1));
+    script.until(32_999).tell(uac(), &bye);
+    assert_eq!(script.sent_one().text, sent[0].text);
+    script.until(33_000);
+    assert_eq!((script.agent.held(), script.sent().len()), (0, 0));
+    let stats = script.agent.stats();
+    assert_eq!((stats.cancelled, stats.answered, stats.completed, stats.open), (1, 0, 0, 0));
+    assert_eq!((stats.byes_again, stats.stray), (2, 0));
+}
+
+/// §17.2.1: a copy belongs to the transaction of its INVITE. Each copy counted as a call.
+#[test]
+fn a_call_without_room_counts_once() {
+    let mut script = answerer(AnswererConfig { calls_max: 1, ..config() });
+    script.tell(uac(), &invite()).sent();
+    let other = request("INVITE", "8", "", 1);
+    script.tell(uac(), &other);
+    let rejection = script.sent_one();
+    assert_eq!(rejection.what(), "503");
+    script.until(500).tell(uac(), &other);
+    assert_eq!(script.sent_one().text, rejection.text);
+    script.tell(uac(), &request("ACK", "8", &tag(&rejection), 1));
+    let stats = script.agent.stats();
+    assert_eq!((stats.calls, stats.overflowed, stats.invites_again), (2, 1, 1));
+    assert_eq!(stats.stray, 0);
+}

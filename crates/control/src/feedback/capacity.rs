@@ -5,8 +5,8 @@
 //!   law that computes a share may not see how many calls wait, and it changes the share in small
 //!   steps. At eight times the capacity, rate-occ needs 2.6 s to find its share. In this time, the
 //!   work of twelve seconds would enter the queue, and all of these calls would be served too late.
-//!   So while more calls wait than the server serves in 200 ms, arrivals are limited so that the
-//!   queue is back at this length within τ. This applies to windows too, which count only new
+//!   So while more calls wait than the server serves in 200 ms, arrivals are limited so that within
+//!   τ (500 ms) no more calls wait than that. This applies to windows too, which count only new
 //!   calls.
 //! - A window W limits the calls in progress. Let μ be the calls a second that can be served, and w
 //!   the calls in progress. W and w count calls, and never messages, even if messages of all kinds
@@ -26,11 +26,13 @@ const FILL: Duration = Duration::from_millis(500);
 /// Factor by which μ grows from one measurement to the next while hardly any calls wait.
 const GROWTH: f64 = 1.03;
 
-/// Delay for which a window is computed if the law sets none: the budget D_B of paper 002.
+/// The budget D_B of paper 002: a queue is long if it holds more calls than are served in this
+/// time. If the law sets no window, a peer's window is the number of calls that it may send in this
+/// time.
 const DELAY: Duration = Duration::from_millis(200);
 
-/// Number of calls that may wait even if the server serves very few calls. It applies if the law
-/// does not see its queue.
+/// A queue in which at most this number of calls wait is never long, even if the server serves very
+/// few calls.
 const WAITING_MIN: f64 = 10.0;
 
 /// The assumed cost of a rejection, as a fraction of the cost of a call, until it is measured.
@@ -81,14 +83,14 @@ impl Capacity {
         self.rejection = of_a_call().unwrap_or(REJECTION).min(REJECTION_MAX);
     }
 
-    /// Returns the calls a second that fill this window to one half.
+    /// Returns the calls a second that fill this window to one half within τ.
     fn filling(&mut self, gate: &Gate, window: f64, original_cps: f64) -> f64 {
         let waiting = gate.waiting_sessions();
         let served_cps = self.served_cps(gate, waiting / window.max(1.0), original_cps);
         served_cps + (window / 2.0 - waiting) / FILL.as_secs_f64()
     }
 
-    /// Returns the current μ. `fill` is the part of the window that is in use.
+    /// Updates μ and returns it. `fill` is the part of the window that is in use.
     fn served_cps(&mut self, gate: &Gate, fill: f64, original_cps: f64) -> f64 {
         let served_cps = gate.signals().sessions.rate_cps();
         self.served_cps = match fill >= 0.5 {
@@ -108,8 +110,8 @@ impl Capacity {
         self.rejection
     }
 
-    /// Returns whether the law restricts new work now. A window restricts nothing while few calls
-    /// wait.
+    /// Returns whether the allowance of the law is in use. A window is in use if it is at least a
+    /// quarter full. Any other allowance is always in use.
     pub(super) fn is_used(&self, gate: &Gate) -> bool {
         match gate.control().admit(Bucket::Session) {
             Allowance::Window(window) => gate.waiting_sessions() >= window / 4.0,
@@ -150,8 +152,9 @@ mod tests {
     use super::*;
     use crate::{Backlog, Settings, registry};
 
-    /// 100 calls/s are served before anything is measured, so 20 calls may wait for 200 ms. Five
-    /// calls and 60 messages of begun calls are 15 calls (paper 002 §3.1, equation 1).
+    /// Before anything is measured, 100 calls/s are assumed to be served, which is 20 calls in 200
+    /// ms. Five new calls and 60 messages of begun calls count as 15 waiting calls (paper 002 §3.1,
+    /// equation 1), so the queue is not long.
     #[test]
     fn in_one_queue_of_all_messages_a_window_is_filled_with_calls() {
         let law = registry::find("win-cont").unwrap().values(&[]).unwrap();
@@ -164,7 +167,7 @@ mod tests {
         gate.handle_timeout(Timestamp::ZERO + DELAY, 65);
         let mut capacity = Capacity::default();
         capacity.update(&gate, 300.0);
-        // Five more may come, so the window of ten calls is half full.
+        // The window is ten calls, and five of them are in use: it is half full.
         assert!((capacity.cps() - 100.0).abs() < 1e-9, "{}", capacity.cps());
         assert!(capacity.is_used(&gate));
     }

@@ -1,4 +1,5 @@
-//! Applies a window: the maximum number of unanswered calls (paper 002 §2.4).
+//! Applies a window: the maximum number of unanswered calls (paper 002 §2.4). A single request
+//! counts like a call.
 //!
 //! A call takes a credit when it is sent, and gives it back with the first response, or when its
 //! transaction ends without one. A credit that is not given back is forgotten after 64·T1 to
@@ -14,7 +15,7 @@ use tidegate_world::Timestamp;
 
 use super::Category;
 
-/// Maximum number of unanswered calls just after the last value has expired.
+/// The window just after the last value has expired, unless that value was larger.
 const AFRESH: u32 = 10;
 
 /// Minimum time after which the credit of a call is forgotten.
@@ -29,8 +30,8 @@ pub(super) struct Credits {
     /// Unanswered calls: those sent in this period, and those sent in the period before.
     unanswered: [u32; 2],
     period: Timestamp,
-    /// The growing window after a value has expired, or `None` once it no longer restricts
-    /// anything.
+    /// The window that grows after a value has expired. `None` before that, and when the window has
+    /// become so large that it does not restrict anything.
     afresh: Option<u32>,
 }
 
@@ -54,7 +55,7 @@ impl Credits {
         self.afresh
     }
 
-    /// Records that the value `window` has expired.
+    /// Records that a value, the window `window`, has expired.
     pub(super) fn on_expiry(&mut self, window: u32) {
         self.afresh = Some(window.max(AFRESH)).filter(|&window| window < OPEN);
     }

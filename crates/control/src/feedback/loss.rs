@@ -4,15 +4,15 @@
 //! first. The percentage applies to all requests, so a small first category is reduced by a larger
 //! part. Until enough requests have come, the first category is assumed to be 80 % of the requests.
 //!
-//! The reference algorithm measures this part every 5 to 10 s. Here each request counts by a weight
-//! that fades with its age, as in the receiver's estimate. When an overload begins, the mix changes
-//! within a second. Before it, one request in three is an INVITE. At eight times the capacity,
-//! eight in ten requests are INVITEs. If a sender that has to hold back 85 % used the part from
-//! before the overload, it would send no call at all for seconds.
+//! The reference algorithm measures the first category's part of the requests every 5 to 10 s. Here
+//! each request counts by a weight that fades with its age, as in the receiver's estimate. When an
+//! overload begins, the mix changes within a second. Before it, one request in three is an INVITE.
+//! At eight times the capacity, eight in ten requests are INVITEs. If a sender that has to hold
+//! back 85 % used the part from before the overload, it would send no call at all for seconds.
 //!
 //! The reference algorithm draws a number for each request. Here the requests that pass are evenly
-//! spread, and each client starts at a random position. So the number of requests is the same, and
-//! it varies less.
+//! spread, and each client starts at a random position. So on average the same number of requests
+//! passes, and this number varies less.
 
 use tidegate_world::{Stream, Timestamp};
 

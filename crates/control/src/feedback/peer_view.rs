@@ -18,7 +18,7 @@ impl Standing {
     /// All standings.
     pub const ALL: [Self; 3] = [Self::Apart, Self::Obeys, Self::Disobeys];
 
-    /// Returns its name in metrics.
+    /// Returns the name in metrics.
     pub const fn name(self) -> &'static str {
         match self {
             Self::Apart => "apart",
@@ -35,18 +35,19 @@ pub struct PeerView {
     pub key: Option<u128>,
     /// Whether the peer takes part in overload control, and whether it obeys.
     pub standing: Standing,
-    /// The algorithm that the peer was told, or `None` if it was told none.
+    /// The algorithm agreed with the peer, or `None` if the peer takes no part in overload control.
     pub algorithm: Option<Algorithm>,
-    /// The last value that the peer was told, or zero without an overload.
+    /// The last value that the peer was told, or zero if it was told none. Without an overload, a
+    /// peer is told zero.
     pub value: u32,
-    /// New requests a second that the peer would send without feedback.
+    /// Calls a second that the peer would send without feedback, or zero if it sent none recently.
     pub original_cps: f64,
-    /// New requests a second that the peer claims it would send without feedback, or `None` if it
-    /// claims nothing.
+    /// Calls a second that the peer claims it would send without feedback, or `None` if it claims
+    /// nothing.
     pub claimed_cps: Option<f64>,
     /// True if, within the last minute, the peer has claimed more than it would send.
     pub is_doubted: bool,
-    /// New requests a second that the peer may send, or infinity without an overload.
+    /// Calls a second that the peer may send, or infinity without an overload.
     pub granted_cps: f64,
     /// Requests of the peer that were rejected because its share was used up.
     pub rejected: u64,

@@ -80,7 +80,7 @@ impl FeedbackOutcome {
     pub const ALL: [Self; 5] =
         [Self::Accepted, Self::Known, Self::Late, Self::NotOffered, Self::Invalid];
 
-    /// Returns its name in metrics.
+    /// Returns the name in metrics.
     pub const fn name(self) -> &'static str {
         match self {
             Self::Accepted => "accepted",
@@ -101,13 +101,13 @@ pub enum RestrictionStatus {
     Loss(u32),
     /// At most this number of requests a second is sent.
     Rate(u32),
-    /// At most this number of calls may be unanswered.
+    /// A window is in force, and this number of further calls can be sent now.
     Window(u32),
     /// Only probes are sent. The next one is due at this time.
     Silent(Timestamp),
 }
 
-/// Counts since the start.
+/// Counts since the restriction was created.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct RestrictionCounts {
     /// Requests sent, including probes.
@@ -124,14 +124,15 @@ pub struct RestrictionCounts {
 
 /// A limit on the requests to one server.
 pub trait EgressLimiter: std::fmt::Debug + Send {
-    /// Decides whether a request is sent. It is not called for repetitions.
+    /// Decides whether a request is sent. Not called for repetitions.
     fn on_request(&mut self, now: Timestamp, category: Category) -> SendVerdict;
 
     /// Records that a request is repeated, because no response came in time.
     fn on_repetition(&mut self, _now: Timestamp) {}
 
-    /// Records a response of the server. `first_to` is the category of the request, if this is its
-    /// first response. `is_503` says whether the server rejects it because of overload.
+    /// Records a response of the server. `first_to` is the category of the request, if this is the
+    /// first response to it, and `None` otherwise. `is_503` is true if the server rejects the
+    /// request because of overload.
     fn on_response(&mut self, now: Timestamp, first_to: Option<Category>, is_503: bool);
 
     /// Records that a request got no response at all, or a fatal transport error.

@@ -6,9 +6,11 @@
 //! to unique combinations of IP and port values."). A host chooses its ports itself. So the peers of
 //! one [host](Offer::host) can be made to share one share, in proportion to their original loads.
 //!
-//! **Strangers.** Anybody can send requests from many addresses. So all [strangers](Offer::STRANGERS)
-//! together have the weights of their sources, but at most as much as all other senders together.
-//! Their part is divided in the same way among their sources.
+//! **Strangers.** Anybody can send requests from many addresses. So all
+//! [strangers](Offer::STRANGERS) together have the weights of their sources, but at most as much as
+//! all other senders together. Under user-centric fairness,
+//! [`share_max`](UpstreamSettings::share_max) limits them instead. The part of the strangers is
+//! divided in the same way among their sources.
 
 use super::upstream_settings::{Offer, UpstreamFairness, UpstreamSettings};
 use crate::MaxMin;
@@ -43,7 +45,7 @@ pub(super) struct Shares {
     /// The senders among which the capacity is shared: the active peers, or their hosts. They are
     /// in the order of the hosts.
     demands: Vec<Demand>,
-    /// The sum of their weights, before these were bounded.
+    /// The sum of the weights of the demands, before the weights were bounded.
     weights: f64,
     max_min: MaxMin,
     /// The division of the strangers' share among them.
@@ -116,7 +118,8 @@ impl Shares {
         });
     }
 
-    /// Returns the weight of a sender. Its part of all weights is at most the largest share.
+    /// Returns the weight of a sender, reduced so that the sender has at most the largest share of
+    /// all weights.
     fn bounded(&self, demand: &Demand) -> f64 {
         let share_max = match self.fairness {
             _ if self.demands.len() <= 1 => 1.0,

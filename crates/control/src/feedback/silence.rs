@@ -1,10 +1,11 @@
 //! Stops sending to a server that does not answer (RFC 7339 §5.9).
 //!
 //! Signal: consecutive transactions without any response, or with a fatal transport error. Trips:
-//! with the third. Recovers: with the first response. Until then, single requests pass as probes.
-//! The first probe passes after 1 s, and the time doubles with each further probe, up to 30 s. Each
-//! time varies by a quarter, so that many clients do not probe together. Cold start: requests are
-//! sent. Known bias: a response to a request that was sent before the silence counts as well.
+//! with the third. Recovers: with the first response. Until then, only one request at a time
+//! passes, as a probe. The first probe passes after 1 s, and the time doubles with each further
+//! probe, up to 30 s. Each time varies by a quarter, so that many clients do not probe together.
+//! Cold start: requests are sent. Known bias: a response to a request that was sent before the
+//! silence counts as well.
 
 use std::time::Duration;
 
@@ -15,9 +16,9 @@ use tidegate_world::{Stream, Timestamp};
 pub struct SilenceSettings {
     /// Consecutive timeouts after which only probes are sent.
     pub timeouts_max: u32,
-    /// Time before the first probe.
+    /// Time before the first probe. This time and each later one varies by up to a quarter.
     pub probe_min: Duration,
-    /// The longest time between two probes.
+    /// The longest time between two probes, before it is varied.
     pub probe_max: Duration,
 }
 
@@ -31,7 +32,7 @@ impl Default for SilenceSettings {
     }
 }
 
-/// The number of unanswered requests to one server, and the time of its next probe.
+/// The number of consecutive unanswered requests to one server, and the time of its next probe.
 #[derive(Debug)]
 pub(super) struct Silence {
     settings: SilenceSettings,
@@ -51,7 +52,8 @@ impl Silence {
         self.probing.map(|(_, due)| due)
     }
 
-    /// Returns whether a request may be sent, or `None` if the server answers.
+    /// Returns whether a request may be sent as a probe, or `None` if the server answers. If so,
+    /// the time until the next probe begins.
     pub(super) fn may_probe(&mut self, now: Timestamp) -> Option<bool> {
         let (wait, due) = self.probing?;
         let is_due = now >= due;

@@ -9,17 +9,17 @@ use super::Algorithm;
 /// that is measured over half a second fades as fast.
 const MOST_KEPT: f64 = 0.82;
 
-/// The values that a peer was told under one algorithm.
+/// The values that a peer was told under one algorithm. Under `rate`, the rates count requests a
+/// second. Under the other algorithms, they count calls a second.
 #[derive(Debug)]
 pub(super) struct Told {
     /// The last value and its algorithm, or `None` if there is none.
     last: Option<(Algorithm, u32)>,
     /// The time of the last value.
     at: Timestamp,
-    /// The lowest rate that the peer was allowed to send since the last tick, in requests a second.
+    /// The lowest rate that the peer was allowed to send since the last tick.
     least: f64,
-    /// The highest rate that the peer was allowed to send, in requests a second. It fades with
-    /// every tick.
+    /// The highest rate that the peer was allowed to send. It fades with every tick.
     most: f64,
 }
 
@@ -56,9 +56,9 @@ impl Told {
         }
     }
 
-    /// Returns the lowest and the highest rate that the peer can think it may send, in requests a
-    /// second. `may` is the rate that it may send now. The last value may not have reached the peer
-    /// yet, and the rate of the peer is measured over some time.
+    /// Returns the lowest and the highest rate that the peer can consider allowed. `may` is the
+    /// rate that it may send now. The last value may not have reached the peer yet, and the rate of
+    /// the peer is measured over some time.
     pub(super) fn look(&mut self, may: f64) -> (f64, f64) {
         let at_least = std::mem::replace(&mut self.least, may).min(may);
         let at_most = may.max(self.most * MOST_KEPT);

@@ -32,10 +32,10 @@ const UNUSED: u32 = 10;
 const CLAIMED_MIN: f64 = 0.5;
 const SHORTFALL_MAX: Duration = Duration::from_secs(1);
 
-/// The factor by which the load that a peer seems to hold back may grow in a tick, when the loads
-/// of all peers are added. Assume that under `loss` a peer claims a large load, and then sends its
-/// whole grant instead of the part that it was told to send. It then seems to hold back a hundred
-/// times as much.
+/// The factor by which the counted load of a peer (`counted_cps`) may grow in a tick, unless more
+/// requests arrive. Assume that under `loss` a peer claims a large load, and then sends its whole
+/// grant instead of the part that it was told to send. Without this limit, its load could at once
+/// count a hundred times as much.
 const COUNTED_GROWTH: f64 = 1.05;
 
 /// Time for which a claim counts. Not every request of a peer contains a claim.
@@ -50,7 +50,8 @@ const TOLERANCE: f64 = 1.33;
 const TOLERANCE_RPS: f64 = 3.0;
 
 /// A counter of violations grows by [`VIOLATION`] in a tick with too many requests, and falls by
-/// one in any other tick. A peer is policed from the value [`VIOLATIONS_MAX`] on.
+/// one in any other tick. A peer is policed from the value [`VIOLATIONS_MAX`] · [`VIOLATION`] on,
+/// until the counter is zero again.
 const VIOLATIONS_MAX: u32 = 20;
 const VIOLATION: u32 = 10;
 
@@ -86,22 +87,22 @@ pub(super) struct Upstream {
     heard: Timestamp,
     asked: Option<Timestamp>,
     /// Requests that begin a session. Under `loss` each of them also counts for the requests that
-    /// the peer held back. A request that stands alone, such as a health check, costs little and
-    /// takes no call's place.
+    /// the peer held back. Single requests, such as health checks, are not included, because they
+    /// cost little and take no call's place.
     original: ArrivalRate,
-    /// Requests that stand alone, counted in the same way. Under `loss` the peer holds them back as
-    /// it holds back sessions.
+    /// Single requests. Under `loss` each of them also counts for those that the peer held back.
     single: ArrivalRate,
-    /// Rates of all requests, of requests that begin a session, of requests that must follow them
-    /// (ACK), and of all other requests (`ongoing`).
+    /// Rates of all requests, of requests that begin a session (`new`), of ACKs and CANCELs
+    /// (`required`), and of other requests in existing sessions (`ongoing`).
     all: ArrivalRate,
     new: ArrivalRate,
     required: ArrivalRate,
     /// The same requests as in `required`, but with the time constant of `original` and `ongoing`.
     acknowledging: ArrivalRate,
     ongoing: ArrivalRate,
-    /// New requests a second without feedback, and other requests a second, both as read at the
-    /// last tick. A rate that is read at an arrival would give this arrival too much weight.
+    /// Calls a second that the peer would send without feedback. This rate and the other rates
+    /// below are those of the last tick. A rate that is read at an arrival would give this arrival
+    /// too much weight.
     original_cps: f64,
     /// The same as `original_cps`, but without what the peer claims.
     measured_cps: f64,
@@ -114,25 +115,26 @@ pub(super) struct Upstream {
     /// Number of requests that come with one new request, including that request.
     with_new: f64,
     is_active: bool,
-    /// New requests a second that the peer may send.
+    /// Calls a second that the peer may send.
     granted_cps: f64,
     /// The share of its original load that the peer is told to send, 0 to 1.
     told_share: f64,
-    /// The original load to which that share applies. While the peer disobeys, the largest load
-    /// seen.
+    /// The original load to which `told_share` applies. While the peer does not obey, the largest
+    /// load seen or claimed.
     restrained_cps: f64,
     /// The share of arriving requests that passes if the peer has to be restricted here.
     passed: f64,
     /// Selects the requests that pass if the peer has to be restricted here.
     throttle: Deterministic,
-    /// The time at which the grant of the peer became finite, or `None` while it is infinite.
+    /// The time since which the peer has to respect a finite grant: the time at which the grant
+    /// became finite, or a later time at which no value held. `None` while the grant is infinite.
     restricted: Option<Timestamp>,
-    /// Consecutive ticks in which the peer used less than its grant.
+    /// Consecutive ticks in which the peer used less than [`SATURATED`] of its grant.
     unused: u32,
-    /// The unused part of the grant while the peer claims to want more, in seconds of this grant.
-    /// Requests beyond [`CLAIMED_MIN`] of the grant are subtracted.
+    /// The requests that were missing from [`CLAIMED_MIN`] of the grant while the peer claimed to
+    /// want more, in seconds of this grant. Requests beyond this part are subtracted.
     shortfall: f64,
-    /// True if the peer sent more than its grant in the last tick.
+    /// True if the peer exceeded its grant by more than the tolerance in the last tick.
     is_too_much: bool,
     /// Counts ticks with too many requests: each adds [`VIOLATION`], and each other tick subtracts
     /// one.
@@ -193,12 +195,13 @@ impl Default for Upstream {
 }
 
 impl Upstream {
-    /// Creates the entry for senders that have no room in the table. Anybody can fill the table.
+    /// Creates the entry for senders that have no room in the table. They count as strangers,
+    /// because anybody can fill the table.
     pub(super) fn stranger() -> Self {
         Self { host: Some(Offer::STRANGERS), ..Self::default() }
     }
 
-    /// Records what a request says about the peer.
+    /// Records what a request says about the peer, and chooses the algorithm if none is agreed.
     // RFC 7339 §5.1: "If a server receives a SIP request containing the "oc" and "oc-algo" parameters,
     // the server MUST determine if it has already selected the overload control algorithm class with
     // this client. If it has, the server SHOULD use the previously selected algorithm class in its
@@ -210,7 +213,7 @@ impl Upstream {
         let common = offered.common(settings.accepted);
         (self.weight, self.host) = (offer.weight.max(1), offer.host);
         let claimed = offer.original_cps.filter(|cps| cps.is_finite() && *cps >= 0.0);
-        // Only this fairness asks for claims.
+        // Only user-centric fairness asks for claims.
         if let Some(cps) = claimed.filter(|_| settings.fairness == UpstreamFairness::User) {
             self.claimed = Some((cps, now));
         }
@@ -281,8 +284,8 @@ impl Upstream {
         }
     }
 
-    /// Decides whether this server accepts a new request of the peer. The share of accepted
-    /// requests is the share that the peer may send.
+    /// Decides whether this server accepts a new request of the peer. It accepts all requests of a
+    /// peer that obeys, and the share `passed` of the requests of any other peer.
     pub(super) fn passes(&mut self) -> bool {
         let passes = self.obeys() || self.throttle.passes(self.passed);
         self.rejected += u64::from(!passes);
@@ -314,17 +317,18 @@ impl Upstream {
         Demand { host: self.host, original_cps: self.original_cps, weight }
     }
 
-    /// Returns the original load as this server measures it. Claims do not count.
+    /// Returns the original load as this server measures it, without claims. It grows slowly.
     pub(super) fn counted_cps(&self) -> f64 {
         self.counted_cps
     }
 
-    /// Returns when the peer last asked for new work, if ever.
+    /// Returns when the peer last asked for a session, if ever.
     pub(super) fn asked(&self) -> Option<Timestamp> {
         self.asked
     }
 
-    /// Measures the requests of the peer. Returns whether it is an active source.
+    /// Measures the requests of the peer. `is_active` says whether the peer has recently asked for
+    /// a session. Returns `is_active`.
     pub(super) fn look(&mut self, now: Timestamp, is_active: bool) -> bool {
         self.is_active = is_active;
         self.ongoing_rps = self.ongoing.rate_at(now);
@@ -399,9 +403,9 @@ impl Upstream {
         };
     }
 
-    /// Grants the peer up to `level` calls a second, or rejections that take as much processor
-    /// time. `rejection` is the cost of a rejection as a fraction of the cost of a call. Returns
-    /// the calls a second that could be served in the time for the peer's rejections.
+    /// Grants the peer up to `level` calls a second. If the peer does not obey, its rejections are
+    /// charged to the grant. `rejection` is the cost of a rejection as a fraction of the cost of a
+    /// call. Returns the calls a second that could be served in the time for the peer's rejections.
     ///
     /// When a restriction begins, the throttle starts at a random point, drawn from `starts`.
     /// Otherwise each restriction would reject the first call of every peer.

@@ -1,19 +1,20 @@
 //! The servers that send requests to this one, and how much each may send.
 //!
 //! Every 100 ms the law's allowance becomes a number of calls a second ([`Capacity`]), which is
-//! [shared](Shares) among the peers that sent new requests within the last second (paper 002 §3.2).
-//! The weight of a peer depends on the fairness (paper 002 §6.1). A peer that takes part in overload
-//! control is told its share. A peer that does not take part gets the same share of the processor.
-//! Its rejections are charged to this share. All strangers together have at most half.
+//! [shared](Shares) among the peers that asked for a session within the last second (paper 002
+//! §3.2). The weight of a peer depends on the fairness (paper 002 §6.1). A peer that takes part in
+//! overload control is told its share. A peer that does not take part gets the same share of the
+//! processor. Its rejections are charged to this share. All strangers together have at most half,
+//! or under user-centric fairness the largest share.
 //!
-//! **Original load.** This is what a peer would send without feedback. Under `loss` each new
-//! request also counts for those that the peer has to hold back. Under the other algorithms the
-//! sent requests count. If the peer uses its whole grant, its earlier load counts instead. A peer
-//! may also state its original load. Assume that a peer claims more than its grant, but sends less
-//! than half of the grant. Once the missing requests are as many as its grant for one second, it
-//! has claimed too much. Then only its sent requests count, for one minute. A peer that claims too
-//! much and uses its whole grant cannot be distinguished from a peer that really has that load. So
-//! the largest share limits its gain.
+//! **Original load.** This is what a peer would send without feedback. Under `loss` each new call
+//! also counts for those that the peer has to hold back. Under the other algorithms the sent calls
+//! count. If the peer uses its whole grant, its earlier load counts instead. A peer may also state
+//! its original load. Assume that a peer claims more than its grant, but sends less than half of
+//! the grant. Once the missing requests are as many as its grant for one second, it has claimed too
+//! much. Then only its sent requests count, for one minute. A peer that claims too much and uses
+//! its whole grant cannot be distinguished from a peer that really has that load. So the largest
+//! share limits its gain.
 //!
 //! **Claims decide only the division.** A law may admit a share of the original load. Then the
 //! capacity is this share of the loads that this server measures. So one peer that claims too much
@@ -48,7 +49,8 @@ use super::{Category, Feedback};
 use crate::Gate;
 use crate::source_table::{Slot, SourceTable};
 
-/// Time for which a peer is an active source. It begins with the last new request of the peer.
+/// Time for which a peer is an active source. It begins with the last request of the peer that
+/// began a session.
 // 002 §3.2: "Each entry has an expiration timer set to one second."
 const ACTIVE: Duration = Duration::from_secs(1);
 

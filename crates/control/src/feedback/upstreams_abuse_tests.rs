@@ -117,8 +117,8 @@ fn strangers_do_not_keep_out_a_peer_that_takes_part() {
     assert!((30..=80).contains(&own), "{own}");
 }
 
-/// Returns the calls a second that a peer is granted that obeys and has 100 calls a second, while
-/// each of 1000 strangers sends two calls a second.
+/// Returns the calls a second that are granted to a peer that obeys and has 100 calls a second,
+/// while each of 1000 strangers sends two calls a second.
 fn granted_beside_strangers(fairness: UpstreamFairness) -> f64 {
     let gate = gate_of_200_cps();
     let mut upstreams = upstreams(UpstreamSettings { fairness, ..Default::default() });

@@ -49,9 +49,10 @@ impl Gate {
         Recalled { fingerprint, decision }
     }
 
-    /// Judges a message that has just arrived from `sender` and asks for new work, unless such
-    /// messages are judged [at their service](Decide::Service). `has_room` is true if there is room
-    /// in the queue.
+    /// Judges a message that has just arrived from `sender` and asks for new work. If work is
+    /// judged [at its service](Decide::Service), the law decides later, in
+    /// [`on_taken`](Self::on_taken). All other conditions, such as limits and room, are checked
+    /// here. `has_room` is true if there is room in the queue.
     ///
     /// `class` is the number of its class, below
     /// [`CLASSES_MAX`](tidegate_world::Work::CLASSES_MAX). `recalled` is the result of
@@ -327,8 +328,8 @@ impl Gate {
     }
 
     /// Lets the shadow law judge a piece of work. `admitted` is the decision of the law in force.
-    /// Work that does not fit into the queue is skipped, because it would not fit under the shadow
-    /// law either.
+    /// Work that does not fit into the queue counts as rejected by both laws, because it would not
+    /// fit under the shadow law either.
     fn compare(&mut self, now: Timestamp, ticket: &Ticket, has_room: bool, admitted: bool) {
         let Ticket { bucket, class, fingerprint, .. } = *ticket;
         let Some(mut shadow) = self.shadow.take() else { return };

@@ -29,9 +29,9 @@ impl Gate {
         }
     }
 
-    /// Returns r, the cost of shedding one session. It includes the repetitions of the session and
-    /// the acknowledgements of its rejection, but not the work of the operating system. Returns
-    /// `None` before the first rejection.
+    /// Returns r, the mean cost of shedding one piece of new work. The cost includes the
+    /// repetitions of the piece and the acknowledgements of their rejections, but not the work of
+    /// the operating system. Returns `None` before the first rejection.
     pub fn refusal_cost(&self) -> Option<Duration> {
         let Signals { costs, messages_refused, .. } = &self.signals;
         let flows = Bucket::ALL.map(|bucket| self.signals.flow(bucket));
@@ -40,8 +40,8 @@ impl Gate {
         Some(once.mul_f64((*messages_refused as f64 / pieces.max(1) as f64).max(1.0)))
     }
 
-    /// Returns the maximum goodput that any law can reach at the offered load of `now`, as a
-    /// multiple of the capacity ([`bound`]). Returns `None` while the costs are not known.
+    /// Returns the maximum goodput that any law can reach at the offered load of `now`, as a part
+    /// of the capacity, 0 to 1 ([`bound`]). Returns `None` while the costs are not known.
     pub fn bound(&self, now: Timestamp) -> Option<f64> {
         let session_s = self.signals.sessions.cost()?.as_secs_f64();
         let refusal_s = self.refusal_cost()?.as_secs_f64();
@@ -84,7 +84,7 @@ impl Gate {
         }
     }
 
-    /// Returns the law's allowance as a share of the judged new work.
+    /// Returns the law's allowance as a share of the judged new work, 0 to 1.
     pub(super) fn allowed(&self, control: &Control, bucket: Bucket) -> f64 {
         let left = match control.admit(bucket) {
             Allowance::Window(window) => {

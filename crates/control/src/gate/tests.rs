@@ -21,9 +21,9 @@ const fn param(name: &'static str, default: f64) -> Param {
 
 static SHARE: Param = param("share", 1.0);
 static WAITING_MAX: Param = param("waiting_max", 1e6);
-/// Calls a second. 0: not paced.
+/// Calls released a second. 0: not paced.
 static RATE: Param = param("rate", 0.0);
-/// Milliseconds. 0: none.
+/// Milliseconds between two ticks. 0: no ticks.
 static TICK: Param = param("tick", 0.0);
 static RESTLESS: Param = param("restless", 0.0);
 

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use tidegate_world::{Shedding, Timestamp};
 
-/// Number of counters. Each counts the marks with the same lowest bits.
+/// Number of counters. All packets whose marks have the same lowest 8 bits share a counter.
 const COUNTERS: usize = 256;
 
 /// If more packets than this have the same mark in a period, the mark is hot. Each caller has its own

@@ -5,7 +5,7 @@ use std::time::Duration;
 /// Minimum number of rejections in a period for measuring their cost.
 const REFUSALS: u64 = 10;
 
-/// The counts of a server that the ladder uses, since its start.
+/// The counts of the server that the ladder reads. All counts begin at the start of the server.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Tally {
     /// Messages of all kinds that were read.
@@ -22,12 +22,11 @@ pub struct Tally {
     pub refused: u64,
     /// Messages in `asked` that were served.
     pub taken: u64,
-    /// Acknowledgements of rejections that were read.
+    /// ACKs that were read and that acknowledge rejections.
     pub brought: u64,
     /// Messages that the ladder had dropped before they were read.
     pub filtered: u64,
-    /// Messages lost because the kernel's receive buffer was full in which the requests of `asked`
-    /// wait.
+    /// Messages lost because the kernel's receive buffer for the requests of `asked` was full.
     pub overflow: u64,
     /// Time since the start for which the processor was occupied.
     pub occupied: Duration,
@@ -82,8 +81,8 @@ impl Period {
         }
     }
 
-    /// Returns the number of requests for work that may be dropped, including those that were
-    /// dropped.
+    /// Returns the requests a second for new work of the kinds that the ladder may drop, including
+    /// the dropped and the lost ones.
     pub(super) fn arrived(&self) -> f64 {
         self.asked + self.filtered + self.overflow
     }

@@ -19,7 +19,8 @@
 //!
 //! Calls that are rejected because no back end has room for them (`pool_full`) are not part of α.
 //! The law cannot accept them with any f. If they counted as rejected, full back ends would raise
-//! f. If they counted as accepted, full back ends would lower it. ρ includes their cost.
+//! f. If they counted as accepted, full back ends would lower f. The occupancy, which
+//! [`aro`](super::aro) measures as well, includes their cost.
 //!
 //! An interval without messages is not a measurement. After a whole window of such intervals, f is
 //! 1 again.
@@ -100,7 +101,7 @@ impl Measuring for Acceptance {
     }
 }
 
-/// The acceptance over the last k measurements, for the law.
+/// An estimate of the acceptance over the last k measurements.
 #[derive(Debug)]
 pub(super) struct Estimate {
     target: f64,

@@ -1,11 +1,11 @@
 //! Breakwater: credits limit the calls in the server. The delay of its queue sets the number of
 //! credits.
 //!
-//! Signal: d, the wait of the last new call taken from the queue. Every T_c: if d ≥ d_t, C ←
-//! C·max(1 − β·(d − d_t)/d_t, ½), else C ← C + 1. Trips when d reaches the target d_t. The step
-//! down is larger the further d exceeds d_t. A call that has waited 2·d_t is rejected when its turn
-//! comes. Recovers by one credit a step while d is below its target, from the minimum of one credit
-//! up to the maximum. Cold start: the maximum.
+//! Signal: d, the wait of the last new call taken from the queue, or 0 if the queue is empty. Every
+//! `t_c`: if d ≥ d_t, C ← C·max(1 − β·(d − d_t)/d_t, ½), else C ← C + 1. Trips when d reaches the
+//! target d_t. The step down is larger the further d exceeds d_t. A call that has waited 2·d_t is
+//! rejected when its turn comes. Recovers by one credit a step while d is below its target, from
+//! the minimum of one credit up to the maximum. Cold start: the maximum.
 //!
 //! In Breakwater the clients hold the credits and send nothing without one, so it rejects almost
 //! nothing. Here the server keeps the credits, and rejects a call for which there is none. As in

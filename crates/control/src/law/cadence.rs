@@ -109,8 +109,9 @@ pub(crate) struct Cadence {
 #[derive(Clone, Debug)]
 enum Every {
     Messages(u64),
-    /// Measures so often that the law acts in time. Contains (1−min)·w, the part of an overload
-    /// that a measurement shows, and the time limit.
+    /// Measures so often that the law acts in time. `step` is (1−min)·w, the part of an overload
+    /// that one measurement shows. `notice_s` is the time within which the law must notice an
+    /// overload.
     InTime {
         step: f64,
         notice_s: f64,

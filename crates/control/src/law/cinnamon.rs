@@ -5,7 +5,8 @@
 //! `t_c`, and the free places in flight. e = (in − (out + free))/out, and the share K_p·e + K_i·∫e
 //! of ranks is rejected. There is no D part. Trips when a call has waited `timeout` and is rejected
 //! when its turn comes, or when there is no room in the queue for a call. Before that nothing is
-//! rejected. Recovers when free places make e negative. Cold start: not tripped, 20 in flight.
+//! rejected. Recovers when free places make e negative. Cold start: not tripped, 20 places in
+//! flight.
 //!
 //! L, the number of places in flight, follows the latency. After each interval of at least 50
 //! calls, L ← L·max(least/p90, ½) + √L, where least is the lowest p90 so far. After 50 of these
@@ -116,7 +117,7 @@ struct Cinnamon {
     tuner: Tuner,
 }
 
-/// The free places in flight and the counts of the queue at a step.
+/// The counts of the queue at a step.
 #[derive(Clone, Copy, Debug, Default)]
 struct Seen {
     /// Calls that wait. Other messages take no places, even if they wait in the same queue.

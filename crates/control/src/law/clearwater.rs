@@ -3,13 +3,13 @@
 //! Signal: the wait of new calls before their service, smoothed with the weight 1/8. Clearwater
 //! itself uses the whole latency of its requests. A proxy's own work is a thousandth of this. After
 //! every 20 calls err = (latency − target)/target. Trips when err > 0: the rate is divided by 1.2.
-//! Recovers when err < −0.005: the rate grows by −err/2 of the bucket a second. It grows only while
-//! at least half of the rate is used, because an hour with few calls proves no capacity. Cold
-//! start: the initial rate, which the operator considers safe.
+//! Recovers when err < −0.005: the rate grows by −err/2·`bucket` calls/s. It grows only while at
+//! least half of the rate is used, because an hour with few calls proves no capacity. Cold start:
+//! the initial rate, which the operator considers safe.
 //!
 //! Single requests, such as REGISTER, and calls with priority do not count. Usually they wait in
-//! queues of their own. The share of the single requests that is admitted is the part that the rate
-//! is of the calls offered in the last second. While calls are not limited, single requests are not
+//! queues of their own. The admitted share of the single requests is the rate divided by the calls
+//! offered in the last second, but at most 1. While calls are not limited, single requests are not
 //! limited either.
 //!
 //! After a second without calls, the old rate has no meaning. Then a rate below the initial rate is
@@ -198,6 +198,12 @@ impl Law for Clearwater {
         control.admit_sessions_at(self.rate, self.offered_cps);
     }
 
+    /// Starts the time of the first tick after a rest. Otherwise the offered rate would be the
+    /// average over the rest.
+    fn on_wake(&mut self, now: Timestamp, signals: &Signals) {
+        self.counted = (now, signals.flow(Bucket::Session).offered);
+    }
+
     fn on_tick(&mut self, now: Timestamp, signals: &Signals, control: &mut Control) {
         let Flow { arrived, offered, .. } = *signals.flow(Bucket::Session);
         if arrived == self.arrived && self.rate < self.rate_start {
@@ -350,6 +356,22 @@ mod tests {
         // 100, and 200 calls/s are offered.
         bench.pass(SILENCE, 1.0);
         bench.signals.flow_mut(Bucket::Session).offered += 200;
+        bench.tick();
+        assert_eq!(bench.control.admit(Bucket::Single).fraction(1000.0), 0.5);
+    }
+
+    // After a quiet hour 200 calls/s arrive. Half of them are rejected, and so is half of the single
+    // requests.
+    #[test]
+    fn a_rest_does_not_count_as_a_time_of_few_calls() {
+        let mut bench = fresh(&[]);
+        bench.pass(Duration::from_secs(3600), 0.0);
+        bench.law.on_wake(bench.now, &bench.signals);
+        bench.pass(SILENCE, 1.0);
+        bench.arrival();
+        let flow = bench.signals.flow_mut(Bucket::Session);
+        flow.offered += 200;
+        flow.arrived += 200;
         bench.tick();
         assert_eq!(bench.control.admit(Bucket::Single).fraction(1000.0), 0.5);
     }

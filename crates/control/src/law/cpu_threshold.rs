@@ -1,8 +1,9 @@
 //! A threshold on the occupancy of the processor: the control that most products have.
 //!
-//! Signal: the occupancy of the processor over the last `t_c`. Trips when it reaches `limit`: all new work is
-//! rejected until the next reading. Recovers when a reading is below. Cold start: open. After a rest
-//! without messages, the first reading begins with the message that ends the rest.
+//! Signal: the occupancy of the processor over the last `t_c`. Trips when it reaches `limit`: all
+//! new work is rejected until the next reading. Recovers when a reading is below `limit`. Cold
+//! start: open. After a rest without messages, the first reading begins with the message that ends
+//! the rest.
 //!
 //! Known bias: the law admits all or nothing. In a long overload it admits everything for `t_c`, so
 //! that the queue fills. Then it rejects everything for `t_c`, so that the queue empties and the

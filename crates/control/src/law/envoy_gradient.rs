@@ -2,11 +2,11 @@
 //! sets a window.
 //!
 //! Signal: the latency of new calls, from arrival to the end of service. Every `min_interval` the
-//! law admits only `limit_min` calls until `min_calls` have been served. Their latency is the least
-//! latency, minRTT. At all other times, every `t_c`: g = clamp(½, (1 + `buffer`)·minRTT/latency,
-//! 2), and the window L ← ⌊g·L + √(g·L)⌋. Trips when the latency exceeds minRTT by so much that the
-//! headroom √(g·L) does not compensate for it. Recovers by the same rule, whether the window is
-//! used or not. Cold start: it begins with the measurement of minRTT.
+//! law admits only `limit_min` calls at a time until `min_calls` have been served. Their latency is
+//! the least latency, minRTT. At all other times, every `t_c`: g = clamp(½, (1 +
+//! `buffer`)·minRTT/latency, 2), and the window L ← ⌊g·L + √(g·L)⌋. Trips when the latency exceeds
+//! minRTT by so much that the headroom √(g·L) does not compensate for it. Recovers by the same
+//! rule, whether the window is used or not. Cold start: it begins with the measurement of minRTT.
 //!
 //! After five consecutive windows at `limit_min`, minRTT is measured again, because the last value
 //! is probably too low. Envoy makes its intervals up to 15 % longer, at random, so that its hosts

@@ -6,7 +6,7 @@ use hdrhistogram::Histogram;
 
 use crate::{Bucket, Signals};
 
-/// Maximum latency that is measured, in µs. A longer one counts as this.
+/// Maximum latency that is measured, in µs. A longer latency counts as this maximum.
 const LONGEST_US: u64 = 60_000_000;
 
 /// Returns the latency of the call that was just served, from its arrival to the end of its

@@ -93,7 +93,7 @@ pub(super) struct Occ {
 }
 
 impl Occ {
-    /// Creates the law with these parameters, besides [`FACTOR_MAX`] and [`FLOOR`].
+    /// Creates the law with the values of these parameters, and of [`FACTOR_MAX`] and [`FLOOR`].
     pub(super) fn new(values: &Values, control: &Param, read: &Param, target: &Param) -> Self {
         Self {
             control: Duration::from_secs_f64(values.of(control)),

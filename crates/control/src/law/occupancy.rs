@@ -4,12 +4,12 @@
 //! measurements and smoothed: ρ̂ ← (1−w)·ρ̂ + w·ρ. At each measurement the share is multiplied by
 //! ρ_targ/ρ̂: f ← clamp(f_min, (ρ_targ/ρ̂)·f, 1). Trips when ρ̂ exceeds the target. Recovers by the
 //! same factor, which is larger the lower the occupancy. Cold start: f = 1. Nothing happens before
-//! k samples, and ρ̂ begins with the first measurement. A completely idle processor sets f to 1.
+//! k samples, and ρ̂ begins with the first measurement. If ρ̂ is 0, f becomes 1.
 //!
 //! Known bias: ρ cannot exceed 1, so the share falls by at most 5 % a measurement, however large
 //! the overload. Because of the window of k measurements, the law reacts to the past, and
-//! overshoots in both directions. Because of the floor f_min, it cannot control an overload beyond
-//! 1/f_min.
+//! overshoots in both directions. Because of the floor f_min, the law cannot control a load beyond
+//! 1/f_min times the capacity.
 //!
 //! The window spans k−1 intervals. At low load, 125 messages take long, so a measurement is also
 //! taken each second. Otherwise the share that an overload required would still apply after a long

@@ -54,7 +54,7 @@ pub(crate) static ENTRY: Entry = Entry {
     build: |values: &Values| Box::new(Watermarks::new(values, &BUFFER, &HIGH, &LOW)),
 };
 
-/// Two watermarks.
+/// A law with two watermarks on the queue.
 #[derive(Debug)]
 pub(super) struct Watermarks {
     buffer: usize,

@@ -30,8 +30,8 @@
 //! had to be done within half a second. Messages in the receive buffer count in the same way,
 //! according to their wait.
 //!
-//! Trips when C̃ exceeds C_T. Recovers by the same loop as soon as C̃ is below. Cold start:
-//! α and the integrals are 0, everything is admitted.
+//! Trips when C̃ exceeds C_T. Recovers by the same loop as soon as C̃ is below C_T. Cold start: α
+//! and the integrals are 0, everything is admitted.
 //!
 //! Known bias: the paced release delays every call by T̄_q, also at low load. With `t_q = 0`, the
 //! default, the queue is released whenever the processor has nothing more urgent. Near the target,
@@ -129,7 +129,8 @@ const STEP_MAX: Duration = Duration::from_millis(100);
 const LOAD_MAX: f64 = 16.0;
 /// Time in seconds within which the server should catch up on work that was released but not taken.
 const BACKLOG_TIME_S: f64 = 0.5;
-/// A loop is at rest below these values, in calls/s and as fractions.
+/// The law is at rest if fewer calls/s arrive than the first value, a smaller share is rejected
+/// than the second value, and the occupancy is low.
 const REST_CPS: f64 = 0.5;
 const REST: f64 = 0.001;
 

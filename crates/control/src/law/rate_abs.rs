@@ -5,9 +5,9 @@
 //! Recovers as the queue empties: without a queue λ is μ·(1 + D_B/C). Cold start: everything is
 //! admitted until the first tick.
 //!
-//! Single requests, such as REGISTER, do not change λ. The share of them that is admitted is the part
-//! that λ is of the calls offered in the last T_c. While calls are not limited, single requests are
-//! not limited either.
+//! Single requests, such as REGISTER, do not change λ. The admitted share of them is λ divided by
+//! the calls offered a second in the last T_c, but at most 1. While calls are not limited, single
+//! requests are not limited either.
 //!
 //! The paper does not say what C is. With C = T_c, the default, the queue reaches the delay budget
 //! within one interval.
@@ -72,6 +72,12 @@ impl Law for RateAbs {
         self.counted = (now, signals.flow(Bucket::Session).offered);
     }
 
+    /// Starts the time of the first tick after a rest. Otherwise the offered rate would be the
+    /// average over the rest.
+    fn on_wake(&mut self, now: Timestamp, signals: &Signals) {
+        self.counted = (now, signals.flow(Bucket::Session).offered);
+    }
+
     fn on_tick(&mut self, now: Timestamp, signals: &Signals, control: &mut Control) {
         self.waiting = signals.sessions_waiting();
         let served_cps = signals.sessions.rate_cps();
@@ -110,7 +116,7 @@ mod tests {
     #[test]
     fn the_queue_is_brought_to_its_budget_in_one_interval() {
         let mut bench = Bench::of(&ENTRY, &[]);
-        // 100 calls/s are served before anything is measured.
+        // Before anything is measured, 100 calls/s are assumed to be served.
         assert_near(rate(&mut bench, 20), 100.0);
         assert_near(rate(&mut bench, 0), 200.0);
         assert!(bench.law.is_at_rest());
@@ -139,6 +145,19 @@ mod tests {
         assert_eq!(bench.control.admit(Bucket::Single).fraction(1000.0), 1.0);
         // While calls are rejected, the same share of the single requests is rejected: λ is 200, and
         // 400 calls/s are offered.
+        bench.pass(Duration::from_millis(200), 1.0);
+        bench.signals.flow_mut(Bucket::Session).offered += 80;
+        bench.tick();
+        assert_near(bench.control.admit(Bucket::Single).fraction(1000.0), 0.5);
+    }
+
+    // After a quiet hour 400 calls/s arrive. Half of them are rejected, and so is half of the single
+    // requests.
+    #[test]
+    fn a_rest_does_not_count_as_a_time_of_few_calls() {
+        let mut bench = Bench::of(&ENTRY, &[]);
+        bench.pass(Duration::from_secs(3600), 0.0);
+        bench.law.on_wake(bench.now, &bench.signals);
         bench.pass(Duration::from_millis(200), 1.0);
         bench.signals.flow_mut(Bucket::Session).offered += 80;
         bench.tick();

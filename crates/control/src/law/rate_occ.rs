@@ -1,7 +1,7 @@
 //! rate-occ: [OCC](super::occ) as in paper 002, with one share for all senders.
 //!
-//! Signal, trip, recovery and cold start are those of OCC. It decides every 0.2 s, or every 14 ms (T_c =
-//! T_m), and aims at an occupancy of 0.85.
+//! Signal, trip, recovery and cold start are those of OCC. This law decides every 0.2 s (the paper
+//! also uses 14 ms, with T_c = T_m), and aims at an occupancy of 0.85.
 //!
 //! Known bias: the law controls occupancy, not delay. With a target above 0.95, the occupancy
 //! sometimes reaches 1, and then calls wait and are repeated. With a lower target, some capacity

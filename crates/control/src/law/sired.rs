@@ -6,10 +6,10 @@
 //! depends only on q̂. Cold start: q̂ = 0.
 //!
 //! Known bias: the law acts when a queue is two thirds full, and keeps it there. An admitted call
-//! waits until these calls are served. So the size of the queue is the law's real parameter. For a
-//! wait of T at μ calls a second, the queue must have about μ·T/Q_min places. The law is slow:
-//! because of the weight w, q̂ reaches Q_min only after some ln(1 − Q_min)/ln(1 − w) = 23
-//! measurements of a full queue. A queue of fewer than 23 · 125 messages overflows long before.
+//! waits until the calls ahead of it are served. So the size of the queue is the law's real
+//! parameter. For a wait of T at μ calls a second, the queue must have about μ·T/Q_min places. The
+//! law is slow: because of the weight w, q̂ reaches Q_min only after some ln(1 − Q_min)/ln(1 − w) =
+//! 23 measurements of a full queue. A queue of fewer than 23 · 125 messages overflows long before.
 //!
 //! The paper prints the average twice, in equation 6 with swapped indices. We treat both as the
 //! same average. A measurement is also taken each second, so that q̂ fades while nothing arrives.

@@ -16,7 +16,6 @@
 //! - ℓ, the standing wait in the receive buffer: the minimum over 100 ms of the longest wait in
 //!   each tick. A single long wait comes from a stall or a quota. If ℓ is large, messages are
 //!   always read late.
-//!
 //! - The share of new calls that were rejected.
 //!
 //! # Decision
@@ -30,8 +29,9 @@
 //! long overload (D at most half of `wait_max`) a call is rejected when its turn comes, if it has
 //! waited for 3·D, or for two fifths of T1 if that is less. Its caller will soon repeat it. If a
 //! receive buffer is full, reading faster does not help, because the kernel drops what does not
-//! fit. Then a call may have waited ℓ longer than two fifths of T1. If the overload is not long, no
-//! call is too old. So after a stall, the few calls that waited are served.
+//! fit. Then a call may have waited ℓ longer than two fifths of T1. If the overload is not long and
+//! no receive buffer is full, no call is too old. So after a stall, the few calls that waited are
+//! served.
 //!
 //! # Analysis
 //!
@@ -97,7 +97,8 @@
 //! tick are rejected although the processor has room. `tidegate_work_refused_early_total` counts
 //! them. The next tick corrects this.
 //!
-//! With `decide = "service"`, W limits all waiting messages, so fewer calls fit into it.
+//! With `decide = "service"`, a call passes if fewer than W other calls still wait when its turn
+//! comes.
 //!
 //! # Source
 //!
@@ -194,8 +195,8 @@ struct Tide {
     ticks: usize,
 }
 
-/// The numbers of new calls that were offered and that were rejected by the last tick, since the
-/// start.
+/// The numbers of new calls that were offered and that were rejected from the start to the last
+/// tick.
 #[derive(Debug, Default)]
 struct Decided {
     offered: u64,
@@ -203,7 +204,8 @@ struct Decided {
 }
 
 impl Decided {
-    /// Returns the rejected share of the calls since the previous call of this function.
+    /// Returns the rejected share of the new calls that were offered since the last tick, and
+    /// starts the next count.
     fn rejected(&mut self, signals: &Signals) -> f64 {
         let Flow { offered, refused, .. } = *signals.flow(Bucket::Session);
         let earlier = std::mem::replace(self, Self { offered, refused });
@@ -215,7 +217,7 @@ impl Decided {
 /// The rate at which work of one bucket is taken from its queue.
 #[derive(Debug, Default)]
 struct Drain {
-    /// Pieces taken by the last tick, since the start.
+    /// Pieces taken from the start to the last tick.
     counted: u64,
     /// Pieces taken before the law began.
     began: u64,
@@ -225,8 +227,8 @@ struct Drain {
 
 impl Drain {
     /// Records that `taken` pieces were taken since the start. `occupied_s` is the occupied time
-    /// since the last record. Time without waiting pieces is left out. Otherwise the result would
-    /// be the rate of arrivals.
+    /// since the last record. Time in which no piece was taken and none waits (`in_progress` is 0)
+    /// is left out. Otherwise the result would be the rate of arrivals.
     fn record(&mut self, taken: u64, in_progress: u64, occupied_s: f64) {
         if taken == self.counted && in_progress == 0 {
             return;
@@ -347,7 +349,7 @@ mod tests {
     use super::*;
 
     /// Runs `count` ticks of 10 ms with this occupancy. In each tick `taken` calls are taken and
-    /// `rejected` calls are rejected.
+    /// `refused` calls are rejected.
     fn ticks(bench: &mut Bench, count: usize, occupancy: f64, taken: u64, refused: u64) {
         for _ in 0..count {
             bench.pass(TICK, occupancy);

@@ -1,20 +1,20 @@
 //! win-auto: a fixed window of waiting calls, reduced by one for each repetition.
 //!
 //! Signal: repetitions of new calls. A call takes one place of the window when it arrives and gives
-//! it back when it is taken from the queue. A repetition takes a place and does not give it back,
-//! so the window shrinks as soon as callers repeat, until the waiting calls are served. Trips when
-//! the window is full. Recovers by `leak` calls a second, up to W_0. The leak is our addition: in
-//! the paper these places are never given back, so that lost messages reduce the window to nothing.
-//! Here it never falls below one call. Cold start: W_0.
+//! it back when it is taken from the queue. A repetition takes a place and does not give it back.
+//! So the window shrinks with each repetition, from the first until the waiting calls have been
+//! served. Trips when the window is full. Recovers by `leak` calls a second, up to W_0. The leak is
+//! our addition: in the paper these places are never given back, so that lost messages reduce the
+//! window to nothing. Here the window never falls below one call. Cold start: W_0.
 //!
 //! Options: if `delay_max` is set, a call that has waited longer does not give its place back
 //! either. This is the paper's remedy for a window that is too large. The waits of single requests,
 //! such as REGISTER, and of calls with priority have no effect.
 //!
-//! Known bias: W_0 fixes the delay of the queue, W_0/μ, so an operator must know it. If W_0 makes
-//! calls wait for more than T1/2, each call causes repetitions of its 200 and its BYE. Then a call
-//! has ten messages instead of seven, and goodput settles at seven tenths. The window does not see
-//! those repetitions.
+//! Known bias: W_0 fixes the delay of the queue, W_0/μ, so an operator must know μ to choose W_0.
+//! If W_0 makes calls wait for more than T1/2, each call causes repetitions of its 200 and its BYE.
+//! Then a call has ten messages instead of seven, and goodput settles at seven tenths. The window
+//! does not see those repetitions.
 //!
 //! Source: paper 002 §3.5, §5.
 
@@ -85,7 +85,7 @@ struct WinAuto {
     leak_cps: f64,
     delay_max: Option<Duration>,
     window: f64,
-    /// Places that repetitions have taken.
+    /// Repetitions since the start that have already taken a place.
     repeated: u64,
     ticked: Timestamp,
 }

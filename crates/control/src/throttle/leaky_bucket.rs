@@ -3,8 +3,9 @@
 //! Each piece that passes pours T = 1/rate seconds into a bucket that leaks one second each second.
 //! A piece does not pass if the bucket holds more than TAU. At a constant rate, at most (TAU + T)/T
 //! pieces pass at once, and at most this number plus rate·t pass in any time t. The bucket starts
-//! empty. When the rate changes, it keeps its content in seconds. So after a fall of the rate, it
-//! empties as fast as at the old rate, and bursts at the new rate are shorter.
+//! empty. When the rate changes, the bucket keeps its content in seconds. So after a rise of the
+//! rate, the earlier content still takes as long to leak as at the old rate. After a fall, the
+//! content stands for fewer pieces.
 //!
 //! The RFC adds or subtracts up to half a T if the bucket is empty, so that many senders to one
 //! server do not synchronize (§3.5.3). A server has only one bucket, so its throttle does not do
@@ -18,7 +19,7 @@ use tidegate_world::Timestamp;
 pub(crate) struct LeakyBucket {
     /// TAU of the throttle in multiples of T.
     tolerance: f64,
-    /// X: the content in seconds when the last piece passed.
+    /// X: the content in seconds at the time `passed`.
     content_s: f64,
     /// LCT: the time when the last piece passed, or the content was scaled.
     passed: Timestamp,

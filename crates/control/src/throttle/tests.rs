@@ -61,7 +61,7 @@ fn a_share_passes_in_the_long_run() {
     for kind in ThrottleKind::ALL {
         for fraction in [0.1, 0.5, 0.9] {
             let passed = passed(kind, Allowance::Fraction(fraction), 200.0);
-            // The buckets hold back bursts that exceed their own.
+            // Throttles with a bucket hold back bursts that are larger than the bucket allows.
             let tolerance = match kind {
                 ThrottleKind::LeakyBucket | ThrottleKind::TokenBucket => 0.08,
                 _ => 0.04,

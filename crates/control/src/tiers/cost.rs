@@ -12,25 +12,24 @@ use tidegate_world::Work;
 
 use super::Tier;
 
-/// The counts of a class and tier are halved when they reach this number of messages. So a mean
-/// covers at least half of this number.
+/// The count and the time of a class and tier are halved when the count reaches this number of
+/// messages. From then on a mean covers at least half of this number.
 const MESSAGES: f64 = 16_384.0;
 
-/// The counts are also halved at this number of calls. The numbers of messages are divided by the
-/// number of calls.
+/// The number of calls and the numbers of their messages by class are halved when there are this
+/// many calls. Their quotients are the numbers of messages of a call.
 const CALLS: f64 = 4096.0;
 
 /// Number of messages that must have been measured in a tier before its cost is known.
 const KNOWN: f64 = 30.0;
 
-/// Number of messages that must have been measured before the tiers may conclude that state costs
-/// nothing.
+/// Number of messages that must have been measured in each tier before state may count as free.
 const SURE: f64 = 1000.0;
 
-/// Relative differences below this count as none.
+/// A relative difference of the costs below this counts as none.
 const ERROR: f64 = 0.02;
 
-/// Number of messages by class, and service time by class and tier.
+/// Number of calls, number of messages by class, and service time by class and tier.
 #[derive(Clone, Debug, Default)]
 pub(super) struct CallCosts {
     begun: f64,

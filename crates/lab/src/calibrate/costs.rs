@@ -65,10 +65,10 @@ impl Prices {
         }
     }
 
-    /// Limits the cost of examining an INVITE and an ACK to their cost in `refused`, where calls
-    /// are rejected. An admitted message costs more, because it enters a queue and causes cache
-    /// misses. The function adds this difference to the cost of its service, so the sum does not
-    /// change.
+    /// Limits the costs of examining an INVITE and an ACK to the costs in `refused`, the runs in
+    /// which calls are rejected. Examining an admitted message costs more, because the message
+    /// enters a queue and causes cache misses. The function adds this difference to the cost of
+    /// serving the message, so the sum does not change.
     pub fn looking_as(self, refused: &Self) -> Self {
         let looks = [
             (Class::Invite, refused.dispose_us[Class::Invite as usize]),
@@ -88,8 +88,8 @@ impl Prices {
         prices
     }
 
-    /// Sets the cost of receiving a message to `us`, and subtracts it from the costs of examining
-    /// one.
+    /// Sets the cost of receiving a message to `us`, in µs, and subtracts it from the costs of
+    /// examining a message, and of examining and rejecting it.
     pub fn receiving_for(self, us: f64) -> Self {
         let apart = |prices: [Option<f64>; Work::CLASSES_MAX]| {
             prices.map(|price| price.map(|price| (price - us).max(0.0)))
@@ -119,8 +119,8 @@ impl Prices {
         }
     }
 
-    /// Returns the table `[emulate]` with a receive buffer for `socket_max` datagrams. Classes without messages get the price of the class that
-    /// [`ALIKE`] names.
+    /// Returns the table `[emulate]` with a receive buffer for `socket_max` datagrams. Classes
+    /// without messages get the price of the class that [`ALIKE`] names.
     pub fn emulate(&self, socket_max: usize) -> Emulate {
         let all = |prices: &[Option<f64>; Work::CLASSES_MAX]| {
             std::array::from_fn(|index| {
@@ -136,8 +136,8 @@ impl Prices {
         // A rejected message was examined first, and that time is counted already.
         let refuse = std::array::from_fn(|class| dispose[class].saturating_sub(offer[class]));
         let serve = all(&self.serve_us);
-        // The numbers of messages that the driver reads in a turn before it serves: of the socket
-        // for INVITEs, and of the ordinary socket, which has all messages if there is one queue.
+        // The numbers of messages that the driver reads in a turn before it serves: from the socket
+        // for INVITEs, and from the ordinary socket, which gets all messages if there is one queue.
         let Limits { invites, ordinary, .. } = Limits::default();
         let (batch, batch_fifo) = (Some(invites), Some(ordinary));
         let usual = Emulate::default();

@@ -30,8 +30,8 @@ impl PerPacket {
 /// Returns the two costs with the least sum of squared relative errors over `runs`. Neither is
 /// negative.
 ///
-/// Returns `None` if the runs do not determine both costs: if there are fewer than two runs, or if
-/// the share of sent packets is the same in all of them.
+/// Returns `None` if the runs do not determine both costs: if fewer than two runs took CPU time, or
+/// if the share of sent packets is nearly the same in all of them.
 pub(super) fn fit(runs: &[Outside]) -> Option<PerPacket> {
     // Each run divided by its time: 1 = received_ns · a + sent_ns · b.
     let scaled = runs

@@ -12,7 +12,7 @@ use crate::measure::{pass_inputs, thread_ns};
 pub(super) struct Sum {
     /// Number of inputs.
     pub inputs: u64,
-    /// CPU time in the core, including taking its outputs.
+    /// CPU time in the core, in ns, including the time to take the packets that the core sends.
     pub ns: u64,
     /// Number of packets sent because of these inputs.
     pub sent: u64,
@@ -27,7 +27,7 @@ pub(super) struct Tally {
     pub refused: [Sum; Work::CLASSES_MAX],
     /// Messages served, by class.
     pub served: [Sum; Work::CLASSES_MAX],
-    /// All other inputs: timers, load readings, and polls without effect.
+    /// All other inputs: timers, load readings, and attempts to serve that found no message.
     pub rest: Sum,
     /// Number of packets received.
     pub received: u64,
@@ -107,7 +107,7 @@ pub(super) struct Metered<C> {
 }
 
 impl<C: Core> Metered<C> {
-    /// Creates the core on the thread that drives it.
+    /// Creates the timed core. This must happen on the thread that drives it.
     pub fn new(core: C, metering: Metering, slice: Slice) -> Self {
         let clock_ns = clock_cost();
         let slices = Slices::new(slice, thread_ns());
@@ -119,8 +119,9 @@ impl<C: Core> Metered<C> {
         self.tally
     }
 
-    /// Gives the core an input and takes its outputs. Returns the result of the input, its CPU
-    /// time, and the number of packets that the core sent.
+    /// Gives the core an input and takes the packets that it sends. Returns the result of the
+    /// input, its CPU time, and the number of these packets. With [`Metering::Hardly`], it takes no
+    /// packets and the sum is empty.
     fn meter<R>(&mut self, input: impl FnOnce(&mut C) -> R) -> (R, Sum) {
         if self.metering == Metering::Hardly {
             self.unread += 1;
@@ -204,7 +205,7 @@ impl<C: Core> Core for Metered<C> {
 }
 
 /// Returns the time to read the clock twice, and the measured time of an empty input, in ns. Both
-/// are medians of many.
+/// come from one of 1001 measurements: the one with the median time to read the clock.
 fn clock_cost() -> (u64, u64) {
     let mut pairs: Vec<(u64, u64)> = (0..1001)
         .map(|_| {

@@ -9,8 +9,8 @@ use tidegate_io::{Listen, open};
 /// Number of datagrams sent: more than fit in any listener's buffer.
 const SENT: usize = 20_000;
 
-/// Returns the number of datagrams of `bytes` that fit in a listener's receive buffer of the
-/// default size. It fills the buffer of a listener and counts the datagrams in it.
+/// Fills a listener's receive buffer of the default size with datagrams of `bytes` bytes, and
+/// returns how many fit. `bytes` is limited to 1 to 60,000.
 ///
 /// # Errors
 /// Returns an error when a socket fails.

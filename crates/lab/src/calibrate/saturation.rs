@@ -13,15 +13,16 @@ const LIGHT_CPS: f64 = 500.0;
 /// try next.
 const OFFERED: (f64, f64) = (2.0, 3.0);
 
-/// The maximum rate in calls/s. One thread of callers can offer calls at a higher rate only if it
-/// starts hardly any of them.
+/// The maximum rate in calls/s. One thread of callers cannot keep up with a higher rate, unless it
+/// starts hardly any of the offered calls.
 const MAX_CPS: f64 = 60_000.0;
 
 /// Maximum number of estimates.
 const ESTIMATES_MAX: usize = 6;
 
-/// Returns a rate of calls that is at least twice what the server can serve with this share of a
-/// core. `each_us` returns the cost of one call at a rate of calls.
+/// Returns a rate in calls/s that is at least twice what the server can serve with this share of a
+/// core. If [`MAX_CPS`] is less, or [`ESTIMATES_MAX`] estimates are not enough, the result is
+/// smaller. `each_us` returns the cost in µs of one call at a rate in calls/s.
 pub(super) fn saturating_cps(
     share: f64,
     each_us: impl Fn(f64) -> io::Result<f64>,

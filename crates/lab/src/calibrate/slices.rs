@@ -35,7 +35,7 @@ impl Slice {
         self.runs.div_duration_f64(self.period)
     }
 
-    /// Returns how many times longer the slice lasts than usual.
+    /// Returns the length of the slice, as a multiple of the usual one.
     pub fn length(&self) -> f64 {
         self.runs.div_duration_f64(Self::USUAL.runs)
     }
@@ -45,7 +45,7 @@ impl Slice {
 pub(super) struct Slices {
     slice: Slice,
     began: Instant,
-    /// The thread's CPU time at the start of the period, or at the first call within it, in ns.
+    /// The thread's CPU time at the start of the period, in ns.
     from_ns: u64,
 }
 
@@ -55,8 +55,8 @@ impl Slices {
         Self { slice, began: Instant::now(), from_ns: thread_ns }
     }
 
-    /// Pauses until the end of the period if the thread has used its share of it. `thread_ns` is
-    /// the thread's CPU time now.
+    /// If the thread has used its slice, pauses until the end of the period and starts the next
+    /// period. `thread_ns` is the thread's CPU time now.
     pub fn keep(&mut self, thread_ns: u64) {
         let spent = Duration::from_nanos(thread_ns - self.from_ns);
         if spent < self.slice.runs {

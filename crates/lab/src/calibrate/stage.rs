@@ -43,8 +43,8 @@ impl Action {
         }
     }
 
-    /// Returns the table `[overload]`. To make the server reject calls, its target is so low that
-    /// any load exceeds it. The server then admits one call in ten thousand.
+    /// Returns the table `[overload]`. To make the server reject or drop calls, the law's target is
+    /// so low that any load exceeds it. The law then admits one call in ten thousand.
     fn overload(self) -> String {
         let refusing = |disposal| {
             format!(
@@ -92,8 +92,9 @@ impl Played {
         self.cpu_ns / 1e3 / self.units.max(1) as f64
     }
 
-    /// Scales all times so that a call costs the same as in `whole`, the same run in which the
-    /// clock is rarely read.
+    /// Scales all times so that a call costs the same as in `whole`, the same run with a clock that
+    /// is rarely read. The load of the server is then the smaller one of both runs, the load of the
+    /// generator is the larger one, and the losses are added.
     pub fn take_level_of(&mut self, whole: &Self) {
         let factor = whole.each_us() / self.each_us();
         if factor.is_finite() {

@@ -1,5 +1,5 @@
-//! Measures how much the kernel gate saves: the cost of a datagram that it drops, compared with one
-//! that is read and dropped.
+//! Measures how much the kernel gate saves: the cost of a datagram that the gate drops, compared
+//! with the cost of a datagram that the program reads and drops.
 //!
 //! A thread alternately sends datagrams to itself on the loopback interface and reads them. So the
 //! CPU time of sending and of reading is measured separately. Sending includes all work of the
@@ -19,8 +19,7 @@ use crate::measure::thread_ns;
 /// Bytes of a common INVITE.
 const INVITE: usize = 500;
 
-/// Number of batches between two readings of the clock. Reading the clock costs as much as a
-/// datagram.
+/// Number of batches over which each value is the mean.
 const BATCHES: u32 = 4;
 
 /// The cost of a datagram, in µs, divided into sending and reading.
@@ -89,7 +88,7 @@ impl Way {
         let told = |error: io::Error| error.to_string();
         let times = datagrams.div_ceil(BATCHES * BATCH as u32);
         let (mut sender, mut reader) = (Vec::new(), Vec::new());
-        // The first batch warms the caches.
+        // The first batches warm the caches.
         for time in 0..=times {
             let (sent, read) = self.turn(time).map_err(told)?;
             if time > 0 {

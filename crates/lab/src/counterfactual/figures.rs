@@ -10,8 +10,7 @@ use tidegate_world::Timestamp;
 
 use super::observer::Observer;
 
-/// The outcomes of the calls that are counted: those that started at least the deadline before the
-/// end.
+/// The outcomes of the calls whose deadline was not after the end. Other calls are not counted.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Figures {
     /// Number of calls started.
@@ -22,9 +21,9 @@ pub struct Figures {
     pub refused: u64,
     /// Number of retransmitted INVITEs per call started.
     pub retransmission_ratio: f64,
-    /// Median of the set-up delays of the calls that were set up.
+    /// Median of the set-up delays of the calls that were set up, or `None` if no call was set up.
     pub setup_p50_ms: Option<f64>,
-    /// Set-up delay that one in a hundred of these calls exceeds.
+    /// Set-up delay that 1 % of the calls that were set up exceed, or `None` if no call was set up.
     pub setup_p99_ms: Option<f64>,
 }
 
@@ -59,14 +58,15 @@ impl Figures {
 pub struct Row {
     /// The law.
     pub law: String,
-    /// Origin of the figures: `recorded` or `simulated`.
+    /// Origin of the figures: `as recorded` or `simulated`.
     pub how: &'static str,
     /// Outcomes of the calls.
     pub figures: Figures,
 }
 
 impl Row {
-    /// Creates a row for `law`. Its name contains the parameters that differ from their defaults.
+    /// Creates a row for `law`. The text in the row also contains the parameters that differ from
+    /// their defaults.
     pub fn new(how: &'static str, law: &Values, figures: Figures) -> Self {
         let mut name = law.entry().name.to_owned();
         for (param, value) in law.each().filter(|(param, value)| *value != param.default) {
@@ -117,7 +117,8 @@ mod tests {
         Timestamp::from_nanos(ms * 1_000_000)
     }
 
-    /// Returns calls with their start, their status, and its time.
+    /// Returns the observations of `calls`. Each has its start and, if it got a final response, the
+    /// status and time of the response. The times are in ms.
     fn seen(calls: &[(u64, Option<(u16, u64)>)]) -> Observer {
         let flow = Flow::udp("127.0.0.1:1".parse().unwrap(), "127.0.0.1:2".parse().unwrap());
         let mut observer = Observer::default();

@@ -25,11 +25,11 @@ pub struct Call {
     pub forwarded: Option<Timestamp>,
     /// Whether a ringing response of a callee was observed.
     pub rang: bool,
-    /// Status and time of the first final response to the latest INVITE that reached the proxy, if
+    /// Status and arrival of the first final response that a callee sent to the latest INVITE, if
     /// any.
     pub answered: Option<(u16, Timestamp)>,
-    /// Status and time of the first final response to the latest INVITE that the proxy sent to the
-    /// caller, if any.
+    /// Status and time of the first final response that the proxy sent to the caller for the latest
+    /// INVITE, if any.
     pub decided: Option<(u16, Timestamp)>,
     /// Arrival of the first CANCEL, if any.
     pub given_up: Option<Timestamp>,
@@ -38,7 +38,8 @@ pub struct Call {
 }
 
 impl Call {
-    /// Returns the time from the first INVITE to its 2xx, or `None` without a 2xx.
+    /// Returns the time from the arrival of the first INVITE until the proxy sent a 2xx to the
+    /// caller, or `None` if it sent none.
     pub fn setup(&self) -> Option<Duration> {
         let (status, at) = self.decided?;
         (status < 300).then(|| at.since(self.arrived))

@@ -11,7 +11,7 @@ use tidegate_world::Timestamp;
 
 use super::observer::{Call, Observer};
 
-/// Maximum number of distinct callers. Further callers use the address of the last one.
+/// Maximum number of callers' addresses. Further callers use the highest of these addresses.
 const CALLERS_MAX: usize = 256;
 
 /// The calls from one address.
@@ -36,16 +36,16 @@ pub struct Scene {
     pub callees: Vec<SocketAddr>,
     /// Behaviours of callees when a call reaches them, with the number of observations of each.
     pub behaviours: Vec<(Behaviour, usize)>,
-    /// Ringing time before an answer: the median of those observed.
+    /// Ringing time before an answer: the median of those observed, or 0 if none was observed.
     pub ring: Duration,
     /// Whether callees send a 180.
     pub rings: bool,
     /// Median patience of the callers, or `None` if it could not be estimated.
     pub patience: Option<Duration>,
-    /// Median holding time of the calls that ended, or `None` if none ended. Then calls are held
-    /// forever.
+    /// Median holding time of the calls that ended, or `None` if none ended. Then simulated calls
+    /// do not end.
     pub hold: Option<Duration>,
-    /// Addresses of the proxy, for receiving and for sending.
+    /// Addresses of the proxy: its listeners, and each address at which a call arrived.
     pub proxy: Vec<SocketAddr>,
     /// Number of calls that the scene leaves out because a callee or the proxy itself started them.
     pub left_out: usize,
@@ -160,9 +160,10 @@ fn crowds(observer: &Observer, calls: &[&Call], end: Timestamp) -> Vec<Crowd> {
     by_address.into_iter().filter_map(crowd).collect()
 }
 
-/// Returns the behaviour of the callee of `call`, as its final response shows it. Callees ring for
-/// `ring`. A 487 is caused by the caller (RFC 3261 §9.2). So it shows only that the callee had not
-/// answered yet. If other callees would not have answered by then either, it shows nothing.
+/// Returns the behaviour that the final response of the callee of `call` shows, or `None` if it
+/// shows none. A 487 after a CANCEL is caused by the caller (RFC 3261 §9.2). It shows a callee that
+/// lets calls ring only if the call rang for at least `ring`, the time after which other callees
+/// answer.
 fn behaviour(call: &Call, ring: Duration) -> Option<Behaviour> {
     match call.answered? {
         (..300, _) => Some(Behaviour::Answer),
@@ -241,7 +242,8 @@ mod tests {
         )
     }
 
-    /// Returns the packets by time in ms: whether received, the peer, and the message.
+    /// Returns the observations of these packets. Each packet has its time in ms, whether the proxy
+    /// received it, the peer, and the message.
     fn seen(passing: &[(u64, bool, &str, String)]) -> Observer {
         let mut observer = Observer::default();
         for (at, comes, remote, text) in passing {
@@ -256,7 +258,8 @@ mod tests {
         observer
     }
 
-    /// Returns a call that starts at `at`, rings for `ring` and is held for `hold`, all in ms.
+    /// Returns the packets of a call that starts at `at`, rings for `ring` and is held for `hold`,
+    /// all in ms.
     fn call(at: u64, status: u16, ring: u64, hold: u64) -> Vec<(u64, bool, &'static str, String)> {
         let invite = || message("INVITE sip:b@h SIP/2.0", at, "INVITE");
         let response = |status: u16| message(&format!("SIP/2.0 {status} X"), at, "INVITE");
@@ -315,7 +318,8 @@ mod tests {
         assert_eq!(of(&[9, 1, 2]), Some(Duration::from_millis(2)));
     }
 
-    /// Returns a call that starts at `at` and is cancelled after `patience`.
+    /// Returns the packets of a call that starts at `at` and is cancelled after `patience`, both in
+    /// ms.
     fn given_up(at: u64, patience: u64) -> Vec<(u64, bool, &'static str, String)> {
         let cancel = message("CANCEL sip:b@h SIP/2.0", at, "CANCEL");
         let mut call = call(at, 487, patience, 0);

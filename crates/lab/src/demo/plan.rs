@@ -111,7 +111,7 @@ pub struct Plan {
 }
 
 impl Plan {
-    /// Creates a plan that takes about `seconds`.
+    /// Creates a plan that takes about `seconds`, but at least [`SECONDS_MIN`].
     pub fn new(seconds: u64) -> Self {
         let total = Duration::from_secs(seconds.max(SECONDS_MIN));
         let pause = total / 24;

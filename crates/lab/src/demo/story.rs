@@ -16,7 +16,7 @@ const WINDOW: Duration = Duration::from_secs(1);
 pub struct Story {
     /// Schedule of the demonstration.
     pub plan: Plan,
-    /// Time elapsed.
+    /// Time since the start of the first load.
     pub elapsed: Duration,
     /// The load or pause that the demonstration is at.
     pub act: Act,
@@ -27,9 +27,9 @@ pub struct Story {
 /// The activity of the demonstration at this time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Act {
-    /// This load is being offered.
+    /// The load at this index of [`MULTIPLES`] is offered.
     Load(usize),
-    /// The pause after this load.
+    /// The pause after the load at this index.
     Pause(usize),
 }
 
@@ -62,7 +62,8 @@ pub struct Now {
     pub sojourn_p99_ms: f64,
     /// Occupancy of the processor, 0 to 1.
     pub occupancy: f64,
-    /// Share of the offered calls that the server admitted, 0 to 1.
+    /// Share of the offered calls that the server admitted, 0 to 1. It is 1 if no calls are
+    /// offered.
     pub admitted: f64,
     /// Calls a second that each back end gets.
     pub backends_cps: [f64; BACKENDS],
@@ -83,7 +84,8 @@ pub struct Phase {
     pub retransmission_ratio: f64,
     /// Median set-up delay of the calls that were set up, in ms, or `None` if no call was set up.
     pub set_up_p50_ms: Option<f64>,
-    /// Set-up delay that 1 % of these calls exceed, in ms.
+    /// Set-up delay that 1 % of the calls that were set up exceed, in ms, or `None` if no call was
+    /// set up.
     pub set_up_p99_ms: Option<f64>,
     /// The part of a core that the caller uses, 0 to 1.
     pub generator_load: f64,

@@ -108,7 +108,7 @@ impl Summary {
     }
 }
 
-/// Width of the longest bar in columns. It represents the capacity.
+/// Width of a bar for the capacity, in columns. The longest bar is 1.2 times as wide.
 const BAR: usize = 24;
 
 /// Returns a bar for a goodput of `part` of the capacity, in eighths of a column. If the bar is not

@@ -30,7 +30,7 @@ const MARGIN: f64 = 20.0;
 const LEFT: f64 = 54.0;
 const TOP: f64 = 52.0;
 const BOTTOM: f64 = 44.0;
-/// Distance from the right end of the area to a label.
+/// Distance from the right edge of the curves to a label.
 const LED: f64 = 19.0;
 /// Maximum number of panels in a row.
 const COLUMNS: usize = 3;
@@ -41,8 +41,7 @@ const TITLE_STEP: f64 = 26.0;
 const BODY_STEP: f64 = 20.0;
 /// Distance between the middles of two labels.
 const LABEL_STEP: f64 = 17.0;
-/// Assumed width of a letter, as a part of the font size. No text in the font has a smaller mean
-/// width.
+/// Assumed mean width of a letter, as a part of the font size.
 const LETTER: f64 = 0.55;
 
 const LINE: f64 = 2.4;
@@ -134,7 +133,8 @@ fn width(text: &str, size: f64, bold: bool) -> f64 {
     text.chars().count() as f64 * size * LETTER * if bold { 1.08 } else { 1.0 }
 }
 
-/// Breaks `text` into lines no wider than `room`: as few as possible, and at least one.
+/// Breaks `text` into lines no wider than `room`: as few as possible, and at least one. A word that
+/// is wider than `room` is not broken.
 fn broken(text: &str, room: f64, size: f64, bold: bool) -> Vec<String> {
     let mut lines = vec![String::new()];
     for word in text.split_whitespace() {

@@ -31,8 +31,8 @@ pub struct Highlights {
 }
 
 impl Highlights {
-    /// Chooses the highlighted curves. If `samples` has at most [`MAX`] curves, all are
-    /// highlighted. Otherwise it highlights the `asked` curves, the unprotected one, and those with
+    /// Chooses the highlighted curves: at most [`MAX`], or one less if no curve is unprotected. If
+    /// `samples` has more curves, these are the `asked` curves, the unprotected one, and those with
     /// the best mean goodput at loads above the capacity. A sample is a curve's name, an offered
     /// load as a multiple of the capacity, and the goodput at this load as a part of the greatest
     /// possible goodput.
@@ -98,7 +98,8 @@ mod tests {
 
     const LAWS: [&str; 10] = ["none", "a", "b", "c", "d", "e", "f", "g", "h", "i"];
 
-    /// Beyond the capacity a later law is better, below it is worse.
+    /// Returns samples in which a later law of [`LAWS`] is better above the capacity and worse
+    /// below it.
     fn samples(laws: &[&'static str]) -> Vec<(&'static str, f64, f64)> {
         let score = |law: &str| LAWS.iter().position(|other| *other == law).unwrap() as f64;
         laws.iter()

@@ -2,7 +2,7 @@ use super::overload::{Facet, Heading, Series, goodput, retransmissions, set_up_d
 use super::*;
 use resvg::tiny_skia::Pixmap;
 
-/// Two panels with the shapes that overload has.
+/// Returns two panels with curves like those of servers under overload.
 fn facets() -> Vec<Facet> {
     let loads = [0.5, 1.0, 1.5, 2.0, 3.0, 5.0];
     let series = |name: &str, medians: [f64; 6]| Series {
@@ -47,7 +47,7 @@ fn bound(_: usize, m: f64) -> f64 {
     if m < 1.0 { m } else { ((1.0 - m * 0.08) / 0.92).clamp(0.0, 1.0) }
 }
 
-/// Set `TIDEGATE_LOOK` to a folder to get the figures as files.
+/// Writes the figure to the folder in the environment variable `TIDEGATE_LOOK`, if that is set.
 fn look(name: &str, figure: &Figure) {
     if let Some(folder) = std::env::var_os("TIDEGATE_LOOK") {
         let folder = std::path::PathBuf::from(folder);

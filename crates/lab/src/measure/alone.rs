@@ -35,7 +35,8 @@ impl Alone {
         Ok(alone)
     }
 
-    /// Gives the core the messages one after the other, and lets it serve each.
+    /// Gives the core the messages one after the other, and lets it serve each. Returns the CPU
+    /// time in ns, and the packets that the core sends.
     fn turn(&mut self, received: Vec<Received>) -> (f64, Vec<Transmit>) {
         let mut sent = Vec::with_capacity(2 * received.len());
         let begun = thread_ns();

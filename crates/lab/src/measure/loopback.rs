@@ -31,7 +31,7 @@ const EMPTY: usize = 21;
 
 /// A command to a held server.
 enum Command {
-    /// Let a minute pass in the core's time.
+    /// Let about a minute pass in the core's time.
     Rest,
     /// Process this number of messages.
     Go(usize),

@@ -60,7 +60,8 @@ impl Parties {
     }
 
     /// Returns a request within a call. `answer` is the 200 that set up the call, as the caller got
-    /// it. The request goes to its Contact, along the reversed Record-Route (RFC 3261 §12.2.1.1).
+    /// it. The request goes to the Contact of `answer`, along the reversed Record-Route (RFC 3261
+    /// §12.2.1.1).
     pub fn within(&self, method: &str, answer: &[u8]) -> Vec<u8> {
         let text = text(answer);
         let mut routes: Vec<&str> = values(&text, "Record-Route").collect();

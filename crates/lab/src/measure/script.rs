@@ -60,7 +60,7 @@ pub(crate) enum Side {
 /// The result of passing a batch of messages to the server.
 #[derive(Debug, Default)]
 pub(crate) struct Passed {
-    /// CPU time of the server.
+    /// CPU time of the server, in ns.
     pub ns: f64,
     /// Number of messages that were not admitted.
     pub refused: u64,
@@ -80,10 +80,11 @@ impl Passed {
 
 /// A way to pass messages to and from a server.
 pub(crate) trait Way {
-    /// Passes a batch from one side. Returns the packets that the server sends because of it.
+    /// Passes a batch from one side. Returns the CPU time of the server, and the packets that it
+    /// sends because of the batch.
     fn pass(&mut self, from: Side, batch: &[Vec<u8>]) -> Result<Passed, String>;
 
-    /// Lets a minute pass. After it, no state of finished calls is left.
+    /// Lets about a minute pass in the server's time, so that no state of finished calls is left.
     fn rest(&mut self) -> Result<(), String>;
 }
 
@@ -96,7 +97,7 @@ pub(crate) struct Timed {
     pub good: bool,
     pub messages: usize,
     pub refused: u64,
-    /// CPU time of the server for the whole batch.
+    /// CPU time of the server for the whole batch, in ns.
     pub ns: f64,
 }
 
@@ -114,7 +115,8 @@ impl Script {
         Self { parties, batch, calls: 0, timed: Vec::new() }
     }
 
-    /// Plays one batch of each kind, and the ACKs of the calls rejected with 503.
+    /// Plays one batch of each kind, batches of messages that the server cannot forward, and the
+    /// ACKs of the calls rejected with 503.
     pub fn play(&mut self, way: &mut impl Way) -> Result<Vec<Timed>, String> {
         self.calls(way)?;
         self.cancelled(way)?;
@@ -150,7 +152,7 @@ impl Script {
         way.rest()
     }
 
-    /// Returns the batches that were passed since the last call of this function.
+    /// Returns the batches that were passed since this function last ran.
     pub fn take_timed(&mut self) -> Vec<Timed> {
         std::mem::take(&mut self.timed)
     }
@@ -187,7 +189,8 @@ impl Script {
         way.rest()
     }
 
-    /// Plays messages that belong to no call.
+    /// Plays messages that belong to no known call, or go to a destination that the server's rules
+    /// do not select.
     fn astray(&mut self, way: &mut impl Way) -> Result<(), String> {
         let initial =
             [(Kind::Invite, "INVITE"), (Kind::Register, "REGISTER"), (Kind::Options, "OPTIONS")];
@@ -241,8 +244,8 @@ impl Script {
         answers.iter().map(|answer| self.parties.within(method, answer)).collect()
     }
 
-    /// Returns a packet for each message of the batch. Returns an error if some packets are
-    /// missing, because the cost of fewer messages would be wrong. `what` names the packets in the
+    /// Returns `packets`. Returns an error if their number is not the number of messages in a
+    /// batch, because the cost of fewer messages would be wrong. `what` names the packets in the
     /// error.
     fn all<'a>(
         &self,

@@ -79,7 +79,8 @@ pub(crate) struct Subject {
 }
 
 impl Subject {
-    /// Creates a server with the addresses in `parties`, on the thread that drives it.
+    /// Creates a server with the addresses in `parties`. This must happen on the thread that drives
+    /// the server.
     ///
     /// # Errors
     /// Returns an error when a socket cannot be created.
@@ -102,12 +103,12 @@ impl Subject {
         Ok(subject)
     }
 
-    /// Returns the number of messages that were not admitted since the last call.
+    /// Returns the number of messages that were not admitted since this function last ran.
     pub fn take_refused(&mut self) -> u64 {
         std::mem::take(&mut self.refused)
     }
 
-    /// Lets a minute pass in the core's time.
+    /// Lets [`REST`] pass in the core's time.
     pub fn rest(&mut self) {
         self.ahead += REST;
         let now = self.last + REST;
@@ -117,8 +118,9 @@ impl Subject {
         while self.poll_transmit().is_some() {}
     }
 
-    /// Reports a processor load until the law behaves as intended. The law measures each second,
-    /// whatever the number of messages. The messages are keep-alives, which no server answers.
+    /// Reports a processor load in eight steps of 2 s, after which the law behaves as intended. The
+    /// law measures each second, whatever the number of messages. The messages are keep-alives,
+    /// which no server answers.
     fn settle(&mut self, parties: &Parties, pool: &Pool) {
         for _ in 0..8 {
             let now = self.last + Duration::from_secs(2);

@@ -40,7 +40,7 @@ pub struct Row {
     pub fraction: f64,
     /// The share that it admitted.
     pub admitted: f64,
-    /// Deviation of the number of admitted pieces among [`WINDOW`] consecutive ones.
+    /// Standard deviation of the number of admitted pieces among [`WINDOW`] consecutive ones.
     pub deviation: Pair,
     /// Mean length of a run of rejections between two admitted pieces.
     pub run_mean: Pair,
@@ -114,8 +114,8 @@ impl Seen {
     }
 }
 
-/// Returns the exact deviation, the exact mean length of a run of rejections, and the exact length
-/// of the longest of `runs` runs.
+/// Returns the exact standard deviation, the exact mean length of a run of rejections, and the
+/// exact expected length of the longest of `runs` runs.
 fn exact(kind: ThrottleKind, fraction: f64, runs: usize) -> [f64; 3] {
     let n = f64::from(WINDOW);
     match kind {

@@ -3,7 +3,7 @@
 //!
 //! Calls of six messages alternately pass through two servers, one without control and one under
 //! the law. Each pair of batches gives one difference. So changes of the machine's speed affect
-//! both servers. Only the core is timed, as in [`costs`](crate::costs).
+//! both servers in the same way. Only the core is timed, as in [`costs`](crate::costs).
 //!
 //! The papers' server reads the load of the processor at each measurement. In Tidegate the driver
 //! reads the load every 2 ms, under any law. Both cases are measured: in [`Reading::AtMeasurement`]

@@ -1,12 +1,12 @@
 //! Measures the error of the occupancy that a law sees, for each window and each resolution of the
 //! clock.
 //!
-//! A thread serves packets that come by a Poisson process, each for the same CPU time. At every
-//! packet the wall clock and the thread's CPU clock are read, to the ns. The readings of a coarse
-//! clock are derived from these. Such a clock counts CPU time in whole jiffies, like
+//! A thread serves packets that come by a Poisson process, each for the same CPU time. At the end
+//! of every packet, the wall clock and the thread's CPU clock are read, to the ns. The readings of
+//! a coarse clock are derived from these. Such a clock counts CPU time in whole jiffies, like
 //! /proc/PID/stat, which the server of paper 000 used. The law computes the occupancy over a window
-//! of its last `k` measurements, with `measure` packets between two of them. So the window has
-//! (`k` − 1) · `measure` packets (paper 000 §4.1.1).
+//! of its last `k` measurements, with `measure` packets between two of them. So the window has (`k`
+//! − 1) · `measure` packets (paper 000 §4.1.1).
 
 use std::thread;
 use std::time::{Duration, Instant};
@@ -43,7 +43,7 @@ pub struct Parameters {
 pub struct Readings {
     /// Occupancy of the thread over the whole time, by the exact clock.
     pub occupancy: f64,
-    /// Mean occupancy that the time for a packet and the mean interval between packets give.
+    /// The CPU time of a packet divided by the mean interval between packets.
     pub intended: f64,
     /// Number of packets.
     pub packets: usize,
@@ -66,7 +66,7 @@ pub struct Row {
     pub readings: usize,
     /// Share of readings of 0.
     pub zero: f64,
-    /// Share of readings above 1, which is impossible.
+    /// Share of readings above 1.01. No thread can have such an occupancy.
     pub above_one: f64,
     /// The largest reading.
     pub max: f64,
@@ -80,7 +80,7 @@ pub struct Row {
     pub of_grain: f64,
 }
 
-/// Both clocks at the end of a packet, in ns.
+/// Both clocks at the end of a packet, in ns since the start of the measurement.
 #[derive(Clone, Copy, Debug, Default)]
 struct Moment {
     wall: u64,
@@ -181,7 +181,7 @@ fn row(
 mod tests {
     use super::*;
 
-    /// Returns a packet each 300 µs, each of 210 µs.
+    /// Returns the moments of packets that come every 300 µs and take 210 µs each.
     fn regular(packets: u64) -> Vec<Moment> {
         (0..=packets).map(|n| Moment { wall: n * 300_000, cpu: n * 210_000 }).collect()
     }

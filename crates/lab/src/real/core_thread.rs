@@ -34,7 +34,7 @@ impl Socket {
     }
 }
 
-/// The counts of a core whose thread has ended, and what it used.
+/// The counts of a core whose thread has ended, and the time that the thread used.
 #[derive(Clone, Debug)]
 pub struct Done<S> {
     /// Counts of the core.
@@ -55,8 +55,8 @@ pub(crate) struct CoreThread<S> {
 }
 
 impl<S: Send + 'static> CoreThread<S> {
-    /// Drives the core that `make` returns, in a new thread, within `limits`, until it is stopped.
-    /// It then stops at once.
+    /// Drives the core that `make` returns, in a new thread, within `limits`, until the thread is
+    /// stopped. The core is then not drained.
     pub(crate) fn start<C: Core>(
         name: &str,
         socket: Socket,

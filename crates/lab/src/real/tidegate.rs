@@ -54,8 +54,8 @@ impl Tidegate {
     /// be 0.
     ///
     /// # Errors
-    /// Returns an error with the last lines of its standard error if it cannot be started, or is
-    /// not ready in time.
+    /// Returns an error if the file cannot be written or the program cannot be started. Returns an
+    /// error with the last lines of standard error if the process is not ready in time.
     pub fn start(program: &Path, file: &Path, configuration: &str) -> io::Result<Self> {
         fs::write(file, configuration)?;
         let mut child = Command::new(program)
@@ -113,8 +113,8 @@ impl Tidegate {
         serde_json::from_str(&text).map_err(io::Error::other)
     }
 
-    /// Returns the CPU time of the process: from `/proc/PID/schedstat` of each of its threads,
-    /// exact to the ns.
+    /// Returns the CPU time of the running threads of the process, exact to the ns. It comes from
+    /// the `schedstat` of each thread in `/proc/PID/task`.
     ///
     /// # Errors
     /// Returns an error when the process has ended.

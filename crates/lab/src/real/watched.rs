@@ -2,15 +2,17 @@
 
 use tidegate_world::{Core, Failure, Received, Timestamp, delegate};
 
-/// A core, and a function to call after each input that may have changed it.
+/// A core, and a function that sees it at the start and after each input that may have changed it.
 pub struct Watched<C, F> {
     core: C,
     look: F,
 }
 
 impl<C: Core, F: FnMut(&C)> Watched<C, F> {
-    /// Calls `look` after each packet, each failed delivery and each timer.
-    pub fn new(core: C, look: F) -> Self {
+    /// Calls `look` at once, and after each packet, each failed delivery and each timer. The first
+    /// call is for an agent that has nothing to do: it gets no packet and has no timer.
+    pub fn new(core: C, mut look: F) -> Self {
+        look(&core);
         Self { core, look }
     }
 
@@ -37,4 +39,30 @@ impl<C: Core, F: FnMut(&C)> Core for Watched<C, F> {
     }
 
     delegate!(self.core, but offer, handle_timeout, on_failed);
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use tidegate_agent::{Caller, CallerConfig, Load};
+    use tidegate_world::{Pool, Seed};
+
+    use super::*;
+
+    /// Nothing told the driver of such a caller that it was done, so the run never ended.
+    #[test]
+    fn a_caller_without_calls_is_seen_to_be_done() {
+        let address = ([127, 0, 0, 1], 5060).into();
+        for (calls, duration) in [(0, Duration::MAX), (u32::MAX, Duration::ZERO)] {
+            let load = Load { calls, duration, ..Load::default() };
+            let config = CallerConfig { load, ..CallerConfig::new(address, address) };
+            let caller =
+                Caller::new(config, Seed(1), 0, Timestamp::ZERO, Pool::new()).expect("it is valid");
+            let mut is_done = false;
+            let watched = Watched::new(caller, |caller: &Caller| is_done = caller.is_done());
+            assert_eq!(watched.into_inner().poll_timeout(), None, "no timer will fire");
+            assert!(is_done);
+        }
+    }
 }

@@ -60,15 +60,16 @@ impl Pair {
         self.sim - self.real
     }
 
-    /// Returns this difference as a fraction of the value on real sockets, or `None` if that value
-    /// is 0.
+    /// Returns [`error`](Self::error) as a fraction of the value on real sockets, or `None` if that
+    /// value is 0.
     pub fn relative_error(self) -> Option<f64> {
         (self.real != 0.0).then(|| self.error() / self.real)
     }
 }
 
 impl Comparison {
-    /// Pairs the rows of both worlds. Returns `None` if `experiment` was run in one world only.
+    /// Pairs the rows of both worlds. Returns `None` if `experiment` was run in one world only, or
+    /// if no rows match.
     pub fn of(experiment: &Experiment) -> Option<Self> {
         let source = |world| experiment.sources.iter().find(|source| source.world == world);
         let (sim, real) = (source(Kind::Sim)?, source(Kind::Real)?);
@@ -171,8 +172,8 @@ impl Comparison {
         ]
     }
 
-    /// Returns a panel for each way to treat overload, with each series twice: simulated, then
-    /// real.
+    /// Returns a panel for each way to treat overload and each set of swept conditions, with each
+    /// series twice: simulated, then real. Values are multiplied by `factor`.
     fn facets(&self, value: fn(&Row) -> Option<Spread>, factor: f64) -> Vec<Facet> {
         let mut facets = Vec::new();
         for rows in self.panels().values() {
@@ -266,7 +267,7 @@ fn compared((sim, real): &(Row, Row)) -> Compared {
     }
 }
 
-/// Makes the lines of the second world dashed: the second line of each name.
+/// Makes the lines of real sockets dashed: the second line of each name.
 fn marked(mut figure: Figure) -> Figure {
     for panel in &mut figure.panels {
         let measured = panel.lines.iter_mut().filter(|line| line.stroke == Stroke::Measured);

@@ -131,7 +131,7 @@ struct Part {
     texts: Vec<Text>,
 }
 
-/// The origin of the results.
+/// Facts about one source of results, with its label.
 #[derive(Serialize)]
 struct Facts {
     label: String,

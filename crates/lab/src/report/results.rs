@@ -1,4 +1,4 @@
-//! Reads the results that a run has written (`results.json`).
+//! Reads the results that an experiment has written (`results.json`).
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -75,7 +75,7 @@ pub struct Row {
     pub variant: String,
     /// The variant's name within its panel.
     pub label: String,
-    /// The variant's way to decide and queue. Each way has its own panel.
+    /// The variant's way to decide, queue and reject. Each way has its own panel.
     pub panel: String,
     /// The swept conditions except the load.
     pub swept: Swept,
@@ -119,7 +119,7 @@ pub struct Spread {
     pub median: f64,
     /// The largest value.
     pub max: f64,
-    /// The interval that contains the mean with a confidence of 95 %.
+    /// The interval that contains the mean with a confidence of 95 %, or `None` if it is not known.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub ci95: Option<[f64; 2]>,
 }
@@ -131,7 +131,8 @@ pub struct Condition {
     pub condition: String,
     /// Whether it was met.
     pub held: bool,
-    /// Whether the results describe the server, and not the generator. Older results do not say it.
+    /// Whether the results describe the server, and not the generator. Older results lack this and
+    /// count as valid.
     #[serde(default = "is_valid")]
     pub valid: bool,
 }
@@ -219,7 +220,8 @@ impl Results {
 
 /// Returns the greatest possible goodput as a line over the load, by its corners from load 0 to
 /// `last`. Up to the capacity, it is the whole load. Beyond the capacity it is less, because the
-/// other calls have to be rejected. All `rows` must belong to one panel.
+/// other calls have to be rejected. All `rows` must belong to one panel and have the same swept
+/// conditions. The line ends at the capacity if no row has a load above it and a bound above 0.
 pub fn bound<'a>(rows: impl IntoIterator<Item = &'a Row>, last: f64) -> Vec<(f64, f64)> {
     // The bound beyond the capacity is (1 - load·ρ) / (1 - ρ), so any row with such a load
     // determines ρ.

@@ -40,8 +40,8 @@ fn number(title: &str, meaning: &'static str) -> Column {
 }
 
 impl Table {
-    /// Returns a table of numbers. It has a named row for each of `body`, and a column for each of
-    /// `head`, which is a title with its meaning.
+    /// Returns a table of numbers. `body` has the name and the cells of each row, and `head` the
+    /// title and the meaning of each column. `rows` is the title of the column of names.
     pub(crate) fn by_row(
         rows: &str,
         head: impl IntoIterator<Item = (String, &'static str)>,
@@ -89,8 +89,8 @@ impl Cell {
         Self { text: value.to_string(), order: Some(value), ..Self::default() }
     }
 
-    /// Returns a cell with the median, above the minimum and the maximum. Each number is multiplied
-    /// by `factor`.
+    /// Returns a cell with the median, above the minimum, the maximum and the 95 % interval of the
+    /// mean. Each number is multiplied by `factor`.
     fn spread(spread: Option<Spread>, factor: f64, digits: usize) -> Self {
         let Some(Spread { min, median, max, ci95 }) = spread else { return Self::text("–") };
         let shown = |value: f64| format!("{:.digits$}", value * factor);

@@ -11,7 +11,7 @@ use super::*;
 /// A text that ends a script, an attribute or a comment, or loads something, unless it is escaped.
 const HOSTILE: &str = "</script><img src=x onerror=alert(1)> \"'<!-- & {{ 1 }} -->";
 
-/// Results of one variant at two loads, as a run leaves them.
+/// Returns the results of one variant at two loads, as an experiment writes them.
 pub(super) fn results(world: &str, title: &str, factor: f64) -> Value {
     let spread =
         |median: f64| json!({ "min": median * 0.9, "median": median, "max": median * 1.1 });
@@ -37,7 +37,7 @@ pub(super) fn results(world: &str, title: &str, factor: f64) -> Value {
     })
 }
 
-/// A folder with `results`, a scenario and a timeline.
+/// Returns a folder with `results`, a scenario and a timeline.
 fn folder(results: &Value, scenario: &str) -> tempfile::TempDir {
     let folder = tempfile::tempdir().unwrap();
     fs::write(folder.path().join("results.json"), results.to_string()).unwrap();
@@ -86,7 +86,7 @@ impl Page {
         }
     }
 
-    /// The texts of all elements of this name.
+    /// Returns the texts of all elements of this name.
     fn texts(&self, wanted: &str) -> Vec<String> {
         let mut texts = Vec::new();
         self.elements(|name, _, text| {

@@ -10,7 +10,7 @@ use toml::Table;
 /// The claims of all papers.
 #[derive(Clone, Debug, Default)]
 pub struct Claims {
-    /// The papers, by name.
+    /// The papers, in the order of their file names.
     pub papers: Vec<Paper>,
 }
 
@@ -210,7 +210,7 @@ impl Label {
 }
 
 /// Sets the keys of `table` that `change` has. Tables are merged key by key, and arrays of tables
-/// element by element. Any other value replaces the old one.
+/// element by element, up to the end of the shorter array. Any other value replaces the old one.
 pub(super) fn merge(table: &mut Table, change: &Table) {
     for (key, new) in change {
         match table.get_mut(key) {

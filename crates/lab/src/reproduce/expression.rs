@@ -2,8 +2,8 @@
 //!
 //! A measure takes a variant, or a list of variants. The named arguments are `setup`, the swept
 //! values that select the run, and `source`, `from_s` and `to_s`, which select a part of the run.
-//! Each of these is a number or a list: `goodput('pi', load=[1, 2])|min`. The result is a list if
-//! an argument is a list.
+//! Each of these except `setup` is a number or a list: `goodput('pi', load=[1, 2])|min`. The result
+//! is a list if an argument is a list.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex};
@@ -22,9 +22,10 @@ pub(super) struct Need {
     pub setup: String,
     /// Label or name of the variant.
     pub variant: String,
-    /// The swept values that the expression names. Values that it does not name may be any.
+    /// The swept values that the expression names. Swept conditions that the expression does not
+    /// name may have any value.
     pub swept: BTreeMap<String, f64>,
-    /// Number of the repetition.
+    /// Number of the repetition, from 0.
     pub repetition: u32,
     /// The part of the run that the measure takes.
     pub part: Part,
@@ -84,8 +85,8 @@ fn evaluate(
     f64::try_from(value).map_err(|error| wrong(&error))
 }
 
-/// Returns an environment for expressions. Each measure is a function in it, and `answer` gives its
-/// values.
+/// Returns an environment for expressions. Each measure is a function in the environment, and
+/// `answer` returns the value of a measure for a run.
 fn environment(
     answer: impl Fn(&Measure, &Need) -> Result<f64, Error> + Send + Sync + 'static,
 ) -> Environment<'static> {
@@ -150,7 +151,8 @@ fn asked(
     Ok((needs, is_list))
 }
 
-/// Returns the elements of a list, or a single value as a list of one, and whether it is a list.
+/// Returns the elements of a list, or a single value as a list of one, and whether `value` is a
+/// list.
 fn listed(value: &Value) -> Result<(Vec<Value>, bool), Error> {
     match value.kind() {
         ValueKind::Seq => Ok((value.try_iter()?.collect(), true)),
@@ -172,7 +174,8 @@ fn answer(points: &Points, measure: &Measure, need: &Need) -> Result<f64, Error>
         (Of::Part(of), [point]) => of(point, &need.part),
         (Of::One(_) | Of::Part(_), _) => return Err(wrong("several runs")),
     };
-    // An expression orders NaN and infinity like numbers, so a filter such as `min` could hide them.
+    // An expression orders NaN and infinity like numbers, so a filter such as `min` could hide
+    // them.
     match value.is_finite() {
         true => Ok(value),
         false => Err(wrong(&format!("`{}` has no value", measure.name))),

@@ -78,7 +78,8 @@ impl fmt::Display for Range {
     }
 }
 
-/// Evaluates the values of `claim`, and judges it by them. `origin` is that of its runs.
+/// Evaluates the values of `claim`, and judges the claim by these values. `origin` is the origin of
+/// the finding.
 ///
 /// # Errors
 /// Returns an error if a value is not finite. NaN would fulfil some rules.
@@ -164,8 +165,9 @@ pub(super) fn shown(claim: &Claim, values: &BTreeMap<String, Range>) -> Result<S
     text.map_err(|error| format!("{}: `{}`: {error}", claim.id, claim.shows))
 }
 
-/// Returns whether a condition holds. In it, each value is a number, its median. `lowest` and
-/// `highest` contain the minimum and the maximum of all runs.
+/// Returns whether the condition `rule` holds. In the condition, the name of a value stands for the
+/// median over all runs. `lowest` and `highest` contain the minimum and the maximum of each value
+/// over all runs.
 fn holds(claim: &Claim, rule: &str, values: &BTreeMap<String, Range>) -> Result<bool, String> {
     let all = |of: fn(&Range) -> f64| -> BTreeMap<String, Value> {
         values.iter().map(|(name, range)| (name.clone(), Value::from(of(range)))).collect()

@@ -49,7 +49,8 @@ impl Default for Part {
 }
 
 impl Part {
-    /// Returns the value of a named argument, or `None` if it is not an argument of a part.
+    /// Returns the field that the argument `name` sets, or `None` if it is not an argument of a
+    /// part.
     pub(super) fn value_mut(&mut self, name: &str) -> Option<&mut f64> {
         match name {
             "source" => Some(&mut self.source),
@@ -106,7 +107,7 @@ pub(super) static MEASURES: [Measure; 28] = [
     one("redial_part", |point| part(point.outcome.redials() as f64, point.outcome.offered as f64)),
     // Calls set up in time per person who came, in the last 30 s.
     one("goodput_end", |point| outage(point, |outage| outage.goodput_end)),
-    // Work that waits at the end of the trigger, in seconds of the capacity.
+    // Work that waits at the end of the trigger, in seconds of work at full capacity.
     one("backlog_s", |point| outage(point, |outage| outage.backlog_s)),
     // Seconds from the end of the trigger until goodput has recovered, and the limit for this time.
     // If the run ends before that, the value is ten times the rest of the run, which exceeds every
@@ -167,7 +168,7 @@ fn of_sources(point: &Point, part: &Part, quantity: &str) -> Vec<f64> {
     means.collect()
 }
 
-/// Returns two rates for each server to which callers send: the calls offered per second, and
+/// Returns two rates for each server to which calls were offered: the calls offered per second, and
 /// the calls set up in time per second.
 fn pairs(point: &Point, part: &Part) -> impl Iterator<Item = (f64, f64)> {
     let offered = of_sources(point, part, "offered_cps").into_iter();
@@ -233,7 +234,9 @@ fn settled(point: &Point, quantity: &str) -> Vec<f64> {
     samples.filter(|(at, _)| *at >= SETTLED_S).map(|(_, value)| value).collect()
 }
 
-/// Returns NaN without samples, and 0 if the processor was never full.
+/// Returns the seconds from the first sample with a full processor to the first later sample
+/// without, or to the last sample. Returns NaN without samples, and 0 if the processor was never
+/// full.
 fn full_s(point: &Point) -> f64 {
     let occupancy: Vec<_> = samples(point, "server", "occupancy").collect();
     if occupancy.is_empty() {
@@ -244,7 +247,8 @@ fn full_s(point: &Point) -> f64 {
     ended.or(occupancy.last()).map_or(0.0, |(at, _)| at - began)
 }
 
-/// Returns the smallest number that this part of a histogram does not exceed, or NaN if it is empty.
+/// Returns the smallest number that the part `wanted` of a histogram's entries does not exceed, or
+/// NaN if the histogram is empty.
 fn met_by(occupancy: &[u64], wanted: f64) -> f64 {
     let total: u64 = occupancy.iter().sum();
     if total == 0 {
@@ -396,7 +400,8 @@ mod tests {
         assert!(measured("goodput_end", &none).is_nan());
     }
 
-    /// The part of no emergency calls was 1, so a claim held although its scenario had none.
+    /// A part of nothing must not count as 1. Otherwise a claim about emergency calls would hold
+    /// although its scenario has none.
     #[test]
     fn a_part_of_nothing_has_no_value() {
         let nothing = |_| Outcome {

@@ -17,9 +17,9 @@ pub(super) struct Points(BTreeMap<String, Vec<Point>>);
 pub(super) struct Point {
     /// Specification of the run.
     pub run: RunSpec,
-    /// Its outcome.
+    /// Outcome of the run.
     pub outcome: Outcome,
-    /// Folder of its files.
+    /// Folder of the run's files.
     pub folder: PathBuf,
 }
 

@@ -5,11 +5,11 @@ use std::time::Duration;
 use super::RunSpec;
 use crate::world_kind::Kind;
 
-/// Maximum number of samples of a run.
+/// Maximum number of samples of a run until the end of its measured time.
 const SAMPLES_MAX: u32 = 10_000;
 
 impl RunSpec {
-    /// Returns the longest set-up delay of a call that counts.
+    /// Returns the longest set-up delay of a call that counts as goodput.
     pub fn deadline(&self) -> Duration {
         Duration::from_secs_f64(self.conditions.deadline_ms / 1e3)
     }

@@ -55,7 +55,7 @@ pub struct Conditions {
     pub redial: Option<Redial>,
     /// The share of people who call an emergency service.
     pub emergency: f64,
-    /// The devices that register, of all servers together.
+    /// The devices that register, of all servers together, or `None` if no device registers.
     pub devices: Option<DevicesConfig>,
     /// T1 of RFC 3261, in ms.
     pub t1_ms: f64,

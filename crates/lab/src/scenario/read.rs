@@ -257,7 +257,8 @@ fn read_sweep(section: &Section<'_, '_>, report: &mut Report) -> Option<Vec<(Axi
             None => right = false,
         }
     }
-    // Runs that are shown and drawn together differ in their load.
+    // The load is the last axis, because runs that are shown and drawn together differ in their
+    // load.
     sweep.sort_by_key(|(axis, _)| *axis == Axis::LOAD);
     right.then_some(sweep)
 }
@@ -288,7 +289,7 @@ fn read_schedule(section: &Section<'_, '_>, report: &mut Report) -> Option<Sched
     })
 }
 
-/// An `[[expect]]`, with the position in the file of the name to which errors refer.
+/// An `[[expect]]`, with the position of its variant's name in the file, to which errors refer.
 struct Expected {
     variant: Range<usize>,
     expectation: Expectation,

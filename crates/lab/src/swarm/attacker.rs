@@ -2,8 +2,8 @@
 //!
 //! An attacker makes one [`Attack`], at a fixed rate and for a bounded number of packets. It sends
 //! from its own address, or forges the address of a caller or an unused address. It either sees no
-//! packets of others, or it sees a share of them, like an observer on the path ([`Wiretap`]). It
-//! draws from its own stream.
+//! packets of others, or it sees some of them, like an observer on the path ([`Wiretap`]). Each
+//! attacker draws its random numbers from its own stream.
 
 mod forgery;
 
@@ -30,14 +30,14 @@ pub(super) const BODY_MAX: usize = 60_000;
 /// Number of the latest packets of others from which an observer selects.
 const SEEN_MAX: usize = 64;
 
-/// Maximum number of responses of one burst to which an attacker reacts.
+/// An attacker reacts to responses only while fewer of its packets than this wait to be sent.
 const REACTIONS_MAX: usize = 64;
 
 /// An attacker, as a world describes it.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Attacker {
-    /// The proxy of the outer layer to which it sends.
+    /// Index of the proxy to which it sends, among the proxies of the outer layer.
     pub to: usize,
     /// The attack that it makes.
     pub attack: Attack,
@@ -45,9 +45,9 @@ pub struct Attacker {
     pub rate_pps: f64,
     /// Number of packets.
     pub count: u32,
-    /// Time of the first packet, in milliseconds.
+    /// Time of the first packet, in milliseconds after the start.
     pub begins_ms: u64,
-    /// Share of the others' recent packets that it can read, 0 to 1.
+    /// Probability, 0 to 1, that it can read a recent packet of others when it writes a packet.
     #[serde(default)]
     pub sees: f64,
     /// Source address of its packets.
@@ -125,8 +125,8 @@ impl Attacker {
         Timestamp::ZERO + Duration::from_millis(self.begins_ms) + after
     }
 
-    /// Returns whether its rate and its share of visible packets are allowed, and whether its start
-    /// and its duration are at most a day.
+    /// Returns whether its rate and its probability to see packets are allowed, and whether its
+    /// start and its duration are at most a day.
     pub(super) fn is_possible(&self) -> bool {
         (0.01..=1e6).contains(&self.rate_pps)
             && (0.0..=1.0).contains(&self.sees)
@@ -199,7 +199,7 @@ impl Hostile {
         Self { stranger, local, target, innocent, wiretap, stream, sent: 0, pool, out }
     }
 
-    /// Returns the next packet with its source.
+    /// Returns the next packet with its source, or `None` for [`Attack::Icmp`].
     fn forge(&mut self) -> Option<(SocketAddr, Text)> {
         let source = self.source();
         let seen = (self.stream.unit() < self.stranger.sees)

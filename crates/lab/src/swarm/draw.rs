@@ -338,7 +338,7 @@ fn overload(dice: &mut Dice, this: &mut Proxy) {
     }
 }
 
-/// Returns the capacity of the slowest emulated proxy, in calls/s.
+/// Returns the capacity of the slowest emulated proxy, in calls/s, or 100 if no proxy is emulated.
 fn capacity_cps(proxies: &[Proxy]) -> f64 {
     let serve = |proxy: &Proxy| proxy.emulate.get("serve_us").copied();
     let slowest = proxies.iter().filter_map(serve).max();

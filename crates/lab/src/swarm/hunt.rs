@@ -1,4 +1,4 @@
-//! Runs the worlds of consecutive seeds until an assertion fails.
+//! Runs the worlds of consecutive seeds, and reduces each world in which an assertion fails.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
@@ -34,7 +34,7 @@ pub struct Hunt {
 pub struct Tally {
     /// Number of worlds run.
     pub worlds: u64,
-    /// Number of worlds with a violation.
+    /// Number of worlds with a violation, and of worlds that cannot be run.
     pub failed: u64,
     /// Number of calls offered.
     pub offered: u64,
@@ -46,7 +46,7 @@ pub struct Tally {
     pub delivered: u64,
     /// Number of packets that did not arrive.
     pub missing: u64,
-    /// Number of faults in the runs: crashes, stalls, partitions, bad links.
+    /// Number of faults in the runs, such as crashes, stalls, partitions and bad links.
     pub faults: u64,
     /// Number of requests, responses and calls that the checkers did not watch because their memory
     /// was full.
@@ -75,7 +75,7 @@ pub enum Progress {
     Impossible(u64, String),
 }
 
-/// Runs worlds until all seeds are done or `stop` is set.
+/// Runs worlds until all seeds are done or `stop` is set. `tell` gets the progress.
 pub fn hunt(hunt: Hunt, stop: &AtomicBool, mut tell: impl FnMut(Progress)) -> Tally {
     let next = AtomicU64::new(hunt.from);
     let end = hunt.seeds.map(|seeds| hunt.from.saturating_add(seeds));
@@ -131,8 +131,8 @@ fn try_seed(seed: u64, hunt: &Hunt) -> Done {
     Ok((faults, ran, failed))
 }
 
-/// Reduces a world in which `checker` finds a violation. Only two runs of a world show that they
-/// are not the same.
+/// Reduces a world in which `checker` finds a violation. The checker [`SAME`] compares two runs of
+/// a world, so its worlds are run by `twice`, and all others by `once`.
 fn reduce(
     world: World,
     checker: &str,

@@ -245,7 +245,7 @@ pub(super) fn front(world: &World, place: Place) -> Result<Option<Front>, String
         idle_max: config.server.call_idle,
         at_once: at_once && this.emulate.is_empty() && world.names.is_none(),
         sees_evidence: world.transports(index)[1] == Transport::Udp,
-        // This is the time before a proxy notices it.
+        // A proxy cannot notice within this time that a back end is silent.
         silent_after: silent.into_iter().flatten().min().unwrap_or_default().mul_f64(0.8),
         keeps_accounts: pool.mode == Mode::Transaction || config.server.calls_max >= ROOMY,
         transactions_max: config.server.transactions_max as u64,

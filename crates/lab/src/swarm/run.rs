@@ -25,13 +25,13 @@ const LOOK_AFTERWARDS: Duration = Duration::from_secs(60);
 /// that follow it.
 const SETTLES_WITHIN: Duration = Duration::from_secs(4 * 3600);
 
-/// The checker's name for a core that panics.
+/// Name of the checker for a core that panics.
 pub const PANIC: &str = "panic";
 
-/// The checker's name for two runs of one world that differ.
+/// Name of the checker for two runs of one world that differ.
 pub const SAME: &str = "same";
 
-/// The checker's name for calls lost because of noise. Noise should have no effect, because
+/// Name of the checker for calls lost because of noise. Noise should have no effect, because
 /// messages that cannot be verified wait behind all others.
 pub const GOODPUT: &str = "goodput";
 
@@ -61,7 +61,7 @@ pub struct Ran {
     pub summary: Summary,
     /// A hash of all packets and their times.
     pub trace: u128,
-    /// Number of calls offered, set up, and completed.
+    /// Numbers of calls offered, set up, and completed.
     pub calls: [u64; 3],
     /// Time at which the run ended.
     pub lasted: Timestamp,
@@ -75,7 +75,8 @@ pub fn run(world: &World) -> Result<Ran, String> {
     run_with(world, &|_, server: Server| Box::new(server))
 }
 
-/// Runs a world. `wrap` wraps the core of each proxy.
+/// Runs a world. `wrap` wraps the core of each shard of a proxy. A panic is a finding of the
+/// checker [`PANIC`].
 ///
 /// # Errors
 /// Returns an error if a node of the world cannot be built.
@@ -96,7 +97,8 @@ pub fn run_with(world: &World, wrap: Wrap<'_>) -> Result<Ran, String> {
     })
 }
 
-/// Runs a world twice, and reports a difference as a violation.
+/// Runs a world as [`run_compared`] does, then once more. A difference between the two runs is a
+/// violation.
 ///
 /// # Errors
 /// Returns an error if a node of the world cannot be built.
@@ -329,8 +331,8 @@ impl<'a> Run<'a> {
     }
 }
 
-/// Returns the inputs of all proxies from outside the network, in the order of time, with the time
-/// and the proxy.
+/// Returns the inputs of all proxies from outside the network, in the order of time. Each has its
+/// time and the index of its proxy.
 fn told(world: &World) -> Vec<(Timestamp, usize, Told)> {
     let commands = commands(world).into_iter();
     let commands = commands.map(|command| (command.at, command.proxy, Told::Command(command.text)));

@@ -1,8 +1,10 @@
 //! Makes a failing world smaller by delta debugging.
 //!
 //! A world is reduced as long as the same checker still finds a violation. First, whole groups are
-//! removed (faults, callers, proxies, answerers). Then numbers are reduced (calls by halves). Then
-//! everything that has a default is removed. The rest is needed for the failure.
+//! removed (attackers, faults, streams, names, times out of service). Then the calls and packets
+//! are reduced by halves. Then callers, proxies, answerers and faults are removed one by one. Then
+//! everything that has a default is removed. If enough runs are allowed, the rest is needed for the
+//! failure.
 
 use super::attacker::Source;
 use super::run::Finding;
@@ -110,7 +112,7 @@ fn with_fewer_packets(world: &World, at: usize) -> Option<World> {
     Some(world)
 }
 
-/// Removes chunks of faults: all, halves, quarters, and so on.
+/// Removes a chunk of the faults: all, a half, or a quarter.
 fn without_faults(world: &World, at: usize) -> Option<World> {
     const CHUNKS: [(usize, usize); 7] = [(1, 0), (2, 0), (2, 1), (4, 0), (4, 1), (4, 2), (4, 3)];
     let &(parts, part) = CHUNKS.get(at)?;
@@ -244,7 +246,8 @@ fn doors_of(world: &mut World) -> impl Iterator<Item = &mut usize> {
     crowds.chain(world.strangers.iter_mut().map(|stranger| &mut stranger.to))
 }
 
-/// Removes an empty layer by moving the layers behind it forward.
+/// Removes an empty layer by moving the layers behind it forward, and removes the times out of
+/// service of back ends that no longer exist.
 fn closed_up(mut world: World) -> World {
     let layers = world.proxies.iter().map(|proxy| proxy.layer).max().unwrap_or(0);
     if let Some(empty) = (0..layers).find(|&layer| world.layer(layer).is_empty()) {
@@ -320,7 +323,8 @@ fn with_plain_parties(world: &World, at: usize) -> Option<World> {
     Some(world)
 }
 
-/// Removes one key, the one numbered `at`, from the settings of all proxies.
+/// Removes one group of settings or one key of a proxy. `at` numbers the groups and keys of all
+/// proxies, from 0.
 fn with_default(world: &World, at: usize) -> Option<World> {
     let mut world = world.clone();
     let mut at = at;

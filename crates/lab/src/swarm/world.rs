@@ -13,8 +13,8 @@ use tidegate_world::Transport;
 use super::attacker::{Attack, Attacker, Source};
 use super::out_of_service::OutOfService;
 
-/// Everything that determines a run. Nodes are numbered in this order: callers, proxies from the
-/// outer layer to the inner one, answerers, attackers.
+/// Everything that determines a run. Nodes are numbered in this order: callers, proxies, answerers,
+/// attackers, each kind in the order of its list.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct World {
@@ -80,7 +80,7 @@ pub struct Names {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Crowd {
-    /// The proxy of the outer layer that they call.
+    /// Index of the proxy that they call, among the proxies of the outer layer.
     pub to: usize,
     /// Rate in calls/s. The arrivals are a Poisson process.
     pub rate_cps: f64,
@@ -263,7 +263,7 @@ impl World {
         self.transport(|streams| streams.outside)
     }
 
-    /// Returns the transports of a proxy: upstream, then downstream.
+    /// Returns the transports of a proxy: towards the callers, then towards its back ends.
     pub fn transports(&self, proxy: usize) -> [Transport; 2] {
         let layer = self.proxies[proxy].layer;
         let ahead = if layer == 0 { self.outside() } else { self.transport(|s| s.between) };
@@ -331,8 +331,8 @@ impl World {
     }
 
     /// Returns whether the attackers send only messages that cannot be verified, and so few that
-    /// each proxy can drop them with a small part of its processor. Returns false for a single
-    /// queue, because there noise waits among all other messages.
+    /// each proxy can drop them with a small part of its processor. Returns false if a proxy is not
+    /// emulated or has a single queue, in which noise waits among all other messages.
     pub fn is_noisy(&self) -> bool {
         let only_noise = self.strangers.iter().all(|s| s.attack == Attack::Noise);
         let is_bearable = |proxy: &Proxy| {

@@ -23,13 +23,14 @@ pub struct Score {
     pub good: u64,
     /// Goodput as a part of the capacity.
     pub goodput: f64,
-    /// Goodput as a part of the greatest possible goodput, or `None` if nothing is possible.
+    /// Goodput as a part of the greatest possible goodput, or `None` if no goodput is possible.
     pub kept: Option<f64>,
-    /// 99th percentile of the set-up delay. Only calls that were set up have one.
+    /// 99th percentile of the set-up delay of the calls that were set up, or `None` if no call was
+    /// set up.
     pub p99_ms: Option<f64>,
-    /// Seconds after the last rise of the load until the goodput was steady.
+    /// Seconds from the last rise of the load above the capacity until the goodput was steady.
     pub settled_s: Option<f64>,
-    /// The part of the calls that was rejected although the processor had idle time.
+    /// The part of the calls that was rejected although the processor had idle time shortly before.
     pub early: f64,
     /// Jain's index of the fairness among the sources.
     pub fairness: Option<f64>,
@@ -67,11 +68,11 @@ pub struct Cell {
     pub p99_ms: Option<Spread>,
     /// Number of runs that settled, and the seconds until they did.
     pub settled: (usize, Option<Spread>),
-    /// The part of the calls that was rejected although the processor had idle time.
+    /// The part of the calls that was rejected although the processor had idle time shortly before.
     pub early: Spread,
     /// Jain's index of the fairness among the sources.
     pub fairness: Option<Spread>,
-    /// The rank of the entrant among all entrants on the same path.
+    /// The rank of the entrant among all entrants on its path.
     pub place: Place,
     /// The score of each run, in the order of the seeds.
     #[serde(skip)]

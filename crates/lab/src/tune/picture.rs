@@ -3,7 +3,7 @@
 use super::{Objective, Parameters, Step};
 use crate::figure::{Axis, Figure, Line, Panel, Point, Stroke};
 
-/// Draws two curves over the steps: each parameter as a multiple of its initial value, and the
+/// Draws two panels over the steps: each parameter as a multiple of its initial value, and the
 /// value of the objective.
 pub fn picture(parameters: &Parameters, path: &[Step]) -> Figure {
     let law = parameters.start.entry().name;

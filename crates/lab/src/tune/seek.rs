@@ -107,7 +107,7 @@ mod tests {
         seeker.estimate().to_vec()
     }
 
-    /// Returns a function with its minimum of 0.3 at (1, −2, 0.5).
+    /// Returns the value of a function that has its minimum of 0.3 at (1, −2, 0.5).
     fn bowl(at: &[f64]) -> f64 {
         0.3 + (at[0] - 1.0).powi(2) + 0.5 * (at[1] + 2.0).powi(2) + 0.8 * (at[2] - 0.5).powi(2)
     }

@@ -15,7 +15,8 @@ use crate::timeline::{CallersReading, Timeline};
 /// Time over which goodput is averaged.
 const WINDOW: Duration = Duration::from_secs(5);
 
-/// The goodput that counts as recovered, as a part of the first attempts or of the capacity.
+/// The goodput that counts as recovered, as a part of the first attempts or of the capacity,
+/// whichever is smaller.
 const ENOUGH: f64 = 0.95;
 
 /// The share of devices that must be registered again.
@@ -111,7 +112,7 @@ fn good_from(
 }
 
 /// Returns the earliest time, not before `from`, from which the count was `enough` at every later
-/// sample.
+/// sample, or `None` if there is no such time.
 fn since(
     counts: &[(Duration, u64)],
     from: Duration,

@@ -1,19 +1,19 @@
-//! A proxy to which the one number that an attacker calls looks like many, and its address like
-//! several.
+//! A proxy to which the one number that an attacker calls looks like many, and the attacker's
+//! address like several.
 
 use std::net::{Ipv4Addr, SocketAddr};
 
 use tidegate_server::assembly::Server;
 use tidegate_world::{Core, Pool, Received, Timestamp, Transmit, delegate};
 
-/// Count of numbers that replace the one.
+/// Count of numbers that replace the number that the attacker calls.
 const NUMBERS: u32 = 16;
 
-/// Count of addresses that replace that of the attacker.
+/// Count of addresses that replace the attacker's address.
 const ADDRESSES: u32 = 4;
 
-/// A proxy that gets an attacker's INVITEs in changed form. They are changed back after the proxy,
-/// so no other node sees the evidence that the proxy has against its back ends.
+/// A proxy that gets an attacker's INVITEs in changed form. The packets that the proxy sends are
+/// changed back, so no other node sees the evidence that the proxy has against its back ends.
 pub struct Disguise {
     proxy: Server,
     count: u32,

@@ -7,7 +7,8 @@ use std::collections::VecDeque;
 use tidegate_server::assembly::Server;
 use tidegate_world::{Core, Pool, Transmit, delegate};
 
-/// The packets sent in place of one, which is the proxy's first, second, … by its number.
+/// A function that returns the packets to send in place of one packet of the proxy. Its arguments
+/// are the number of the packet, from 1, and the text of the packet.
 pub type Meddling = fn(u32, String) -> Vec<String>;
 
 /// A proxy whose packets are changed.

@@ -7,8 +7,8 @@
 //! A stranger cannot use this to pass the gate more often than it admits requests. Only a response
 //! of a back end to a request that the gate has admitted leaves a challenge. One request from the
 //! same address, with the same method and the same Call-ID, answers it. After that, or after some
-//! time, the law decides again. A second challenge of the same call does not count. If the memory is
-//! full, the law decides on the answer too.
+//! time, the law decides again. A second challenge of the same call does not count. If the memory
+//! is full, the law decides on the answer too.
 
 use std::time::Duration;
 
@@ -32,7 +32,7 @@ impl Challenges {
         Self { memory: Memory::new(count_max), until: Timestamp::ZERO }
     }
 
-    /// Returns whether a challenge may wait for its answer. Otherwise nothing need be hashed.
+    /// Returns whether a challenge may wait for its answer. If none does, no hash need be computed.
     pub(crate) fn is_active(&self, now: Timestamp) -> bool {
         now < self.until
     }
@@ -51,8 +51,8 @@ impl Challenges {
         self.memory.recall(now, challenge) == Some(Decision::Waits)
     }
 
-    /// Records the answer to a challenge. Returns whether it is remembered. Otherwise the same
-    /// challenge could be answered again, so the answer must not pass the gate.
+    /// Records the answer to a challenge. Returns whether the answer is remembered. If it is not,
+    /// the same challenge could be answered again, so this answer must not pass the gate.
     #[must_use]
     pub(crate) fn on_answer(&mut self, now: Timestamp, challenge: u64) -> bool {
         self.memory.remember(now, challenge, Decision::Served)
@@ -102,7 +102,8 @@ mod tests {
         assert!(!challenges.is_active(at(0)), "no challenge waits");
     }
 
-    /// Otherwise a stranger that fills the memory could answer one challenge any number of times.
+    /// A stranger that fills the memory must not be able to answer one challenge any number of
+    /// times.
     #[test]
     fn a_challenge_is_answered_once_although_the_memory_is_full() {
         let mut challenges = Challenges::new(1);

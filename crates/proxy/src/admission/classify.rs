@@ -1,5 +1,5 @@
-//! Classifies messages on arrival. It reads only what determines the class of a message, its queue,
-//! and the identity of its retransmissions.
+//! Classifies messages on arrival. The code reads only the parts that determine the class of a
+//! message, its queue, and the identity of its retransmissions.
 
 use tidegate_control::Bucket;
 use tidegate_sip::{
@@ -17,18 +17,19 @@ use crate::rejection::DropReason;
 pub(crate) struct Reading {
     pub(crate) class: Class,
     pub(crate) queue_class: QueueClass,
-    /// Kind of new work that the message requests, or `None` if it belongs to existing work.
+    /// Kind of work on which overload control decides: new work, and with [`Wanted::reinvites`]
+    /// also an INVITE within a call. `None` for any other message.
     pub(crate) bucket: Option<Bucket>,
-    /// Fingerprint that the message shares with its retransmissions, if it is new work.
+    /// Fingerprint that the message shares with its retransmissions, if it has a `bucket`.
     pub(crate) fingerprint: Option<u64>,
     /// Fingerprint of the INVITE that the message cancels, if that INVITE has not been served.
     pub(crate) cancels: Option<u64>,
-    /// Whether the message begins a call, that is, an INVITE outside a dialog.
+    /// Whether the message begins a call: it is an INVITE without a To-tag, and new work.
     pub(crate) begins_call: bool,
     /// Whether the message is new work whose topmost Via may offer overload control (RFC 7339).
     pub(crate) may_offer: bool,
-    /// Keyed hash of the challenge that the message answers if it has credentials. `None` if the
-    /// caller did not ask for this hash.
+    /// Keyed hash of the challenge that the message answers if it has credentials. `None` without
+    /// [`Wanted::challenges`], and for a message that has a To-tag or is not new work.
     pub(crate) challenge: Option<u64>,
     /// Hashes of the request, if they had to be computed.
     pub(crate) hashes: Option<RequestHashes>,
@@ -52,8 +53,8 @@ impl From<Malformed> for Unclassified {
 /// Options of the classification.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Wanted {
-    /// True if the positions of the lines that a rejection copies are recorded for INVITEs. They
-    /// make a rejection cheap.
+    /// True if the positions of the lines that a rejection copies are recorded for INVITEs. A
+    /// rejection is cheap if these positions are known.
     pub(crate) outline: bool,
     /// True if overload control also decides on INVITEs within a call.
     pub(crate) reinvites: bool,
@@ -73,7 +74,8 @@ pub(crate) fn read<'a>(
     wanted: Wanted,
     outline: &mut Option<Outline<'a>>,
 ) -> Result<Reading, Unclassified> {
-    // The scan reads the start line too. The start line of an INVITE determines nothing.
+    // The scan reads the start line too, and the start line of an INVITE does not determine the
+    // class.
     let start = match received.bytes.starts_with(b"INVITE ") {
         true => None,
         false => Some(glance(&received.bytes)?),

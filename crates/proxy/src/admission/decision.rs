@@ -14,13 +14,13 @@ pub(crate) enum Decision {
     Queued,
     /// The message is to be served.
     Serve(Box<Received>, Admitted),
-    /// The message was dropped.
+    /// The message is dropped.
     Drop(DropReason),
-    /// The message requests new work and is rejected with this response.
+    /// The message requests new work and is rejected with this response, or without one.
     Refuse(Reason, Option<Box<Transmit>>),
-    /// The message belongs to existing work and is rejected with this response.
+    /// The message belongs to existing work and is rejected with this response, or without one.
     Shed(Option<Box<Transmit>>),
-    /// The message requires an extension that is not understood.
+    /// The message requires a resource priority, and none of its values is understood.
     NotUnderstood(Box<Received>),
     /// The message is not SIP but STUN.
     Stun(Box<Received>),
@@ -37,22 +37,23 @@ pub(crate) struct Admitted {
     pub(crate) is_again: bool,
     /// Whether the message has priority.
     pub(crate) has_priority: bool,
-    /// Whether the message claims to belong to a call that was not found on arrival.
+    /// Whether the message claims to belong to a call or transaction, and none was found on
+    /// arrival.
     pub(crate) is_unverified: bool,
-    /// Whether the message has waited for the resolution of a name for the maximum time.
+    /// Whether the message has been parked for the maximum time.
     pub(crate) is_overdue: bool,
     /// Hashes of the request, if they were computed on arrival.
     pub(crate) hashes: Option<RequestHashes>,
 }
 
-/// The reading of a message for a decision. `Now` and `Again` take work.
+/// The reading of a message for a decision. Only `Now` and `Again` take processor time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Read {
-    /// It was read for an earlier decision, or never.
+    /// The message was read for an earlier decision, or never.
     NotNow,
-    /// It was read for the first time, so it counts as received.
+    /// The message was read for the first time, so it counts as received.
     Now,
-    /// It was read after another shard had read it and handed it off.
+    /// The message was read after another shard had read it and handed it off.
     Again,
 }
 

@@ -5,8 +5,8 @@
 //! are the keyed values in our branch, a route token, a Call-ID in the call table, and a branch in
 //! the transaction table. Serving a message verifies it anyway, so in normal operation verification
 //! costs nothing extra. But unverified messages must not delay verified ones. So while there are
-//! many of them, each message is verified on arrival, and messages that fail wait behind all
-//! others.
+//! many unverified messages, each message is verified on arrival, and those that fail wait behind
+//! all others.
 
 use std::time::Duration;
 

@@ -59,7 +59,7 @@ impl Fifo {
 
 /// Returns the count of messages of the same kind as `message`.
 ///
-/// A retransmission begins no session. A REGISTER does not either, as in the queues of classes.
+/// A retransmission begins no session, and neither does a single request such as a REGISTER.
 fn count_of<'a>(backlog: &'a mut Backlog, message: &Unsorted) -> &'a mut usize {
     let begins_session = |waiting: &Waiting| {
         let ticket = waiting.ticket.as_ref().filter(|ticket| !ticket.is_again());

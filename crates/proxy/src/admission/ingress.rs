@@ -127,13 +127,14 @@ impl Ingress {
         self.upstream.answer(now, &self.gate, snapshot, transmit)
     }
 
-    /// Returns the time at which the gate or the upstream peers need the next call.
+    /// Returns when [`handle_timeout`](Self::handle_timeout) is next due for the gate or the
+    /// upstream peers.
     pub(crate) fn poll_timeout(&self) -> Option<Timestamp> {
         [self.gate.poll_timeout(), self.upstream.poll_timeout()].into_iter().flatten().min()
     }
 
-    /// Returns how often a source had to share an entry of the source table because the table was
-    /// full.
+    /// Returns how often a source or a peer got no entry of its own in a table because the table
+    /// was full.
     pub(crate) fn sources_overflowed(&self) -> u64 {
         self.gate.sources_overflowed() + self.watchman.overflowed() + self.upstream.overflowed()
     }
@@ -144,7 +145,7 @@ impl Ingress {
         self.challenges.overflowed()
     }
 
-    /// Lists the sources whose messages the kernel may drop.
+    /// Lists the sources whose INVITEs the kernel may drop.
     pub(crate) fn banned(&mut self, now: Timestamp, banned: &mut Vec<IpAddr>) {
         self.watchman.banned(now, banned);
     }
@@ -189,8 +190,8 @@ impl Ingress {
         self.early_verification.on_served(now, cost);
     }
 
-    /// Handles the evidence about the sender of a message, which was found while serving it. If
-    /// `is_unverified`, the message has already been recorded as a stray.
+    /// Handles the evidence about the sender of a message that was found while serving the message.
+    /// If `is_unverified`, the message has already been recorded as a stray.
     pub(crate) fn on_shown(
         &mut self,
         now: Timestamp,
@@ -217,7 +218,8 @@ impl Ingress {
         self.watchman.on_message(now, flow, &view.snapshot.addresses)
     }
 
-    /// Handles a response of a back end that asks the sender of an admitted request for credentials.
+    /// Handles a response of a back end that asks the sender of an admitted request for
+    /// credentials.
     pub(crate) fn on_challenge(&mut self, now: Timestamp, challenge: u64) {
         self.challenges.on_challenge(now, challenge);
     }
@@ -226,8 +228,8 @@ impl Ingress {
         self.gate.on_looked(looked, refused, cost);
     }
 
-    /// Lets the gate and the upstream peers act if that is due. Returns whether the values for the
-    /// upstream peers have changed.
+    /// Lets the gate and the upstream peers act if that is due. Returns whether the upstream peers
+    /// were measured.
     pub(crate) fn handle_timeout(&mut self, now: Timestamp) -> bool {
         self.gate.handle_timeout(now, self.new_sessions());
         self.upstream.handle_timeout(now, &self.gate)
@@ -237,15 +239,15 @@ impl Ingress {
     /// then rejected as well.
     ///
     /// RFC 3261 §8.2.7: "A UAS cannot be stateless unless the request processing for that method
-    /// would always result in the same response if the requests are identical." The table that
-    /// was full may have room when a retransmission arrives. But the sender has already been told
+    /// would always result in the same response if the requests are identical." If a table was
+    /// full, it may have room when a retransmission arrives. But the sender has already been told
     /// to go elsewhere.
     pub(crate) fn on_refused(&mut self, now: Timestamp, fingerprint: u64) {
         self.gate.on_refused(now, fingerprint);
     }
 
     /// Rejects a request that no back end takes, for `reason`, in the same way as on arrival.
-    /// Returns the response.
+    /// Returns the response, or `None` if none is sent.
     pub(crate) fn refuse_served(
         &mut self,
         now: Timestamp,
@@ -262,7 +264,7 @@ impl Ingress {
         self.shed_policy.reply(refused, None, snapshot)
     }
 
-    /// Returns the number of messages in the queue to which the law applies.
+    /// Returns the length of the queue to which the law applies.
     fn new_sessions(&self) -> usize {
         let paced = self.queues.invites();
         match (self.queueing, self.gate.control().queue.release) {

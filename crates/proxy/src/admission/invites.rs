@@ -1,7 +1,7 @@
 //! Queue of new INVITEs, and of the CANCELs of those INVITEs.
 //!
-//! RFC 3261 §9.1: a CANCEL that overtakes its INVITE cancels nothing. Therefore it is kept with its
-//! INVITE, and served right after it. The order in which INVITEs are served does not matter.
+//! RFC 3261 §9.1: a CANCEL that overtakes its INVITE cancels nothing. Therefore a CANCEL is kept
+//! with its INVITE and served right after it, in whatever order INVITEs are served.
 
 use std::collections::VecDeque;
 
@@ -70,7 +70,8 @@ impl Invites {
         Cancelled::Waits
     }
 
-    /// Returns the next message. It is an INVITE only if one may be released.
+    /// Returns the CANCEL of the INVITE that was returned last, if there is one. Otherwise returns
+    /// the next INVITE, if one may be released.
     pub(crate) fn pop(&mut self, order: QueueOrder, may_release: bool) -> Option<Waiting> {
         if let Some(cancel) = self.due.take() {
             return Some(*cancel);

@@ -15,8 +15,8 @@ use crate::settings::{Disposal, Overload};
 pub(crate) struct KernelShed {
     ladder: Ladder,
     tally: Tally,
-    /// Number of fresh INVITEs to which the share applies, and number of late ones. The kernel has
-    /// probably dropped earlier copies of a late INVITE.
+    /// Number of fresh INVITEs, and number of late ones, to which the [share](Shedding::share) of
+    /// drops applies. The kernel has probably dropped earlier copies of a late INVITE.
     marked: [Counter; 2],
     /// Whether the kernel can drop datagrams at all our listeners.
     can_drop: bool,
@@ -45,8 +45,9 @@ impl KernelShed {
         })
     }
 
-    /// Counts an INVITE, if the share applies to it. Returns whether earlier copies of it were
-    /// probably dropped. In a stream there are no copies.
+    /// Counts an INVITE, if the share of drops applies to it. Returns whether the kernel has
+    /// probably dropped earlier copies of it. On a stream there are no copies, so it returns
+    /// `false`.
     pub(crate) fn is_late(&self, received: &Received, shedding: &Shedding) -> bool {
         // The share was not applied to a message that another shard has read.
         let is_read_here = received.handoffs == 0;
@@ -116,7 +117,8 @@ impl KernelShed {
         }
     }
 
-    /// Sets the share and the hashes to drop.
+    /// Writes the share of INVITEs to drop, and the hashes whose INVITEs are dropped, into
+    /// `shedding`.
     pub(crate) fn fill(&self, shedding: &mut Shedding) {
         shedding.share = self.ladder.share();
         shedding.marks.clear();

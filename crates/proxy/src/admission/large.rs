@@ -1,8 +1,8 @@
 //! The bytes of long messages that wait in queues.
 //!
 //! Queues are bounded by the number of messages. Ordinary messages fit into small buffers. A longer
-//! message may take 64 KiB, so the total size of long messages is bounded as well. So a flood of
-//! long messages cannot use up the memory.
+//! message may take 64 KiB. Therefore the total size of long messages is bounded too, and a flood
+//! of them cannot use up the memory.
 
 use tidegate_world::{Received, SMALL};
 
@@ -18,8 +18,9 @@ impl LargeBuffers {
         Self { bytes: 0, bytes_max }
     }
 
-    /// Returns whether a message may wait. New work may take half of the bytes: the rest is
-    /// reserved for calls in progress.
+    /// Returns whether a message may wait. An ordinary message always may. Long new work may wait
+    /// if all long messages together then take at most half of the limit: the rest is reserved for
+    /// calls in progress.
     #[inline]
     pub(crate) fn has_room(&self, received: &Received, is_new: bool) -> bool {
         let bytes = bytes_of(received);

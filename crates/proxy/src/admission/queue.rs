@@ -19,7 +19,8 @@ pub(crate) struct ClassQueues {
     /// Queue of new work that is served next. The queues of new work take turns, so that a flood of
     /// INVITEs does not block REGISTERs.
     turn: usize,
-    /// Messages of existing work that were served since the last message of new work.
+    /// Number of messages of existing work, and of INVITEs with priority, that were served since
+    /// the last message of other new work.
     ahead: usize,
 }
 
@@ -56,7 +57,7 @@ impl ClassQueues {
         self.queues[queue_class as usize].len()
     }
 
-    /// Returns the number of waiting new INVITEs.
+    /// Returns the number of waiting new INVITEs without priority.
     pub(crate) fn invites(&self) -> usize {
         self.invites.len()
     }
@@ -86,7 +87,8 @@ impl ClassQueues {
         self.priority.has(fingerprint) || self.invites.has(fingerprint)
     }
 
-    /// Adds a CANCEL behind its INVITE, if that INVITE waits. Both have this fingerprint.
+    /// Keeps a CANCEL with its INVITE, if that INVITE waits. The CANCEL and the INVITE have the
+    /// same `fingerprint`.
     pub(crate) fn push_cancel(&mut self, fingerprint: u64, cancel: Waiting) -> Cancelled {
         let done = match self.priority.push_cancel(fingerprint, cancel) {
             Cancelled::Elsewhere(cancel) => self.invites.push_cancel(fingerprint, cancel),
@@ -96,8 +98,9 @@ impl ClassQueues {
         done
     }
 
-    /// Returns the next new INVITE, or the CANCEL of the last one. INVITEs with priority come
-    /// first. The others come in the order `order`, and only if one may be released.
+    /// Returns the next new INVITE, or the CANCEL of the INVITE that was returned last. INVITEs
+    /// with priority come first. The others come in the order `order`, and only if one may be
+    /// released.
     pub(crate) fn next_invite(&mut self, order: QueueOrder, may_release: bool) -> Option<Waiting> {
         let next = self.priority.pop(QueueOrder::Fifo, true);
         let next = next.or_else(|| self.invites.pop(order, may_release))?;
@@ -106,7 +109,8 @@ impl ClassQueues {
     }
 
     /// Returns the next message. Messages of existing work come before new work, and unverified
-    /// messages come last. New INVITEs come in the order `order`, and only if one may be released.
+    /// messages come last. New INVITEs without priority come in the order `order`, and only if one
+    /// may be released.
     pub(crate) fn next(&mut self, order: QueueOrder, may_release: bool) -> Option<Waiting> {
         if self.waiting == 0 {
             return None;

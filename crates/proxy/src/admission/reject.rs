@@ -16,7 +16,7 @@ const FULL: &str = "399 tidegate \"every back end is at its limits\"";
 const RESTRICTED: &str = "399 tidegate \"every back end has asked for fewer requests\"";
 
 /// Rejections are padded to a multiple of this number of bytes. Rejections of equal length are sent
-/// in one batch. Most have 300 to 500 bytes.
+/// in one batch. Before padding, most have 300 to 500 bytes.
 const STEP: usize = 256;
 
 /// The way in which messages that are not admitted are rejected or dropped.
@@ -60,7 +60,8 @@ impl ShedPolicy {
         self.disposal != Disposal::Drop
     }
 
-    /// Returns the response to this message. Its `outline` is used if it is known.
+    /// Returns the response to this message, or `None` if it gets none. The `outline` of the
+    /// message is used if it is known.
     pub(crate) fn reply(
         &mut self,
         refused: &Refused<'_>,

@@ -48,7 +48,7 @@ const SPARED_EVERY: Duration = Duration::from_secs(1);
 const BANNED_EVERY: Duration = Duration::from_millis(100);
 
 impl SourcePolicy {
-    /// Creates a policy that distinguishes up to `sources_max` sources. The key of its table is
+    /// Creates a policy that distinguishes up to `sources_max` sources. The keys of its tables are
     /// drawn from `stream`.
     pub(crate) fn new(
         sources: Sources,
@@ -80,7 +80,8 @@ impl SourcePolicy {
         self.bans.list()
     }
 
-    /// Returns how often a source was not watched because the table was full.
+    /// Returns how often a source was not watched, or a proof was not kept, because a table was
+    /// full.
     pub(crate) fn overflowed(&self) -> u64 {
         let watches = self.flood.iter().flatten().chain(&self.excess);
         let proofs = self.proofs.as_ref().map_or(0, Proofs::overflowed);
@@ -113,10 +114,10 @@ impl SourcePolicy {
         banned.extend(bans.iter().map(|ban| network_of(ban.source).addr()));
     }
 
-    /// Lists the networks whose INVITEs the kernel must not drop under overload. The networks may
-    /// claim priority, belong to a back end, are never banned, or have a weight. If
-    /// there are too many, the first ones in this order are listed. While the last list is recent,
-    /// `spared` does not change.
+    /// Lists the networks whose INVITEs the kernel must not drop under overload. These are, in this
+    /// order, the networks that may claim priority, those of back ends, those that are never
+    /// banned, and those that have a weight. If there are too many, the first ones are listed.
+    /// While the last list is recent, `spared` does not change.
     ///
     /// If a back end has an address of this machine, other programs may send from there, so the
     /// address is not listed. Trusted networks are not listed: trust only decides about targets,
@@ -237,8 +238,9 @@ impl SourcePolicy {
         )
     }
 
-    /// Handles a dropped message of a banned source. If the source now sends much more than before,
-    /// the ban is updated to the new rate.
+    /// Handles a dropped message of a banned source. If the source now sends at least twice the
+    /// rate of the ban, the ban gets the new rate and lasts at least for the configured time from
+    /// now.
     pub(crate) fn on_banned(
         &mut self,
         now: Timestamp,
@@ -257,7 +259,7 @@ impl SourcePolicy {
         }
     }
 
-    /// Returns the weight of a source. It is used only if shares are fair.
+    /// Returns the weight of a source. The gate uses the weight only if shares are fair.
     pub(crate) fn weight_of(&self, source: IpAddr) -> u32 {
         weight_of(&self.sources.weights, source.to_canonical())
     }
@@ -305,7 +307,7 @@ impl SourcePolicy {
         then
     }
 
-    /// Returns whether a source is exempt from limits and bans.
+    /// Returns whether only an operator may ban a source.
     fn is_spared(&self, flow: &Flow, addresses: &Addresses) -> bool {
         let address = flow.remote.ip().to_canonical();
         matches!(addresses.origin(flow), Origin::Backend(_))

@@ -1,5 +1,5 @@
 //! The server role in overload control (RFC 7339): which upstream peers take part in the feedback,
-//! how much each may send, and the values that it is told.
+//! how much each may send, and the values that each is told.
 //!
 //! A peer takes part if its requests offer overload control in their topmost Via, and if it is a
 //! back end, a trusted source or in a configured network. Each response to its address, also a
@@ -42,8 +42,8 @@ pub(crate) struct UpstreamPeers {
 }
 
 impl UpstreamPeers {
-    /// Creates the table of the shard with the number `element`. Its clock started at the Unix time
-    /// `start`.
+    /// Creates the table of the shard with the number `element`. The clock of the shard started at
+    /// the Unix time `start`.
     pub(crate) fn new(
         settings: &FeedbackSettings,
         start: Duration,
@@ -192,7 +192,7 @@ impl UpstreamPeers {
     }
 
     /// If the next measurement is due, updates the values for the peers and forgets peers that no
-    /// longer take part. Returns whether it was due.
+    /// longer take part. Returns whether the measurement was due.
     pub(crate) fn handle_timeout(&mut self, now: Timestamp, gate: &Gate) -> bool {
         if self.upstreams.poll_timeout().is_none_or(|due| now < due) {
             return false;
@@ -235,7 +235,7 @@ fn key_of(keys: &Keys, address: SocketAddr) -> u128 {
     let port = address.port();
     let key = match address.ip() {
         IpAddr::V4(ip) => u128::from(ip.to_bits()) | u128::from(port) << 64,
-        // An address and a port of IPv6 have more than 128 bits.
+        // An IPv6 address and a port together have more than 128 bits.
         IpAddr::V6(ip) => {
             let mut bytes = [0; 18];
             bytes[..16].copy_from_slice(&ip.octets());

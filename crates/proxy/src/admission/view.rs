@@ -32,16 +32,17 @@ pub(crate) struct View<'a> {
 }
 
 impl View<'_> {
-    /// Counts an INVITE, if the share applies to it. Returns whether the kernel has probably dropped
-    /// earlier copies of it.
+    /// Counts an INVITE, if the share of drops applies to it. Returns whether the kernel has
+    /// probably dropped earlier copies of it.
     pub(crate) fn is_late(&self, received: &Received) -> bool {
         self.kernel_shed.is_some_and(|kernel_shed| kernel_shed.is_late(received, self.shedding))
     }
 
-    /// Returns whether the share drops a message that came in a stream. The kernel cannot drop single
-    /// messages of a stream, so they are dropped after they were read. No copy of a dropped INVITE
-    /// follows in a stream (RFC 3261 §17.1.1.2), so INVITEs within a call are spared. A To-tag alone
-    /// does not show that there is a call, because anybody can write one.
+    /// Returns whether a message that came on a stream is an INVITE in the share to be dropped. The
+    /// kernel cannot drop single messages of a stream, so they are dropped after they were read. No
+    /// copy of a dropped INVITE follows on a stream (RFC 3261 §17.1.1.2), so INVITEs within a call
+    /// are spared. A To-tag alone does not show that there is a call, because anybody can write
+    /// one.
     pub(crate) fn is_thinned(&self, now: Timestamp, received: &Received) -> bool {
         let is_subject = received.flow.transport != Transport::Udp && received.handoffs == 0;
         is_subject
@@ -61,7 +62,8 @@ impl View<'_> {
         }
     }
 
-    /// Returns whether a scanned request with these hashes belongs to a call of ours.
+    /// Returns whether a scanned request with these hashes belongs to a call or transaction of
+    /// ours, or to a parked request.
     pub(crate) fn knows(
         &self,
         now: Timestamp,

@@ -6,7 +6,8 @@ use tidegate_world::Received;
 use crate::message::class::Class;
 use crate::message::request::RequestHashes;
 
-/// The queue classes, in the order in which they are served.
+/// The queue classes, in the order in which they are served. The three classes of new work without
+/// priority take turns.
 ///
 /// Several classes share one queue if their mutual order matters: a 200 must not overtake its 180,
 /// nor a BYE its ACK.

@@ -1,5 +1,5 @@
-//! Health of back ends as learned from requests, and the limit on how many back ends requests may
-//! exclude.
+//! Health of back ends as learned from requests, and the limit on how many back ends failed
+//! requests may exclude.
 //!
 //! Evidence from requests needs no extra messages, but each failure costs a caller's request. A
 //! probe detects a dead back end before a caller does, and also detects its return. The state

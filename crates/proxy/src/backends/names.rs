@@ -151,7 +151,7 @@ impl Names {
         answer: &QueryAnswer,
         may_be: impl Fn(SocketAddr) -> bool,
     ) {
-        // An answer to an abandoned query matches none of these.
+        // An answer to an abandoned query matches no entry.
         let is_asked = |entry: &&mut Entry| matches!(entry.state, State::Asked(of, _) if of == id);
         let Some(entry) = self.entries.iter_mut().find(is_asked) else { return };
         self.asked -= 1;
@@ -185,7 +185,7 @@ impl Names {
         self.next
     }
 
-    /// Returns whether a name has resolved to a new address since the last call.
+    /// Returns whether a name has resolved to a new address since this function was last called.
     pub(crate) fn have_moved(&mut self) -> bool {
         if self.entries.is_empty() {
             return false;

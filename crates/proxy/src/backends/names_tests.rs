@@ -299,7 +299,7 @@ fn a_domain_without_srv_records_is_its_own_server() {
     let (id, _) = asked_srv(&mut names, at(60)).unwrap();
     answer(&mut names, at(60), id, &QueryAnswer::NotFound(Some(Duration::from_secs(9))));
     assert_eq!((servers(&pool), names.poll_timeout()), (Some(itself), Some(at(69))));
-    // Its administrator adds records.
+    // The administrator of the domain adds records.
     let (id, _) = asked_srv(&mut names, at(69)).unwrap();
     let added = srv(1, 1, 5080, "a.example.");
     answer(&mut names, at(69), id, &QueryAnswer::Srv([added.clone()].into(), Duration::ZERO));

@@ -1,11 +1,11 @@
 //! Probes: OPTIONS requests that check whether a back end is alive.
 //!
-//! Each is a client transaction of our own (RFC 3261 §11.1, §17.1.2), one at a time for each back
-//! end. A hash of the back end's address selects the shard that probes it for all shards. All
+//! Each probe is a client transaction of our own (RFC 3261 §11.1, §17.1.2), one at a time for each
+//! back end. A hash of the back end's address selects the shard that probes it for all shards. All
 //! shards see the result.
 //!
 //! A suspect back end is probed at once by the shard that suspects it, even in pools without
-//! probes. `suspicion` decides when.
+//! probes. `failure` and `transaction::teach` decide when.
 
 use std::io::{self, Write};
 use std::net::SocketAddr;
@@ -29,13 +29,13 @@ use crate::settings::health::Probe;
 use crate::snapshot::Snapshot;
 use crate::target::Target;
 
-/// Maximum number of back ends handled by one call, so that many due probes do not delay waiting
-/// packets.
+/// Maximum number of back ends that [`Probes::fire`] handles at once, so that many due probes do
+/// not delay waiting packets.
 const DUE_MAX: usize = 64;
 
 /// Returns the time to wait for the response to an immediate probe. In this time the probe is sent
-/// twice (RFC 3261 §17.1.2.2, Timer E). So a back end does not count as dead because of one lost
-/// datagram.
+/// twice over UDP (RFC 3261 §17.1.2.2, Timer E). So a back end does not count as dead because of
+/// one lost datagram.
 pub(crate) fn question_wait(timing: &Timing) -> Duration {
     timing.t1 * 2
 }
@@ -59,7 +59,7 @@ pub(crate) struct Probes {
 struct Probed {
     backend_ref: BackendRef,
     endpoint_address: EndpointAddress,
-    /// Time of its next regular probe, or `NEVER` if another shard probes it, or no shard does.
+    /// Time of its next regular probe, or `NEVER` if this shard does not probe it regularly.
     next: Timestamp,
     armed: Timestamp,
     question: Option<Question>,
@@ -111,8 +111,9 @@ impl Probes {
     }
 
     /// Sets the targets to probe, each with its interval. Targets without an interval are probed
-    /// only when they are suspect. Existing targets keep their schedule. New targets are first
-    /// probed at random times within their first interval.
+    /// only when they are suspect. Existing targets keep the time of their next probe, at most one
+    /// interval from now. New targets are first probed at random times within their first interval.
+    /// Pending and requested probes are forgotten.
     pub(crate) fn enlist(
         &mut self,
         now: Timestamp,
@@ -144,7 +145,7 @@ impl Probes {
 
     /// Requests an immediate probe of a back end, because of evidence against it since `since`. If
     /// a probe is pending, no other probe is sent: the response to the pending one is awaited for
-    /// `wait`.
+    /// `wait` from now.
     pub(crate) fn question(
         &mut self,
         now: Timestamp,
@@ -423,8 +424,8 @@ impl Probes {
     }
 }
 
-/// Returns each back end of the snapshot once. A server in several pools is probed as the first pool
-/// configures it.
+/// Returns each back end of the snapshot once. A server in several pools is probed as the first
+/// pool configures it.
 fn each_once(snapshot: &Snapshot) -> impl Iterator<Item = (BackendRef, &Arc<Backend>)> {
     snapshot.backend_refs().filter(|(backend_ref, _)| snapshot.first(*backend_ref) == *backend_ref)
 }
@@ -477,7 +478,8 @@ fn end_probe(
 }
 
 /// Writes a probe. RFC 3261 §11.1: "An OPTIONS request is constructed using the standard rules for
-/// a SIP request as discussed in Section 8.1.1." Its Request-URI names the server itself.
+/// a SIP request as discussed in Section 8.1.1." The Request-URI of the probe names the server
+/// itself.
 fn write_probe(
     snapshot: &Snapshot,
     place: usize,
@@ -519,7 +521,8 @@ fn write_probe(
     bytes.write_all(b"Content-Length: 0\r\n\r\n")
 }
 
-/// Returns whether this shard probes the back end. Exactly one shard of a process does.
+/// Returns whether this shard is the one that probes the back end regularly, for all shards of the
+/// process.
 fn is_ours_to_probe(snapshot: &Snapshot, backend: &Backend) -> bool {
     let endpoint_address = backend.endpoint().to_string();
     let hash = snapshot.keys.identity.hash(&[b"probe", endpoint_address.as_bytes()]);
@@ -529,6 +532,6 @@ fn is_ours_to_probe(snapshot: &Snapshot, backend: &Backend) -> bool {
 /// Result of matching a response to a probe.
 pub(crate) enum ProbeAnswer {
     Taken,
-    /// The probe was sent by this other shard.
+    /// Another shard, with this number, sent the probe.
     Of(u8),
 }

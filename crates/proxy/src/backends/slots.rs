@@ -2,8 +2,9 @@
 //!
 //! A pool or back end that stays in the configuration keeps its slot. A removed one keeps its slot
 //! as long as a call or transaction refers to it. Then the slot is reused. A removed back end gets
-//! no new calls, because its [`AdminState`] is `Removed`. A back end that stays in another pool
-//! leaves a [copy](Backend::removed_copy) in the slot, which is removed.
+//! no new calls, because its [`AdminState`] is `Removed`. A back end that leaves one pool but stays
+//! in another leaves a [copy](Backend::removed_copy) in its old slot. The state of the copy is
+//! `Removed`.
 
 use std::hash::Hash;
 use std::sync::Arc;
@@ -20,8 +21,8 @@ pub(crate) const ANY: u16 = u16::MAX;
 /// still referenced.
 const SLOTS_MAX: usize = ANY as usize;
 
-/// Returns whether there are enough slots for all, even if no old slot becomes free. `new` has the
-/// name and the number of back ends of each new pool.
+/// Returns whether there are enough slots for all old and new pools and back ends, even if no old
+/// slot becomes free. `new` has the name and the number of back ends of each new pool.
 pub(crate) fn have_slots<'a>(
     old: &[PoolSettings],
     new: impl ExactSizeIterator<Item = (&'a str, usize)>,
@@ -39,7 +40,9 @@ pub(crate) struct SlottedPools {
     pub(crate) places: Vec<u16>,
 }
 
-/// Assigns slots to the new pools, given the old ones.
+/// Assigns slots to the new pools, given the old pools in their slots. `is_held` returns whether a
+/// call or transaction refers to a slot: a pool and a back end in it, or [`ANY`] for the pool
+/// itself.
 pub(crate) fn assign_pool_slots(
     old: Vec<PoolSettings>,
     new: Vec<PoolSettings>,
@@ -128,7 +131,7 @@ fn removed_pool(settings: PoolSettings) -> PoolSettings {
 fn removed(backend: &Arc<Backend>) -> Arc<Backend> {
     match backend.admin_state() {
         AdminState::Removed => Arc::clone(backend),
-        // It is in service in another pool.
+        // The back end is in service in another pool.
         _ => Arc::new(backend.removed_copy()),
     }
 }
@@ -183,7 +186,7 @@ mod tests {
         assert_eq!(reassigned(&["a", "b"], &["x", "b", "y"], &[]), ["x", "b", "y"]);
         assert_eq!(reassigned(&["a", "b"], &["x", "b", "y"], &[0]), ["a", "b", "x", "y"]);
         assert_eq!(reassigned(&[], &["x"], &[]), ["x"]);
-        // For a slot, a back end that was removed and one that was added again are the same.
+        // If a back end was removed and added again, it has two slots, and stays in both.
         assert_eq!(reassigned(&["a", "a"], &["a", "b"], &[0]), ["a", "a", "b"]);
         assert_eq!(reassigned(&["a"], &["a", "a"], &[]), ["a", "a"]);
     }
@@ -236,7 +239,7 @@ mod tests {
         assert_eq!(places(&[(0, ANY), (0, 0)]), (owned(&["p", "s", "r", "t"]), vec![2, 1, 3]));
     }
 
-    /// The slot of its backup pool may belong to a pool with another purpose now.
+    /// The slot of the former backup pool may now belong to another pool.
     #[test]
     fn a_removed_pool_has_neither_a_backup_nor_networks() {
         let net: IpNet = "192.0.2.0/24".parse().unwrap();

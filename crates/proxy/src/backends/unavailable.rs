@@ -7,7 +7,7 @@ use crate::rejection::{Hints, Rejection};
 use crate::settings::BackendRef;
 use crate::snapshot::Snapshot;
 
-/// Rejects a new request of `pool` for which no back end was selected.
+/// Returns the rejection of a new request to `pool` for which no back end was selected.
 pub(crate) fn unassigned(
     now: Timestamp,
     snapshot: &Snapshot,
@@ -20,8 +20,9 @@ pub(crate) fn unassigned(
     }
 }
 
-/// Rejects a request that no back end of `pool` or of its backups may get. If the request is `from`
-/// one of these back ends, that one does not count.
+/// Returns the rejection of a request that no back end of `pool` or of its backups may get. If one
+/// of these back ends sent the request, it is `from`, and the reason in the Warning is that of the
+/// others.
 pub(crate) fn unavailable(
     now: Timestamp,
     snapshot: &Snapshot,
@@ -59,8 +60,8 @@ fn seconds_until(now: Timestamp, at: Timestamp) -> u32 {
     u32::try_from(seconds).unwrap_or(u32::MAX).max(1)
 }
 
-/// Returns the reason why none of these back ends is available. The flag of each says whether its
-/// address is known.
+/// Returns the Warning that says why none of these back ends is available. The flag of each back
+/// end is true if its address is known.
 fn warning(states: impl Iterator<Item = (State, bool)>) -> &'static str {
     let mut whys = states.map(|state| match state {
         (State::Draining | State::Maintenance | State::Removed, _) => OUT_OF_SERVICE,

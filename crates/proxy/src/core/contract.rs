@@ -68,7 +68,8 @@ impl Core for Proxy {
         self.interrupt(now);
         self.slack.on_fired(now);
         self.looks = Looks::default();
-        // Many timers fire in a second, and there may be thousands of peers.
+        // Many timers fire in a second, and there may be thousands of peers. So the peers are
+        // published only after a measurement.
         if self.ingress.handle_timeout(now) {
             let upstream = self.ingress.upstream();
             self.counters.upstream.publish(upstream.is_active(), || upstream.views());
@@ -170,7 +171,7 @@ impl Core for Proxy {
         let probes = self.probes.poll_timeout();
         let resolution = self.resolution.poll_timeout();
         let parked = self.parked.poll_timeout();
-        // Without a parked request nothing waits for a query.
+        // Without a parked request, no request waits for a look-up.
         let parked = parked.map(|at| self.lookups.poll_timeout().map_or(at, |due| at.min(due)));
         let timers = [calls, transactions, names, probes, resolution, parked];
         let timers = timers.into_iter().flatten().min().map(|due| self.slack.defer(due));

@@ -3,8 +3,9 @@
 //! A call is found by the fingerprint of its Call-ID. If several calls share a Call-ID, their
 //! dialogs and transactions distinguish them. A call keeps its back end for at least 64·T1 after
 //! the last message, so that retransmissions, CANCEL and ACK go to the same back end. The entry
-//! also has leases, so that the load of the back end includes the call. Each lease belongs to one
-//! transaction. So a retransmission does not count again, and each end of a transaction counts.
+//! also has leases, so that the load of the back end includes the call. Each lease is taken for one
+//! transaction, so a retransmission is not counted again. However a transaction or a call ends, its
+//! lease is returned.
 //!
 //! [`handle_timeout`](Calls::handle_timeout) is the trigger of paper 003, §V, which "updates
 //! Session State and Load Estimates after a session has expired": an entry releases its leases.
@@ -38,7 +39,8 @@ pub(crate) use transaction::{Answer, Evidence, Transaction};
 const EXPIRE_MAX: usize = 256;
 
 /// Maximum number of simultaneous calls with one Call-ID. By RFC 3261 §8.1.1.4 a UA chooses a new
-/// one for each call, but a proxy before us may fork one call into several with different targets.
+/// Call-ID for each call, but a proxy before us may fork one call into several with different
+/// targets.
 const SAME_MAX: usize = 8;
 
 /// Reference to an entry. It is valid as long as the entry exists. A later entry in the same slot
@@ -104,7 +106,7 @@ pub(crate) struct Calls {
 }
 
 impl Calls {
-    /// Creates a table of at most `calls_max` entries. It removes an established call after
+    /// Creates a table of at most `calls_max` entries. The table removes an established call after
     /// `idle_max` without any message, or when its session timer expires.
     pub(crate) fn new(calls_max: usize, idle_max: Duration) -> Self {
         Self {
@@ -188,8 +190,8 @@ impl Calls {
             .or_else(|| self.find_where(fingerprint, |call| call.has_transaction(transaction)))
     }
 
-    /// Adds an entry for a call that goes to `backend_ref`, in addition to any others with that
-    /// fingerprint.
+    /// Adds an entry for a call that goes to `backend_ref`, in addition to any other entries with
+    /// that fingerprint.
     ///
     /// # Errors
     /// Returns an error if the table is full of calls that are not over, or if there are already
@@ -218,8 +220,9 @@ impl Calls {
 
     /// Moves the call, with its transaction of this identity, to another back end, because the
     /// first back end does not serve it. The call is no longer counted at the first back end, but
-    /// other transactions still are. Returns `false` if the call stays, because it is already at
-    /// that back end, or because it is established and the request only has the same Call-ID.
+    /// its other transactions still are. Returns `false` if the call stays, because it is already
+    /// at `backend_ref`, or because it is established and the request only has the same Call-ID.
+    /// Also returns `false` if the entry no longer exists.
     pub(crate) fn move_to(
         &mut self,
         call: CallRef,
@@ -252,7 +255,7 @@ impl Calls {
     }
 
     /// Records whether an INVITE of this identity that begins a call has priority. A retransmission
-    /// changes nothing: the gate does not decide about it again, so its `has_priority` has no
+    /// changes nothing: the gate does not decide on it again, so `has_priority` then has no
     /// meaning.
     pub(crate) fn record_priority(&mut self, call: CallRef, identity: u64, has_priority: bool) {
         let invite = Transaction { identity, method: Method::Invite };
@@ -272,7 +275,7 @@ impl Calls {
         is_scarce(self.active(), self.calls_max)
     }
 
-    /// Returns whether a source has used its share of the table.
+    /// Returns whether a source has used up its share of the table.
     pub(crate) fn is_exhausted(&self, bucket: Bucket) -> bool {
         let entries = self.calls_max - self.active();
         self.shares.is_exhausted(bucket, Amount { entries, bytes: usize::MAX })
@@ -361,7 +364,7 @@ impl Calls {
     }
 
     /// Returns whether one more request may pass within a call. If so, counts it. If the `call` is
-    /// not known, its fingerprint identifies it.
+    /// not in the table, its fingerprint identifies it.
     pub(crate) fn take_rate(&mut self, now: Timestamp, call: CallRef, fingerprint: u128) -> bool {
         match self.get_mut(call) {
             Some(entry) => entry.take_rate(now),
@@ -370,7 +373,8 @@ impl Calls {
     }
 
     /// Records a request to `backend_ref`. `picker` counts the request at this back end. `held` is
-    /// the lease that counts the call there, if the request begins one.
+    /// a lease that already counts the call there. If there is none and the request begins a call,
+    /// `picker` counts the call too.
     #[allow(clippy::too_many_arguments, reason = "a request and where it goes")]
     pub(crate) fn on_request(
         &mut self,
@@ -439,9 +443,8 @@ impl Calls {
                     self.abandoned += u64::from(is_abandoned);
                     self.remove(reference);
                 }
-                // The timer is never later than the lifetime of a transaction and the retention of
-                // a finished call. Whatever begins later is due no earlier, and needs no second
-                // timer.
+                // The timer fires after 64·T1 at the latest. A transaction that begins before that,
+                // or a call that ends, is due no earlier, so it needs no second timer.
                 Some(Some(due)) => {
                     let at = due.min(now + TRANSACTION_MAX);
                     self.timers.push(at, reference);
@@ -455,8 +458,8 @@ impl Calls {
         self.entries.get_mut(call.into()).map(|entry| &mut entry.call)
     }
 
-    /// Changes an entry, if it still exists, and updates the counts of open transactions and
-    /// finished calls.
+    /// Changes an entry, if it still exists, and updates the counts and the expired table
+    /// accordingly.
     fn change<R>(&mut self, call: CallRef, change: impl FnOnce(&mut Call) -> R) -> Option<R> {
         let Entry { call: entry, links } = self.entries.get_mut(call.into())?;
         let held = |entry: &Call| (entry.open(), usize::from(entry.is_unacknowledged()));

@@ -2,7 +2,8 @@
 //!
 //! A Call-ID is not secret, so it proves nothing. A request is within a dialog if the call table
 //! knows the dialog by both tags, or if its route token is valid. It is a retransmission if its
-//! transaction is known. For any other request, a known Call-ID makes no difference.
+//! transaction is known. For any other request, a known Call-ID proves nothing. Only an ACK or a
+//! CANCEL then still goes to the back end of its Call-ID.
 
 use tidegate_sip::{Method, Passage, Scan, ScanStart, dialog_tags};
 
@@ -18,11 +19,12 @@ pub(crate) struct Known {
     /// The call that the request belongs to, or that it may begin again.
     pub(crate) call: Option<CallRef>,
     pub(crate) evidence: Evidence,
-    /// The request belongs to no dialog, and is neither an ACK nor a CANCEL.
+    /// The request has no To-tag, belongs to no dialog of the call table, and is neither an ACK nor
+    /// a CANCEL.
     pub(crate) is_new: bool,
-    /// The request is an INVITE with the To-tag of a dialog that no call with its Call-ID has. An
-    /// element may treat it as a new call: RFC 3261 §12.2.2, "Based on the To tag, the UAS MAY
-    /// either accept or reject the request."
+    /// The request is an INVITE with a To-tag, and its Call-ID is that of a call, but no such call
+    /// has this dialog. An element may treat it as a new call: RFC 3261 §12.2.2, "Based on the To
+    /// tag, the UAS MAY either accept or reject the request."
     pub(crate) is_invented: bool,
     /// The request is an ACK or a CANCEL that has only the Call-ID in common with the call.
     pub(crate) is_stray: bool,
@@ -127,7 +129,7 @@ impl Calls {
     }
 
     /// Returns whether a scanned request is within a dialog of a call with this fingerprint, or
-    /// `None` if no such call can have dialogs.
+    /// `None` if no such call can have dialogs or the request has no readable tags.
     pub(crate) fn is_within(&self, keys: &Keys, fingerprint: u128, bytes: &[u8]) -> Option<bool> {
         // A request outside any call creates no dialog, so no other request can be in one.
         let may_have_dialogs = |call: &Call| call.phase != Phase::Single;

@@ -1,6 +1,5 @@
 //! The contacts of a user as a store lists them, and the targets that they name.
 
-use std::net::SocketAddr;
 use std::sync::Arc;
 
 use tidegate_sip::{NameAddr, Uri};
@@ -10,7 +9,7 @@ use super::{LookupOutcome, LookupRequester, Lookups};
 use crate::message::contacts::Contacts;
 use crate::message::request_uri::cleaned;
 use crate::rejection::Rejection;
-use crate::resolution::{Located, Resolution, TARGETS_MAX, Ticket, Wanted};
+use crate::resolution::{self, Located, Resolution, TARGETS_MAX, Ticket, Wanted};
 use crate::target::Target;
 
 /// The largest number of contacts of a user that are tried for a request.
@@ -37,7 +36,7 @@ pub(crate) fn reach(
     aor: &Arc<[u8]>,
     requester: LookupRequester,
     identity: u64,
-    may_be: impl Fn(SocketAddr) -> bool,
+    may_be: impl Fn(&resolution::Target) -> bool,
 ) -> Result<(Vec<Target>, Contacts), Unknown> {
     let value = match lookups.find(now, LookupKind::User, aor, requester) {
         LookupOutcome::Found(value) => value,

@@ -28,7 +28,7 @@ fn find_as(
     lookups.find(at(ms), LookupKind::User, &key(name), requester)
 }
 
-/// The ticket that a request for a key has to wait for.
+/// Returns the ticket that a request for a key has to wait for.
 fn pending(lookups: &mut Lookups, ms: u64, name: &str) -> Ticket {
     match find(lookups, ms, name) {
         LookupOutcome::Pending(ticket) => ticket,

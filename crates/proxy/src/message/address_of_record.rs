@@ -5,7 +5,8 @@ use std::sync::Arc;
 
 use tidegate_sip::{Host, Scheme, Uri};
 
-/// Returns the key that a store uses for the user of a SIP URI, or `None` if the URI names no user.
+/// Returns the key that a store uses for the user of a SIP URI, or `None` if the URI is not a
+/// `sip:` URI or names no user.
 ///
 /// RFC 3261 §16.5: "When accessing the location service constructed by a registrar, the Request-URI
 /// MUST first be canonicalized as described in Section 10.3 before being used as an index." §10.3
@@ -16,7 +17,7 @@ use tidegate_sip::{Host, Scheme, Uri};
 /// and SIPS URIs is case-sensitive. [...] Comparison of all other components of the URI is
 /// case-insensitive unless explicitly defined otherwise."). The transport is removed with the
 /// parameters. The port and the password are removed too: phones add the port of their outbound
-/// proxy. Both say how a user is reached, not which user it is.
+/// proxy. Neither says which user it is.
 pub fn address_of_record(uri: &Uri<'_>) -> Option<Arc<[u8]>> {
     if uri.scheme != Scheme::Sip {
         return None;

@@ -1,15 +1,15 @@
 //! The branch of a request that we forward without state. It contains everything that is needed to
 //! forward the response. For the branch of a request with a transaction see `transaction_branch`.
 //!
-//! It has `z9hG4bK` and 24 characters (18 bytes): version and listener, shard, identity of the
-//! request, MAC. If the listener has a wildcard address, the branch also holds the local address to
-//! which the request was sent. This address stands before the MAC and is encrypted, because callers
-//! must not learn it. The branch depends only on the received request, as RFC 3261 §16.11 requires
-//! of a proxy without transactions. Retransmissions, and the ACK and CANCEL of an INVITE, get the
-//! branch of their INVITE from any process with our key. So no part of it may come from a table. If
-//! the same INVITE arrived with another branch at a callee that still rings, the callee would
-//! reject it as a merged request (§8.2.2.2). The MAC authenticates the branch: a message that
-//! contains it is a response to a request that we forwarded.
+//! The branch has `z9hG4bK` and 24 characters (18 bytes): version and listener, shard, identity of
+//! the request, MAC. If the listener has a wildcard address, the branch also holds the local
+//! address to which the request was sent. This address stands before the MAC and is encrypted,
+//! because callers must not learn it. The branch depends only on the received request, as RFC 3261
+//! §16.11 requires of a proxy without transactions. Retransmissions, and the ACK and CANCEL of an
+//! INVITE, get the branch of their INVITE from any process with our key. So no part of it may come
+//! from a table. If the same INVITE arrived with another branch at a callee that still rings, the
+//! callee would reject it as a merged request (§8.2.2.2). The MAC authenticates the branch: a
+//! message that contains it is a response to a request that we forwarded.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 
@@ -133,9 +133,9 @@ impl Branch {
     }
 }
 
-/// Returns the MAC of a branch. It covers the target of the response. Otherwise an attacker that
-/// has seen one of our branches could make us send responses to any address, by naming it in a
-/// lower Via.
+/// Returns the MAC of a branch. It covers the target of the response. Without the target, an
+/// attacker that has seen one of our branches could make us send responses to any address, by
+/// naming it in a lower Via.
 pub(crate) fn mac(keys: &Keys, content: &[u8], target: SocketAddr) -> u64 {
     let port = target.port().to_be_bytes();
     match target.ip() {

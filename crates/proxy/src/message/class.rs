@@ -16,7 +16,7 @@ pub enum Class {
     Bye,
     /// A CANCEL.
     Cancel,
-    /// A request within a known call, or a retransmission of one.
+    /// A request within a known call, or a retransmission of a known request.
     InDialog,
     /// An INVITE that starts a call.
     Invite,
@@ -85,7 +85,7 @@ impl Class {
     }
 
     /// Returns the class of a request that the start line alone does not determine. `known` is true
-    /// if the request belongs to a known call.
+    /// if the request belongs to a known call or transaction.
     pub(crate) fn of_request(method: Method, known: bool) -> Self {
         match method {
             // A To-tag alone proves nothing. A request outside our calls counts as new. Otherwise a

@@ -43,8 +43,8 @@ pub(crate) type FlowTokenText = ArrayVec<u8, ENCODED_MAX>;
 /// A flow on which a phone has registered.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct RegisteredFlow {
-    /// The shard at which the REGISTER arrived. It has the connection of the phone, if there is
-    /// one.
+    /// The shard at which the REGISTER arrived. This shard has the connection of the phone, if
+    /// there is one.
     pub(crate) shard: u8,
     /// The listener at which the REGISTER arrived.
     pub(crate) listener: u8,

@@ -47,8 +47,7 @@ pub struct ResourceValues {
 pub enum NoValue {
     /// The text is not of the form `namespace.value`.
     Form,
-    /// The namespace is one of [`NAMESPACES`], but the value is not one of its values, which are
-    /// these.
+    /// The namespace is one of [`NAMESPACES`], but has no such value. It has these values.
     Value(&'static [&'static str]),
 }
 

@@ -1,8 +1,8 @@
 //! The branch of a probe: it identifies one of the probes that this process has sent.
 //!
-//! It has `z9hG4bK` and 28 characters (21 bytes): version, shard, process, index in the shard's
-//! list of probed back ends, number of the probe, MAC. The MAC covers the address of the back end,
-//! so that no other element can answer for it.
+//! The branch has `z9hG4bK` and 28 characters (21 bytes): version, shard, process, index in the
+//! shard's list of probed back ends, number of the probe, MAC. The MAC covers the address of the
+//! back end, so that no other element can answer for it.
 
 use std::net::SocketAddr;
 

@@ -12,15 +12,15 @@ use crate::keys::text64::{encode, text_len};
 use crate::message::batching::sequence_of;
 use crate::rejection::Hints;
 
-/// The prefix of every To-tag that Tidegate makes. An ACK whose To-tag has another prefix belongs
-/// to a back end's response, so no hash needs to be computed.
+/// The prefix of the To-tags of stateless replies. An ACK whose To-tag has another prefix
+/// acknowledges another response, so no hash needs to be computed.
 const PREFIX: &[u8] = b"tg";
 const TAG: usize = PREFIX.len() + text_len(size_of::<u64>());
 
-/// Returns the To-tag of our reply to a request with this branch and Call-ID. The tag is a keyed
-/// hash, so we recognize the ACK without state. RFC 3261 §8.2.7: "To header tags MUST be generated
-/// for responses in a stateless manner - in a manner that will generate the same tag for the same
-/// request consistently."
+/// Returns the To-tag of our stateless reply to a request with this branch and Call-ID. The tag is
+/// a keyed hash, so we recognize the ACK without state. RFC 3261 §8.2.7: "To header tags MUST be
+/// generated for responses in a stateless manner - in a manner that will generate the same tag for
+/// the same request consistently."
 pub(crate) fn tag(keys: &Keys, call_id: &[u8], branch: &[u8]) -> [u8; TAG] {
     let mut text = [0; TAG];
     text[..PREFIX.len()].copy_from_slice(PREFIX);
@@ -39,12 +39,12 @@ pub(crate) fn transaction_tag(keys: &Keys, identity: u64) -> [u8; TAG] {
     text
 }
 
-/// Returns whether an ACK with this To-tag acknowledges a reply of ours.
+/// Returns whether an ACK with this To-tag acknowledges a stateless reply of ours.
 pub(crate) fn is_own_tag(keys: &Keys, to_tag: &[u8], call_id: &[u8], branch: &[u8]) -> bool {
     to_tag.starts_with(PREFIX) && to_tag == tag(keys, call_id, branch)
 }
 
-/// Returns whether `bytes` are an ACK to a reply of ours. Such an ACK is not forwarded.
+/// Returns whether `bytes` are an ACK to a stateless reply of ours. Such an ACK is not forwarded.
 pub(crate) fn is_own_ack(keys: &Keys, bytes: &[u8]) -> bool {
     may_have_own_tag(bytes)
         && scan_ack(bytes).is_some_and(|ack| {
@@ -52,8 +52,8 @@ pub(crate) fn is_own_ack(keys: &Keys, bytes: &[u8]) -> bool {
         })
 }
 
-/// Returns whether the value of some parameter could begin with the prefix of our To-tags. Most
-/// ACKs belong to responses of back ends and need not be scanned.
+/// Returns whether the value of some parameter could begin with the prefix of the To-tags of
+/// stateless replies. Most ACKs belong to responses of back ends and need not be scanned.
 ///
 /// RFC 3261 §25.1: "generic-param = token [ EQUAL gen-value ]" and "EQUAL = SWS "=" SWS ; equal".
 fn may_have_own_tag(bytes: &[u8]) -> bool {
@@ -126,8 +126,8 @@ pub(crate) fn rejection_of(
     Some(Transmit { flow: Flow { remote, ..received.flow }, bytes, batching })
 }
 
-/// Writes a reply to `message`, which was received as `received`. Returns `None` if it has no
-/// usable Via or the reply would not fit into a datagram.
+/// Writes a reply to `message`, which was received as `received`. Returns `None` if the message has
+/// no usable Via, or if the reply would not fit into a datagram.
 ///
 /// RFC 3261 §16.1: "When responding directly to a request, the element is playing the role of a UAS
 /// and MUST behave as described in Section 8.2."
@@ -159,8 +159,8 @@ pub(crate) fn reply(
     Some(Transmit::new(Flow { remote, ..received.flow }, bytes))
 }
 
-/// Pads a reply of ours to `length` bytes, at most [`PAD_MAX`]. A reply that is already as long is
-/// not changed. `name` is the name of this proxy.
+/// Pads a reply of ours to `length` bytes, at most [`PAD_MAX`]. A reply that already has this
+/// length or more is not changed. `name` is the name of this proxy.
 ///
 /// RFC 3261 §7.3.1: "The formal grammar for a message-header [...] allows for an arbitrary amount
 /// of whitespace on either side of the colon". The padding is inserted before the value of Server,
@@ -182,7 +182,8 @@ pub(crate) fn pad(reply: &mut Buffer, name: &str, length: usize) {
     }
 }
 
-/// The largest length to which a reply can be padded: the payload of an Ethernet frame over IPv6.
+/// The largest length in bytes to which a reply can be padded: the UDP payload of an Ethernet frame
+/// with IPv6.
 pub const PAD_MAX: usize = 1452;
 
 static SPACES: [u8; PAD_MAX] = [b' '; PAD_MAX];

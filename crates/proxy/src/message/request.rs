@@ -28,7 +28,8 @@ pub(crate) struct Request<'a> {
     pub(crate) uri_text: &'a [u8],
     pub(crate) essentials: Essentials<'a>,
     pub(crate) max_forwards: Option<u32>,
-    /// A hash that all copies of the request share.
+    /// A keyed hash of the transaction to which the received request belongs. Retransmissions of
+    /// the request have the same identity.
     pub(crate) identity: u64,
     /// The fingerprint of the Call-ID of the request.
     pub(crate) call_fingerprint: u128,
@@ -39,8 +40,8 @@ pub(crate) struct Request<'a> {
     pub(crate) restored: usize,
     /// The route token in the received Request-URI, if a strict router moved it there.
     pub(crate) token: Option<RouteToken>,
-    /// The targets of the user or the name in the Request-URI or Route, in the order of attempts,
-    /// once they are known.
+    /// The targets that a look-up of the user, or the resolution of a name, has found for the
+    /// request, in the order of attempts. Empty until they are found.
     pub(crate) targets: Vec<Target>,
     /// The Request-URI for each target, if the targets are contacts of a user.
     pub(crate) contacts: Option<Box<Contacts>>,
@@ -82,8 +83,8 @@ impl<'a> Request<'a> {
         })
     }
 
-    /// Returns the category of a request. It determines how the request is restricted if the next
-    /// hop asks for fewer requests.
+    /// Returns the category of a request. The category determines how the request is restricted if
+    /// the next hop asks for fewer requests.
     ///
     /// RFC 7339 §7.2: "The client maintains two categories of requests. The first category will include
     /// requests that are candidates for reduction, and the second category will include requests that are

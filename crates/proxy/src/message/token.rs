@@ -2,9 +2,9 @@
 //!
 //! It holds the address of the dialog's back end, the shard that counts the call, the minute when
 //! the token was made, and the flow of the other party (RFC 5626 §5.2). The other party is the
-//! party of the dialog that is not the back end. It also names the key of its MAC, because keys are
-//! rotated. The MAC covers the Call-ID too. An in-dialog request carries the token back in its
-//! Route (RFC 3261 §12.2.1.1), so the request finds its back end after a restart, or at another
+//! party of the dialog that is not the back end. The token also names the key of its MAC, because
+//! keys are rotated. The MAC covers the Call-ID too. An in-dialog request carries the token back in
+//! its Route (RFC 3261 §12.2.1.1), so the request finds its back end after a restart, or at another
 //! instance with the same secret. Because the MAC covers the Call-ID, a token from one call is not
 //! valid in another call. [After a day](AGE_MAX) the token alone proves nothing, because its call
 //! may be over. The token does not give permission: requests are forwarded only to configured back
@@ -207,7 +207,8 @@ impl RouteToken {
     }
 
     /// Returns whether the token alone proves that a request belongs to a call. A token also counts
-    /// as fresh if the clock was not set when it was made, or is ahead of ours.
+    /// as fresh if it contains no time, or if the clock of its maker was not set or was ahead of
+    /// ours.
     pub(crate) fn is_fresh(&self, now: Minutes) -> bool {
         let Minutes(made) = self.made;
         let age = Duration::from_secs(u64::from(now.0.saturating_sub(made)) * 60);

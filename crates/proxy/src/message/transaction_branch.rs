@@ -1,10 +1,10 @@
 //! The branch of a request that we forward with a transaction: it identifies the transaction.
 //!
-//! It has `z9hG4bK` and 40 characters (30 bytes): version and listener, shard, process, identity of
-//! the received request, tag of the target, hash for loop detection, MAC. Shard and identity
-//! determine the response context, and the tag determines its branch. The process shows whether the
-//! context can be one of ours. After a restart it does not exist, and the response is forwarded as
-//! if its request had been forwarded without state.
+//! The branch has `z9hG4bK` and 40 characters (30 bytes): version and listener, shard, process,
+//! identity of the received request, tag of the target, hash for loop detection, MAC. Shard and
+//! identity determine the response context, and the tag determines its branch. The process shows
+//! whether the context can be one of ours. After a restart it does not exist, and the response is
+//! forwarded as if its request had been forwarded without state.
 //!
 //! All parts can be derived again from a CANCEL of the request, from its target and from the
 //! process number. So a process can cancel a request that its predecessor sent (see `lost`).
@@ -52,10 +52,10 @@ pub(crate) struct TransactionBranch {
 pub(crate) struct TargetTag([u8; 5]);
 
 impl TargetTag {
-    /// Returns the tag of `target` in the transaction with this identity. `nth` counts its branches
-    /// to the same address.
+    /// Returns the tag of `target` in the transaction with this identity. `nth` is the number of
+    /// earlier branches of this transaction to the same address.
     ///
-    /// It is a keyed hash. It does not reveal the address, and a receiver of one branch of a
+    /// The tag is a keyed hash. It does not reveal the address, and a receiver of one branch of a
     /// request cannot derive the tag of another.
     pub(crate) fn of(keys: &Keys, identity: u64, target: SocketAddr, nth: u8) -> Self {
         let [p0, p1] = target.port().to_be_bytes();

@@ -80,15 +80,15 @@ struct Answered {
 }
 
 impl CallAnswer {
-    /// Takes the entries of the call with this Call-ID. Returns `None` if the shard has not
-    /// answered the query.
+    /// Takes the entries of the call with this Call-ID. Returns `None` if the shard's last answer
+    /// is about another call or was taken already, or if there is none.
     pub fn take(&self, call_id: &[u8]) -> Option<Vec<CallEntry>> {
         let mut answer = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         answer.take_if(|answer| *answer.call_id == *call_id).map(|answer| answer.entries)
     }
 
-    /// Replaces the last answer. The shard does not wait for readers: an answer that arrives during
-    /// a read is lost.
+    /// Replaces the last answer. The shard does not wait for readers: if another thread reads at
+    /// this moment, the new answer is lost.
     pub(crate) fn put(&self, call_id: &[u8], entries: Vec<CallEntry>) {
         if let Ok(mut answer) = self.0.try_lock() {
             *answer = Some(Answered { call_id: call_id.into(), entries });

@@ -44,7 +44,7 @@ pub struct Counters {
     pub call: CallAnswer,
     /// Messages that claim to belong to a call or a transaction, but do not.
     pub strays: Counter,
-    /// Retransmissions of requests that were received.
+    /// Received retransmissions of requests.
     pub retransmissions: Counter,
     /// Forwarded requests.
     pub requests_forwarded: Counter,
@@ -61,11 +61,11 @@ pub struct Counters {
     /// Requests that a back end rejected and that did not fail over, because the budget for
     /// failovers was used up.
     pub failovers_denied: Counter,
-    /// Responses that were not sent (protection against amplification). Their target has not shown
-    /// that it receives messages, and the request was shorter than the limit requires.
+    /// Responses that were not sent, as protection against amplification: the target has not shown
+    /// that it receives messages, and the response would exceed the limit.
     pub responses_withheld: Counter,
-    /// Retransmissions of back ends' requests that were not sent, because the caller has never
-    /// shown that it receives messages.
+    /// Retransmissions of requests from back ends and users that were not sent, because the target
+    /// has never shown that it receives messages.
     pub requests_withheld: Counter,
     /// Requests sent over TCP because they are too long for a datagram.
     pub large_over_tcp: Counter,
@@ -115,7 +115,7 @@ pub struct Counters {
     pub queued: Counter,
     /// Requests that wait for a DNS answer or a look-up now.
     pub parked: Counter,
-    /// Number of times that a request was parked until an answer came.
+    /// Number of times that a request was parked.
     pub parked_all: Counter,
     /// Resolutions of names in requests, by outcome.
     pub resolution: Arc<ResolutionCounters>,
@@ -164,13 +164,13 @@ impl Counters {
     }
 
     /// Returns the counter of shed messages of a class that belongs to existing work. Only some
-    /// configurations shed these.
+    /// configurations shed such messages.
     pub fn shed(&self, class: Class) -> &Counter {
         &self.shed[class as usize]
     }
 
-    /// Returns the times from arrival to the start of service: of new work, or of all other
-    /// messages.
+    /// Returns the times from arrival to the start of service: those of new work if `is_new`,
+    /// otherwise those of all other messages.
     pub fn sojourns(&self, is_new: bool) -> &Histogram {
         &self.sojourns[usize::from(!is_new)]
     }

@@ -16,7 +16,7 @@ use crate::message::class::Class;
 pub struct Gauges {
     /// The time of publication, in ns since the start of the driver.
     pub published: Counter,
-    /// Busy time of the processor since the start, in ns.
+    /// Busy time of the processor since the start of the driver, in ns.
     pub occupied: Counter,
     /// Fill level of the fullest receive buffer, in millionths.
     pub socket_fill: Counter,
@@ -40,11 +40,11 @@ pub struct Gauges {
     pub wait_max: Counter,
     /// The rank below which the law rejects new calls, in millionths.
     pub rank_floor: Counter,
-    /// New work, by bucket.
+    /// Counts of new work, by bucket.
     pub flows: [FlowCounters; Bucket::ALL.len()],
-    /// Sojourn of new work in the last second.
+    /// Sojourn of new work in the last completed second.
     pub sojourn_of_new: SojournGauges,
-    /// Sojourn of all other messages in the last second.
+    /// Sojourn of all other messages in the last completed second.
     pub sojourn_of_ongoing: SojournGauges,
     /// Mean service time by class, in ns, or zero before the first measurement.
     pub costs: [Counter; Class::ALL.len()],
@@ -63,10 +63,11 @@ pub struct Gauges {
     pub bound: Counter,
     /// Share of new INVITEs that the kernel drops, in millionths.
     pub thinned: Counter,
-    /// Part of the processor time spent on rejections, in millionths, or zero unless it is limited.
+    /// Part of the processor time spent on rejections, in millionths, or zero if this part is not
+    /// limited.
     pub refusing_load: Counter,
-    /// Share of new calls served without transactions, in millionths, in pools with the mode
-    /// `adaptive`.
+    /// Share of the new calls of pools with the mode `adaptive` that are served without
+    /// transactions, in millionths.
     pub stateless: Counter,
     /// Occupancy up to which every call gets transactions, in millionths, or zero if no pool has
     /// the mode `adaptive`.
@@ -81,7 +82,7 @@ pub struct Gauges {
     pub forgotten: Counter,
     /// Challenges of back ends that were not remembered because their memory was full.
     pub challenges_forgotten: Counter,
-    /// Number of sources among which new work is divided, by bucket.
+    /// Number of sources that share the admitted new work, by bucket.
     pub sources: [Counter; Bucket::ALL.len()],
     /// The rate up to which the work of each source is admitted, in thousandths of requests per
     /// second, by bucket, or zero while there is no limit.
@@ -208,7 +209,7 @@ impl LimitGauges {
         self.value.set(millionths(value));
     }
 
-    /// Returns the last published limit, or [`Allowance::Open`] before the first.
+    /// Returns the last published limit, or [`Allowance::Open`] before the first publication.
     pub fn get(&self) -> Allowance {
         let value = self.value.get() as f64 / 1e6;
         match self.kind.get() {

@@ -5,18 +5,20 @@ use std::time::Duration;
 use tidegate_control::{Bucket, Compared, Gate, Reading, Values, registry};
 use tidegate_world::{Counter, Timestamp};
 
-/// The length of a window in which occupancy is measured.
+/// The minimum length of a window in which occupancy is measured. After an idle time, the window is
+/// as long as that time.
 const WINDOW: Duration = Duration::from_millis(100);
 
 /// The settings of a shard that operators can change, as they are after the last command.
 #[derive(Debug, Default)]
 pub struct InForce {
-    /// Commands that the shard executed.
+    /// Commands that the shard executed, except new keys.
     pub commands: Counter,
     /// Commands that the shard did not execute, because it did not understand them, or because
     /// the shard's table of back ends has no room for the new ones.
     pub commands_rejected: Counter,
-    /// Number of the last command that the shard did not execute, or 0 if there was none.
+    /// Number of the last command that the shard did not execute, counted from 1, or 0 if there was
+    /// none. Commands with keys have no number.
     pub last_rejected: Counter,
     /// The version of the key that signs new route tokens.
     pub key_version: Counter,
@@ -29,7 +31,8 @@ pub struct InForce {
     /// New work by the decision of the law in force and the decision of the shadow law, since the
     /// shadow law started.
     pub compared: [ComparedCounters; Bucket::ALL.len()],
-    /// Occupancy of the processor in the last tenth of a second, in millionths.
+    /// Occupancy of the processor in the last completed window of a tenth of a second, in
+    /// millionths.
     pub occupancy: Counter,
     /// Number of new calls that wait in the queue.
     pub waiting: Counter,

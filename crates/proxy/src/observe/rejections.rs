@@ -11,7 +11,7 @@ use tidegate_world::{Counter, Timestamp};
 use crate::message::class::Class;
 use crate::rejection::reply_reason::ReplyReason;
 
-/// Maximum number of bytes kept of a method, and of a Call-ID.
+/// Maximum number of bytes kept of a method and of a Call-ID.
 pub(super) const METHOD_MAX: usize = 16;
 pub(super) const CALL_ID_MAX: usize = 128;
 
@@ -26,11 +26,11 @@ pub struct Refusal {
     /// The address of the source. For a request with a transaction, it is the address to which its
     /// responses go.
     pub source: SocketAddr,
-    /// The class, if the request was rejected before it was read in full.
+    /// The class, if overload control rejected the request, or if no possible back end took it.
     pub class: Option<Class>,
     /// The status of the response, or `None` if the request was dropped.
     pub status: Option<u16>,
-    /// The method as it stands in the message, cut to 16 bytes.
+    /// The first word of the message, which should be the method, cut to 16 bytes.
     pub method: ArrayVec<u8, METHOD_MAX>,
     /// The Call-ID, cut to 128 bytes.
     pub call_id: ArrayVec<u8, CALL_ID_MAX>,
@@ -46,7 +46,7 @@ pub struct Refusal {
     pub cause: &'static str,
     /// The name of the pool to which the request had been routed, if any.
     pub pool: Option<Box<str>>,
-    /// The load that the gate saw, if the gate rejected the request.
+    /// The load that the gate saw, under the same condition as `class`.
     pub load: Option<LoadThen>,
 }
 
@@ -60,11 +60,11 @@ impl Refusal {
 /// The load at the moment of a rejection.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct LoadThen {
-    /// The share of the new work of its kind that was admitted, 0 to 1.
+    /// The share that the gate admitted of the new work in the bucket of the request, 0 to 1.
     pub allowance: f64,
-    /// The limit that the law set on that kind of work.
+    /// The limit that the law set on new work in this bucket.
     pub limit: Allowance,
-    /// Occupancy of the processor in the last tenth of a second, 0 to 1.
+    /// Occupancy of the processor in the last completed window of a tenth of a second, 0 to 1.
     pub occupancy: f64,
     /// The 99th percentile of the sojourn of new work in the last completed second, in ns.
     pub sojourn_p99_ns: u64,

@@ -14,7 +14,7 @@ use crate::message::class::Class;
 use crate::rejection::reply_reason::ReplyReason;
 use crate::settings::TraceSettings;
 
-/// A rejected request whose headers the trace has not read yet.
+/// A rejected request whose headers have not been read for the sample yet.
 pub(crate) struct Rejected<'a> {
     pub(crate) at: Timestamp,
     pub(crate) source: SocketAddr,
@@ -40,8 +40,8 @@ impl Sampler {
         Self { settings, counters, kept: [(0, 0); _] }
     }
 
-    /// Keeps a rejection if it is selected. The headers are read, and the class and the `load`
-    /// computed, only for a selected rejection.
+    /// Keeps a rejection if it is selected. Only then are the headers read, and `load` called to
+    /// compute the class and the load.
     pub(crate) fn note(
         &mut self,
         rejected: &Rejected<'_>,

@@ -11,7 +11,7 @@ use tidegate_control::feedback::PeerView;
 pub struct UpstreamView {
     /// The address of the peer.
     pub address: SocketAddr,
-    /// The state of the peer: the value that it was told, and its share.
+    /// The state of the peer: its share, and the feedback value that we last sent to it.
     pub peer: PeerView,
 }
 
@@ -29,7 +29,8 @@ impl UpstreamViews {
         self.lock().clone()
     }
 
-    /// Publishes the peers, if there are any (`is_any`) or if there were any at the last call.
+    /// Publishes the peers if there are any (`is_any`), or if there were any at the previous
+    /// publication.
     pub(crate) fn publish(&self, is_any: bool, views: impl FnOnce() -> Vec<UpstreamView>) {
         if self.is_any.swap(is_any, Ordering::Relaxed) || is_any {
             *self.lock() = views();

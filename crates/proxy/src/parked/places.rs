@@ -17,7 +17,7 @@ const ALL: Amount = Amount { entries: 1024, bytes: 16 << 20 };
 /// sources find room even if many strangers send requests to users.
 const STRANGERS: Amount = Amount { entries: ALL.entries / 2, bytes: ALL.bytes / 2 };
 
-/// The source of a request. Sources share the places for parked requests.
+/// The source of a request, for the division of the places among sources.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct RequestSource {
     /// The IPv4 address of the source, or the /64 network of its IPv6 address.
@@ -50,7 +50,7 @@ pub(super) struct Places {
 }
 
 impl Places {
-    /// Returns whether there is a place for a request from this source.
+    /// Returns whether there is a place for one more request from this source.
     pub(super) fn has_room(&self, source: RequestSource) -> bool {
         let free = self.free(source);
         let is_any_free = free.entries > 0 && free.bytes > 0;

@@ -1,13 +1,13 @@
 //! The client role: the restrictions that next hops have asked for, and the requests they may get.
 //!
-//! All shards share them, because a server restricts this proxy as a whole. A response whose value
-//! is read comes from the back end to which the request was sent. The MAC in our branch proves
-//! this. But a back end that does not know RFC 7339 passes on parameters that a server behind it
-//! has written into our Via (§11: "If the attacker can make the recipient believe that the overload
-//! status was created by its direct downstream neighbor (and not by the attacker further
-//! downstream), the recipient stops sending traffic to the victim."). So by default a pool obeys
-//! only back ends whose answer to a probe contained a value, because no other element receives a
-//! probe.
+//! All shards share the restrictions, because a server restricts this proxy as a whole. A value is
+//! read only from a response of the back end to which the request was sent. The MAC in our branch
+//! proves this. But a back end that does not know RFC 7339 passes on parameters that a server
+//! behind it has written into our Via (§11: "If the attacker can make the recipient believe that
+//! the overload status was created by its direct downstream neighbor (and not by the attacker
+//! further downstream), the recipient stops sending traffic to the victim."). So by default a pool
+//! obeys only back ends whose answer to a probe contained a value, because no other element
+//! receives a probe.
 
 use std::net::SocketAddr;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -62,8 +62,8 @@ struct Shared {
     offer: Box<str>,
     /// Whether there is any restriction. Without one, requests need not take the lock.
     is_any: AtomicBool,
-    /// True once a next hop has asked for our load. Before that, an offer can be made without the
-    /// lock.
+    /// True once a next hop has asked for our load. Before that, an offer under
+    /// [`Obedience::Always`] needs no lock.
     is_load_wanted: AtomicBool,
     /// Number of feedback values that were ignored because the table was full.
     overflowed: AtomicU64,
@@ -85,7 +85,7 @@ pub struct NextHopView {
 }
 
 impl NextHops {
-    /// Creates an empty table. Requests offer these algorithms.
+    /// Creates an empty table. Requests to next hops offer the algorithms in `offered`.
     ///
     /// RFC 7339 §5.9: "In the event of repeated timeouts or fatal transport errors, the SIP client
     /// MUST stop sending requests to this server." "The SIP client SHOULD periodically probe if the
@@ -120,7 +120,7 @@ impl NextHops {
         views
     }
 
-    /// Returns how many values were ignored because the table was full.
+    /// Returns the number of feedback values that were ignored because the table was full.
     pub fn overflowed(&self) -> u64 {
         self.0.overflowed.load(Ordering::Relaxed)
     }
@@ -154,7 +154,7 @@ impl NextHops {
         }
     }
 
-    /// Returns the parameters of an offer, at the end of our Via.
+    /// Returns the parameters of an offer as the text that ends our Via.
     #[inline]
     pub(crate) fn offer_text(&self, offer: OverloadOffer) -> ArrayVec<u8, OFFER_MAX> {
         offer.text(&self.0.offer)
@@ -174,7 +174,8 @@ impl NextHops {
         address: SocketAddr,
         category: Category,
     ) -> Option<Admission> {
-        // Another pool may obey a server at the same address.
+        // A pool that never obeys ignores the restriction, even if another pool obeys a server at
+        // the same address.
         if !self.is_any() || obedience == Obedience::Never {
             return Some(Admission { address, offer: offer_under(now, obedience, None) });
         }
@@ -220,7 +221,8 @@ impl NextHops {
     }
 
     /// Reads the parameters that a back end has written into our Via. `obedience` is the strongest
-    /// one of its pools. `own` parses the parameters, and is called only if they are needed.
+    /// obedience among the pools of the back end. `own` parses the parameters. It is called only if
+    /// they are needed.
     #[inline]
     pub(crate) fn on_response<'a>(
         &self,
@@ -244,8 +246,9 @@ impl NextHops {
     }
 
     /// Reads the parameters in the answer to a probe. They show whether the next hop gives
-    /// feedback. If it gives none, it has no restriction. `obedience` is the strongest one of its
-    /// pools. If no pool obeys, the probe offers nothing, so its answer says nothing.
+    /// feedback. `obedience` is the strongest obedience among its pools. If the answer contains no
+    /// feedback under [`Obedience::Proven`], the restriction of the next hop ends. If no pool
+    /// obeys, the probe offers nothing, so the answer says nothing.
     pub(crate) fn on_probe_answered(
         &self,
         now: Timestamp,
@@ -274,7 +277,8 @@ impl NextHops {
         self.0.is_any.store(!restrictions.is_empty(), Ordering::Relaxed);
     }
 
-    /// Applies a feedback value. The first value of a next hop counts only if `may_begin` is set.
+    /// Applies a feedback value. The first value of a next hop is ignored unless `may_begin` is
+    /// true.
     fn learn(
         &self,
         now: Timestamp,

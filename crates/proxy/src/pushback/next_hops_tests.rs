@@ -35,7 +35,7 @@ impl Scene {
         Self { proxy, next_hops, pool, now: Timestamp::from_nanos(1_000_000_000) }
     }
 
-    /// Applies a value of the back end.
+    /// Applies a feedback value of the back end, which restricts nothing.
     fn learn(&self, wants_load: bool) {
         let feedback = Feedback {
             algorithm: Algorithm::Loss,
@@ -46,7 +46,8 @@ impl Scene {
         self.next_hops.learn(self.now, address(BACKEND), feedback, wants_load, true);
     }
 
-    /// Forwards an INVITE. Returns how often the lock was taken, and the INVITE that was sent.
+    /// Forwards an INVITE. Returns how often the lock was taken meanwhile, and the INVITE that was
+    /// sent.
     fn forward(&mut self, call: &str) -> (u64, String) {
         let text = format!(
             "INVITE sip:bob@192.0.2.1 SIP/2.0\r\n\

@@ -6,11 +6,11 @@ use arrayvec::ArrayVec;
 use tidegate_control::feedback::{Algorithm, Algorithms, Feedback, Sequence, VALIDITY_DEFAULT};
 use tidegate_sip::{Oc, OcLoad, OcSequence, OverloadControl};
 
-/// Maximum length of the parameters of a feedback: 10 digits each for value and validity, 18 for
-/// the sequence.
+/// Maximum length of the parameters of a feedback in bytes: 10 digits each for the value and the
+/// validity, and 18 characters for the sequence.
 pub(crate) const FEEDBACK_MAX: usize = 128;
 
-/// Maximum length of the parameters of an offer: all algorithms and the longest load.
+/// Maximum length of the parameters of an offer in bytes: all algorithms and the longest load.
 pub(crate) const OFFER_MAX: usize = 64;
 
 /// The overload control that our Via in a request offers to the next hop.
@@ -26,8 +26,8 @@ pub(crate) enum OverloadOffer {
 }
 
 impl OverloadOffer {
-    /// Returns the offer of a client. `original_cps` is its original load, if the server has asked
-    /// for it.
+    /// Returns our offer to a server. `original_cps` is our original load in calls a second, or
+    /// `None` if the server has not asked for it.
     pub(crate) fn with(original_cps: Option<f64>) -> Self {
         original_cps.map_or(Self::Algorithms, |cps| Self::WithLoad((10.0 * cps).round() as u32))
     }

@@ -3,13 +3,14 @@
 /// The reason why a message was dropped without a response.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum DropReason {
-    /// The message is not SIP, or lacks the parts that a response needs.
+    /// The message is not SIP, or lacks the parts that a response needs, or is an ACK that would be
+    /// rejected if it were another request.
     Malformed,
     /// A keep-alive (RFC 5626 §3.5.1), which needs no answer over UDP.
     Keepalive,
-    /// The queue of the message's class was full.
+    /// The queue of the message's class was full, or too many long messages waited.
     QueueFull,
-    /// A retransmission of a request that waits for service.
+    /// A retransmission of a request that already waits for service.
     Absorbed,
     /// A response with a branch that we did not make.
     ForeignResponse,
@@ -19,11 +20,11 @@ pub enum DropReason {
     RepeatedResponse,
     /// A response that cannot be forwarded: no Via below ours, or one without an address.
     LostResponse,
-    /// An ACK to a reply of ours. It is not forwarded.
+    /// An ACK to a reply of ours. Such an ACK is not forwarded.
     OwnAck,
     /// An ACK of an unknown call.
     UnknownAck,
-    /// The message would be longer than a datagram after our headers are added.
+    /// The response would be longer than a datagram after our changes.
     TooLong,
     /// The source is banned.
     Banned,
@@ -34,9 +35,10 @@ pub enum DropReason {
     Unverified,
     /// The message exceeds the rate limit of its call.
     CallFlood,
-    /// A STUN message that is not a binding request.
+    /// A STUN message that is not a valid binding request, or a binding request whose response
+    /// would be too long for an unverified address.
     Stun,
-    /// An INVITE in a stream, dropped because rejections would take too much of the processor.
+    /// An INVITE over a stream, dropped because rejections would take too much of the processor.
     Thinned,
 }
 

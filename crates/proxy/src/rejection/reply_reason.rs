@@ -52,7 +52,8 @@ pub enum ReplyReason {
     Hops,
     /// Every back end that was tried sent a 503 or was unreachable.
     Failed,
-    /// The forwarded request would be longer than a datagram.
+    /// The forwarded request would be longer than a datagram, or the request has too many header
+    /// fields.
     TooLong,
     /// The call table has no room.
     CallTable,
@@ -66,7 +67,7 @@ pub enum ReplyReason {
     Parked,
     /// No store knows the user.
     NoUser,
-    /// The user has no contact that may be used.
+    /// The user has no contact that can be reached, or a SIPS target cannot be reached over TLS.
     NoContact,
     /// The look-up of the user failed, or took too long.
     Lookup,
@@ -172,7 +173,7 @@ impl ReplyReason {
         }
     }
 
-    /// Returns the reason for a status whose text does not show another reason.
+    /// Returns the reason that a status means if the text of the response shows no other reason.
     pub const fn usual(status: u16) -> Self {
         match status {
             100..=299 | 487 => Self::None,

@@ -1,14 +1,15 @@
-//! The outstanding queries as they wait to be sent, and their shares of the DNS.
+//! The outstanding queries, sent or not, and the division of the DNS among domains.
 //!
-//! A name server that does not answer keeps each query for seconds. Only a few queries are sent at
-//! once, so the names of one domain must not take all of these places. A domain may have at most as
-//! many queries as it leaves free, as in the shared [tables](crate::shares). The domains take
-//! turns. Names that have been resolved before come first, and a part of the places is reserved for
-//! them, so that they stay resolvable during a flood of queries for other names.
+//! If a name server does not answer, each query to it stays outstanding for seconds. The number of
+//! queries that are sent and not answered is limited, so each takes a place, and the names of one
+//! domain must not take all places. A domain may take at most as many places as remain free, as in
+//! the shared [tables](crate::shares). The domains take turns. Names that have been resolved before
+//! come first, and a part of the places is reserved for them, so that they stay resolvable during a
+//! flood of queries for other names.
 
 use std::collections::{BTreeMap, VecDeque};
 
-/// One of this many places is reserved for names that have been resolved before.
+/// One place in this many is reserved for names that have been resolved before.
 const KEPT_PART: usize = 4;
 
 /// The number of queries that may be outstanding for each query that may be sent at once.
@@ -19,8 +20,8 @@ pub(super) struct Backlog {
     sent_max: usize,
     all: Load,
     domains: BTreeMap<Box<str>, Domain>,
-    /// The domains with waiting queries, in the order of their turns: for known names and for
-    /// others.
+    /// The domains with waiting queries, in the order of their turns: one list for known names, and
+    /// one for others.
     turns: [VecDeque<Box<str>>; 2],
 }
 
@@ -35,12 +36,12 @@ struct Load {
 #[derive(Default)]
 struct Domain {
     load: Load,
-    /// Queries that wait, oldest first: for known names and for others.
+    /// Queries that wait, oldest first: one list for known names, and one for others.
     waiting: [VecDeque<u64>; 2],
 }
 
 impl Backlog {
-    /// Creates a backlog that sends at most `sent_max` queries at once.
+    /// Creates a backlog in which at most `sent_max` queries are sent and not answered yet.
     pub(super) fn new(sent_max: usize) -> Self {
         let (all, domains, turns) = Default::default();
         Self { sent_max, all, domains, turns }
@@ -77,8 +78,8 @@ impl Backlog {
     pub(super) fn pop(&mut self) -> Option<u64> {
         [true, false].into_iter().find_map(|is_known| {
             let lane = lane(is_known);
-            // Each domain has one turn at most. Few are passed over: each has as many queries
-            // outside as there are places left.
+            // Each domain is in the list at most once. Only a few domains are passed over, because
+            // each of these has at least as many unanswered queries as there are free places.
             for _ in 0..self.turns[lane].len() {
                 if !may_take(self.sent_max, self.all.sent, 0, is_known) {
                     return None;
@@ -102,7 +103,8 @@ impl Backlog {
         })
     }
 
-    /// Gives back the place of a query for `name` that was returned to be sent, but is not sent.
+    /// Gives back the place of a query for `name` that [`pop`](Self::pop) has returned and that is
+    /// not sent.
     pub(super) fn take_back(&mut self, name: &str) {
         if let Some(domain) = self.domains.get_mut(domain_of(name)) {
             domain.load.sent -= 1;

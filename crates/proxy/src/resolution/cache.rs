@@ -29,8 +29,8 @@ pub(super) const ABSENT_HOLDS: (Duration, Duration) =
 /// Lifetime of a negative answer that states no lifetime.
 pub(super) const ABSENT_HOLDS_USUALLY: Duration = Duration::from_secs(30);
 
-/// An answer is refreshed when at most this fraction (one in this number) of its lifetime is left.
-/// So the answer for a name in use does not expire.
+/// An answer is refreshed when at most 1/10 of its lifetime is left. So the answer for a name in
+/// use does not expire.
 const AHEAD_PART: u32 = 10;
 
 /// An answer is refreshed at least this long before it expires.
@@ -44,10 +44,11 @@ pub(super) const STALE_MAX: Duration = Duration::from_secs(24 * 3600);
 /// The pause after the first failure. Each further failure doubles it.
 pub(super) const PAUSE_MIN: Duration = Duration::from_secs(1);
 
-/// The number of doublings: to 32 s. RFC 2308 §7 forbids more than 5 minutes.
+/// The maximum number of doublings: the pause grows to 32 s. RFC 2308 §7 forbids more than 5
+/// minutes.
 const DOUBLINGS_MAX: u32 = 5;
 
-/// The precision of the order of use. An entry in use moves at most once in this time.
+/// The precision of the order of use. A used entry moves in the order at most once in this time.
 const USE_GRAIN: Duration = Duration::from_secs(1);
 
 /// A type of record and a name.
@@ -86,7 +87,7 @@ struct Known {
 /// The known state of a name.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(super) struct View {
-    /// The last answer, unless it expired too long ago.
+    /// The last answer, or `None` if there is none or it expired at least [`STALE_MAX`] ago.
     pub(super) records: Option<Records>,
     pub(super) age: Age,
     /// True if the last query failed.
@@ -129,7 +130,8 @@ impl Cache {
         view
     }
 
-    /// Returns whether there is an answer that may be used while there is no newer one.
+    /// Returns whether an answer is known, even if it has expired, that may be used while there is
+    /// no newer one.
     pub(super) fn is_known(&self, now: Timestamp, (record, name): &Key) -> bool {
         let entry = self.by_name.get(record).and_then(|all| all.get(name));
         entry.is_some_and(|entry| entry.view(now).records.is_some())
@@ -160,8 +162,8 @@ impl Cache {
     /// Records that a query has failed.
     pub(super) fn fail(&mut self, now: Timestamp, key: &Key) {
         let entry = self.entry(now, key);
-        // RFC 2308 §7 allows caching of failures. Here it keeps each request from querying a
-        // failing server.
+        // RFC 2308 §7 allows caching of failures. Without it, each request would query a failing
+        // server.
         entry.paused_until = now + PAUSE_MIN * (1 << entry.failures.min(DOUBLINGS_MAX));
         entry.failures = entry.failures.saturating_add(1);
     }

@@ -1,5 +1,5 @@
-//! The procedure of RFC 3263 §4: from a URI to the transports, addresses and ports to which its
-//! request can be sent.
+//! The procedure of RFC 3263 §4: from a URI to the transports, addresses and ports to which a
+//! request with this URI can be sent.
 //!
 //! Each walk runs the procedure from the beginning, and uses the cached answers. If an answer is
 //! missing, the walk sends a query, and the request waits for it. When the answer has come, another
@@ -83,9 +83,9 @@ pub enum Located {
     /// At least one and at most [`TARGETS_MAX`] targets, in the order of attempts. Those after the
     /// first are for failover (RFC 3263 §4.3).
     Targets(Targets),
-    /// The request has to wait until this ticket may continue.
+    /// The request has to wait for the query of this ticket.
     Pending(Ticket),
-    /// The DNS says that there is no such destination, or none that the client may or can reach.
+    /// There is no such destination, or the client cannot reach it or may not send to it.
     NotFound,
     /// The DNS failed to answer, or may not be queried now.
     Unavailable,
@@ -97,7 +97,7 @@ pub(super) struct Walk<'r, F> {
     pub(super) now: Timestamp,
     /// The identity of the request, which determines the order of its targets.
     pub(super) hash: u64,
-    /// The function that tests whether a request may be sent to an address.
+    /// The function that tests whether a request may be sent to a target.
     pub(super) may_be: F,
     pub(super) found: Found,
 }
@@ -114,7 +114,7 @@ pub(super) struct Found {
     failed: bool,
 }
 
-impl<F: Fn(SocketAddr) -> bool> Walk<'_, F> {
+impl<F: Fn(&Target) -> bool> Walk<'_, F> {
     /// Runs the procedure of RFC 3263 §4 for this destination.
     pub(super) fn locate(mut self, wanted: &Wanted<'_>) -> Located {
         let &Wanted { host, port, transport, secure, large } = wanted;
@@ -172,7 +172,8 @@ impl<F: Fn(SocketAddr) -> bool> Walk<'_, F> {
         self.end()
     }
 
-    /// Returns the SRV records to query, in the order of preference.
+    /// Returns the services whose SRV records are to be queried, in the order of preference, or the
+    /// ticket of the NAPTR query for which the request has to wait.
     fn naptr(&mut self, name: &Name, secure: bool) -> Result<Choices, Ticket> {
         // RFC 3263 §4.1: "Otherwise, if no transport protocol or port is specified, and the target
         // is not a numeric IP address, the client SHOULD perform a NAPTR query for the domain in
@@ -257,7 +258,7 @@ impl<F: Fn(SocketAddr) -> bool> Walk<'_, F> {
 
     fn push(&mut self, transport: Transport, address: SocketAddr) {
         let target = Target { transport, address };
-        if address.port() == 0 || !(self.may_be)(address) {
+        if address.port() == 0 || !(self.may_be)(&target) {
             self.resolution.counters.unusable.add(1);
         } else if self.found.targets.len() < TARGETS_MAX && !self.found.targets.contains(&target) {
             self.found.targets.push(target);
@@ -277,7 +278,7 @@ impl<F: Fn(SocketAddr) -> bool> Walk<'_, F> {
 }
 
 impl Found {
-    /// Records the query on which the walk has to wait, if its records are not known.
+    /// Records the query for which the request may have to wait, if the records are not known.
     fn note(&mut self, asked: &Asked) {
         match asked {
             Asked::Known(_) => {}

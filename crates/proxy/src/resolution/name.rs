@@ -3,8 +3,8 @@
 use arrayvec::ArrayString;
 use tidegate_world::NAME_MAX;
 
-/// The longest name without its final dot. RFC 1035 §2.3.4 allows 255 octets. The lengths of the
-/// labels and the root take two more than the dots.
+/// The longest name without its final dot. RFC 1035 §2.3.4 allows 255 octets in a message, where a
+/// name is two octets longer than this text.
 const TEXT_MAX: usize = 253;
 
 /// The longest label of a name (RFC 1035 §2.3.4).

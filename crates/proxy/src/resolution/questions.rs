@@ -17,18 +17,18 @@ pub(super) const PATIENCE: Duration = Duration::from_millis(500);
 
 /// The time after which a query is abandoned.
 ///
-/// It is longer than the time of a resolver that tries a second server after 5 s of silence.
+/// This leaves time for a resolver that tries a second server after 5 s of silence.
 pub(super) const ANSWERS_WITHIN: Duration = Duration::from_secs(8);
 
-/// Maximum age of a query that is still sent. The requests that wait for an older query would not
-/// wait long enough for its answer. If it were sent, it would soon leave its place to another old
-/// query. So a DNS that does not answer would get very many queries.
+/// Maximum age at which a query is still sent. Requests would not wait long enough for the answer
+/// to an older query. An older query would also be abandoned soon, and its place would go to
+/// another old query. So a DNS that does not answer would get very many queries.
 const SENT_WITHIN: Duration = Duration::from_secs(4);
 
 /// The first id of DNS queries for requests. Lower ids are free for other parts of the core.
 const IDS_FROM: u64 = 1 << 63;
 
-/// A bounded set of outstanding queries, with each name at most once.
+/// A bounded set of outstanding queries, at most one for each name and record type.
 pub(super) struct Questions {
     /// Queries by ascending id, which is also the order in which they were asked.
     outstanding: BTreeMap<u64, Asked>,
@@ -41,7 +41,7 @@ pub(super) struct Questions {
     next: u64,
     /// Queries with a lower id have waited longer than [`PATIENCE`].
     overdue_before: u64,
-    /// The time of the last answer.
+    /// The time of the last answer that was not a failure.
     heard: Option<Timestamp>,
     is_silent: bool,
 }
@@ -104,9 +104,9 @@ impl Questions {
         Some(Open { id: QueryId(id), is_overdue: id < self.overdue_before })
     }
 
-    /// Queues a query for a name without an outstanding query. Returns `None` if there are too many,
-    /// or too many for names of the same domain. A quarter of the places is reserved for known
-    /// names, so that they stay resolvable during a flood of queries for other names.
+    /// Queues a query for a name without an outstanding query. Returns `None` if too many queries
+    /// are outstanding, in all or for names of the same domain. A quarter of the places is reserved
+    /// for known names, so that these stay resolvable during a flood of queries for other names.
     pub(super) fn ask(
         &mut self,
         now: Timestamp,
@@ -135,14 +135,14 @@ impl Questions {
         self.given_up.remove(place).map(|(_, key)| Closed::Late(key))
     }
 
-    /// Records that the DNS has answered a query.
+    /// Records that the DNS has answered a query, without a failure.
     pub(super) fn on_heard(&mut self, now: Timestamp) {
         self.heard = Some(now);
         self.is_silent = false;
     }
 
-    /// Returns whether the DNS is silent. It is silent if a query became overdue or was abandoned,
-    /// and no query has been answered since it was sent.
+    /// Returns whether the DNS is silent. It is silent if a query was sent and became overdue or
+    /// was abandoned, and the DNS has answered no query since that query was queued.
     pub(super) fn is_silent(&self) -> bool {
         self.is_silent
     }
@@ -172,7 +172,7 @@ impl Questions {
         Some(Due::Overdue(QueryId(id), asked.key.clone()))
     }
 
-    /// Returns the time of the next change.
+    /// Returns the time of the next change, or `None` if no query is outstanding.
     pub(super) fn poll_timeout(&self) -> Option<Timestamp> {
         let (_, first) = self.outstanding.first_key_value()?;
         let overdue = self.outstanding.range(self.overdue_before..).next();
@@ -290,8 +290,8 @@ mod tests {
         assert!(!questions.is_silent());
     }
 
-    /// A DNS that does not answer keeps 64 queries for 8 s each. Others must not follow each other quickly
-    /// in the last moment of their own 8 s.
+    /// If a DNS does not answer, each query that was sent keeps its place for 8 s. The waiting
+    /// queries must not then follow each other quickly in the last moment of their own 8 s.
     #[test]
     fn a_query_that_has_waited_long_is_not_sent() {
         let mut questions = Questions::new(1);
@@ -323,8 +323,8 @@ mod tests {
         }
     }
 
-    /// A name server that does not answer keeps the places of the queries that were sent. The
-    /// others say nothing about the DNS.
+    /// If a name server does not answer, the queries that were sent keep their places. Queries that
+    /// were not sent say nothing about the DNS.
     #[test]
     fn a_question_that_is_never_sent_shows_nothing() {
         let mut questions = Questions::new(1);

@@ -38,8 +38,8 @@ pub(crate) struct Service {
 }
 
 impl Records {
-    /// Reads an answer to a query for records of this type, and its TTL if it has one. Returns
-    /// `None` if it is not such an answer.
+    /// Reads an answer to a query for records of this type, and the TTL of the answer if it has
+    /// one. Returns `None` if the query failed, or the answer has another type.
     pub(crate) fn of(record: RecordType, answer: &QueryAnswer) -> Option<(Self, Option<Duration>)> {
         match (record, answer) {
             (RecordType::A | RecordType::Aaaa, QueryAnswer::Addresses(addresses, ttl)) => {

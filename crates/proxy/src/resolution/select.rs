@@ -6,9 +6,10 @@
 //! the name of the server. The times have exponential distributions whose rates are the weights,
 //! and the server with the earliest time is tried first. So the probability that a server is first
 //! is its share of the weights. The probability that it is second is its share of the remaining
-//! weights, and so on, as RFC 2782 requires. The order of two servers does not depend on the other
-//! servers. So adding or removing a server does not move requests between the others. If the
-//! servers were drawn one after another, requests would move.
+//! weights, and so on, as RFC 2782 requires. The order of two servers does not depend on other
+//! servers with a weight above 0. So adding or removing such a server does not move requests
+//! between the others. If the servers were drawn one after another, requests would move. Servers
+//! with weight 0 share one weight of 1, so their order depends on their number.
 
 use std::hash::Hasher;
 use std::net::IpAddr;
@@ -20,7 +21,8 @@ use tidegate_world::SrvRecord;
 use super::records::Service;
 use super::transport::Transports;
 
-/// Returns the servers in the order in which the request with this hash tries them.
+/// Returns the servers, which are in the order of their priorities, in the order in which the
+/// request with this hash tries them.
 pub(super) fn order_servers(servers: &[SrvRecord], hash: u64) -> SmallVec<[&SrvRecord; 8]> {
     let mut rung: SmallVec<[(f64, &SrvRecord); 8]> = SmallVec::new();
     for group in servers.chunk_by(|a, b| a.priority == b.priority) {
@@ -46,8 +48,8 @@ impl Rates {
     fn of(group: &[SrvRecord]) -> Self {
         // RFC 2782: "In the presence of records containing weights greater than 0, records with
         // weight 0 should have a very small chance of being selected." Its algorithm draws a number
-        // from 0 to the sum of the weights, and 0 selects one of these records: together they have
-        // the share of one weight of 1.
+        // from 0 to the sum of the weights, and 0 selects one of these records: together the
+        // records with weight 0 have the share of one weight of 1.
         let zeros = group.iter().filter(|server| server.weight == 0).count();
         Self { of_zero: 1.0 / zeros.max(1) as f64 }
     }
@@ -64,8 +66,8 @@ impl Rates {
 /// Returns the addresses of one server in the order in which the request with this hash tries them.
 ///
 /// RFC 3263 §4.2: "The client SHOULD try the first record." DNS servers rotate the records to share
-/// the load. The hash shares the load too. And when the answer is refreshed, the order stays the
-/// same.
+/// the load. The hash shares the load too, and the order stays the same when the answer is
+/// refreshed.
 pub(super) fn order_addresses(addresses: &[IpAddr], hash: u64) -> SmallVec<[IpAddr; 8]> {
     let mut drawn: SmallVec<[(u64, IpAddr); 8]> = addresses
         .iter()

@@ -102,7 +102,7 @@ impl Scene {
         self.locate_for(uri, 0)
     }
 
-    /// Returns the queries since the last call, as text.
+    /// Returns, as text, the queries since this function last returned.
     fn asked(&mut self) -> Vec<String> {
         let asked = std::mem::take(&mut self.asked);
         asked.into_iter().map(|(record, name)| format!("{record:?} {name}")).collect()
@@ -112,7 +112,7 @@ impl Scene {
         self.now = self.now + Duration::from_millis(ms);
     }
 
-    /// Discards all queries unanswered.
+    /// Discards the queries that are ready to be sent, without an answer.
     fn lose(&mut self) {
         while self.resolution.poll_query().is_some() {}
     }

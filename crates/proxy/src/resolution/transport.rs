@@ -3,7 +3,8 @@
 use arrayvec::ArrayVec;
 use tidegate_world::Transport::{self, Tcp, Tls, Udp, Ws, Wss};
 
-/// Reads the transport parameter of a URI. Returns `None` if its scheme has no such transport.
+/// Reads the transport parameter of a SIP URI, or of a SIPS URI if `secure` is true. Returns `None`
+/// if URIs with this scheme have no such transport.
 pub(crate) fn of_param(value: &[u8], secure: bool) -> Option<Transport> {
     // RFC 3261 §19.1.1: "For a SIPS URI, the transport parameter MUST indicate a reliable
     // transport."; §26.2.2: TLS is then used over it. RFC 7118 §5.5 defines `ws` for both schemes.
@@ -84,8 +85,9 @@ impl Transports {
         self.0.iter().copied().filter(move |transport| transport.is_secure() == secure)
     }
 
-    /// Returns the transport for a URI that names none, or `None` if the client supports none for
-    /// it.
+    /// Returns the transport for a URI without a transport parameter, or `None` if the client
+    /// supports no transport for such a URI. `secure` is true for a SIPS URI, and `large` for a
+    /// request that is too long for a datagram.
     pub(super) fn default(&self, secure: bool, large: bool) -> Option<Transport> {
         // RFC 3263 §4.1: "the client SHOULD use UDP for a SIP URI, and TCP for a SIPS URI." [...]
         // "However, another transport, such as TCP, MAY be used if the guidelines of SIP mandate

@@ -13,8 +13,8 @@ use tidegate_world::{Buffer, Flow};
 
 use crate::snapshot::Snapshot;
 
-/// Returns a copy without the asserted identity of a request that came on `flow`, if Tidegate must
-/// not forward that identity.
+/// If Tidegate must not forward the asserted identity in a message that came on `flow`, returns a
+/// copy of the message without this identity.
 ///
 /// RFC 3325 §5: "If the proxy received the message from an element that it does not trust and
 /// there is a P-Asserted-Identity header present which contains a SIP or SIPS URI, the proxy

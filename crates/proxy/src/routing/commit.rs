@@ -33,7 +33,7 @@ use crate::transport::addresses::Origin;
 /// A request whose plan is being committed.
 #[derive(Clone, Copy)]
 struct CommitInput<'s, 'a> {
-    /// Whether the transaction table has room for this request.
+    /// The room in the transaction table for this request.
     room: Room,
     received: &'s Received,
     request: &'s Request<'a>,
@@ -117,7 +117,7 @@ pub(crate) fn commit(
 /// Returns what an ACK shows about its sender. The tags of a dialog and a route token are in the
 /// responses, so only a party of the call knows them. But that party could write another address as
 /// its source. So the tags and the token prove something only about the address to which the
-/// responses went. An ACK with the Call-ID alone is not part of the call.
+/// responses went. An ACK that has only the Call-ID of a call does not belong to the call.
 fn evidence_of_ack(
     step: &Step<'_>,
     received: &Received,
@@ -175,9 +175,9 @@ fn take_rate(step: &mut Step<'_>, request: &Request<'_>, known: &Known) -> bool 
     is_repeated || calls.take_rate(step.now, call, known.fingerprint)
 }
 
-/// Starts more work of a call at its back end. If the back end does not take the work and the call
-/// does not continue there (`goes_on`), another back end of the pool takes it. `key` selects the
-/// back end for a later failover.
+/// Starts more work of a call at its back end. If the back end does not take the work, and
+/// `goes_on` is false (no call continues there), another back end of the pool takes it. `key`
+/// selects the back end for a later failover.
 fn begin_within(
     step: &mut Step<'_>,
     input: CommitInput<'_, '_>,
@@ -312,7 +312,7 @@ fn send_to_user(
     target: Target,
     from: Option<BackendRef>,
 ) -> Result<NextHop, Rejection> {
-    // Calls from back ends have entries, and count in shares there.
+    // A call from a back end has an entry in the call table, which limits the number of such calls.
     if from.is_none() {
         check_transaction_room(step, input.room)?;
     }
@@ -344,7 +344,8 @@ fn enter_outward_call(
     }
 }
 
-/// Returns the entry of a call, and creates one if there is none.
+/// Returns the entry of a call after moving it to the back end, or creates an entry if there is
+/// none.
 fn hold(
     step: &mut Step<'_>,
     call: Option<CallRef>,

@@ -49,11 +49,12 @@ pub(super) fn in_dialog(
         return Some(TargetChoice::Stay { backend_ref, target: None, key: None });
     }
     let goes_on = phase.goes_on();
-    // A request that starts something may go to another back end, like the first one.
+    // A request that starts something may go to another back end, like the first request of the
+    // call.
     let key = choice_key(snapshot, state, backend_ref.pool, request, known.fingerprint);
     let Request { method, identity, .. } = *request;
     let begins = begins(state, Some(call), request, known.evidence, backend_ref);
-    // A retransmission is not subject to admission, and gets no priority there.
+    // Admission does not give priority to a retransmission, so it has the priority of its call.
     let demand = demand_of(method, request.has_priority || !begins && had_priority);
     if begins {
         return Some(TargetChoice::BeginWithin { backend_ref, key, demand, goes_on });
@@ -63,7 +64,7 @@ pub(super) fn in_dialog(
     if is_kept || snapshot.backend(backend_ref).is_alive(now) {
         return Some(TargetChoice::Stay { backend_ref, target: None, key: Some(key) });
     }
-    // A request that is over does not move an ongoing call.
+    // A request whose transaction has ended does not move an ongoing call.
     if goes_on && state.calls.has_ended(call, Transaction { identity, method }) {
         return Some(TargetChoice::Reject(unavailable(now, snapshot, backend_ref.pool, None)));
     }
@@ -101,7 +102,8 @@ fn by_token(
         let backend_ref = entry.map_or(owner, |entry| entry.backend_ref);
         let is_invite = is_invented || is_new && request.method == Method::Invite;
         let begins = is_invite && begins(state, call, request, evidence, backend_ref);
-        // The name may now resolve to another address, but the dialog stays at the old one.
+        // The name of the back end may now resolve to another address, but the dialog stays at the
+        // old one.
         let at = |backend_ref| snapshot.backend(backend_ref).named().map(|_| token.backend);
         return Some(match begins {
             true => TargetChoice::BeginAt { backend_ref: owner, target: at(owner) },

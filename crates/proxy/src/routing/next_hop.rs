@@ -24,7 +24,8 @@ pub(crate) struct NextHop {
     /// The back end of the call, if the request belongs to one.
     pub(crate) backend_ref: Option<BackendRef>,
     pub(crate) call: CallRef,
-    /// True if the request goes to that back end or to a user, false if it comes from there.
+    /// True if the request goes to the back end in `backend_ref` or to a user, false if it comes
+    /// from one of them.
     pub(crate) toward_backend: bool,
     /// True if the target is a contact of a user, and the sender is not a back end.
     pub(crate) is_user: bool,

@@ -4,9 +4,10 @@
 //! A plan changes nothing. It is made from the request, the snapshot and a view of the call table.
 //! [`commit`](super::commit) selects the back end, takes leases and enters the call.
 //!
-//! Strangers may reach pools only. Pool members and trusted sources may also reach Route sets and
-//! addresses. A request belongs to a dialog if its route token verifies or the call table knows the
-//! dialog by its tags. A To-tag alone proves nothing.
+//! Strangers may reach only the pools and users to which the rules lead. Back ends and trusted
+//! sources may also reach Route sets and other addresses. A request belongs to a dialog if its
+//! route token verifies or the call table knows the dialog by its tags. A To-tag alone proves
+//! nothing.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -77,7 +78,7 @@ struct PlanInput<'s, 'a> {
     origin: Origin,
     /// True if a back end that has been removed sent the request.
     is_removed: bool,
-    /// True if its Request-URI names us.
+    /// True if the Request-URI names us.
     is_ours: bool,
 }
 
@@ -167,8 +168,8 @@ impl PlanInput<'_, '_> {
     }
 }
 
-/// Returns the destination of a request that no dialog and no call determines. `peer` is the other
-/// party of the dialog in which a back end sends it.
+/// Returns the destination of a request if no dialog and no call determines it. `peer` is the other
+/// party of the dialog in which a back end sends the request.
 ///
 /// RFC 3261 §16.6: "If the copy contains a Route header field, the proxy MUST inspect the URI in
 /// its first value." "If the proxy has reformatted the request to send to a strict-routing element
@@ -401,10 +402,10 @@ fn needs_flow(snapshot: &Snapshot, contact: &Uri<'_>, peer: &PeerFlow) -> bool {
     }
 }
 
-/// Checks that the sender of a request may send it on the flow that its Route names.
+/// Rejects a stranger's request whose Route names the flow of another phone.
 ///
-/// Such requests come from the registrar. Only the registrar and the phone get the token, so we
-/// relay such requests only for these two.
+/// Legitimate requests of this kind come from the registrar, which is a back end or a trusted
+/// source. A stranger may have seen the flow token, so the token alone gives no permission.
 fn check_flow(named: Option<&RegisteredFlow>, origin: Origin) -> Result<(), Rejection> {
     match named {
         Some(_) if origin == Origin::Stranger => Err(Rejection::RELAYING),
@@ -454,9 +455,9 @@ pub(crate) fn pool_by_rules(
 
 /// Rejects an in-dialog request that this shard does not know, or hands it off. If there are
 /// several shards, each of the others gets the request in turn. So the call of a client is found
-/// even if the client ignores Record-Route and changes its port between requests, and the CANCEL of
-/// a trunk even if it comes on another connection than its INVITE. A stranger on a connection could
-/// make all shards work with each of its requests, so its requests stay here.
+/// even if the client ignores Record-Route and changes its port between requests. The INVITE of a
+/// trunk is found even if its CANCEL comes on another connection. A stranger on a connection could
+/// make all shards work with each request, so requests of strangers on connections stay here.
 ///
 /// At the end, a CANCEL or ACK returns to its first shard, which sent its INVITE.
 fn unknown(snapshot: &Snapshot, received: &Received, method: Method, origin: Origin) -> Rejection {

@@ -28,7 +28,8 @@ pub(crate) struct Selected {
     pub(crate) key: u64,
     /// The call's lease at the back end.
     pub(crate) call: Option<CallLease>,
-    /// The admission by the restriction of the back end, once it is known.
+    /// The admission by the restriction of the back end, or `None` if the restriction was not
+    /// asked.
     pub(crate) admission: Option<Admission>,
 }
 
@@ -192,8 +193,9 @@ pub(crate) fn check_transaction_room(step: &Step<'_>, room: Room) -> Result<(), 
     }
 }
 
-/// Selects a back end of one pool for a new request by its [`choice_key`]. Only back ends that
-/// `may_have` the request and, if there is a `demand`, have headroom for it are considered.
+/// Selects a back end of one pool for a new request by its [`choice_key`]. Only back ends for which
+/// `may_have` returns `true` and, if there is a `demand`, which have headroom for it are
+/// considered.
 pub(crate) fn select_in(
     step: &mut Step<'_>,
     pool: u16,
@@ -214,8 +216,8 @@ pub(crate) fn select_in(
 }
 
 /// Selects a back end for a request that another back end sends to a pool or to one of its backups.
-/// By RFC 3261 §16.11 it depends on the message alone, so that retransmissions, CANCEL and ACK get
-/// the same choice.
+/// As RFC 3261 §16.11 requires, the selection depends on the message alone as long as the same back
+/// ends are up. So retransmissions, CANCEL and ACK get the same back end.
 pub(crate) fn select_by_call(
     now: Timestamp,
     snapshot: &Snapshot,

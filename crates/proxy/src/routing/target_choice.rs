@@ -53,6 +53,6 @@ pub(crate) enum TargetChoice {
         /// The back end that sent the request.
         from: Option<BackendRef>,
     },
-    /// Reject the request after counting it in the rate of its call.
+    /// Reject the request. If it counts in the rate of its call, it is counted first.
     Reject(Rejection),
 }

@@ -10,8 +10,9 @@ use crate::step::Step;
 
 /// Returns the tier in which requests of `call` to or from `pool` are served.
 ///
-/// While the call has an entry, this is the tier of its first request. So a retransmission finds
-/// the transaction of its original, or is forwarded in the same way as the original:
+/// In the mode `adaptive`, a call keeps the tier of its first request while it has an entry. So a
+/// retransmission finds the transaction of its original, or is forwarded in the same way as the
+/// original:
 ///
 /// RFC 3261 §16.11: "In particular, a retransmitted request MUST be forwarded to the same
 /// destination each time it is processed. Furthermore, CANCEL and non-Routed ACK requests
@@ -30,8 +31,8 @@ pub(crate) fn tier(snapshot: &Snapshot, calls: &Calls, pool: u16, call: CallRef)
 ///
 /// RFC 3261 §16.1: "A stateful proxy MAY transition to stateless operation at any time during the
 /// processing of a request, so long as it did not do anything that would otherwise prevent it from
-/// being stateless initially (forking, for example, or generation of a 100 response)." The choice
-/// is made before either, and for the whole call.
+/// being stateless initially (forking, for example, or generation of a 100 response)." The tier is
+/// chosen before the proxy forks or generates a response, and for the whole call.
 pub(crate) fn choose_tier(step: &mut Step<'_>, room: Room, pool: u16, call: CallRef) {
     let has_room = !room.has_its_share && !room.is_full_for_new;
     if step.snapshot.pool(pool).mode == Mode::Adaptive

@@ -12,8 +12,8 @@ pub(crate) struct Tiering {
     settings: TierSettings,
     /// The division of calls among the tiers, or `None` if no pool has the mode `adaptive`.
     tiers: Option<Tiers>,
-    /// The tier of the message in service, or the last one served, or `None` if it was not
-    /// forwarded.
+    /// The tier of the message in service or, between two messages, of the last one. `None` if that
+    /// message was not forwarded.
     served: Option<Tier>,
 }
 
@@ -71,7 +71,7 @@ impl Tiering {
     pub(crate) fn on_refused(&mut self, reason: Reason) {
         let Some(tiers) = &mut self.tiers else { return };
         match reason {
-            // These reasons depend on the decision of the law.
+            // With more processor time, the law might have admitted this work.
             Reason::Law
             | Reason::Rank
             | Reason::Stale
@@ -79,7 +79,7 @@ impl Tiering {
             | Reason::QueueFull
             | Reason::SourceShare
             | Reason::PeerShare => tiers.on_refused(),
-            // More processor time would not lead to admission in these cases.
+            // In these cases, more processor time would not lead to admission.
             Reason::Again
             | Reason::PoolFull
             | Reason::Feedback

@@ -32,8 +32,8 @@ pub(crate) enum Forwarded {
     Large,
 }
 
-/// Forwards `request` to `hop` and updates its call. If the request `may_be_large`, is new, and is
-/// too long for a datagram, it is left to the caller.
+/// Forwards `request` to `hop` and updates its call. If `may_be_large` is true and the request is
+/// new and too long for a datagram, leaves the request to the caller.
 ///
 /// RFC 3261 §16.11: "Furthermore, when handling a request statelessly, an element MUST NOT generate
 /// its own 100 (Trying) or any other provisional response." "A stateless proxy MUST choose one and
@@ -51,9 +51,9 @@ pub(crate) fn forward(
 ) -> Result<Forwarded, Rejection> {
     let Step { now, snapshot, .. } = *step;
     let ingress = snapshot.addresses.listener_at(&received.flow);
-    // RFC 3261 §16.11: "In particular, if the proxy inserts a Record-Route value or pushes URIs into
-    // the Route header field, it MUST place the same values in retransmissions of the request." The
-    // token in ours contains a time: that when the call began.
+    // RFC 3261 §16.11: "In particular, if the proxy inserts a Record-Route value or pushes URIs
+    // into the Route header field, it MUST place the same values in retransmissions of the
+    // request." The token in our Record-Route contains a time: the time when the call began.
     let began = step.routing.calls.get(hop.call).map_or(now, Call::began);
     let plan = hop.forward_plan(began, snapshot, ingress)?;
     let branch = branch_of(snapshot, received, request, ingress);

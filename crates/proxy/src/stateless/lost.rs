@@ -11,15 +11,16 @@
 //!
 //! A CANCEL goes to these targets:
 //!
-//! - each target that sent a response to such a request: the response contains the branch;
-//! - the target that the policy selects, if that depends on the request alone;
-//! - otherwise all back ends that may have the request, if they are few and a previous process
-//!   ended not long ago. The caller gets the 200 of the back end that has the request, or the
-//!   negative response when all have answered.
+//! - each back end that sent a response to the INVITE: the response contains the branch;
+//! - if there is none, the back end that the policy selects, if the selection depends on the
+//!   request alone;
+//! - otherwise, or if the pool forks, all back ends that may have the request, if they are few and
+//!   a previous process ended not long ago. The caller gets the 200 of the back end that has the
+//!   request, or the negative response when all have answered.
 //!
-//! An ACK goes only to a target that sent a rejection. The reason is that an ACK is never answered,
-//! and that a proxy behind us would forward an unknown ACK. A rejection is repeated until it is
-//! acknowledged (§17.2.1), so we will see it again.
+//! An ACK goes only to a back end that sent a rejection. The reason is that an ACK is never
+//! answered, and that a proxy behind us would forward an unknown ACK. A rejection is repeated until
+//! it is acknowledged (§17.2.1), so we will see it again.
 //!
 //! The sender may be a stranger, and the request is the only evidence. So one request causes at
 //! most [`COPIES_MAX`] packets, and at most [`ASKED_MAX`] requests are pending at the same time.
@@ -55,13 +56,13 @@ use crate::step::{SourceEvidence, Step};
 use crate::target::Target;
 use crate::transaction::branches::TIMER_C;
 
-/// Maximum number of back ends to which one CANCEL is sent.
+/// Maximum number of copies in which one CANCEL is sent: one for each back end and branch.
 const COPIES_MAX: usize = 8;
 
 /// Maximum number of CANCELs that wait for several back ends at the same time.
 const ASKED_MAX: usize = 4096;
 
-/// Maximum number of requests of the previous process that are remembered because of a response.
+/// Maximum number of INVITEs of the previous process that are remembered because of a response.
 const HEARD_MAX: usize = 4096;
 
 /// The longest wait for a response to a CANCEL: 64·T1.
@@ -76,7 +77,7 @@ const BEFORE_FOR: Duration = Duration::from_secs(300);
 /// it, even if other targets have not answered.
 const PATIENCE: u8 = 3;
 
-/// Knowledge about requests that the previous process sent.
+/// Knowledge about INVITEs that the previous process sent, and about their CANCELs.
 pub(crate) struct Lost {
     heard: Recent<ArrayVec<Heard, 4>>,
     asked: Recent<Asked>,
@@ -94,7 +95,7 @@ struct Heard {
 /// A CANCEL that was sent to several back ends.
 #[derive(Default)]
 struct Asked {
-    /// The targets of the CANCEL, each with a hash of its branch.
+    /// The targets of the CANCEL, each with a hash of the branch that it got.
     of: ArrayVec<(SocketAddr, u64), COPIES_MAX>,
     /// The targets that have answered that they do not know the INVITE, as a bit set.
     denied: u8,

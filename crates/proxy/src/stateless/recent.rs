@@ -1,4 +1,4 @@
-//! A bounded map whose entries live for a fixed time.
+//! A bounded map whose entries live for a fixed time after their insertion.
 
 use std::collections::VecDeque;
 use std::time::Duration;
@@ -34,7 +34,8 @@ impl<T> Recent<T> {
         (now < *since + self.life).then_some(value)
     }
 
-    /// Returns the value of `key`, or a new value, or `None` if the map is full.
+    /// Returns the value of `key`. If there is none, inserts a default value, or returns `None` if
+    /// the map is full.
     pub(crate) fn entry(&mut self, now: Timestamp, key: u64) -> Option<&mut T>
     where
         T: Default,

@@ -14,7 +14,7 @@ use crate::transaction::branches::TIMER_C;
 use crate::transaction::cancel::{cancel_all, cancel_branch};
 use crate::transaction::context::{Cancel, Context, Live};
 use crate::transaction::failover::try_after_refusal;
-use crate::transaction::hop_by_hop::{record_hop, send_ack};
+use crate::transaction::hop_by_hop::{Model, record_hop, send_ack};
 use crate::transaction::reason::Reason;
 use crate::transaction::respond::{
     conclude, pass_final, pass_provisional, pass_success, record_answer,
@@ -139,14 +139,15 @@ fn take_answer_to_cancel(
     }
 }
 
-/// Sends the ACK to a final response to the element that sent the response.
+/// Acknowledges a final response: sends an ACK to the target of the branch.
 fn acknowledge_answer(step: &mut Step<'_>, answer: &Answer<'_>, context: &Context) {
-    let Answer { index, received, .. } = *answer;
-    send_ack(step, context, index, &received.bytes);
+    let Answer { index, received, passage } = *answer;
+    let response = Model { bytes: &received.bytes, number: passage.cseq.number };
+    send_ack(step, context, index, &response);
 }
 
-/// Forwards a new response, or keeps it until all branches have ended. A failure may instead cause
-/// a failover.
+/// Forwards a new response, or keeps it until all branches have ended. A 503 may cause a failover
+/// instead.
 ///
 /// RFC 3261 §16.7: "A stateful proxy MUST NOT immediately forward any other responses." "Any
 /// response chosen for immediate forwarding MUST be processed as described in steps "Aggregate

@@ -8,8 +8,8 @@ const CHALLENGES_MAX: usize = 8192;
 /// The best final response so far, of the responses that are not forwarded at once.
 pub(crate) struct Best {
     pub(crate) status: u16,
-    /// The response to send upstream, or empty for a reply of our own, which is written when it is
-    /// sent.
+    /// The response to send upstream, or empty for a reply of our own. Such a reply is written when
+    /// it is sent.
     pub(crate) bytes: Box<[u8]>,
     /// The challenges of other responses to add to this one, as whole lines.
     challenges: Vec<u8>,
@@ -21,12 +21,12 @@ impl Best {
         Self { status, bytes: Box::default(), challenges: Vec::new() }
     }
 
-    /// Records a received response, without our Via.
+    /// Makes a candidate of a received response. `bytes` no longer contain our Via.
     pub(crate) fn received(status: u16, bytes: &[u8]) -> Self {
         Self { status, bytes: bytes.into(), challenges: Vec::new() }
     }
 
-    /// Returns the better of two responses, or the first if they are equal.
+    /// Returns the better of two responses, or `self` if they are equal.
     pub(crate) fn or(self, other: Self) -> Self {
         let (mut best, rest) =
             if rank(other.status) < rank(self.status) { (other, self) } else { (self, other) };

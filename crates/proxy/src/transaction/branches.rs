@@ -32,9 +32,9 @@ use crate::transaction::large::over_tcp;
 /// than 3 minutes."
 pub(crate) const TIMER_C: Duration = Duration::from_secs(190);
 
-/// The time without a response from a target of a name after which the next target is tried. By RFC
-/// 3263 §4.3 that would be when "timer B or timer F in RFC 3261 \[1\] fires". But a caller does not
-/// wait for 32 s.
+/// The time without a response from a target of a name or a user after which the next target is
+/// tried. By RFC 3263 §4.3 the next target would be tried when "timer B or timer F in RFC 3261
+/// \[1\] fires". But a caller does not wait for 32 s.
 const NAMED_FAILOVER_AFTER: Duration = Duration::from_secs(4);
 
 /// Sends the request to one more target and starts a client transaction.
@@ -164,7 +164,8 @@ fn client(now: Timestamp, method: Method, timing: &Timing) -> Client {
 }
 
 /// Sends the request of the branch at `index` by UDP, because its back end could not be reached
-/// over TCP. The new branch takes the place of that branch.
+/// over TCP. The new branch has the same share of the Max-Breadth. Returns `false` if the request
+/// could not be sent.
 pub(super) fn send_again(
     step: &mut Step<'_>,
     context: &mut Context,
@@ -172,12 +173,11 @@ pub(super) fn send_again(
     hop: &NextHop,
     index: usize,
 ) -> bool {
-    // RFC 5393 §5.3.3: "SIP proxies MUST NOT allow the Outgoing Max-Breadth to exceed the Incoming
-    // Max-Breadth in a given response context." The other branches of a fork have their shares.
+    // RFC 5393 §5.3.3: the other branches of a fork have their shares of the Max-Breadth.
     let Pending { breadth, may_teach, .. } = live.pending[index];
     let request = std::mem::take(&mut live.request);
     let prepared = Message::parse(&request).ok().and_then(|message| {
-        let request = read_again(step.snapshot, &message, context)?;
+        let request = read_again(step.snapshot, &message, context, live)?;
         prepare(step, context, live, &request, hop, breadth, false).ok()
     });
     live.request = request;
@@ -201,8 +201,8 @@ pub(super) fn start_group(
     group: &[u16],
 ) -> Result<(), Rejection> {
     let Some((pool, _)) = live.choice else { return Ok(()) };
-    // RFC 5393 §5.3.3: "SIP proxies MUST NOT allow the Outgoing Max-Breadth to exceed the Incoming
-    // Max-Breadth". Branches of earlier groups have their final response.
+    // RFC 5393 §5.3.3: the branches of a group share the Max-Breadth. Branches of earlier groups have
+    // their final response, except those that Timer C has ended (see the exceptions to §5.3.3).
     let incoming = live.breadth;
     let count = group.len() as u32;
     let mut outcome = Err(unavailable(step.now, step.snapshot, pool, None));
@@ -249,14 +249,14 @@ pub(super) fn start_next_group(
 ) -> bool {
     let bytes = std::mem::take(&mut live.request);
     let started = Message::parse(&bytes).ok().and_then(|message| {
-        let request = read_again(step.snapshot, &message, context)?;
+        let request = read_again(step.snapshot, &message, context, live)?;
         start_group(step, context, live, &request, group).ok()
     });
     live.request = bytes;
     started.is_some()
 }
 
-/// Sends the request of a context to one more target.
+/// Sends the request of a context to one more target. Returns `false` if it could not be sent.
 pub(super) fn start_again(
     step: &mut Step<'_>,
     context: &mut Context,
@@ -265,8 +265,9 @@ pub(super) fn start_again(
 ) -> bool {
     let bytes = std::mem::take(&mut live.request);
     let started = Message::parse(&bytes).ok().and_then(|message| {
-        let mut request = read_again(step.snapshot, &message, context)?;
+        let mut request = read_again(step.snapshot, &message, context, live)?;
         request.retarget(live.contacts(), context.branches.len());
+        // The branch before may have no final response: see the exceptions to RFC 5393 §5.3.3.
         start(step, context, live, &request, hop, live.breadth).ok()
     });
     live.request = bytes;
@@ -274,7 +275,7 @@ pub(super) fn start_again(
 }
 
 /// Returns the time without a response from a target of this pool after which another target is
-/// tried.
+/// tried, or `None` if the pool forks.
 pub(crate) fn failover_after(snapshot: &Snapshot, pool: u16) -> Option<Duration> {
     let settings = snapshot.pool(pool);
     matches!(settings.choice, Choice::One(_)).then_some(settings.failover_after)
@@ -303,7 +304,8 @@ fn write_branch(
     write_request(snapshot, &from, request, &plan, text.as_bytes())
 }
 
-/// Writes the request again as the branch at `index` sent it.
+/// Writes the request again as the branch at `index` sent it. Returns `None` if it cannot be
+/// written.
 pub(crate) fn write_again(
     snapshot: &Snapshot,
     context: &Context,
@@ -311,7 +313,7 @@ pub(crate) fn write_again(
     index: usize,
 ) -> Option<Buffer> {
     let message = Message::parse(&live.request).ok()?;
-    let mut request = read_again(snapshot, &message, context)?;
+    let mut request = read_again(snapshot, &message, context, live)?;
     request.retarget(live.contacts(), index);
     write_branch(snapshot, context, live, &request, index).ok()
 }
@@ -321,14 +323,17 @@ pub(crate) fn read_again<'a>(
     snapshot: &Snapshot,
     message: &'a Message<'a>,
     context: &Context,
+    live: &Live,
 ) -> Option<Request<'a>> {
     let mut request = Request::read(message).ok()?;
     request.identity = context.identity;
+    request.has_priority = live.has_priority;
     restore(snapshot, &mut request, &context.back).ok()?;
     Some(request)
 }
 
-/// Returns the text of the branch at `index` of a context. `listener` received its request.
+/// Returns the text of the branch at `index` of a context. `listener` is the listener that received
+/// the request.
 pub(crate) fn branch_of(
     snapshot: &Snapshot,
     context: &Context,
@@ -346,7 +351,8 @@ pub(crate) fn branch_of(
     branch.encode(&snapshot.keys, context.back.remote)
 }
 
-/// Returns whether `text` is exactly the branch of a context with the content `branch`.
+/// Returns whether the table has the INVITE of `branch`, and `text` is exactly the text of this
+/// branch.
 pub(crate) fn is_branch_of(
     snapshot: &Snapshot,
     table: &Transactions,

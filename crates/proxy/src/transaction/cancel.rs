@@ -28,6 +28,7 @@ pub(crate) fn cancel_request(
     // response." The response is the same each time, so it needs no transaction. "[T]he To tag of
     // the response to the CANCEL and the To tag in the response to the original request SHOULD be
     // the same."
+    // The source need not be that of the INVITE (§22.1): see "Why" in docs/guide/trust.md.
     let Ok(via) = message.top_via() else { return };
     let Some(mut context) = table.lend(handle) else { return };
     let back = Flow { remote: reply_target(&via, received.flow.remote), ..received.flow };
@@ -71,8 +72,8 @@ pub(crate) fn cancel_all(
     }
 }
 
-/// Cancels one branch of an INVITE: at once if it has had a response, otherwise as soon as it has
-/// one.
+/// Cancels one branch of an INVITE: at once if the branch has had a provisional response, otherwise
+/// as soon as one arrives.
 pub(crate) fn cancel_branch(
     step: &mut Step<'_>,
     context: &mut Context,

@@ -72,7 +72,7 @@ pub(crate) struct Branch {
     /// The tag of the branch in our branch parameter.
     pub(crate) tag: TargetTag,
     pub(crate) target: Target,
-    /// The back end at the target, if the target is a back end of ours.
+    /// The back end of the call, if the call has one: the target, or the sender of the request.
     pub(crate) backend_ref: Option<BackendRef>,
     pub(crate) egress: u8,
     /// The listener that our Record-Route names on the side of the target. For a large request that
@@ -112,8 +112,13 @@ pub(crate) struct Live {
     pub(crate) source: Option<Box<SocketAddr>>,
     /// True if a target has answered with 503.
     pub(crate) is_refused: bool,
-    /// When to send the 100 for a request other than INVITE, RFC 4320 §4.1.
+    /// The time at which to send the 100 for a request other than INVITE (RFC 4320 §4.1).
     pub(crate) trying: Option<Timestamp>,
+    /// The time after which the caller does not repeat the request: 64·T1 after its arrival.
+    pub(crate) expires: Timestamp,
+    /// True if the request is not an INVITE, and no target has given a final response other than
+    /// 408.
+    pub(crate) is_expiring: bool,
     /// The best final response so far.
     pub(crate) best: Option<Box<Best>>,
     /// True if the caller has cancelled the request, or a final response has made the other
@@ -138,7 +143,7 @@ pub(crate) struct Further {
 
 /// The state of a branch that waits for its final response, beyond the client transaction.
 pub(crate) struct Pending {
-    /// When the request was sent, or when the last response arrived.
+    /// The time when the request was sent, or when the last provisional response arrived.
     pub(crate) since: Timestamp,
     /// The time of the failover to another target, or `None` for no failover.
     pub(crate) failover: Option<Timestamp>,
@@ -147,14 +152,16 @@ pub(crate) struct Pending {
     pub(crate) cancel: Cancel,
     /// The branch's share of the Max-Breadth.
     pub(crate) breadth: u32,
-    /// The status to assume because the transport could not deliver the request.
+    /// The status to assume because the transport could not deliver the request, or `None` if no
+    /// failure is known.
     pub(crate) unreachable: Option<u16>,
-    /// When to check next whether the connection of the branch has ended.
+    /// The time of the next check whether the connection of the branch has ended, or `None` over
+    /// UDP.
     pub(crate) check: Option<Timestamp>,
     /// True if the branch was abandoned: its responses no longer count.
     pub(crate) is_abandoned: bool,
-    /// True if the request is new work, and its target has not yet shown whether it takes the
-    /// request.
+    /// True if the request is new work, and no evidence that the target did not take it has been
+    /// recorded yet.
     pub(crate) may_teach: bool,
 }
 
@@ -281,7 +288,10 @@ impl Context {
             for (pending, branch) in live.pending.iter().zip(&self.branches) {
                 pending.add_deadlines(&branch.client, &mut next);
             }
-            next.add(live.trying.filter(|_| self.server.is_pending()));
+            if self.server.is_pending() {
+                next.add(live.trying);
+                next.add(live.is_expiring.then_some(live.expires));
+            }
         }
         next.0
     }

@@ -24,8 +24,8 @@ use crate::transaction::context::{Context, Live};
 /// 503 for a single callee.
 const SATURATED: Duration = Duration::from_secs(1);
 
-/// Calls [`try_next`] after a target has sent a 503. The cause may be the callee and not the
-/// target. So the first failover is free, and further ones use the failover budget of the pool.
+/// Calls [`try_next`] after a target has sent a 503. The cause of the 503 may be the callee and not
+/// the target. So the first failover is free, and further ones use the failover budget of the pool.
 pub(crate) fn try_after_refusal(
     step: &mut Step<'_>,
     context: &mut Context,
@@ -45,7 +45,7 @@ pub(crate) fn try_after_refusal(
     try_next(step, context, live)
 }
 
-/// Returns whether a request may go to a target to which it has not been sent.
+/// Returns whether a request may go to one more back end of its pool.
 fn may_try(snapshot: &Snapshot, context: &Context, live: &Live, pool: u16) -> bool {
     let settings = snapshot.pool(pool);
     // A request that is sent again by UDP is still at the same back end.
@@ -61,7 +61,8 @@ fn is_undecided(context: &Context, live: &Live) -> bool {
     context.server.is_pending() && !live.is_cancelled && !live.is_ringing()
 }
 
-/// Sends the request to another target, if one may take it. The branches before it are abandoned.
+/// Sends the request to another target, if one may take it. Returns whether the request was sent.
+/// If so, the earlier branches are abandoned.
 pub(crate) fn try_next(step: &mut Step<'_>, context: &mut Context, live: &mut Live) -> bool {
     let before = context.branches.len();
     let is_started = match live.choice {
@@ -79,8 +80,9 @@ pub(crate) fn try_next(step: &mut Step<'_>, context: &mut Context, live: &mut Li
 }
 
 /// Sends the request of the branch at `index` again by UDP, because the back end refused a
-/// connection. Returns `false` if the request was not meant for TCP because of its length, or if it
-/// was sent before its connection ended. In the second case the back end may have it.
+/// connection. Returns `false` if this does not apply: the request did not leave over TCP because
+/// of its length, it has its final response or is cancelled, or it was sent before its connection
+/// ended. In the last case the back end may have the request.
 ///
 /// RFC 3261 §18.1.1: "If an element sends a request over TCP because of these message size
 /// constraints, and that request would have otherwise been sent over UDP, if the attempt to
@@ -190,14 +192,15 @@ fn try_in_pool(step: &mut Step<'_>, context: &mut Context, live: &mut Live, pool
     start_again(step, context, live, &mut hop)
 }
 
-/// Returns the key by which the policy of a pool selects, for the request of a context.
+/// Returns the key by which the policy of a pool selects, for the request of a context, or `None`
+/// if the request cannot be read again.
 fn key_in(step: &Step<'_>, pool: u16, context: &Context, live: &Live) -> Option<u64> {
     let (first, key) = live.choice?;
     if step.routing.picker(pool).key() == step.routing.picker(first).key() {
         return Some(key);
     }
     let message = Message::parse(&live.request).ok()?;
-    let request = read_again(step.snapshot, &message, context)?;
+    let request = read_again(step.snapshot, &message, context, live)?;
     let fingerprint = step.snapshot.keys.call.fingerprint(request.essentials.call_id);
     Some(choice_key(step.snapshot, step.routing, pool, &request, fingerprint))
 }

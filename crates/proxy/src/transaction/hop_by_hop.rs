@@ -3,7 +3,7 @@
 
 use std::io::Write as _;
 
-use tidegate_sip::{HeaderName, Message};
+use tidegate_sip::{HeaderName, Message, first_value};
 use tidegate_world::Buffer;
 
 use crate::rewrite::MAX_FORWARDS;
@@ -22,7 +22,8 @@ pub(crate) fn record_hop(snapshot: &Snapshot, context: &mut Context, index: usiz
 /// Returns Request-URI and Route of the request that a branch sent.
 fn hop_of(snapshot: &Snapshot, context: &Context, live: &Live, index: usize) -> Option<Box<[u8]>> {
     let bytes = write_again(snapshot, context, live, index)?;
-    let message = Message::parse(&bytes).ok()?;
+    // The sent request may have more lines than a received one.
+    let message = Message::parse_head(&bytes).ok()?;
     let mut hop = [message.request_uri()?, b" SIP/2.0\r\n"].concat();
     // RFC 3261 §17.1.1.3: "If the INVITE request whose response is being acknowledged had
     // Route header fields, those header fields MUST appear in the ACK." §9.1 says the same.
@@ -32,21 +33,30 @@ fn hop_of(snapshot: &Snapshot, context: &Context, live: &Live, index: usize) -> 
     Some(hop.into())
 }
 
-/// Acknowledges the final response in `bytes` to a branch of an INVITE.
-pub(crate) fn send_ack(step: &mut Step<'_>, context: &Context, index: usize, bytes: &[u8]) {
-    let Ok(response) = Message::parse_head(bytes) else { return };
+/// The message from which a hop-by-hop request copies From, To and Call-ID: a response to a branch,
+/// or the request of the branch. A response may have lines that do not follow the grammar.
+pub(crate) struct Model<'a> {
+    pub(crate) bytes: &'a [u8],
+    /// The number of the CSeq.
+    pub(crate) number: u32,
+}
+
+/// Acknowledges a final response to a branch of an INVITE.
+pub(crate) fn send_ack(step: &mut Step<'_>, context: &Context, index: usize, response: &Model<'_>) {
     let Some(hop) = &context.branches[index].hop else { return };
     // RFC 3261 §17.1.1.3: "The ACK request constructed by the client transaction MUST contain
     // values for the Call-ID, From, and Request-URI that are equal to the values of those header
     // fields in the request passed to the transport by the client transaction [...]. The To header
     // field in the ACK MUST equal the To header field in the response being acknowledged".
-    send_hop(step, context, index, "ACK", hop, &response, b"");
+    send_hop(step, context, index, "ACK", hop, response, b"");
 }
 
 /// Sends the CANCEL of a branch.
 pub(crate) fn send_cancel(step: &mut Step<'_>, context: &Context, live: &Live, index: usize) {
     let Some(hop) = hop_of(step.snapshot, context, live, index) else { return };
     let Ok(request) = Message::parse_head(&live.request) else { return };
+    let Ok(cseq) = request.cseq() else { return };
+    let request = Model { bytes: &live.request, number: cseq.number };
     // RFC 3261 §9.1: "The Request-URI, Call-ID, To, the numeric part of CSeq, and From header
     // fields in the CANCEL request MUST be identical to those in the request being cancelled,
     // including tags."
@@ -56,16 +66,14 @@ pub(crate) fn send_cancel(step: &mut Step<'_>, context: &Context, live: &Live, i
     send_hop(step, context, index, "CANCEL", &hop, &request, &reason);
 }
 
-/// Sends a request without body to the target of a branch. `model` is the message from which From,
-/// To, Call-ID and the CSeq number are copied: a response to the branch, or the request of the
-/// branch. `more` contains further header lines.
+/// Sends a request without body to the target of a branch. `more` contains further header lines.
 fn send_hop(
     step: &mut Step<'_>,
     context: &Context,
     index: usize,
     method: &str,
     hop: &[u8],
-    model: &Message<'_>,
+    model: &Model<'_>,
     more: &[u8],
 ) {
     let branch = &context.branches[index];
@@ -96,11 +104,10 @@ fn write_hop(
     method: &str,
     hop: &[u8],
     [via, branch, offer]: [&[u8]; 3],
-    model: &Message<'_>,
+    model: &Model<'_>,
     more: &[u8],
 ) -> Option<Buffer> {
     let (uri, routes) = hop.split_at(hop.iter().position(|&b| b == b'\n')? + 1);
-    let number = model.cseq().ok()?.number;
     let mut out = snapshot.buffers.take();
     let mut write = |part: &[u8]| out.write_all(part).ok();
     write(method.as_bytes())?;
@@ -116,10 +123,10 @@ fn write_hop(
     write(b"\r\n")?;
     write(routes)?;
     for name in [HeaderName::From, HeaderName::To, HeaderName::CallId] {
-        let field = model.field(name)?;
+        let value = first_value(model.bytes, name)?;
         write(name.text().as_bytes())?;
         write(b": ")?;
-        write(field.value)?;
+        write(value)?;
         write(b"\r\n")?;
     }
     let mut digits = itoa::Buffer::new();
@@ -129,7 +136,7 @@ fn write_hop(
     // if done, the body types are restricted to any that appeared in the INVITE, assuming that the
     // response to the INVITE was not 415."
     write(b"CSeq: ")?;
-    write(digits.format(number).as_bytes())?;
+    write(digits.format(model.number).as_bytes())?;
     write(b" ")?;
     write(method.as_bytes())?;
     write(b"\r\n")?;

@@ -15,15 +15,15 @@ use crate::snapshot::Snapshot;
 use crate::step::Step;
 use crate::target::Target;
 
-/// The length up to which a request is sent by UDP, because the path MTU is not known.
+/// The length in bytes up to which a request is sent by UDP. The path MTU is not known.
 const LENGTH_MAX: usize = 1300;
 
 /// The time for which no further connection is tried to a back end that has refused a connection.
 const REFUSED_FOR: Duration = Duration::from_secs(60);
 
-/// Returns whether a request has to leave over TCP if possible. `length` is the length of the
-/// request if it left by UDP for this hop. Such a request needs a transaction, because it may have
-/// to be sent again by UDP.
+/// Returns whether a request has to leave over TCP if possible. `length` is the length in bytes
+/// that the request would have over UDP for this hop. Such a request needs a transaction, because
+/// it may have to be sent again by UDP.
 pub(crate) fn is_large(snapshot: &Snapshot, hop: &NextHop, length: usize) -> bool {
     let to = hop.backend_ref.filter(|_| hop.toward_backend);
     length > LENGTH_MAX
@@ -31,8 +31,9 @@ pub(crate) fn is_large(snapshot: &Snapshot, hop: &NextHop, length: usize) -> boo
         && to.is_some_and(|backend_ref| snapshot.pool(backend_ref.pool).large_over_tcp)
 }
 
-/// Returns the target and the listener for a request that has to leave over TCP. `length` and
-/// `egress` are the length and the listener with which the request would leave by UDP for this hop.
+/// Returns the target and the listener for a request that has to leave over TCP. Returns `None` if
+/// the request leaves by UDP. `length` and `egress` are the length and the listener that the
+/// request would have over UDP for this hop.
 ///
 /// RFC 3261 §18.1.1: "If a request is within 200 bytes of the path MTU, or if it is larger than
 /// 1300 bytes and the path MTU is unknown, the request MUST be sent using an RFC 2914 \[43\]
@@ -43,7 +44,8 @@ pub(crate) fn is_large(snapshot: &Snapshot, hop: &NextHop, length: usize) -> boo
 /// changed." "To handle this case, the transport layer MUST also be prepared to receive an incoming
 /// connection on the source IP address from which the request was sent and port number in the
 /// "sent-by" field." The listener for TCP has the IP address of `egress`, so that the request
-/// leaves by the same interface. If there is no such listener, the request leaves by UDP.
+/// leaves by the same interface. If there is no such listener, or the back end has refused a
+/// connection a short time ago, the request leaves by UDP.
 ///
 /// RFC 3261 §18: "It has arisen out of the need to handle larger messages, which MUST use TCP, as
 /// discussed below."

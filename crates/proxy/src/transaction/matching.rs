@@ -66,7 +66,7 @@ fn acknowledge(
 }
 
 /// Returns whether an ACK proves for the first time that its sender has received the final
-/// response: the ACK has the To-tag of that response, which no other element knows.
+/// response: the ACK has the To-tag of that response, which only a receiver of the response knows.
 fn is_evidence(
     step: &Step<'_>,
     context: &Context,
@@ -111,7 +111,8 @@ fn repeat(step: &mut Step<'_>, table: &mut Transactions, handle: Handle, receive
     table.settle(step.now, handle, context);
 }
 
-/// Returns the identity of a request: a hash that all its copies share.
+/// Returns the identity of a request: a hash that the request shares with its copies, its CANCEL,
+/// and its ACK.
 pub(crate) fn identity(step: &Step<'_>, table: &Transactions, request: &Request<'_>) -> u64 {
     let keys = &step.snapshot.keys;
     let hash = |parts: &[&[u8]]| keys.identity.hash(parts);
@@ -121,8 +122,8 @@ pub(crate) fn identity(step: &Step<'_>, table: &Transactions, request: &Request<
     if request.method != Method::Ack || is_unique(essentials.via.branch().unwrap_or_default()) {
         return of(to_tag);
     }
-    // RFC 3261 §17.2.3, without the magic cookie: the ACK has the To-tag of the response. Its
-    // INVITE has one only if it was within a dialog.
+    // RFC 3261 §17.2.3, without the magic cookie: the ACK has the To-tag of the response. The
+    // INVITE has a To-tag only if it was sent within a dialog.
     let within = of(to_tag);
     let fingerprint = keys.call.fingerprint(essentials.call_id);
     let invite = Transaction { identity: within, method: Method::Invite };

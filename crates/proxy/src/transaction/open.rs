@@ -10,6 +10,7 @@ use tidegate_world::{Flow, Received};
 use crate::message::request::Request;
 use crate::message::way_back::way_back;
 use crate::rejection::Rejection;
+use crate::rejection::reply_reason::ReplyReason;
 use crate::routing::fork::{breadth, fork_groups};
 use crate::routing::loops::loop_hash;
 use crate::routing::next_hop::NextHop;
@@ -18,7 +19,7 @@ use crate::step::Step;
 use crate::transaction::Transactions;
 use crate::transaction::branches::{start, start_group};
 use crate::transaction::context::{Context, Counted, Further, Live};
-use crate::transaction::respond::send_trying;
+use crate::transaction::respond::queue_trying;
 use crate::transport::budget::Budget;
 
 /// Creates a transaction for a request, and forwards the request.
@@ -66,27 +67,36 @@ pub(crate) fn open(
         // Status-Code of 100 over any unreliable transport, such as UDP, before the amount of time
         // it takes a client transaction's Timer E to be reset to T2."
         trying: (!is_invite).then(|| step.now + timing.until_t2()),
+        expires: step.now + timing.patience(),
+        is_expiring: false,
         best: None,
         is_cancelled: false,
         reason: None,
     });
-    if is_invite {
-        // RFC 3261 §17.2.1: "The server transaction MUST generate a 100 (Trying) response
-        // unless it knows that the TU will generate a provisional or final response within
-        // 200 ms".
-        // RFC 3261 §16.2: "The proxy core MUST behave as a UAS with respect to sending an immediate
-        // provisional on that server transaction (such as 100 Trying) as described in Section
-        // 8.2.6."
-        send_trying(step, &mut context, request.message, &request.essentials.via);
-    }
+    let waiting = step.output.waiting();
+    // RFC 3261 §17.2.1: "The server transaction MUST generate a 100 (Trying) response
+    // unless it knows that the TU will generate a provisional or final response within
+    // 200 ms".
+    // RFC 3261 §16.2: "The proxy core MUST behave as a UAS with respect to sending an immediate
+    // provisional on that server transaction (such as 100 Trying) as described in Section
+    // 8.2.6."
+    let is_trying =
+        is_invite && queue_trying(step, &mut context, request.message, &request.essentials.via);
     let started = match live.next_group() {
         None => start(step, &mut context, &mut live, request, hop, breadth),
         Some(group) => start_group(step, &mut context, &mut live, request, &group),
     };
     if let Err(rejection) = started {
-        // Nothing was forwarded. The source gets the rejection without a transaction.
+        // Nothing was forwarded. The source gets the rejection without a transaction, and no 100.
+        // After a 100 it would not repeat the INVITE, and a lost rejection would not be sent again.
+        // RFC 3261 §17.1.1.2: "In the "Proceeding" state, the client transaction SHOULD NOT
+        // retransmit the request any longer."
+        step.output.withdraw(waiting);
         table.discard(handle, share);
         return Err(rejection);
+    }
+    if is_trying {
+        step.counters().count_reply(100, ReplyReason::None);
     }
     context.live = Some(live);
     table.settle(step.now, handle, context);

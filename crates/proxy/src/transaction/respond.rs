@@ -37,8 +37,8 @@ impl Live {
     }
 }
 
-/// Returns whether a response of `length` bytes may be sent to the caller. If so, counts it as
-/// sent.
+/// Returns whether a response of `length` bytes may be sent to the caller. If so, counts the
+/// response as sent.
 fn may_respond(step: &Step<'_>, context: &mut Context, status: u16, length: usize) -> bool {
     let Context { budget, back, .. } = context;
     may_send(step, budget, back, status, length)
@@ -188,9 +188,16 @@ pub(crate) fn conclude(step: &mut Step<'_>, context: &mut Context, live: &mut Li
         }
         // RFC 4320 §4.2: "A transaction-stateful SIP element MUST NOT send a response with
         // Status-Code of 408 to a non-INVITE request. As a consequence, an element that cannot
-        // respond before the transaction expires will not send a final response at all."
+        // respond before the transaction expires will not send a final response at all." Until it
+        // expires, it absorbs copies of the request.
         None if context.method != Method::Invite => {
-            end_unanswered(step, context, 408);
+            if !live.is_expiring {
+                record_answer(step, context, Answer::new(408, false));
+            }
+            live.is_expiring = true;
+            if live.expires <= step.now {
+                context.server = context.server.end();
+            }
         }
         // RFC 3261 §16.7: "If there are no final responses in the context, the proxy MUST send a
         // 408 (Request Timeout) response to the server transaction."
@@ -215,7 +222,8 @@ fn respond(step: &mut Step<'_>, context: &mut Context, live: &Live, status: u16)
             let cause = Cause { reason, text: reason.doc(), pool };
             let Step { now, snapshot, .. } = *step;
             step.output.record_rejection(snapshot, now, source, request, status, &cause);
-            // This response shows only that the other end does not serve requests now.
+            // The call table records our own reply as a 5xx, which says nothing about the speed of
+            // the back end.
             let answer = Answer::new(status.max(503), false);
             pass_final(step, context, answer, status, bytes);
         }
@@ -231,7 +239,8 @@ fn end_unanswered(step: &mut Step<'_>, context: &mut Context, status: u16) {
     context.server = context.server.end();
 }
 
-/// Writes a reply of our own in the transaction with this identity.
+/// Writes a reply of our own in the transaction with this identity. Returns `None` if the reply
+/// would be longer than a datagram.
 pub(crate) fn write_own(
     snapshot: &Snapshot,
     message: &Message<'_>,
@@ -284,12 +293,24 @@ pub(crate) fn send_trying(
     message: &Message<'_>,
     via: &Via<'_>,
 ) {
+    if queue_trying(step, context, message, via) {
+        step.counters().count_reply(100, ReplyReason::None);
+    }
+}
+
+/// Queues a 100 to the caller without counting it. Returns whether the 100 may be sent.
+pub(crate) fn queue_trying(
+    step: &mut Step<'_>,
+    context: &mut Context,
+    message: &Message<'_>,
+    via: &Via<'_>,
+) -> bool {
     let mut bytes = step.snapshot.buffers.take();
     let reply = Reply { source: Some(context.back.remote), ..Reply::new(100) };
-    if write_reply_by_via(message, Some(via), &reply, &mut bytes).is_ok()
-        && may_respond(step, context, 100, bytes.len())
-    {
-        step.counters().count_reply(100, ReplyReason::None);
+    let may_be_sent = write_reply_by_via(message, Some(via), &reply, &mut bytes).is_ok()
+        && may_respond(step, context, 100, bytes.len());
+    if may_be_sent {
         step.output.send(Transmit::new(context.back, bytes));
     }
+    may_be_sent
 }

@@ -102,13 +102,14 @@ impl Transactions {
     /// Returns the context of the request that a CANCEL of this identity cancels.
     ///
     /// RFC 3261 §9.2: "assuming that the request method is anything but CANCEL or ACK". If several
-    /// requests used one branch, it cancels the INVITE.
+    /// requests used one branch, the CANCEL cancels the INVITE.
     pub(crate) fn find_cancelled(&self, identity: u64) -> Option<Handle> {
         let any = || self.table.find_where(identity, |_| true);
         self.find(Key::cancelled(identity)).or_else(any)
     }
 
-    /// Inserts a context for a new request, in the share of a source if shares are counted.
+    /// Reserves a place for the context of a new request. `share` is the bucket of its source, or
+    /// `None` if shares do not apply.
     pub(crate) fn insert(
         &mut self,
         now: Timestamp,
@@ -148,7 +149,7 @@ impl Transactions {
         }
     }
 
-    /// Schedules a context for the next run of the timers.
+    /// Makes a context due at `now`, as if a timer of it had expired.
     pub(crate) fn wake(&mut self, now: Timestamp, handle: Handle) {
         self.table.arm(handle, now);
     }
@@ -203,8 +204,8 @@ impl Transactions {
             self.table.remove(handle);
             return;
         }
-        // Never arm later than the lifetime of an ended context: so an earlier deadline seldom
-        // needs a second timer.
+        // The timer fires after the lifetime of an ended context at the latest. So a context that
+        // ends before its deadline seldom needs a second, earlier timer.
         let horizon = now + self.timing.patience();
         let deadline = context.deadline().map_or(horizon, |deadline| deadline.min(horizon));
         self.table.restore(handle, context);

@@ -25,8 +25,7 @@ pub(crate) fn has_sent(snapshot: &Snapshot, branch: &Branch, remote: SocketAddr)
             && branch.backend_ref == snapshot.addresses.backend_ref(remote)
 }
 
-/// Records that the target of a branch has rejected its request because of overload, with the 503
-/// in `answer`.
+/// Records that the target of a branch has rejected the request with the 503 in `answer`.
 pub(super) fn record_refused(
     now: Timestamp,
     snapshot: &Snapshot,
@@ -39,8 +38,8 @@ pub(super) fn record_refused(
     let max = snapshot.pool(backend_ref.pool).health.retry_after_max;
     // RFC 3261 §21.5.4: "It SHOULD NOT forward any other requests to that server for the duration
     // specified in the Retry-After header field, if present." The server that sends it may be any
-    // server behind this one, such as the phone of one callee. So it is honoured once several
-    // callers are rejected for several callees.
+    // server behind this one, such as the phone of one callee. So Retry-After is obeyed once
+    // several callers are rejected for several callees.
     let asked = || Message::parse(answer).ok()?.retry_after().ok()?;
     let wait = if max.is_zero() { None } else { asked() };
     let wait = wait.map(|seconds| Duration::from_secs(seconds.into()).min(max));
@@ -53,9 +52,9 @@ pub(super) fn record_refused(
     }
 }
 
-/// Records that the target of a branch has been silent since the request was sent. This is called
-/// at the end of `failover_after_ms`, and again at Timer B if there was no other target. Each
-/// request counts only once.
+/// Records that the target of a branch has been silent since the request was sent. This function is
+/// called at the end of `failover_after_ms`, and again at Timer B or F if there was no other
+/// target. Each request counts only once.
 pub(super) fn record_silent(
     step: &mut Step<'_>,
     branch: &Branch,
@@ -91,7 +90,7 @@ pub(super) fn parties_of(snapshot: &Snapshot, context: &Context, live: &Live) ->
     Some(parties(
         snapshot,
         live.source(&context.back).ip(),
-        &read_again(snapshot, &message, context)?,
+        &read_again(snapshot, &message, context, live)?,
     ))
 }
 

@@ -15,14 +15,14 @@ use crate::transaction::hop_by_hop::send_cancel;
 use crate::transaction::respond::{conclude, send_last, send_trying};
 use crate::transaction::teach::{parties_of, record_silent};
 
-/// Maximum number of contexts handled in one call, so that many simultaneous timers do not delay
-/// waiting packets.
+/// Maximum number of contexts handled in one run of [`fire_expired`], so that many simultaneous
+/// timers do not delay waiting packets.
 const DUE_MAX: usize = 256;
 
-/// Maximum number of packets queued for sending during one call.
+/// Number of packets waiting to be sent at which a run of [`fire_expired`] ends.
 const TRANSMITS_MAX: usize = 256;
 
-/// Fires expired timers of transactions.
+/// Fires expired timers of transactions. Timers that are left over stay due.
 pub(crate) fn fire_expired(step: &mut Step<'_>, table: &mut Transactions) {
     for _ in 0..DUE_MAX {
         if step.output.waiting() >= TRANSMITS_MAX {
@@ -147,8 +147,7 @@ fn branch_unreachable(step: &mut Step<'_>, context: &mut Context, live: &mut Liv
     live.consider(Best::own(live.pending[index].unreachable.unwrap_or(usual)));
 }
 
-/// Handles a timeout of a branch: RFC 3261 §16.8, and the timeouts of the client transaction
-/// itself.
+/// Handles a timeout of the client transaction of a branch: Timer B or F (RFC 3261 §17.1).
 fn branch_timed_out(step: &mut Step<'_>, context: &mut Context, live: &mut Live, index: usize) {
     if live.pending[index].is_abandoned {
         return;

@@ -23,16 +23,16 @@ const REMOVED_MAX: usize = 65_536;
 /// The origin of a message. It determines the targets that the source may reach.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Origin {
-    /// A back end. It may reach the targets of Route headers and other addresses.
+    /// A back end. It may also reach Route sets and other addresses.
     Backend(BackendRef),
-    /// A source configured as trusted. It may reach Route sets and other addresses.
+    /// A source configured as trusted. It may also reach Route sets and other addresses.
     Trusted,
-    /// Any other source. It may reach pools only.
+    /// Any other source. It may reach only the pools and users to which rules lead.
     Stranger,
 }
 
 impl Origin {
-    /// Returns the back end if the origin is one.
+    /// Returns the back end, or `None` if the origin is not a back end.
     pub(crate) fn backend_ref(self) -> Option<BackendRef> {
         match self {
             Self::Backend(backend_ref) => Some(backend_ref),
@@ -45,7 +45,8 @@ impl Origin {
 pub(crate) struct Addresses {
     listeners: Vec<Own>,
     backend_refs: HashMap<SocketAddr, BackendRef>,
-    /// Hosts of back ends behind streams. The connections that they open have arbitrary ports.
+    /// Hosts of back ends that are reached over streams. The connections that these back ends open
+    /// have arbitrary ports.
     hosts: HashMap<IpAddr, BackendRef>,
     /// Networks from which back ends send, besides their addresses.
     networks: Vec<(IpNet, BackendRef)>,
@@ -162,8 +163,8 @@ impl Addresses {
         self.removed.get(&canonical(address)).is_some_and(|until| now < *until)
     }
 
-    /// Returns whether an address that comes from outside, such as from the DNS, may be the address
-    /// of a back end.
+    /// Returns whether an address that comes from outside, such as from the DNS, may be a target:
+    /// it is not ours, belongs to one host, and a listener can reach it.
     pub(crate) fn may_be_backend(&self, address: SocketAddr) -> bool {
         let ip = address.ip();
         let is_group = ip.is_multicast() || ip == IpAddr::V4(Ipv4Addr::BROADCAST);
@@ -172,6 +173,11 @@ impl Addresses {
             && !is_group
             && !self.listeners.iter().any(is_own)
             && self.listeners.iter().any(|own| own.reaches_address(address))
+    }
+
+    /// Returns whether a request may be sent to a target that comes from outside.
+    pub(crate) fn may_be_target(&self, target: &Target) -> bool {
+        self.may_be_backend(target.address) && self.listeners.iter().any(|own| own.reaches(target))
     }
 
     /// Returns the back end at `address`.
@@ -203,7 +209,7 @@ impl Addresses {
     }
 
     /// Returns the back end that has opened the connection of `flow` and names itself in the `via`
-    /// of its request. If the back end runs on the same machine, only this distinguishes it from
+    /// of its request. If the back end runs on the same machine, only the Via distinguishes it from
     /// other programs.
     pub(crate) fn backend_by_via(&self, flow: &Flow, via: &Via<'_>) -> Option<BackendRef> {
         let ip = canonical(flow.remote).ip();
@@ -280,7 +286,8 @@ impl Addresses {
     }
 
     /// Returns the index of the listener at which a message on `flow` arrived: the listener that is
-    /// bound to its address, or to the wildcard address with its port.
+    /// bound to the local address of the flow, or to the wildcard address with the same port.
+    /// Returns 0 if there is no such listener.
     pub(crate) fn listener_at(&self, flow: &Flow) -> usize {
         if self.listeners.len() == 1 {
             return 0;
@@ -314,6 +321,7 @@ impl Addresses {
     }
 
     /// Selects the listener from which a request that came in at `ingress` leaves for `target`.
+    /// Returns `None` if no listener reaches the target.
     ///
     /// The pool of a back end may name the listener. Otherwise it is `recorded`, which the
     /// Record-Route of the dialog names. Otherwise it is the listener whose address the kernel
@@ -348,7 +356,8 @@ impl Addresses {
     }
 
     /// Returns the listener from which a message to `target` leaves. `usual` is the listener for
-    /// its usual transport. The result has the same IP address, and if possible the same port.
+    /// its usual transport. The result has the same IP address as `usual`, and if possible the same
+    /// port.
     pub(crate) fn beside(&self, usual: usize, target: &Target) -> Option<usize> {
         let usual = self.listeners.get(usual)?.local;
         let is_it = |own: &Own| own.local.ip() == usual.ip() && own.reaches(target);

@@ -1,6 +1,6 @@
 //! The bytes that were received and sent back for a transaction, or for a call without one.
 
-/// Number of times that a final response is sent regardless of the budget.
+/// Number of final responses that are sent for each request regardless of the budget.
 const FINALS: u8 = 2;
 
 /// The bytes received and sent for a transaction, or for a call that is served without one.
@@ -14,7 +14,8 @@ pub(crate) struct Budget {
 }
 
 impl Budget {
-    /// Records a request, new or retransmitted.
+    /// Records a request. After a new one, responses are again sent regardless of the budget, as
+    /// [`covers`](Self::covers) allows.
     pub(crate) fn on_request(&mut self, length: usize, is_repeated: bool) {
         self.received = self.received.saturating_add(length as u32);
         if !is_repeated {
@@ -31,8 +32,9 @@ impl Budget {
         }
     }
 
-    /// Returns whether a response may be sent to an address that is not verified. `ratio` is the
-    /// allowed number of bytes sent per byte received.
+    /// Returns whether a response of `length` bytes may be sent to an address that is not verified.
+    /// The first of each kind of provisional response and [`FINALS`] final responses always may.
+    /// `ratio` is the allowed number of bytes sent per byte received.
     pub(crate) fn covers(&self, status: u16, length: usize, ratio: u32) -> bool {
         let is_owed = match status {
             ..200 => self.kinds & kind_of(status) == 0,

@@ -10,8 +10,8 @@ use std::net::{IpAddr, SocketAddr};
 
 use arrayvec::ArrayVec;
 
-/// The largest response: a header and an IPv6 address. An error with [`UNKNOWN_MAX`] unknown attributes is
-/// shorter.
+/// The length in bytes of the largest response: a header and an IPv6 address. An error with
+/// [`UNKNOWN_MAX`] unknown attributes is shorter.
 const RESPONSE_MAX: usize = HEADER + 4 + 20;
 const _: () = assert!(HEADER + 8 + 4 + 2 * UNKNOWN_MAX <= RESPONSE_MAX);
 /// RFC 5389 §6: type, length, magic cookie and transaction ID.
@@ -47,7 +47,7 @@ pub(crate) fn is_stun(bytes: &[u8]) -> bool {
         && bytes[4..8] == COOKIE.to_be_bytes()
 }
 
-/// Returns the response to a binding request from `remote`, or `None` if the message is not a
+/// Returns the response to a binding request from `remote`, or `None` if the message is not a valid
 /// binding request.
 ///
 /// RFC 5626 §8: "The UAS, proxy, or registrar responds to a valid Binding Request with a Binding Response
@@ -194,7 +194,7 @@ mod tests {
     }
 
     proptest! {
-        /// A forger of source addresses gains little from a response.
+        /// An attacker who forges source addresses gains little from a response.
         #[test]
         fn a_response_is_at_most_two_and_a_half_times_as_long(attributes: Vec<u8>) {
             let request = message(BINDING_REQUEST, &attributes);

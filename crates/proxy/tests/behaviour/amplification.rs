@@ -1,4 +1,5 @@
-//! Limits on amplification: the bytes that a forged source can direct at another address.
+//! Limits on amplification: the bytes that a sender with a forged source address can direct at that
+//! address.
 
 use std::time::Duration;
 
@@ -363,7 +364,8 @@ fn call_user(s: &mut Script, from: &str, call: &str) -> Sent {
     out(&sent).remove(0)
 }
 
-/// Sends the BYE of the phone, retransmits it as Timer E does, and returns how many were forwarded.
+/// Sends the BYE of the phone, and retransmits it as Timer E does. Returns the number of copies
+/// that were forwarded.
 fn copies_of_bye(s: &mut Script, request: &Sent, call: &str) -> usize {
     let bye = format!(
         "BYE sip:a@{VICTIM} SIP/2.0\r\nVia: SIP/2.0/UDP {PHONE};branch=z9hG4bKbye\r\n\

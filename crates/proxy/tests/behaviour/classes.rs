@@ -22,7 +22,7 @@ fn multi(order: &[Class]) -> Classes {
     Classes::Multi(ShedOrder { order, weight: Weight::Count })
 }
 
-/// Sets up a call while everything is admitted: seven messages with its first BYE. Returns its
+/// Sets up a call while everything is admitted: the proxy receives three messages. Returns the
 /// INVITE as forwarded.
 fn call(script: &mut Script, call: &str) -> Sent {
     let sent = script.one(CALLER, &invite(call));

@@ -1,4 +1,4 @@
-//! Responses of strangers, their numbers and their phones are no evidence about a back end.
+//! The responses that a stranger or a single number can cause are no evidence about a back end.
 
 use std::collections::VecDeque;
 use std::time::Duration;
@@ -48,8 +48,8 @@ fn states(s: &Script) -> Vec<State> {
     s.backends.backends().iter().map(|backend| backend.state(s.now).0).collect()
 }
 
-/// Makes ten calls per second from ten other sources to ten numbers, which are all answered. A
-/// stranger makes as many calls, which are all rejected.
+/// Makes ten calls per second from ten other sources to ten numbers. All these calls are answered.
+/// A stranger makes as many calls, which are all rejected.
 fn beside_others(s: &mut Script, seconds: u64, number: impl Fn(u64) -> String) {
     for step in 0..seconds * 10 {
         call(s, STRANGER, &number(step), refusal);

@@ -81,7 +81,7 @@ pub fn under(scheme: Scheme, given: &[(&str, f64)]) -> Script {
     adjusted(scheme, given, |_| {})
 }
 
-/// Makes such a proxy with other settings adjusted too.
+/// Makes a proxy that uses the law with these parameters, and adjusts its other settings.
 pub fn adjusted(
     scheme: Scheme,
     given: &[(&str, f64)],

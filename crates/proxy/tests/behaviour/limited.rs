@@ -39,7 +39,7 @@ pub fn set(pool: &Pool, limits: &[Limits]) {
     }
 }
 
-/// Returns the request forwarded to a back end.
+/// Returns the first packet that does not go to the caller, or `None` if there is none.
 pub fn forwarded(sent: Vec<Sent>) -> Option<Sent> {
     sent.into_iter().find(|sent| sent.to != address(CALLER))
 }

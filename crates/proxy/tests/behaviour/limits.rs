@@ -35,8 +35,8 @@ fn a_full_pool_refuses_at_once_and_keeps_nothing_of_it() {
     }
 }
 
-/// Adds a pool for the domain `other.example`. While it has headroom, calls to the first pool are
-/// rejected only when they are routed.
+/// Adds a pool for the domain `other.example`. While this pool has headroom, calls to the first
+/// pool are rejected only when they are routed.
 fn add_another_pool(settings: &mut Settings) {
     let other = Pool::new("other", &[("c", address(BACKEND_C), 1)]);
     settings.pools.push(PoolSettings::new(other, Policy::Rr));

@@ -462,7 +462,8 @@ fn the_rate_of_a_paced_release_and_forgotten_decisions_are_published() {
 
 const MS: Duration = Duration::from_millis(1);
 
-/// Offers a message and serves all ready messages. Each step takes the given time.
+/// Offers a message, which takes the time `look`, and serves all ready messages, each of which
+/// takes the time `serve`.
 fn charged(script: &mut Script, text: &str, look: Duration, serve: Duration) -> Vec<Sent> {
     script.offer(CALLER, text.as_bytes());
     script.now = script.now + look;

@@ -14,7 +14,7 @@ fn own(method: &str, call: &str, cseq: u32) -> String {
     request(method, "sip:bob@192.0.2.1", call, cseq, "")
 }
 
-/// Returns the sent packets, by method or status and Call-ID.
+/// Returns the method or status, and the Call-ID, of each packet.
 fn sent(sent: &[Sent]) -> Vec<String> {
     let named = |sent: &Sent| {
         let mut words = sent.start().split(' ');

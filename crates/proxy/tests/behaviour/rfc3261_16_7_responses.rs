@@ -296,3 +296,23 @@ fn a_response_that_matches_nothing_goes_nowhere() {
     assert_eq!(starts(&s.send(BACKEND_A, &out.answer("200 OK"))), []);
     assert_eq!(s.counters.responses_forwarded.get(), 1, "the 404");
 }
+
+/// A regression: a 486 with a line that is no header field was forwarded, but not acknowledged.
+///
+/// RFC 3261 §17.1.1.2: "The client transaction MUST pass the received response up to the TU, and the
+/// client transaction MUST generate an ACK request, even if the transport is reliable (guidelines
+/// for constructing the ACK from the response are given in Section 17.1.1.3) and then pass the ACK
+/// to the transport layer for transmission."
+#[test]
+fn a_rejection_with_an_odd_line_is_acknowledged() {
+    let mut s = Script::stateful();
+    let out = s.send(CALLER, &invite("c1")).remove(1);
+    let busy = out.answer("486 Busy Here").replacen("\r\nFrom", "\r\nServer Asterisk\r\nFrom", 1);
+    let sent = s.send(BACKEND_A, &busy);
+    let ack = (BACKEND_A, "ACK sip:bob@192.0.2.1 SIP/2.0");
+    assert_eq!(starts(&sent), [ack, (CALLER, "SIP/2.0 486 Busy Here")]);
+    for name in ["From", "To", "Call-ID"] {
+        assert_eq!(sent[0].all(name), sent[1].all(name));
+    }
+    assert_eq!(sent[0].header("CSeq"), "1 ACK");
+}

@@ -148,6 +148,24 @@ fn a_request_other_than_invite_gets_a_100_and_no_408() {
     assert_eq!(starts(&s.send(BACKEND_A, &out.answer("200 OK"))), []);
 }
 
+/// A regression: a 408 of the target ended the transaction, and each later copy was forwarded as a new
+/// request. RFC 4320 §4.2: "an element that cannot respond before the transaction expires will not
+/// send a final response at all."
+#[test]
+fn a_408_of_the_target_does_not_end_the_transaction_of_a_request_other_than_invite() {
+    let mut s = only_one();
+    let message = request("MESSAGE", "sip:bob@192.0.2.1", "m1", 1, "");
+    let out = s.one(CALLER, &message);
+    assert_eq!(s.send(BACKEND_A, &out.answer("408 Request Timeout")), []);
+    assert_eq!(starts(&s.send(CALLER, &message)), [], "absorbed");
+    let trying = s.pass_and_take(MS(3500));
+    assert_eq!(trying.start(), "SIP/2.0 100 Trying");
+    s.pass(MS(28_000));
+    assert_eq!(s.one(CALLER, &message), trying, "the last copy of the caller");
+    s.pass(MS(500));
+    assert_eq!((s.sent(), s.live()), (vec![], (0, 0)));
+}
+
 /// A regression: a target that was abandoned as unreachable kept its own time limit. At that limit,
 /// the next target was abandoned too.
 #[test]

@@ -103,6 +103,12 @@ fn a_request_of_many_header_lines_is_forwarded_and_one_of_too_many_answered_513(
         let sent = script.send(CALLER, &with("c1", FIELDS_MAX - own));
         let sent = sent.iter().find(|sent| sent.to == address(BACKEND_A)).expect("it goes on");
         assert_eq!(sent.all("Odd").len(), FIELDS_MAX - own);
+        if mode == Mode::Transaction {
+            // §17.1.1.2: "the client transaction MUST generate an ACK request". The INVITE that was
+            // sent has more lines than one that is received may have.
+            let answered = script.send(BACKEND_A, &sent.answer("486 Busy Here"));
+            assert_eq!(starts(&answered)[0], (BACKEND_A, "ACK sip:bob@192.0.2.1 SIP/2.0"));
+        }
         let reply = script.one(CALLER, &with("c2", FIELDS_MAX - own + 1));
         assert_eq!(reply.start(), "SIP/2.0 513 Message Too Large");
         assert_eq!((reply.all("Odd").len(), reply.all("Via").len()), (0, 1));
@@ -419,6 +425,20 @@ fn between_two_listeners_each_side_gets_its_own_address() {
     let bye = script.one(CALLER, &request("BYE", "sip:bob@[fd00::2]:5070", "c1", 2, &route));
     assert_eq!(bye.to, address(INNER_BACKEND));
     assert!(bye.all("Route").is_empty());
+}
+
+/// RFC 3261 §8.2.2.3: "If a UAS does not understand an option-tag listed in a Require header field, it
+/// MUST respond by generating a response with status code 420 (Bad Extension)." A proxy forwards the
+/// Require of another request unread.
+#[test]
+fn an_options_for_ourselves_that_requires_an_extension_gets_420() {
+    let mut script = Script::new();
+    let more = "Require: 100rel, timer\r\n";
+    let reply = script.one(CALLER, &request("OPTIONS", "sip:192.0.2.1", "o1", 1, more));
+    assert_eq!(reply.start(), "SIP/2.0 420 Bad Extension");
+    assert_eq!(reply.header("Unsupported"), "100rel, timer");
+    let other = script.one(CALLER, &request("OPTIONS", "sip:bob@192.0.2.1", "o2", 1, more));
+    assert_eq!(other.header("Require"), "100rel, timer");
 }
 
 // §11 and §16.3 item 3: an OPTIONS for ourselves is answered, even at Max-Forwards 0.

@@ -13,7 +13,7 @@ use tidegate_world::{
     CloseCause, Connect, ConnectionId, Core, Flow, Pool, Received, Timestamp, Transport,
 };
 
-/// A proxy with listeners for UDP and TCP before a back end over UDP.
+/// A proxy with listeners for UDP and TCP in front of a back end over UDP.
 struct Scene {
     streams: Streams<Proxy>,
     counters: Arc<Counters>,

@@ -20,8 +20,8 @@ fn asked(s: &mut Script) -> Option<(QueryId, String, RecordType)> {
     Some((id, name.to_string(), record))
 }
 
-/// Answers all queries until there are none, with these SRV records and the addresses of these
-/// names.
+/// Answers queries with these SRV records and the addresses of these names until there are none
+/// left. Returns the packets that were sent meanwhile.
 fn answer(s: &mut Script, servers: &[(u16, &str, u16)], hosts: &[(&str, [u8; 4])]) -> Vec<Sent> {
     let ttl = Duration::from_secs(60);
     let mut sent = Vec::new();

@@ -13,12 +13,12 @@ use tidegate_world::{
 };
 
 const OUTSIDE: &str = "192.0.2.1:5062";
-/// The address at which a router shows the phone, and the Contact with the address that the phone
-/// itself knows.
+/// The address that a router gives the phone outside, and the Contact with the address that the
+/// phone itself knows.
 const PHONE: &str = "203.0.113.9:40123";
 const CONTACT: &str = "sip:alice@192.168.1.2:5060";
 
-/// A proxy before a registrar over UDP, with listeners of each kind for phones.
+/// A proxy in front of a registrar over UDP, with listeners of each kind for phones.
 struct Scene {
     streams: Streams<Proxy>,
     counters: Arc<Counters>,
@@ -68,7 +68,7 @@ impl Scene {
         flow
     }
 
-    /// Returns what is sent because of a message, each with its flow.
+    /// Returns the packets that are sent because of a message, each with its flow.
     fn offer(&mut self, flow: Flow, text: &str) -> Vec<(Flow, Sent)> {
         let received = Received::new(self.now, flow, self.pool.copy(text.as_bytes()));
         self.streams.offer(self.now, received);
@@ -102,7 +102,7 @@ fn register(transport: Transport, more: &str) -> String {
     text.replace("SIP/2.0/UDP 198.51.100.7:5060", &format!("SIP/2.0/{transport} 192.168.1.2;rport"))
 }
 
-/// A request of the registrar for the phone, with these Routes.
+/// Returns a request of the registrar for the phone, with these Routes.
 fn inward(method: &str, routes: &[&str], more: &str) -> String {
     let routes = routes.join(", ");
     let text = request(method, CONTACT, "c", 1, &format!("Route: {routes}\r\n{more}"));

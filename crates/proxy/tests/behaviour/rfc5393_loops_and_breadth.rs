@@ -108,7 +108,7 @@ fn looping() -> Script {
     })
 }
 
-/// Returns `sent` as an element forwards it that has received it: one more Via, one hop less.
+/// Returns `sent` as its receiver forwards it: with one more Via and one hop less.
 fn forwarded_request(sent: &Sent, by: &str) -> String {
     let branch = format!("z9hG4bK-{}", &sent.branch()[20..]);
     let via = format!("Via: SIP/2.0/UDP {by};branch={branch}\r\nVia: ");

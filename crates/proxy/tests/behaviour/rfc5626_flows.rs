@@ -6,8 +6,8 @@
 use crate::script::{BACKEND_A, BACKEND_B, CALLER, Script, request};
 use tidegate_world::Core as _;
 
-/// Returns the target of a BYE from the back end, for a caller at `from` with this Via and Contact,
-/// or `None` if it is not forwarded.
+/// Returns the address to which a BYE from the back end is forwarded, for a caller at `from` with
+/// this Via and Contact, or `None` if the BYE is not forwarded.
 fn bye_goes_to(mut s: Script, from: &str, via: &str, contact: &str) -> Option<String> {
     let invite =
         request("INVITE", "sip:bob@192.0.2.1", "c", 1, &format!("Contact: <{contact}>\r\n"));

@@ -9,7 +9,7 @@ use tidegate_proxy::{Counters, Listener, Mode, PoolSettings, Proxy, Settings};
 use tidegate_transport::{ConnectionLimits, Streams};
 use tidegate_world::{CloseCause, ConnectionId, Core, Flow, Pool, Received, Timestamp, Transport};
 
-/// A browser, and the host that it makes up.
+/// A browser, and the host name that the browser makes up.
 const BROWSER: &str = "203.0.113.9:40123";
 const HOST: &str = "df7jal23ls0d.invalid";
 
@@ -56,7 +56,7 @@ impl Scene {
         flow
     }
 
-    /// Returns what is sent because of a message, with the connection of each.
+    /// Returns the packets that are sent because of a message, each with its connection.
     fn offer(&mut self, flow: Flow, text: &str) -> Vec<(Option<ConnectionId>, Sent)> {
         let received = Received::new(self.now, flow, self.pool.copy(text.as_bytes()));
         self.streams.offer(self.now, received);

@@ -2,10 +2,12 @@
 
 use std::time::Duration;
 
+use crate::limited::{believe_emergencies, emergency};
 use crate::rfc7339_client::{calls, obeying, sent, telling, value};
 use crate::script::*;
+use tidegate_balance::Policy;
 use tidegate_control::Reason;
-use tidegate_proxy::Mode;
+use tidegate_proxy::{Choice, Mode, Obedience};
 
 /// RFC 7339 §5.10.1: "A SIP client SHOULD honor the local policy for prioritizing SIP requests such as
 /// policies based on message type, e.g., INVITEs versus requests associated with existing sessions."
@@ -73,4 +75,40 @@ fn an_invite_with_an_invented_to_tag_is_held_back_as_a_new_call() {
         let held = held(&script) - before;
         assert!((8..=10).contains(&held), "{mode:?}: {held} of 10");
     }
+}
+
+/// A regression: the second group of a fork treated an emergency call as any other call.
+///
+/// RFC 7339 §5.10.1: "A SIP client SHOULD honor the local policy for prioritizing SIP requests relating to
+/// emergency calls as identified by the SOS URN"
+#[test]
+fn an_emergency_call_keeps_its_priority_in_later_groups_of_a_fork() {
+    let mut script = Script::with(Policy::Rr, |settings| {
+        believe_emergencies(settings);
+        let pool = &mut settings.pools[0];
+        pool.mode = Mode::Transaction;
+        pool.obedience = Obedience::Always;
+        pool.choice = Choice::All([1000, 500].into());
+    });
+    let mut seconds = 0;
+    let mut reaches_second = |text: &str| {
+        seconds += 1;
+        script.pass(Duration::from_millis(40));
+        script.sent();
+        let to = |sent: Vec<Sent>, at| sent.into_iter().find(|sent| sent.to == address(at));
+        let first = to(script.send(CALLER, text), BACKEND_A).expect("it is in the first group");
+        let second = to(script.send(BACKEND_A, &first.answer("486 Busy Here")), BACKEND_B);
+        if let Some(second) = &second {
+            let told = telling(second, "180 Ringing", &value("loss", 60, seconds));
+            script.send(BACKEND_B, &told);
+        }
+        second.is_some()
+    };
+    let mut plain = 0;
+    let passed = (0..40).filter(|call| {
+        plain += (0..5).filter(|i| reaches_second(&invite(&format!("{call}-{i}")))).count();
+        reaches_second(&emergency(&format!("sos{call}")))
+    });
+    assert!(passed.count() >= 38, "of 40 emergency calls");
+    assert!(plain < 100, "of 200 other calls: {plain}");
 }

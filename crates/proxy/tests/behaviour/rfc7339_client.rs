@@ -16,7 +16,7 @@ pub fn obeying(mode: Mode) -> Script {
     })
 }
 
-/// Returns a response to a request with these parameters instead of the offer in our Via.
+/// Returns a response to a request, with the parameters `params` instead of the offer in our Via.
 pub fn telling(request: &Sent, status: &str, params: &str) -> String {
     let answer = request.answer(status);
     assert!(answer.contains(OFFER), "{answer}");
@@ -28,7 +28,8 @@ pub fn value(algorithm: &str, value: u32, seconds: u32) -> String {
     format!(";oc={value};oc-algo=\"{algorithm}\";oc-validity=60000;oc-seq={seconds}.5")
 }
 
-/// Makes a call that the back ends answer with these parameters, and returns whether each was sent.
+/// Makes `count` calls. Returns the INVITE that a back end gets for each call, or `None` if it gets
+/// none.
 pub fn calls(script: &mut Script, name: &str, count: usize) -> Vec<Option<Sent>> {
     let sent = (0..count).map(|i| {
         let sent = script.send(CALLER, &invite(&format!("{name}{i}")));
@@ -39,7 +40,7 @@ pub fn calls(script: &mut Script, name: &str, count: usize) -> Vec<Option<Sent>>
     sent.collect()
 }
 
-/// Returns the last probe of each back end. Those before it may be repeated ones.
+/// Returns the last probe to each back end. The probes before may be copies of each other.
 fn last_two(mut probes: Vec<Sent>) -> Vec<Sent> {
     probes.reverse();
     let to = |to| probes.iter().find(|probe| probe.to == address(to)).cloned();

@@ -7,8 +7,8 @@ use crate::script::*;
 use tidegate_balance::{BackendRegistry, BackendSpec, EndpointAddress, Limits, Policy, PoolSpec};
 use tidegate_proxy::{Obedience, PoolSettings, Probe, Rule, RuleTarget, Senders};
 
-/// A proxy with one back end in two pools, or with another one in the pool `other`. Requests go to
-/// the pool `registrations`.
+/// A proxy with one back end in two pools. If a pool is named `other`, it has another back end.
+/// Requests go to the pool `registrations`.
 struct Scene {
     script: Script,
     registry: BackendRegistry,

@@ -53,7 +53,8 @@ pub fn params(sent: &Sent) -> String {
     if told.is_empty() { String::new() } else { format!("oc{told}") }
 }
 
-/// Sends 50 calls a second for some seconds from the peer. Returns the last reply to a rejected one.
+/// Sends 50 calls a second from `from` for `seconds`. `write` changes each INVITE. Returns the last
+/// 503, or `None` if there was none.
 fn load(
     script: &mut Script,
     name: &str,
@@ -334,7 +335,7 @@ fn all_connections_of_a_server_are_one_peer() {
 }
 
 /// Sends 50 calls a second each from three ports of a host and from one port of another. Returns
-/// what each port was granted.
+/// the rate that each port was granted.
 fn granted(shares_by_host: bool) -> Vec<f64> {
     let mut script = Script::with(Policy::Rr, |settings| {
         settings.overload.gate.law = law(&[("share", 0.4)]);

@@ -266,13 +266,13 @@ impl Script {
     }
 
     /// Reports that nothing listens at `backend`: neither the last packet to it nor the probe that
-    /// follows arrives. Returns whether the proxy then knows that the back end is down.
+    /// follows arrives. Returns whether the proxy then counts a failure of the back end.
     pub fn refused(&mut self, backend: &str) -> bool {
         let quote = self.last.get(backend).cloned().unwrap_or_default();
         self.refused_with_its_probe(backend, &quote)
     }
 
-    /// Does the same as [`refused`](Self::refused), but the first report quotes this packet.
+    /// Does the same as [`refused`](Self::refused), but the first report quotes `quote`.
     pub fn refused_with_its_probe(&mut self, backend: &str, quote: &str) -> bool {
         let all = |s: &Self| s.pools.iter().flat_map(|p| p.backends().to_vec()).collect::<Vec<_>>();
         let failures = |s: &Self| all(s).iter().map(|b| b.failures()).sum::<u64>();

@@ -80,8 +80,8 @@ impl Mesh {
         self.settle()
     }
 
-    /// Lets the shards work and pass on messages until nothing is left. Opens the connections that
-    /// they want.
+    /// Lets the shards serve and hand off messages until none is left. Opens the connections that
+    /// the shards want. Returns the messages sent.
     fn settle(&mut self) -> Vec<Carried> {
         let (mut sent, mut handoffs, now) = (Vec::new(), VecDeque::new(), self.now);
         loop {
@@ -118,7 +118,7 @@ impl Mesh {
         }
     }
 
-    /// Returns how many messages the shards say that they have received.
+    /// Returns the number of messages that the counters of the shards show as received.
     fn received(&self) -> u64 {
         let count = |counters: &Arc<Counters>| -> u64 {
             Class::ALL.iter().map(|&class| counters.received(class).get()).sum()
@@ -141,7 +141,7 @@ fn registrar() -> Flow {
     Flow::udp(address(PROXY), address(BACKEND_A))
 }
 
-/// A request of the registrar for the phone, with this Route.
+/// Returns a request of the registrar for the phone, with this Route.
 fn inward(method: &str, cseq: u32, route: &str, more: &str) -> String {
     let text = request(method, CONTACT, "c", cseq, &format!("Route: {route}\r\n{more}"));
     text.replace("198.51.100.7:5060", BACKEND_A)

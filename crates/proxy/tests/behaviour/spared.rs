@@ -10,7 +10,8 @@ use tidegate_world::{Core, Load, Shedding};
 
 const TRUSTED: &str = "203.0.113.7:5060";
 
-/// Returns the wish of a proxy in a flood, and some INVITEs that the kernel drops.
+/// Returns the shedding that a proxy in a flood asks of the kernel, and some INVITEs that the
+/// kernel then drops.
 fn flooded(adjust: impl FnOnce(&mut Settings)) -> (Shedding, Vec<String>) {
     let mut script = Script::with(Policy::Rr, |settings| {
         settings.overload.gate.law = law(&[("share", 0.0)]);

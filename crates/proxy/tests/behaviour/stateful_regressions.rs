@@ -2,11 +2,12 @@
 
 use std::time::Duration;
 
+use crate::rfc7339_client::{telling, value};
 use crate::script::{
     BACKEND_A, BACKEND_B, BACKEND_C, CALLER, Script, Sent, address, invite, request, starts,
 };
 use tidegate_balance::{Policy, Pool};
-use tidegate_proxy::{Mode, PoolSettings, Rule, RuleTarget, Senders};
+use tidegate_proxy::{Choice, Disposal, Mode, Obedience, PoolSettings, Rule, RuleTarget, Senders};
 use tidegate_world::Core;
 
 const T1_64: Duration = Duration::from_secs(32);
@@ -56,15 +57,39 @@ fn a_request_that_is_too_long_to_be_answered_is_forgotten() {
     assert!(s.proxy.is_drained());
 }
 
-/// RFC 3261 §21.5.7. The request got a 100 and no further response.
+/// RFC 3261 §21.5.7. The request got a 100 and no further response. Later it got a 100 before the 513,
+/// and a 513 that was lost was not sent again.
 #[test]
 fn a_sender_of_too_long_messages_is_told_so() {
     let mut s = Script::stateful();
     let head = invite("c1").replace("Content-Length: 0\r\n\r\n", "");
     let room = 65_507 - head.len() - 32;
     let text = format!("{head}Content-Length: {room:>5}\r\n\r\n{}", "x".repeat(room));
-    assert_eq!(last(s.send(CALLER, &text)).start(), "SIP/2.0 513 Message Too Large");
-    assert_eq!(s.live(), (0, 0));
+    let sent = s.send(CALLER, &text);
+    assert_eq!(starts(&sent), [(CALLER, "SIP/2.0 513 Message Too Large")]);
+    assert_eq!((s.live(), s.counters.replied(100).get()), ((0, 0), 0));
+}
+
+/// An INVITE that was dropped because of overload got a 100 first, so its caller waited without end.
+///
+/// RFC 3261 §17.1.1.2: "In the "Proceeding" state, the client transaction SHOULD NOT retransmit the
+/// request any longer."
+#[test]
+fn a_call_that_no_branch_of_a_fork_may_take_gets_no_100() {
+    let mut s = Script::with(Policy::Rr, |settings| {
+        settings.overload.disposal = Disposal::Drop;
+        let pool = &mut settings.pools[0];
+        pool.mode = Mode::Transaction;
+        pool.obedience = Obedience::Always;
+        pool.choice = Choice::All([1000, 1000].into());
+    });
+    let [_, a, b] = s.send(CALLER, &invite("c1")).try_into().unwrap();
+    for branch in [a, b] {
+        let told = telling(&branch, "486 Busy Here", &value("rate", 0, 1));
+        s.send(&branch.to.to_string(), &told);
+    }
+    assert_eq!(starts(&s.send(CALLER, &invite("c2"))), []);
+    assert_eq!(s.counters.replied(100).get(), 1);
 }
 
 /// A request with the Call-ID of a call moved the call to another back end.

@@ -14,7 +14,8 @@ const STRANGER: &str = "203.0.113.9:5060";
 const PHONE: &str = "198.51.100.20:5060";
 const BOB: &str = "sip:bob@192.0.2.1";
 
-/// Kinds of a stranger's messages that claim to belong to a call, each to another one.
+/// Kinds of a stranger's messages that claim to belong to a call. Each message names a different
+/// call.
 const CLAIMS: [&str; 4] = ["BYE", "ACK", "CANCEL", "SIP/2.0"];
 
 fn claim(kind: &str, number: u32) -> String {

@@ -27,8 +27,8 @@ fn falls(s: &Script) -> u64 {
     s.backends.backends().iter().map(|b: &std::sync::Arc<Backend>| b.transitions().0).sum()
 }
 
-/// Passes time and lets each back end answer probes ahead of schedule with this status. Returns
-/// their number.
+/// Passes time and lets each back end answer with this status the probes that come ahead of
+/// schedule. Returns the number of these probes.
 fn alive(s: &mut Script, by: Duration, status: &str) -> usize {
     let end = s.now + by;
     let mut asked = 0;
@@ -148,7 +148,7 @@ fn in_a_pool_that_is_probed_the_probes_bring_it_back() {
     assert_eq!(state(&s, 0), State::Down, "no pause brings it back");
 }
 
-/// Returns forged quotes: addresses and ports are well known, the quoted content is not.
+/// Returns forged quotes. The forger knows addresses and ports, but not the packets that were sent.
 fn forged() -> Vec<String> {
     let made_up = "Via: SIP/2.0/UDP 192.0.2.1:5060;rport;branch=z9hG4bK";
     vec![

@@ -38,8 +38,8 @@ impl Loaded {
         self.script.proxy.on_load(self.script.now, load);
     }
 
-    /// Passes time with a fully occupied processor. Each second, the share of calls with
-    /// transactions falls by a quarter.
+    /// Passes time with a fully occupied processor. In each second, the share of calls with
+    /// transactions falls by a quarter of all calls.
     fn full(&mut self, seconds: u32) {
         for _ in 0..seconds {
             self.script.pass(SECOND);

@@ -1,5 +1,5 @@
-//! Routing permissions: strangers reach pools, back ends and trusted sources reach addresses, and
-//! only authenticated requests belong to a dialog.
+//! Routing permissions: strangers reach only pools. Back ends and trusted sources also reach
+//! addresses. Only authenticated requests belong to a dialog.
 
 use std::net::SocketAddr;
 use std::sync::Arc;

@@ -6,7 +6,7 @@ use std::time::Duration;
 use crate::script::{BACKEND_A, BACKEND_B, CALLER, PROXY, Script, Sent, address, invite, request};
 use tidegate_balance::Policy;
 use tidegate_proxy::{Listener, Mode, Rule, RuleTarget, Senders};
-use tidegate_world::{Core, LookupKind, QueryAnswer, QueryId, Question};
+use tidegate_world::{Core, LookupKind, QueryAnswer, QueryId, Question, Transport};
 
 const PHONE: &str = "203.0.113.7:5062";
 const OTHER_PHONE: &str = "203.0.113.8:5060";
@@ -17,7 +17,7 @@ fn script() -> Script {
     script_at(PROXY)
 }
 
-/// Makes such a proxy with a listener at this address.
+/// Makes the same proxy as [`script`], with a listener at this address.
 fn script_at(listener: &str) -> Script {
     Script::with(Policy::Rr, |settings| {
         settings.listeners = vec![Listener::new(address(listener))];
@@ -95,6 +95,24 @@ fn a_strangers_request_waits_for_the_look_up_and_goes_to_the_contact() {
     assert!(sent.header("To").contains("<sip:bob@example.com>"), "the headers stay");
     assert_eq!(s.counters.lookups.found.get(), 1);
     assert!(statuses(&s.send(CALLER, &call("c"))).contains(&"100"), "a copy meets a transaction");
+}
+
+/// A regression: if no listener reached the first contact, the call got 404.
+///
+/// RFC 3261 §16.6: "As described in \[4\], the proxy MUST attempt to deliver the message to the first
+/// tuple in that set, and proceed through the set in order until the delivery attempt succeeds."
+#[test]
+fn a_contact_that_no_listener_reaches_is_left_out() {
+    let mut s = Script::with(Policy::Rr, |settings| {
+        let local = Listener::new(address("127.0.0.1:5060"));
+        settings.listeners.push(Listener { transport: Transport::Tcp, ..local });
+        settings.pools[0].mode = Mode::Transaction;
+        settings.rules.insert(0, users("example.com"));
+    });
+    s.send(CALLER, &call("c"));
+    let contacts = ["sip:a@203.0.113.7:5062;transport=tcp", "sip:a@203.0.113.8"];
+    let sent = forwarded(answer(&mut s, ALICE, found(&contacts)));
+    assert_eq!(sent.to.to_string(), OTHER_PHONE);
 }
 
 #[test]

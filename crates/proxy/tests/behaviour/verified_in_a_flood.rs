@@ -7,7 +7,7 @@ const STRANGER: &str = "203.0.113.9:5060";
 const CALLEE: &str = "203.0.113.77:5060";
 const BOB: &str = "sip:bob@192.0.2.1";
 
-/// Sends so many messages that each is verified on arrival, and a few more.
+/// Sends so many messages that the proxy verifies each further message on arrival, and a few more.
 fn flood(s: &mut Script) {
     for number in 0..200 {
         let text = request("BYE", BOB, &format!("nowhere-{number}"), 2, "Totag\r\n");
@@ -15,7 +15,8 @@ fn flood(s: &mut Script) {
     }
 }
 
-/// Serves the messages that arrived before each had to be verified, and one more.
+/// Serves the messages that arrived before the proxy verified each on arrival, and one more.
+/// Returns the packets sent, except those to the stranger.
 fn next(s: &mut Script) -> Vec<Sent> {
     for _ in 0..64 + 1 {
         assert!(s.proxy.serve(s.now));

@@ -28,9 +28,9 @@ pub struct Branch {
     pub failover_at: Option<Timestamp>,
     /// True if an INVITE has had a response from 101 to 199: a callee has been found.
     pub progressed: bool,
-    /// True if another attempt has replaced it.
+    /// True if another attempt has replaced the branch.
     pub abandoned: bool,
-    /// True if it has ended: nothing waits for it.
+    /// True if the branch has ended: nothing waits for it.
     pub ended: bool,
 }
 
@@ -87,7 +87,7 @@ impl Branch {
         self.cancel = Some(Client::new(around.now, request, self.client.to));
     }
 
-    /// Returns the time of its next timer.
+    /// Returns the time of the next timer of the branch.
     pub fn next(&self) -> Option<Timestamp> {
         let timers = [
             self.client.next(),

@@ -18,12 +18,12 @@ pub enum State {
     Terminated,
 }
 
-/// The result of a response for the transaction user.
+/// The effect of a response.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Passed {
-    /// The transaction user gets it.
+    /// The transaction user gets the response.
     Up,
-    /// The transaction user gets it, and this ACK is sent.
+    /// The transaction user gets the response, and this ACK is sent.
     UpAcknowledged(Message),
     /// A retransmission: this ACK is sent.
     Acknowledged(Message),

@@ -41,7 +41,7 @@ struct Plain {
     body: String,
 }
 
-/// Matches the packets that both have sent, in any order.
+/// Matches the packets that the two implementations have sent, in any order.
 ///
 /// # Errors
 /// Returns a description of the difference.

@@ -221,7 +221,8 @@ impl Context {
         self.settle(around);
     }
 
-    /// Ends a branch without a final response from downstream, with one of ours or none.
+    /// Ends a branch without a final response from downstream. `status` is that of our own response
+    /// instead, or `None` for no response.
     pub fn give_up(&mut self, around: &mut Surroundings, index: usize, status: Option<&str>) {
         if !self.branches[index].is_pending() {
             return;

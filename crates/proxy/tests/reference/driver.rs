@@ -18,7 +18,8 @@ use super::topology::{self, APP, FORK, PLAIN};
 /// The time without messages after which no state may be left.
 const REST: Duration = Duration::from_secs(600);
 
-/// The time offset of each step within T1. All timers are multiples of T1, so steps never coincide.
+/// The difference between the time offsets of two successive steps within T1. All timers are
+/// multiples of T1, so timers of different steps never coincide.
 const PHASE: Duration = Duration::from_millis(3);
 
 /// The most lines of history printed with a difference.
@@ -69,7 +70,7 @@ impl Driver {
     /// Plays the steps on both implementations.
     ///
     /// # Errors
-    /// Returns the first difference, with the packets that both have sent.
+    /// Returns the first difference, with a log of the packets before it.
     pub fn play(&mut self, steps: &[Step]) -> Result<(), String> {
         for &step in steps {
             self.history.push(format!("{step:?}"));
@@ -308,7 +309,7 @@ impl Driver {
         Err("timers fire without end".to_owned())
     }
 
-    /// Fires the timers of both at `now`.
+    /// Fires the timers of both implementations at `now`.
     fn moment(&mut self, now: Timestamp) -> Result<(), String> {
         self.script.proxy.handle_timeout(now);
         let sent = self.core_sent();

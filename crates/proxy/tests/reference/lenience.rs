@@ -1,11 +1,6 @@
 //! Deviations of the core from the rules, which the reference tolerates. When the core follows a
 //! rule, its constant becomes false and is removed.
 
-/// All targets of a request other than INVITE may have answered 408. This 408 must not be forwarded
-/// (RFC 4320 §4.2). The proxy then forgets the request at once. There is no 100 after 3.5 s (§4.1),
-/// and a later retransmission is treated as new.
-pub const EXPIRES_AT_ONCE: bool = true;
-
 /// A request that is answered with 440 is entered in the call table, and its CANCEL is forwarded.
 pub const PLACED_BEFORE_440: bool = true;
 

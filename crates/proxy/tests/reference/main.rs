@@ -6,9 +6,9 @@
 //! whenever a timer of either fires, both must have sent the same packets and have the same number
 //! of transactions. At the end no state may be left.
 //!
-//! The model takes two choices from the core if they are among the allowed ones. The first is the
-//! back end of a pool for a request. The second is the target of a request without a token, in a
-//! call that only the call table knows. The names that each makes (branches, tags, tokens) are
+//! The reference takes two choices from the core if they are among the allowed ones. The first is
+//! the back end of a pool for a request. The second is the target of a request without a token, in
+//! a call that only the call table knows. The names that the two make (branches, tags, tokens) are
 //! mapped to each other: one name of the core always stands for the same name of the reference.
 //!
 //! `REFERENCE_SEED` and `REFERENCE_CASES` choose other scripts.

@@ -84,7 +84,7 @@ impl Message {
         self.get(name).unwrap_or_else(|| panic!("no {name} in\n{self}"))
     }
 
-    /// Replaces the first value of this name, or adds one at the end.
+    /// Replaces the first value of this name, or adds the value at the end if there is none.
     pub fn set(&mut self, name: &str, value: &str) {
         match self.position(name) {
             Some(at) => self.headers[at].1 = value.to_owned(),
@@ -131,8 +131,8 @@ impl fmt::Display for Message {
     }
 }
 
-/// Returns a parameter of a header value, after its address, or empty if the parameter has no
-/// value.
+/// Returns a parameter after the address in a header value: empty if the parameter has no value,
+/// `None` if it is missing.
 pub fn parameter<'a>(value: &'a str, name: &str) -> Option<&'a str> {
     let outside = value.rsplit_once('>').map_or(value, |(_, outside)| outside);
     let (_, parameters) = outside.split_once(';')?;

@@ -123,8 +123,8 @@ pub fn back(
     Message { start: format!("{name} sip:alice@{to} SIP/2.0"), headers, body: String::new() }
 }
 
-/// Returns a request that the proxy at `at` has received and forwards. It goes back to its
-/// origin. With `spiral` it goes to another target.
+/// Returns a request that the proxy at `at` has received and forwards. It has the same target as
+/// before, or another target if `spiral` is true.
 pub fn send_on(number: usize, request: &Message, at: SocketAddr, spiral: bool) -> Message {
     let mut on = request.clone();
     on.push_first("Via", &format!("SIP/2.0/UDP {at};branch={COOKIE}{number}"));

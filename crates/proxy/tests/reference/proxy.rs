@@ -210,7 +210,7 @@ impl Proxy {
 
     /// Returns the target of a request without token. The model does not cover how long a call is
     /// remembered beyond 64·T1, nor when it leaves a back end that is down. In these cases the
-    /// other implementation's target is used, if it is one that the call has had.
+    /// target of the core is used, if the call has had this target before.
     fn placed(&self, call: &str) -> Option<SocketAddr> {
         let of_call = || self.placed.iter().rev().filter(|placed| placed.call == call);
         let held = of_call().find(|p| self.around.now < p.until && self.around.is_up(p.target));

@@ -175,11 +175,11 @@ impl Server {
     }
 
     /// Ends the transaction without a final response. RFC 4320 §4.2: "an element that cannot
-    /// respond before the transaction expires will not send a final response at all." It expires
-    /// when its client's timer F fires.
+    /// respond before the transaction expires will not send a final response at all." The
+    /// transaction expires when Timer F of its client fires.
     pub fn expire(&mut self, now: Timestamp) {
         let expires = self.arrived + T1_64;
-        if super::lenience::EXPIRES_AT_ONCE || expires <= now {
+        if expires <= now {
             return self.terminate();
         }
         self.end = Some(expires);

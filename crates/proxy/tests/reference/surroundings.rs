@@ -26,7 +26,8 @@ pub struct Backend {
     pub refused_at: Option<Timestamp>,
     /// The time of its last failure.
     pub failed_at: Timestamp,
-    /// True if it is used although requests marked it as down, because too many of its pool were.
+    /// True if the back end is used although requests marked it as down, because they marked too
+    /// many back ends of its pool.
     pub is_spared: bool,
     pub answered_at: Timestamp,
 }
@@ -86,14 +87,14 @@ pub struct Surroundings {
     /// The proxy's own address.
     pub own: SocketAddr,
     pub pools: Vec<Pool>,
-    /// Packets sent since the last call that took them.
+    /// Packets sent since packets were last taken.
     pub sent: Vec<Packet>,
     /// Choices of a policy, taken from the other implementation: the call of a request and its
     /// target.
     pub chosen: Vec<(String, SocketAddr)>,
     /// All targets of each call's requests so far.
     pub had: Vec<(String, SocketAddr)>,
-    /// The decisive parts of the request of each branch of ours.
+    /// The parts of the received request that determine its way, for each branch of ours.
     passed: Vec<(String, Vec<String>)>,
     failures: Vec<(SocketAddr, Timestamp)>,
     /// The target of each branch of ours.
@@ -120,8 +121,8 @@ impl Surroundings {
     }
 
     /// Makes a branch. RFC 3261 §16.6 item 8: it "will be globally unique for that branch". It
-    /// depends on the request, the target and the turn: a retransmission after all else is
-    /// forgotten has the same one (§16.11).
+    /// depends on the request, the target and the turn: if all else is forgotten, a retransmission
+    /// still gets the same branch (§16.11).
     pub fn new_branch(&mut self, request: &str, target: SocketAddr, turn: usize) -> String {
         let name = format!("z9hG4bK-new-{request}-{target}-{turn}");
         self.branches.insert(name.clone());
@@ -142,12 +143,14 @@ impl Surroundings {
         self.pools.iter().flat_map(|pool| &pool.backends).find(|b| b.address == at)
     }
 
-    /// Records the decisive parts of the request of a branch.
+    /// Records the parts of a received request that determine its way, for the branch `branch` of
+    /// ours.
     pub fn record_branch(&mut self, branch: &str, received: &Message, source: SocketAddr) {
         self.passed.push((branch.to_owned(), Self::decisive(received, source)));
     }
 
-    /// Returns whether a request was here before and has the same decisive parts.
+    /// Returns whether a request was here before, and the parts that determine its way are the
+    /// same.
     pub fn has_looped(&self, request: &Message, source: SocketAddr) -> bool {
         let now = Self::decisive(request, source);
         request.all("Via").into_iter().any(|via| {
@@ -198,12 +201,13 @@ impl Surroundings {
         }
     }
 
-    /// Returns the back end for a request: the policy's choice if it is `among` these.
+    /// Returns the back end for a request: the choice of the core if it is in `among`, otherwise
+    /// the first one in `among`.
     pub fn choose(&self, call: &str, among: &[SocketAddr]) -> Option<SocketAddr> {
         self.chosen_of(call, among).or_else(|| among.first().copied())
     }
 
-    /// Returns the target selected for a call if it is `among` these.
+    /// Returns the target that the core has selected for a call, if it is in `among`.
     pub fn chosen_of(&self, call: &str, among: &[SocketAddr]) -> Option<SocketAddr> {
         let mut theirs = self.chosen.iter().filter(|(of, _)| of == call).map(|&(_, to)| to);
         theirs.find(|to| among.contains(to))

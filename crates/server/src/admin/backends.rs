@@ -1,4 +1,4 @@
-//! The pages of back ends: their states, and their configuration.
+//! The pages of back ends: their states, and the reload of the configuration.
 
 use std::sync::Arc;
 

@@ -31,7 +31,7 @@ async fn call(controls: &Controls, call_id: &str) -> Response {
     let (calls, is_complete) = controls.runtime_control.calls(call_id);
     let mut page = controls.refusals.of_call(controls.clock.now(), call_id);
     page["calls"] = calls;
-    // An existing answer may belong to an earlier query.
+    // If a shard has not received the query yet, its answer belongs to an earlier one.
     page["complete"] = (is_heard && is_complete).into();
     json(StatusCode::OK, &page)
 }

@@ -54,8 +54,8 @@ struct Activity {
     last: AtomicU64,
 }
 
-/// Serves connections forever. Counts the connections that were closed because there was no free
-/// slot.
+/// Serves connections forever. Counts in `refusals` the connections that were closed to make room
+/// for others.
 pub(super) async fn serve(listener: TcpListener, router: Router, refusals: &AtomicU64) {
     let mut open: Vec<Open> = Vec::with_capacity(CONNECTIONS_MAX);
     let happened = Arc::new(AtomicU64::new(0));

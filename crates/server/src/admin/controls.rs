@@ -36,8 +36,9 @@ pub struct Controls {
     pub clock: Clock,
 }
 
-/// Waits until the shards have applied a command that was sent. Returns whether all shards have
-/// applied it, or the reason why it was not sent. Writes the result into the audit log.
+/// Waits at most [`APPLY_WAIT`] until every shard has applied a command. Returns 200 if every shard
+/// has applied it, and 202 if not. Returns an error response if the command was not sent, or if a
+/// shard has rejected it. Writes the outcome into the audit log.
 pub(super) async fn await_applied(
     controls: &Controls,
     asked: AuditedRequest,
@@ -65,8 +66,8 @@ pub(super) async fn await_applied(
     Ok(status)
 }
 
-/// Waits until every shard has received the command with this number. Returns `false` if a shard
-/// has not received it in time.
+/// Waits until every shard has applied or rejected the command with this number. Returns `false` if
+/// this takes longer than [`APPLY_WAIT`].
 pub(super) async fn is_heard(controls: &Controls, number: u64) -> bool {
     let deadline = Instant::now() + APPLY_WAIT;
     let mut heard = controls.runtime_control.was_heard(number);

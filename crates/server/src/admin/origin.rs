@@ -14,7 +14,7 @@ use axum::http::{HeaderMap, HeaderValue, Uri};
 /// Returns the reason why a request is rejected, if any. `hosts` are the accepted names in lower
 /// case. `localhost` and IP addresses are accepted too.
 pub(super) fn refusal(uri: &Uri, headers: &HeaderMap, hosts: &[String]) -> Option<&'static str> {
-    // Programs that use HTTP/1.0 send no Host header. Every browser does.
+    // Programs that use HTTP/1.0 may send no Host header. Every browser sends one.
     let named = headers.get_all(HOST).iter().map(HeaderValue::to_str);
     let mut authorities =
         uri.authority().map(|authority| Ok(authority.as_str())).into_iter().chain(named);

@@ -81,8 +81,8 @@ async fn change(controls: &Controls, peer: SocketAddr, body: Body) -> Response {
     }
 }
 
-/// Returns the laws of `overload` as configuration. Only parameters that differ from their defaults
-/// are included.
+/// Formats the law and the shadow law of `overload` for the audit log. Only parameters that differ
+/// from their defaults are included.
 fn in_words(overload: &Overload) -> String {
     let law = |role: &str, law: &Values| {
         let given = law.each().filter(|(param, value)| *value != param.default);
@@ -93,7 +93,7 @@ fn in_words(overload: &Overload) -> String {
     law("law", &overload.gate.law) + &shadow.unwrap_or_default()
 }
 
-/// Ends a ban. Returns the remaining bans.
+/// Ends the bans of the source with this address. Responds with the remaining bans.
 fn lift(controls: &Controls, peer: SocketAddr, address: &str) -> Response {
     let now = controls.clock.now();
     let lifted = match address.parse() {

@@ -17,7 +17,7 @@ const CONTACT_MAX: usize = 512;
 pub struct Aor {
     /// The key by which look-ups find the user.
     pub(super) key: Arc<[u8]>,
-    /// Its host in lower case, in the form of a route's `domain`.
+    /// The host of the address of record in lower case, in the form of a route's `domain`.
     pub(super) domain: String,
 }
 

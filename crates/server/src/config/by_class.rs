@@ -18,7 +18,7 @@ pub struct ByClass;
 /// Bounds of the number. The maximum is an hour, which is more than any message needs.
 const NUMBER: Real = Real(0.0..=3_600_000_000.0);
 
-/// The key for the value of all classes that have no key.
+/// The key whose value applies to every class without a key of its own.
 const DEFAULT: &str = "default";
 
 impl Shape for ByClass {

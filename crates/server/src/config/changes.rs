@@ -4,8 +4,9 @@ use super::Config;
 use super::knob::Reload;
 use super::written::{self, Written};
 
-/// Returns the keys and tables that differ in `new` and apply only at a restart, according to the
-/// definition of each key.
+/// Returns the keys that differ between `old` and `new` and apply only at a restart. The definition
+/// of a key says when it applies. For a table that was added or removed, and for a table that may
+/// occur several times, returns only the header of the table.
 pub fn needs_restart(old: &Config, new: &Config) -> Vec<String> {
     let (old, new) = (written::config(old), written::config(new));
     let mut changed = Vec::new();

@@ -14,8 +14,8 @@
 //! may be omitted. If the command contains any other key, this key must have its current value,
 //! because a different value needs a restart.
 //!
-//! The reader of the configuration also reads commands, and reports the same errors. Each shard
-//! gets the complete result.
+//! The reader of the configuration also reads commands, and reports the same errors. Shards get the
+//! resulting laws as a whole, including the keys that do not change.
 
 mod asked;
 mod json;

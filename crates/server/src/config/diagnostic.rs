@@ -10,7 +10,8 @@ use annotate_snippets::{AnnotationKind, Group, Level, Origin, Snippet};
 /// Maximum number of diagnostics kept for one configuration. Further ones are only counted.
 const KEPT_MAX: usize = 50;
 
-/// All errors of one configuration, in the order of its text.
+/// The errors of one configuration, in the order of its text. If there are many, only the first
+/// that the reader found are included.
 ///
 /// `Display` writes plain text. [`render`](Self::render) can use colours.
 #[derive(Debug)]
@@ -68,8 +69,8 @@ impl std::error::Error for Diagnostics {}
 struct Diagnostic {
     /// The title: one line, without a full stop.
     title: String,
-    /// The wrong text first, then any text that contradicts it. Empty if something is missing from
-    /// the file.
+    /// The wrong text first, then any text that contradicts it. Empty if the error has no place in
+    /// the text, because something is missing or the file cannot be read.
     spots: Vec<(Range<usize>, String)>,
     /// The remedy for the error.
     help: String,
@@ -138,7 +139,8 @@ impl Report {
         self.list.is_empty()
     }
 
-    /// Returns the errors of the configuration `text` from `path`.
+    /// Returns the reported errors. `text` is the content of the file `path`. At least one error
+    /// must have been reported.
     pub fn into_diagnostics(mut self, path: &Path, text: &str) -> Diagnostics {
         debug_assert!(!self.is_empty(), "a configuration is refused only for a reason");
         self.list.sort_by_key(Diagnostic::place);

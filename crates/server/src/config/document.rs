@@ -12,10 +12,11 @@ use super::diagnostic::{Diagnostics, Report};
 /// Maximum number of bytes in a file.
 pub(crate) const FILE_MAX: usize = 32 << 20;
 
-/// Returns the bytes of the file at `path`.
+/// Returns the bytes of the file at `path`. If the file is too long, returns only as many bytes as
+/// [`Document::parse`] needs to reject it.
 ///
 /// # Errors
-/// Returns an error if the file cannot be read or is too long.
+/// Returns an error if the file cannot be read.
 pub fn read(path: &Path) -> Result<Vec<u8>, Diagnostics> {
     let unreadable = |error: std::io::Error| {
         let help = "name a file that exists and that this user may read".to_owned();

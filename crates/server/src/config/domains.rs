@@ -1,10 +1,10 @@
 //! Domains in pools: the servers that the DNS lists for them become back ends.
 //!
-//! The first shard queries the DNS, and records the servers in their [`Service`]. When the servers
-//! change, the main thread sends [the result](Found) to all shards as a command. Each shard then
-//! reloads its pools with one back end for each server. Recordings contain all commands, and so the
-//! servers too. A server that appears, disappears or changes its weight is treated like a change of
-//! the configuration. Calls at a removed server stay there until they end.
+//! The first shard queries the DNS, and records the servers of a domain in its [`Service`]. When
+//! the servers change, the main thread sends [them](Found) to all shards as a command. Each shard
+//! then reloads its pools with one back end for each server. Recordings contain all commands, and
+//! so the servers too. A server that appears, disappears or changes its weight is treated like a
+//! change of the configuration. Calls at a removed server stay there until they end.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;

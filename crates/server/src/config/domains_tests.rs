@@ -2,7 +2,7 @@ use std::path::Path;
 
 use super::*;
 
-/// The configuration with these pools, each a name and the `[[pool.backend]]` tables in it.
+/// Returns the configuration with these pools. A pool has a name and the keys of its back ends.
 fn config(pools: &[(&str, &[&str])]) -> Config {
     let mut text = "[[listen]]\ntransport = \"udp\"\naddress = \"127.0.0.1:5060\"\n\
                     [[route]]\nto = \"app\"\n"
@@ -27,7 +27,7 @@ fn found(domains: &[(&str, &[SrvRecord])]) -> Found {
     Found::of(&services.collect::<Vec<_>>())
 }
 
-/// Name, place, weight and priority of each server of a pool.
+/// Returns name, place, weight and priority of each server of a pool.
 fn servers(config: &Config, pool: usize) -> Vec<(String, String, u32, u32)> {
     let server = |backend: &Backend| {
         let Backend { name, endpoint, weight, priority, .. } = backend;

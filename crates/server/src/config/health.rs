@@ -22,8 +22,8 @@ pub(super) struct Of {
 pub(super) fn read(section: &Section<'_, '_>, of: Of, report: &mut Report) -> Option<Health> {
     let mut table = HealthTable::default();
     if of.learns {
-        // RFC 5390 §5.3: "The mechanism is an all-or-nothing technique." A learned rate makes such
-        // a pause unnecessary.
+        // RFC 5390 §5.3: "The mechanism is an all-or-nothing technique." A learned rate makes the
+        // pause after a Retry-After unnecessary.
         table.health.retry_after_max = Duration::ZERO;
     }
     let wrong = section.fill(&mut table, report);

@@ -21,7 +21,8 @@ pub trait Keys: Sized + 'static {
 
 /// A key of a table that is read into `T`.
 pub trait Entry<T>: Documented {
-    /// Reads the key from `section`, or its default. Reports an invalid value and returns false.
+    /// Reads the value of the key from `section`, or its default, into `target`. If the value is
+    /// invalid or a required key is missing, reports this and returns false.
     fn read(&self, section: &Section<'_, '_>, target: &mut T, report: &mut Report) -> bool;
 
     /// Reports the key if the file contains it although it has no effect. The keys in `wrong` could
@@ -358,7 +359,7 @@ macro_rules! config_table {
                 draft
             }
 
-            /// Returns the table, or `None` if a required key is missing.
+            /// Returns the table, or `None` if a part of it is missing or invalid.
             $vis fn finish(self) -> Option<$Struct> {
                 Some($Struct {
                     $($field: $crate::config_table!(@take self.$field $(, $none)?),)*

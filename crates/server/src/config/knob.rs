@@ -98,7 +98,7 @@ impl Table {
         written.join(" and ")
     }
 
-    /// Returns every key of the table.
+    /// Returns the names of all keys of the table and of the tables inside it.
     pub fn names(&self) -> impl Iterator<Item = &'static str> {
         let knobs = (self.knobs)().into_iter().map(|knob| knob.name());
         knobs.chain(self.tables.iter().map(|table| table.name))
@@ -138,8 +138,8 @@ pub trait Documented: Sync {
     fn doc(&self) -> &'static str;
     /// Returns the JSON schema of valid values.
     fn schema(&self) -> Value;
-    /// Returns when a running process applies a changed value, or `None` if a running process never
-    /// applies it.
+    /// Returns when a changed value of the configuration applies, or `None` if the key belongs to
+    /// another file, such as a scenario.
     fn reload(&self) -> Option<Reload> {
         None
     }

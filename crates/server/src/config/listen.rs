@@ -38,7 +38,8 @@ impl ListenDraft {
     }
 }
 
-/// Reports shared listeners if there is no unshared one, and listeners that cannot be shared.
+/// Reports each shared listener without an unshared listener of the same address family, and each
+/// listener that cannot be shared.
 pub(super) fn check_sharing(
     drafts: &[ListenDraft],
     overload: Option<&Overload>,

@@ -1,4 +1,5 @@
-//! Checks that some listener can reach every back end, and that no back end is a listener.
+//! Checks that every back end can be reached from a listener, and that no back end is a listener of
+//! this process.
 
 use std::net::{IpAddr, SocketAddr};
 use std::ops::Range;
@@ -113,14 +114,14 @@ fn check_large(
     }
 }
 
-/// Returns the address of a listener with this transport.
+/// Returns the address of a listener, or `None` if the listener has another transport.
 fn bound(listener: &ListenDraft, transport: Transport) -> Option<SocketAddr> {
     let is_it = listener.transport.as_ref().is_some_and(|by| *by.get_ref() == transport);
     listener.address.as_ref().filter(|_| is_it).map(|address| *address.get_ref())
 }
 
-/// Returns whether a socket bound to `from` may reach a back end of a pool. The addresses of host
-/// names are not known yet.
+/// Returns whether a socket bound to `from` may reach at least one back end of a pool. A back end
+/// with a host name counts as reachable, because its address is not known yet.
 fn may_reach(from: SocketAddr, pool: &pool::Draft) -> bool {
     pool.backends.iter().any(|backend| {
         let address = backend.endpoint.as_ref().and_then(|endpoint| endpoint.get_ref().address());
@@ -128,7 +129,8 @@ fn may_reach(from: SocketAddr, pool: &pool::Draft) -> bool {
     })
 }
 
-/// Reports a pool whose listener is unknown or reaches none of its back ends.
+/// Reports a pool whose listener is unknown, has another transport, is for WebSockets, or cannot
+/// reach one of the back ends of the pool.
 fn check_listener(pool: &pool::Draft, listeners: &[ListenDraft], report: &mut Report) {
     let Some(wanted) = &pool.listener_name else { return };
     let name = |listener: &ListenDraft| listener.name.as_ref().map(|name| name.get_ref().clone());
@@ -206,7 +208,8 @@ fn advertises(listener: &ListenDraft, endpoint: &Endpoint) -> Option<Range<usize
     is_own.then(|| advertised.span())
 }
 
-/// Returns the place in the file that shows that `listener` receives at `address`, if it does.
+/// Returns the position of the listener's address in the file, if the listener receives at
+/// `address`.
 pub(super) fn is_own(listener: &ListenDraft, address: SocketAddr) -> Option<Range<usize>> {
     let own = listener.address.as_ref()?;
     let same_ip = own.get_ref().ip() == address.ip()

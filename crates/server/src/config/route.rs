@@ -82,13 +82,13 @@ impl RouteDraft {
     }
 
     /// Returns the methods of the route. An empty list means every method. Returns `None` if the
-    /// methods could not be read.
+    /// methods could not be read, or if the list in the file is empty, which is an error.
     fn methods(&self) -> Option<&[String]> {
         self.list("method", self.method.as_ref())
     }
 
     /// Returns the domains of the route. An empty list means every name. Returns `None` if the
-    /// domains could not be read.
+    /// domains could not be read, or if the list in the file is empty, which is an error.
     fn domains(&self) -> Option<&[String]> {
         self.list("domain", self.domain.as_ref())
     }
@@ -110,7 +110,8 @@ impl RouteDraft {
         self.from.as_ref().map(|from| *from.get_ref())
     }
 
-    /// Returns whether this route matches every request that `later` matches, from any source.
+    /// Returns whether this route has all methods and domains that `later` has. The senders are not
+    /// compared. Returns false if a part could not be read, or if this route is an open relay.
     fn matches_all_of(&self, later: &Self) -> bool {
         let (Some(methods), Some(domains)) = (self.methods(), self.domains()) else { return false };
         let (Some(of_later), Some(at_later)) = (later.methods(), later.domains()) else {
@@ -180,7 +181,7 @@ fn check_filled(name: &str, list: Option<&Spanned<Vec<String>>>, all: &str, repo
     }
 }
 
-/// Reports routes to unknown pools, and routes that no request reaches.
+/// Reports errors in each route, routes that no request reaches, and several pools without a route.
 pub(super) fn check(
     drafts: &[RouteDraft],
     pools: &[pool::Draft],

@@ -12,7 +12,7 @@ use super::knob::{Knob, Shape, Table};
 pub struct Section<'a, 'i> {
     table: &'static Table,
     content: &'a DeTable<'i>,
-    /// The position of its header in the file.
+    /// The position of the header of the table in the file.
     span: Range<usize>,
 }
 
@@ -48,7 +48,7 @@ impl<'a, 'i> Section<'a, 'i> {
         self.content.iter()
     }
 
-    /// Returns the names of all keys and tables in the file.
+    /// Returns the names of all keys and inner tables that the file has in this table.
     pub fn names(&self) -> impl Iterator<Item = &'a str> {
         self.content.iter().map(|(key, _)| &**key.get_ref())
     }
@@ -119,8 +119,8 @@ impl<'a, 'i> Section<'a, 'i> {
         sections.iter().map(|section| read(section, report)).collect()
     }
 
-    /// Returns the only table with the definition `table` inside this table. The result is empty if
-    /// the file does not contain it.
+    /// Reads the only table with the definition `table` inside this table. If the file does not
+    /// contain it, `read` gets an empty table.
     pub fn read_one<T>(
         &self,
         table: &'static Table,

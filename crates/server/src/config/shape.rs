@@ -171,7 +171,7 @@ impl Shape for Flag {
     }
 }
 
-/// An integer of at least 1. For 0, another key has to be used.
+/// An integer of at least 1. The error for 0 has a remedy of its own.
 pub struct Positive {
     /// The maximum valid value.
     pub most: u32,

@@ -11,8 +11,10 @@ use super::{Config, Listen, Pool, Sharing};
 
 impl fmt::Display for Config {
     /// Writes a line for each listener, pool, back end and route, and one line each for overload
-    /// control, the admin interface and the server. Every other table has a line if one of its keys
-    /// is not at its default. There is no newline at the end.
+    /// control, the admin interface and the server. One further line shows the number of users, and
+    /// lines below a pool show probes and learned limits. A table of [`written::config`] that is
+    /// not repeated has a line with those of its other keys that differ from their defaults. There
+    /// is no newline at the end.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         for listen in &self.listen {
             writeln!(f, "  listen   {}", listener(listen))?;
@@ -88,7 +90,7 @@ impl fmt::Display for Config {
     }
 }
 
-/// Keys whose values are shown in their own lines.
+/// Keys of which the lines above already show the values.
 const SHOWN: [(&str, &str); 3] =
     [("[server]", "shards"), ("[admin]", "address"), ("[overload]", "law")];
 

@@ -48,10 +48,11 @@ pub struct TlsFiles {
 pub struct PoolClient {
     /// The TLS settings.
     pub config: Arc<ClientConfig>,
-    /// The name that every certificate must contain. It is set if it is configured, or if one
-    /// domain lists all back ends.
+    /// The name that every certificate must contain: the configured one, or the domain of a pool
+    /// that has one domain and nothing else. `None`: the name is the domain that lists a back end, or
+    /// the host in the URI of the back end.
     ///
-    /// RFC 5922 §4: the identity of such a server is the domain, not its host name.
+    /// RFC 5922 §4: the identity of a server of a domain is the domain, not its host name.
     pub name: Option<ServerName<'static>>,
 }
 
@@ -60,14 +61,15 @@ pub struct PoolClient {
 pub struct Certificate {
     /// The file that contains the certificate.
     pub path: PathBuf,
-    /// The time from which it is valid, since the Unix epoch.
+    /// The time from which the certificate is valid, since the Unix epoch.
     pub valid_from: Duration,
-    /// The time up to which it is valid, since the Unix epoch.
+    /// The time up to which the certificate is valid, since the Unix epoch.
     pub valid_to: Duration,
 }
 
 impl Certificate {
-    /// Returns the reason why peers do not accept the certificate at this time.
+    /// Returns the reason why peers do not accept the certificate at `now`, which is a time since
+    /// the Unix epoch. Returns `None` if the certificate is valid then.
     pub fn warning(&self, now: Duration) -> Option<String> {
         let path = self.path.display();
         if now > self.valid_to {
@@ -85,7 +87,7 @@ impl TlsFiles {
     /// Reads the files that `config` names. `source` is the text from which `config` was read.
     ///
     /// # Errors
-    /// Returns every file that cannot be used.
+    /// Returns an error for each file that cannot be used.
     pub fn read(config: &Config, source: &[u8]) -> Result<Self, Diagnostics> {
         let document = Document::parse(&config.path, source)?;
         // The text is parsed again to get the positions of the keys. The first time, it had no
@@ -304,7 +306,8 @@ impl ResolvesServerCert for ByName {
     }
 }
 
-/// Reports listeners over TLS without certificates, and certificates without keys.
+/// Reports listeners with TLS that do not have one private key for each certificate, or have no
+/// certificate at all. Also reports `client_certificate` without `client_ca`.
 pub(super) fn check_listeners(drafts: &[ListenDraft], report: &mut Report) {
     for draft in drafts {
         let Some(transport) = draft.transport.as_ref().filter(|by| by.get_ref().is_secure()) else {

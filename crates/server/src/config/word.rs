@@ -73,7 +73,7 @@ pub(super) fn name(text: &str) -> Result<String, Wrong> {
     }
 }
 
-/// Reads a host name of a URL, in lower case and without the dot of the root.
+/// Reads a host name of a URL. Returns the name in lower case and without the dot of the root.
 pub(super) fn host(text: &str) -> Result<String, Wrong> {
     let fits = |c: char| c.is_ascii_alphanumeric() || "_-.".contains(c);
     match text.chars().find(|c| !fits(*c)) {
@@ -84,7 +84,8 @@ pub(super) fn host(text: &str) -> Result<String, Wrong> {
     }
 }
 
-/// Reads the origin of a web page as browsers write it (RFC 6454 §6.2), in lower case.
+/// Reads the origin of a web page as browsers write it (RFC 6454 §6.2). Returns the origin in lower
+/// case.
 pub(super) fn origin(text: &str) -> Result<String, Wrong> {
     let text = text.to_ascii_lowercase();
     let (rest, usual) = match (text.strip_prefix("https://"), text.strip_prefix("http://")) {
@@ -125,8 +126,8 @@ pub(super) fn sip_uri(text: &str) -> Result<String, Wrong> {
     }
 }
 
-/// Reads the value of a Server header, RFC 3261 §25.1: `server-val *(LWS server-val)`, products and
-/// comments.
+/// Reads the value of a Server header: up to 64 printable ASCII characters. Does not check the
+/// grammar of products and comments (RFC 3261 §25.1, `server-val`). An empty value is valid.
 pub(super) fn server_name(text: &str) -> Result<String, Wrong> {
     let fits = |c: char| c.is_ascii_graphic() || c == ' ';
     match text.chars().find(|c| !fits(*c)) {
@@ -211,7 +212,7 @@ pub(super) fn destination(text: &str) -> Result<Destination, Wrong> {
     }
 }
 
-/// Reads an absolute directory, so that the working directory does not matter.
+/// Reads the absolute path of a directory or a file. The working directory does not matter then.
 pub(super) fn directory(text: &str) -> Result<PathBuf, Wrong> {
     let path = PathBuf::from(text);
     if text.contains('\0') {

@@ -1,8 +1,8 @@
 //! The command that tells shards which keys make and verify tokens.
 //!
 //! Its text begins with a line `[keys]`. Each further line has the version of a key and the key.
-//! The key in use comes first. Like every command it is an input. So a recording contains it, and a
-//! replay rotates the keys at the same time as the process did.
+//! The key in use comes first. Every command is an input. So a recording contains this command too,
+//! and a replay rotates the keys at the same time as the process did.
 
 use tidegate_proxy::{TokenKey, TokenKeys};
 

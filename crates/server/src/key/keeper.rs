@@ -24,7 +24,8 @@ const LOOK_EVERY: Duration = Duration::from_secs(2);
 pub struct Rotation {
     /// Age of a key at which the next key is made. If `None`, keys are made only on request.
     pub every: Option<Duration>,
-    /// Time for which every instance must know a key before it is used.
+    /// Time from the creation of a key until it makes tokens. Within this time, every instance must
+    /// get the key.
     pub settle: Duration,
 }
 
@@ -51,7 +52,7 @@ struct State {
     ring: KeyRing,
     /// The keys that were last sent to the shards.
     told: Secret,
-    /// The error of the last check of the file, if the check failed.
+    /// The error of the last [`look`](Keeper::look), if it failed.
     trouble: Option<String>,
     /// The trouble as [`Keeper::changed_trouble`] last returned it.
     told_trouble: Option<String>,
@@ -71,8 +72,8 @@ pub enum NotKept {
 }
 
 impl Keeper {
-    /// Creates the keeper of the keys in `state_dir`. The shards get `commands`. They started with
-    /// the keys that `ring` had at `started`.
+    /// Creates the keeper of the keys in `state_dir`, which sends new keys to the shards through
+    /// `commands`. The shards started with the keys that `ring` had at `started`.
     pub fn new(
         state_dir: PathBuf,
         ring: KeyRing,
@@ -85,7 +86,7 @@ impl Keeper {
         Self { state_dir, rotation, commands, state }
     }
 
-    /// Checks the file, on a thread of its own, until the watch is dropped.
+    /// Calls [`look`](Self::look) every 2 s, on a thread of its own, until the watch is dropped.
     ///
     /// # Errors
     /// Returns an error if the thread cannot be started.
@@ -101,7 +102,8 @@ impl Keeper {
         Ok(Watch { end: Some(end), thread: Some(thread) })
     }
 
-    /// Reads the keys from the file at `now`, rotates on time, and tells the shards.
+    /// Reads the keys from the file, makes the next key if one is due at `now`, and sends the keys
+    /// to the shards if they have changed.
     pub fn look(&self, now: UnixTime) {
         let mut state = self.state();
         match read(&self.state_dir.join(FILE_NAME)) {
@@ -145,9 +147,9 @@ impl Keeper {
     /// Makes the next key.
     ///
     /// # Errors
-    /// Returns an error when the last key is not in use yet, when an old key may still be needed,
-    /// when the file cannot be changed, when another process is changing it, or when the system
-    /// gives no random bytes.
+    /// Returns an error when the clock shows a time before 2026, when the last key is not in use
+    /// yet, when an old key may still be needed, when the file cannot be changed, when another
+    /// process is changing it, or when the system gives no random bytes.
     pub fn rotate(&self, now: UnixTime) -> Result<(), NotKept> {
         let mut state = self.state();
         self.rotate_in(&mut state, now)?;
@@ -170,7 +172,8 @@ impl Keeper {
         if tokens == state.told.tokens {
             return;
         }
-        // A shard that is not running, or has no room for the command, gets it at the next check.
+        // If a shard is not running or has no room for the command, the keys are sent again at the
+        // next check.
         if self.commands.give(command::text(&tokens).as_bytes()).is_ok() {
             state.told.tokens = tokens;
         }

@@ -20,8 +20,8 @@ pub const KEYS_MAX: usize = 8;
 /// a request.
 pub const KEPT: Duration = Duration::from_secs(24 * 3600);
 
-/// Maximum time by which the creation time of a key may be ahead of our clock. The clock of another
-/// instance has set the creation time. If it is further ahead, that clock was wrong.
+/// Maximum time by which the creation time of a key may be ahead of our clock. The creation time
+/// may come from the clock of another instance. If it is further ahead, that clock was wrong.
 const AHEAD_MAX: Duration = KEPT;
 
 /// The start of 2026. If a clock shows an earlier time, it has not been set.
@@ -99,7 +99,8 @@ impl KeyRing {
         Self { base, keys: vec![Made { version: 1, at: whole(now), key: first }] }
     }
 
-    /// Returns the secret at `now`. A key is used after it has been known for the time `settle`.
+    /// Returns the secret at `now`. A key makes tokens when the time `settle` has passed since its
+    /// creation.
     pub fn secret(&self, now: UnixTime, settle: Duration) -> Secret {
         let current = self.current(now, settle);
         let token = |made: &Made| TokenKey { version: made.version, key: made.key };
@@ -244,7 +245,7 @@ impl KeyRing {
 }
 
 impl Made {
-    /// Returns whether a wrong clock made the key, if the clock is right `now`.
+    /// Returns whether the key was made so long after `now` that the clock must have been wrong.
     fn is_of_the_future(&self, now: UnixTime) -> bool {
         self.at > now.saturating_add(AHEAD_MAX)
     }
@@ -281,7 +282,8 @@ fn not_a_key(field: &[u8]) -> String {
     format!("not a key: {}", complaint(field))
 }
 
-/// Describes the error in a key. The text does not contain a secret that is nearly valid.
+/// Describes the error in a key. The text does not contain the key, because a key with an error may
+/// still be nearly the right secret.
 fn complaint(field: &[u8]) -> String {
     match field.iter().position(|byte| !byte.is_ascii_hexdigit()) {
         _ if field.is_empty() => "an empty line".to_owned(),

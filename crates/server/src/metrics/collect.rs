@@ -33,11 +33,11 @@ pub(crate) use overload::sojourns;
 /// The counters of one shard.
 #[derive(Clone, Default)]
 pub struct ShardCounters {
-    /// Counters of its sockets.
+    /// Counters of the shard's sockets.
     pub io: Arc<io::Counters>,
-    /// Counters of its core.
+    /// Counters of the shard's core.
     pub proxy: Arc<proxy::Counters>,
-    /// Counters of its connections.
+    /// Counters of the shard's connections.
     pub connections: Arc<ConnectionCounters>,
     /// Datagrams dropped at full emulated receive buffers.
     pub emulated_overflow: Arc<Counter>,
@@ -49,8 +49,8 @@ pub struct ShardCounters {
 
 impl ShardCounters {
     /// Returns the number of INVITEs that were dropped to save the cost of rejecting them: by the
-    /// kernel, by the emulated host, or after they were read from a stream. Those of banned sources
-    /// are included.
+    /// kernel, by the emulated host, or after they were read from a stream. INVITEs of banned
+    /// sources are included.
     pub(crate) fn filtered(&self) -> u64 {
         let in_streams = self.proxy.dropped(proxy::DropReason::Thinned).get();
         self.io.filtered.get() + self.emulated_filtered.get() + in_streams

@@ -8,7 +8,7 @@ use siphasher::sip128::{Hasher128, SipHasher13 as SipHasher13x128};
 /// Length of a block's header in bytes.
 pub(super) const HEADER: usize = 64;
 
-/// Maximum number of inputs in a block. It is also the maximum distance between checkpoints.
+/// Maximum number of inputs in a block. A replay compares the packets once for each block.
 pub(super) const INPUTS_MAX: u32 = 1000;
 
 /// Number of bytes at which a block is full. With the last input, and the packets sent for it, a

@@ -24,7 +24,7 @@ const ANSWER: u8 = 7;
 const CONNECTED: u8 = 8;
 const CLOSED: u8 = 9;
 const WRITABLE: u8 = 10;
-/// A load whose shedding the kernel has refused.
+/// A reading of the load after the kernel did not accept the rule for the messages to shed.
 const LOAD_UNSHED: u8 = 11;
 const TRANSMIT: u8 = 12;
 

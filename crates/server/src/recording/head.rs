@@ -159,7 +159,7 @@ impl Head {
     }
 }
 
-/// Fills `buffer`. Returns `None` if the file ends before that.
+/// Fills `buffer` from offset `at` of the file. Returns `None` if the file is too short.
 pub(super) fn read_exact_at(file: &File, buffer: &mut [u8], at: u64) -> io::Result<Option<()>> {
     match file.read_exact_at(buffer, at) {
         Ok(()) => Ok(Some(())),

@@ -6,7 +6,7 @@ use super::block::{HEADER, PAYLOAD_MAX};
 /// the latest inputs.
 pub const SLOTS: u64 = 16;
 
-/// Minimum size of a recording in bytes.
+/// Minimum size of all slots of a recording together, in bytes.
 pub const SIZE_MIN: u64 = 16 << 20;
 
 /// The positions of the slots in the file.
@@ -19,8 +19,8 @@ pub(super) struct Layout {
 }
 
 impl Layout {
-    /// Creates slots of `slot` bytes after a head of `head` bytes. Returns `None` if this is
-    /// impossible.
+    /// Creates slots of `slot` bytes after a head of `head` bytes. Returns `None` if `slot` is too
+    /// small or too large.
     pub fn of(head: usize, slot: u64) -> Option<Self> {
         const PAGE: u64 = 4096;
         let fits = (SIZE_MIN / SLOTS..1 << 40).contains(&slot);

@@ -33,7 +33,7 @@ impl Recording {
     /// Opens the recording at `path`, and checks it from beginning to end.
     ///
     /// # Errors
-    /// Returns an error when it cannot be read, is not a recording, or has been changed.
+    /// Returns an error when the file cannot be read, is not a recording, or has been changed.
     pub fn open(path: &Path) -> Result<Self, Unreadable> {
         let file = File::open(path)?;
         if !file.metadata()?.is_file() {
@@ -64,8 +64,8 @@ impl Recording {
         lost.fold(0, u64::saturating_add)
     }
 
-    /// Returns the offset at which the file ends, if it ends in the middle of a block. This happens
-    /// after a crash of the machine. All earlier blocks are valid.
+    /// Returns the offset of an incomplete block after the last valid one, if there is one. The
+    /// cause is a crash of the machine. All earlier blocks are valid.
     pub fn cut(&self) -> Option<u64> {
         self.cut
     }

@@ -65,9 +65,9 @@ pub struct Difference {
     pub first_input: u64,
     /// Time of the first input of the block.
     pub from: Timestamp,
-    /// Packets sent in the recorded run.
+    /// Number of packets that the recorded core sent in this block.
     pub recorded: u32,
-    /// Packets sent in the replay.
+    /// Number of packets that the replayed core sent in this block.
     pub sent: u32,
 }
 
@@ -76,7 +76,7 @@ pub struct Difference {
 pub struct Verdict {
     /// Number of inputs, by kind.
     pub inputs: Inputs,
-    /// Packets that the core sent.
+    /// Number of packets that the replayed core sent.
     pub packets: u64,
     /// Number of blocks that were compared.
     pub blocks: u64,
@@ -98,8 +98,8 @@ pub enum Passing<'b> {
 }
 
 impl Recording {
-    /// Gives the inputs of the recording to `core`, which was built from its head. Packets use
-    /// buffers from `pool`. `see` gets all events.
+    /// Gives the inputs of the recording to `core`, which was built from the head of the recording.
+    /// Packets use buffers from `pool`. `see` gets all events.
     ///
     /// # Errors
     /// Returns an error when a block cannot be read, or has invalid inputs.

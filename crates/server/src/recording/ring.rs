@@ -18,7 +18,7 @@ pub(super) struct Ring {
     slot: u64,
     /// Offset within the current slot at which the next block is written.
     at: u64,
-    /// The block under construction, header first.
+    /// The bytes that are written for one block: header, inputs and end mark.
     frame: Vec<u8>,
 }
 

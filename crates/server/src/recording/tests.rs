@@ -18,7 +18,7 @@ use super::writer::Recorder;
 use super::*;
 use crate::assembly::Environment;
 
-/// A core that answers a datagram with its inputs so far.
+/// A core that answers each datagram with a number that depends on all inputs so far.
 struct Answering {
     salt: u64,
     pool: Pool,
@@ -81,8 +81,7 @@ fn flow() -> Flow {
     Flow::udp("127.0.0.1:1".parse().unwrap(), "127.0.0.1:2".parse().unwrap())
 }
 
-/// Records `inputs` datagrams of `len` bytes, each a tenth of a millisecond after the last and
-/// followed by a timer.
+/// Records `inputs` inputs: every tenth of a millisecond a datagram of `len` bytes and a timer.
 fn record(inputs: u64, len: usize) -> (TempDir, PathBuf) {
     let dir = tempfile::tempdir().unwrap();
     let file = dir.path().join("recording");
@@ -162,7 +161,7 @@ fn others_may_not_read_the_keys() {
     drop(journal);
     recorder.finish();
     assert_eq!(Recording::open(&file).unwrap().inputs(), 0);
-    // A process that had the old one open still has the old one.
+    // A process that had the old file open still has the old file.
     let mut seen = Vec::new();
     open_before.read_to_end(&mut seen).unwrap();
     assert!(seen.len() as u64 > fs::metadata(&file).unwrap().len());

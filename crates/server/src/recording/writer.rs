@@ -58,7 +58,7 @@ impl Recorder {
         &self.tally
     }
 
-    /// Waits for the end, after the journal has been dropped.
+    /// Waits until all blocks are written. The journal must have been dropped before.
     pub fn finish(self) -> Recorded {
         let error = self.writer.join().expect("the writer does not panic");
         let Tally { written, unwritten, overrun } = &*self.tally;

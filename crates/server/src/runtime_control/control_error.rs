@@ -6,23 +6,24 @@ use tidegate_io::CommandError;
 
 use crate::config::command::Refused;
 
-/// The reason why a command was not sent.
+/// The reason why a command was not sent, or was rejected by a shard.
 #[derive(Debug)]
 pub enum ControlError {
     /// The command is invalid.
     Refused(Refused),
-    /// There is no back end with this name or address. Contains the names of the existing ones.
+    /// There is no back end with this name or address. Contains the names and addresses of the
+    /// existing ones.
     Unknown(Vec<String>),
     /// Several back ends are at this address. Contains their names.
     Ambiguous(Vec<String>),
-    /// The configuration is longer than a command may be.
+    /// The configuration, or the list of the servers of domains, is longer than a command may be.
     TooLong {
-        /// Bytes of the configuration.
+        /// Length of the configuration or list, in bytes.
         bytes: usize,
         /// The maximum number of bytes.
         limit: usize,
     },
-    /// The state directory could not be written.
+    /// This file in the state directory could not be read or written.
     State(std::path::PathBuf, std::io::Error),
     /// A shard has no room for the new pools and back ends.
     NoRoom,

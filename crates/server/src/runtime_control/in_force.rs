@@ -48,7 +48,8 @@ pub(super) fn shard(shard: &ShardCounters, now: Timestamp) -> Value {
     })
 }
 
-/// Returns the part of new calls in each tier of service, as JSON.
+/// Returns, as JSON, the routed work and the cost of a call in each tier of service, and the share
+/// of new calls with transactions.
 fn tiers(counters: &Counters) -> Value {
     let gauges = &counters.overload;
     let of = |tier: Tier| {

@@ -28,7 +28,8 @@ pub(super) struct NameSeen {
 
 /// A change of a name that gets a line in the log.
 pub(super) enum News {
-    /// The outcome of its resolution has changed to this one. Contains the number of changes.
+    /// The outcome of the queries for the name has changed to this one. Also contains the number of
+    /// changes since the last line.
     Outcome(Outcome, u64),
     /// The name resolves to another address now.
     Moved,

@@ -139,8 +139,7 @@ pub(super) fn feedback(feedback: &Value) -> String {
     out
 }
 
-/// Formats the address of a back end and, if it has one, the host name that resolves to this
-/// address.
+/// Formats the address of a back end and, if the back end is configured by host name, this name.
 fn whereabouts(backend: &Value) -> String {
     let resolution = &backend["resolution"];
     let address = match &backend["address"] {
@@ -188,7 +187,7 @@ pub(super) fn keys(keys: &Value) -> String {
 }
 
 /// Formats a table whose columns are aligned right, except for those in `left`. On a terminal,
-/// cells are wrapped so that the table fits its width.
+/// cells are wrapped so that the table fits the width of the terminal.
 fn table(heads: &[&str], left: &[usize], rows: impl Iterator<Item = Vec<String>>) -> String {
     table_within(terminal_width(), heads, left, rows)
 }
@@ -218,7 +217,8 @@ fn table_within(
     table.lines().map(|line| line.trim_end().to_owned() + "\n").collect()
 }
 
-/// Returns the width of the terminal on standard output, if it is one.
+/// Returns the width in columns of the terminal on standard output, or `None` if standard output is
+/// no terminal.
 fn terminal_width() -> Option<u16> {
     let size = stdout().is_terminal().then(terminal::size)?;
     size.ok().map(|(width, _)| width).filter(|width| *width > 0)

@@ -4,7 +4,7 @@ use std::collections::VecDeque;
 
 use serde_json::Value;
 
-/// Number of readings that the chart shows.
+/// Maximum number of intervals between readings that the chart shows.
 const KEPT: usize = 240;
 
 /// One reading of the admin interface.
@@ -60,7 +60,7 @@ pub(super) struct Backend {
     /// True if the back end can get new calls.
     pub is_up: bool,
     pub calls: u64,
-    /// Calls assigned to the back end since the start.
+    /// Calls and single requests sent to the back end since the start.
     pub assigned: u64,
     /// Limit of new requests per second that is in force, or `None` if there is none.
     pub limit_cps: Option<f64>,
@@ -134,7 +134,7 @@ pub(super) struct Rates {
     pub admitted: f64,
     pub rejected: f64,
     pub socket_drops: f64,
-    /// New calls per back end, in the order of [`Sample::backends`].
+    /// New calls and single requests of each back end, in the order of [`Sample::backends`].
     pub backends: Vec<f64>,
     /// Rejections by reason. Reasons without rejections are omitted.
     pub reasons: Vec<(String, f64)>,
@@ -221,7 +221,8 @@ impl History {
         self.rates.back().cloned().unwrap_or_default()
     }
 
-    /// Returns one value of each interval, as pairs of age in seconds and value.
+    /// Returns one value of each interval, as pairs of a time and the value. The time is the end of
+    /// the interval in seconds, from the last reading: 0 or negative.
     pub fn points(&self, value: fn(&Rates) -> f64) -> Vec<(f64, f64)> {
         let now_s = self.rates.back().map_or(0.0, |rates| rates.now_s);
         self.rates.iter().map(|rates| (rates.now_s - now_s, value(rates))).collect()

@@ -11,7 +11,8 @@ use ratatui::widgets::{
 
 use super::sample::{Backend, History, Rates, Sample};
 
-/// Minimum width. A narrower terminal gets only a line of figures.
+/// Minimum width in columns. A terminal that is narrower, or has fewer than [`HEIGHT_MIN`] lines,
+/// gets only a line of figures.
 const WIDTH_MIN: u16 = 72;
 const HEIGHT_MIN: u16 = 16;
 

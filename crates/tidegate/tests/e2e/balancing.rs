@@ -50,8 +50,8 @@ fn tlwl_gives_equal_back_ends_equal_shares() {
     assert_shared(share_of_the_first("tlwl"));
 }
 
-/// Checks that both back ends got calls. The policy chooses the least loaded back end, which is the
-/// other one while a back end gets no CPU time: not always half, but never all.
+/// Checks that each back end got at least a fifth of the calls. While one back end gets no CPU
+/// time, the policy selects the other one, so the shares may differ from a half.
 fn assert_shared(first: u32) {
     assert!((CALLS / 5..=CALLS * 4 / 5).contains(&first), "{first} of {CALLS}");
 }

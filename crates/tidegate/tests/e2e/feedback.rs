@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use crate::stage::{Configuration, Load, Peer, Sipp, Stage, Tidegate, eventually};
 
-/// A server of some 70 calls a second.
+/// Configuration of a server that can serve about 70 calls a second.
 const SLOW: &str = "
     [emulate]
     serve_us = { default = 1000, invite = 8000 }
@@ -20,7 +20,7 @@ const PROBED: &str = "
     interval_s = 0.2
 ";
 
-/// A sender before a slow receiver before SIPp.
+/// Two Tidegates: the sender sends calls to a slow receiver, which sends them to SIPp.
 struct Chain {
     stages: [Stage; 2],
     sender: Tidegate,

@@ -13,9 +13,10 @@ use garbage::Garbage;
 const DATAGRAMS: u64 = 20_000;
 const CALLS: u64 = 400;
 
-/// Maximum growth of memory. Without a fault it is 3 to 10 MB: entries of the call table that are kept
-/// for a while, one for each call of a stranger, and pages that the allocator keeps for each size. Keeping
-/// one datagram in four, at 2 KiB each, would add 10 MB.
+/// Maximum growth of memory. Without a fault the memory grows by 3 to 10 MB: entries of the call
+/// table that are kept for a while, one for each call of a stranger, and pages that the allocator
+/// keeps for each size. A process that kept one datagram in four, at 2 KiB each, would grow by 10
+/// MB more.
 const GROWTH_MAX_BYTES: u64 = 14 << 20;
 
 #[test]

@@ -35,7 +35,8 @@ const OPTIONS: [&str; 12] = [
     "7",
 ];
 
-/// Expected datagrams of each window, sorted, and the expected counts.
+/// The same relay in simulated time. It gives the expected datagrams of each window, sorted, and
+/// the expected counts.
 struct Model {
     relay: Relay,
     pool: Pool,

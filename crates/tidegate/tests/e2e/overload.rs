@@ -27,7 +27,7 @@ struct Busy {
     tidegate: Tidegate,
     caller: Peer,
     backend: Peer,
-    /// Number of the waiting call. One more is rejected.
+    /// Number of the call that waits in the queue. The next call is rejected.
     waits: u32,
 }
 
@@ -296,8 +296,8 @@ fn children(parent: u32) -> Vec<u32> {
     children.split_whitespace().filter_map(|pid| pid.parse().ok()).collect()
 }
 
-/// Rejecting takes so much of the emulated processor that INVITEs are dropped unread. An operator sees
-/// that, and the parts add up to what arrived.
+/// Rejecting takes so much of the emulated processor that INVITEs are dropped unread. An operator
+/// sees that, and the parts add up to what arrived.
 #[test]
 fn drops_before_reading_are_shown_with_what_was_admitted_and_rejected() {
     const CALLS: u32 = 400;

@@ -48,8 +48,8 @@ pub fn kamailio_with_tcp(stage: &Stage, address: SocketAddr, routes: &str) -> Pr
     kamailio_over(stage, &sockets.each_ref().map(String::as_str), address, routes)
 }
 
-/// Starts a Kamailio with these routes that also listens for TLS, with this certificate and key. Its
-/// UDP socket has another address.
+/// Starts a Kamailio with these routes that also listens for TLS, with this certificate and key.
+/// Its UDP socket has another address.
 pub fn kamailio_with_tls(
     stage: &Stage,
     address: SocketAddr,

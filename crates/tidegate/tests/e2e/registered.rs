@@ -1,5 +1,5 @@
-//! Phones that register through Tidegate at a Kamailio behind it, and are called from there: Path (RFC 3327) and
-//! outbound (RFC 5626).
+//! Tests of phones that register through Tidegate at a Kamailio, and get calls from there: Path
+//! (RFC 3327) and outbound (RFC 5626).
 
 use std::net::{SocketAddr, TcpStream, UdpSocket};
 use std::time::Duration;
@@ -12,7 +12,7 @@ use crate::tls::certificates::{Authority, VALID};
 use crate::tls::client::within;
 use crate::{tls, ws};
 
-/// Routes of a registrar that stores the Path of a phone, and sends its calls there.
+/// Routes of a registrar that stores the Path of a phone, and sends calls for the phone along it.
 pub const REGISTRAR: &str = r#"
 loadmodule "sl.so"
 loadmodule "tm.so"
@@ -96,7 +96,7 @@ impl Phone for UdpPhone {
 
 struct TcpPhone {
     stream: TextStream<TcpStream>,
-    /// Makes its messages.
+    /// The maker of the phone's messages.
     peer: Peer,
 }
 
@@ -150,7 +150,8 @@ impl Phone for ws::client::Client {
     }
 }
 
-/// A Tidegate with a listener of each kind before a registrar, and a caller behind it.
+/// A Tidegate with a listener for each transport in front of a registrar, and a caller behind the
+/// registrar.
 struct Scene {
     authority: Authority,
     configuration: Configuration,
@@ -158,7 +159,7 @@ struct Scene {
     caller: Peer,
     _kamailio: Process,
     tidegate: Option<Tidegate>,
-    /// Last, because it ends what was started on it.
+    /// The last field, so that its directory is removed only after the programs in it have ended.
     stage: Stage,
 }
 
@@ -231,7 +232,7 @@ impl Scene {
         self.caller.request("INVITE", &format!("sip:{user}@{}", self.registrar), number, 1)
     }
 
-    /// Makes a call from the registrar to a phone. One of them hangs up.
+    /// Makes a call from the registrar to a phone. The caller or the phone hangs up.
     #[track_caller]
     fn call(&self, phone: &mut dyn Phone, user: &str, number: u32, caller_hangs_up: bool) {
         let answers = Peer::new(self.stage.ip());
@@ -351,7 +352,8 @@ fn registrar_is_told(shards: u16) {
         scene.call(&mut **phone, user, number, true);
     }
     let metrics = scene.tidegate().metrics();
-    // The former Contact of the TLS phone has another port, so it is still registered, and called too.
+    // The former Contact of the TLS phone has another port, so it is still registered, and called
+    // too.
     assert_eq!(metrics.sum("replies_total", &[("status", "430"), ("reason", "flow_gone")]), 2 + 1);
 }
 

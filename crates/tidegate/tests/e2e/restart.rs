@@ -9,7 +9,7 @@ use crate::stage::{Configuration, Load, Peer, Sipp, Stage, Tidegate};
 
 const CALLS: u32 = 200;
 
-/// Established calls: each has sent its INVITE and ACK, and waits with its BYE.
+/// Established calls. The caller has sent INVITE and ACK, and waits before it sends the BYE.
 struct Held {
     stage: Stage,
     callees: [Sipp; 2],

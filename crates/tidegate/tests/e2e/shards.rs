@@ -123,8 +123,8 @@ fn a_stopping_process_keeps_all_its_shards_running() {
 /// RFC 3261 §18.2.2: "the response MUST be sent using the existing connection to the source of the
 /// original request that created the transaction".
 ///
-/// The kernel distributes the connections of callers over the shards. The messages of back ends over
-/// UDP arrive at the shard of the back end.
+/// The kernel distributes the connections of callers over the shards. The messages of back ends
+/// over UDP arrive at the shard of the back end.
 #[test]
 fn calls_on_connections_of_several_shards_reach_back_ends_over_both_transports() {
     for (is_tcp_inside, is_stateless) in

@@ -37,7 +37,7 @@ const PATIENCE: Duration = Duration::from_secs(40);
 /// Polls `condition` until it returns a value.
 ///
 /// # Panics
-/// Panics if it returns none within [`PATIENCE`].
+/// Panics if `condition` returns no value within [`PATIENCE`].
 pub fn eventually<T>(what: &str, mut condition: impl FnMut() -> Option<T>) -> T {
     let deadline = Instant::now() + PATIENCE;
     loop {
@@ -99,7 +99,7 @@ impl Stage {
         self.directory.path().join(name)
     }
 
-    /// Starts a program of that name, whose output goes to `NAME.log`.
+    /// Starts a program in the scratch directory. Its output goes to `NAME.log`.
     pub fn start(&self, name: &str, command: &mut Command) -> Process {
         Process::start(name, command.current_dir(self.directory.path()), self.path(name))
     }

@@ -1,5 +1,6 @@
 //! Tests of errors that keep `tidegate run` from starting: status and remedy. After status 1, which
-//! means that the error may pass, systemd starts Tidegate again. After status 2 it does not.
+//! means that the error may go away, systemd starts Tidegate again. After status 2 systemd does
+//! not.
 
 use std::fs::{self, Permissions};
 use std::net::{SocketAddr, UdpSocket};

@@ -11,7 +11,7 @@ use crate::stage::{Configuration, Load, Metrics, Sipp, Stage, Tidegate};
 /// An address other than that of the callers and of the back end.
 const STRANGER: &str = "127.0.0.9";
 
-/// Flood of messages of nonexistent calls, some each millisecond, until it is ended. Returns the
+/// A thread that sends messages of calls that do not exist, until `end` is set. It returns the
 /// number of messages.
 struct Flood {
     end: Arc<AtomicBool>,

@@ -153,7 +153,8 @@ impl Client {
         Self::connect_from(to.ip(), to)
     }
 
-    /// Connects from an address: at that of a back end every client counts as the back end.
+    /// Connects from the address `ip`. A client at the address of a back end counts as that back
+    /// end.
     fn connect_from(ip: IpAddr, to: SocketAddr) -> Self {
         let socket = Socket::new(Domain::for_address(to), Type::STREAM, None).expect("a socket");
         socket.bind(&SocketAddr::new(ip, 0).into()).expect("a free port");

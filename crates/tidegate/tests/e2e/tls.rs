@@ -20,12 +20,13 @@ use crate::stage::{
 use certificates::{Authority, EXPIRED, Identity, VALID};
 use client::Client;
 
-/// A listener for TLS with these certificates, and more keys.
+/// Returns the table of a listener for TLS with these certificates and the further keys `more`.
 fn listener(stage: &Stage, identities: &[&Identity], more: &str) -> String {
     secure_listener(stage, "tls", identities, more)
 }
 
-/// A listener for a transport over TLS with these certificates, and more keys.
+/// Returns the table of a listener for `transport`, which uses TLS, with these certificates and the
+/// further keys `more`.
 fn secure_listener(stage: &Stage, transport: &str, identities: &[&Identity], more: &str) -> String {
     let files = |of: fn(&Identity) -> &Path| -> Vec<_> {
         identities.iter().map(|identity| of(identity).display().to_string()).collect()
@@ -125,8 +126,8 @@ fn kamailio_answers_over_tls() {
     assert_eq!(peer.ask(tidegate.address(), &plain).status(), 416);
     drop(tidegate);
 
-    // A back end with another certificate gets nothing. RFC 3261 §16.9 treats that like a 503, and §16.7
-    // item 6 forwards no 503.
+    // A back end with another certificate gets nothing. RFC 3261 §16.9 treats that like a 503, and
+    // §16.7 item 6 forwards no 503.
     let tidegate = Tidegate::start(&stage, &inside(&stranger));
     let request = peer.request("MESSAGE", &format!("sip:bob@{}", tidegate.address()), 9, 1);
     assert_eq!(peer.ask(tidegate.address(), &request).status(), 500);

@@ -20,7 +20,7 @@ use client::Client;
 struct Scene {
     authority: Authority,
     tidegate: Tidegate,
-    /// Last, because it ends what was started on it.
+    /// The last field, so that its directory is removed only after the programs in it have ended.
     _stage: Stage,
 }
 
@@ -43,7 +43,8 @@ impl Scene {
     }
 }
 
-/// Two listeners, and more keys of the first one.
+/// Returns the authority of the certificate, and the tables of a listener for `wss` and of one for
+/// `ws`. The latter has the further keys `more`.
 fn listeners(stage: &Stage, more: &str) -> (Authority, String) {
     let authority = Authority::new(stage, "authority");
     let identity = authority.sign("server", &[&stage.ip().to_string()], VALID);
@@ -60,8 +61,8 @@ fn handshakes(metrics: &Metrics, outcome: &str) -> u64 {
     metrics.sum("websocket_handshakes_total", &[("outcome", outcome)])
 }
 
-/// RFC 7118 §8.2: a browser calls a user agent over UDP. Record-Route names a listener of each side's own
-/// transport, so that ACK and BYE arrive.
+/// RFC 7118 §8.2: a browser calls a user agent over UDP. Record-Route names a listener of each
+/// side's own transport, so that ACK and BYE arrive.
 ///
 /// RFC 7118 §4.1: "Messages other than SIP requests and responses MUST NOT be transmitted over this
 /// connection."
@@ -82,8 +83,8 @@ fn browsers_call_a_back_end_over_udp() {
     assert_eq!(metrics.sum("tls_handshakes_total", &[("outcome", "completed")]), 1);
 }
 
-/// RFC 7118 §8.2: the callee hangs up. Its BYE has a Request-URI that no one can resolve, and comes back
-/// over the connection of the browser.
+/// RFC 7118 §8.2: the callee hangs up. Its BYE has a Request-URI that no one can resolve, and comes
+/// back over the connection of the browser.
 #[test]
 fn the_callee_hangs_up_on_a_browser() {
     let stage = Stage::new();

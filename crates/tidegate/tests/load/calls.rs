@@ -160,6 +160,24 @@ fn calls_of_every_outcome_are_accounted_for_at_both_ends() {
     assert_eq!(count(theirs, &["completed", "hung_up", "refused", "cancelled"]), 1000, "{theirs}");
 }
 
+/// Both ends drew the same random numbers from one seed. The callee had twice the holding time of the
+/// caller in each call, so it never hung up.
+#[test]
+fn one_seed_gives_caller_and_callee_different_holding_times() {
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("uas.json");
+    let theirs = ["--seed", "1", "--hang-up", "1", "--hold", "exp:0.4"];
+    let (uas, address) = answerer(&[&theirs[..], &["--json", file.to_str().unwrap()]].concat());
+    let ours = ["--seed", "1", "--hold", "exp:0.2", "--rate", "200", "--calls", "200"];
+    let done = caller(&address, &ours);
+    assert_eq!(done.status.code(), Some(0), "{}", String::from_utf8_lossy(&done.stdout));
+    uas.terminate();
+    assert_eq!(uas.end().0, Some(0));
+    // The callee hangs up first with probability (1/0.4) / (1/0.4 + 1/0.2), which is a third.
+    let hung_up = json(&file)["stats"]["hung_up"].as_u64().unwrap();
+    assert!((30..=110).contains(&hung_up), "{hung_up}");
+}
+
 #[test]
 fn rejected_calls_give_status_1() {
     let (_uas, address) = answerer(&["--status", "486"]);
@@ -197,6 +215,20 @@ fn an_interrupted_caller_ends_open_calls_and_reports() {
     assert!(text.contains("\noffered ") && text.contains(", open "), "progress: {text}");
 }
 
+/// Such a run went on until a signal, because no packet and no timer told it that it was done.
+#[test]
+fn a_run_without_calls_ends_and_fails() {
+    let nobody = UdpSocket::bind("127.0.0.1:0").unwrap().local_addr().unwrap().to_string();
+    for (kind, none) in [("uac", "offered         0 calls"), ("register", "offered         0 reg")]
+    {
+        let mut command = Command::new(TIDEGATE);
+        command.args(["load", kind, &nobody, "--rate", "1", "--duration", "0"]);
+        let (status, text) = Running::start(&mut command).end();
+        assert_eq!(status, Some(1), "{kind}: {text}");
+        assert!(text.contains(none), "{kind}: {text}");
+    }
+}
+
 #[test]
 fn impossible_runs_are_usage_errors() {
     let taken = UdpSocket::bind("127.0.0.1:0").unwrap();
@@ -204,6 +236,8 @@ fn impossible_runs_are_usage_errors() {
     for (args, said) in [
         (vec!["uac", "127.0.0.1:9", "--rate", "0", "--calls", "1"], "above zero"),
         (vec!["uac", "127.0.0.1:9", "--rate", "1"], "--calls"),
+        (vec!["uac", "127.0.0.1:9", "--rate", "1", "--calls", "0"], "0 is not in 1.."),
+        (vec!["register", "127.0.0.1:9", "--rate", "1", "--count", "0"], "0 is not in 1.."),
         (vec!["uac", "127.0.0.1:9", "--calls", "1"], "--rate"),
         (vec!["uac", "127.0.0.1:9", "--rate", "1", "--arrivals", "mmpp:1=1"], "2 to 8"),
         (vec!["uac", "127.0.0.1:9", "--rate", "1", "--arrivals", "trace:/dev/null"], "has no call"),
@@ -218,6 +252,7 @@ fn impossible_runs_are_usage_errors() {
         ),
         (vec!["uac", "no host", "--rate", "1", "--calls", "1"], "expected HOST"),
         (vec!["uac", "127.0.0.1:9", "--rate", "1", "--calls", "1", "--slack", "2"], "slack"),
+        (vec!["uac", "127.0.0.1:9", "--rate", "1", "--calls", "1", "--t2", "0"], "T2 is zero"),
         (vec!["uas", "--bind", "0.0.0.0:5060"], "wildcard"),
         (vec!["uas", "--bind", &taken], "cannot listen on"),
         (vec!["uas", "--bind", "127.0.0.1", "--status", "200"], "300..700"),

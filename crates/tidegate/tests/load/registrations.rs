@@ -1,10 +1,11 @@
 //! Tests of `load register`, with our echo as the registrar, and of what an echo answers.
 
 use std::process::{Command, Output};
+use std::time::Duration;
 
 use serde_json::Value;
 
-use crate::stage::{TIDEGATE, answerer, caller, json, sipp_start};
+use crate::stage::{Running, TIDEGATE, answerer, caller, json, sipp_start};
 
 /// Registers users. Returns the output and the figures.
 fn register(target: &str, args: &[&str]) -> (Output, Value) {
@@ -67,4 +68,23 @@ fn a_registrar_that_is_silent_fails_the_registrations() {
     let (done, figures) = register(&address, &load);
     assert_eq!(done.status.code(), Some(1));
     assert_eq!(figures["stats"]["failed"]["timeout"], 3);
+}
+
+/// A run with keep-alives ends by a signal. It succeeds only if the signal comes after the last
+/// registration.
+#[test]
+fn a_signal_before_the_last_registration_gives_status_1() {
+    let (_uas, address) = answerer(&["--echo", "--transport", "tcp"]);
+    for (count, expected) in [("2", 0), ("1000", 1)] {
+        let mut command = Command::new(TIDEGATE);
+        command.args(["load", "register", &address, "--transport", "tcp", "--connections", "2"]);
+        command.args(["--users", "1000", "--rate", "20", "--arrivals", "uniform"]);
+        command.args(["--count", count, "--keep-alive", "25"]);
+        let register = Running::start(&mut command);
+        std::thread::sleep(Duration::from_millis(1500));
+        register.terminate();
+        let (status, text) = register.end();
+        assert!(text.contains("failed          0 (none)"), "{text}");
+        assert_eq!(status, Some(expected), "{count}: {text}");
+    }
 }

@@ -55,7 +55,7 @@ impl Drop for Running {
     }
 }
 
-/// Starts our answerer. Returns it and its address.
+/// Starts our answerer. Returns the process and the address at which it answers.
 pub fn answerer(args: &[&str]) -> (Running, String) {
     let mut command = Command::new(TIDEGATE);
     command.args(["load", "uas", "--bind", "127.0.0.1"]).args(args);
@@ -110,7 +110,7 @@ pub fn sipp_start(args: &[&str]) -> (Running, u16) {
     (Running::start(&mut command), port)
 }
 
-/// Waits for a line of a file of the kernel.
+/// Waits until a file of the kernel has a line for which `is_it` is true.
 fn wait_for(file: &str, is_it: impl Fn(&str) -> bool) {
     let deadline = Instant::now() + PATIENCE;
     while !fs::read_to_string(file).unwrap().lines().any(&is_it) {

@@ -1,4 +1,5 @@
-//! Tests of calls over TCP, TLS and WebSockets: between our caller and our callee, and of each with SIPp.
+//! Tests of calls over TCP, TLS and WebSockets: between our caller and our callee, and of each with
+//! SIPp.
 
 use std::fs;
 use std::io::{Read, Write};
@@ -103,8 +104,8 @@ fn sipp_answers_our_caller_over_tcp() {
         let table = String::from_utf8(done.stdout).unwrap();
         assert_eq!(done.status.code(), Some(0), "{connections}: {table}");
         assert!(table.contains("unexpected 0, late 0, malformed 0, undelivered 0"), "{table}");
-        // SIPp waits for copies of the BYE, and counts a call as failed whose connection ends meanwhile. So its
-        // status says nothing, and its count of messages does.
+        // SIPp waits for copies of the BYE, and counts a call as failed whose connection ends
+        // meanwhile. So its status says nothing, and its count of messages does.
         let (_, text) = uas.end();
         for message in ["INVITE", "BYE"] {
             let line = text.lines().find(|line| line.contains(&format!("-> {message}")));

@@ -55,7 +55,7 @@ fn the_bound_follows_from_what_calls_and_refusals_cost() {
     assert_eq!((gate.refusal_cost(), gate.bound(at(2500))), (None, None));
     gate.on_looked(10, 0, MS);
     gate.on_looked(10, 10, MS * 9);
-    // A rejection takes 0.9 ms and the ACK.
+    // A rejection takes 0.9 ms, and reading its ACK 0.1 ms.
     let refusal = gate.refusal_cost().unwrap();
     assert!(refusal.abs_diff(MS) < MS / 100, "{refusal:?}");
     let bound = gate.bound(at(2500)).unwrap();
@@ -69,7 +69,8 @@ fn the_bound_follows_from_what_calls_and_refusals_cost() {
     assert!(gate.refusal_cost().unwrap() > MS * 19 / 10);
 }
 
-/// A law that never rejects leaves that to the limit of the queue, which is examined before the law.
+/// Under a law that never rejects, the limit of the queue rejects. It is checked before the law is
+/// asked.
 #[test]
 fn the_bound_counts_calls_that_found_the_queue_full() {
     let mut gate = offered(1.0, |call| call % 5 == 0);

@@ -322,7 +322,8 @@ fn work_without_headroom_takes_no_admission() {
     assert_eq!(ask(&mut gate, Headroom::Any, false, 1), Verdict::Refuse(Reason::Again));
     let flow = gate.signals().flow(Bucket::Session);
     assert_eq!((flow.offered, flow.refused, flow.admitted), (3, 2, 1));
-    // Each of these rejections, and the repetition, counts as a refusal, but not as one by the law.
+    // Each of these rejections, and each repetition, counts in `messages_refused` and in
+    // `messages_full`.
     gate.on_full(at(1), 5);
     assert_eq!(ask(&mut gate, Headroom::Any, false, 5), Verdict::Refuse(Reason::Again));
     assert_eq!((gate.signals().messages_refused, gate.signals().messages_full), (5, 5));

@@ -18,7 +18,7 @@ fn ticks_begin_with_an_arrival_and_cease_when_nothing_is_left_to_do() {
     gate.on_arrival(at(100), 0);
     gate.on_arrival(at(105), 0);
     assert_eq!(gate.poll_timeout(), Some(at(110)), "a second arrival does not put it off");
-    // A call that is too early changes nothing.
+    // A timeout that is handled too early changes nothing.
     gate.handle_timeout(at(109), 7);
     assert_eq!(gate.signals().queue.waiting, 0);
     assert_eq!(gate.poll_timeout(), Some(at(110)));
@@ -39,8 +39,8 @@ fn a_restless_law_goes_on_ticking() {
     assert_eq!(gate.poll_timeout(), Some(at(20)));
 }
 
-/// Wakes the law `tide` again and again. Returns its window under load. Its shadow has the same
-/// window.
+/// The law `tide`, woken again and again from a rest, has the same window as without rests. So has
+/// its shadow.
 #[test]
 fn a_rest_does_not_change_what_a_law_measures() {
     let tide = crate::registry::find("tide").unwrap().defaults();

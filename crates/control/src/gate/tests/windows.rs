@@ -3,7 +3,8 @@
 use super::*;
 use crate::registry;
 
-// Work judged at arrival counts what waits. Work judged when it is taken counts what is behind.
+// If work is judged at arrival, the window counts the pieces that wait. If work is judged when it
+// is taken, the window counts the pieces that still wait behind it.
 #[test]
 fn a_window_counts_work_in_progress() {
     for decide in [Decide::Arrival, Decide::Service] {
@@ -53,8 +54,8 @@ fn decided_at_service_a_window_counts_the_new_part_of_the_unread_messages() {
     }
 }
 
-/// Paper 002 §3.1, equation 1. A server of 100 calls/s may let 20 calls wait for 200 ms. Five calls
-/// and 60 messages of begun calls are 15 calls.
+/// Paper 002 §3.1, equation 1. A server of 100 calls/s may let 20 calls wait, which takes 200 ms.
+/// Five new calls and 60 messages of begun calls count as 15 calls.
 #[test]
 fn in_one_queue_of_all_messages_the_windows_of_002_admit_calls_and_not_messages() {
     // win-disc also admits the calls that can be served in the interval.

@@ -20,8 +20,8 @@ use crate::topology::{Next, Node, Topology, TopologyError};
 /// The name of the answerers.
 const ANSWERERS: &str = "answerers";
 
-/// Reads the servers of the scenario `root`. If it has none, returns a single server of this
-/// `mode`.
+/// Reads the servers of the scenario `root`. If the scenario has no `[[node]]`, returns a single
+/// server of this `mode`. Returns `None` when an error was reported.
 pub(super) fn read(root: &Section<'_, '_>, mode: Mode, report: &mut Report) -> Option<Topology> {
     let drafts = root.read_all(&NODE, Draft::read, report);
     if drafts.is_empty() {
@@ -160,8 +160,8 @@ pub(super) fn report_unknown(
     report.error(name.span(), title, "not the name of a node", help);
 }
 
-/// Returns the given shares. If there are none, returns equal shares for all servers to which no
-/// other server sends.
+/// Returns the given shares, and 0 for servers without one. If no share is given, returns equal
+/// shares for all servers to which no other server sends, and 0 for the others.
 fn shares(drafts: &[Draft], targets: &[Vec<Next>]) -> Vec<f64> {
     if drafts.iter().any(|draft| draft.share.is_some()) {
         return drafts.iter().map(|draft| draft.share.unwrap_or(0.0)).collect();

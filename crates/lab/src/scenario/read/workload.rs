@@ -34,7 +34,7 @@ pub(super) struct Workload {
     pub devices: Option<DevicesConfig>,
 }
 
-/// Reads the workload. Its files are beside the scenario in `folder`.
+/// Reads the workload. Relative paths of its files start at `folder`, the folder of the scenario.
 pub(super) fn read(
     section: &Section<'_, '_>,
     folder: &Path,

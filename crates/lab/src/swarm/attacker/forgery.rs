@@ -142,7 +142,7 @@ pub(super) fn hang_up(seen: Option<&str>, source: SocketAddr, nonce: u64) -> Tex
     .into_bytes()
 }
 
-/// Returns a response to an observed request. If no request was observed, the branch is guessed.
+/// Returns a response to an observed INVITE. If no INVITE was observed, the branch is guessed.
 pub(super) fn response(seen: Option<&str>, target: SocketAddr, nonce: u64) -> Text {
     let status = [
         "503 Service Unavailable\r\nRetry-After: 3600",

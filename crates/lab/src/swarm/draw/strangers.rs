@@ -13,7 +13,7 @@ const PACKETS_MAX: f64 = 12_000.0;
 /// Maximum duration of a flood, in seconds.
 const FLOOD_MAX_S: f64 = 10.0;
 
-/// Adds attackers to every second world.
+/// Adds attackers to about half of all worlds.
 pub(super) fn add(seed: u64, world: &mut World, capacity_cps: f64) {
     let mut dice = Dice(Seed(seed).stream(Purpose::Strangers, ELEMENT));
     if !dice.happens(0.5) {

@@ -10,7 +10,7 @@ use std::ops::Range;
 use tidegate_sip::{Method, Scan, ScanStart};
 use tidegate_world::Timestamp;
 
-/// Maximum occupancy that is counted separately. All larger ones are counted together with it.
+/// Index of the last element of the histogram. This element also counts all larger occupancies.
 const OCCUPANCY_MAX: usize = 1000;
 
 /// The transactions that are open at some servers.

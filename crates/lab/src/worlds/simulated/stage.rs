@@ -271,7 +271,8 @@ impl ServerNode {
     }
 }
 
-/// The kinds of nodes. Each kind has its own third byte in the addresses of its nodes.
+/// The kinds of nodes. The address of a node is 10.0.KIND.x, except for the second and further
+/// sources that call a server.
 const SERVERS: u8 = 0;
 const ANSWERERS: u8 = 1;
 const CALLERS: u8 = 2;
@@ -305,8 +306,8 @@ fn caller_address(index: usize, source: usize) -> SocketAddr {
     }
 }
 
-/// Returns the configuration of the server at index `place`. It is stored in `folder`, and read as
-/// its process would read it.
+/// Returns the configuration of the server at index `place`. Its text is stored in `folder`, and is
+/// parsed as a server process would parse it.
 fn configuration(run: &RunSpec, place: usize, folder: &Path) -> Result<Config, String> {
     let topology = &run.conditions.topology;
     let at = |kind, index| addresses(kind).nth(index).expect("there are not so many");

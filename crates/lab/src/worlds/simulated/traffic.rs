@@ -106,8 +106,8 @@ impl Traffic {
         self.addresses.insert(address, endpoint);
     }
 
-    /// Returns the number of calls that were set up in time, to their last message, or `None` if
-    /// that was not requested.
+    /// Returns the number of calls whose ACK reached the answerer in time, or `None` if these calls
+    /// are not counted.
     pub fn good(&self) -> Option<u64> {
         self.set_up.as_ref().map(|set_up| set_up.good)
     }
@@ -207,7 +207,7 @@ mod tests {
 
     const AT: [&str; 3] = ["10.0.2.1:5060", "10.0.0.1:5060", "10.0.1.1:5060"];
 
-    /// Calls from 10 s to 20 s count, if they are set up within 10 s.
+    /// Returns a counter in which calls from 10 s to 20 s count if they are set up within 10 s.
     fn traffic() -> Traffic {
         let s = |s: u64| Timestamp::ZERO + Duration::from_secs(s);
         let [deadline, repeats] = [10, 32].map(Duration::from_secs);

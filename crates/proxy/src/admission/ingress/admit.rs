@@ -133,7 +133,8 @@ impl Ingress {
         ))
     }
 
-    /// Records a request that belongs to existing work, if any peer takes part in overload feedback.
+    /// Records a request that belongs to existing work, if any peer takes part in overload
+    /// feedback.
     #[inline(always)]
     fn record_for_peer(
         &mut self,
@@ -272,7 +273,8 @@ impl Ingress {
     }
 
     /// Returns whether a message that claims to belong to a call or transaction belongs to none.
-    /// Checks this only during a flood of such messages.
+    /// Checks this only during a flood of such messages, and only if messages are queued by class.
+    /// Otherwise returns `false`.
     #[inline(always)]
     fn is_unverified(&self, arrival: &Arrival<'_>) -> bool {
         let Arrival { now, received, reading, view, .. } = *arrival;

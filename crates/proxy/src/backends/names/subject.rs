@@ -135,9 +135,9 @@ fn learn_address(
     }
 }
 
-/// Selects the address to use. If the current address is in the answer, it stays. Otherwise the
-/// first allowed address is used. So a name whose addresses rotate does not change with each
-/// answer.
+/// Selects the address to use: the current one if the answer contains it and `may_be` still accepts
+/// it, otherwise the first address that `may_be` accepts. So the address does not change with each
+/// answer if the name server rotates the addresses of the name.
 fn choose(
     named: &Named,
     addresses: &[IpAddr],

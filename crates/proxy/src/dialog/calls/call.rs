@@ -36,8 +36,8 @@ pub(super) const UNACKNOWLEDGED_MAX: Duration = Duration::from_secs(2 * TRANSACT
 /// RFC 4028 §4: "The absolute minimum for the Session-Expires header field is 90 seconds."
 const SESSION_MIN: Duration = Duration::from_secs(90);
 
-/// Maximum session interval. A longer interval counts as this. It is the longest idle time that the
-/// configuration allows.
+/// Maximum session interval. A longer interval is cut to this one, which is also the longest idle
+/// time that the configuration allows.
 const SESSION_MAX: Duration = Duration::from_secs(86_400);
 
 /// Maximum number of transactions of one call counted at the same time.
@@ -104,7 +104,8 @@ pub(crate) struct Call {
     expires: Timestamp,
     /// Dialogs of the call, which identify in-dialog requests.
     dialogs: Dialogs,
-    /// Keyed hash that the INVITE of the call shares with copies of it.
+    /// Keyed hash that the INVITE of the call shares with its copies, or 0 if no INVITE has begun
+    /// the call.
     copy: u32,
     /// Rate limit of requests within the call.
     rate: Rate,
@@ -191,7 +192,7 @@ impl Call {
         !self.phase.goes_on() && self.open.is_empty()
     }
 
-    /// Returns whether the call was answered and no BYE has ended it.
+    /// Returns whether the call was answered, and no BYE has ended it or waits to end it.
     pub(super) fn is_abandoned(&self) -> bool {
         self.phase == Phase::Established && !self.dialogs.are_leaving()
     }

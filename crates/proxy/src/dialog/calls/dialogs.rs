@@ -48,7 +48,7 @@ impl Dialogs {
     ///
     /// RFC 3261 §13.3.1.4: the callee retransmits its 2xx until the ACK arrives, so a copy may pass
     /// after the BYE was answered. §15.1.1: then "the UAC MUST consider the session and the dialog
-    /// terminated". A copy does not create the dialog again. Otherwise no BYE would end the call.
+    /// terminated". A copy does not create the dialog again. If it did, no BYE would end the call.
     pub(super) fn note(&mut self, dialog: u32, is_confirmed: bool) {
         if dialog == 0 {
             return;
@@ -71,17 +71,18 @@ impl Dialogs {
         self.leaving |= this.map_or(0, |i| 1 << i);
     }
 
-    /// Returns whether every dialog has a pending BYE or has ended.
+    /// Returns whether a BYE is pending, and every confirmed dialog has a pending BYE or has ended.
     pub(super) fn are_leaving(&self) -> bool {
         self.leaving != 0 && self.confirmed & !self.leaving == 0
     }
 
-    /// Records that a BYE has not ended its dialog.
+    /// Records that the pending BYEs have not ended their dialogs.
     pub(super) fn on_bye_failed(&mut self) {
         self.leaving = 0;
     }
 
-    /// Records that a BYE has ended its dialog. Returns whether no other dialog is left.
+    /// Records that the pending BYEs have ended their dialogs. Returns whether no confirmed dialog
+    /// is left.
     pub(super) fn on_bye_answered(&mut self) -> bool {
         self.confirmed &= !self.leaving;
         self.ended |= self.leaving;

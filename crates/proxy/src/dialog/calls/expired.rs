@@ -2,8 +2,9 @@
 //!
 //! In paper 003, fig. 4, line 27, the 200 to a BYE makes a proxy "move entry to expired table",
 //! which is separate from the active one. Here an entry stays in its slot, so that late messages of
-//! its call find it by the same look-up. While only retransmissions are expected, it is linked into
-//! this list. When there is no room for a new call, the first entry of the list is evicted.
+//! its call find it by the same look-up. While only retransmissions are expected, the entry is
+//! linked into this list. When there is no room for a new call, the first entry of the list is
+//! evicted.
 
 use tidegate_world::SlotTable;
 
@@ -12,7 +13,7 @@ use super::Entry;
 /// The value for "no neighbour", at both ends of the list.
 const END: u32 = u32::MAX;
 
-/// The slots of both neighbours in the list.
+/// The slots of the two neighbours of an entry in the list.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Links {
     before: u32,

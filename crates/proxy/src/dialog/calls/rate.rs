@@ -20,8 +20,8 @@ const AHEAD_MAX: u32 = BURST * INTERVAL;
 /// Number of buckets that are shared by the calls for which only the route token is known.
 const PLACES: usize = 4096;
 
-/// Token bucket in four bytes: the time up to which its requests use up the rate, in units of 2^24
-/// ns. The time wraps after two years (the generic cell rate algorithm, ITU-T I.371).
+/// Token bucket in four bytes: the time up to which the counted requests use up the rate, in units
+/// of 2^24 ns. The time wraps after two years (the generic cell rate algorithm, ITU-T I.371).
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Rate(u32);
 

@@ -61,8 +61,8 @@ impl Table {
         );
     }
 
-    /// Returns the evidence of an honest user agent: an INVITE begins something unless it is in the
-    /// dialog.
+    /// Returns the evidence in a request of an honest user agent: an INVITE begins a call, unless
+    /// the call is established.
     fn evidence(&self, call: CallRef, method: Method, cseq: u32) -> Evidence {
         let is_up = self.calls.get(call).is_some_and(|call| call.phase == Phase::Established);
         match method {

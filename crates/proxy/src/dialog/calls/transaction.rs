@@ -22,9 +22,9 @@ impl Transaction {
     /// Upper bound of the difference between two marks of transactions with one identity.
     pub(super) const MARKS: u64 = 64;
 
-    /// Returns the transaction as one number, in the form in which hashes are compared. RFC 3261
-    /// §17.2.3 distinguishes requests with one branch by their methods, except for an INVITE with
-    /// its ACK and CANCEL.
+    /// Returns a number that stands for the transaction in the list of finished transactions. RFC
+    /// 3261 §17.2.3 distinguishes requests with one branch by their methods, except for an INVITE
+    /// with its ACK and CANCEL.
     pub(super) fn mark(self) -> u64 {
         let method = match self.method {
             Method::Invite | Method::Ack | Method::Cancel => 0,
@@ -105,9 +105,9 @@ impl Open {
         self.until - TRANSACTION_MAX
     }
 
-    /// Records a response of its back end. For an INVITE, the first response other than 100 shows
+    /// Records a response of the back end. For an INVITE, the first response other than 100 shows
     /// the speed of the back end, because a person decides when a ringing call is answered. For
-    /// other requests, the final response shows it. A 5xx is not measured.
+    /// other requests, the final response shows the speed. A 5xx is not measured.
     pub(super) fn on_response(&mut self, now: Timestamp, status: u16) {
         let tells = match self.transaction.method {
             Method::Invite => status > 100,

@@ -79,7 +79,7 @@ proptest! {
     ) {
         let mut scene = Scene::with(&[Udp, Tls, Tcp], Families::V6V4, questions_max);
         let (mut out, mut waiting) = (Vec::new(), BTreeSet::new());
-        let may_be = |address: SocketAddr| address.port() != 1;
+        let may_be = |target: &Target| target.address.port() != 1;
         for event in events {
             let now = scene.now;
             match event {
@@ -92,9 +92,9 @@ proptest! {
                             prop_assert!((1..=TARGETS_MAX).contains(&targets.len()));
                             let different: BTreeSet<_> = targets.iter().collect();
                             prop_assert_eq!(different.len(), targets.len());
-                            for Target { transport, address } in targets {
-                                prop_assert!(may_be(address) && address.port() != 0);
-                                prop_assert!(transport.is_secure() || !wanted.secure);
+                            for target in targets {
+                                prop_assert!(may_be(&target) && target.address.port() != 0);
+                                prop_assert!(target.transport.is_secure() || !wanted.secure);
                             }
                         }
                         Located::Pending(ticket) => _ = waiting.insert(ticket),

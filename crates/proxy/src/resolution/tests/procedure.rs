@@ -269,7 +269,7 @@ fn only_addresses_that_may_be_targets_are_returned() {
     let locate = |scene: &mut Scene, uri: &str| {
         let uri = Uri::parse(uri.as_bytes()).unwrap();
         let wanted = Wanted::of(&uri).unwrap();
-        let may_be = |address: SocketAddr| !address.ip().is_loopback();
+        let may_be = |target: &Target| !target.address.ip().is_loopback();
         scene.resolution.locate(scene.now, &wanted, 0, may_be)
     };
     assert_eq!(locate(&mut scene, "sip:127.0.0.1"), Located::NotFound);

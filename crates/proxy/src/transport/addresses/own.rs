@@ -1,4 +1,4 @@
-//! A listener of this proxy, as messages name it and as they leave through it.
+//! A listener of this proxy: its names in messages, and the targets that it reaches.
 
 use std::net::{IpAddr, SocketAddr};
 
@@ -42,9 +42,9 @@ impl Own {
         // used"; UDP needs none.
         let parameter = match transport {
             Transport::Udp => String::new(),
-            // RFC 7118 §5.2: "This document defines the value "ws" as the transport parameter value for
-            // a SIP URI [RFC3986] to be contacted using the SIP WebSocket subprotocol as transport."
-            // There is none for TLS.
+            // RFC 7118 §5.2: "This document defines the value "ws" as the transport parameter value
+            // for a SIP URI [RFC3986] to be contacted using the SIP WebSocket subprotocol as
+            // transport." There is no separate value for WebSockets over TLS.
             Transport::Ws | Transport::Wss => ";transport=ws".to_owned(),
             _ => format!(";transport={}", transport.name().to_ascii_lowercase()),
         };
@@ -88,7 +88,7 @@ impl Own {
         }
     }
 
-    /// Returns whether packets to this address may arrive at this listener.
+    /// Returns whether packets to this IP address may arrive at this listener.
     pub(super) fn is_here(&self, ip: IpAddr) -> bool {
         self.is_ip(ip) || self.local.ip().is_unspecified() && ip.is_loopback()
     }

@@ -144,7 +144,8 @@ impl<'a> Input<'a> {
         usize::from(self.byte()) % n
     }
 
-    /// Returns `true` for one of `n` byte values, but never after the last byte of the input.
+    /// Returns `true` for one in `n` byte values, but, for `n` above 1, never after the last byte
+    /// of the input.
     pub fn one_in(&mut self, n: u8) -> bool {
         self.byte() % n == n - 1
     }
@@ -167,7 +168,7 @@ impl<'a> Input<'a> {
         field
     }
 
-    /// Returns the bytes with a little damage, or none.
+    /// Returns the bytes with little or no damage.
     pub fn mutated(&mut self, mut bytes: Vec<u8>) -> Vec<u8> {
         for _ in 0..self.below(4) {
             if bytes.is_empty() {
@@ -213,7 +214,8 @@ pub fn request(input: &mut Input<'_>) -> Vec<u8> {
     .into_bytes()
 }
 
-/// Makes a response to a request as its receiver would write it.
+/// Makes a response as the receiver of `request` would write it, or returns `None` if `request` is
+/// not a well-formed request.
 pub fn answer(input: &mut Input<'_>, request: &[u8]) -> Option<Vec<u8>> {
     let request = Message::parse(request).ok().filter(Message::is_request)?;
     let status = input.of(&STATUSES);

@@ -16,7 +16,7 @@ pub enum Step {
     One,
     /// Timers fired.
     Timers,
-    /// Any other call.
+    /// Another function of the proxy was called.
     Other,
 }
 
@@ -24,7 +24,7 @@ pub enum Step {
 /// three copies. A 6xx causes an ACK, two CANCELs and its forwarding.
 const PACKETS_MAX: usize = 8;
 
-/// The most back ends of all pools.
+/// The most back ends that all pools have together.
 const BACKENDS_MAX: usize = 8;
 
 /// The shortest life of a transaction after its final response: T4, once that response is
@@ -34,7 +34,7 @@ const LIFE_MIN: Duration = Duration::from_secs(5);
 /// The identity of a server transaction by RFC 3261 §17.2.3: branch, sent-by, method.
 type Key = (Vec<u8>, Vec<u8>, Vec<u8>);
 
-/// The requests with one key. The checks apply if all are equal.
+/// The requests with one key. The checks apply if all these requests are equal.
 #[derive(Default)]
 struct Asked {
     datagrams: HashSet<(SocketAddr, Vec<u8>)>,
@@ -48,9 +48,9 @@ pub struct Ledger {
     /// True if each request has a transaction.
     has_transactions: bool,
     sources: HashSet<IpAddr>,
-    /// The sources of earlier requests when a source that may direct requests elsewhere last sent
-    /// something. A route token of a forwarded request names the flow on which the request came, and
-    /// a back end may send requests to this flow.
+    /// The sources of the requests before the last message of a source that may direct requests
+    /// elsewhere. A route token of a forwarded request names the flow on which the request came,
+    /// and a back end may send requests to this flow.
     named: HashSet<IpAddr>,
     /// The bytes sent by sources that may direct requests elsewhere.
     allowed: Vec<u8>,

@@ -3,9 +3,10 @@
 //! The first byte is the setup of the proxy. Each further operation is one byte for the kind of
 //! event, followed by the bytes that it needs. Events are a datagram from one of a few sources
 //! (made from fragments or raw), a repetition, a packet of the proxy (answered or sent back to it),
-//! time, a failed delivery, and a drain. Back ends are reached by datagrams, or over TCP. Missing bytes count as zero, so that any input can be cut
-//! or joined. `fuzz/` calls it from a fuzzer, `torture_endpoint.rs` from proptest. With `NARRATE`
-//! in the environment it prints the packets received and sent.
+//! time, a failed delivery, and a drain. Back ends are reached by datagrams, or over TCP. Missing
+//! bytes count as zero, so that any input can be cut or joined. A fuzzer in `fuzz/` and proptest in
+//! `torture_endpoint.rs` call [`run`]. With `NARRATE` in the environment, each run prints the
+//! packets received and sent.
 
 mod fragments;
 mod ledger;
@@ -26,7 +27,7 @@ use tidegate_world::{Cause, Core, Failure, Flow, Load, Pool, Received, Timestamp
 
 /// The addresses of the listeners.
 pub const LISTENERS: [&str; 2] = ["192.0.2.1:5060", "[2001:db8::10]:5060"];
-/// Its back ends.
+/// The addresses of the back ends.
 pub const BACKENDS: [&str; 3] = ["10.0.0.1:5070", "10.0.0.2:5070", "10.0.0.3:5070"];
 /// The only source besides the back ends that may direct requests elsewhere.
 pub const TRUSTED: &str = "198.51.100.8:5060";

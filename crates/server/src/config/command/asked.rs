@@ -89,7 +89,8 @@ impl Asked {
     }
 }
 
-/// Returns the key `key` of `[overload]`, or the keys of the inner tables with that name.
+/// Returns the key `key` of `[overload]`. If `key` is the name of an inner table, returns all keys
+/// of the tables with that name.
 fn value_of<'a>(tables: &'a [Written], key: &str) -> Vec<&'a WrittenKey> {
     let of = |written: &'a Written| {
         let is_inner = written.table.name == key;

@@ -14,7 +14,7 @@ use crate::config::knob::Shape;
 pub struct Choice<T: 'static> {
     /// Each word and its value.
     pub words: &'static [(&'static str, T)],
-    /// Words that users might expect here, but that are not accepted. Each has a reason.
+    /// Words that users might expect here, but that are not accepted, each with the reason.
     pub reserved: &'static [(&'static str, &'static str)],
 }
 

@@ -19,10 +19,10 @@ keys! {
     /// to it how much they may send. These servers then reject the rest, so that Tidegate need not
     /// do it. The law in force computes how much each server may send. Back ends, trusted sources
     /// (`trust` of a `[[listen]]`) and `peers` take part in feedback if their requests offer
-    /// overload control. If one of these servers offers none, it gets the same share of the processor
-    /// as the others, and the cost of rejecting its requests counts in that share. All other senders
-    /// get no feedback. Together they get at most as much as all these servers. For the other
-    /// direction see `obey_feedback` of a pool.
+    /// overload control. If one of these servers offers none, it gets the same share of the
+    /// processor as the others, and the cost of rejecting its requests counts in that share. All
+    /// other senders get no feedback. Together they get at most as much as all these servers. For
+    /// the other direction see `obey_feedback` of a pool.
     pub(in crate::config) static FEEDBACK: "[overload.feedback]" 0..=1, Restart, []
         => FeedbackSettings;
 
@@ -57,11 +57,11 @@ keys! {
     }, Default("[\"loss\"]");
     /// Networks of further servers that may take part in feedback.
     key "peers" (peers) = List { of: NET, count_max: NETS_MAX }, Default("[]");
-    /// The rule by which peers share the capacity. `provider`: each peer gets the same share. `user`: each peer
-    /// gets a share in proportion to the calls that it would send, so that every caller has the
-    /// same chance. Tidegate asks its peers for this number (the private Via parameter
-    /// `oc-tgload`), and another Tidegate answers. For a peer that does not answer, Tidegate
-    /// estimates the number. `weighted`: each peer gets a share in proportion to its
+    /// The rule by which peers share the capacity. `provider`: each peer gets the same share.
+    /// `user`: each peer gets a share in proportion to the calls that it would send, so that every
+    /// caller has the same chance. Tidegate asks its peers for this number (the private Via
+    /// parameter `oc-tgload`), and another Tidegate answers. For a peer that does not answer,
+    /// Tidegate estimates the number. `weighted`: each peer gets a share in proportion to its
     /// `[[overload.weight]]`.
     key "fairness" (upstream.fairness) = Choice {
         words: &[

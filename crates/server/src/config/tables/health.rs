@@ -68,9 +68,9 @@ keys! {
     ), Means("`sip:tidegate@` and the address of the listener"), only(&PROBED);
     /// The number of consecutive new requests without a response after which Tidegate sends the
     /// back end an extra OPTIONS probe, even if `probe` is `off`. A request counts if the back end
-    /// sends no response within `failover_after_ms`. Any other response of the back end resets the
-    /// count. If the extra probe gets no response within a second, the back end is down. This key
-    /// applies only with transactions.
+    /// sends no response within `failover_after_ms`. Any response of the back end resets the count.
+    /// If the extra probe gets no response within a second, the back end is down. This key applies
+    /// only with transactions.
     key "error_limit" (health.error_limit) = Whole(1..=COUNT_MAX), Default("1");
     /// Failed requests can make back ends unavailable, but at most this share of the pool's back
     /// ends in service. A request fails by a 503 with Retry-After, by silence, or by an ICMP error.

@@ -18,7 +18,7 @@ use crate::config::tables::limit::POOL_LIMIT;
 use crate::config::tables::tls::{POOL_TLS, PoolTls};
 use crate::config::word;
 
-/// Reason why a key for transactions has no effect, and how to give it an effect.
+/// The reason why a key for transactions has no effect. [`KEEP_THEM`] is the remedy.
 pub(in crate::config) const STATELESS: &str = "a pool without transactions does not use it";
 pub(in crate::config) const KEEP_THEM: &str = "write another `mode` than `\"stateless\"`";
 
@@ -111,12 +111,12 @@ table! {
     /// pool. Back ends answer on the connection, and send their own requests by UDP as before.
     large_over_tcp("large_requests"): bool =
         Choice { words: &[("udp", false), ("tcp", true)], reserved: &[] }, Default("\"udp\"");
-    /// A registrar behind Tidegate can call a phone on the very connection or address from which the
-    /// phone registered: Tidegate adds a Path (RFC 3327) to a REGISTER, the registrar stores it, and
-    /// writes it into the Route of requests for that phone. `supported`: Tidegate adds a Path if
-    /// the phone lists `path` in Supported, or has a `reg-id` in its Contact (RFC 5626). `always`:
-    /// Tidegate adds a Path to every REGISTER. The registrar has to accept a Path that the phone
-    /// does not support. `never`: Tidegate adds no Path.
+    /// A registrar behind Tidegate can call a phone on the very connection or address from which
+    /// the phone registered: Tidegate adds a Path (RFC 3327) to a REGISTER, the registrar stores
+    /// it, and writes it into the Route of requests for that phone. `supported`: Tidegate adds a
+    /// Path if the phone lists `path` in Supported, or has a `reg-id` in its Contact (RFC 5626).
+    /// `always`: Tidegate adds a Path to every REGISTER. The registrar has to accept a Path that
+    /// the phone does not support. `never`: Tidegate adds no Path.
     path: PathMode = Choice {
         words: &[
             ("supported", PathMode::Supported),
@@ -145,7 +145,8 @@ table! {
     tls: PoolTls;
     /// The limits of each back end that are learned.
     learning: Learning;
-    /// The index of the listener from which requests and probes go to the back ends.
+    /// The index of the listener from which requests and probes go to the back ends, or `None` if
+    /// the pool names no listener.
     listener: Option<usize>;
     /// The servers, at least one, in the order of the file. A domain stands for the servers that
     /// the DNS lists for it.

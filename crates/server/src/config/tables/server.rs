@@ -81,8 +81,8 @@ table! {
     /// The number of messages that may wait for service in each queue. There is one queue each for
     /// responses, requests of calls in progress, INVITEs with priority, other new INVITEs,
     /// registrations, other new requests, and messages that claim to belong to a call but are
-    /// unverified. With `[overload] queue = "fifo"` there is a single queue. Choose a value so small
-    /// that no message waits for 500 ms, because its sender then retransmits it (RFC 3261
+    /// unverified. With `[overload] queue = "fifo"` there is a single queue. Choose a value so
+    /// small that no message waits for 500 ms, because its sender then retransmits it (RFC 3261
     /// §17.1.1.1, T1).
     // This number is divided among the shards, and must leave at least one for each.
     queue_max: usize = Whole(SHARDS_MAX as usize..=1_000_000), Default("4096");

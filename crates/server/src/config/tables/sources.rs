@@ -114,7 +114,7 @@ keys! {
     key "weight" (weight) = Whole(1..=100_000), Required;
 }
 
-/// The word `ban`. `ban_s` sets the time.
+/// The value of the word `ban`. The key `ban_s` sets the duration.
 const BAN: Excess = Excess::Ban(Duration::ZERO);
 
 static BANS: Only<SourceLimit> = Only {
@@ -198,7 +198,7 @@ keys! {
     key "cap_cps" (rate_cps) = Real(0.001..=1_000_000.0), Default("10");
 }
 
-/// A resource value as [`ResourceValues`] takes it.
+/// Returns `text` if [`ResourceValues`] accepts it as a value.
 fn resource_value(text: &str) -> Result<String, Wrong> {
     match ResourceValues::default().add(text) {
         Ok(()) => Ok(text.to_owned()),

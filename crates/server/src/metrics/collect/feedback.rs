@@ -6,7 +6,8 @@ use tidegate_world::Timestamp;
 
 use crate::metrics::{Family, Samples};
 
-/// Maximum number of peers that are shown for each kind: the first by address.
+/// Maximum number of next hops, and of upstream peers of a shard, that are shown: the first by
+/// address.
 const SHOWN_MAX: usize = 256;
 
 /// Adds the metrics of the back ends that give feedback.
@@ -50,7 +51,8 @@ pub(super) fn add_given(samples: &mut Samples, shard: &str, counters: &Counters)
     }
 }
 
-/// Returns the name of the algorithm of a restriction in force, and its value.
+/// Returns the name of the algorithm and the value of a restriction, or `None` for both if no
+/// restriction is in force.
 pub(crate) fn restriction(status: RestrictionStatus) -> (Option<&'static str>, Option<u32>) {
     match status {
         RestrictionStatus::Loss(percent) => (Some(Algorithm::Loss.token()), Some(percent)),

@@ -88,7 +88,8 @@ impl NewWork {
         })
     }
 
-    /// Formats the rates between `earlier` and these counts, `seconds` apart, in 1/s.
+    /// Returns, as JSON, the rates in 1/s at which the counts grew in the `seconds` since
+    /// `earlier`.
     fn rates_since(&self, earlier: &Self, seconds: f64) -> Value {
         let rate = |of: fn(&Self) -> u64| of(self).saturating_sub(of(earlier)) as f64 / seconds;
         json!({
@@ -146,7 +147,7 @@ impl RecentWork {
     }
 }
 
-/// Formats the limit of a law in its own unit.
+/// Returns the limit of a law as JSON: the kind of limit, and the value in the unit of this kind.
 pub(crate) fn limit(allowance: Allowance) -> Value {
     let (kind, value) = match allowance {
         Allowance::Open => ("none", None),

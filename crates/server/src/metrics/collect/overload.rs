@@ -54,8 +54,9 @@ pub(super) fn add(samples: &mut Samples, shard: &str, counters: &Counters, now_n
     samples.push_each(&ALONE, &[("shard", shard)], gauges);
 }
 
-/// Returns the sojourn in the last second by kind of work: count, minimum, mean and p99, in ns.
-/// Returns zeros if the gauges are older than two seconds, because nothing has waited since then.
+/// Returns, for each kind of work, the number of sojourns in the last second, and their minimum,
+/// mean and p99 in ns. Returns zeros if the gauges are older than two seconds, because nothing has
+/// waited since then.
 pub(crate) fn sojourns(gauges: &Gauges, now_ns: u64) -> [(&'static str, [u64; 4]); 2] {
     const OLD_NS: u64 = 2_000_000_000;
     let fresh = now_ns.saturating_sub(gauges.published.get()) < OLD_NS;

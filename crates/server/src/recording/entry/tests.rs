@@ -140,7 +140,7 @@ fn borrowed(Entry { now, input }: &Entry) -> Entry<&[u8]> {
     Entry { now: *now, input }
 }
 
-/// Recordings of format 5, which knew UDP alone, can still be read.
+/// Recordings of format 5, in which UDP is the only transport, can still be read.
 #[test]
 fn a_datagram_is_encoded_as_in_format_5() {
     let bytes = [

@@ -59,7 +59,7 @@ pub struct Args {
     json: Option<PathBuf>,
 }
 
-/// Call-keeping modes of the measured proxy.
+/// The mode of the measured proxy: with or without transactions.
 #[derive(Clone, Copy, clap::ValueEnum)]
 pub(super) enum Kept {
     /// RFC 3261 §16 in full

@@ -16,7 +16,7 @@ use crate::calibrate::Kept;
 use tidegate::json;
 use tidegate::trouble::Trouble;
 
-/// The model is evaluated at this fraction of the greatest accepted rate, as in paper 000, the
+/// The fraction of the greatest accepted rate at which the model is evaluated, as in paper 000, the
 /// thesis on single-class and simplified multi-class overload control (`docs/papers.md`).
 const PART: f64 = 0.9;
 
@@ -160,7 +160,8 @@ fn conclusions(cycle: &Derived, processing: &Derived) -> String {
     text + "f: the admitted share of the messages (paper 000, §5)\n\n"
 }
 
-/// Returns the table of the costs of an unwanted datagram, if the process or the kernel drops it.
+/// Returns a table with the costs of an unwanted datagram: one that the process reads and drops,
+/// and one that the kernel drops.
 fn dropped(gate: &Gate) -> String {
     let mut text = format!(
         "unwanted datagram of 500 bytes, CPU µs    {:>11} {:>11} {:>9}\n",

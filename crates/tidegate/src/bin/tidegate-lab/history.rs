@@ -26,7 +26,8 @@ impl History {
         self.commit
     }
 
-    /// Returns whether the sources or the scenarios have changes that are not committed.
+    /// Returns whether the sources or the scenarios have changes that are not committed. Also
+    /// returns true if git fails.
     pub fn is_dirty(&self) -> bool {
         let mut command = vec!["status", "--porcelain", "--"];
         command.extend(SOURCES);
@@ -41,7 +42,7 @@ impl History {
         String::from_utf8_lossy(&count.stdout).trim().parse().ok()
     }
 
-    /// Returns whether a commit is the last one or one before it.
+    /// Returns whether a commit is the last one or an ancestor of it.
     pub fn has(&self, commit: &str) -> bool {
         let command = ["merge-base", "--is-ancestor", "--end-of-options", commit, "HEAD"];
         git(&self.folder, &command).is_some()

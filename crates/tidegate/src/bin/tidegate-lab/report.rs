@@ -51,7 +51,7 @@ fn write(report: &Report, out: &Path) -> io::Result<()> {
     let mut text = String::new();
     for comparison in &comparisons {
         text += &format!("{}\n", comparison.text());
-        // Otherwise their figures would have the same file names.
+        // Without a prefix, the figures of several comparisons would have the same file names.
         let prefix = if comparisons.len() > 1 { prefix(&comparison.name) } else { String::new() };
         for (name, figure) in comparison.figures() {
             fs::write(folder.join(format!("{prefix}{name}.svg")), figure.svg())?;

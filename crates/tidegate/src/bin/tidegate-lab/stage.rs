@@ -77,7 +77,8 @@ impl Stage {
         Ok(Self::new(groups.map_err(Trouble::usage)?, None, slack))
     }
 
-    /// Listens for connections. The agent may open others, over TLS to `tls_peers`, within `limits`.
+    /// Listens for connections. The agent may also open connections, with the settings `tls_peers`
+    /// if they use TLS. `limits` apply to all connections.
     pub fn listen(
         listen: &StreamListen,
         tls_peers: TlsPeers,
@@ -92,8 +93,8 @@ impl Stage {
         Ok(Self::new(Vec::new(), Some(connected), slack))
     }
 
-    /// Lets the agent open WebSockets from `local`, with TLS to `tls_peers` if `transport` has TLS,
-    /// within `limits`.
+    /// Makes the agent open WebSockets from `local`, with the settings `tls_peers` if `transport`
+    /// has TLS. `limits` apply to all connections.
     pub fn client(
         client: WebSocketClient,
         transport: Transport,
@@ -119,8 +120,8 @@ impl Stage {
         }
     }
 
-    /// Returns the first bound address. A client of WebSockets has the address from which it opens
-    /// them, without a port.
+    /// Returns the first bound address. If the agent only opens WebSockets, returns the address
+    /// from which it opens them, with port 0 unless a port was given.
     pub fn local(&self) -> SocketAddr {
         match &self.connected {
             Some(connected) => connected.local,

@@ -79,7 +79,7 @@ fn limits(shard: &Value, bucket: &str) -> String {
     if limits.is_empty() { "none".to_owned() } else { limits.join(", ") }
 }
 
-/// Formats the limit of a law in its own unit. Returns `None` if there is none.
+/// Formats the limit of a law with its unit. Returns `None` if the law sets no limit.
 pub(super) fn limit(limit: &Value) -> Option<String> {
     let value = &limit["value"];
     match limit["kind"].as_str()? {
@@ -175,7 +175,7 @@ mod tests {
             "limit": { "session": { "kind": "window", "value": 12.0 },
                 "single": { "kind": "share", "value": 0.25 } },
             "waiting_max": null, "wait_max_ms": 0.0, "rank_floor": 0.0, "kernel_drop_share": 0.75,
-            // What a window that is not full would admit.
+            // A window that is not full admits everything.
             "allowance": { "session": 1.0, "single": 1.0 },
         })
     }

@@ -68,7 +68,7 @@ impl Garbage {
         if self.one_in(10) { whole } else { self.damaged(whole) }
     }
 
-    /// Returns the response of a back end that is just as hostile.
+    /// Returns the response of a back end that is as hostile as the strangers.
     pub fn answer(&mut self, backend: &Peer, request: &Message) -> Vec<u8> {
         let status = STATUSES[self.below(STATUSES.len())];
         let whole = backend.response(request, status).0.into_bytes();

@@ -7,7 +7,7 @@ impl Metrics {
     /// Returns the sum of all samples of `name` (without its prefix) that have these labels.
     ///
     /// # Panics
-    /// Panics if there is none: the absence of a metric does not prove that it is zero.
+    /// Panics if there is no such sample: the absence of a metric does not prove that it is zero.
     #[track_caller]
     pub fn sum(&self, name: &str, labels: &[(&str, &str)]) -> u64 {
         let wanted: Vec<String> =

@@ -11,7 +11,8 @@ pub struct NameServer {
     hosts: Hosts,
 }
 
-/// Answers by name: no answer at all, or the data of its records. Any other name does not exist.
+/// The records by name. `None`: the server does not answer queries for the name. Any name that is
+/// not in the map does not exist.
 type Hosts = Arc<Mutex<BTreeMap<String, Option<Records>>>>;
 
 /// Records of a name.

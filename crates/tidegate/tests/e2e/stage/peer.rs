@@ -160,7 +160,7 @@ impl Peer {
         next
     }
 
-    /// Returns the next message, if it arrives in time.
+    /// Returns the next message and its source, if the message arrives within `wait`.
     pub fn next_within(&self, wait: Duration) -> Option<(Message, SocketAddr)> {
         self.socket.udp().set_read_timeout(Some(wait)).expect("a timeout above zero");
         self.next()

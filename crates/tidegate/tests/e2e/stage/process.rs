@@ -25,7 +25,7 @@ impl Process {
     /// Starts a program. Appends its output to `log` with the extension `.log`.
     ///
     /// # Panics
-    /// Panics if it cannot be started. The message has the remedy if it is not installed.
+    /// Panics if the program cannot be started. If it is not installed, the message has the remedy.
     pub fn start(name: &str, command: &mut Command, log: PathBuf) -> Self {
         let log = log.with_extension("log");
         let sink = File::options().create(true).append(true).open(&log).expect("a log file");
@@ -73,7 +73,7 @@ impl Process {
     /// Waits until `sign` shows that the program is ready.
     ///
     /// # Panics
-    /// Panics if it ends instead.
+    /// Panics if the program ends before that.
     pub fn wait_for<T>(&mut self, what: &str, mut sign: impl FnMut(&Self) -> Option<T>) -> T {
         eventually(what, || {
             let found = sign(self);
@@ -84,7 +84,7 @@ impl Process {
         })
     }
 
-    /// Returns its resident memory (VmRSS) in bytes.
+    /// Returns the resident memory (VmRSS) of the program in bytes.
     pub fn resident_bytes(&self) -> u64 {
         let status = fs::read_to_string(format!("/proc/{}/status", self.child.id()))
             .expect("the process runs");

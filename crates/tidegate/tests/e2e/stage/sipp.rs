@@ -194,7 +194,7 @@ impl Calls {
     /// Checks that all calls succeeded.
     ///
     /// # Panics
-    /// Unless there were `expected` calls and all succeeded.
+    /// Panics unless there were `expected` calls and all of them succeeded.
     #[track_caller]
     pub fn assert_all_well(&self, expected: u32) {
         assert_eq!((self.created, self.successful), (expected, expected), "{self}");

@@ -18,9 +18,9 @@ const TIDEGATE: &str = env!("CARGO_BIN_EXE_tidegate");
 /// Configuration of Tidegate. Everything is in the scratch directory and on the stage's address.
 #[derive(Clone)]
 pub struct Configuration {
-    /// Listening addresses. Port 0 means a free port.
+    /// Listening addresses for UDP. Port 0 means a free port.
     pub listen: Vec<SocketAddr>,
-    /// Addresses at which connections are accepted.
+    /// Addresses at which TCP connections are accepted.
     pub listen_tcp: Vec<SocketAddr>,
     /// Whether the back ends are reached over TCP.
     pub is_tcp_inside: bool,
@@ -72,7 +72,7 @@ impl Configuration {
         }
     }
 
-    /// Writes it to a file of that name.
+    /// Writes the configuration to a file of that name in the scratch directory.
     pub fn write(&self, stage: &Stage, name: &str) -> PathBuf {
         let file = stage.path(name);
         let mut text = String::new();
@@ -158,28 +158,28 @@ impl Tidegate {
         Self { process, configuration, listeners, listen_all, admin: admin[0] }
     }
 
-    /// Returns the address of its first listener.
+    /// Returns the address of the first listener for UDP.
     pub fn address(&self) -> SocketAddr {
         self.listeners[0]
     }
 
-    /// Returns the address of its first listener for connections.
+    /// Returns the address of the first listener for TCP.
     pub fn tcp_address(&self) -> SocketAddr {
         self.configuration.listen_tcp[0]
     }
 
-    /// Returns the address of its first listener for TLS.
+    /// Returns the address of the first listener for TLS.
     pub fn tls_address(&self) -> SocketAddr {
         self.address_of("tls")
     }
 
-    /// Returns the address of its first listener for a transport.
+    /// Returns the address of the first listener for a transport.
     pub fn address_of(&self, transport: &str) -> SocketAddr {
         let found = self.listen_all.iter().find(|(by, _)| by == transport);
         found.expect("it has such a listener").1
     }
 
-    /// Returns the addresses of all its listeners.
+    /// Returns the addresses of all listeners for UDP.
     pub fn listeners(&self) -> &[SocketAddr] {
         &self.listeners
     }

@@ -20,7 +20,7 @@ pub const EXPIRED: Years = (2020, 2021);
 pub struct Authority {
     issuer: CertifiedIssuer<'static, KeyPair>,
     folder: PathBuf,
-    /// The file with its certificate.
+    /// The file with the certificate of the authority.
     pub path: PathBuf,
 }
 

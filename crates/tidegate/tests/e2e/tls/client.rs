@@ -16,7 +16,7 @@ use crate::stage::{Message, Peer, TextStream};
 /// A client with one connection.
 pub struct Client {
     stream: TextStream<StreamOwned<ClientConnection, TcpStream>>,
-    /// Makes its messages.
+    /// The maker of the client's messages.
     peer: Peer,
     to: SocketAddr,
 }
@@ -27,7 +27,7 @@ impl Client {
         Self::connect_as(authority, to, &to.ip().to_string(), None)
     }
 
-    /// Connects to a server with this name, with a certificate of its own.
+    /// Connects to a server with this name. The client presents the certificate `identity`, if any.
     pub fn connect_as(
         authority: &Authority,
         to: SocketAddr,
@@ -104,8 +104,8 @@ impl Client {
     }
 }
 
-/// Returns `request` as one of the dialog that `ok` has created. RFC 3261 §12.1.2: the route set is "in
-/// reverse order" that of Record-Route.
+/// Returns `request` as a request within the dialog that `ok` has created. RFC 3261 §12.1.2: the
+/// route set is that of Record-Route "in reverse order".
 pub fn within(request: Message, ok: &Message) -> Message {
     let mut request = request
         .with("From", ok.field("From"))

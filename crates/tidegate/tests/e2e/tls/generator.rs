@@ -1,5 +1,5 @@
-//! Tests of the traffic generator over connections and WebSockets through Tidegate, with SIPp and Kamailio
-//! as peers.
+//! Tests of the traffic generator over connections and WebSockets through Tidegate, with SIPp and
+//! Kamailio as peers.
 
 use std::fs;
 use std::net::SocketAddr;
@@ -12,7 +12,7 @@ use crate::products::kamailio;
 use crate::registered::REGISTRAR;
 use crate::stage::{Configuration, Sipp, Stage, Tidegate};
 
-/// A Tidegate with a listener for each transport before these back ends.
+/// Starts a Tidegate with a listener for each transport, in front of these back ends.
 fn scene(backends: &[SocketAddr], stage: Stage) -> Scene {
     let authority = Authority::new(&stage, "authority");
     let identity = authority.sign("server", &[&stage.ip().to_string()], VALID);
@@ -39,7 +39,8 @@ fn load(scene: &Scene, side: &str, target: SocketAddr, args: &[&str]) -> Value {
     serde_json::from_slice(&fs::read(file).expect("a report")).expect("a report is JSON")
 }
 
-/// The transports, with the listener for each and the connections that a load of 100 needs.
+/// Returns, for each transport and use of connections, the listener, the options, and the number of
+/// connections that a load of 100 needs.
 fn ways(scene: &Scene) -> [(SocketAddr, [&'static str; 4], u64); 7] {
     let udp = scene.tidegate.address();
     let (tcp, tls) = (scene.tidegate.tcp_address(), scene.here());

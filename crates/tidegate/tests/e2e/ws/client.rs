@@ -1,4 +1,5 @@
-//! A user agent as it runs in a browser: it knows no address of its own, and sends SIP over a WebSocket.
+//! A user agent as it runs in a browser: it knows no address of its own, and sends SIP over a
+//! WebSocket.
 
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpStream};
@@ -25,7 +26,7 @@ impl<T: Read + Write> Stream for T {}
 pub struct Client {
     pub websocket: WebSocket<Box<dyn Stream>>,
     transport: &'static str,
-    /// Makes its messages.
+    /// The maker of the client's messages.
     peer: Peer,
     to: SocketAddr,
 }

@@ -19,9 +19,9 @@ use crate::dialog::calls::transaction::{
 use crate::settings::BackendRef;
 
 impl Call {
-    /// Moves the call to another back end with one transaction, and releases the counts of the
-    /// transaction and the call. Returns `false` if the call stays because it is already there or
-    /// established.
+    /// Moves the call to another back end, with its transaction of this identity, and releases the
+    /// leases of this transaction and of the call. Returns `false` if the call stays, because it is
+    /// already at that back end or is established.
     pub(in crate::dialog::calls) fn move_to(
         &mut self,
         identity: u64,
@@ -39,8 +39,9 @@ impl Call {
         true
     }
 
-    /// Records a request to the back end. `picker` counts it, and `held` counts the call if the
-    /// request begins one.
+    /// Records a request to the back end. `picker` counts the request. `held` is a lease that
+    /// already counts the call. If there is none and the request begins a call, `picker` counts the
+    /// call too.
     pub(in crate::dialog::calls) fn on_request(
         &mut self,
         now: Timestamp,
@@ -86,7 +87,7 @@ impl Call {
         self.touch(now, transaction, evidence, idle_max);
     }
 
-    /// Returns whether a request that is not known begins to set up the call.
+    /// Returns whether a request that is not a repetition begins to set up the call.
     fn begins(&self, transaction: Transaction, evidence: Evidence) -> bool {
         transaction.method == Method::Invite
             && evidence.dialog == 0
@@ -187,7 +188,7 @@ impl Call {
         idle_max: Duration,
     ) {
         match status {
-            // This is our own timeout response.
+            // A response that the other party has not sent says nothing, except our own 408.
             _ if !is_by_peer && status != 408 => {}
             // RFC 3261 §15.1.1: "If the response for the BYE is a 481 (Call/Transaction Does Not
             // Exist) or a 408 (Request Timeout) or no response at all is received for the BYE
@@ -252,8 +253,8 @@ impl Call {
             Phase::Established if self.dialogs.are_leaving() => {
                 self.deadline = now + TRANSACTION_MAX;
             }
-            // A message that matches only by its Call-ID does not prolong the call, and messages from
-            // only one end do not either.
+            // A message that matches only by its Call-ID does not prolong the call, and messages
+            // from only one end do not either.
             Phase::Established if is_within && self.is_acknowledged => {
                 self.deadline = self.established_until(now, idle_max);
             }
@@ -263,7 +264,7 @@ impl Call {
         }
     }
 
-    /// Returns how long an established call is kept after a message at this time.
+    /// Returns the time until which an established call is kept after a message at `now`.
     ///
     /// RFC 4028 §8.3: "When the current time equals or passes the session expiration for a session,
     /// the proxy MAY remove associated call state, and MAY free any resources associated with the

@@ -71,7 +71,7 @@ fn every_ending_releases_the_counts() {
     t.response(call, Method::Invite, 2, 200);
     assert_eq!(t.counts(), (1, 0, 0));
 
-    // A BYE that is challenged does not end the call. A BYE that fails for another reason does.
+    // A BYE that is challenged does not end the call. A BYE that is answered with 481 does.
     t.request(call, Method::Bye, 3);
     t.response(call, Method::Bye, 3, 401);
     assert_eq!(t.counts(), (1, 0, 0));
@@ -92,7 +92,7 @@ fn every_ending_releases_the_counts() {
     t.pass(TRANSACTION_MAX * 2);
     assert_eq!(t.counts(), (0, 0, 0));
 
-    // It rings beyond Timer C.
+    // The call rings beyond Timer C.
     let call = t.insert(5);
     t.request(call, Method::Invite, 1);
     t.response(call, Method::Invite, 1, 180);

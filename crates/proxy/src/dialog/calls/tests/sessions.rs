@@ -34,7 +34,7 @@ fn rfc4028_8_2_each_2xx_to_a_refresh_updates_the_expiration() {
         for cseq in 2..5 {
             t.pass(Duration::from_secs(150));
             t.request(call, method, cseq);
-            // Its own response, and a late copy of the first.
+            // The response to this refresh, and a late response to the INVITE.
             t.refreshed(call, method, cseq, 200);
             t.refreshed(call, Method::Invite, 1, 9999);
         }

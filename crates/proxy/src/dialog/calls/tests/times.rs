@@ -61,7 +61,7 @@ fn a_call_of_the_back_ends_lasts_as_long_as_one_to_it() {
     t.request_from_backend(call, Method::Info);
     t.pass(IDLE - Duration::from_secs(1));
     assert_eq!(t.calls.find(1), Some(call));
-    // Its BYE, though unanswered, ends it.
+    // A BYE of the back end ends the call, even without a response.
     t.request_from_backend(call, Method::Bye);
     t.pass(TRANSACTION_MAX * 2);
     assert_eq!(t.calls.find(1), None);

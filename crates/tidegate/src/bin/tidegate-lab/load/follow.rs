@@ -34,8 +34,8 @@ const FROM_MAX: usize = 64;
 /// from this machine, unless --from names other addresses. The connection is neither encrypted nor
 /// authenticated, so use it only in networks that you trust.
 ///
-/// Exit status: 0 after a signal. With --once: 0 if the plan was carried out to its end, 1 if not. 2
-/// if the command could not run.
+/// Exit status: 0 after a signal. With --once: 0 if the plan was carried out to its end, 1 if not.
+/// 2 if the command could not run.
 #[derive(clap::Args)]
 pub struct Args {
     /// Local address to which leaders connect, ADDRESS[:PORT]
@@ -120,7 +120,7 @@ fn parse_listen(text: &str) -> Result<SocketAddr, String> {
         .map_err(|_| format!("not an address such as 127.0.0.1 or 127.0.0.1:{PORT}"))
 }
 
-/// The addresses that may send plans. If there are none, only this machine may.
+/// The addresses that may send plans. If the list is empty, only this machine may send plans.
 struct Allowed(Vec<IpAddr>);
 
 impl Allowed {

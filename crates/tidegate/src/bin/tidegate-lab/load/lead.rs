@@ -29,8 +29,8 @@ use tidegate::trouble::Trouble;
 /// calls of lost followers. Ctrl-C stops all followers, and the report then contains the calls made
 /// so far. A second Ctrl-C ends the leader at once.
 ///
-/// Exit status: 0 if every call was offered and completed, 1 if not or if a follower was lost, 2 if
-/// the command could not run.
+/// Exit status: 0 if one or more calls were offered and all of them completed, 1 if not or if a
+/// follower was lost, 2 if the command could not run.
 #[derive(clap::Args)]
 pub struct Args {
     /// Followers, separated by commas: HOST[:PORT]

@@ -25,7 +25,7 @@ use super::wire::Message;
 const FORMAT: u32 = 1;
 
 /// Maximum time that either side waits for the next message, except while a follower waits for the
-/// others.
+/// other followers.
 pub const ANSWER: Duration = Duration::from_secs(10);
 
 /// Maximum time that a follower waits until the leader is connected to all followers, and then
@@ -97,7 +97,7 @@ pub enum FromLeader {
     Ping,
     /// The instant of the start, on the clock of the follower.
     Start {
-        /// Nanoseconds of its clock.
+        /// Nanoseconds of the follower's clock.
         at_ns: u64,
     },
     /// The leader still exists.

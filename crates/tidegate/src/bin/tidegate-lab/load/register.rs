@@ -30,8 +30,8 @@ use tidegate::trouble::Trouble;
 /// misses this turn. The report gives the number of missed turns. There is no authentication: a
 /// registrar that asks for a password rejects all users (401).
 ///
-/// Exit status: 0 if every registration was answered with 2xx, 1 if not, 2 if the command could not
-/// run.
+/// Exit status: 0 if users registered and every registration was answered with 2xx, 1 if not, 2 if
+/// the command could not run.
 #[derive(clap::Args)]
 pub struct Args {
     /// The registrar: HOST[:PORT], or sip:USER@HOST[:PORT] for the first part of the names of users
@@ -43,7 +43,12 @@ pub struct Args {
     rate: f64,
 
     /// Total number of registrations. Not needed with --duration
-    #[arg(long, value_name = "N", required_unless_present = "duration")]
+    #[arg(
+        long,
+        value_name = "N",
+        value_parser = clap::value_parser!(u32).range(1..),
+        required_unless_present = "duration"
+    )]
     count: Option<u32>,
 
     /// Register for S seconds
@@ -168,16 +173,17 @@ pub fn run(args: &Args) -> Result<ExitCode, Trouble> {
         }
     })?;
 
-    let stats = watched.into_inner().stats().clone();
-    let report = RegistrantReport::new(&config, seed, stats, run.usage);
+    let registrant = watched.into_inner();
+    let report = RegistrantReport::new(&config, seed, registrant.stats().clone(), run.usage);
     // If the reader closed the pipe, it has seen what it wanted.
     let _ = write!(anstream::stdout(), "{report}");
     if let Some(file) = &args.json {
         let figures = serde_json::to_value(&report).map_err(Trouble::failure)?;
         json::write(file, &figures)?;
     }
-    // Only a signal ends a run with keep-alives.
+    // Only a signal ends a run with keep-alives, and it may come before the last registration.
     let is_complete = !run.interrupted || args.keep_alive.is_some();
+    let is_complete = is_complete && registrant.has_offered_all();
     let fulfilled = is_complete && run.drained && report.is_perfect();
     Ok(if fulfilled { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }
@@ -206,8 +212,8 @@ fn configure(args: &Args, local: SocketAddr, target: SocketAddr) -> RegistrantCo
     }
 }
 
-/// Returns a CSeq number above those of an earlier run with the same seed, if no user of it registered
-/// more often than every two seconds.
+/// Returns a CSeq number above those of an earlier run with the same seed, if no user registered
+/// more often than every two seconds in that run.
 // RFC 3261 §8.1.1.5: "A client could, for example, choose the 31 most significant bits of a 32-bit second
 // clock as an initial sequence number."
 fn first_cseq() -> u32 {

@@ -13,7 +13,7 @@ use tidegate::trouble::Trouble;
 pub struct Target {
     /// The URI of the called user.
     pub uri: String,
-    /// The host as the user wrote it, without brackets.
+    /// The host as given on the command line, without brackets.
     pub host: String,
     address: SocketAddr,
     has_port: bool,

@@ -26,8 +26,8 @@ use tidegate::trouble::Trouble;
 /// The rate may follow a profile over time, and calls may come in bursts or from a trace. A call
 /// waits for another call only with --open-limit.
 ///
-/// Exit status: 0 if every call was offered and completed, 1 if not, 2 if the command could not
-/// run.
+/// Exit status: 0 if one or more calls were offered and all of them completed, 1 if not, 2 if the
+/// command could not run.
 #[derive(clap::Args)]
 pub struct Args {
     /// The callee: HOST[:PORT] or sip:USER@HOST[:PORT]
@@ -39,7 +39,7 @@ pub struct Args {
     rate: Option<f64>,
 
     /// Total number of calls. Not needed with --duration, a trace, or a profile that ends
-    #[arg(long, value_name = "N")]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
     calls: Option<u32>,
 
     /// Offer calls for S seconds
@@ -91,8 +91,8 @@ pub struct Args {
     #[arg(long, value_name = "MS", value_parser = parse_millis, default_value = "500")]
     deadline: Duration,
 
-    /// Duration of the warm-up in seconds. The report also shows all figures without the calls of
-    /// the warm-up
+    /// Duration of the warm-up in seconds. The report also shows the calls set up in time, the
+    /// set-up delay, the refused calls and the retransmitted INVITEs without those of the warm-up
     #[arg(long, value_name = "S", value_parser = parse_seconds, default_value = "0")]
     warm_up: Duration,
 
@@ -234,7 +234,8 @@ impl Args {
         Calls::new(stage, &CallerConfig { transport, ..config }, share, seed)
     }
 
-    /// Returns the configuration of the calls, with a local address that is not used.
+    /// Returns the configuration of the calls. The local address in it is only a placeholder,
+    /// because no socket is open yet.
     ///
     /// # Errors
     /// Returns an error if no generator could make these calls.

@@ -15,6 +15,10 @@ use crate::stage::{parse_address, random_seed};
 use tidegate::json;
 use tidegate::trouble::Trouble;
 
+/// Number of the agent. Callers have numbers from 0 on. So a callee with the seed of its caller draws
+/// other random numbers, for example other holding times.
+const ELEMENT: u32 = 1 << 30;
+
 /// Answer calls until SIGTERM or SIGINT, and then print the results
 #[derive(clap::Args)]
 pub struct Args {
@@ -159,7 +163,7 @@ pub fn run(args: &Args) -> Result<ExitCode, Trouble> {
         calls_max: args.calls_max,
         ..AnswererConfig::new(local)
     };
-    let answerer = Answerer::new(config, Seed(seed), 0, stage.pool());
+    let answerer = Answerer::new(config, Seed(seed), ELEMENT, stage.pool());
     // The parent process waits for this line, and for the port if it asked for any free one.
     let _ = writeln!(anstream::stdout(), "answering at {local}");
     let (run, answerer) = stage.run_agent(answerer, || {})?;

@@ -25,8 +25,8 @@ pub struct WebSocketArgs {
 }
 
 impl WebSocketArgs {
-    /// Opens the [`Stage`] of an agent that calls `target` from `address`. Over WebSockets it accepts
-    /// no connections.
+    /// Opens the [`Stage`] of an agent that calls `target` from `address`. Over WebSockets it
+    /// accepts no connections.
     pub fn open(
         &self,
         tls: &TlsArgs,

@@ -100,8 +100,8 @@ impl<M: Message> Wire<M> {
         self.incoming.try_recv().ok()
     }
 
-    /// Returns the received messages, for other threads and for `select!`. After an error it is
-    /// disconnected.
+    /// Returns the channel of received messages, for other threads and for `select!`. After an
+    /// error the channel is disconnected.
     pub fn incoming(&self) -> &Receiver<Result<M, Broken>> {
         &self.incoming
     }

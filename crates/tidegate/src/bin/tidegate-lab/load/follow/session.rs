@@ -25,7 +25,7 @@ use tidegate::trouble::Trouble;
 /// a full queue of silent peers is still greeted within [`ANSWER`].
 const GREETING: Duration = Duration::from_secs(1);
 
-/// Maximum time from the message `start` to the start.
+/// Maximum time from the message `start` to the start of the calls.
 const START_MAX: Duration = Duration::from_secs(60);
 
 /// The options of this machine.
@@ -47,7 +47,7 @@ pub enum Outcome {
     Failed(String),
     /// The peer sent no valid plan.
     NoPlan(String),
-    /// A signal stopped the follower before any calls.
+    /// A signal stopped the follower before the calls began.
     Stopped,
 }
 
@@ -139,7 +139,8 @@ impl<'a> Session<'a> {
         if has_plan { Outcome::Failed(why) } else { Outcome::NoPlan(why) }
     }
 
-    /// Returns whether the plan was carried out to its end.
+    /// Carries out the plan of the leader. Sets `has_plan` when the plan has arrived. Returns
+    /// whether every call was offered and has ended, and nothing stopped the calls.
     fn serve(&self, has_plan: &mut bool) -> Result<bool, Quit> {
         self.wire.send(&FromFollower::Hello(Version::own()))?;
         let plan = self.plan()?;
@@ -189,7 +190,8 @@ impl<'a> Session<'a> {
         Ok(calls)
     }
 
-    /// Answers requests for the time until the leader sets the start. Returns the start.
+    /// Tells the leader the current time each time that the leader asks for it, until the leader
+    /// sets the start. Returns the start.
     fn start(&self, calls: &Calls) -> Result<Timestamp, Quit> {
         let deadline = calls.now() + PREPARATION;
         let at_ns = loop {
@@ -212,7 +214,7 @@ impl<'a> Session<'a> {
         Ok(start)
     }
 
-    /// Waits until shortly before the start.
+    /// Waits until [`LEAD`] before the start.
     fn wait(&self, calls: &Calls, start: Timestamp) -> Result<(), Quit> {
         loop {
             let left = (start - LEAD).since(calls.now());

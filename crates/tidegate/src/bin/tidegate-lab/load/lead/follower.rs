@@ -26,7 +26,7 @@ pub struct Follower {
     name: String,
     wire: Wire<FromFollower>,
     progress: Progress,
-    /// Arrival of the last message.
+    /// Arrival of the last message, on the clock of the leader.
     heard: Timestamp,
     end: Option<End>,
 }
@@ -45,7 +45,7 @@ pub enum End {
     Lost {
         /// The reason.
         why: String,
-        /// The counts that it sent last.
+        /// The counts that the follower sent last.
         progress: Progress,
     },
 }
@@ -109,7 +109,7 @@ impl Follower {
         self.send(&FromLeader::Start { at_ns: at.as_nanos() })
     }
 
-    /// Expects messages from this time on, which may be in the future.
+    /// Counts the silence of the follower from `at` on, which may be in the future.
     pub fn expect_from(&mut self, at: Timestamp) {
         self.heard = at;
     }

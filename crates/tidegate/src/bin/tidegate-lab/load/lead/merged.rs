@@ -62,7 +62,8 @@ impl Merged {
         Self { report, parts, precision }
     }
 
-    /// Returns whether no follower was lost, and every call was offered and completed.
+    /// Returns whether no follower was lost, and one or more calls were offered and all of them
+    /// completed.
     pub fn is_perfect(&self) -> bool {
         let is_complete =
             |part: &Part| matches!(part.outcome, Outcome::Done { is_complete: true, .. });

@@ -32,8 +32,8 @@ pub struct ClockOffset {
 }
 
 impl ClockOffset {
-    /// Estimates the clock from the shortest round trip, because its error is the smallest. Returns
-    /// `None` if there is none.
+    /// Estimates the clock from the shortest round trip, because this estimate has the smallest
+    /// error. Returns `None` if there is no round trip.
     pub fn estimate(round_trips: &[RoundTrip]) -> Option<Self> {
         let length = |trip: &RoundTrip| trip.received.since(trip.sent);
         let shortest = round_trips.iter().min_by_key(|&trip| length(trip))?;
@@ -60,7 +60,8 @@ mod tests {
         Timestamp::from_nanos(us * 1000)
     }
 
-    /// Returns a round trip that begins at `sent_us`, with these delays, to a clock that is `ahead`.
+    /// Returns a round trip that begins at `sent_us`, with these delays, to a clock that is
+    /// `ahead`.
     fn trip(sent_us: u64, there_us: u64, back_us: u64, ahead_us: u64) -> RoundTrip {
         RoundTrip {
             sent: us(sent_us),
