@@ -290,6 +290,9 @@ pub fn run(
                 follow_domains(clock.now(), &runtime_control, |observation| {
                     tell(Event::Observed(observation));
                 });
+                for warning in runtime_control.take_warnings() {
+                    tell(Event::Observed(Observation::now(format!("warning: {warning}"))));
+                }
                 hangups.look(clock.now(), &runtime_control, |entry| tell(Event::Acted(entry)));
                 if let Some(line) = keeper.changed_trouble() {
                     tell(Event::Observed(Observation::now(line)));

@@ -67,6 +67,8 @@ struct Wanted {
     given: u64,
     /// The settings before the last reload.
     replaced: Option<Replaced>,
+    /// Warnings about the configuration of the last reload that are not logged yet.
+    warnings: Vec<String>,
 }
 
 /// Settings that a reload has replaced.
@@ -95,6 +97,7 @@ impl RuntimeControl {
             overload,
             given: 0,
             replaced: None,
+            warnings: Vec::new(),
         });
         let order_max = COMMAND_MAX;
         let (reloading, stores) = (Mutex::default(), Stores::default());
@@ -240,6 +243,10 @@ impl RuntimeControl {
         // lost at a restart.
         self.note_removed(&config)?;
         self.prepared.put(wanted.given + 1, reading, |command| self.was_heard(command));
+        let certificates = files.iter().flat_map(|files| &files.certificates);
+        let now = key::unix_time();
+        let warnings = certificates.filter_map(|certificate| certificate.warning(now));
+        let warnings: Vec<_> = warnings.chain(config.warnings()).collect();
         // This comes before the command, after which shards may connect to new back ends.
         let tls = self.tls.as_ref().zip(files).map(|(tls, files)| tls.replace(files));
         // This comes before the command, after which shards forget the old answers.
@@ -250,8 +257,13 @@ impl RuntimeControl {
             self.put_back(&mut wanted, replaced);
             return Err(not_given);
         }
-        wanted.replaced = Some(replaced);
+        (wanted.replaced, wanted.warnings) = (Some(replaced), warnings);
         Ok(wanted.given)
+    }
+
+    /// Takes the warnings about the configuration of the last reload.
+    pub(crate) fn take_warnings(&self) -> Vec<String> {
+        std::mem::take(&mut self.wanted().warnings)
     }
 
     /// Records the back ends that are not in `config` as removed, and the others as configured.

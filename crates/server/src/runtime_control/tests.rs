@@ -95,3 +95,22 @@ fn servers_that_a_shard_has_no_room_for_are_sent_again() {
     in_force.commands.add(1);
     assert_eq!([sent(start + FOUND_PAUSE), sent(start + 2 * FOUND_PAUSE)], [0, 0]);
 }
+
+#[test]
+fn the_warnings_about_a_reloaded_configuration_are_taken_once() {
+    let dir = tempfile::tempdir().unwrap();
+    let file = dir.path().join("tidegate.toml");
+    let text = "[[listen]]\ntransport = \"udp\"\naddress = \"127.0.0.1:0\"\n\
+                [[pool]]\nname = \"app\"\n[[pool.backend]]\nuri = \"sip:127.0.0.1:9\"\n\
+                [admin]\naddress = \"0.0.0.0:8060\"\n";
+    fs::write(&file, text).unwrap();
+    let (config, ..) = Config::load(&file).unwrap_or_else(|wrong| panic!("{wrong}"));
+    let locals = vec![config.listen[0].address];
+    let assembly = Assembly::new(&config, &Secret::of([1; 32]), locals, Seed(1));
+    let control = assembly.runtime_control(CommandSender::to(0));
+    assert!(control.take_warnings().is_empty());
+    control.reload().unwrap();
+    let warnings = control.take_warnings();
+    assert!(!warnings.is_empty() && warnings == config.warnings(), "{warnings:?}");
+    assert!(control.take_warnings().is_empty());
+}
