@@ -3,6 +3,7 @@
 
 mod control_error;
 mod in_force;
+mod wanted;
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
@@ -14,6 +15,7 @@ use tidegate_proxy::Overload;
 use tidegate_world::{COMMAND_MAX, Timestamp};
 
 pub use self::control_error::ControlError;
+use self::wanted::{Replaced, Wanted};
 use crate::config::command::{self, Refused};
 use crate::config::{self, Config, Diagnostics, Found, TlsFiles, needs_restart, overload_toml};
 use crate::metrics::collect::ShardCounters;
@@ -48,35 +50,6 @@ pub struct RuntimeControl {
     tls: Option<Tls>,
     /// Maximum length of a configuration in bytes.
     order_max: usize,
-}
-
-struct Wanted {
-    /// The configuration as it was last read.
-    config: Arc<Config>,
-    /// The servers of the domains in `config`, as they were last sent to the shards.
-    found: Arc<Found>,
-    /// The last command with servers that no shard is known to have rejected: its number, and the
-    /// servers before it.
-    replaced_found: Option<(u64, Arc<Found>)>,
-    /// The time before which no servers are sent, because a shard had no room for the last ones.
-    found_again_at: Timestamp,
-    /// Servers that were not sent to the shards, because the command with them would be too long.
-    too_long: Option<Found>,
-    overload: Overload,
-    /// Number of commands sent so far, without those about keys.
-    given: u64,
-    /// The settings before the last reload.
-    replaced: Option<Replaced>,
-    /// Warnings about the configuration of the last reload that are not logged yet.
-    warnings: Vec<String>,
-}
-
-/// Settings that a reload has replaced.
-struct Replaced {
-    /// Number of the command of the reload.
-    command: u64,
-    config: Arc<Config>,
-    tls: Option<TlsFiles>,
 }
 
 impl RuntimeControl {
