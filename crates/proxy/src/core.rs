@@ -446,9 +446,9 @@ impl Proxy {
     }
 
     /// Rereads the addresses of the back ends, if a name has resolved to a new address.
-    fn follow_names(&mut self) {
+    fn follow_names(&mut self, now: Timestamp) {
         if self.names.have_moved() {
-            self.snapshot.locate();
+            self.snapshot.locate(now);
             self.ingress.follow(&self.snapshot);
         }
     }

@@ -60,7 +60,7 @@ pub(crate) fn reload(
     let rules = rules.collect();
     names.enlist(now, &pools);
     routing.tiering.enlist(&pools);
-    snapshot.set_pools(pools, &places, rules);
+    snapshot.set_pools(now, pools, &places, rules);
     let is_probed: HashSet<_> = probed(snapshot).map(Arc::as_ptr).collect();
     let unprobed = was_probed.iter().filter(|b| !is_probed.contains(&Arc::as_ptr(b)));
     unprobed.for_each(|backend| backend.on_unprobed(now, snapshot.failure_pause));

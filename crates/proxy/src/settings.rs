@@ -356,6 +356,9 @@ pub struct Settings {
     /// Addresses of back ends that were removed from the configuration before the start and may
     /// still have dialogs.
     pub removed: Vec<SocketAddr>,
+    /// Time for which requests within a dialog still reach a removed back end. For the back ends in
+    /// `removed` it begins at the start.
+    pub removed_backend: Duration,
     /// Rules for new requests. The first that matches decides.
     pub rules: Vec<Rule>,
     /// The secret that all instances at our address share.
@@ -419,6 +422,7 @@ impl Settings {
             listeners,
             egress_routes: Vec::new(),
             removed: Vec::new(),
+            removed_backend: Duration::from_secs(10_800),
             pools,
             rules: vec![Rule {
                 from: Senders::Any,

@@ -98,12 +98,18 @@ impl Snapshot {
 
     /// Replaces pools and rules. `places` are the slots of the configured pools, in the order of
     /// the configuration.
-    pub(crate) fn set_pools(&mut self, pools: Vec<PoolSettings>, places: &[u16], rules: Vec<Rule>) {
+    pub(crate) fn set_pools(
+        &mut self,
+        now: Timestamp,
+        pools: Vec<PoolSettings>,
+        places: &[u16],
+        rules: Vec<Rule>,
+    ) {
         self.limited_pools = limited_pools(&pools, &rules);
         self.firsts = firsts(&pools, places);
         self.obediences = obediences(&pools, &self.firsts);
         (self.pools, self.rules) = (pools, rules);
-        self.locate();
+        self.locate(now);
     }
 
     /// Returns the offer of overload control for requests to a back end at `address`.
@@ -136,8 +142,8 @@ impl Snapshot {
 
     /// Rereads the addresses of the back ends. Forgets the restrictions at addresses that no longer
     /// belong to a back end whose feedback is obeyed.
-    pub(crate) fn locate(&mut self) {
-        self.addresses.locate(&self.pools);
+    pub(crate) fn locate(&mut self, now: Timestamp) {
+        self.addresses.locate(now, &self.pools);
         let backend_ref = |address| self.addresses.backend_ref(address);
         let is_obeyed = |of: BackendRef| self.obedience_to(of) != Obedience::Never;
         self.next_hops.retain(|address| backend_ref(address).is_some_and(is_obeyed));

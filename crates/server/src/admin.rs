@@ -25,7 +25,8 @@ use axum::response::{IntoResponse, Response};
 use axum::routing::get;
 use tidegate_balance::registry::POLICIES;
 use tokio::runtime;
-use tokio::sync::oneshot;
+use tokio::sync::{Semaphore, oneshot};
+use tokio::task::spawn_blocking;
 
 use crate::StartError;
 use crate::laws;
@@ -34,14 +35,16 @@ use crate::phase::{Life, Phase};
 pub use crate::status::Status;
 pub use controls::Controls;
 
+/// Maximum number of `/metrics` and `/status` pages that are written at the same time.
+const WRITERS_MAX: usize = 2;
+
 /// The content of the pages of the admin interface.
 pub struct Pages {
     /// The phase of the process, for `/readyz`.
     pub life: Arc<Life>,
     /// The metrics, for `/metrics`.
     pub metrics: Metrics,
-    /// The content of `/status`, except the version and the phase. It is computed for each request,
-    /// on the admin thread.
+    /// The content of `/status`, except the version and the phase. It is computed for each request.
     pub status: Box<dyn Fn() -> Status + Send + Sync>,
     /// The controls, for `/backends`, `/reload`, `/overload`, `/laws`, `/rejections`, `/calls`,
     /// `/bans` and `/keys`. `None` if there are no shards to control.
@@ -70,12 +73,27 @@ impl Admin {
     /// # Errors
     /// Returns an error when the address cannot be bound or the thread cannot be started.
     pub fn start(address: SocketAddr, pages: Pages) -> Result<Self, StartError> {
-        let refused = |error: std::io::Error| {
-            let remedy = "choose another address: `[admin] address`, or \"off\"";
-            let place = format!("admin interface at {address}");
-            StartError::new(place, format!("cannot listen: {error}"), remedy)
-        };
-        let listener = TcpListener::bind(address).map_err(refused)?;
+        Self::serve(address, Self::bind(address)?, pages)
+    }
+
+    /// Listens at `address`. Connections wait for [`serve`](Self::serve).
+    ///
+    /// # Errors
+    /// Returns an error when the address cannot be bound.
+    pub fn bind(address: SocketAddr) -> Result<TcpListener, StartError> {
+        TcpListener::bind(address).map_err(|error| refused(address, &error))
+    }
+
+    /// Serves `pages` at `listener`, which is bound to `address`, from a thread of its own.
+    ///
+    /// # Errors
+    /// Returns an error when the thread cannot be started.
+    pub fn serve(
+        address: SocketAddr,
+        listener: TcpListener,
+        pages: Pages,
+    ) -> Result<Self, StartError> {
+        let refused = |error: std::io::Error| refused(address, &error);
         listener.set_nonblocking(true).map_err(refused)?;
         let address = listener.local_addr().map_err(refused)?;
         let runtime = runtime::Builder::new_current_thread()
@@ -119,6 +137,12 @@ impl Drop for Admin {
     }
 }
 
+fn refused(address: SocketAddr, error: &std::io::Error) -> StartError {
+    let remedy = "choose another address: `[admin] address`, or \"off\"";
+    let place = format!("admin interface at {address}");
+    StartError::new(place, format!("cannot listen: {error}"), remedy)
+}
+
 static REFUSALS: Family = Family::counter(
     "admin_connections_refused",
     "Admin connections closed to make room for others",
@@ -137,18 +161,23 @@ fn router(pages: Pages, refusals: Arc<AtomicU64>) -> Router {
         (code, format!("{}\n", phase.as_str()))
     };
     let metrics = Arc::new(metrics);
+    let turns = Arc::new(Semaphore::new(WRITERS_MAX));
+    let status_turns = Arc::clone(&turns);
     let scrape = move |headers: HeaderMap| async move {
         let accept = headers.get(header::ACCEPT).and_then(|value| value.to_str().ok());
-        let (media_type, text) = metrics.render_for(accept.unwrap_or_default());
+        let accept = accept.unwrap_or_default().to_owned();
+        let (media_type, text) = written(turns, move || metrics.render_for(&accept)).await;
         ([(header::CONTENT_TYPE, media_type)], text)
     };
     let status: Arc<dyn Fn() -> Status + Send + Sync> = status.into();
     let state = move || async move {
-        let mut whole = status();
-        whole.insert("version".to_owned(), env!("CARGO_PKG_VERSION").into());
-        whole.insert("phase".to_owned(), life.phase().as_str().into());
-        let text = format!("{:#}\n", serde_json::Value::Object(whole));
-        ([(header::CONTENT_TYPE, "application/json")], text)
+        let write = move || {
+            let mut whole = status();
+            whole.insert("version".to_owned(), env!("CARGO_PKG_VERSION").into());
+            whole.insert("phase".to_owned(), life.phase().as_str().into());
+            format!("{:#}\n", serde_json::Value::Object(whole))
+        };
+        ([(header::CONTENT_TYPE, "application/json")], written(status_turns, write).await)
     };
     let pages = Router::new()
         .route("/healthz", get(|| async { "alive\n" }))
@@ -165,11 +194,28 @@ fn router(pages: Pages, refusals: Arc<AtomicU64>) -> Router {
     }))
 }
 
+/// Returns a page that `write` writes on another thread, because a page with thousands of back ends
+/// takes time.
+async fn written<T: Send + 'static>(
+    turns: Arc<Semaphore>,
+    write: impl FnOnce() -> T + Send + 'static,
+) -> T {
+    let turn = turns.acquire_owned().await.expect("it is never closed");
+    let write = move || {
+        let _turn = turn;
+        write()
+    };
+    spawn_blocking(write).await.expect("writing a page does not panic")
+}
+
 /// Answers a request, or rejects it with 403 if a web page of another origin may have caused it.
 async fn guarded(hosts: &[String], request: Request, next: Next) -> Response {
     match origin::refusal(request.uri(), request.headers(), hosts) {
         Some(why) => (StatusCode::FORBIDDEN, why).into_response(),
-        None => next.run(request).await,
+        None if request.method().is_safe() => next.run(request).await,
+        // If the client closes its connection, only this future is dropped. The task goes on, so
+        // the audit log gets the result of the command.
+        None => tokio::spawn(next.run(request)).await.expect("no page panics"),
     }
 }
 

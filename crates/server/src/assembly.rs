@@ -192,6 +192,7 @@ impl<'a> Assembly<'a> {
             seed: self.seed,
             egress_routes: self.environment.egress_routes.clone(),
             removed: self.environment.removed.clone(),
+            removed_backend: config.server.removed_backend,
             before: self.environment.before,
             start: self.environment.start,
             ..usual

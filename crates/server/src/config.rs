@@ -52,6 +52,7 @@ pub use accept_any::AcceptAny;
 pub use address::HostPort;
 pub use changes::needs_restart;
 pub use diagnostic::Diagnostics;
+pub(crate) use document::FILE_MAX;
 pub use domains::Found;
 pub use endpoint::Endpoint;
 pub use json_schema::json_schema;

@@ -190,8 +190,8 @@ impl Metrics {
         metrics
     }
 
-    /// Adds a function that reads numbers. The admin thread calls it at each scrape, so it must
-    /// only read and never wait.
+    /// Adds a function that reads numbers. It is called at each scrape, so it must only read and
+    /// never wait.
     pub fn add(&mut self, source: impl Fn(&mut Samples) + Send + Sync + 'static) {
         self.sources.push(Box::new(source));
     }

@@ -6,6 +6,7 @@
 //! line has an address, followed by `configured` or by the time in Unix seconds at which the
 //! address was first missing.
 
+use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::io;
@@ -38,7 +39,7 @@ impl RemovedBackends {
     }
 
     /// Records at `now`, in Unix seconds, that these addresses are configured. Returns the
-    /// addresses that were removed from the configuration and are still kept.
+    /// addresses that were removed from the configuration and are still kept, latest first.
     ///
     /// # Errors
     /// Returns an error if the file cannot be read or written. Lines that cannot be parsed are
@@ -65,9 +66,12 @@ impl RemovedBackends {
         gone.retain(|_, since| now - *since < self.keep.as_secs());
 
         let mut lines: Vec<_> = configured.iter().map(|at| format!("{at} configured\n")).collect();
+        // A reader that has no room for all lines loses the last ones.
+        let mut gone: Vec<_> = gone.into_iter().collect();
+        gone.sort_by_key(|&(_, since)| Reverse(since));
         lines.extend(gone.iter().map(|(address, since)| format!("{address} {since}\n")));
         state_file::replace(&self.path, &lines.concat())?;
-        Ok(gone.into_keys().collect())
+        Ok(gone.into_iter().map(|(address, _)| address).collect())
     }
 }
 
@@ -91,7 +95,7 @@ mod tests {
         // It counts as removed from the time at which that is first seen.
         assert_eq!(at(5000, &[1]), [2, 3]);
         assert_eq!(at(5050, &[1, 3]), [2], "it is back");
-        assert_eq!(at(5099, &[1]), [2, 3]);
+        assert_eq!(at(5099, &[1]), [3, 2], "the latest is the first");
         assert_eq!(at(5100, &[1]), [3], "the time of the other is over");
         assert_eq!(at(4000, &[1]), [3], "the clock was set back");
         assert_eq!(at(4100, &[1]), [0; 0]);

@@ -1,5 +1,8 @@
 //! A running process: one thread for each shard, and the admin interface.
 
+mod hangups;
+mod stopping;
+
 use std::fmt;
 use std::net::SocketAddr;
 use std::path::Path;
@@ -14,12 +17,14 @@ use tidegate_io::{
     StreamLimits, StreamListener, Summary, TlsPeers, egress_networks,
 };
 use tidegate_proxy::{EgressRoute, Secret};
-use tidegate_world::{Pool, Seed, Transport};
+use tidegate_world::{Pool, Seed, Timestamp, Transport};
 
+use self::hangups::Hangups;
+use self::stopping::Stopping;
 use crate::StartError;
 use crate::admin::{Admin, Controls, Pages, Status};
 use crate::assembly::{Assembly, Environment, Part};
-use crate::audit::{AuditEntry, AuditLog, AuditedRequest, Outcome, Requester};
+use crate::audit::{AuditEntry, AuditLog};
 use crate::bans;
 use crate::config::{Config, TlsFiles};
 use crate::key::{self, Keeper};
@@ -131,6 +136,10 @@ pub fn run(
     let life = Arc::new(Life::new());
     descriptors::reserve(config)?;
     let tls = Tls::new(tls);
+    // Addresses that other processes may have come first. A failed start then takes no traffic of a
+    // shared address, and leaves the state directory as it was.
+    let bind = |address| Admin::bind(address).map(|listener| (address, listener));
+    let admin = config.admin.address.map(bind).transpose()?;
     let groups = wiring::open(config, &tls)?;
     let listeners: Vec<_> = groups.iter().map(Group::local).collect();
     let seed = getrandom::u64().map(Seed).map_err(|error| {
@@ -141,12 +150,14 @@ pub fn run(
         )
     })?;
     let removed = RemovedBackends::new(state_dir, config.server.removed_backend);
+    let environment = environment(config, &listeners, &removed)?;
     let environment = Environment {
         before: predecessor::succeed(state_dir, seed),
         message_memory: Some(memory::available() / 4),
         start: begun,
-        ..environment(config, &listeners, &removed)?
+        ..environment
     };
+    tls.set_removed(environment.removed.clone());
     let assembly = Assembly::new(config, keys, listeners.clone(), seed).within(environment.clone());
 
     let mut metrics = Metrics::new();
@@ -173,6 +184,7 @@ pub fn run(
         Arc::new(if record.is_some() { runtime_control.recorded() } else { runtime_control });
     let (rotation, heard) = (config.server.rotation, commands.clone());
     let keeper = Arc::new(Keeper::new(state_dir.to_owned(), ring, rotation, begun, heard));
+    collect::add_keys(&mut metrics, Arc::clone(&keeper));
     let (audit_log, told) = AuditLog::channel();
     audit_log.add(&mut metrics);
     let controls = Controls {
@@ -190,7 +202,8 @@ pub fn run(
         controls: Some(controls),
         hosts: config.admin.hosts.clone(),
     };
-    let admin = config.admin.address.map(|address| Admin::start(address, pages)).transpose()?;
+    let serve = |(address, listener)| Admin::serve(address, listener, pages);
+    let admin = admin.map(serve).transpose()?;
 
     let failed = |what: &str, error: std::io::Error| {
         StartError::new(what, error.to_string(), "raise the limits of this process")
@@ -248,6 +261,8 @@ pub fn run(
     tell(Event::Started(Started { listeners, admin: admin.as_ref().map(Admin::address) }));
     let mut finish = Finish::Drained(Duration::ZERO);
     let mut failure = None;
+    let mut hangups = Hangups::default();
+    let mut stopping = Stopping::new(stop);
     let looks = tick(LOOK_EVERY);
     let mut watch =
         Watch::new(assembly.registry().clone(), counters.to_vec(), assembly.bans().clone());
@@ -257,7 +272,7 @@ pub fn run(
             recv(signals.stops()) -> asked => {
                 if asked.is_ok() {
                     life.advance(Phase::Draining);
-                    stop.request();
+                    stopping.on_signal();
                 }
             }
             recv(signals.ignored()) -> name => {
@@ -272,7 +287,16 @@ pub fn run(
             }
             recv(looks) -> _ => {
                 watch.look(clock.now(), |observation| tell(Event::Observed(observation)));
-                follow_domains(&runtime_control, |observation| tell(Event::Observed(observation)));
+                follow_domains(clock.now(), &runtime_control, |observation| {
+                    tell(Event::Observed(observation));
+                });
+                for warning in runtime_control.take_warnings() {
+                    tell(Event::Observed(Observation::now(format!("warning: {warning}"))));
+                }
+                hangups.look(clock.now(), &runtime_control, |entry| tell(Event::Acted(entry)));
+                if let Some(line) = keeper.changed_trouble() {
+                    tell(Event::Observed(Observation::now(line)));
+                }
             }
             recv(ended) -> summary => match summary {
                 Ok(Ok(summary)) => finish = finish.and(summary),
@@ -281,28 +305,32 @@ pub fn run(
                     // orderly way.
                     failure.get_or_insert(what);
                     life.advance(Phase::Draining);
-                    stop.request();
+                    stopping.on_failure();
                 }
                 // All shards have ended.
                 Err(_) => break,
             },
             recv(signals.reloads()) -> asked => {
                 if asked.is_ok() {
-                    let asked = AuditedRequest { by: Requester::Hangup, what: "reload".to_owned() };
-                    let outcome = Outcome::of(&runtime_control.reload());
-                    tell(Event::Acted(AuditEntry { asked, outcome }));
+                    let failed = hangups.add(clock.now(), runtime_control.reload());
+                    failed.into_iter().for_each(|entry| tell(Event::Acted(entry)));
                 }
             }
         }
     }
+    hangups.look(Timestamp::NEVER, &runtime_control, |entry| tell(Event::Acted(entry)));
     told.try_iter().for_each(|act| tell(Event::Acted(act)));
     let recorded = recorder.map(Recorder::finish);
     failure.map_or(Ok(Ending { finish, recorded }), |what| Err(RunError::Shard(what)))
 }
 
 /// Sends the servers of domains to the shards if the servers have changed, and reports the change.
-fn follow_domains(runtime_control: &RuntimeControl, mut tell: impl FnMut(Observation)) {
-    match runtime_control.follow_domains() {
+fn follow_domains(
+    now: Timestamp,
+    runtime_control: &RuntimeControl,
+    mut tell: impl FnMut(Observation),
+) {
+    match runtime_control.follow_domains(now) {
         Ok(lines) => lines.into_iter().for_each(|what| tell(Observation::now(what))),
         // The command is sent at the next check.
         Err(ControlError::CommandError(_)) => {}

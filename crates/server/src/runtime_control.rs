@@ -3,8 +3,10 @@
 
 mod control_error;
 mod in_force;
+mod wanted;
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
 
 use serde_json::{Value, json};
 use tidegate_balance::BackendRegistry;
@@ -13,6 +15,7 @@ use tidegate_proxy::Overload;
 use tidegate_world::{COMMAND_MAX, Timestamp};
 
 pub use self::control_error::ControlError;
+use self::wanted::{Replaced, Wanted};
 use crate::config::command::{self, Refused};
 use crate::config::{self, Config, Diagnostics, Found, TlsFiles, needs_restart, overload_toml};
 use crate::metrics::collect::ShardCounters;
@@ -20,6 +23,14 @@ use crate::prepared::{Prepared, Reading};
 use crate::removed::RemovedBackends;
 use crate::tls::Tls;
 use crate::{key, laws, recording, status, users};
+
+/// Maximum time for which an answer or a line in the log waits until the shards have applied a
+/// command.
+pub(crate) const APPLY_WAIT: Duration = Duration::from_secs(2);
+
+/// Time after which servers of domains are sent again if a shard had no room for them. Each attempt
+/// takes time in all shards.
+const FOUND_PAUSE: Duration = Duration::from_secs(10);
 
 /// The control of all shards, which also reports the settings in force.
 pub struct RuntimeControl {
@@ -41,28 +52,6 @@ pub struct RuntimeControl {
     order_max: usize,
 }
 
-struct Wanted {
-    /// The configuration as it was last read.
-    config: Arc<Config>,
-    /// The servers of the domains in `config`, as they were last sent to the shards.
-    found: Arc<Found>,
-    /// Servers that were not sent to the shards, because the command with them would be too long.
-    too_long: Option<Found>,
-    overload: Overload,
-    /// Number of commands sent so far, without those about keys.
-    given: u64,
-    /// The settings before the last reload.
-    replaced: Option<Replaced>,
-}
-
-/// Settings that a reload has replaced.
-struct Replaced {
-    /// Number of the command of the reload.
-    command: u64,
-    config: Arc<Config>,
-    tls: Option<TlsFiles>,
-}
-
 impl RuntimeControl {
     pub(crate) fn new(
         config: Arc<Config>,
@@ -75,10 +64,13 @@ impl RuntimeControl {
         let wanted = Mutex::new(Wanted {
             config,
             found: Arc::default(),
+            replaced_found: None,
+            found_again_at: Timestamp::ZERO,
             too_long: None,
             overload,
             given: 0,
             replaced: None,
+            warnings: Vec::new(),
         });
         let order_max = COMMAND_MAX;
         let (reloading, stores) = (Mutex::default(), Stores::default());
@@ -206,12 +198,6 @@ impl RuntimeControl {
         if source.len() > self.order_max {
             return Err(ControlError::TooLong { bytes: source.len(), limit: self.order_max });
         }
-        if let Some(removed) = &self.removed {
-            // The removed back ends are stored before anything changes. Otherwise their calls would
-            // be lost at a restart.
-            let noted = removed.update(key::unix_time().as_secs(), config.backend_addresses());
-            noted.map_err(|error| ControlError::State(removed.path().to_owned(), error))?;
-        }
         let had = &wanted.config.overload.gate;
         let law = (config.overload.gate.law != had.law).then_some(config.overload.gate.law);
         let shadow = &config.overload.gate.shadow;
@@ -226,7 +212,14 @@ impl RuntimeControl {
             // sent.
             Arc::make_mut(&mut wanted.config).overload = config.overload.clone();
         }
+        // The removed back ends are stored before their pools change. Otherwise their calls would be
+        // lost at a restart.
+        self.note_removed(&config)?;
         self.prepared.put(wanted.given + 1, reading, |command| self.was_heard(command));
+        let certificates = files.iter().flat_map(|files| &files.certificates);
+        let now = key::unix_time();
+        let warnings = certificates.filter_map(|certificate| certificate.warning(now));
+        let warnings: Vec<_> = warnings.chain(config.warnings()).collect();
         // This comes before the command, after which shards may connect to new back ends.
         let tls = self.tls.as_ref().zip(files).map(|(tls, files)| tls.replace(files));
         // This comes before the command, after which shards forget the old answers.
@@ -237,8 +230,25 @@ impl RuntimeControl {
             self.put_back(&mut wanted, replaced);
             return Err(not_given);
         }
-        wanted.replaced = Some(replaced);
+        (wanted.replaced, wanted.warnings) = (Some(replaced), warnings);
         Ok(wanted.given)
+    }
+
+    /// Takes the warnings about the configuration of the last reload.
+    pub(crate) fn take_warnings(&self) -> Vec<String> {
+        std::mem::take(&mut self.wanted().warnings)
+    }
+
+    /// Records the back ends that are not in `config` as removed, and the others as configured.
+    fn note_removed(&self, config: &Config) -> Result<(), ControlError> {
+        let Some(removed) = &self.removed else { return Ok(()) };
+        let gone = removed.update(key::unix_time().as_secs(), config.backend_addresses());
+        let unwritable = |error| ControlError::State(removed.path().to_owned(), error);
+        let gone = gone.map_err(unwritable)?;
+        if let Some(tls) = &self.tls {
+            tls.set_removed(gone);
+        }
+        Ok(())
     }
 
     /// Returns to the settings before a reload that the shards have not executed.
@@ -248,6 +258,8 @@ impl RuntimeControl {
             own.replace(tls);
         }
         users::serve(&self.stores, &config);
+        // If this fails, back ends that are still configured count as removed at the next start.
+        let _ = self.note_removed(&config);
         wanted.config = config;
     }
 
@@ -259,17 +271,22 @@ impl RuntimeControl {
         }
     }
 
-    /// Sends the shards the servers of domains, if they have changed. Returns a line for each
-    /// changed domain.
+    /// Sends the shards the servers of domains, if they have changed, or if a shard had no room for
+    /// them. Returns a line for each changed domain.
     ///
     /// # Errors
     /// Returns an error when the command cannot be sent. Unless the command is too long, the next
     /// call of this function sends it again.
-    pub(crate) fn follow_domains(&self) -> Result<Vec<String>, ControlError> {
+    pub(crate) fn follow_domains(&self, now: Timestamp) -> Result<Vec<String>, ControlError> {
         let mut wanted = self.wanted();
         self.settle(&mut wanted);
+        let heard = wanted.replaced_found.take_if(|(command, _)| self.was_heard(*command));
+        if let Some((_, before)) = heard.filter(|(command, _)| self.was_rejected(*command)) {
+            (wanted.found, wanted.found_again_at) = (before, now + FOUND_PAUSE);
+        }
         let found = Found::of(&self.registry.services());
-        if found == *wanted.found || wanted.too_long.as_ref() == Some(&found) {
+        let is_too_early = now < wanted.found_again_at;
+        if is_too_early || found == *wanted.found || wanted.too_long.as_ref() == Some(&found) {
             return Ok(Vec::new());
         }
         let (text, found) = (found.text(), Arc::new(found));
@@ -282,7 +299,8 @@ impl RuntimeControl {
         let reading = Reading::new(text.as_bytes(), config, Arc::clone(&found));
         self.prepared.put(wanted.given + 1, reading, |command| self.was_heard(command));
         self.give(&mut wanted, text.as_bytes())?;
-        wanted.found = found;
+        let before = std::mem::replace(&mut wanted.found, found);
+        wanted.replaced_found = Some((wanted.given, before));
         Ok(lines)
     }
 

@@ -4,8 +4,9 @@ use std::net::SocketAddr;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use rustls::pki_types::ServerName;
-use tidegate_balance::{Backend, BackendRegistry, Endpoint};
+use tidegate_balance::{Backend, BackendRegistry, Endpoint, Pool, Service};
 use tidegate_io::{TlsPeer, TlsPeers, TlsServer};
+use tidegate_world::SrvRecord;
 
 use crate::config::{Certificate, PoolClient, TlsFiles};
 use crate::metrics::{Family, Metrics, Unit};
@@ -21,13 +22,15 @@ static VALID_TO: Family = Family::gauge(
 pub(crate) struct Tls {
     servers: Arc<[Option<TlsServer>]>,
     current: Arc<Mutex<TlsFiles>>,
+    /// Addresses of removed back ends, whose dialogs continue.
+    removed: Arc<Mutex<Vec<SocketAddr>>>,
 }
 
 impl Tls {
     pub(crate) fn new(files: TlsFiles) -> Self {
         let servers = files.listeners.iter().cloned();
         let servers = servers.map(|config| config.map(TlsServer::new)).collect();
-        Self { servers, current: Arc::new(Mutex::new(files)) }
+        Self { servers, current: Arc::new(Mutex::new(files)), removed: Arc::default() }
     }
 
     /// Replaces the settings, and returns the old ones. Existing connections keep the old ones. The
@@ -41,13 +44,19 @@ impl Tls {
         std::mem::replace(&mut *self.current(), files)
     }
 
+    /// Replaces the addresses of removed back ends.
+    pub(crate) fn set_removed(&self, removed: Vec<SocketAddr>) {
+        *self.removed.lock().unwrap_or_else(PoisonError::into_inner) = removed;
+    }
+
     /// Returns the TLS settings of the listener with this index, or `None` if the listener does not
     /// use TLS.
     pub(crate) fn server(&self, listener: usize) -> Option<TlsServer> {
         self.servers.get(listener)?.clone()
     }
 
-    /// Returns the TLS settings toward the back ends in `registry`.
+    /// Returns the TLS settings toward the back ends in `registry`. If only one pool uses TLS, its
+    /// settings also apply to removed back ends.
     pub(crate) fn peers(&self, registry: BackendRegistry) -> TlsPeers {
         let tls = self.clone();
         Arc::new(move |remote| tls.peer(&registry, remote))
@@ -55,11 +64,20 @@ impl Tls {
 
     fn peer(&self, registry: &BackendRegistry, remote: SocketAddr) -> Option<TlsPeer> {
         let current = self.current();
-        registry.pools().iter().find_map(|pool| {
+        let configured = registry.pools().iter().find_map(|pool| {
             let PoolClient { config, name } = current.pools.get(pool.name())?;
             let backend = pool.backends().iter().find(|backend| is_at(backend, remote))?;
-            let name = name.clone().or_else(|| name_of(backend))?;
+            let name =
+                name.clone().or_else(|| domain_of(pool, backend)).or_else(|| name_of(backend))?;
             Some(TlsPeer { config: Arc::clone(config), name })
+        });
+        configured.or_else(|| {
+            let removed = self.removed.lock().unwrap_or_else(PoisonError::into_inner);
+            let mut pools = current.pools.values();
+            let (PoolClient { config, name }, other) = (pools.next()?, pools.next());
+            let name = name.clone().unwrap_or_else(|| remote.ip().into());
+            let is_known = other.is_none() && removed.contains(&remote);
+            is_known.then(|| TlsPeer { config: Arc::clone(config), name })
         })
     }
 
@@ -86,6 +104,20 @@ fn is_at(backend: &Backend, remote: SocketAddr) -> bool {
     }
 }
 
+/// Returns the domain whose SRV records list a back end, or `None` if no domain of the pool does.
+fn domain_of(pool: &Pool, backend: &Backend) -> Option<ServerName<'static>> {
+    let named = backend.named()?;
+    let is_it = |server: &SrvRecord| {
+        let [listed, host] = [&*server.target, &**named.host()].map(|n| n.trim_end_matches('.'));
+        (listed, server.port) == (host, named.port())
+    };
+    let lists = |service: &&Arc<Service>| {
+        service.servers().is_some_and(|servers| servers.iter().any(is_it))
+    };
+    let domain = pool.services().iter().find(lists)?.domain();
+    ServerName::try_from(domain.trim_end_matches('.').to_owned()).ok()
+}
+
 /// Returns the host in the URI of a back end.
 fn name_of(backend: &Backend) -> Option<ServerName<'static>> {
     match backend.endpoint() {
@@ -93,5 +125,96 @@ fn name_of(backend: &Backend) -> Option<ServerName<'static>> {
         Endpoint::Name(named) => {
             ServerName::try_from(named.host().trim_end_matches('.').to_owned()).ok()
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs;
+    use std::path::Path;
+
+    use rcgen::{CertifiedKey, generate_simple_self_signed};
+
+    use super::*;
+    use crate::config::{Config, Found};
+    use crate::pools::pool_specs;
+
+    /// Returns a configuration with two listeners of one certificate and these pools, and its TLS
+    /// settings. Each pool has one entry for each URI.
+    fn configured(pools: &[(&str, &[&str])]) -> (Config, Tls) {
+        let dir = tempfile::tempdir().unwrap();
+        let CertifiedKey { cert, signing_key } =
+            generate_simple_self_signed(["example.com".to_owned()]).unwrap();
+        let pem = dir.path().join("all.pem");
+        fs::write(&pem, cert.pem() + &signing_key.serialize_pem()).unwrap();
+        let pem = pem.display();
+        let mut text = String::new();
+        for (transport, port) in [("tls", 5061), ("wss", 5062)] {
+            text += &format!(
+                "[[listen]]\ntransport = \"{transport}\"\naddress = \"127.0.0.1:{port}\"\n\
+                 certificate = \"{pem}\"\nprivate_key = \"{pem}\"\n"
+            );
+        }
+        for (name, uris) in pools {
+            text += &format!("[[pool]]\nname = \"{name}\"\ntransport = \"tls\"\n");
+            for uri in *uris {
+                text += &format!("[[pool.backend]]\nuri = \"{uri}\"\n");
+            }
+            text += &format!("[pool.tls]\nca = \"{pem}\"\n");
+        }
+        let config = Config::parse(Path::new("f"), text.as_bytes());
+        let config = config.unwrap_or_else(|wrong| panic!("{wrong}"));
+        let files = TlsFiles::read(&config, text.as_bytes());
+        (config, Tls::new(files.unwrap_or_else(|wrong| panic!("{wrong}"))))
+    }
+
+    // RFC 5922 §4: the identity of a server is the domain, also beside a second domain.
+    #[test]
+    fn the_servers_of_each_domain_are_verified_against_their_domain() {
+        let (config, tls) = configured(&[("app", &["sip:a.example", "sip:b.example"])]);
+        let registry = |config: &Config| {
+            let registry = BackendRegistry::new(&pool_specs(config));
+            for service in registry.services() {
+                let target = format!("sip.{}.", service.domain()).into();
+                let server = SrvRecord { priority: 0, weight: 0, port: 5061, target };
+                service.set_servers([server].into());
+            }
+            registry
+        };
+        let found = Found::of(&registry(&config).services());
+        let registry = registry(&found.expand(&config));
+        for (n, backend) in (1_u8..).zip(registry.pools()[0].backends()) {
+            assert!(backend.move_to([127, 0, 0, n].into()), "{}", backend.name());
+        }
+        let peers = tls.peers(registry);
+        let name = |n: u8| peers(([127, 0, 0, n], 5061).into()).unwrap().name;
+        let named = |text: &'static str| ServerName::try_from(text).unwrap();
+        assert_eq!([name(1), name(2)], [named("a.example"), named("b.example")]);
+    }
+
+    /// A BYE could not reach a back end that was removed before a restart.
+    #[test]
+    fn a_removed_back_end_is_reached_with_the_settings_of_the_only_pool() {
+        let removed: SocketAddr = "127.0.0.2:9".parse().unwrap();
+        let only: &[(&str, &[&str])] = &[("a", &["sip:127.0.0.1:9"])];
+        let two: &[(&str, &[&str])] = &[only[0], ("b", &["sip:127.0.0.3:9"])];
+        for (pools, name) in [(only, Some(ServerName::from(removed.ip()))), (two, None)] {
+            let (config, tls) = configured(pools);
+            let peers = tls.peers(BackendRegistry::new(&pool_specs(&config)));
+            assert!(peers(removed).is_none(), "any other address");
+            tls.set_removed(vec![removed]);
+            assert_eq!(peers(removed).map(|peer| peer.name), name);
+        }
+    }
+
+    /// Prometheus rejects a page with two values of the same labels.
+    #[test]
+    fn a_certificate_of_two_listeners_is_one_value() {
+        let (_, tls) = configured(&[("app", &["sip:127.0.0.1:9"])]);
+        let mut metrics = Metrics::new();
+        tls.add(&mut metrics);
+        let page = metrics.render();
+        let values = page.matches("\ntidegate_tls_certificate_valid_to_seconds{");
+        assert_eq!(values.count(), 1, "{page}");
     }
 }

@@ -1,5 +1,7 @@
 //! Opens the sockets of a configuration.
 
+use std::collections::BTreeMap;
+use std::io::ErrorKind;
 use std::net::SocketAddr;
 
 use tidegate_io as io;
@@ -76,9 +78,9 @@ pub(crate) fn stream_limits(config: &Config) -> io::StreamLimits {
     }
 }
 
-/// Opens the sockets of every listener.
+/// Opens the sockets of every listener. The groups have the order of the configuration.
 pub(crate) fn open(config: &Config, tls: &Tls) -> Result<Vec<Group>, StartError> {
-    let open = |(index, listen): (usize, &Listen)| {
+    let open = |index: usize, listen: &Listen| {
         let opened = match listen.transport {
             Transport::Udp => io::open(&datagrams(config, listen)).map(Group::Datagrams),
             _ => {
@@ -87,11 +89,35 @@ pub(crate) fn open(config: &Config, tls: &Tls) -> Result<Vec<Group>, StartError>
             }
         };
         opened.map_err(|error| {
-            let remedy = "stop the program that uses this address, or change `[[listen]] address`";
-            StartError::new(format!("listener {}", listen.address), error.to_string(), remedy)
+            let place = format!("listener {}", listen.address);
+            StartError::new(place, error.to_string(), remedy(&error))
         })
     };
-    config.listen.iter().enumerate().map(open).collect()
+    // The kernel sends a part of the traffic to a further socket at a shared address at once. So
+    // these addresses come last, when the others are open.
+    let mut order: Vec<_> = config.listen.iter().enumerate().collect();
+    order.sort_by_key(|(_, listen)| listen.shared == Sharing::Processes);
+    let opened = order
+        .into_iter()
+        .map(|(index, listen)| open(index, listen).map(|group| (index, group)))
+        .collect::<Result<BTreeMap<_, _>, _>>()?;
+    Ok(opened.into_values().collect())
+}
+
+/// Returns the remedy for an address that cannot be opened.
+fn remedy(error: &io::OpenError) -> &'static str {
+    match (error.call, error.error.kind()) {
+        (_, ErrorKind::AddrInUse) => {
+            "stop the program that uses this address, or change `[[listen]] address`"
+        }
+        (_, ErrorKind::AddrNotAvailable) => {
+            "add this address to the machine, or change `[[listen]] address`"
+        }
+        ("bind", ErrorKind::PermissionDenied) => {
+            "give this process the capability CAP_NET_BIND_SERVICE, or change `[[listen]] address`"
+        }
+        _ => "raise the limits of this process, or change the keys of this `[[listen]]`",
+    }
 }
 
 fn datagrams(config: &Config, listen: &Listen) -> io::Listen {

@@ -2,8 +2,10 @@
 
 use std::io::{ErrorKind, Read, Write};
 use std::net::{SocketAddr, TcpStream};
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::mpsc::channel;
+use std::sync::{Arc, Mutex};
+use std::thread;
 use std::time::Duration;
 
 use tidegate_server::admin::{Admin, Pages, Status};
@@ -86,6 +88,29 @@ fn metrics_and_status_are_read_at_each_request() {
     assert_eq!(code, 200);
     assert_eq!(status["shards"], 2);
     assert_eq!(status["version"], env!("CARGO_PKG_VERSION"));
+}
+
+/// A balancer took a process with many back ends for dead while Prometheus read its metrics.
+#[test]
+fn a_page_that_takes_long_does_not_delay_others() {
+    let (begin, begun) = channel();
+    let (end, ended) = channel::<()>();
+    let ended = Mutex::new(ended);
+    let (life, mut metrics) = (Arc::new(Life::new()), Metrics::new());
+    metrics.add(move |_| {
+        begin.send(()).unwrap();
+        let _ = ended.lock().unwrap().recv();
+    });
+    let pages = pages(&life, metrics, Box::new(Status::new));
+    let admin = Admin::start("127.0.0.1:0".parse().unwrap(), pages).unwrap();
+    // The interface waits for its pages, so this is dropped first.
+    let (admin, end) = (admin, end);
+    let address = admin.address();
+    let scrape = thread::spawn(move || request(address, "GET", "/metrics").0);
+    begun.recv().unwrap();
+    assert_eq!(request(address, "GET", "/healthz"), (200, "alive\n".to_owned()));
+    drop(end);
+    assert_eq!(scrape.join().unwrap(), 200);
 }
 
 #[test]

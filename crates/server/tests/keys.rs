@@ -191,12 +191,19 @@ fn an_invalid_file_changes_nothing_and_is_reported() {
     running.look(SETTLE, 1);
     let shown = running.keeper.shown(running.began);
     assert!(shown["trouble"].as_str().unwrap().contains("not a key"), "{shown}");
+    let line = running.keeper.changed_trouble().unwrap();
+    assert!(line.starts_with("keys: ") && line.contains("not a key"), "{line}");
+    running.look(SETTLE, 1);
+    assert_eq!(running.keeper.changed_trouble(), None, "the same trouble is reported once");
     assert!(running.keeper.rotate(running.began + SETTLE).is_err());
     running.call("still");
 
     std::fs::write(&path, right).unwrap();
     running.look(SETTLE, 1);
     assert!(running.keeper.shown(running.began)["trouble"].is_null());
+    let line = running.keeper.changed_trouble();
+    assert_eq!(line.as_deref(), Some("keys: route.key can be used again"));
+    assert_eq!(running.keeper.changed_trouble(), None);
     running.keeper.rotate(running.began + SETTLE).unwrap();
     running.look(2 * SETTLE, 2);
 }

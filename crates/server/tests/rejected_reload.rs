@@ -1,4 +1,4 @@
-//! Tests of a reload for which a shard has no room.
+//! Tests of commands that a shard has not executed, and of a reload for which it has no room.
 #![allow(clippy::disallowed_methods)] // The tests wait for threads.
 
 mod shard;
@@ -10,12 +10,13 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
+use crossbeam_channel::Receiver;
 use tidegate_balance::{AdminState, Service};
-use tidegate_io::{Clock, CommandSender, Listen, Stop, open};
+use tidegate_io::{Clock, CommandSender, Group, Listen, Stop, open};
 use tidegate_proxy::Secret;
 use tidegate_server::admin::{Admin, Controls, Pages, Status};
 use tidegate_server::assembly::Assembly;
-use tidegate_server::audit::AuditLog;
+use tidegate_server::audit::{AuditEntry, AuditLog, Outcome};
 use tidegate_server::config::{Config, Found};
 use tidegate_server::metrics::Metrics;
 use tidegate_server::phase::Life;
@@ -67,6 +68,43 @@ fn a_shard_without_room_removes_no_back_end() {
     assert_eq!(find(5070, 7), ((2, 1), 2, vec![5070]));
 }
 
+/// A process whose shard does not run yet.
+struct Process {
+    assembly: Assembly,
+    group: Group,
+    commands: CommandSender,
+    admin: Admin,
+    told: Receiver<AuditEntry>,
+}
+
+impl Process {
+    fn start(file: &Path) -> Self {
+        let (config, ..) = Config::load(file).unwrap_or_else(|wrong| panic!("{wrong}"));
+        let group = open(&Listen::new("127.0.0.1:0".parse().unwrap())).unwrap();
+        let keys = Secret::of([1; 32]);
+        let assembly = Assembly::new(&config, &keys, vec![group.local()], Seed(1));
+        let commands = CommandSender::to(1);
+        let (audit_log, told) = AuditLog::channel();
+        let controls = Controls {
+            runtime_control: Arc::new(assembly.runtime_control(commands.clone())),
+            refusals: assembly.refusals(),
+            bans: assembly.bans().clone(),
+            keeper: None,
+            audit_log,
+            clock: Clock::start(),
+        };
+        let pages = Pages {
+            life: Arc::new(Life::new()),
+            metrics: Metrics::new(),
+            status: Box::new(Status::new),
+            controls: Some(controls),
+            hosts: Vec::new(),
+        };
+        let admin = Admin::start("127.0.0.1:0".parse().unwrap(), pages).unwrap();
+        Self { assembly, group, commands, admin, told }
+    }
+}
+
 #[test]
 fn a_rejected_reload_is_reported() {
     let dir = tempfile::tempdir().unwrap();
@@ -76,29 +114,9 @@ fn a_rejected_reload_is_reported() {
         fs::write(&file, CONFIGURATION.replace("sip:example.com", &backend)).unwrap();
     };
     write(9);
-    let (config, ..) = Config::load(&file).unwrap_or_else(|wrong| panic!("{wrong}"));
-    let group = open(&Listen::new("127.0.0.1:0".parse().unwrap())).unwrap();
-    let keys = Secret::of([1; 32]);
-    let assembly = Assembly::new(&config, &keys, vec![group.local()], Seed(1));
-    let (clock, stop, commands) = (Clock::start(), Stop::new(), CommandSender::to(1));
-    let (audit_log, told) = AuditLog::channel();
-    let controls = Controls {
-        runtime_control: Arc::new(assembly.runtime_control(commands.clone())),
-        refusals: assembly.refusals(),
-        bans: assembly.bans().clone(),
-        keeper: None,
-        audit_log,
-        clock,
-    };
-    let pages = Pages {
-        life: Arc::new(Life::new()),
-        metrics: Metrics::new(),
-        status: Box::new(Status::new),
-        controls: Some(controls),
-        hosts: Vec::new(),
-    };
-    let admin = Admin::start("127.0.0.1:0".parse().unwrap(), pages).unwrap();
-    let shard = shard::drive(assembly.part(0), group, clock, stop.clone(), commands);
+    let Process { assembly, group, commands, admin, told } = Process::start(&file);
+    let stop = Stop::new();
+    let shard = shard::drive(assembly.part(0), group, Clock::start(), stop.clone(), commands);
     let reload = || loop {
         let mut stream = TcpStream::connect(admin.address()).unwrap();
         stream.set_read_timeout(Some(Duration::from_secs(60))).unwrap();
@@ -125,4 +143,23 @@ fn a_rejected_reload_is_reported() {
     assert!(answer.starts_with("HTTP/1.1 200 "), "{answer}");
     stop.request();
     shard.join().unwrap();
+}
+
+/// A command was executed, and nobody could see in the log who had given it.
+#[test]
+fn a_command_is_logged_even_if_its_client_closes_the_connection() {
+    let dir = tempfile::tempdir().unwrap();
+    let file = dir.path().join("tidegate.toml");
+    fs::write(&file, CONFIGURATION.replace("sip:example.com", "sip:127.0.0.1:9")).unwrap();
+    let Process { group, commands, admin, told, .. } = Process::start(&file);
+    let _idle = shard::joined(&group, Clock::start(), Stop::new(), &commands, Pool::new());
+    let mut client = TcpStream::connect(admin.address()).unwrap();
+    let head = "PUT /backends/127.0.0.1:9/disable HTTP/1.1\r\nHost: localhost\r\n\
+                Content-Length: 0\r\n\r\n";
+    client.write_all(head.as_bytes()).unwrap();
+    // The answer waits for the shard. The client does not.
+    std::thread::sleep(Duration::from_millis(200));
+    drop(client);
+    let entry = told.recv_timeout(Duration::from_secs(30)).unwrap();
+    assert_eq!((&*entry.asked.what, entry.outcome), ("disable 127.0.0.1:9", Outcome::Pending));
 }

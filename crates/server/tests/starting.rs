@@ -2,7 +2,7 @@
 //! should start the process again, or must somebody correct something first?
 
 use std::fs::{self, Permissions};
-use std::net::{SocketAddr, UdpSocket};
+use std::net::{SocketAddr, TcpListener, UdpSocket};
 use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 
@@ -13,8 +13,13 @@ use tidegate_server::{RunError, StartError, run};
 
 /// Starts a process that listens at `address`, and returns the error.
 fn refused(state_dir: &Path, address: SocketAddr) -> StartError {
+    refused_with(state_dir, address, "off")
+}
+
+/// Starts a process that listens at `address`, with this `[admin] address`. Returns the error.
+fn refused_with(state_dir: &Path, address: SocketAddr, admin: &str) -> StartError {
     let text = format!(
-        "[[listen]]\ntransport = \"udp\"\naddress = \"{address}\"\n[admin]\naddress = \"off\"\n\
+        "[[listen]]\ntransport = \"udp\"\naddress = \"{address}\"\n[admin]\naddress = \"{admin}\"\n\
          [[pool]]\nname = \"app\"\n[[pool.backend]]\nuri = \"sip:127.0.0.1:9\"\n"
     );
     let file = state_dir.join("tidegate.toml");
@@ -31,16 +36,32 @@ fn refused(state_dir: &Path, address: SocketAddr) -> StartError {
 fn an_address_may_come_late_but_a_key_that_others_can_read_stays_wrong() {
     let dir = tempfile::tempdir().unwrap();
     let taken = UdpSocket::bind("127.0.0.1:0").unwrap();
-    let taken = (refused(dir.path(), taken.local_addr().unwrap()), "Address already in use");
+    let taken = refused(dir.path(), taken.local_addr().unwrap());
     // Reserved for documentation, so no machine has this address.
-    let late =
-        (refused(dir.path(), "192.0.2.1:5060".parse().unwrap()), "Cannot assign requested address");
-    for (error, what) in [taken, late] {
+    let late = refused(dir.path(), "192.0.2.1:5060".parse().unwrap());
+    for (error, what, remedy) in [
+        (taken, "Address already in use", "stop the program"),
+        (late, "Cannot assign requested address", "add this address to the machine"),
+    ] {
         assert!(!error.is_lasting && error.place.starts_with("listener "), "{error}");
-        assert!(error.what.contains(what), "{error}");
+        assert!(error.what.contains(what) && error.remedy.starts_with(remedy), "{error}");
     }
     let key = dir.path().join(key::FILE_NAME);
     fs::set_permissions(key, Permissions::from_mode(0o644)).unwrap();
     let error = refused(dir.path(), "127.0.0.1:0".parse().unwrap());
     assert!(error.is_lasting && error.place.ends_with(key::FILE_NAME), "{error}");
+}
+
+/// The next process took a process that had never run for its predecessor.
+#[test]
+fn a_start_that_fails_at_the_admin_address_leaves_the_state_directory_as_it_was() {
+    let dir = tempfile::tempdir().unwrap();
+    let process = dir.path().join("process");
+    fs::write(&process, "7\n").unwrap();
+    let taken = TcpListener::bind("127.0.0.1:0").unwrap();
+    let admin = taken.local_addr().unwrap().to_string();
+    let error = refused_with(dir.path(), "127.0.0.1:0".parse().unwrap(), &admin);
+    assert!(error.place.starts_with("admin interface at "), "{error}");
+    assert_eq!(fs::read_to_string(process).unwrap(), "7\n");
+    assert!(!dir.path().join("backends").exists());
 }

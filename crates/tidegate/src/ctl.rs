@@ -110,7 +110,7 @@ fn answer(args: &Args) -> Result<String, Trouble> {
     let client = Client::new(&args.admin);
     let (value, table): (Value, fn(&Value) -> String) = match &args.command {
         Command::Status => (client.get("/status")?, tables::status),
-        Command::Backends => (client.get("/status")?["pools"].take(), tables::backends),
+        Command::Backends => (client.get_member("/status", "pools")?, tables::backends),
         Command::Drain { name } => (client.assign(name, "drain")?, tables::backends),
         Command::Disable { name } => (client.assign(name, "disable")?, tables::backends),
         Command::Enable { name } => (client.assign(name, "enable")?, tables::backends),
@@ -119,7 +119,7 @@ fn answer(args: &Args) -> Result<String, Trouble> {
         Command::Law(law) => (client.put("/overload", &law.command())?, tables::in_force),
         Command::Rejections => (client.get("/rejections")?, tables::rejections),
         Command::Call { call_id } => (client.get(&call_path(call_id))?, tables::call),
-        Command::Feedback => (client.get("/status")?["feedback"].take(), tables::feedback),
+        Command::Feedback => (client.get_member("/status", "feedback")?, tables::feedback),
         Command::Bans => (client.get("/bans")?, tables::bans),
         Command::Keys => (client.get("/keys")?, tables::keys),
         Command::Rotate => (client.post("/keys/next")?, tables::keys),

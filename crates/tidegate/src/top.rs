@@ -6,7 +6,7 @@
 mod sample;
 mod view;
 
-use std::io::{IsTerminal, Write, stdout};
+use std::io::{ErrorKind, IsTerminal, Write, stdout};
 use std::process::ExitCode;
 use std::time::{Duration, Instant};
 
@@ -53,10 +53,7 @@ fn watch(args: &Args) -> Result<ExitCode, Trouble> {
     let client = Client::new(&args.admin);
     let mut history = History::default();
     // An invalid address is reported before the terminal is taken over.
-    history.record(read(&client));
-    if let Some(error) = history.error() {
-        return Err(Trouble::failure(error));
-    }
+    history.record(Ok(read(&client)?));
     let signals = Signals::catch_stops()
         .map_err(|error| Trouble::failure(format!("signals cannot be caught: {error}")))?;
     let mut screen = Screen::open(args.plain, signals).map_err(Trouble::failure)?;
@@ -68,22 +65,26 @@ fn watch(args: &Args) -> Result<ExitCode, Trouble> {
         if !screen.wait(next).map_err(Trouble::failure)? {
             return Ok(ExitCode::SUCCESS);
         }
-        history.record(read(&client));
+        history.record(read(&client).map_err(|trouble| trouble.to_string()));
     }
     loop {
-        screen.show(&history, &args.admin).map_err(Trouble::failure)?;
+        match screen.show(&history, &args.admin) {
+            // If the reader closed the pipe, it has seen what it wanted.
+            Err(error) if error.kind() == ErrorKind::BrokenPipe => return Ok(ExitCode::SUCCESS),
+            shown => shown.map_err(Trouble::failure)?,
+        }
         shown += 1;
         next += args.interval;
         if args.count == Some(shown) || !screen.wait(next).map_err(Trouble::failure)? {
             return Ok(ExitCode::SUCCESS);
         }
-        history.record(read(&client));
+        history.record(read(&client).map_err(|trouble| trouble.to_string()));
     }
 }
 
 /// Reads the admin interface, or returns the reason for a failure.
-fn read(client: &Client) -> Result<Sample, String> {
-    let get = |path| client.get(path).map_err(|trouble| trouble.to_string());
+fn read(client: &Client) -> Result<Sample, Trouble> {
+    let get = |path| client.get(path);
     Ok(Sample::new(&get("/status")?, &get("/overload")?, &get("/rejections")?))
 }
 

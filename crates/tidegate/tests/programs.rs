@@ -1,8 +1,11 @@
 //! Tests of the two programs: their contents, and how one runs the other.
 
 use std::fs;
+use std::io::{Read, Write};
+use std::net::TcpListener;
 use std::path::Path;
-use std::process::{Command, Output};
+use std::process::{Command, Output, Stdio};
+use std::thread;
 
 const TIDEGATE: &str = env!("CARGO_BIN_EXE_tidegate");
 const LAB: &str = env!("CARGO_BIN_EXE_tidegate-lab");
@@ -50,6 +53,47 @@ fn a_wrong_argument_is_reported_by_the_laboratory() {
         let done = output(TIDEGATE, args);
         assert_eq!(done.status.code(), Some(2), "{args:?}");
         assert!(String::from_utf8_lossy(&done.stderr).contains("tidegate-lab"), "{args:?}");
+    }
+}
+
+/// Answers every request at the returned address with this body.
+fn answering(body: &'static str) -> String {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = listener.local_addr().unwrap().to_string();
+    thread::spawn(move || {
+        for stream in listener.incoming() {
+            let mut stream = stream.unwrap();
+            // A request without a body is one segment.
+            let read = stream.read(&mut [0; 4096]).unwrap();
+            assert!(read > 0);
+            let head = format!("Content-Length: {}\r\nConnection: close", body.len());
+            write!(stream, "HTTP/1.1 200 OK\r\n{head}\r\n\r\n{body}").unwrap();
+        }
+    });
+    address
+}
+
+#[test]
+fn the_view_ends_with_the_documented_status() {
+    let done = output(TIDEGATE, &["top", "--admin", "a b"]);
+    assert_eq!(done.status.code(), Some(2), "{done:?}");
+    let address = answering("{}");
+    let args = ["top", "--plain", "--interval", "0.1", "--admin", address.as_str()];
+    let mut top = Command::new(TIDEGATE).args(args).stdout(Stdio::piped()).spawn().unwrap();
+    drop(top.stdout.take());
+    assert!(top.wait().unwrap().success(), "as `| head -1`");
+}
+
+#[test]
+fn another_program_at_the_admin_address_is_reported() {
+    for body in ["[]", "\"ok\"", "{}"] {
+        let address = answering(body);
+        for command in ["backends", "feedback"] {
+            let done = output(TIDEGATE, &["ctl", command, "--admin", &address]);
+            let said = String::from_utf8_lossy(&done.stderr);
+            assert_eq!(done.status.code(), Some(1), "{body}: {said}");
+            assert!(said.contains("is not the admin interface of Tidegate"), "{body}: {said}");
+        }
     }
 }
 

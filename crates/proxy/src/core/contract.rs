@@ -17,7 +17,7 @@ impl Core for Proxy {
         self.now = now;
         self.interrupt(now);
         self.tell_looks(now);
-        self.follow_names();
+        self.follow_names(now);
         let (ingress, view) = self.view();
         let decided = ingress.offer(now, received, view);
         self.carry_out(now, decided);
@@ -125,7 +125,7 @@ impl Core for Proxy {
     fn on_answer(&mut self, now: Timestamp, id: QueryId, answer: QueryAnswer) {
         let addresses = &self.snapshot.addresses;
         self.names.on_answer(now, id, &answer, |address| addresses.may_be_backend(address));
-        self.follow_names();
+        self.follow_names(now);
         let ticket = self.resolution.on_answer(now, id, &answer);
         if let Some(ticket) = ticket.or_else(|| self.lookups.on_answer(now, id, &answer)) {
             self.parked.resume(ticket);

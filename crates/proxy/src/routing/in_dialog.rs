@@ -3,6 +3,7 @@
 //! Some of these requests belong to no dialog and are additional work for that back end. The limits
 //! of the back end treat them as new ([`begins`]).
 
+use tidegate_balance::AdminState;
 use tidegate_sip::Method;
 use tidegate_world::{Flow, Received, Timestamp};
 
@@ -37,7 +38,7 @@ pub(super) fn in_dialog(
     known: &Known,
 ) -> Option<TargetChoice> {
     if let Some(token) = routes.token
-        && let Some(target_choice) = by_token(snapshot, state, received, request, token, known)
+        && let Some(target_choice) = by_token(now, snapshot, state, received, request, token, known)
     {
         return Some(target_choice);
     }
@@ -74,6 +75,7 @@ pub(super) fn in_dialog(
 
 /// Plans a request with a route token. Returns `None` if the back end in the token is not known.
 fn by_token(
+    now: Timestamp,
     snapshot: &Snapshot,
     state: &RoutingState,
     received: &Received,
@@ -83,7 +85,13 @@ fn by_token(
 ) -> Option<TargetChoice> {
     let Known { call, evidence, is_new, is_invented, .. } = *known;
     // Only back ends that are configured now, or were recently, are accepted.
-    if let Some(owner) = snapshot.addresses.backend_ref(token.backend) {
+    let was_removed = || snapshot.addresses.was_removed(now, token.backend);
+    // A reload keeps a removed back end with calls, also after their end.
+    let is_accepted = |owner: &BackendRef| {
+        let backend = snapshot.backend(*owner);
+        backend.admin_state() != AdminState::Removed || !backend.is_idle() || was_removed()
+    };
+    if let Some(owner) = snapshot.addresses.backend_ref(token.backend).filter(is_accepted) {
         // After a reload another back end may have that address. The call stays counted where it
         // began.
         let is_there = |entry: &&Call| {
@@ -102,7 +110,7 @@ fn by_token(
             false => TargetChoice::Stay { backend_ref, target: at(backend_ref), key: None },
         });
     }
-    if snapshot.addresses.was_removed(token.backend) {
+    if was_removed() {
         return Some(TargetChoice::Removed(Target::new(token.transport, token.backend)));
     }
     if token.is_user {

@@ -106,7 +106,7 @@ pub(crate) fn plan<'a>(
         proves_receipt: false,
         origin: snapshot.addresses.origin(flow),
     };
-    let (origin, is_removed) = sender(snapshot, received, request, plan.origin, &routes);
+    let (origin, is_removed) = sender(now, snapshot, received, request, plan.origin, &routes);
     check_flow(routes.flow.as_ref(), origin)?;
     plan.known = state.calls.look_up(&snapshot.keys, request, origin.backend_ref().is_some());
     let Known { call, is_new, .. } = plan.known;
@@ -289,6 +289,7 @@ fn lead_to<'a>(
 /// dialogs. The flag is then `true`. If the Via names a stranger as a back end, the stranger counts
 /// as that back end.
 fn sender(
+    now: Timestamp,
     snapshot: &Snapshot,
     received: &Received,
     request: &Request<'_>,
@@ -303,7 +304,7 @@ fn sender(
     };
     let is_removed = || {
         routes.token.is_some_and(|token| {
-            is_there(token.backend) && snapshot.addresses.was_removed(token.backend)
+            is_there(token.backend) && snapshot.addresses.was_removed(now, token.backend)
         })
     };
     match found {

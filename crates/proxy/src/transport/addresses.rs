@@ -2,14 +2,14 @@
 
 mod own;
 
-use std::collections::VecDeque;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
+use std::time::Duration;
 
 use hashbrown::HashMap;
 use ipnet::IpNet;
 use tidegate_balance::{AdminState, Named};
 use tidegate_sip::{Host, Scheme, Uri, Via};
-use tidegate_world::{Flow, Transport};
+use tidegate_world::{Flow, Timestamp, Transport};
 
 pub(crate) use self::own::Own;
 use crate::network::canonical;
@@ -17,8 +17,8 @@ use crate::resolution::{default_port, of_param};
 use crate::settings::{BackendRef, EgressRoute, PoolSettings, Settings};
 use crate::target::Target;
 
-/// Maximum number of addresses of removed back ends that are remembered.
-const REMOVED_MAX: usize = 4096;
+/// Maximum number of addresses of removed back ends that are remembered. The latest are kept.
+const REMOVED_MAX: usize = 65_536;
 
 /// The origin of a message. It determines the targets that the source may reach.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -52,8 +52,11 @@ pub(crate) struct Addresses {
     networks: Vec<(IpNet, BackendRef)>,
     /// Routes, longest prefix first.
     routes: Vec<EgressRoute>,
-    /// Addresses of back ends that were removed from the configuration, latest last.
-    removed: VecDeque<SocketAddr>,
+    /// Addresses of back ends that were removed from the configuration, each with the time up to
+    /// which its dialogs continue.
+    removed: HashMap<SocketAddr, Timestamp>,
+    /// Time for which the dialogs of a removed back end continue.
+    removed_for: Duration,
     /// For each pool, the listener for requests to it, if one is configured.
     pool_listeners: Vec<Option<usize>>,
 }
@@ -67,9 +70,13 @@ impl Addresses {
             networks: Vec::new(),
             routes: settings.egress_routes.clone(),
             pool_listeners: Vec::new(),
-            removed: settings.removed.iter().copied().take(REMOVED_MAX).collect(),
+            removed: HashMap::new(),
+            removed_for: settings.removed_backend,
         };
-        addresses.locate(&settings.pools);
+        let until = Timestamp::ZERO + settings.removed_backend;
+        let removed = settings.removed.iter().take(REMOVED_MAX);
+        addresses.removed.extend(removed.map(|address| (canonical(*address), until)));
+        addresses.locate(Timestamp::ZERO, &settings.pools);
         addresses
     }
 
@@ -77,7 +84,7 @@ impl Addresses {
     /// address, a current address takes precedence over a former one, and a configured back end
     /// over a removed one. Otherwise the first is used. A removed back end stays known while it has
     /// leases.
-    pub(crate) fn locate(&mut self, pools: &[PoolSettings]) {
+    pub(crate) fn locate(&mut self, now: Timestamp, pools: &[PoolSettings]) {
         let before = std::mem::take(&mut self.backend_refs);
         self.networks.clear();
         for (pool, settings) in (0..).zip(pools) {
@@ -119,24 +126,41 @@ impl Addresses {
                 *first = backend_ref.min(*first);
             }
         }
-        self.remember_removed(before);
+        self.remember_removed(now, before, pools);
     }
 
-    /// Stores addresses at which a back end was before and is no longer.
-    fn remember_removed(&mut self, before: HashMap<SocketAddr, BackendRef>) {
-        let mut gone: Vec<_> =
-            before.into_keys().filter(|address| !self.backend_refs.contains_key(address)).collect();
-        gone.sort_unstable();
-        self.removed.retain(|address| gone.binary_search(address).is_err());
-        self.removed.extend(gone);
+    /// Stores addresses at which a back end was before and no configured back end is now.
+    fn remember_removed(
+        &mut self,
+        now: Timestamp,
+        before: HashMap<SocketAddr, BackendRef>,
+        pools: &[PoolSettings],
+    ) {
+        let is_configured = |address: &SocketAddr| {
+            self.backend_refs.get(address).is_some_and(|backend_ref| {
+                let pool = &pools[usize::from(backend_ref.pool)].pool;
+                let backend = &pool.backends()[usize::from(backend_ref.backend)];
+                backend.admin_state() != AdminState::Removed
+            })
+        };
+        let until = now + self.removed_for;
+        self.removed.retain(|_, until| now < *until);
+        let gone = before.into_keys().filter(|address| !is_configured(address));
+        self.removed.extend(gone.map(|address| (address, until)));
         let excess = self.removed.len().saturating_sub(REMOVED_MAX);
-        self.removed.drain(..excess);
+        if excess > 0 {
+            let mut oldest: Vec<_> = self.removed.iter().map(|(at, until)| (*until, *at)).collect();
+            oldest.select_nth_unstable(excess - 1);
+            for (_, address) in &oldest[..excess] {
+                self.removed.remove(address);
+            }
+        }
     }
 
-    /// Returns whether a back end that is no longer configured was at `address`. Its dialogs
-    /// continue.
-    pub(crate) fn was_removed(&self, address: SocketAddr) -> bool {
-        self.removed.contains(&canonical(address))
+    /// Returns whether the dialogs of a back end that is no longer configured continue at
+    /// `address`.
+    pub(crate) fn was_removed(&self, now: Timestamp, address: SocketAddr) -> bool {
+        self.removed.get(&canonical(address)).is_some_and(|until| now < *until)
     }
 
     /// Returns whether an address that comes from outside, such as from the DNS, may be a target:

@@ -11,6 +11,9 @@ use tidegate_balance::{
 };
 use tidegate_proxy::{Choice, Health, Mode, PoolSettings, Probe, Rule, RuleTarget, Senders};
 
+/// Time for which requests reach a removed back end without a counted call.
+const REMOVED_FOR: Duration = Duration::from_secs(100);
+
 /// A proxy, and its registry of back ends.
 struct Reloaded {
     s: Script,
@@ -41,6 +44,7 @@ impl Reloaded {
         let pools = registry.pools();
         let s = Script::with(Policy::Rr, |settings| {
             settings.pools = vec![settings_of(&pools[0], mode)];
+            settings.removed_backend = REMOVED_FOR;
         });
         Self { s, registry, reloads: 0, mode }
     }
@@ -175,6 +179,26 @@ fn a_removed_back_end_is_trusted_while_it_has_calls() {
     r.hang_up("1");
     r.reload(&[pool_spec("app", &[BACKEND_B])], 0);
     assert!(!relayed(&mut r, "3"), "its seat may be empty still, but it holds nothing");
+}
+
+/// A token led to an address for months after its back end had been removed.
+#[test]
+fn requests_reach_a_removed_back_end_for_a_limited_time() {
+    let mut r = Reloaded::new(Mode::Stateless, &[BACKEND_A, BACKEND_B]);
+    let invite = r.invite("1");
+    assert_eq!(invite.to, address(BACKEND_A));
+    r.s.send(BACKEND_A, &invite.answer("200 OK"));
+    r.s.one(CALLER, &in_dialog("ACK", "1", 1));
+    r.reload(&[pool_spec("app", &[BACKEND_B])], 0);
+    r.hang_up("1");
+    let info = |cseq: u32| {
+        let more = format!("Totag\r\nRoute: {}\r\n", invite.header("Record-Route"));
+        request("INFO", "sip:bob@192.0.2.1", "1", cseq, &more)
+    };
+    r.s.pass(REMOVED_FOR - Duration::from_secs(1));
+    assert_eq!(r.s.one(CALLER, &info(3)).to, address(BACKEND_A));
+    r.s.pass(Duration::from_secs(1));
+    assert_eq!(r.s.status(CALLER, &info(4)), 481);
 }
 
 /// RFC 3261 §16.11: the branch "MUST be the same each time a retransmitted request is forwarded".

@@ -1,7 +1,9 @@
 //! Routing permissions: strangers reach only pools. Back ends and trusted sources also reach
 //! addresses. Only authenticated requests belong to a dialog.
 
+use std::net::SocketAddr;
 use std::sync::Arc;
+use std::time::Duration;
 
 use crate::script::*;
 use tidegate_balance::Policy;
@@ -495,12 +497,19 @@ fn dialogs_of_a_back_end_that_was_removed_go_on_both_ways_after_a_restart() {
     assert_eq!(forgetful.status(CALLER, &bye("sip:bob@10.0.0.1:5070")), 481);
     let mut after = Script::with(Policy::Rr, |settings| {
         without_a(settings);
-        settings.removed = vec![address(BACKEND_A)];
+        // A reload may replace thousands of back ends.
+        let others = (1..=5000).map(|port| SocketAddr::from(([10, 9, 0, 1], port)));
+        settings.removed = others.chain([address(BACKEND_A)]).collect();
+        settings.removed_backend = Duration::from_secs(60);
     });
+    after.pass(Duration::from_secs(58));
     assert_eq!(after.one(CALLER, &bye("sip:bob@10.0.0.1:5070")).to, address(BACKEND_A));
     let sent = after.one(BACKEND_A, &bye("sip:alice@198.51.100.7:5060"));
     assert_eq!(sent.to, address(CALLER));
     // It may end its dialogs and start nothing new.
     let outward = request("INVITE", "sip:carol@203.0.113.9", "r2", 1, "");
     assert_eq!(after.status(BACKEND_A, &outward), 403);
+    after.pass(Duration::from_secs(2));
+    let late = request("BYE", "sip:bob@10.0.0.1:5070", "r1", 3, &more);
+    assert_eq!(after.status(CALLER, &late), 481);
 }

@@ -7,6 +7,7 @@ use axum::http::StatusCode;
 use axum::response::Response;
 use axum::routing::{get, post, put};
 use axum::{Extension, Router};
+use tokio::sync::Semaphore;
 use tokio::task::spawn_blocking;
 
 use super::connection::Peer;
@@ -14,6 +15,9 @@ use super::controls::{Controls, await_applied};
 use super::page::json;
 use crate::audit::AuditedRequest;
 use crate::runtime_control::ControlError;
+
+/// Maximum number of reloads at the same time: one that is running, and one that waits.
+const RELOADS_MAX: usize = 2;
 
 /// Returns the HTTP routes of the pages.
 pub(super) fn router(controls: Arc<Controls>) -> Router {
@@ -25,13 +29,18 @@ pub(super) fn router(controls: Arc<Controls>) -> Router {
         let asked = AuditedRequest::by_admin(peer, format!("{admin_state} {backend}"));
         answer(&assigned, asked, command).await
     };
+    let turns = Arc::new(Semaphore::new(RELOADS_MAX));
     let reload = move |Extension(Peer(peer)): Extension<Peer>| async move {
+        let asked = AuditedRequest::by_admin(peer, "reload");
+        let Ok(_turn) = turns.try_acquire() else {
+            return answer(&controls, asked, Err(ControlError::Reloading)).await;
+        };
         // Reading a large configuration takes time. A separate thread reads it, so that other pages
         // stay available.
         let runtime_control = Arc::clone(&controls.runtime_control);
         let command = spawn_blocking(move || runtime_control.reload()).await;
         let command = command.expect("a reload does not panic");
-        answer(&controls, AuditedRequest::by_admin(peer, "reload"), command).await
+        answer(&controls, asked, command).await
     };
     Router::new()
         .route("/backends", get(show))

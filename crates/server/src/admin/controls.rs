@@ -15,11 +15,9 @@ use crate::audit::{AuditLog, AuditedRequest, Outcome};
 use crate::config::command::Refused;
 use crate::key::Keeper;
 use crate::rejections::Rejections;
-use crate::runtime_control::{ControlError, RuntimeControl};
+use crate::runtime_control::{APPLY_WAIT, ControlError, RuntimeControl};
 
-/// Maximum time for which an answer waits until the shards have applied a command. [`LOOK`] is the
-/// interval at which this is checked.
-const APPLY_WAIT: Duration = Duration::from_secs(2);
+/// Interval at which an answer checks whether the shards have applied a command.
 const LOOK: Duration = Duration::from_millis(1);
 
 /// The parts of a running process that operators see and change.
@@ -88,7 +86,9 @@ fn refused(why: ControlError) -> Response {
         ControlError::Refused(Refused::Restart(_))
         | ControlError::TooLong { .. }
         | ControlError::NoRoom => StatusCode::CONFLICT,
-        ControlError::CommandError(_) | ControlError::State(..) => StatusCode::SERVICE_UNAVAILABLE,
+        ControlError::Reloading | ControlError::CommandError(_) | ControlError::State(..) => {
+            StatusCode::SERVICE_UNAVAILABLE
+        }
     };
     text(status, format!("{}\n", why.to_string().trim_end()))
 }

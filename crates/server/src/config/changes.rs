@@ -52,6 +52,8 @@ mod tests {
     use std::path::Path;
 
     use super::*;
+    use crate::config::knob::Documented;
+    use crate::config::tables::ROOT;
 
     const PLACES: &str = "[[pool]]\nname = \"app\"\n[[pool.backend]]\nuri = \"sip:127.0.0.1\"\n";
     const LISTEN: &str = "[[listen]]\ntransport = \"udp\"\naddress = \"127.0.0.1:0\"\n";
@@ -60,6 +62,16 @@ mod tests {
         let listen = if text.contains("[[listen]]") { "" } else { LISTEN };
         let text = format!("{PLACES}{listen}{text}");
         Config::parse(Path::new("f"), text.as_bytes()).unwrap_or_else(|wrong| panic!("{wrong}"))
+    }
+
+    #[test]
+    fn every_table_with_a_key_that_needs_a_restart_is_compared() {
+        let written = written::config(&config("[emulate]\n"));
+        for table in ROOT.tables {
+            let is_fixed = |knob: &&dyn Documented| knob.reload() == Some(Reload::Restart);
+            let is_compared = written.iter().any(|written| written.table.header == table.header);
+            assert!(is_compared || !(table.knobs)().iter().any(is_fixed), "{}", table.header);
+        }
     }
 
     #[test]
@@ -74,6 +86,7 @@ mod tests {
             ("[server]\ngso = false\nname = \"\"\n", &["[server] gso", "[server] name"]),
             ("[admin]\nhosts = [\"x\"]\n", &["[admin] hosts"]),
             ("[[listen]]\ntransport = \"udp\"\naddress = \"127.0.0.1:1\"\n", &["[[listen]]"]),
+            ("[connections]\nidle_seconds = 99\n", &["[connections] idle_seconds"]),
             ("[emulate]\n", &["[emulate]"]),
             ("[overload]\nlaw = \"pi\"\n[overload.shadow]\nlaw = \"occ\"\n", &[]),
             (

@@ -10,7 +10,7 @@ use toml::de::DeTable;
 use super::diagnostic::{Diagnostics, Report};
 
 /// Maximum number of bytes in a file.
-const FILE_MAX: usize = 32 << 20;
+pub(crate) const FILE_MAX: usize = 32 << 20;
 
 /// Returns the bytes of the file at `path`. If the file is too long, returns only as many bytes as
 /// [`Document::parse`] needs to reject it.

@@ -184,18 +184,26 @@ impl Domain {
 }
 
 /// The names of servers. A server has the same name in all pools.
-struct Names(BTreeMap<HostPort, String>);
+struct Names {
+    known: BTreeMap<HostPort, String>,
+    /// Names that back ends with an address have.
+    taken: BTreeSet<String>,
+}
 
 impl Names {
     /// Collects the names of the servers in a configuration.
     fn of(config: &Config) -> Self {
-        let backends = config.pool.iter().flat_map(|pool| &pool.backends);
-        Self(backends.filter_map(|b| Some((place(b)?.clone(), b.name.clone()))).collect())
+        let backends = || config.pool.iter().flat_map(|pool| &pool.backends);
+        let by_address = backends().filter(|b| b.endpoint.address().is_some());
+        Self {
+            known: backends().filter_map(|b| Some((place(b)?.clone(), b.name.clone()))).collect(),
+            taken: by_address.map(|b| b.name.clone()).collect(),
+        }
     }
 
     /// Returns the name of a server of the domain. `backend` is the entry of the domain in the
     /// configuration. Only the domain itself at this port has the name of the entry, so a name does
-    /// not depend on the other servers, and two servers have different names.
+    /// not depend on the other servers, and two back ends have different names.
     fn of_server(
         &mut self,
         server: &Server,
@@ -204,12 +212,13 @@ impl Names {
     ) -> String {
         let has_name = backend.name != domain;
         let is_domain = server.target == domain && server.port == port;
+        let taken = &self.taken;
         let new = || match (has_name, is_domain) {
             (true, true) => backend.name.clone(),
-            (true, false) => format!("{}:{}", backend.name, server.label()),
-            (false, _) => server.label(),
+            (false, _) if !taken.contains(&server.label()) => server.label(),
+            _ => format!("{}:{}", backend.name, server.label()),
         };
-        self.0.entry(server.place()).or_insert_with(new).clone()
+        self.known.entry(server.place()).or_insert_with(new).clone()
     }
 }
 

@@ -110,6 +110,19 @@ fn the_servers_of_a_domain_have_different_names() {
     assert_eq!(names(&[other]), all[..1]);
 }
 
+/// Commands reached only the first of two back ends of one name.
+#[test]
+fn a_server_does_not_get_the_name_of_another_back_end() {
+    let config = config(&[(
+        "app",
+        &["uri = \"sip:example.com\"", "name = \"a.example.com:5070\"\nuri = \"sip:127.0.0.1:9\""],
+    )]);
+    let expanded = found(&[("example.com", &[record(0, 1, 5070, "a.example.com.")])]);
+    let servers = servers(&expanded.expand(&config), 0);
+    let names: Vec<_> = servers.into_iter().map(|(name, ..)| name).collect();
+    assert_eq!(names, ["example.com:a.example.com:5070", "a.example.com:5070"]);
+}
+
 #[test]
 fn a_server_is_in_a_pool_once_and_has_one_name_in_all() {
     let config = config(&[

@@ -39,7 +39,7 @@ pub struct TlsFiles {
     pub listeners: Vec<Option<Arc<ServerConfig>>>,
     /// The settings of each pool that is reached over TLS, by the name of the pool.
     pub pools: BTreeMap<String, PoolClient>,
-    /// The certificates by which Tidegate identifies itself.
+    /// The certificates by which Tidegate identifies itself, one for each file.
     pub certificates: Vec<Certificate>,
 }
 
@@ -48,8 +48,9 @@ pub struct TlsFiles {
 pub struct PoolClient {
     /// The TLS settings.
     pub config: Arc<ClientConfig>,
-    /// The name that every certificate must contain: the configured one, or the first domain of a
-    /// pool that has only domains. `None`: the name is the host in the URI of each back end.
+    /// The name that every certificate must contain: the configured one, or the domain of a pool
+    /// that has one domain and nothing else. `None`: the name is the domain that lists a back end, or
+    /// the host in the URI of the back end.
     ///
     /// RFC 5922 §4: the identity of a server of a domain is the domain, not its host name.
     pub name: Option<ServerName<'static>>,
@@ -175,9 +176,11 @@ impl Reader {
             }
             _ => builder.with_no_client_auth(),
         };
-        let domain = || match pool.servers().next() {
-            None => ServerName::try_from(pool.domains().next()?.to_owned()).ok(),
-            Some(_) => None,
+        let domain = || {
+            let mut domains = pool.domains();
+            let (domain, other) = (domains.next()?, domains.next());
+            let is_only = other.is_none() && pool.servers().next().is_none();
+            ServerName::try_from(domain.to_owned()).ok().filter(|_| is_only)
         };
         let name = pool.tls.server_name.clone().or_else(domain);
         Some(PoolClient { config: Arc::new(config), name })
@@ -222,11 +225,14 @@ impl Reader {
         let (_, parsed) =
             x509_parser::parse_x509_certificate(identity.end_entity_cert().ok()?).ok()?;
         let since_epoch = |at: i64| Duration::from_secs(u64::try_from(at).unwrap_or_default());
-        self.certificates.push(Certificate {
-            path: certificate.get_ref().clone(),
-            valid_from: since_epoch(parsed.validity().not_before.timestamp()),
-            valid_to: since_epoch(parsed.validity().not_after.timestamp()),
-        });
+        let path = certificate.get_ref();
+        if self.certificates.iter().all(|known| known.path != *path) {
+            self.certificates.push(Certificate {
+                path: path.clone(),
+                valid_from: since_epoch(parsed.validity().not_before.timestamp()),
+                valid_to: since_epoch(parsed.validity().not_after.timestamp()),
+            });
+        }
         Some(Arc::new(identity))
     }
 

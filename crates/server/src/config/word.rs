@@ -73,14 +73,14 @@ pub(super) fn name(text: &str) -> Result<String, Wrong> {
     }
 }
 
-/// Reads a host name of a URL. Returns the name in lower case.
+/// Reads a host name of a URL. Returns the name in lower case and without the dot of the root.
 pub(super) fn host(text: &str) -> Result<String, Wrong> {
     let fits = |c: char| c.is_ascii_alphanumeric() || "_-.".contains(c);
     match text.chars().find(|c| !fits(*c)) {
         _ if text.is_empty() => Err("empty".into()),
         _ if text.len() > 253 => Err(format!("{} characters", text.chars().count()).into()),
         Some(c) => Err(format!("contains `{}`", c.escape_debug()).into()),
-        None => Ok(text.to_ascii_lowercase()),
+        None => Ok(text.strip_suffix('.').unwrap_or(text).to_ascii_lowercase()),
     }
 }
 
@@ -241,6 +241,12 @@ mod tests {
             assert!(name(wrong).is_err(), "{wrong}");
         }
         assert!(pool_name("request-uri").is_err() && pool_name("users").is_err());
+    }
+
+    #[test]
+    fn a_host_is_the_same_with_and_without_the_dot_of_the_root() {
+        assert_eq!(host("Sip1.example.com.").as_deref(), Ok("sip1.example.com"));
+        assert_eq!(host("sip1").as_deref(), Ok("sip1"));
     }
 
     #[test]

@@ -10,6 +10,7 @@ use tidegate_world::{Kind, Values};
 use super::Config;
 use super::keys::Keys;
 use super::knob::{Reload, Table};
+use super::tables::connections::ConnectionsDraft;
 use super::tables::emulate::{Emulate, EmulateDraft};
 use super::tables::limit::Limit;
 use super::tables::listen::ListenDraft;
@@ -80,7 +81,7 @@ impl fmt::Display for WrittenKey {
 /// Returns these tables of a configuration: `[server]`, `[admin]`, `[resolver]`, `[[listen]]`,
 /// `[overload]` with its inner tables, and `[emulate]`.
 pub(super) fn config(config: &Config) -> Vec<Written> {
-    let Config { server, admin, listen, overload, emulate, name_servers, .. } = config;
+    let Config { server, admin, listen, connections, overload, emulate, name_servers, .. } = config;
     let servers = (!name_servers.is_empty()).then(|| name_servers.clone());
     let mut tables = vec![
         Written::of(&ServerDraft::from(server)),
@@ -88,6 +89,7 @@ pub(super) fn config(config: &Config) -> Vec<Written> {
         Written::of(&ResolverDraft::from(&Resolver { servers })),
     ];
     tables.extend(listen.iter().map(|listen| Written::of(&ListenDraft::from(listen))));
+    tables.push(Written::of(&ConnectionsDraft::from(connections)));
     tables.extend(self::overload(overload));
     tables.extend(emulate.iter().map(|emulate| Written::of(&EmulateDraft::from(emulate))));
     tables

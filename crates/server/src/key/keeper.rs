@@ -54,6 +54,8 @@ struct State {
     told: Secret,
     /// The error of the last [`look`](Keeper::look), if it failed.
     trouble: Option<String>,
+    /// The trouble as [`Keeper::changed_trouble`] last returned it.
+    told_trouble: Option<String>,
 }
 
 /// The reason why keys are not rotated.
@@ -80,7 +82,7 @@ impl Keeper {
         commands: CommandSender,
     ) -> Self {
         let told = ring.secret(started, rotation.settle);
-        let state = Mutex::new(State { ring, told, trouble: None });
+        let state = Mutex::new(State { ring, told, trouble: None, told_trouble: None });
         Self { state_dir, rotation, commands, state }
     }
 
@@ -122,6 +124,24 @@ impl Keeper {
             }
         }
         self.tell(&mut state, now);
+    }
+
+    /// Returns a line for the log if the last check of the file had another result than the check
+    /// before the last call.
+    pub fn changed_trouble(&self) -> Option<String> {
+        let mut state = self.state();
+        let State { trouble, told_trouble, .. } = &mut *state;
+        if trouble == told_trouble {
+            return None;
+        }
+        told_trouble.clone_from(trouble);
+        let line = |trouble: &String| format!("keys: old keys stay in use: {trouble}");
+        Some(trouble.as_ref().map_or_else(|| format!("keys: {FILE_NAME} can be used again"), line))
+    }
+
+    /// Returns whether the last check of the file failed.
+    pub(crate) fn has_trouble(&self) -> bool {
+        self.state().trouble.is_some()
     }
 
     /// Makes the next key.

@@ -21,6 +21,7 @@ use tidegate_proxy as proxy;
 use tidegate_transport::ConnectionCounters;
 use tidegate_world::Counter;
 
+use crate::key::Keeper;
 use crate::metrics::{Family, Metrics, Number};
 use crate::recording::Tally;
 
@@ -94,6 +95,14 @@ pub(crate) fn add(
 pub(crate) fn add_recording(metrics: &mut Metrics, tally: Arc<Tally>) {
     metrics.add(move |samples| samples.push_each(&RECORDING, &[], &*tally));
 }
+
+/// Adds a metric of the last check of the key file.
+pub(crate) fn add_keys(metrics: &mut Metrics, keeper: Arc<Keeper>) {
+    metrics.add(move |samples| samples.push(&TROUBLE, &[], u64::from(keeper.has_trouble())));
+}
+
+static TROUBLE: Family =
+    Family::gauge("keys_trouble", "1 if the last check of the key file failed, otherwise 0");
 
 static EMULATED: [Number<ShardCounters>; 2] = [
     (

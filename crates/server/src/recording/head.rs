@@ -14,6 +14,7 @@ use tidegate_world::Seed;
 use super::Unreadable;
 use super::block::checksum;
 use super::layout::Layout;
+use crate::config::FILE_MAX;
 use crate::environment::Environment;
 use crate::key::{self, from_hex, to_hex};
 
@@ -30,9 +31,10 @@ const MAGIC: [u8; 16] = *b"Tidegate record\n";
 /// Length of the parts before the text of the head: magic, version, length, checksum.
 const FRAME: usize = 32;
 
-/// Maximum length of the text in bytes. A configuration of 1 MiB may become six times as long when
-/// characters are escaped.
-const TEXT_MAX: usize = 8 << 20;
+/// Maximum length of the text in bytes. A configuration may become six times as long when characters
+/// are escaped. The rest of the text, mainly the addresses of removed back ends, needs less than 8
+/// MiB.
+const TEXT_MAX: usize = 6 * FILE_MAX + (8 << 20);
 
 /// The parameters from which a core is built.
 #[derive(Clone, Debug, PartialEq, Eq)]

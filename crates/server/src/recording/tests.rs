@@ -136,6 +136,19 @@ fn recorded_inputs_are_replayed_exactly() {
     assert_eq!(other.difference, Some(difference));
 }
 
+/// A process recorded for days, and nothing could read the file.
+#[test]
+fn a_recording_with_the_longest_configuration_opens() {
+    let dir = tempfile::tempdir().unwrap();
+    let file = dir.path().join("recording");
+    // JSON needs two bytes for a line end.
+    let head = Head { configuration: "\n".repeat(crate::config::FILE_MAX), ..head() };
+    let (recorder, journal) = Recorder::start(&file, &head, SIZE_MIN).unwrap();
+    drop(journal);
+    recorder.finish();
+    assert!(*Recording::open(&file).unwrap().head() == head);
+}
+
 #[test]
 fn others_may_not_read_the_keys() {
     use std::io::Read;

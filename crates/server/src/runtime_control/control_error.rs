@@ -27,6 +27,8 @@ pub enum ControlError {
     State(std::path::PathBuf, std::io::Error),
     /// A shard has no room for the new pools and back ends.
     NoRoom,
+    /// A reload is running, and another one waits.
+    Reloading,
     /// A shard could not be reached.
     CommandError(CommandError),
 }
@@ -64,6 +66,9 @@ impl fmt::Display for ControlError {
                 "cannot reload: there are too many back ends, because removed ones still have calls; \
                  try again later, or restart to apply the configuration",
             ),
+            Self::Reloading => {
+                f.write_str("a reload is running, and another one waits; try again")
+            }
             Self::CommandError(why) => write!(f, "{why}; try again"),
         }
     }

@@ -1,10 +1,12 @@
 //! Tests of reloads that the shards do not execute.
 
 use std::fs;
+use std::net::SocketAddr;
+use std::path::Path;
 
 use rcgen::{CertifiedKey, generate_simple_self_signed};
 use tidegate_proxy::Secret;
-use tidegate_world::Seed;
+use tidegate_world::{Seed, SrvRecord};
 
 use super::*;
 use crate::assembly::Assembly;
@@ -42,4 +44,73 @@ fn a_reload_that_cannot_be_sent_does_not_change_the_tls_settings() {
     let reloaded = control.reload();
     assert!(matches!(reloaded, Err(ControlError::CommandError(_))), "{reloaded:?}");
     assert!(has_settings());
+}
+
+/// After a restart, requests of calls at this back end got 481.
+#[test]
+fn a_back_end_of_a_reload_that_cannot_be_sent_does_not_count_as_removed() {
+    let dir = tempfile::tempdir().unwrap();
+    let file = dir.path().join("tidegate.toml");
+    let write = |ports: &[u16]| {
+        let backend = |port: &u16| format!("[[pool.backend]]\nuri = \"sip:127.0.0.1:{port}\"\n");
+        let text = "[[listen]]\ntransport = \"udp\"\naddress = \"127.0.0.1:0\"\n\
+                    [[pool]]\nname = \"app\"\n";
+        let backends: String = ports.iter().map(backend).collect();
+        fs::write(&file, text.to_owned() + &backends).unwrap();
+    };
+    write(&[9, 10]);
+    let (config, ..) = Config::load(&file).unwrap_or_else(|wrong| panic!("{wrong}"));
+    let keys = Secret::of([1; 32]);
+    let assembly = Assembly::new(&config, &keys, vec![config.listen[0].address], Seed(1));
+    let keep = Duration::from_secs(100);
+    let removed = RemovedBackends::new(dir.path(), keep);
+    let control = assembly.runtime_control(CommandSender::to(1)).noting(removed.clone());
+    write(&[9]);
+    let reloaded = control.reload();
+    assert!(matches!(reloaded, Err(ControlError::CommandError(_))), "{reloaded:?}");
+    let later = key::unix_time() + keep;
+    let [kept, gone] = [9, 10].map(|port| SocketAddr::from(([127, 0, 0, 1], port)));
+    assert_eq!(removed.update(later.as_secs(), [kept]).unwrap(), [gone]);
+}
+
+/// The new servers of a domain got no calls until the DNS changed again.
+#[test]
+fn servers_that_a_shard_has_no_room_for_are_sent_again() {
+    let text = "[[listen]]\ntransport = \"udp\"\naddress = \"127.0.0.1:0\"\n\
+                [[pool]]\nname = \"app\"\n[[pool.backend]]\nuri = \"sip:example.com\"\n";
+    let config = Config::parse(Path::new("f"), text.as_bytes()).unwrap();
+    let locals = vec![config.listen[0].address];
+    let assembly = Assembly::new(&config, &Secret::of([1; 32]), locals, Seed(1));
+    // No shard has to take the commands.
+    let control = assembly.runtime_control(CommandSender::to(0));
+    let in_force = &assembly.counters()[0].proxy.in_force;
+    let server = SrvRecord { priority: 0, weight: 0, port: 5060, target: "a.example.com.".into() };
+    assembly.registry().services()[0].set_servers([server].into());
+    let start = Timestamp::ZERO;
+    let sent = |now: Timestamp| control.follow_domains(now).unwrap().len();
+    assert_eq!([sent(start), sent(start)], [1, 0]);
+    in_force.commands_rejected.add(1);
+    in_force.last_rejected.set(1);
+    assert_eq!([sent(start), sent(start + FOUND_PAUSE)], [0, 1]);
+    in_force.commands.add(1);
+    assert_eq!([sent(start + FOUND_PAUSE), sent(start + 2 * FOUND_PAUSE)], [0, 0]);
+}
+
+#[test]
+fn the_warnings_about_a_reloaded_configuration_are_taken_once() {
+    let dir = tempfile::tempdir().unwrap();
+    let file = dir.path().join("tidegate.toml");
+    let text = "[[listen]]\ntransport = \"udp\"\naddress = \"127.0.0.1:0\"\n\
+                [[pool]]\nname = \"app\"\n[[pool.backend]]\nuri = \"sip:127.0.0.1:9\"\n\
+                [admin]\naddress = \"0.0.0.0:8060\"\n";
+    fs::write(&file, text).unwrap();
+    let (config, ..) = Config::load(&file).unwrap_or_else(|wrong| panic!("{wrong}"));
+    let locals = vec![config.listen[0].address];
+    let assembly = Assembly::new(&config, &Secret::of([1; 32]), locals, Seed(1));
+    let control = assembly.runtime_control(CommandSender::to(0));
+    assert!(control.take_warnings().is_empty());
+    control.reload().unwrap();
+    let warnings = control.take_warnings();
+    assert!(!warnings.is_empty() && warnings == config.warnings(), "{warnings:?}");
+    assert!(control.take_warnings().is_empty());
 }

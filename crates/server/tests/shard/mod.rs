@@ -19,15 +19,26 @@ pub fn drive(
     thread::spawn(move || {
         let pool = Pool::new();
         let mut core = part.core(pool.clone());
-        let shard = Shard {
-            clock,
-            limits: Limits { drain: Duration::ZERO, ..Limits::default() },
-            listeners: vec![group.listener(0)],
-            handoffs: Handoffs::alone().unwrap(),
-            counters: Arc::default(),
-            stop,
-            pool,
-        };
-        Drive::new(shard).unwrap().with_commands(&commands).run(&mut core).unwrap();
+        joined(&group, clock, stop, &commands, pool).run(&mut core).unwrap();
     })
+}
+
+/// Returns the driver of a shard to which commands can be sent. It executes them when it runs.
+pub fn joined(
+    group: &Group,
+    clock: Clock,
+    stop: Stop,
+    commands: &CommandSender,
+    pool: Pool,
+) -> Drive {
+    let shard = Shard {
+        clock,
+        limits: Limits { drain: Duration::ZERO, ..Limits::default() },
+        listeners: vec![group.listener(0)],
+        handoffs: Handoffs::alone().unwrap(),
+        counters: Arc::default(),
+        stop,
+        pool,
+    };
+    Drive::new(shard).unwrap().with_commands(commands)
 }

@@ -34,6 +34,12 @@ impl Client {
         self.read(self.agent.get(self.url(path)).call())
     }
 
+    /// Returns the member `key` of the JSON document at `path`.
+    pub fn get_member(&self, path: &str, key: &str) -> Result<Value, Trouble> {
+        let mut document = self.get(path)?;
+        document.get_mut(key).map(Value::take).ok_or_else(|| self.foreign())
+    }
+
     /// Puts `value` at `path` and returns the response.
     pub fn put(&self, path: &str, value: &Value) -> Result<Value, Trouble> {
         self.read(self.agent.put(self.url(path)).send(value.to_string()))
@@ -67,6 +73,11 @@ impl Client {
         format!("http://{}{path}", self.address)
     }
 
+    /// Returns the error of an address at which another program answers.
+    fn foreign(&self) -> Trouble {
+        Trouble::failure(format!("{} is not the admin interface of Tidegate", self.address))
+    }
+
     fn read(&self, answer: Result<Response<Body>, ureq::Error>) -> Result<Value, Trouble> {
         let Self { address, .. } = self;
         let mut answer = answer.map_err(|error| match error {
@@ -85,9 +96,7 @@ impl Client {
         let text = text.map_err(|error| Trouble::failure(format!("{address}: {error}")))?;
         let said = text.trim_end();
         match status {
-            StatusCode::OK => serde_json::from_str(&text).map_err(|_| {
-                Trouble::failure(format!("{address} is not the admin interface of Tidegate"))
-            }),
+            StatusCode::OK => serde_json::from_str(&text).map_err(|_| self.foreign()),
             StatusCode::ACCEPTED => {
                 Err(Trouble::failure("sent, but not every shard has applied it yet"))
             }

@@ -72,8 +72,10 @@ table! {
     /// their Route.
     call_idle("call_idle_seconds"): Duration = seconds(60..=86_400), Default("10_800");
     /// Seconds for which requests within a dialog still reach a back end that was removed from the
-    /// configuration. Tidegate stores the address of the back end in `state_dir`, so a restart
-    /// changes nothing. If the back end had a host name, Tidegate forgets it at a restart.
+    /// configuration. They also reach it while Tidegate counts calls there. Tidegate stores the
+    /// address of the back end in `state_dir`, so that requests reach it after a restart too, for at
+    /// most this time from the restart. If the back end had a host name, Tidegate forgets it at a
+    /// restart.
     removed_backend("removed_backend_seconds"): Duration =
         seconds(0..=604_800), Default("10_800");
     /// The number of messages that may wait for service in each queue. There is one queue each for

@@ -1,0 +1,61 @@
+//! The end of a process, which a signal or a failed shard begins.
+
+use tidegate_io::Stop;
+
+/// The requests to stop the shards. A second request ends them at once, so only a second signal may
+/// make it.
+pub(super) struct Stopping {
+    stop: Stop,
+    is_signalled: bool,
+}
+
+impl Stopping {
+    pub(super) fn new(stop: Stop) -> Self {
+        Self { stop, is_signalled: false }
+    }
+
+    /// Requests a stop for a signal.
+    pub(super) fn on_signal(&mut self) {
+        if self.is_signalled || self.stop.requests() == 0 {
+            self.stop.request();
+        }
+        self.is_signalled = true;
+    }
+
+    /// Requests a stop for a failed shard.
+    pub(super) fn on_failure(&self) {
+        if self.stop.requests() == 0 {
+            self.stop.request();
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The calls of the third shard were cut off.
+    #[test]
+    fn two_failed_shards_are_one_request() {
+        let stop = Stop::new();
+        let mut stopping = Stopping::new(stop.clone());
+        stopping.on_failure();
+        stopping.on_failure();
+        assert_eq!(stop.requests(), 1);
+        stopping.on_signal();
+        assert_eq!(stop.requests(), 1, "the first signal");
+        stopping.on_signal();
+        assert_eq!(stop.requests(), 2);
+    }
+
+    #[test]
+    fn a_shard_that_fails_after_a_signal_requests_nothing() {
+        let stop = Stop::new();
+        let mut stopping = Stopping::new(stop.clone());
+        stopping.on_signal();
+        stopping.on_failure();
+        assert_eq!(stop.requests(), 1);
+        stopping.on_signal();
+        assert_eq!(stop.requests(), 2);
+    }
+}
