@@ -68,21 +68,24 @@ fn a_shard_without_room_removes_no_back_end() {
     assert_eq!(find(5070, 7), ((2, 1), 2, vec![5070]));
 }
 
+fn load(file: &Path) -> Config {
+    let (config, ..) = Config::load(file).unwrap_or_else(|wrong| panic!("{wrong}"));
+    config
+}
+
 /// A process whose shard does not run yet.
-struct Process {
-    assembly: Assembly,
+struct Process<'a> {
+    assembly: Assembly<'a>,
     group: Group,
     commands: CommandSender,
     admin: Admin,
     told: Receiver<AuditEntry>,
 }
 
-impl Process {
-    fn start(file: &Path) -> Self {
-        let (config, ..) = Config::load(file).unwrap_or_else(|wrong| panic!("{wrong}"));
+impl<'a> Process<'a> {
+    fn start(config: &'a Config, keys: &'a Secret) -> Self {
         let group = open(&Listen::new("127.0.0.1:0".parse().unwrap())).unwrap();
-        let keys = Secret::of([1; 32]);
-        let assembly = Assembly::new(&config, &keys, vec![group.local()], Seed(1));
+        let assembly = Assembly::new(config, keys, vec![group.local()], Seed(1));
         let commands = CommandSender::to(1);
         let (audit_log, told) = AuditLog::channel();
         let controls = Controls {
@@ -114,7 +117,8 @@ fn a_rejected_reload_is_reported() {
         fs::write(&file, CONFIGURATION.replace("sip:example.com", &backend)).unwrap();
     };
     write(9);
-    let Process { assembly, group, commands, admin, told } = Process::start(&file);
+    let (config, keys) = (load(&file), Secret::of([1; 32]));
+    let Process { assembly, group, commands, admin, told } = Process::start(&config, &keys);
     let stop = Stop::new();
     let shard = shard::drive(assembly.part(0), group, Clock::start(), stop.clone(), commands);
     let reload = || loop {
@@ -151,7 +155,8 @@ fn a_command_is_logged_even_if_its_client_closes_the_connection() {
     let dir = tempfile::tempdir().unwrap();
     let file = dir.path().join("tidegate.toml");
     fs::write(&file, CONFIGURATION.replace("sip:example.com", "sip:127.0.0.1:9")).unwrap();
-    let Process { group, commands, admin, told, .. } = Process::start(&file);
+    let (config, keys) = (load(&file), Secret::of([1; 32]));
+    let Process { group, commands, admin, told, .. } = Process::start(&config, &keys);
     let _idle = shard::joined(&group, Clock::start(), Stop::new(), &commands, Pool::new());
     let mut client = TcpStream::connect(admin.address()).unwrap();
     let head = "PUT /backends/127.0.0.1:9/disable HTTP/1.1\r\nHost: localhost\r\n\

@@ -74,7 +74,8 @@ mod tests {
                     [[pool]]\nname = \"app\"\n[[pool.backend]]\nuri = \"sip:127.0.0.1:9\"\n";
         let config = Config::parse(Path::new("f"), text.as_bytes()).unwrap();
         let locals = vec![config.listen[0].address];
-        let assembly = Assembly::new(&config, &Secret::of([1; 32]), locals, Seed(1));
+        let keys = Secret::of([1; 32]);
+        let assembly = Assembly::new(&config, &keys, locals, Seed(1));
         let runtime_control = assembly.runtime_control(CommandSender::to(1));
         let in_force = &assembly.counters()[0].proxy.in_force;
         let mut hangups = Hangups::default();

@@ -80,7 +80,8 @@ fn servers_that_a_shard_has_no_room_for_are_sent_again() {
                 [[pool]]\nname = \"app\"\n[[pool.backend]]\nuri = \"sip:example.com\"\n";
     let config = Config::parse(Path::new("f"), text.as_bytes()).unwrap();
     let locals = vec![config.listen[0].address];
-    let assembly = Assembly::new(&config, &Secret::of([1; 32]), locals, Seed(1));
+    let keys = Secret::of([1; 32]);
+    let assembly = Assembly::new(&config, &keys, locals, Seed(1));
     // No shard has to take the commands.
     let control = assembly.runtime_control(CommandSender::to(0));
     let in_force = &assembly.counters()[0].proxy.in_force;
@@ -106,7 +107,8 @@ fn the_warnings_about_a_reloaded_configuration_are_taken_once() {
     fs::write(&file, text).unwrap();
     let (config, ..) = Config::load(&file).unwrap_or_else(|wrong| panic!("{wrong}"));
     let locals = vec![config.listen[0].address];
-    let assembly = Assembly::new(&config, &Secret::of([1; 32]), locals, Seed(1));
+    let keys = Secret::of([1; 32]);
+    let assembly = Assembly::new(&config, &keys, locals, Seed(1));
     let control = assembly.runtime_control(CommandSender::to(0));
     assert!(control.take_warnings().is_empty());
     control.reload().unwrap();
