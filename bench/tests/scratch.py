@@ -1,4 +1,4 @@
-"""A test with a folder in place of the repository, and with its captured output."""
+"""The base of tests with a folder of their own, and with captured output."""
 
 import io
 import tempfile

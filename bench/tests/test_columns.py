@@ -1,4 +1,4 @@
-"""Tests of each demonstration's table, with a run that a person can check."""
+"""Tests of the tables of demonstrations, with values that a person can check."""
 
 from dataclasses import replace
 from typing import Any
@@ -71,7 +71,7 @@ class ColumnsTest(Scratch):
         trials = [registrations.Trial(1, "tidegate", "each", 2.0, 100.0, result)]
         cells = self.cells(trials, registrations.RESPONSE)
         self.assertEqual((cells["µs CPU each"], cells["in time"]), ("2500.0 2500.0 2500.0", "0.400"))
-        self.assertEqual((cells["connections"], cells["its losses"]), ("7", "5"))
+        self.assertEqual((cells["connections"], cells["generator losses"]), ("7", "5"))
         self.assertEqual(self.cells(trials, registrations.BEYOND)["kept"], "0.80 0.80 0.80")
         self.assertEqual((trials[0].row()["kept"], trials[0].row()["us_each"]), (0.8, 2500.0))
 

@@ -71,7 +71,7 @@ class PeakTest(Scratch):
 
     def test_rate_whose_calls_wait_is_not_the_peak(self) -> None:
         def offer(load: Load) -> Outcome:
-            # A queue grows by what exceeds the capacity: after 4 s at 1.1 times it, calls wait for .4 s.
+            # The calls beyond the capacity wait: after 4 s at 1.1 times the capacity, calls wait for 0.4 s.
             wait_s = max(load.rate_cps / 1000.0 - 1, 0.0) * load.seconds
             in_time = outcome(load.rate_cps, load.rate_cps if wait_s < 0.5 else 0.0)
             return replace(in_time, p99_ms=1000 * wait_s)

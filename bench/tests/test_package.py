@@ -22,7 +22,7 @@ class UnitTest(unittest.TestCase):
         for key in ("User", "Group", "StateDirectory", "StateDirectoryMode", "UMask", "ExecStart"):
             self.assertTrue(unit.one(key), key)
         self.assertEqual(unit.one("Type"), "notify")
-        # Status 1 may pass, for example if an address comes late. Then systemd tries again without a limit.
+        # The cause of status 1 may be temporary, such as a missing address. systemd tries again without a limit.
         self.assertEqual((unit.one("RestartPreventExitStatus"), unit.one("StartLimitIntervalSec")), ("2", "0"))
 
     def test_packaged_unit_starts_nothing_before_the_process_whose_status_prevents_a_restart(self) -> None:
@@ -61,7 +61,7 @@ class UpgradeTest(Scratch):
         scratch.mkdir()
         higher, version = package.upgraded(made, scratch)
         self.assertEqual(program.output("dpkg-deb", "--field", higher, "Version").strip(), version)
-        # Ends the test if it is not so.
+        # Ends the test if the version is not higher.
         program.output("dpkg", "--compare-versions", version, "gt", "1.2-1")
         program.output("dpkg-deb", "--extract", higher, self.folder / "new")
         text = (self.folder / "new/etc/tidegate/tidegate.toml").read_text()

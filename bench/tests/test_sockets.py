@@ -1,4 +1,4 @@
-"""Dropped datagrams by process, from a folder in place of /proc."""
+"""Tests of the counts of dropped datagrams of processes, with a folder in place of /proc."""
 
 from pathlib import Path
 
@@ -10,7 +10,7 @@ HEAD = "sl local_address rem_address st tx_queue rx_queue tr tm->when retrnsmt u
 
 class DropsTest(Scratch):
     def process(self, pid: int, namespace: int, inode: int, table: dict[int, int]) -> Path:
-        """Makes a process with one socket. The table of its network namespace has these drops by inode."""
+        """Makes a process with the socket `inode`. `table` has the drops of each inode of its network namespace."""
         place = self.folder / str(pid)
         for folder in ("ns", "fd", "net"):
             (place / folder).mkdir(parents=True)

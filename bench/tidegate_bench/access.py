@@ -1,4 +1,4 @@
-"""Ways of callers to reach an element: their transport, and their use of connections."""
+"""The ways in which callers reach an element: by a transport, and with one or many calls on a connection."""
 
 import subprocess
 from dataclasses import dataclass
@@ -7,7 +7,7 @@ from pathlib import Path
 from tidegate_bench.sockets import LOCALHOST
 
 CONNECTIONS = 100
-"""Number of connections that stay open. Each belongs to one user."""
+"""Number of connections in the mode `persistent`. Each belongs to one user, and stays open."""
 CONNECTIONS_MAX = 8_000
 """Maximum number of connections of a run at the same time. A process may have 20,000 descriptors on this machine."""
 TRANSPORTS = ("udp", "tcp", "tls")
@@ -36,7 +36,7 @@ class Certificate:
         return cls(file, key)
 
     def keys(self) -> str:
-        """Returns the keys for a listener of Tidegate."""
+        """Returns the configuration keys by which a listener of Tidegate uses both files."""
         return f'certificate = "{self.file}"\nprivate_key = "{self.key}"\n'
 
 

@@ -1,7 +1,7 @@
-"""A callee that answers every request within its calls, whatever its source.
+"""A callee that answers every request of a call, from whatever source it comes.
 
-SIPp sends all responses of a call to the source of its first request. By RFC 3261 §18.2.2 each response goes to the
-source of its own request. If several elements take turns in one call, the first element may no longer exist.
+SIPp sends all responses of a call to the source of the call's first request. By RFC 3261 §18.2.2 each response goes
+to the source of its own request. If several elements take turns in one call, the first element may no longer exist.
 """
 
 from dataclasses import dataclass, field
@@ -12,19 +12,19 @@ from tidegate_bench.uas import UserAgentServer
 
 @dataclass
 class Answered:
-    """The requests that it has received, by Call-ID."""
+    """The requests that the callee has received, by Call-ID."""
 
     invites: dict[str, set[int]] = field(default_factory=dict)
-    """CSeq numbers of INVITEs: two of a call that was changed once."""
+    """The CSeq numbers of the INVITEs of each call. A call with one re-INVITE has two."""
     ended: set[str] = field(default_factory=set)
     """Calls that had a BYE."""
     stray: int = 0
-    """Requests within a call whose beginning it has not seen, which it rejects."""
+    """In-dialog requests of calls whose first INVITE the callee has not received. It rejects them with 481."""
     repeated: int = 0
     """Retransmitted INVITEs and BYEs."""
 
     def whole(self, invites: int) -> int:
-        """Number of calls with this number of INVITEs and a BYE."""
+        """Number of calls that had this number of INVITEs, and a BYE."""
         return sum(len(seen) == invites and call in self.ended for call, seen in self.invites.items())
 
 

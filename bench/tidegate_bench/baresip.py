@@ -66,7 +66,10 @@ class Baresip:
                 return control
 
     def _message(self) -> dict[str, Any] | None:
-        """Returns the next message, which is a netstring, or `None` if none arrives soon."""
+        """Returns the next message (a netstring) if it has arrived. Otherwise waits for more bytes and returns `None`.
+
+        It waits for at most 0.1 s.
+        """
         length, colon, rest = self._received.partition(b":")
         if colon and len(rest) > int(length):
             self._received = rest[int(length) + 1 :]

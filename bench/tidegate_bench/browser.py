@@ -74,7 +74,7 @@ class Browser:
         return answer["result"].get("value")
 
     def wait(self, condition: str, seconds: float = 20) -> bool:
-        """Returns whether `condition` becomes true in time."""
+        """Waits until the JavaScript `condition` is true. Returns False if that takes more than `seconds`."""
         end = time.monotonic() + seconds
         while not self.evaluate(f"Boolean({condition})"):
             if time.monotonic() > end:
@@ -162,7 +162,7 @@ def _started(profile: str, options: Sequence[str]) -> tuple[subprocess.Popen[byt
     """Starts a browser. Returns it with the pipes for commands and for answers."""
     commands, write = os.pipe()
     read, answers = os.pipe()
-    # Not at the numbers of the descriptors 3 and 4, to which they are copied.
+    # Both get numbers above 9, because `arrange` overwrites 3 and 4.
     apart = [fcntl.fcntl(fd, fcntl.F_DUPFD_CLOEXEC, 10) for fd in (commands, answers)]
     os.close(commands)
     os.close(answers)

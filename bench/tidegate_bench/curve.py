@@ -1,4 +1,4 @@
-"""Goodput over offered load: the points of such a curve, and their table."""
+"""The points of a curve of goodput over offered load, and their table."""
 
 import argparse
 from collections.abc import Iterable
@@ -21,8 +21,8 @@ class CurveDemonstration(Demonstration):
 
     @classmethod
     def arguments(cls, parser: argparse.ArgumentParser) -> None:
-        parser.add_argument("--warm-up", type=float, default=cls.WARM_UP_S, help="s (%(default)s)")
-        parser.add_argument("--seconds", type=float, default=cls.MEASURED_S, help="s (%(default)s)")
+        parser.add_argument("--warm-up", type=float, default=cls.WARM_UP_S, help="in s (%(default)s)")
+        parser.add_argument("--seconds", type=float, default=cls.MEASURED_S, help="measured time in s (%(default)s)")
 
     def load(self, rate_cps: float, round_: int) -> Load:
         """Returns the load of a round. The number of the round is the seed."""
@@ -59,10 +59,10 @@ class Point:
     element: str
     law: Variant
     multiple: float
-    """The requested load, as a multiple of the peak."""
+    """The requested load, as a multiple of the capacity."""
     capacity_cps: float
     ratio: float
-    """r/s, from which the bound is computed."""
+    """r/s: the cost of a rejected call, divided by that of a served call. The bound follows from it."""
     outcome: Outcome
 
     @property
@@ -99,7 +99,7 @@ OUTCOME = [
     Column("too slow", lambda point: point.outcome.too_slow, 0, "sum"),
     Column("drops: own", lambda point: point.outcome.usage.drops, 0, "sum"),
 ]
-"""The outcomes of the calls, the occupancy of the generator, the runs in which it was too slow, and its drops."""
+"""The outcomes of the calls, the cores that the generator used, the runs in which it was too slow, and its drops."""
 BOUND = [Column("bound", lambda point: point.bound, 2), Column("of bound", lambda point: point.of_bound, 2)]
 GOODPUT = Column("goodput/C", lambda point: point.goodput, 3, "spread")
 ELEMENT_DROPS = Column("element", lambda point: point.outcome.usage.element_drops, 0, "sum")
@@ -108,7 +108,7 @@ ELEMENT_DROPS = Column("element", lambda point: point.outcome.usage.element_drop
 def show(points: Iterable[Point]) -> None:
     """Prints a block for each element and law, and in it a line for each load with the spread of its rounds.
 
-    A value without a spread is the median, or the sum for drops.
+    A value without a spread is the median. For drops and runs with a generator that was too slow, it is the sum.
     """
     columns = [GOODPUT, *BOUND, *OUTCOME, ELEMENT_DROPS]
     table.show(points, columns, line=lambda point: f"{point.multiple:4.1f}", block=lambda point: point.name)

@@ -1,4 +1,4 @@
-"""A Debian 12 below this repository, and services in it as its systemd would start them."""
+"""A Debian 12 in a folder of this repository, and services in it, started as systemd would start them."""
 
 import os
 import platform
@@ -67,9 +67,9 @@ class Root:
         return self.path / name.removeprefix("/")
 
     def command(self, *words: str, before: str = "") -> list[str]:
-        """Returns the command that runs another one in the root, with its own /proc and processes.
+        """Returns the command that runs `words` in the root, in a mount and a PID namespace of their own.
 
-        `before` are shell commands in the same mount namespace.
+        `before` are shell commands that run first, in the same namespaces but outside the root.
         """
         script = f'{before}exec chroot {shlex.quote(str(self.path))} "$@"'
         isolated = ["unshare", "--mount", "--pid", "--fork", "--kill-child", f"--mount-proc={self.path}/proc"]
@@ -88,9 +88,9 @@ class Root:
         return Unit(self.file(f"/lib/systemd/system/{name}").read_text())
 
     def start(self, name: str, unit: Unit) -> "Service":
-        """Starts a service as its unit says: its user, its capability, its state and its read-only system.
+        """Starts a service as its unit says: with the user, the capability, the state directory and a read-only system.
 
-        Its system call filter is not applied.
+        The system call filter of the unit is not applied.
         """
         user, state = unit.one("User"), f"/var/lib/{unit.one('StateDirectory')}"
         self.run("install", "-d", "-o", user, "-g", unit.one("Group"), "-m", unit.one("StateDirectoryMode"), state)

@@ -17,7 +17,7 @@ class Demonstration(Record):
     """
 
     ROUNDS: ClassVar[int | None] = 3
-    """Default of `--rounds`, each with its own seed, or `None` if the option makes no sense."""
+    """Default of `--rounds`, or `None` if there is no such option. Each round has its own seed."""
     PROFILE: ClassVar[str | None] = None
     """Default of `--profile`, the build under test, or `None` if there is no choice."""
 
@@ -39,7 +39,7 @@ class Demonstration(Record):
 
     @property
     def rounds(self) -> range:
-        """Numbers of the rounds, which are their seeds."""
+        """The numbers of the rounds. The number of a round is also its seed."""
         return range(1, self.options.rounds + 1)
 
     @property
@@ -59,16 +59,23 @@ class Demonstration(Record):
         )
         if cls.ROUNDS is not None:
             parser.add_argument(
-                "--rounds", "--seeds", type=int, default=cls.ROUNDS, help="each with its own seed (default %(default)s)"
+                "--rounds",
+                "--seeds",
+                type=int,
+                default=cls.ROUNDS,
+                help="number of rounds, each with its own seed (default %(default)s)",
             )
         if cls.PROFILE is not None:
             parser.add_argument(
-                "--profile", choices=("release", "debug"), default=cls.PROFILE, help="of the program (%(default)s)"
+                "--profile",
+                choices=("release", "debug"),
+                default=cls.PROFILE,
+                help="build of the program (default %(default)s)",
             )
         cls.arguments(parser)
         options = parser.parse_args(arguments)
         if cls.ROUNDS is not None and options.rounds < 1:
-            parser.error("--rounds is at least 1")
+            parser.error("--rounds must be at least 1")
         cls.prepare(options)
         demonstration = cls(name, options)
         return demonstration.finish(**{"options": vars(options), **demonstration.run()})

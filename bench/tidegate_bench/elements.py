@@ -13,7 +13,7 @@ BASELINE = "relay"
 OVER_STREAMS = ("transaction", "stateless", "t_relay", "t_relay_debian")
 """The elements that callers can reach over TCP and TLS."""
 
-# A process, and its port.
+# The process of an element, and the port at which callers reach it.
 Element = tuple[Process, int]
 Start = Callable[[Stage, int], Element]
 
@@ -55,9 +55,10 @@ def _kamailio(
 
 
 def elements(server: str = "", by: Access = UDP, certificate: Certificate | None = None) -> dict[str, Start]:
-    """Returns the function that starts each element in front of a callee, for callers that reach it in one way.
+    """Returns for each element the function that starts it in front of a callee, at this port.
 
-    Over TLS an element needs a certificate. `server` are more keys of [server] for Tidegate.
+    Elements that callers cannot reach in the way `by` are left out. Over TLS the element needs the certificate.
+    `server` are more keys of [server] for Tidegate.
     """
     started: dict[str, Start] = {
         "transaction": partial(_tidegate, "transaction", server, by, certificate),

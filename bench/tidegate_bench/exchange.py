@@ -13,7 +13,7 @@ from tidegate_bench.uas import UserAgentServer
 
 _SDP = "v=0\r\n" + "a=filler:" + 900 * "x" + "\r\n"
 _UNKNOWN_CALL = "481 Call/Transaction Does Not Exist"
-# The statuses with which these numbers answer an INVITE. Any other number answers 200.
+# The numbers that reject an INVITE at once, and their statuses.
 _REJECTIONS = {"overloaded": "503 Service Unavailable", "nobody": "404 Not Found"}
 _RETRY_AFTER = "Retry-After: 3600\r\n"
 
@@ -23,7 +23,7 @@ class Seen:
     """Requests and dialogs that reached the back end, by the user part of their From."""
 
     requests: Counter[str] = field(default_factory=Counter)
-    """Distinct INVITEs: two copies share Call-ID, From-tag, CSeq and Request-URI (RFC 3261 §8.2.2.2)."""
+    """INVITEs without retransmissions. A retransmission has the topmost Via of an earlier INVITE."""
     live: Counter[str] = field(default_factory=Counter)
     """Calls that were answered and have not ended."""
     live_max: Counter[str] = field(default_factory=Counter)

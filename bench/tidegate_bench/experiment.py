@@ -12,7 +12,7 @@ Points = list[dict[str, Any]]
 def judge_generator(record: Record, points: Points) -> None:
     """Expects that the generator offered its load in every run and lost no datagram.
 
-    Other runs do not describe the server.
+    Otherwise a run does not describe the server.
     """
     generators = [point["outcome"]["generator"] for point in points]
     slow = sum(generator["too_slow"] is not None for generator in generators)
@@ -35,13 +35,14 @@ class Run:
     ) -> None:
         """Runs the scenario in the world `world` with the `build` of the program, `release` or `debug`.
 
-        The keys in `changed` get other values than in the file.
+        `changed` has keys of the file, and the values that replace those of the file. Without `jobs`, `lab run` decides
+        how many runs it makes at the same time.
         """
         text = (ROOT / "scenarios" / f"{name}.toml").read_text()
         for key, value in changed.items():
             text, count = re.subn(rf"^{key} = .*$", f"{key} = {value}", text, flags=re.MULTILINE)
             if count != 1:
-                raise SystemExit(f"{name}: `{key}` stands there {count} times")
+                raise SystemExit(f"{name}: the file has the key `{key}` {count} times, not once")
         words = [name, *re.findall(r"\w+", str(changed)), *([] if world == "sim" else [world])]
         self.folder = record.directory / "-".join(words)
         self.folder.mkdir(parents=True)
@@ -53,7 +54,7 @@ class Run:
         self.points: Points = results["points"]
 
     def of(self, label: str, **swept: object) -> Points:
-        """Returns the runs of the variant with this label under these conditions."""
+        """Returns the runs of the variant with this label and these swept values. Ends the script if there is none."""
         found = [
             point
             for point in self.points

@@ -1,4 +1,4 @@
-"""The generator `examples/flood`, which sends INVITEs and only acknowledges rejections."""
+"""The generator `examples/flood`, which sends INVITEs, acknowledges their rejections, and does nothing else."""
 
 import sys
 

@@ -1,4 +1,4 @@
-"""Runs a command for each task of an array by HyperQueue, with a server and workers of its own.
+"""Runs a command by HyperQueue for each task of an array. Starts its own server and workers.
 
     hyperqueue_jobs.py DIR WORKERS TASKS COMMAND...
 

@@ -18,13 +18,13 @@ from tidegate_bench.sockets import LOCALHOST, free_port
 _BUFFER_BYTES = 4 * 1024 * 1024
 # Shared memory in MB. Kamailio keeps some KiB of every transaction for some seconds.
 _TRANSACTIONS_MIB = 1024
-# The definition for a configuration file that accepts callers over TCP: the largest number of connections.
+# This definition has the largest number of connections. With it, a configuration file accepts callers over TCP.
 _TCP = "TCP_MAX"
-# The definition for callers over TLS instead of TCP: the file of the private key.
+# This definition has the file of the private key. With it, callers use TLS instead of TCP.
 _TLS = "TLS_KEY"
 # Descriptors for everything except connections.
 _OTHER_FILES = 100
-# Kamailio's default. Messages that wait in a larger buffer are served too late.
+# Kamailio's default size of the socket buffer. Messages that wait in a larger buffer are served too late.
 DEFAULT_BUFFER_BYTES = 256 * 1024
 
 
@@ -60,7 +60,7 @@ def command(
     words = ["kamailio", "-f", str(file), "-DD", "-E", "-l", f"udp:{host}:{port}", "-M", "8"]
     if _TCP in defines:
         words += ["-l", f"{'tls' if _TLS in defines else 'tcp'}:{host}:{port}"]
-    # README of the module tls, §1: the library's own functions at the end of a process may crash it.
+    # README of the module tls, §1: the exit functions of the TLS library may crash a process that ends.
     words += ["--atexit=no"] if _TLS in defines else []
     words += ["-m", str(_TRANSACTIONS_MIB if transactions else 64)]
     words += ["-x", allocator, "-X", allocator] if allocator else []
@@ -81,7 +81,7 @@ def run(
     connections_max: int = 0,
     certificate: Certificate | None = None,
 ) -> Kamailio:
-    """Starts Kamailio with a file of `bench/`, and with its definitions besides the back end.
+    """Starts Kamailio with a configuration file of `bench/`. `defines` are further definitions for this file.
 
     With `transactions` it forwards with `t_relay()`, if the file supports this. With `connections_max` callers may use
     TCP too, or TLS if there is a `certificate`.
@@ -103,7 +103,7 @@ def dispatch(stage: Stage, destinations: list[str], algorithm: int, *, transacti
     listed.write_text("".join(lines))
     named = {"DESTINATIONS": f'"{listed}"', "ALGORITHM": f'"{algorithm}"', "BUFFER": str(_BUFFER_BYTES)}
     named |= {"TRANSACTIONS": ""} if transactions else {}
-    # It keeps calls with and without transactions.
+    # The dispatcher module keeps the state of calls, so Kamailio gets the memory for transactions in any case.
     return _serve(stage, "kamailio-dispatcher.cfg", named, True, "fm", None)
 
 
@@ -120,7 +120,7 @@ def _serve(
     return Kamailio(stage.serve("kamailio", words, port, quota=quota, over_streams=_TCP in defines), port)
 
 
-# The interval at which the load is reported: some twenty periods of a quota of 5 ms.
+# The interval at which the load is reported: twenty periods of a quota of 5 ms.
 _TELL_S = 0.1
 
 

@@ -45,7 +45,7 @@ class Usage:
     """The cost of a load. Occupancies are in cores, during the time in which calls were offered."""
 
     element_cpu_s: float
-    """CPU time for all calls, until the end of the last one."""
+    """CPU time of the element for all calls, until the deadline of the last one has passed."""
     element: float
     caller: float
     callee: float
@@ -56,7 +56,7 @@ class Usage:
     """CPU time of the element in the measured time."""
     steady_s: float
     wakes_per_s: float
-    """Number of times that its threads went to sleep in the measured time."""
+    """How many times a second the threads of the element went to sleep, in the measured time."""
 
 
 @dataclass(frozen=True)
@@ -85,7 +85,7 @@ class Outcome:
 
     @property
     def lost(self) -> int:
-        """What the generator lost: datagrams at the sockets of caller and callee, and its own losses."""
+        """Losses of the generator: datagrams at the sockets of caller and callee, and `own_losses`."""
         return self.usage.drops + self.own_losses
 
     @property
@@ -118,7 +118,7 @@ class Outcome:
 def judge_generator(record: Record, outcomes: Sequence[Outcome]) -> None:
     """Expects that the generator offered its load in every run and lost nothing.
 
-    Other runs may not describe the element.
+    Otherwise a run may not describe the element.
     """
     slow = sum(outcome.too_slow for outcome in outcomes)
     record.expect(slow == 0, f"the generator was too slow in {slow} of {len(outcomes)} runs")
@@ -128,7 +128,7 @@ def judge_generator(record: Record, outcomes: Sequence[Outcome]) -> None:
 
 
 def own_losses(report: Mapping[str, Any]) -> int:
-    """What the generator lost by its own report, without the datagrams that its sockets dropped."""
+    """Losses of the generator by its own report, without the datagrams that its sockets dropped."""
     usage = report["usage"]
     streams = usage["streams"] or {}
     of_streams = streams.get("excess", 0) + streams.get("overflow", 0)
@@ -145,9 +145,9 @@ def offer(
     host: str = LOCALHOST,
     options: Sequence[str] = (),
 ) -> Outcome:
-    """Offers the load to the element at `target` and stops it after the last deadline.
+    """Offers the load to the element at `target`, and ends the caller after the last deadline.
 
-    The caller is at the address `host` and gets these `options`. Without a callee, other servers get the calls.
+    The caller is at the address `host` and gets these `options`. Without a `callee`, no usage of a callee is measured.
     """
     file = stage.directory / "uac.json"
     file.unlink(missing_ok=True)
@@ -186,9 +186,9 @@ def offer(
 def run(
     start: Callable[[], Process], element: Process, callee: Process | None, load: Load, end: Callable[[Process], None]
 ) -> tuple[Process, Usage]:
-    """Runs a caller until the deadline of the last calls, and then ends it.
+    """Runs the caller that `start` starts until the deadline of the last calls has passed. Then ends it by `end`.
 
-    There is no callee if the element itself answers.
+    Without a `callee`, only the usage of the element and of the caller is measured.
     """
     callees = [callee] if callee else []
 

@@ -16,7 +16,7 @@ _CLONE_NEWNET = 0x40000000
 
 def enter_own() -> None:
     """Runs this script again in a new network namespace. Without root, it also makes a user namespace."""
-    # The directories in which Debian has ip, nft and kamailio.
+    # Debian has ip, nft and kamailio there.
     os.environ["PATH"] += ":/usr/sbin"
     if _INSIDE in os.environ:
         run("ip", "link", "set", "lo", "up")
@@ -82,7 +82,8 @@ End = tuple[str, str, Namespace | None]
 def link(one: End, other: End) -> None:
     """Joins two namespaces by a link.
 
-    Each end has a name, addresses and a namespace, by default that of this process.
+    Each end has the name of its interface, its addresses (separated by spaces), and its namespace. `None` is the
+    namespace of this process.
     """
     run("ip", "link", "add", one[0], "type", "veth", "peer", "name", other[0])
     for name, addresses, where in (one, other):

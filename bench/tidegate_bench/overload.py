@@ -42,7 +42,7 @@ disposal = "{self.disposal}"
 {params}"""
 
 
-# Rejects all but one call in ten thousand after its first messages, because the occupancy is always above the target.
+# After the first messages, this law admits one call in ten thousand, because the occupancy is always above the target.
 REFUSING = Variant(
     "occupancy", "arrival", "class", params={"rho_targ": 0.01, "f_min": 0.0001, "measure": 1, "k": 2, "w": 1}
 )

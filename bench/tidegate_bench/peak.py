@@ -72,7 +72,7 @@ def estimate(offer: Offer, share: float) -> float:
 def climb(offer: Offer, start_cps: float, seed: int, effort: Effort = THOROUGH) -> tuple[float, Outcome]:
     """Returns the highest rate that is carried repeatedly, and its outcome.
 
-    The search starts at `start_cps` or below.
+    The search starts at `start_cps`, and goes down if this rate is not carried.
     """
     rate, step, best, halvings = start_cps, STEP, None, 0
     for number in range(_STEPS_MAX):
@@ -92,7 +92,7 @@ def climb(offer: Offer, start_cps: float, seed: int, effort: Effort = THOROUGH) 
         rate = best[0] * step
     if best is None:
         raise RuntimeError(f"not even {rate:.0f} calls/s are set up in time")
-    # In some seconds the machine is a quarter faster than in others.
+    # In some seconds the machine is a quarter faster than in others, so one run is not enough.
     rate, again = best[0], 0
     for number in range(_STEPS_MAX, 2 * _STEPS_MAX):
         outcome = carried(offer, Load(rate, _WARM_UP_S, _MEASURED_S, seed + number))
@@ -108,6 +108,6 @@ def climb(offer: Offer, start_cps: float, seed: int, effort: Effort = THOROUGH) 
 def peak(
     offer: Offer, share: float, before_cps: float | None, round_: int, effort: Effort = THOROUGH
 ) -> tuple[float, Outcome]:
-    """Finds the highest rate carried with a share of a core, from the last round's peak or from an estimate."""
+    """Finds the highest rate carried with a share of a core. Starts below the last round's peak, or at an estimate."""
     start_cps = before_cps / STEP if before_cps else estimate(offer, share)
     return climb(offer, start_cps, 100 * round_, effort)

@@ -31,10 +31,10 @@ def compare(row: dict[str, Any], runs: list[Outcome], capacity_cps: float) -> di
 
 COLUMNS = [
     Column("goodput/C: sim", "sim_goodput", 3),
-    *(Column(name, f"real_goodput_{name}", 3) for name in Spread._fields),
+    *(Column(f"real {name}", f"real_goodput_{name}", 3) for name in Spread._fields),
     Column("error", "error", 3),
     Column("p99 ms: sim", "sim_p99_ms", 1),
-    *(Column(name, f"real_p99_ms_{name}", 1) for name in Spread._fields),
+    *(Column(f"real {name}", f"real_p99_ms_{name}", 1) for name in Spread._fields),
     Column("cpu: element", "real_cpu", 3),
     Column("generator", "generator_cpu", 2),
     Column("drops: element", "element_drops"),

@@ -54,7 +54,7 @@ class Process:
         self.pid = self._popen.pid
 
     def pids(self) -> list[int]:
-        """The program and those of its child processes that still run."""
+        """Returns the ids of all its processes that still run: the program and its descendants."""
         members = []
         for entry in os.listdir("/proc"):
             if entry.isdigit() and _session(entry) == self.pid:
@@ -127,7 +127,7 @@ class Process:
         return True
 
     def stop(self, first: signal.Signals = signal.SIGTERM, patience_s: float = 5.0) -> None:
-        """Ends it with all its children: by the signal `first`, and after `patience_s` by force."""
+        """Sends `first` to the program. When it has ended, or after `patience_s`, kills those that still run."""
         self.cpu_ns()
         self.drops()
         self.send(first)
@@ -198,7 +198,10 @@ class Stage:
         quota: Quota | None = None,
         over_streams: bool = False,
     ) -> Process:
-        """Starts a program. Returns it when a UDP socket is bound to `port`, or a TCP socket listens there."""
+        """Starts a program. Returns it when its port is open.
+
+        This means that a UDP socket is bound to `port`, or, if `over_streams`, that a TCP socket listens there.
+        """
         process = self.start(name, command, quota)
         deadline = time.monotonic() + seconds
         is_open = sockets.listening if over_streams else sockets.bound

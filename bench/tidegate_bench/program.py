@@ -25,7 +25,7 @@ def output(*command: object, ok: Collection[int] = (0,), timeout: float | None =
 
 
 def result(*command: object, ok: Collection[int] = (0,)) -> Json:
-    """Runs a command that prints JSON and returns it."""
+    """Runs a command that prints JSON, and returns this JSON."""
     printed: Json = json.loads(output(*command, ok=ok))
     return printed
 

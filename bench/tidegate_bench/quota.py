@@ -13,7 +13,8 @@ from subprocess import PIPE, Popen
 _ROOT = Path("/sys/fs/cgroup")
 _VERSION_1 = _ROOT / "cpu"
 _numbers = itertools.count()
-# Prints the times in ms for which it ran, and those for which it waited. Shorter interruptions have other causes.
+# A program that never sleeps. It prints how long it ran each time, and then how long it waited each time, in ms.
+# Interruptions of at most 1.5 ms have other causes than the quota, so they do not count.
 _SPIN = """
 import sys, time
 end, began, last, runs, waits = time.monotonic() + float(sys.argv[1]), None, time.monotonic(), [], []
@@ -45,7 +46,7 @@ def tick_ms() -> float:
 
 
 class Quota:
-    """A control group that may use `share` of one core, in slices of `period_us`.
+    """A control group that may use `share` of one core in each period of `period_us`.
 
     A process that is started with it runs in it from its first instruction, with all its children. The group is removed
     at the end of the `with` block, when all these processes must have ended.
@@ -95,7 +96,7 @@ class Quota:
         return runs[len(runs) // 2], waits[len(waits) // 2]
 
     def throttled_s(self) -> float:
-        """Time for which the group was kept from running so far."""
+        """Time for which the quota has kept the group from running so far."""
         for line in (self._group / "cpu.stat").read_text().splitlines():
             name, _, value = line.partition(" ")
             if name == "throttled_time":

@@ -1,4 +1,4 @@
-"""The record of a run: its raw data, its machine, and the conditions that held."""
+"""The record of a run: its raw data, its machine, and its conditions with their results."""
 
 import csv
 import json

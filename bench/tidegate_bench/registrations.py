@@ -18,10 +18,10 @@ from tidegate_bench.tidegate import built, cut
 MODES = {
     "udp": "UDP",
     "each": "TCP, a connection for each registration",
-    "opening": "TCP, the connection stays open; its opening counts",
-    "persistent": "TCP, the connection stays open; its opening does not count",
+    "opening": "TCP, the connection stays open; opening it counts as a part of the response time",
+    "persistent": "TCP, the connection stays open; opening it does not count",
 }
-"""The ways of paper 004, §4.4."""
+"""The ways to register in paper 004, §4.4."""
 
 CONNECTIONS = 1_000
 """Connections that are open before the measurement begins, in the mode `persistent`."""
@@ -30,8 +30,8 @@ CONNECTIONS = 1_000
 _OPENED_MAX = 13_000
 # The most connections that an element accepts. A process may have 20,000 descriptors on this machine.
 _ACCEPTED_MAX = 18_800
-# Over TCP, a registration without a response ends after 2 s, because it keeps a connection. Nothing is retransmitted
-# there.
+# T1 over TCP. A registration without a response ends after 64*T1 = 2 s, because until then it keeps its connection.
+# T1 has no other effect, because nothing is retransmitted over TCP.
 _T1_MS = 31.25
 # Maximum number of registrations over UDP without a response, which is reached in a collapse.
 _OPEN_MAX = 2_000_000
@@ -67,7 +67,7 @@ def connections(mode: str, load: Load) -> list[str]:
 
 @dataclass(frozen=True)
 class Element:
-    """A process under the load, its address, and the registrar behind it unless it is a registrar itself."""
+    """A process under the load, its address, and the registrar behind it. A registrar has `None` behind it."""
 
     process: Process
     address: str
@@ -117,7 +117,7 @@ def _kamailio(stage: Stage, mode: str, quota: Quota | None, profile: str) -> Ele
 
 
 ELEMENTS: dict[str, Start] = {"echo": _echo, "tidegate": _tidegate, "kamailio": _kamailio}
-"""A server that only echoes, and two proxies with transactions before a registrar that is such an echo."""
+"""A server that only echoes, and two proxies with transactions, each in front of such a server."""
 
 
 @dataclass(frozen=True)
@@ -126,7 +126,7 @@ class Registrations:
 
     outcome: Outcome
     mean_ms: float
-    """Response time of the registrations that were answered with 2xx."""
+    """Mean response time of the registrations that were answered with 2xx."""
     memory_mib: float
     """Memory of the element at the end of the load."""
     memory_before_mib: float
@@ -140,9 +140,9 @@ class Registrations:
 def offer(
     element: str, mode: str, load: Load, profile: str, share: float | None = None, slack_ms: float = SLACK_MS
 ) -> Registrations:
-    """Offers the load to a fresh element, and stops it after the last deadline.
+    """Offers the load to a fresh element, and ends the generator after the last deadline.
 
-    The element may use this `share` of a core, or as much as it can.
+    The element may use this `share` of a core. Without `share` there is no limit.
     """
     load = fitted(mode, load)
     with Quota(share, _PERIOD_US) if share else nullcontext() as quota, Stage() as stage:

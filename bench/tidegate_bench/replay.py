@@ -23,7 +23,7 @@ class Replayed:
 
 
 def replay(program: str | Path, recording: Path, *more: str, laws: tuple[str, ...] = (), name: str = "") -> Replayed:
-    """Replays a recording. The figures and the output are stored beside it, with its name and this name."""
+    """Replays a recording. Stores the figures and the output beside it, in RECORDING[.NAME].json and .txt."""
     file = recording.with_suffix(f"{name and '.'}{name}.json")
     words = [str(program), "replay", str(recording), "--json", str(file), *more]
     done = subprocess.run(

@@ -20,7 +20,8 @@ HYPERQUEUE = ROOT / "out" / "peers" / "hyperqueue" / "bin" / "python"
 """A Python with the package `hyperqueue`, which scripts/setup installs."""
 
 Scheduler = Callable[[list[str], int, Path], None]
-"""Runs `tidegate lab run` with these arguments and each of so many shards. Its logs go to the directory."""
+"""A function of the arguments of `tidegate lab run`, the number of shards, and a directory for logs. It runs the
+command once for each shard."""
 
 
 def _command(arguments: list[str], shards: int) -> list[str]:

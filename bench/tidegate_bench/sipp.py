@@ -67,9 +67,9 @@ class Sipp:
         )
 
     def response_times(self) -> list[tuple[float, float]]:
-        """Returns the arrival since the start and the delay of each response that timer 1 measures.
+        """Returns the time of arrival and the delay of each response that SIPp's timer 1 measures.
 
-        The times are in seconds, in the steps of SIPp's clock, which are some milliseconds.
+        The time of arrival is that since the start. Both are in seconds. SIPp's clock has steps of some milliseconds.
         """
         return [(float(row["Date_ms"]) / 1e3, float(row["response_time_ms"]) / 1e3) for row in self._traced("rtt")]
 
@@ -97,8 +97,8 @@ class Sipp:
 def callee(stage: Stage, name: str, scenario: str = "uas", tolerant: bool = False) -> Sipp:
     """Starts a SIPp that answers.
 
-    `uas` is its built-in scenario, and any other is a file of this project. If it is `tolerant`, it ignores messages
-    that the scenario does not expect.
+    The scenario `uas` is built in. Any other one is the name of a file in tests/sipp. If `tolerant`, SIPp ignores
+    messages that the scenario does not expect.
     """
     port = free_port()
     process = stage.serve(name, command(stage, name, scenario, port, tolerant=tolerant), port)
@@ -122,9 +122,9 @@ def caller(
 ) -> Sipp:
     """Starts a SIPp at `host` that makes `calls` calls, `rate_cps` a second, whatever their outcome.
 
-    If it is `traced`, it also writes the files that `response_times` and `counts` read. If it is `tolerant`, it ignores
-    messages that the scenario does not expect. If it is `scattered`, each call has its own port, as if many clients
-    made the calls. `options` are further options of SIPp.
+    If `traced`, it also writes the files that `response_times` and `counts` read. If `tolerant`, it ignores messages
+    that the scenario does not expect. If `scattered`, each call has its own port, as if many clients made the calls.
+    `options` are further options of SIPp.
     """
     port = free_port()
     words = command(stage, name, scenario, port, host, tolerant)
@@ -151,8 +151,8 @@ def command(
 ) -> list[str]:
     """Returns the command of a SIPp at an address.
 
-    Its statistics and errors have its name in the scratch directory. The scenario is built in, the name of a file of
-    this project, or the path of another file.
+    It writes its statistics to NAME.csv and its errors to NAME.errors in the scratch directory. `scenario` is built
+    in (`uac` or `uas`), the name of a file in tests/sipp, or the path of another file (`….xml`).
     """
     _statistics(stage, name).unlink(missing_ok=True)
     file = scenario if scenario.endswith(".xml") else str(SCENARIOS / f"{scenario}.xml")
@@ -167,7 +167,7 @@ def command(
 
 
 def made_by(stage: Stage, name: str, process: Process, port: int) -> Sipp:
-    """Returns the SIPp that a process runs by `command`."""
+    """Returns the SIPp of a process that was started with the words of `command`."""
     return Sipp(process, port, _statistics(stage, name))
 
 

@@ -23,7 +23,7 @@ def offer(
     host: str = LOCALHOST,
     options: Sequence[str] = (),
 ) -> Outcome:
-    """Offers the load from `host` at even intervals, and stops it after the last deadline."""
+    """Offers the load from `host` at even intervals, and ends SIPp after the last deadline."""
     started: list[Sipp] = []
 
     def start() -> Process:

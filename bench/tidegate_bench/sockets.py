@@ -85,7 +85,7 @@ def buffer_bytes(port: int) -> int:
 
 
 def _sockets(place: Path) -> Iterator[_Socket]:
-    """The UDP sockets of the network namespace of a process. `/proc` stands for this process."""
+    """The UDP sockets of the network namespace of the process with this folder of /proc. `/proc` means this script."""
     for table in ("net/udp", "net/udp6"):
         try:
             lines = (place / table).read_text().splitlines()[1:]

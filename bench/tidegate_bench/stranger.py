@@ -17,7 +17,7 @@ _ICMP_PORT_UNREACHABLE = (3, 3)
 
 
 class Stranger:
-    """A socket from which tests send any message, and the bytes that came back."""
+    """A socket from which demonstrations send any message, with counts of the bytes sent and received."""
 
     def __init__(self, edge: str, seed: int, host: str = HOST) -> None:
         name, _, port = edge.rpartition(":")
@@ -71,7 +71,7 @@ class Stranger:
         )
 
     def send(self, data: bytes) -> None:
-        """Sends a message, and reads the messages that have arrived meanwhile."""
+        """Sends a message. Reads and counts the messages that have arrived meanwhile, and discards them."""
         while True:
             try:
                 self._socket.sendto(data, self._target)
@@ -116,7 +116,7 @@ class Stranger:
 
 
 def forged_icmp(edge: str, backends: Iterable[str], times: int) -> None:
-    """Reports to the edge proxy that nothing listens at its back ends, and quotes only addresses.
+    """Sends the edge proxy forged reports that nothing listens at its back ends. They quote nothing but addresses.
 
     RFC 792: a port unreachable carries the IP header and the first 8 bytes of the datagram that it
     is about. Needs CAP_NET_RAW.

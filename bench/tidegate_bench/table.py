@@ -20,7 +20,8 @@ class Column:
 
     title: str
     of: Callable[[Any], float | None] | str
-    """The quantity, or its key in items that are mappings. `None` is left out of the summary."""
+    """A function of an item that returns the quantity, or the key of the quantity in an item that is a mapping. `None`
+    is left out of the summary."""
     digits: int = 0
     summary: str = "median"
     """`spread`, `median`, `sum`, `min` or `max`."""

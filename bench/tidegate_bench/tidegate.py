@@ -88,8 +88,8 @@ def configure(
     """Writes the smallest configuration, on free ports, with its state in the scratch directory.
 
     `backends` are ports, or addresses with ports. `server`, `listen` and `pool` are more keys of [server], of the
-    listener and of the pool. `tables` are more tables, such as [overload]. The files have the name `name`, and so does
-    the state unless it has another name.
+    listener and of the pool. `tables` are more tables, such as [overload]. The configuration file is
+    NAME.toml. The state directory is STATE-state, or NAME-state without `state`.
     """
     edge = Edge(free_port(), free_port(), stage.directory / f"{name}.toml")
     addresses = [f"{LOCALHOST}:{b}" if isinstance(b, int) else b for b in backends]
@@ -163,7 +163,7 @@ class Caller:
         return _report(self.process, self.report)["usage"]["streams"] or {}
 
     def end(self, patience_s: float) -> bool:
-        """Waits for its end, and stops the remaining calls after this time. Returns whether it ended by itself."""
+        """Waits for its end, and ends it after this time with its open calls. Returns whether it ended by itself."""
         ended = self.process.wait(patience_s)
         if not ended:
             cut(self.process)
@@ -252,7 +252,7 @@ def caller_for(
 ) -> Caller:
     """Starts a `tidegate load uac` at `host` that makes independent calls for this time.
 
-    The holding time is in seconds, or `exp:3`.
+    `hold` is the holding time in seconds, or a distribution such as `exp:3`.
     """
     options = ["--duration", str(seconds), "--hold", str(hold)]
     return _caller(stage, "uac", target, rate_cps, seed, host, "debug", options)

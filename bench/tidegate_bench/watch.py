@@ -42,7 +42,7 @@ class Watch:
     def empty(self) -> tuple[bool, str]:
         """Waits as `until_empty` does.
 
-        Returns whether there were entries and none is left, and a sentence about the result.
+        Returns whether there were entries of each kind and none is left, and a sentence about the result.
         """
         kept, after_s = self.until_empty()
         text = (

@@ -58,7 +58,7 @@ request_route {
 		t_relay();
 		exit;
 	}
-	# The callers behind.
+	# A call to the browser, from a caller that sends to this registrar.
 	if (is_method("INVITE") && $rU == "alice") {
 		if (!lookup("location")) {
 			sl_send_reply("404", "Not Registered");

@@ -76,7 +76,7 @@ class Scene:
         return process
 
     def tidegate(self, file: str, state: Path | None = None, address: str = OUTSIDE) -> Process:
-        """Runs a file of the page unchanged, except for the directory of the keys."""
+        """Runs a file of the cookbook unchanged, except for the state directory."""
         text = (FILES / file).read_text()
         state = state or self.stage.directory / "state"
         copy = self.stage.directory / file
@@ -99,7 +99,7 @@ class Scene:
         return self.stage.directory / f"callee-{host}-messages.log"
 
     def called_by_tidegate(self, host: str) -> None:
-        """Every INVITE that a callee got came from Tidegate's public address."""
+        """Expects that every INVITE at a callee came from Tidegate's public address."""
         invites = self.messages(host).read_text().split("\nINVITE ")[1:]
         vias = [next(line for line in invite.splitlines() if line.startswith("Via:")) for invite in invites]
         held = bool(vias) and all(f" {OUTSIDE}:5060;" in via for via in vias)
@@ -132,7 +132,7 @@ class Scene:
         self.expect(ended and found.clean and found.created == calls, f"{what}: {found}")
 
     def ctl(self, command: str, *arguments: str) -> str:
-        """Runs a command of the page that shows the state of Tidegate."""
+        """Runs a `tidegate ctl` command of the cookbook, and keeps its output."""
         done = subprocess.run(
             [built("tidegate"), "ctl", command, *arguments], capture_output=True, text=True, check=False
         )
@@ -224,7 +224,7 @@ def asterisk(scene: Scene) -> None:
 
 
 def start_asterisk(scene: Scene, address: str) -> None:
-    """Runs the Asterisk of the path, or that of `scripts/setup cookbook`, with the page's files."""
+    """Runs the installed Asterisk, or the one from `scripts/setup cookbook`, with the files of the cookbook."""
     home = scene.stage.directory / f"asterisk-{address}"
     for folder in ("etc", "var", "data", "run", "log", "spool"):
         (home / folder).mkdir(parents=True)
@@ -296,12 +296,12 @@ def trunks(scene: Scene) -> None:
     for other in (reseller, stranger):
         other.process.wait(70)
     passed = reseller.calls().successful
-    # 10 at once and 5 a second, for the two seconds of the calls.
+    # The limit is 10 calls at once and 5 a second. The calls come within two seconds.
     scene.expect(15 <= passed <= 25, f"of 100 calls of the reseller in 2 s, {passed} pass")
     rejected = stranger.calls()
     scene.expect(rejected.failed == 20, f"a stranger's calls are rejected: {rejected}")
     errors = (scene.stage.directory / "stranger.errors").read_text()
-    scene.expect("SIP/2.0 404" in errors and "no route" in errors, "with 404, no route")
+    scene.expect("SIP/2.0 404" in errors and "no route" in errors, "the stranger's calls get 404, no route")
     outgoing = scene.caller("outgoing", "10.0.0.31", "o", "192.0.2.7", calls=20, port=5064, target="10.0.0.21")
     scene.succeed("calls to the carrier leave through Tidegate", outgoing, 20)
     scene.called_by_tidegate(CARRIER)
@@ -315,7 +315,7 @@ def data_centres(scene: Scene) -> None:
     callees = {where: scene.callee(f"{where}.31") for where in servers}
     states = [scene.stage.directory / f"state-{dc}" for dc in "ab"]
     active = scene.tidegate("data-centre-a.toml", states[0])
-    # The keys are copied, as the page says.
+    # The keys are copied, as the cookbook says.
     states[1].mkdir()
     shutil.copy(states[0] / "route.key", states[1])
     held = scene.caller("held", PHONES, "h", OUTSIDE, calls=40, hold_ms=6000)
@@ -332,14 +332,14 @@ def data_centres(scene: Scene) -> None:
         before = {where: callee.calls().created for where, callee in callees.items()}
         name = f"after-{gone or 'switch'}"
         calling = scene.caller(name, PHONES, "n", OUTSIDE, calls=40, port=5064)
-        scene.succeed(f"at B, down: {gone or 'none'}", calling, 40)
+        scene.succeed(f"new calls at data centre B after the failure of {gone or 'no server'}", calling, 40)
         time.sleep(1.2)
         taken = callees[taker].calls().created - before[taker]
         scene.expect(taken == 40, f"{taken} of 40 calls went to {taker}")
 
 
 def overload(scene: Scene) -> None:
-    """Runs the commands of the page at four times the load that the emulated server carries, for ten seconds."""
+    """Runs the commands of the cookbook at four times the load that the emulated server carries, for ten seconds."""
     here, calls = "127.0.0.1", 1600
     words = sipp.command(scene.stage, "callee", "uas", 5070, here)
     scene._listening("callee", scene.stage.start("callee", words), here, 5070)
@@ -354,16 +354,17 @@ def overload(scene: Scene) -> None:
     found = calling.calls()
     scene.expect(ended and found.created == calls and not found.unexpected, f"the caller ends as expected: {found}")
     carried = rates["admitted"]
-    scene.expect(25 <= carried <= 50 and limit == "window", f"{carried:.0f} calls/s admitted by a {limit}")
-    scene.expect(rates["arrived"] >= 120, f"of {rates['arrived']:.0f} INVITEs/s that arrive")
+    scene.expect(25 <= carried <= 50 and limit == "window", f"a {limit} admits {carried:.0f} calls/s")
+    scene.expect(rates["arrived"] >= 120, f"{rates['arrived']:.0f} INVITEs/s arrive")
     new = json.loads(scene.ctl("status", "--json"))["shards"][0]["new_calls"]
     parts = new["dropped_in_kernel"] + new["repeated"] + new["admitted"] + new["rejected"]
     scene.expect(parts == new["arrived"], f"the counts add up to the arrived INVITEs: {new}")
     answered = new["admitted"] + new["rejected"]
-    scene.expect(answered == found.successful, f"the caller has as many responses, {answered}, each call once")
-    # A retransmission that is still in a buffer when the caller ends may be one of its last.
+    told = f"{answered} calls got a response, {found.successful} by the caller's count"
+    scene.expect(answered == found.successful, told)
+    # The last retransmissions may still be in a buffer when the caller ends.
     sent = calls + found.retransmissions
-    scene.expect(0.98 * sent <= new["arrived"] <= sent, f"the caller has sent {sent} INVITEs")
+    scene.expect(0.98 * sent <= new["arrived"] <= sent, f"{new['arrived']} INVITEs arrived of {sent} that were sent")
     scene.expect(new["dropped_in_kernel"] > 0, "some INVITEs are dropped unread")
     shown = scene.ctl("rejections")
     scene.expect("kernel" in shown and max(map(len, shown.splitlines())) <= 100, "ctl rejections fits a terminal")
@@ -383,7 +384,7 @@ RECIPES: dict[str, Callable[[Scene], None]] = {
 class Show(Demonstration):
     @classmethod
     def arguments(cls, parser: argparse.ArgumentParser) -> None:
-        parser.add_argument("--recipe", choices=RECIPES, help="only this one")
+        parser.add_argument("--recipe", choices=RECIPES, help="only this recipe")
 
     @classmethod
     def prepare(cls, options: argparse.Namespace) -> None:

@@ -4,7 +4,7 @@ Runs `tidegate lab costs` and `tidegate lab overhead` three times each. Every cl
 §6.2), its model (§5), its clock (§4.1.1) and its droppers (§3.4) is compared with the values measured here. Each claim
 has an expected verdict, with its reason: reproduced, partly reproduced or not reproduced. The verdicts must hold, and
 not the paper's microseconds, which are those of a Pentium 4. Each condition is also given wrong numbers, and must fail
-with them. An example are the numbers of the random dropper in place of those of the deterministic one.
+with them. For example, the deterministic dropper gets the numbers of the random one.
 """
 
 import copy
@@ -24,7 +24,7 @@ from tidegate_bench.tidegate import built
 CALL = ["invite", "ringing", "answer", "ack", "bye", "bye_answer"]
 
 Run = dict[str, Any]
-# Alters a run.
+# A function that puts wrong numbers into a run.
 Planted = Callable[[Run], None]
 
 
@@ -68,7 +68,7 @@ def over_kinds(run: Run, value: Callable[[str], float]) -> float:
 
 
 def more(run: Run, measure: int, reading: str) -> float:
-    """The additional cost of a message, as a part of its cost: the median of the three laws."""
+    """The additional cost of a message by a measurement, as a part of the cost without: the median of the laws."""
     rows = [
         row["more_ns"]["median"] / row["none_ns"]["median"]
         for row in run["overhead"]["packets"]
@@ -140,7 +140,7 @@ def measured(runs: Sequence[Run]) -> Seen:
     dropped = median(runs, lambda run: measuring(run, "dropped"))
     ratio = dropped / accepted
     return Seen(
-        accepted > 0.5 and 0.7 < ratio < 1.4, f"{accepted:.2f} µs of an accepted message, {dropped:.2f} of one dropped"
+        accepted > 0.5 and 0.7 < ratio < 1.4, f"{accepted:.2f} µs for an accepted message, {dropped:.2f} for a drop"
     )
 
 
@@ -161,7 +161,7 @@ def kernel(runs: Sequence[Run]) -> Seen:
     return Seen(
         part > 0.5,
         f"{value:.2f} µs of {whole:.2f} are outside the core, {part:.0%}; from the sender to the "
-        f"drop {gate('read'):.2f} µs if it is read, {gate('shed'):.2f} by the kernel gate",
+        f"drop {gate('read'):.2f} µs if Tidegate reads the message, {gate('shed'):.2f} if the kernel drops it",
     )
 
 
@@ -217,7 +217,7 @@ def jiffies(runs: Sequence[Run]) -> Seen:
 def fine(runs: Sequence[Run]) -> Seen:
     exact = [readings(run, "1 ns", 2, 1) for run in runs]
     zero, above = (max(row[key] for row in exact) for key in ("zero", "above_one"))
-    return Seen(zero < 0.01 and above < 0.05, f"0 in {zero:.1%}, above 100 % in {above:.1%}")
+    return Seen(zero < 0.01 and above < 0.05, f"{zero:.1%} of the readings are 0, {above:.1%} are above 100 %")
 
 
 def window(runs: Sequence[Run]) -> Seen:
@@ -225,7 +225,7 @@ def window(runs: Sequence[Run]) -> Seen:
     grains += [min(readings(run, "10 ms", 2, 1)["of_grain"] for run in runs)]
     return Seen(
         grains[0] < 0.02 and grains[1] > 1,
-        f"the grain's own error is {grains[0]:.3f}, with k = 2 and measure = 1 {grains[1]:.1f}",
+        f"the error by the clock's resolution is {grains[0]:.3f}, and {grains[1]:.1f} with k = 2 and measure = 1",
     )
 
 
@@ -312,80 +312,80 @@ CLAIMS = [
     Claim(
         "414",
         "dropping costs 2.75 µs, with a measurement 5.25",
-        "reproduced: a drop is a fraction of an accepted message, with a measurement more",
+        "reproduced: a drop costs a fraction of an accepted message, and more with a measurement",
         dropping,
         costing(lambda row: 4 if row["fate"] == "dropped" else 1),
     ),
     Claim(
         "414",
-        "and this cost is alike for all kinds of message",
-        "not: before the decision, the server reads what distinguishes a retransmission from new work, which of "
-        "an INVITE or ACK is more than the first line",
+        "dropping costs about the same for all kinds of messages",
+        "not reproduced: before the decision, the server reads the parts that distinguish a retransmission from "
+        "new work. In an INVITE or an ACK these are more than the first line",
         alike,
         even_drops,
     ),
     Claim(
         "414",
         "control without a measurement costs .2 µs",
-        "reproduced: less",
+        "reproduced: it costs less",
         control,
         costing(lambda row: 1.5 if row["control"] == "idle" else 1),
     ),
     Claim(
         "414",
-        "with a measurement 1 µs, and far more for a dropped message (2.5)",
-        "partly: it costs between the two, and the same for both: nothing of a measurement "
-        "depends on the decision about the message",
+        "a measurement costs 1 µs for an accepted message, and far more for a dropped one (2.5)",
+        "partly reproduced: a measurement costs about the same for an accepted and for a dropped message, "
+        "because it does not depend on the decision",
         measured,
         costing(lambda row: 2.5 if row["fate"] == "dropped" and row["control"] == "measuring" else 1),
     ),
     Claim(
         "455",
         "a drop in the kernel would cost 1.1 µs, less than half",
-        "not: by the same reckoning, whole cycle less core, most of a drop is outside the core: "
-        "receiving it is what is left to save",
+        "not reproduced: calculated in the same way (whole cycle minus core), it would cost more than half, because "
+        "most of the cost is outside the core",
         kernel,
         dear_core,
     ),
     Claim(
         "477",
-        "measuring every packet costs throughput; every 125 little; every 250 nothing",
-        "reproduced, of a law that reads the processor whenever it measures (core alone)",
+        "a measurement for every packet costs throughput, for every 125 packets little, for every 250 nothing",
+        "reproduced for a law that reads the processor time at each measurement (core alone)",
         at_measurement,
         swapped("packets", "reading", "at_measurement", "by_driver"),
     ),
     Claim(
         "477",
-        "the same, as built",
-        "not: the driver reads every 2 ms, whatever the law, so measuring more often costs nothing",
+        "the same claim, for the whole server",
+        "not reproduced: the driver reads the processor time every 2 ms, so more measurements cost nothing",
         by_driver,
         swapped("packets", "reading", "at_measurement", "by_driver"),
     ),
     Claim(
         "356",
         "model: 90 % of PP' at f ≈ .44, PP_r ≈ 32,000, delay / 2.2 (t_a 70, t_d 6 µs)",
-        "partly: f is, PP_r and the delay follow from f = .436 as 29,500 and 2.07",
+        "partly reproduced: f is right, but PP_r = 29,500 and delay / 2.07 follow from f = .436",
         example,
         wrong_model("paper"),
     ),
     Claim(
         "356",
         "90 % of the throughput at less than half the load admitted",
-        "partly: accepting became cheaper than dropping did, so more must be admitted",
+        "partly reproduced: accepting a message has become cheaper by more than dropping one, so more must be admitted",
         here,
         wrong_model("cycle"),
     ),
     Claim(
         "§4.1.1",
-        "jiffies read as 0 %, and a few as 3,000 % to 4,000 %",
-        "reproduced, by a clock of 10 ms and k = 2, measure = 1",
+        "with jiffies most readings are 0 %, and a few are 3,000 % to 4,000 %",
+        "reproduced with a clock of 10 ms, k = 2 and measure = 1",
         jiffies,
         swapped("readings", "clock", "10 ms", "1 ns"),
     ),
     Claim(
         "§4.1.1",
-        "it is the clock's grain",
-        "reproduced: a clock of 1 ns shows none of it (but that it is read beside the other)",
+        "the reason is the resolution of the clock",
+        "reproduced: with a clock of 1 ns hardly any reading is 0 % or above 100 %",
         fine,
         swapped("readings", "clock", "10 ms", "1 ns"),
     ),
@@ -399,14 +399,14 @@ CLAIMS = [
     Claim(
         "§3.4",
         "the deterministic dropper admits f, evenly",
-        "reproduced, to the exact formulas",
+        "reproduced: the dropper follows the exact formulas",
         even,
         picking("random", "deterministic"),
     ),
     Claim(
         "§3.4",
-        "the random one deviates and drops in clusters",
-        "reproduced, to the exact formulas",
+        "the random dropper deviates from f and drops in clusters",
+        "reproduced: the dropper follows the exact formulas",
         clusters,
         picking("deterministic", "random"),
     ),
@@ -430,10 +430,10 @@ class Show(Demonstration):
             "an INVITE dropped (µs)": lambda run: run["costs"]["cycle"]["drop_us"],
             "s, core alone (µs)": lambda run: run["costs"]["core"]["call_us"],
             "f for 90 %, whole cycle": lambda run: run["costs"]["cycle"]["dropping"]["fraction"],
-            "measuring each message, dropped (µs)": lambda run: measuring(run, "dropped"),
-            "measuring each message (part)": lambda run: more(run, 1, "at_measurement"),
-            "measuring every 125th (part)": lambda run: more(run, 125, "at_measurement"),
-            "measuring every 1000th (part)": lambda run: more(run, 1000, "at_measurement"),
+            "measuring each dropped message (µs)": lambda run: measuring(run, "dropped"),
+            "measuring each message (share of cost)": lambda run: more(run, 1, "at_measurement"),
+            "measuring every 125th (share of cost)": lambda run: more(run, 125, "at_measurement"),
+            "measuring every 1000th (share of cost)": lambda run: more(run, 1000, "at_measurement"),
             "occupancy of the thread": lambda run: run["overhead"]["readings"]["occupancy"],
         }
         for name, value in quantities.items():
@@ -452,6 +452,6 @@ class Show(Demonstration):
             for run in altered:
                 planted(run)
             broken = judge(altered)
-            self.expect(not broken.held, f"fails by planted numbers: {broken.numbers}")
+            self.expect(not broken.held, f"fails with planted numbers: {broken.numbers}")
             verdicts.append({"place": place, "claim": claim, "verdict": verdict, **seen._asdict()})
         return {"verdicts": verdicts}

@@ -2,7 +2,7 @@
 
 Simulated: callers wait, hang up or give up. Callees answer early or late, are busy, ring forever, are silent, or
 reject. Links lose and duplicate packets. Back ends crash, with and without ICMP reports, and are started again. All
-this is run under every policy, with transactions and without. The reference model of the leases (docs/checkers.md)
+this is run under four policies, with transactions and without. The reference model of the leases (docs/checkers.md)
 runs beside each balancer. Four times a second the count of each back end is compared with the model, and at the end
 with zero.
 
@@ -31,7 +31,7 @@ WORLD_CALLS = 40_000
 WORLD_RATE_CPS = 400
 
 RATE_CPS = 1500
-ABANDONED_SHARE = 10  # One call in this number is abandoned.
+ABANDONED_SHARE = 10  # One call in ten is abandoned.
 SETTLES_S = 36.0  # A little more than 64·T1 (RFC 3261 §17).
 
 
@@ -102,7 +102,7 @@ def simulated(record: Record, calls: int, jobs: int, profile: str) -> list[dict[
         not any(run["findings"] for run in runs),
         "every count agreed with the reference model at all times, and was zero at the end",
     )
-    record.expect(not any(run["unwatched"] for run in runs), "nothing went unwatched")
+    record.expect(not any(run["unwatched"] for run in runs), "the checkers watched everything")
     return runs
 
 
@@ -150,10 +150,10 @@ def real(record: Record, round_: int, mode: str, calls: int, idle_s: int, profil
         after = counted(edge)
         record.expect(
             after["backend_calls"] == after["backend_work"] == after["calls"] == 0,
-            f"{idle_s} s later none is, and the call table is empty",
+            f"after {idle_s} s without messages no call is counted, and the call table is empty",
         )
         record.expect(
-            after["calls_abandoned_total"] == gone, f"{after['calls_abandoned_total']:,} were given up as abandoned"
+            after["calls_abandoned_total"] == gone, f"{after['calls_abandoned_total']:,} calls ended as abandoned"
         )
         record.expect(edge.process.running() and edge.process.drops() == 0, "no datagram was lost")
         stage.kill()

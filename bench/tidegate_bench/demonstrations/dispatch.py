@@ -116,8 +116,8 @@ class Show(Demonstration):
     def arguments(cls, parser: argparse.ArgumentParser) -> None:
         parser.add_argument("--rate", type=int, default=1000, help="calls/s (%(default)s)")
         parser.add_argument("--seconds", type=int, default=6, help="of a run (%(default)s)")
-        parser.add_argument("--counts", default=",".join(map(str, COUNTS)), help="(%(default)s)")
-        parser.add_argument("--elements", help="some of them, separated by `;`")
+        parser.add_argument("--counts", default=",".join(map(str, COUNTS)), help="of back ends (%(default)s)")
+        parser.add_argument("--elements", help="names separated by `;` (default: all)")
 
     def run(self) -> Results:
         counts = [int(count) for count in self.options.counts.split(",")]
@@ -152,12 +152,12 @@ class Show(Demonstration):
             # The value of the paper was measured on another machine, so only the ratios beside it can be compared.
             seen = "reproduced" if alone >= PAPER_CPS else "partly"
             self.expect(
-                alone >= PAPER_CPS / 2, f"003 §I: {seen}: {name}: {alone:.0f} calls per CPU-second, of 5,500 there"
+                alone >= PAPER_CPS / 2, f"003 §VI.e: {seen}: {name}: {alone:.0f} calls per CPU-second, of 5,500 there"
             )
             slowed = alone / median(name, counts[-1])
-            self.expect(slowed <= 1.5, f"{name}: {counts[-1]} back ends cost {slowed:.2f} times as much as {counts[0]}")
+            self.expect(slowed <= 1.5, f"{name}: a call costs {slowed:.2f} times as much with {counts[-1]} back ends")
             for other in (n for n in names if n.startswith("kamailio")):
                 least = min(median(name, count) / median(other, count) for count in counts)
-                self.expect(least > 1, f"{name} carries {least:.2f} times what {other} does, or more")
+                self.expect(least > 1, f"{name} carries at least {least:.2f} times as many calls as {other}")
         self.rows("runs", [{**run._asdict(), "per_cpu_s": run.per_cpu_s} for run in runs])
         return {}

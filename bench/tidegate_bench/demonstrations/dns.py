@@ -146,7 +146,7 @@ def one_run(record: Record, round_: int) -> dict[str, Any]:
     record.expect(
         not late, f"of {len(unknown.sent)} requests to unknown names {late} had no final response within {IN_TIME_S} s"
     )
-    record.expect(set(statuses) <= {404, 503, 504}, f"they were answered with {statuses}")
+    record.expect(set(statuses) <= {404, 503, 504}, f"the statuses of these responses are {statuses}")
     record.expect(
         parked <= PARKED_MAX and left == 0, f"at most {parked:.0f} requests were parked, and {left:.0f} at the end"
     )

@@ -27,9 +27,9 @@ COSTS = Scenario.read().costs
 LAW = Variant("pi", "arrival", "class")
 HELD_CALLS = 300
 HELD_RATE_CPS = 60
-# Before the re-INVITE, and again before the BYE.
+# Time from the set-up of a held call to its re-INVITE, and from there to its BYE.
 HOLD_MS = 8000
-# Time from the set-up of all calls until the last one is ended.
+# Time from the first held call to the flood. Until then all held calls are set up.
 FLOOD_AFTER_S = HELD_CALLS / HELD_RATE_CPS + 1.0
 FLOOD_S = 16.0
 FLOOD_MULTIPLE = 4.0
@@ -164,7 +164,7 @@ to = "app"
 def judge(record: Record, row: dict[str, Any]) -> None:
     record.expect(
         row["held_clean"] and row["held_completed_in_flood"] == HELD_CALLS,
-        f"the calls held, of which {row['held_completed_in_flood']} ended in the flood: {row['held']}",
+        f"all held calls complete, {row['held_completed_in_flood']} of them during the flood: {row['held']}",
     )
     record.expect(
         HELD_CALLS <= row["in_dialog"] <= HELD_CALLS + row["again"],
@@ -174,8 +174,8 @@ def judge(record: Record, row: dict[str, Any]) -> None:
     new = row["forged"] + row["good_calls"]
     record.expect(
         COUNTED_MIN * new - row["lost"] <= row["offered"] <= new,
-        f"{row['offered']} were treated as new calls: {row['forged']} forged and "
-        f"{row['good_calls']} good, {row['lost']} lost before",
+        f"{row['offered']} INVITEs were treated as new calls: {row['forged']} forged and "
+        f"{row['good_calls']} good ones were sent, {row['lost']} were lost at sockets",
     )
     everybody = row["admitted_of_all"]
     share = row["good_goodput_cps"] / row["good_offered_cps"]

@@ -1,7 +1,7 @@
 """A call to three agents at once: the first to answer gets the call, and the others are cancelled
 
-The policy of the pool is `fork`. Its agents ring for 200, 400 and 600 ms. The first one must answer every call. Each
-of the others must be cancelled and answer 487 while it rings. 64·T1 + T4 later no state may be left.
+The policy of the pool is `fork`. Its agents ring for 200, 400 and 600 ms. The first one must answer every call. Each of
+the others must be cancelled and answer 487 while it rings. 64·T1 + T4 after the last call no state may be left.
 """
 
 from typing import Any
@@ -39,11 +39,11 @@ def one_run(record: Record, round_: int) -> dict[str, Any]:
             found = {name: stats[name] for name in expected}
             record.expect(
                 found == expected,
-                f"who rings for {ms} ms: {found['calls']} calls, {found['answered']} answered, "
+                f"the agent that rings for {ms} ms: {found['calls']} calls, {found['answered']} answered, "
                 f"{found['completed']} completed, {found['cancelled']} cancelled",
             )
             # Without its ACK an agent retransmits the 200 or the 487.
-            record.expect(stats["repeated"] == 0, f"it sent {stats['repeated']} responses again")
+            record.expect(stats["repeated"] == 0, f"this agent sent {stats['repeated']} responses again")
             row |= {f"{name}_{ms}_ms": count for name, count in found.items()}
         row |= {name: metrics.total(name) for name in ("cancels", "timeouts")} | {"drops": edge.process.drops()}
         record.expect(row["cancels"] == CALLS * (len(RING_MS) - 1), f"{row['cancels']} branches cancelled by Tidegate")

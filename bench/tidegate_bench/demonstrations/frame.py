@@ -1,7 +1,7 @@
 """The same cores in simulated time: one seed gives one trace, and a recorded real run is replayed exactly
 
-The same proxy and agents run without sockets. 10,000 calls to three answerers run three times with one seed and once
-with another. Then an hour of calls is simulated in seconds. At last the recorded inputs of a run over real sockets are
+The real proxy and agents run without sockets. 10,000 calls to three answerers run three times with one seed and once
+with another. Then an hour of calls is simulated in seconds. Finally, the recorded inputs of a run over real sockets are
 given to a proxy without sockets, which must send the same bytes.
 """
 
@@ -34,18 +34,18 @@ class Show(Demonstration):
         runs = [simulate(1, CALLS, 1000) for _ in self.rounds]
         other = simulate(2, CALLS, 1000)
         self.expect(all(run["completed"] == CALLS for run in [*runs, other]), "every call completes")
-        self.expect(all(sum(run["answered"]) == CALLS for run in runs), "by one of the three answerers")
+        self.expect(all(sum(run["answered"]) == CALLS for run in runs), "one of the three answerers answers each call")
         traces = {run["trace"] for run in runs}
         self.expect(len(traces) == 1, f"one seed gives one trace in {len(runs)} runs: {traces}")
-        self.expect(other["trace"] not in traces, "another seed gives another")
+        self.expect(other["trace"] not in traces, "another seed gives another trace")
 
         print("\nan hour of 10 calls/s")
         hours = [simulate(seed, HOUR_S * 10, 10) for seed in self.rounds]
-        self.expect(all(hour["simulated_s"] > HOUR_S * 0.95 for hour in hours), "an hour is simulated")
-        self.expect(all(hour["wall_s"] < 60 for hour in hours), "in less than a minute")
+        self.expect(all(hour["simulated_s"] > HOUR_S * 0.95 for hour in hours), "each run simulates an hour")
+        self.expect(all(hour["wall_s"] < 60 for hour in hours), "each of them takes less than a minute")
         self.rows("runs", [*runs, other, *hours])
 
         print("\na run over real sockets, recorded and replayed")
         for _ in self.rounds:
-            self.expect(is_replayed(), "the replay brings out the same bytes")
+            self.expect(is_replayed(), "the replay sends the same bytes")
         return {"runs": runs, "other": other, "hours": hours}

@@ -126,8 +126,8 @@ def send_all(seed: int, edge: tidegate.Edge, process: Process) -> tuple[int, int
     return sent, peak
 
 
-# The statuses that a stranger gets when it asks to be relayed: for an unknown call, that it is unknown (RFC 3261
-# §12.2.2), and no response at all to ACK and responses (§17).
+# The statuses that a stranger gets when it asks to be relayed. A request within an unknown call may also get 481 (RFC
+# 3261 §12.2.2). An ACK and a response get no response (§17).
 REFUSED = ("403",)
 UNKNOWN = ("403", "481")
 UNANSWERED = ()
@@ -215,9 +215,9 @@ def one_seed(record: Record, seed: int) -> dict[str, Any]:
         after = process.resident_bytes()
 
         record.expect(process.running(), "Tidegate still runs")
-        record.expect(all(backend.process.running() for backend in backends), "so do the callees")
+        record.expect(all(backend.process.running() for backend in backends), "the callees still run")
         asked = caller.calls()
-        record.expect(ended and asked.created == calls and asked.clean, f"beside it: {asked}")
+        record.expect(ended and asked.created == calls and asked.clean, f"the calls beside the datagrams: {asked}")
         record.expect(
             max(peak, after) - before <= GROWTH_MAX_BYTES,
             f"memory {before / 2**20:.1f} MiB before, {peak / 2**20:.1f} at most, {after / 2**20:.1f} after",

@@ -38,7 +38,7 @@ DONE = re.compile(r"^#(\d+)\s+\w+\s+cov: (\d+) ft: (\d+) corp: (\d+)", re.MULTIL
 
 
 def seeds() -> None:
-    """The torture messages, in the input format of each target."""
+    """Writes the torture messages into each corpus, in the input format of its target."""
     for target in SHARES:
         (FUZZ / "corpus" / target).mkdir(parents=True, exist_ok=True)
     for file in sorted(MESSAGES.glob("rfc*/*.dat")):

@@ -47,7 +47,7 @@ class Show(Demonstration):
     @classmethod
     def arguments(cls, parser: argparse.ArgumentParser) -> None:
         parser.add_argument("--calls", type=int, default=1_000_000, help="(default %(default)s)")
-        parser.add_argument("--program", help="the example, built elsewhere")
+        parser.add_argument("--program", help="path of the example `growth`, if it was built elsewhere")
 
     def run(self) -> Results:
         example = self.options.program or built("examples/growth", self.profile)
@@ -77,9 +77,9 @@ class Show(Demonstration):
             print(f"  {name:<34}{passes.text(0)}{usual:>10.0f}{wall:>11.0f}{held:>10.0f}")
             self.expect(
                 passes.minimum <= PASS_MAX_US,
-                f"{name}: the longest pass takes {passes.minimum:.0f} µs of {PASS_MAX_US:,}",
+                f"{name}: the longest pass takes {passes.minimum:.0f} µs, allowed are {PASS_MAX_US:,}",
             )
-            self.expect(held <= bytes_max, f"{name}: a call holds {held:.0f} B of {bytes_max:,}")
+            self.expect(held <= bytes_max, f"{name}: a call takes {held:.0f} B, allowed are {bytes_max:,}")
             rows.append(
                 {
                     "mode": mode,

@@ -64,12 +64,12 @@ class Show(Demonstration):
             )
             self.expect(
                 before[0] <= 0.9 * learned[0],
-                f"at {load:g}, without limits less: goodput {before[0]:.3f}, refused {before[1]:.1%}",
+                f"at {load:g}, without limits: lower goodput {before[0]:.3f}, refused {before[1]:.1%}",
             )
         for label, what in LABELS.items():
             light = [point["outcome"] for point in run.of(label, load=loads[0])]
             carried = min(outcome["good"] / outcome["offered"] for outcome in light)
-            self.expect(carried >= 0.999, f"at {loads[0]:g}, {what}: {carried:.2%} of it is carried")
+            self.expect(carried >= 0.999, f"at {loads[0]:g}, {what}: {carried:.2%} of the load is carried")
         self.rows(
             "runs",
             [

@@ -75,7 +75,8 @@ def show(record: Record, run: dict[str, Any]) -> None:
     print(f"  tables at their largest: {run['peak']}; proxy and agents had {figures['rss_peak_mib']} MiB at the most")
     print(f"  {run['simulated_s'] - run['lasts_s']:.0f} s after the last call: {run['left']}")
     record.expect(
-        run["conserved"] and sum(kinds.values()) == calls, "every call ended in exactly one way, at either end"
+        run["conserved"] and sum(kinds.values()) == calls,
+        "every call ended in exactly one way, by the counts of both ends",
     )
     record.expect(0.65 <= figures["set_up"] / calls <= 0.75, "about 70 % were set up")
     record.expect(
@@ -83,10 +84,10 @@ def show(record: Record, run: dict[str, Any]) -> None:
             kinds.get(kind, 0) > calls / 1000
             for kind in ("given up", "ended by the callee", "refused, 486", "refused, 500")
         ),
-        "none of the kinds is missing",
+        "calls were given up, ended by the callee, and refused with 486 and with 500",
     )
     record.expect(not any(run["left"].values()), "no call and no transaction is left")
-    record.expect(run["settled"], "and no back end counts as having work")
+    record.expect(run["settled"], "no back end is counted as having work")
 
 
 def memory(record: Record) -> dict[str, Any]:
@@ -104,9 +105,10 @@ def memory(record: Record) -> dict[str, Any]:
         total, call = held["transaction"][stage], held["stateless"][stage]
         each[stage] = (total - call) / 2
         print(f"  {name:<24}{total:>8.0f}{call:>12.0f}{each[stage]:>15.0f}")
-    record.expect(each["live"] <= LIVE_MAX_BYTES, f"a live transaction: {LIVE_MAX_BYTES} B or less")
+    record.expect(each["live"] <= LIVE_MAX_BYTES, f"a live transaction takes {LIVE_MAX_BYTES} B or less")
     record.expect(
-        max(each["answered"], each["acknowledged"]) <= FINAL_MAX_BYTES, f"a final one: {FINAL_MAX_BYTES} B or less"
+        max(each["answered"], each["acknowledged"]) <= FINAL_MAX_BYTES,
+        f"after its final response it takes {FINAL_MAX_BYTES} B or less",
     )
     return {**held, "each_transaction": each}
 
@@ -122,6 +124,6 @@ class Show(Demonstration):
             runs.append(run)
             show(self, run)
         self.rows("runs", map(row, runs))
-        self.expect(len({run["trace"] for run in runs}) == len(runs), "each seed is another run")
-        self.expect(runs[-1]["wall_s"] < HOUR_S, "the hour took less than an hour")
+        self.expect(len({run["trace"] for run in runs}) == len(runs), "the traces of all runs differ")
+        self.expect(runs[-1]["wall_s"] < HOUR_S, "the simulation of an hour took less than an hour")
         return {"runs": runs, "memory": held}

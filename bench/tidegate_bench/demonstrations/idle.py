@@ -46,13 +46,13 @@ class Run:
     ended: int
     """Connections that ended before the phones closed them."""
     keep_alives: int
-    """During the calls."""
+    """Keep-alives that Tidegate received during the calls."""
     answered: int
     cpu_us_per_call: float
     """CPU time of Tidegate during the calls, for each call."""
     cpu_us_per_call_alone: float
     cpu_us_per_keep_alive: float
-    """The difference, for each keep-alive."""
+    """Additional CPU time of Tidegate beside the connections, divided by the number of keep-alives."""
     bytes_per_connection: float
 
 
@@ -74,7 +74,7 @@ class Phones:
             time.sleep(0.2)
 
     def finish(self) -> dict[str, Any]:
-        """Ends it, and returns what it counted."""
+        """Ends the phones, and returns their report."""
         self._process.stop(signal.SIGINT)
         report: dict[str, Any] = json.loads(self._report.read_text())
         return report
@@ -104,7 +104,7 @@ def measure(options: argparse.Namespace, round_: int) -> Run:
         before = edge.metrics()
         beside, us_beside = calls(stage, edge, options, "beside", round_)
         after = edge.metrics()
-        # The same calls have ended just before, so their state is the same.
+        # Memory is measured twice, each time after the same calls. So the memory for calls is the same.
         grown = edge.process.memory_bytes() - memory
         stats = phones.finish()["stats"]
 
@@ -134,7 +134,7 @@ COLUMNS = [
     Column("ended", "ended", 0, "sum"),
     Column("keep-alives", "keep_alives"),
     Column("µs a call", "cpu_us_per_call", 1, "spread"),
-    Column("alone", "cpu_us_per_call_alone", 1, "spread"),
+    Column("µs a call alone", "cpu_us_per_call_alone", 1, "spread"),
     Column("µs a keep-alive", "cpu_us_per_keep_alive", 1),
     Column("bytes each", "bytes_per_connection", 0, "spread"),
 ]
@@ -148,7 +148,9 @@ class Show(Demonstration):
         parser.add_argument("--connections", type=int, default=CONNECTIONS, help="(%(default)s)")
         parser.add_argument("--rate", type=float, default=RATE_CPS, help="calls/s (%(default)s)")
         parser.add_argument("--seconds", type=float, default=SECONDS, help="of calls (%(default)s)")
-        parser.add_argument("--keep-alive", type=float, default=KEEP_ALIVE_S, help="s between two (%(default)s)")
+        parser.add_argument(
+            "--keep-alive", type=float, default=KEEP_ALIVE_S, help="s between two keep-alives (%(default)s)"
+        )
 
     def run(self) -> Results:
         runs = [measure(self.options, round_) for round_ in self.rounds]

@@ -92,4 +92,4 @@ class Show(CurveDemonstration):
             found = [t for t in trials if (t.kind, t.learn, t.multiple) == (kind, "delay", multiple)]
             kept = Spread.of([one.goodput for one in found]).median
             least = KEPT_MIN * min(multiple, 1.0)
-            self.expect(kept >= least, f"{kind} at {multiple} times its peak: {kept:.2f} of it with delay")
+            self.expect(kept >= least, f"{kind} at {multiple} times its peak: {kept:.2f} of it is kept with delay")

@@ -32,12 +32,12 @@ class Run:
     reader_ns: int
 
     def total_ns(self) -> int:
-        """Both halves."""
+        """CPU time of a datagram, for sending and reading together."""
         return self.sender_ns + self.reader_ns
 
 
 def compare(round_: int, datagrams: int, profile: str) -> list[Run]:
-    """Every way once."""
+    """Runs every way once."""
     printed = program.output(tidegate.built("examples/gate", profile), "--datagrams", datagrams)
     _, *lines = printed.splitlines()
     runs = []
@@ -53,7 +53,9 @@ class Show(Demonstration):
 
     @classmethod
     def arguments(cls, parser: argparse.ArgumentParser) -> None:
-        parser.add_argument("--datagrams", type=int, default=500_000, help="a way (%(default)s)")
+        parser.add_argument(
+            "--datagrams", type=int, default=500_000, help="for each way to dispose of them (%(default)s)"
+        )
 
     def run(self) -> Results:
         print("round way                 sent  received  filtered  overflow sender ns reader ns")
@@ -61,7 +63,7 @@ class Show(Demonstration):
         self.rows("runs", [asdict(run) for run in runs])
         ways = list(dict.fromkeys(run.way for run in runs))
         totals = {way: [run.total_ns() for run in runs if run.way == way] for way in ways}
-        print("\nboth halves, ns a datagram       min     median        max")
+        print("\nsending and reading, ns each      min     median        max")
         for way, spent in totals.items():
             print(f"  {way:26}{Spread.of(spent).text(0)}")
         kernel = totals["kernel-all"]
@@ -84,9 +86,9 @@ class Show(Demonstration):
         )
         self.expect(
             all(run.filtered == 0 for run in runs if not run.way.startswith("kernel")),
-            "overflow is not counted as dropped on purpose",
+            "datagrams lost at a full socket do not count as dropped on purpose",
         )
         for way, spent in saved.items():
             median = Spread.of(spent).median
-            self.expect(median > 0, f"the kernel saves {median:.0f} ns of a datagram to {way}")
+            self.expect(median > 0, f"a drop in the kernel saves {median:.0f} ns, compared with {way}")
         return {"runs": [asdict(run) for run in runs], "saved": saved}

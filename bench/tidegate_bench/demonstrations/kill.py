@@ -46,14 +46,14 @@ def one_run(record: Record, round_: int) -> dict[str, Any]:
         caller.process.wait(KILL_AFTER_S)
         shown = edge.metrics()
         up, up_there = shown.value("backend_calls"), shown.value("backend_calls", backend=backends[0])
-        # Datagrams that its sockets had dropped are no longer counted.
+        # This is read before its end, because the kernel forgets the counts of closed sockets.
         dead_drops = dead.process.drops()
         dead.process.send(signal.SIGKILL)
         excluded_ms = exclusion_ms(edge, backends[0])
         assigned = edge.metrics().total("backend_assigned", backend=backends[0])
         caller.process.wait(max(0.0, OFFERED_S - (time.monotonic() - begun)))
         cpu = cores.used()
-        # Its exit status says that some calls failed.
+        # Its exit status is not judged, because some calls fail.
         ended = caller.end(AFTER_S)
         drops = dead_drops + caller.process.drops() + sum(callee.process.drops() for callee in living)
         asked = caller.stats()
@@ -65,7 +65,7 @@ def one_run(record: Record, round_: int) -> dict[str, Any]:
     counted = [shown.total("backend_assigned", backend=backend) for backend in backends]
     record.expect(up > 0.9 * RATE_CPS * HOLD_S, f"{up:.0f} calls were up when it was killed")
     record.expect(failed_new == 0, f"of {asked['begun']} new calls {failed_new} failed")
-    record.expect(excluded_ms is not None, f"excluded after {excluded_ms} ms")
+    record.expect(excluded_ms is not None, f"the dead back end was excluded after {excluded_ms} ms")
     record.expect(counted[0] == assigned, "no call was assigned to it from then until the end")
     lost = asked["set_up"] - asked["completed"]
     record.expect(
@@ -75,12 +75,12 @@ def one_run(record: Record, round_: int) -> dict[str, Any]:
     for had, counts in zip(counted[1:], answered, strict=True):
         record.expect(
             counts["answered"] == counts["acknowledged"] == counts["completed"],
-            f"a back end that stayed answered {counts['answered']} calls, and had as many ACK "
+            f"a living back end answered {counts['answered']} calls, and had as many ACK "
             f"({counts['acknowledged']}) and BYE ({counts['completed']})",
         )
-        record.expect(had == counts["answered"], f"Tidegate had assigned it {had}")
+        record.expect(had == counts["answered"], f"Tidegate had assigned {had} calls to it")
     held, work = shown.value("backend_calls"), shown.value("backend_work")
-    record.expect(held == work == 0, f"at the end {held:.0f} calls and {work:.0f} work are counted")
+    record.expect(held == work == 0, f"at the end {held:.0f} calls and {work:.0f} transactions are counted")
     record.expect(drops == 0, f"the generator lost {drops} datagrams")
     names = ["caller", "Tidegate", *(f"back end {i + 1}" for i in range(BACKENDS))]
     print("        CPU in cores:", ", ".join(f"{name} {used:.2f}" for name, used in zip(names, cpu, strict=True)))
@@ -100,7 +100,7 @@ def exclusion_ms(edge: Edge, backend: str) -> float | None:
 
 
 def settled(edge: Edge) -> Metrics:
-    """The metrics of Tidegate as soon as it counts nothing, or when it should count nothing."""
+    """Returns the metrics of Tidegate as soon as it counts no calls on back ends, or after `FORGOTTEN_S`."""
     deadline = time.monotonic() + FORGOTTEN_S
     while (shown := edge.metrics()).value("backend_calls") and time.monotonic() < deadline:
         time.sleep(0.2)

@@ -43,7 +43,7 @@ COLUMNS = [
 
 
 def lost(outcome: dict[str, Any]) -> Counter[str]:
-    """The BYEs and ACKs of established calls for which their senders gave up waiting."""
+    """Counts BYEs without a 2xx response, of callers and of callees, and answers without an ACK."""
     callers = [callers["stats"]["failed"] for callers in outcome["callers"]]
     return Counter(
         bye=sum(failed["bye_timeout"] + sum(failed["bye_status"].values()) for failed in callers),
@@ -73,7 +73,7 @@ class Show(Demonstration):
         scenario.write_text(text.replace("repetitions = 3", f"repetitions = {self.options.rounds}"))
         results = program.scenario(scenario, out, "--world", self.options.world, "--jobs", JOBS)
         rows, runs = results["rows"], results["points"]
-        print(f"of {rows[0]['runs']} runs each:")
+        print(f"minimum, median and maximum of {rows[0]['runs']} runs:")
         table.show(rows, COLUMNS, line=lambda row: f"{row['load']:4g}", block=lambda row: row["variant"])
         busy = max(row["generator_load"] for row in rows)
         drops = sum(row["drops"] for row in rows)

@@ -90,12 +90,12 @@ def finish(record: Record, path: Course, calls: int, ended: bool) -> dict[str, A
         row["by_tidegate"] = shown.total("requests_resent") + shown.total("responses_resent")
         row["absorbed"] = shown.total("retransmissions") + shown.total("messages_dropped", reason="repeated_response")
         if path.element == "transaction":
-            # A call whose BYE never arrived counts as a call.
+            # A call whose BYE never arrived is still in the call table.
             transactions = kept.server_transactions + kept.client_transactions
             record.expect(
                 row["by_tidegate"] > 0 and transactions == 0 and kept.calls <= asked.created - asked.successful,
                 f"{path.title}: Tidegate sent {row['by_tidegate']:,} messages again, absorbed "
-                f"{row['absorbed']:,}, and holds {transactions} transactions, {kept.calls} calls",
+                f"{row['absorbed']:,} retransmissions, and holds {transactions} transactions, {kept.calls} calls",
             )
     if isinstance(path.callee, Sipp):
         row["by_callee"] = path.callee.finish().retransmissions
@@ -113,8 +113,8 @@ def finish(record: Record, path: Course, calls: int, ended: bool) -> dict[str, A
             carried, lost = carried + received, lost + gone + counts[way]["overflowed"]
     record.expect(
         carried > 0 and errors < ERRORS_MAX,
-        f"{path.title}: {lost:,} of {carried:,} datagrams lost by the relays, on no way more than "
-        f"{errors:.1f} standard errors off {QUALITY.loss}",
+        f"{path.title}: {lost:,} of {carried:,} datagrams lost by the relays, in each direction "
+        f"{QUALITY.loss} to within {errors:.1f} standard errors",
     )
     if path.element == "transaction":
         share = asked.successful / max(asked.created, 1)
@@ -141,12 +141,12 @@ COLUMNS = [
 class Show(Demonstration):
     @classmethod
     def arguments(cls, parser: argparse.ArgumentParser) -> None:
-        parser.add_argument("--calls", type=int, default=3000, help="a run (default %(default)s)")
+        parser.add_argument("--calls", type=int, default=3000, help="of each run (default %(default)s)")
         parser.add_argument("--rate", type=int, default=100, help="calls/s (default %(default)s)")
 
     def run(self) -> Results:
         calls, rate = self.options.calls, self.options.rate
-        print(f"each way of each relay: {QUALITY}; {calls:,} calls a run at {rate}/s")
+        print(f"each direction of each relay: {QUALITY}; {calls:,} calls a run at {rate}/s")
         rows = []
         for seed in self.rounds:
             with Stage() as stage:

@@ -46,7 +46,7 @@ class Show(Demonstration):
                 )
             self.expect(
                 runs[-1]["bytes_per_call"] <= CALL_MAX_BYTES,
-                f"{mode}: a call holds {runs[-1]['bytes_per_call']:.0f} B of {CALL_MAX_BYTES}",
+                f"{mode}: a call holds {runs[-1]['bytes_per_call']:.0f} B, allowed are {CALL_MAX_BYTES}",
             )
             dearer = least[self.options.calls] - least[FEW]
             self.expect(

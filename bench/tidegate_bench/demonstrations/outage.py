@@ -63,9 +63,13 @@ class Show(Demonstration):
             collapsed = self.spread(rows, world, "no control", "goodput_end").maximum
             back = self.spread(rows, world, "default", "goodput_end").minimum
             emergency = self.spread(rows, world, "default", "emergency").minimum
-            self.expect(collapsed <= COLLAPSED_MAX, f"{world}, no control: {collapsed:.2f} in time in the last 30 s")
-            self.expect(back >= BACK_MIN, f"{world}, default: {back:.2f} in time in the last 30 s")
-            self.expect(emergency >= EMERGENCY_MIN, f"{world}, default: {emergency:.4f} of the emergency calls")
+            self.expect(
+                collapsed <= COLLAPSED_MAX, f"{world}, no control: goodput of the last 30 s at most {collapsed:.2f}"
+            )
+            self.expect(back >= BACK_MIN, f"{world}, default: goodput of the last 30 s at least {back:.2f}")
+            self.expect(
+                emergency >= EMERGENCY_MIN, f"{world}, default: {emergency:.4f} of emergency calls served in time"
+            )
         judge_generator(self, points)
         return {"rows": rows}
 

@@ -22,7 +22,7 @@ class Show(Demonstration):
             self.expect(verdict["held"], verdict["condition"])
         rows = results["rows"]
         table.show(rows, COLUMNS, line=lambda row: f"{row['load']:4.1f}", block=lambda row: row["variant"])
-        self.expect(all(row["runs"] >= 3 for row in rows) and len(rows) == 48, "48 points, three runs of each")
+        self.expect(all(row["runs"] >= 3 for row in rows) and len(rows) == 48, "48 parameter sets, three runs of each")
         lost = sum(row["drops"] for row in rows)
         self.expect(lost == 0, f"the generator lost {lost} datagrams")
         slow = sum(row["too_slow"] for row in rows)

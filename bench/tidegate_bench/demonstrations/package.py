@@ -3,9 +3,9 @@
 `make deb` makes the packages, and debootstrap makes a Debian 12 below out/debian, of which each round has a copy. dpkg
 installs the package there, its unit is verified, and its program is run as the unit says: with its user, its
 capability, its state directory and a read-only system. A socket receives the notification of readiness. Calls pass
-through it with the default configuration, a reload applies an edit, and a package of a higher version is installed on
-top. At the end the package is removed and purged, and nothing of it may be left. systemd itself does not run, so the
-unit's system call filter is not applied. This demonstration needs root.
+through Tidegate with the default configuration, a reload applies an edit, and a package of a higher version is
+installed on top. At the end the package is removed and purged, and nothing of it may be left. systemd itself does not
+run, so the unit's system call filter is not applied. This demonstration needs root.
 """
 
 import argparse
@@ -82,7 +82,7 @@ class Show(Demonstration):
                 key = root.file(f"{STATE}/route.key").read_bytes()
                 self.serve(root, stage, "second")
                 kept = root.file(f"{STATE}/route.key").read_bytes() == key
-                self.expect(kept, "the key that routes calls is the one of before the upgrade")
+                self.expect(kept, "the key that routes calls is the same as before the upgrade")
                 self.remove(root)
                 self.keep(*stage.directory.glob("*.log"))
         return {"package": file.name}
@@ -100,7 +100,7 @@ class Show(Demonstration):
         _, user = root.run("getent", "passwd", "tidegate")
         fields = user.strip().split(":")
         system = len(fields) == 7 and int(fields[2]) < 1000
-        self.expect(system and fields[6] == "/usr/sbin/nologin", f"a system user is there: {user.strip()}")
+        self.expect(system and fields[6] == "/usr/sbin/nologin", f"there is a system user: {user.strip()}")
         status, said = root.run("systemd-analyze", "verify", "--man=no", f"/lib/systemd/system/{SERVICE}")
         self.expect(status == 0 and not said, f"systemd-analyze verify finds no fault in the unit {said.strip()}")
         status, said = root.run("systemctl", "is-enabled", SERVICE)
@@ -127,7 +127,7 @@ class Show(Demonstration):
         command = unit.one("ExecStart").replace(CONFIGURATION, WRONG)
         status, said = self.as_user(root, command)
         stays_ended = str(status) == unit.one("RestartPreventExitStatus")
-        self.expect(stays_ended, f"{command} ends for good (status {status}): {said}")
+        self.expect(stays_ended, f"{command} ends without a restart (status {status}): {said}")
         service = root.start(f"tidegate-{name}", unit)
         if not self.expect(service.ready(READY_S), f"{unit.one('ExecStart')} reports that it is ready"):
             print(service.process.tail())
@@ -173,12 +173,12 @@ class Show(Demonstration):
         self.dpkg(root, "removes it", "--remove", "tidegate")
         kept = [name for name in (CONFIGURATION, STATE) if root.file(name).exists()]
         gone = not root.file("/usr/bin/tidegate").exists() and not root.file(f"/lib/systemd/system/{SERVICE}").exists()
-        self.expect(gone and len(kept) == 2, f"program and unit are gone, kept are {kept}")
+        self.expect(gone and len(kept) == 2, f"the program and the unit are removed, {kept} are kept")
         self.dpkg(root, "purges it", "--purge", "tidegate", "tidegate-lab")
         status, user = root.run("getent", "passwd", "tidegate")
-        self.expect(status == 2, f"the user is gone {user.strip()}")
+        self.expect(status == 2, f"the user is removed {user.strip()}")
         status, group = root.run("getent", "group", "tidegate")
-        self.expect(status == 2, f"and the group {group.strip()}")
+        self.expect(status == 2, f"the group is removed {group.strip()}")
         found = (path.relative_to(root.path) for path in root.path.rglob("*tidegate*"))
         left = [str(path) for path in found if path.parts[0] not in ("proc", "tmp")]
         self.expect(not left, f"nothing is left of it: {left or 'no file'}")

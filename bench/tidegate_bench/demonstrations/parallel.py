@@ -22,7 +22,7 @@ SHARDS = 8
 
 
 def arguments(out: Path) -> list[str]:
-    """Those of `tidegate lab run`."""
+    """Returns the arguments of `tidegate lab run`."""
     return [str(SCENARIO), "--world", "sim", "--out", str(out)]
 
 
@@ -31,7 +31,7 @@ def run(out: Path) -> list[str]:
 
 
 def seconds(action: Callable[[], object]) -> float:
-    """Runs it, and returns how long it took."""
+    """Runs an action. Returns how long it took, in s."""
     began = time.monotonic()
     action()
     return time.monotonic() - began
@@ -67,6 +67,9 @@ class Show(Demonstration):
             whole = subprocess.run(run(shared), cwd=ROOT, capture_output=True, text=True, check=False)
             head = whole.stderr.splitlines()[0]
             print(f"  {name}: {SHARDS} shards took {took_s[name]:.1f} s; then the whole: {head}", flush=True)
-            self.expect(head.startswith("144 runs, of which 144 were made before"), f"{name}: every point was found")
+            self.expect(
+                head.startswith("144 runs, of which 144 were made before"),
+                f"{name}: the results of all runs were found",
+            )
             self.expect(files(shared) == files(alone), f"{name}: the files are those of one process alone")
         return {"shards": SHARDS, "took_s": took_s}

@@ -1,8 +1,8 @@
 """Faults planted in the source, one at a time: the intended checker finds each of them
 
 Every patch in crates/lab/tests/planted breaks one thing as a programmer might. It names the checker that must find the
-fault, and says whether worlds with streams are needed. Each patch is applied in a scratch checkout of this commit, and
-built. Then `tidegate lab swarm` tries seed after seed from 1. The output shows the number of seeds and the finding.
+fault, and says whether worlds with streams are needed. Each patch is applied in a copy of the files of this checkout,
+and built. Then `tidegate lab swarm` tries seed after seed from 1. The output shows the number of seeds and the finding.
 With names of faults as arguments, only these are planted.
 """
 
@@ -20,7 +20,7 @@ from tidegate_bench.record import ROOT
 PATCHES = ROOT / "crates/lab/tests/planted"
 SEEDS_MAX = 1000
 TARGET = Path(os.environ.get("CARGO_TARGET_DIR", ROOT / "target"))
-# In the same directory as the builds of the unchanged source, so that dependencies are built only once.
+# It is kept, so that the dependencies are built only once.
 SCRATCH = TARGET / "planted"
 
 
@@ -29,7 +29,7 @@ def git(*arguments: object, at: Path = ROOT) -> None:
 
 
 def checkout() -> Path:
-    """A copy of the source in this checkout, without files that git does not know."""
+    """Copies those files of this checkout that git knows, as they are now. Returns the folder of the copy."""
     source = SCRATCH / "source"
     shutil.rmtree(source, ignore_errors=True)
     known = subprocess.run(["git", "-C", str(ROOT), "ls-files", "-z"], check=True, capture_output=True).stdout
@@ -58,7 +58,7 @@ def build(source: Path) -> Path:
 
 
 def hunt(tidegate: Path, checker: str, has_streams: bool) -> dict[str, Any]:
-    """Returns the first seed in which this checker finds something."""
+    """Tries seeds until this checker finds something. Returns the first finding of each checker, by its name."""
     streams = ["--streams"] if has_streams else []
     seed, found = 1, dict[str, Any]()
     while seed <= SEEDS_MAX:

@@ -30,12 +30,12 @@ VARIANTS = (
 )
 # The largest allowed mean error of a predicted goodput under control, in parts of the capacity.
 ERROR_MAX = 0.1
-# From this load on a server without control collapses.
+# The load, as a multiple of the capacity, at which a server without control must have less goodput than with it.
 COLLAPSED = 2.0
 
 
 def predicted(record: Record) -> dict[str, Any]:
-    """The results of calibration and simulation."""
+    """Measures the costs, and returns the results of the simulation with these costs."""
     costs, out = record.directory / "costs.toml", record.directory / "sim"
     quota = ("--quota", SHARE, "--period-ms", PERIOD_MS, "--tick-ms", tick_ms())
     calibrate = ("calibrate", "--mode", "stateless", "--rounds", 5, "--out", costs, *quota)
@@ -70,8 +70,8 @@ class Show(Demonstration):
             errors = [abs(row["error"]) for row in rows if row["variant"] == law.name]
             mean = sum(errors) / len(errors)
             stated = (
-                f"{law.name}: the goodput is predicted to {mean:.3f} of the capacity on average, "
-                f"{max(errors):.3f} at the worst"
+                f"{law.name}: the error of the predicted goodput is {mean:.3f} of the capacity on average, "
+                f"{max(errors):.3f} at most"
             )
             if law is VARIANTS[0]:
                 print(f"        {stated}")

@@ -1,4 +1,4 @@
-"""Three senders at up to 8 times the 72 calls/s of one receiver: with feedback by `loss` 90 % are set up
+"""Three senders at up to 8 times the capacity of one receiver: feedback by `loss` keeps 90 % of it as goodput
 
 The topology of paper 002 runs as real processes on loopback. Three callers, each with a Tidegate of its own that is as
 fast as the machine, send to one Tidegate whose processor is emulated (72 calls/s, a rejection costs a sixth of a
@@ -57,7 +57,7 @@ class Variant:
     tables: str
     simulated: str
     kept_min: float | None = None
-    """The least goodput beyond the capacity that is expected; `None` if it is not judged."""
+    """The least goodput that is expected beyond the capacity. `None` if it is not judged."""
 
 
 # The laws of paper 002, and the goodput that each must keep. `rate-occ` leaves a part of the processor idle: its
@@ -105,7 +105,7 @@ def simulated(name: str, load: float) -> float | None:
 
 
 def bound(load: float) -> float:
-    """The goodput that control at the receiver alone cannot exceed, because it has to refuse each call in excess."""
+    """The goodput that control at the receiver alone cannot exceed, because it has to reject each call in excess."""
     part = REFUSE_US / (MESSAGES * SERVE_US)
     return min(load, max(0.0, (1 - load * part) / (1 - part))) if load > 1 else load
 
@@ -180,7 +180,9 @@ class Show(Demonstration):
 
     @classmethod
     def arguments(cls, parser: argparse.ArgumentParser) -> None:
-        parser.add_argument("--seconds", type=float, help=f"counted of each run ({ALL.seconds:g}; {QUICK.seconds:g})")
+        parser.add_argument(
+            "--seconds", type=float, help=f"measured, in s ({ALL.seconds:g}; --quick: {QUICK.seconds:g})"
+        )
         parser.add_argument("--loads", type=float, nargs="+", help="multiples of 72 calls/s")
         parser.add_argument("--variants", nargs="+", choices=VARIANTS, help="of the receiver")
         parser.add_argument("--quick", action="store_true", help="a few variants and loads, unless others are selected")
@@ -227,7 +229,7 @@ class Show(Demonstration):
             judged += 1
             self.expect(
                 min(with_loss) > max(alone),
-                f"from load {HEAVY:g} on it is more with loss than with local control alone",
+                f"from load {HEAVY:g} on goodput is higher with loss than with local control alone",
             )
         slow, lost = (sum(row[key] > 0 for row in rows) for key in ("too_slow", "generator_lost"))
         self.expect(slow == 0, f"a caller was too slow in {slow} of {len(rows)} runs")

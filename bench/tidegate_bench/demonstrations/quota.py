@@ -29,9 +29,9 @@ WARM_UP_S = 3.0
 MEASURED_S = 4.0
 # Messages of a call besides its INVITE: 180, 200, ACK, BYE and 200.
 OTHERS = 5
-# Calls of one INVITE without an answer that take the place of an answered call in the calibration.
+# Unanswered calls, each of one INVITE, that take the place of one answered call in the calibration.
 UNANSWERED = 4.0
-# Loads of the calibration, as parts of the capacity that the first of them shows.
+# Loads of the calibration, as parts of the capacity that follows from the first run.
 CALIBRATED = (0.25, 0.45, 0.65)
 # Calls/s of the first run. This load is far below the capacity.
 PILOT_CPS = 200.0
@@ -40,13 +40,13 @@ PILOT_CPS = 200.0
 ARRIVALS = ("poisson", "mmpp:0.05=0.02,20=0.001", "mmpp:0.05=0.06,20=0.003")
 ERROR_MAX = 0.05
 RATIO_MAX = 1.3
-# Set-up delays shorter than this are not compared: they are those of the generator.
+# Set-up delays shorter than this are not compared, because they come mostly from the generator.
 DELAY_MIN_MS = 2.0
 
 
 @dataclass(frozen=True)
 class Sample:
-    """A run of the calibration. Rates are those of a second."""
+    """A run of the calibration. Rates are per second."""
 
     load: float
     arrivals: str
@@ -104,7 +104,7 @@ class Show(Demonstration):
     def arguments(cls, parser: argparse.ArgumentParser) -> None:
         parser.add_argument("--period", type=float, default=100, help="of the quota, in ms (%(default)s)")
         parser.add_argument("--share", type=float, default=SHARE, help="of a core (%(default)s)")
-        parser.add_argument("--tick", type=float, help="in ms, instead of that of the kernel")
+        parser.add_argument("--tick", type=float, help="tick of the kernel in ms (default: as configured)")
 
     def trial(self, load: Load, *, answered: bool = True) -> tuple[Outcome, int]:
         """Offers a load to a fresh Kamailio. Returns the outcome and the size of its receive buffer.
@@ -124,7 +124,7 @@ class Show(Demonstration):
         return outcome, room
 
     def calibrate(self) -> tuple[str, list[Sample]]:
-        """Measures the costs of messages at low loads. Returns the file of costs."""
+        """Measures the costs of messages at low loads. Returns the text of a file of costs, and the runs."""
         samples: list[Sample] = []
 
         def sample(load: float, cps: float, arrivals: str, *, answered: bool = True) -> int:

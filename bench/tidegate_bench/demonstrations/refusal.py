@@ -1,11 +1,11 @@
 """Rejecting a call at saturation costs at most 1.3 times the CPU time of its three bare datagrams
 
 r is the CPU time of Tidegate for a call that it rejects: INVITE in, 503 out, ACK in. It is compared with that of
-examples/refuse, which answers every INVITE with a fixed text under the same driver and parses nothing. That is the
-kernel's cost of the same datagrams. Both get the same load in turn, at rising rates until one of them or the generator
-is full. The ratio is taken within a round, at the highest rate that both carried in every round. s is the CPU time of
-a served call, at the highest rate carried without overload control. If perf is installed, it shows where Tidegate
-spends its time. Uses release builds.
+examples/refuse, which answers every INVITE with a fixed text under the same driver and parses nothing. Its CPU time is
+the kernel's cost of the same datagrams. Both get the same load in turn, at rising rates until one of them or the
+generator is full. The ratio is taken within a round, at the highest rate that both carried in every round. s is the CPU
+time of a served call, at the highest rate carried without overload control. If perf is installed, it shows where
+Tidegate spends its time. Uses release builds.
 """
 
 import argparse
@@ -64,7 +64,7 @@ class Run:
 
 
 def start(stage: Stage, element: str, profile: str) -> tuple[Process, str]:
-    """Starts the element, and returns its port."""
+    """Starts the element. Returns its process and its address."""
     if element == "bare":
         port = free_port()
         command = [tidegate.built("examples/refuse", profile), "--listen", f"{LOCALHOST}:{port}"]
@@ -149,10 +149,11 @@ class Show(Demonstration):
 
     @classmethod
     def arguments(cls, parser: argparse.ArgumentParser) -> None:
-        parser.add_argument("--seconds", type=float, default=3.0, help="of a rate (%(default)s)")
+        parser.add_argument("--seconds", type=float, default=3.0, help="of each rate (%(default)s)")
 
     def run(self) -> Results:
-        print("round element     calls/s   r, µs  its core generator  drops: it generator")
+        print(f"{'':33}{'cores used:':20}datagrams lost:")
+        print("round element     calls/s   r, µs   element generator   element generator")
         runs: list[Run] = []
         served: list[tuple[float, float]] = []
         for round_ in self.rounds:
@@ -167,7 +168,7 @@ class Show(Demonstration):
             for rate in {run.rate_cps for run in runs} - missed
             if sum(run.rate_cps == rate for run in runs) == len(ELEMENTS) * len(self.rounds)
         ]
-        if not self.expect(bool(carried), "there is a rate that both carried in every round"):
+        if not self.expect(bool(carried), "there is a rate that both elements carried in every round"):
             return {}
         rate = max(carried)
         costs = {
@@ -184,7 +185,7 @@ class Show(Demonstration):
         print(f"  r/s                    {Spread.of(of_served).text(3)}")
         explain(self, rate, self.profile)
         median = Spread.of(ratios).median
-        self.expect(median <= RATIO_MAX, f"r is {median:.2f} times the bare datagrams' (≤ {RATIO_MAX})")
+        self.expect(median <= RATIO_MAX, f"r is {median:.2f} times the cost of the bare datagrams (≤ {RATIO_MAX})")
         return {
             "runs": [asdict(run) for run in runs],
             "served": [{"rate_cps": rate, "us_per_call": s} for rate, s in served],

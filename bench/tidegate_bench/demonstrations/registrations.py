@@ -35,16 +35,16 @@ WARM_UP_S = 1.2
 MEASURED_S = 4.0
 MEASURED_LIMIT_S = 2.5
 
-# Results of paper 004. Registrations/s that were sustained with a thread queue of limited length:
+# Results of paper 004. The registrations/s that its server sustained with a thread queue of limited length:
 PAPER_LIMITS = {"udp": 5_300, "each": 2_900, "opening": 3_300, "persistent": 4_100}
 # The largest additional response time of the SIP server at 2,500/s, compared with the echo server.
 PAPER_OVER_ECHO_MS = 1.2
-# The opening of a connection, at the SIP server and at the echo server.
+# The time in ms for opening a connection there, at the SIP server and at the echo server.
 PAPER_OPENING_MS = {"tidegate": 0.4, "echo": 0.2}
 
 # The part of the limit that Tidegate has to keep beyond it.
 KEPT_MIN = {1.25: 0.8, 1.5: 0.7, 2.0: 0.6, 3.0: 0.4}
-# The part of the goodput over UDP that it has to keep on connections that stay open.
+# The part of what it keeps over UDP that it has to keep on connections that stay open.
 KEPT_OF_UDP_MIN = 0.9
 # The limit is found to 6 %.
 FOUND_TO = 0.94
@@ -84,10 +84,10 @@ RESPONSE = [
     Column("cores", lambda one: one.outcome.usage.element, 2),
     Column("connections", lambda one: one.outcome.opened),
     Column("MiB", lambda one: one.result.memory_mib, 0),
-    Column("before", lambda one: one.result.memory_before_mib, 0),
+    Column("MiB before", lambda one: one.result.memory_before_mib, 0),
     Column("in time", lambda one: one.outcome.in_time, 3, "min"),
     Column("generator", lambda one: one.outcome.usage.caller + one.outcome.usage.callee, 2),
-    Column("its losses", lambda one: one.outcome.own_losses + one.outcome.usage.drops, 0, "sum"),
+    Column("generator losses", lambda one: one.outcome.own_losses + one.outcome.usage.drops, 0, "sum"),
 ]
 BEYOND = [
     Column("offered/s", lambda one: one.outcome.offered_cps),
@@ -135,7 +135,7 @@ class Show(Demonstration):
         trials = []
         for round_, element, mode in product(self.rounds, self.options.elements, self.options.modes):
             load = Load(self.options.rate, WARM_UP_S, MEASURED_S, round_)
-            # Each response is as early as it can be.
+            # The generator has no slack, so that it adds nothing to the response times.
             result = offer(element, mode, load, self.profile, slack_ms=0)
             trials.append(Trial(round_, element, mode, None, None, result))
         table.show(trials, RESPONSE, line=lambda one: one.mode, block=lambda one: one.element)
@@ -156,13 +156,13 @@ class Show(Demonstration):
             if opening is not None and persistent is not None and element in PAPER_OPENING_MS:
                 took, there = opening - persistent, PAPER_OPENING_MS[element]
                 self.expect(
-                    took <= there, f"004 §4.4: {element}: a connection opens in {took:.2f} ms, there in {there}"
+                    took <= there, f"004 §4.4: {element}: a connection opens in {took:.2f} ms, in the paper in {there}"
                 )
         for mode in self.options.modes:
             here, echo = mean_ms("tidegate", mode), mean_ms("echo", mode)
             if here is not None and echo is not None:
                 over, there = here - echo, PAPER_OVER_ECHO_MS
-                told = f"004 §4.4: {mode}: {over:.2f} ms longer than an echo, there up to {there}"
+                told = f"004 §4.4: {mode}: {over:.2f} ms longer than an echo, in the paper up to {there}"
                 self.expect(over <= there, told)
         # Delays count from the intended time. A late generator would make the echo slow.
         judge_generator(self, [one.outcome for one in trials])
@@ -201,7 +201,7 @@ class Show(Demonstration):
                 row = {"round": round_, "element": element, "mode": mode, "limit": limit, "of_udp": of_udp}
                 rows.append({**row, "paper": paper, "paper_of_udp": of_paper})
         columns = [Column("limit/s", "limit", 0, "spread"), Column("of UDP", "of_udp", 2)]
-        columns += [Column("paper", "paper"), Column("its of UDP", "paper_of_udp", 2)]
+        columns += [Column("paper", "paper"), Column("paper: of UDP", "paper_of_udp", 2)]
         table.show(rows, columns, line=lambda row: row["mode"], block=lambda row: row["element"])
         self.rows("limits", rows)
         self._judge_limits(limits)

@@ -1,10 +1,10 @@
 """10,000 back ends are reloaded under calls and OPTIONS, and no packet is lost
 
-One server answers at 10,000 addresses, in one pool and in a hundred pools. Every two seconds the configuration changes
-to another one, drawn from a seed: half of the back ends are removed, as many are added, and their order changes. At
-the end two reloads are requested at the same time. Meanwhile calls continue, each held for some seconds at a back end
-that may have been removed before its BYE. OPTIONS requests to Tidegate itself measure how long a packet waits. Every
-retransmission of either is counted. `--profile` shows by perf where the time is spent.
+One server answers at the addresses of all back ends. These are in one pool, or in a hundred pools. Every two seconds
+the configuration changes to another one, drawn from a seed: half of the back ends are removed, as many are added, and
+their order changes. At the end two reloads are requested at the same time. Meanwhile calls continue, each held for some
+seconds at a back end that may have been removed before its BYE. OPTIONS requests to Tidegate itself measure how long a
+packet waits. Every retransmission of a call's messages is counted. `--profile` shows by perf where the time is spent.
 """
 
 import argparse
@@ -119,7 +119,7 @@ class Configurations:
 
 
 def reload(edge: tidegate.Edge) -> float:
-    """Requests a reload. Returns the milliseconds until every shard has received it, at most two seconds."""
+    """Requests a reload. Returns the ms until the answer, which comes when all shards have applied it, or after 2 s."""
     begun = time.monotonic()
     url = f"http://{LOCALHOST}:{edge.admin_port}/reload"
     with urllib.request.urlopen(urllib.request.Request(url, method="POST"), timeout=30) as answer:
@@ -205,7 +205,7 @@ def one_run(record: Record, layout: str, seed: int, reloads: int, profiled: bool
             perf.wait(20)
         record.keep(stage.directory / "tidegate.log")
     took_ms = [ns / 1e6 for ns in options.took_ns.values()]
-    # The first second belongs to the start.
+    # The processes start in the first second, so it does not count.
     calm = [ns / 1e6 for n, ns in options.took_ns.items() if OPTIONS_CPS < n < quiet - OPTIONS_CPS // 2]
     first, *_ = options.sent_ns
     sent = enumerate(options.sent_ns)
@@ -215,12 +215,12 @@ def one_run(record: Record, layout: str, seed: int, reloads: int, profiled: bool
     whole = [line for line in metrics.text.splitlines() if "backend=" not in line]
     record.text(f"{name}.metrics", "\n".join(whole) + "\n")
     lost, worst = len(each) - len(took_ms), max(took_ms)
-    record.expect(lost == 0, f"of {len(each)} OPTIONS {lost} had no answer, and {options.others} another one")
+    record.expect(lost == 0, f"of {len(each)} OPTIONS {lost} had no answer; {options.others} answers were no 200")
     record.expect(
         stats["offered"] == stats["completed"] > 0.9 * CALLS_CPS * duration,
         f"{stats['completed']} of {stats['offered']} calls completed",
     )
-    record.expect(again == 0, f"{again} messages were sent again")
+    record.expect(again == 0, f"{again} messages of calls were sent again")
     record.expect(
         drops + server_drops == 0, f"{server_drops} datagrams dropped by Tidegate's sockets, {drops} by others"
     )
@@ -257,8 +257,8 @@ def shard(server: Process) -> tuple[int, int]:
 class Show(Demonstration):
     @classmethod
     def arguments(cls, parser: argparse.ArgumentParser) -> None:
-        parser.add_argument("--reloads", type=int, default=RELOADS, help="a run (default %(default)s)")
-        parser.add_argument("--layout", choices=LAYOUTS, action="append", help="only this one")
+        parser.add_argument("--reloads", type=int, default=RELOADS, help="of each run (default %(default)s)")
+        parser.add_argument("--layout", choices=LAYOUTS, action="append", help="only this layout")
         parser.add_argument("--profile", action="store_true", help="also record with perf")
 
     def run(self) -> Results:

@@ -77,12 +77,12 @@ class Show(Demonstration):
             self.expect(len(values) > 2 and values == sorted(values), "a click on the head of a column sorts the table")
             browser.size(420, 900)
             narrow = browser.wait("document.documentElement.scrollWidth <= innerWidth", 3)
-            self.expect(narrow, "it fits into a window of 420 pixels")
+            self.expect(narrow, "the page fits into a window of 420 pixels")
             browser.picture(self.directory / "narrow.png", whole=False)
             browser.size(1280, 900)
             browser.print(self.directory / "report.pdf")
             paper = (self.directory / "report.pdf").stat().st_size
-            self.expect(paper > 20_000, f"it can be printed ({paper} bytes of PDF)")
+            self.expect(paper > 20_000, f"the page can be printed ({paper} bytes of PDF)")
             self.expect(not browser.complaints, f"no error or warning: {browser.complaints}")
             asked = {url for url in browser.requests if url != page.resolve().as_uri()}
             self.expect(not asked, f"the page loads nothing: {sorted(asked)}")

@@ -1,9 +1,9 @@
 """Tidegate is restarted in the middle of 1,000 calls, and every BYE finds its back end
 
 The calls are set up within five seconds and held for ten. After seven seconds Tidegate is ended by SIGTERM or SIGKILL,
-and started again. The new process knows the calls only by their own Record-Route. A BYE at the wrong back end fails
-there, and is missing at the right one. In a last run Tidegate is not started again, and no BYE may arrive. Otherwise
-the BYEs would not have passed through it.
+and started again. The new process knows the calls only by the route tokens in their requests. A BYE at the wrong back
+end fails there, and is missing at the right one. In a last run Tidegate is not started again, and no BYE may arrive.
+Otherwise the BYEs would not have passed through it.
 """
 
 import signal
@@ -26,7 +26,7 @@ CONTROL_CALLS = 100
 
 
 class Calls:
-    """Two back ends, Tidegate, and a caller that follows the route set, soon after the last call is set up."""
+    """Two back ends, Tidegate, and a caller that follows the route set. A new object has all its calls up."""
 
     def __init__(self, stage: Stage, calls: int) -> None:
         self.backends = [sipp.callee(stage, name, "uas-record-route") for name in ("first", "second")]

@@ -42,5 +42,5 @@ class Show(Demonstration):
         same = {run["sha256"] for run in runs if run["seed"] == 1}
         self.expect(len(same) == 1, "four runs with one seed wrote the same bytes")
         self.expect(runs[-1]["sha256"] not in same, "another seed wrote other bytes")
-        self.expect(runs[0]["files"] > 3 * 144, "all files of 144 points were compared")
+        self.expect(runs[0]["files"] > 3 * 144, "all files of 144 runs were compared")
         return {"runs": runs}

@@ -17,8 +17,8 @@ from tidegate_bench.overload import Scenario, Variant
 from tidegate_bench.record import Record, Spread
 
 MULTIPLE = 2.0
-# How far outside of what our caller finds SIPp's median may lie, as a part of the capacity: the
-# callers' retransmissions have other phases.
+# The largest allowed distance of SIPp's median from the range of our caller, as a part of the capacity. It is not 0,
+# because the two callers retransmit at different times.
 DIFFERENCE_MAX = 0.05
 
 # The goodput of a full FIFO depends on how calls arrive, and SIPp's bursts differ from both of our patterns.
@@ -41,7 +41,7 @@ def agree(record: Record, law: Variant, points: list[Point]) -> None:
     record.expect(
         outside <= DIFFERENCE_MAX,
         f"{law.name}: {ours.minimum:.3f} to {ours.maximum:.3f} C by our caller, "
-        f"{sipps.minimum:.3f} to {sipps.maximum:.3f} by SIPp, its median {outside:.3f} outside",
+        f"{sipps.minimum:.3f} to {sipps.maximum:.3f} by SIPp, whose median is {outside:.3f} outside this range",
     )
 
 

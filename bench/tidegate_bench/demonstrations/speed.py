@@ -101,7 +101,7 @@ def profile(record: Record) -> dict[str, float]:
     print(f"\ninstructions of each of {run['deliveries']} deliveries: {total:.0f}")
     for who, count in shares.items():
         print(f"  {who:<10}{count:8.0f}{100 * count / total:7.1f} %")
-    record.expect(all(count > 0 for count in shares.values()), "each of them was seen in the profile")
+    record.expect(all(count > 0 for count in shares.values()), "each of these parts was seen in the profile")
     return shares
 
 
@@ -136,7 +136,7 @@ class Show(Demonstration):
             self.expect(
                 left >= LEFT_MIN,
                 f"{other[0]} nodes, {other[1]} calls/s: {speeds[other].maximum:,.0f} (median"
-                f" {speeds[other].median:,.0f}), {left:.2f} of what it is with {one[0]} and {one[1]},"
+                f" {speeds[other].median:,.0f}), {left:.2f} of the speed with {one[0]} nodes and {one[1]} calls/s,"
                 f" {LEFT_MIN} wanted",
             )
         self.expect(

@@ -154,7 +154,7 @@ def _pool(backends: Sequence[str | Exchange], keys: str = "", more: str = "") ->
 
 
 def _to_number(number: str, rate: float, seconds: float, body: str = "", **options: Any) -> Attack:
-    """Sends INVITEs to a number at two back ends."""
+    """Returns an attack that sends INVITEs to a number at two back ends."""
 
     def attack(run: Run) -> Row:
         with exchanges(2) as backends:
@@ -167,7 +167,7 @@ def _to_number(number: str, rate: float, seconds: float, body: str = "", **optio
 
 
 def silent_number(run: Run) -> Row:
-    """INVITEs that idle back ends never answer."""
+    """Sends INVITEs that idle back ends never answer."""
     with exchanges(4) as backends:
         return run.beside(
             run.edge(backends[:2], tables=_pool(backends[2:])),
@@ -176,7 +176,7 @@ def silent_number(run: Run) -> Row:
 
 
 def dropped_by_kamailio(run: Run) -> Row:
-    """INVITEs that an idle, real Kamailio silently drops because of the text below their first Via."""
+    """Sends INVITEs that an idle Kamailio drops silently, because of the text below their first Via."""
     broken = ["SIP/2.0/UDP", "SIP/3.0/UDP 192.0.2.1;branch=z9hG4bKx", ", SIP/2.0/UDP 192.0.2.1"]
 
     def attack(stranger: Stranger) -> None:
@@ -191,19 +191,19 @@ def dropped_by_kamailio(run: Run) -> Row:
 
 
 def icmp(run: Run) -> Row:
-    """Forged ICMP port unreachable that quotes well-known addresses, while probes are answered."""
+    """Sends forged ICMP messages that quote the known addresses of back ends, which answer probes."""
     with exchanges(2) as backends:
         edge = run.edge(backends, tables=PROBED)
         addresses = [backend.address for backend in backends]
         return run.beside(edge, lambda _: forged_icmp(edge.address, addresses, 50))
 
 
-# Requests of one source that the limit below admits in this number of seconds.
+# The limit of `copies`: requests of one source in a second, and at once.
 LIMIT_CPS, LIMIT_BURST = 2, 2
 
 
 def copies(run: Run) -> Row:
-    """500 requests with the Call-ID of one admitted request: forged tags, branches, numbers."""
+    """Sends 500 requests with the Call-ID of one admitted request, but with other tags, branches or CSeq numbers."""
     limit = f'\n[[overload.limit]]\nfrom = "{HOST}/32"\nrate_cps = {LIMIT_CPS}\nburst = {LIMIT_BURST}\n'
     took_s = 0.0
 
@@ -233,7 +233,7 @@ def copies(run: Run) -> Row:
 
 
 def forged_bye(run: Run) -> Row:
-    """Calls beyond `calls_max = 5`, each hidden by a BYE with a wrong To-tag."""
+    """Makes more calls than `calls_max = 5` allows. A BYE with a wrong To-tag pretends that each has ended."""
 
     def attack(stranger: Stranger) -> None:
         for _ in range(60):
@@ -276,7 +276,7 @@ def _stray_response(stranger: Stranger) -> bytes:
 
 
 def forged_trunk(run: Run) -> Row:
-    """INVITEs with the forged address of a trunk that has calls, beyond a limit that bans."""
+    """Sends INVITEs with the forged address of a trunk that has open calls, beyond a limit that bans it."""
     limit = (
         f'\n[[overload.limit]]\nfrom = "{HONEST}/32"\nrate_cps = {4 * RATE_CPS}\n'
         f'burst = {4 * RATE_CPS}\nthen = "ban"\nban_s = 60\n'
@@ -293,12 +293,15 @@ def forged_trunk(run: Run) -> Row:
     return row | {"lost": row["lost_set_up"]}
 
 
-# A multiple of the bytes of the request: see "Responses to forged sources" in docs/reference/calls.md.
+# Bytes of responses for each byte of the requests: see "Responses to forged sources" in docs/reference/calls.md.
 AMPLIFICATION_MAX = 12.0
 
 
 def amplification(run: Run) -> Row:
-    """Small INVITEs with a forged source, to a fork of eight that ring with SDP and reject."""
+    """Sends small INVITEs to a fork of eight back ends that ring with SDP and reject.
+
+    Measures the bytes that a forged source would get.
+    """
 
     def attack(stranger: Stranger) -> None:
         for _ in range(5):
@@ -340,20 +343,20 @@ ATTACKS: dict[str, tuple[str, Attack]] = {
 def judge(record: Record, row: Row) -> None:
     name = row["attack"]
     record.expect(
-        row["lost"] == 0 and row["honest"] > 0, f"{name}: of {row['honest']} honest calls {row['lost']} were lost"
+        row["lost"] == 0 and row["honest"] > 0, f"{name}: of {row['honest']} normal calls {row['lost']} were lost"
     )
     record.expect(row["excluded"] == 0, f"{name}: {row['excluded']} back ends that answer were excluded")
     if row["reached_max"] is not None:
         record.expect(
             row["reached"] <= row["reached_max"],
-            f"{name}: the stranger reached {row['reached']} of at most {row['reached_max']}",
+            f"{name}: the stranger reached {row['reached']}, allowed are {row['reached_max']}",
         )
 
 
 class Show(Demonstration):
     @classmethod
     def arguments(cls, parser: argparse.ArgumentParser) -> None:
-        parser.add_argument("--only", choices=ATTACKS, action="append", help="only this attack")
+        parser.add_argument("--only", choices=ATTACKS, action="append", help="only this attack (may be repeated)")
 
     def run(self) -> Results:
         rows = []

@@ -1,9 +1,9 @@
 """5,000 calls each over TCP, TLS and WebSockets, and 900 networks whose connections break: none fails
 
-First, on real sockets, 5,000 calls each are made: by Tidegate's own caller over TCP, TLS and secure WebSockets, on one
-connection for all calls and on one for each call, by SIPp over TCP in the same two ways (`-t t1`, `-t tn`), and from
-UDP to a back end over TCP and the reverse. No call may fail, and no message may be lost. The certificate of the
-listeners for TLS and for WebSockets is checked.
+First, on real sockets, 5,000 calls are made in each of ten ways: by Tidegate's own caller over TCP, TLS and secure
+WebSockets, with one connection for all calls or one for each call; by SIPp over TCP in the same two ways (`-t t1`, `-t
+tn`); from UDP to a back end over TCP, and from TCP to a back end over UDP. No call may fail, and no message may be
+lost. The certificate of the listeners for TLS and for WebSockets is checked.
 
 Then, in simulated time, three times 300 worlds are drawn from successive seeds. In these worlds messages travel on
 streams in some places: from callers, between proxies, or to back ends. Connections are reset, break within a message,
@@ -43,7 +43,7 @@ class Way:
     outside: str
     inside: str
     connections: str
-    """`1` for all calls, or `each`."""
+    """`1`: one for all calls. `each`: one for each call. `-` over UDP."""
 
     def __str__(self) -> str:
         connections = {"each": "one for each call", "1": "one for all", "-": ""}[self.connections]
@@ -109,7 +109,7 @@ def one_way(show: Demonstration, way: Way) -> dict[str, Any]:
 
 
 def _sipp(stage: Stage, target: str, mode: str) -> sipp.Calls:
-    """Makes calls by a SIPp over TCP, which does not listen."""
+    """Makes calls by a SIPp over TCP. It does not listen, so nothing waits for its port."""
     words = sipp.command(stage, "sipp", "uac-routes", free_port(), options=("-t", mode))
     words += ["-r", str(RATE_CPS), "-m", str(CALLS), "-l", str(CALLS), "-d", "100"]
     process = stage.start("sipp", [*words, "-timeout", f"{CALLS / RATE_CPS + 60:.0f}s", target])
@@ -154,5 +154,5 @@ class Show(Demonstration):
             )
         calls = [row["offered"] for row in rows]
         self.expect(min(calls) >= CALLS_MIN, f"{min(calls):,} calls or more in each hunt")
-        self.expect(len(set(calls)) == len(calls), "the hunts differ")
+        self.expect(len(set(calls)) == len(calls), "the hunts have different calls")
         return rows

@@ -67,7 +67,7 @@ def one_run(record: Record, round_: int, rate: int) -> dict[str, Any]:
             caller.process.wait(BETWEEN_S)
         caller.process.wait(max(0.0, OFFERED_S - (time.monotonic() - begun)))
         cpu = cores.used()
-        # Its exit status says that some calls were refused.
+        # Its exit status is not judged, because some calls are rejected.
         ended = caller.end(AFTER_S)
         drops = caller.process.drops() + callee.process.drops()
         shown, asked, answered = edge.metrics(), caller.stats(), callee.finish()
@@ -90,7 +90,7 @@ def judge(
     completed, begun = asked["completed"], asked["begun"]
     heeded = shown.total("orders", outcome="heeded")
     expected = len(LAWS) + len(LAWS) // 2
-    record.expect(heeded == expected, f"{len(LAWS)} laws and {heeded:.0f} orders were heeded")
+    record.expect(heeded == expected, f"{heeded:.0f} commands were applied, for {len(LAWS)} laws and their shadow laws")
     record.expect(
         ended and begun == completed + refused,
         f"of {begun} calls {completed} were completed and {refused} refused by 503",
@@ -108,7 +108,7 @@ def judge(
         min(before, after, last - before) > 0,
         f"admitted: {before} calls before the switches, {last - before} between, {after} after",
     )
-    record.expect(switches[0].refused < switches[-1].refused, "and it was overloaded: calls were refused")
+    record.expect(switches[0].refused < switches[-1].refused, "calls were rejected while the laws changed")
     slowest = max(switch.took_ms for switch in switches)
     found = {"begun": begun, "completed": completed, "refused": refused, "lost": begun - completed - refused}
     return found | {"switch_ms_max": round(slowest, 1)}

@@ -19,11 +19,11 @@ from tidegate_bench.process import Stage
 from tidegate_bench.record import Record
 from tidegate_bench.sockets import LOCALHOST, free_port
 
-# A range that other programs do not use: their retransmissions would arrive at a caller.
+# An address that other programs do not use. Otherwise their retransmissions could arrive at the caller.
 CALLER = "127.0.77.1"
 CALLS = 800
 RATE_CPS = 200
-# The last call begins after CALLS / RATE_CPS seconds, the first re-INVITE comes after these.
+# Time from the set-up of a call to its re-INVITE. It is longer than the CALLS / RATE_CPS seconds of new calls.
 HOLD_MS = 8000
 # Time from the last INVITE to its ACK.
 SET_UP_S = 0.5
@@ -62,7 +62,7 @@ class Site:
         return sipp.caller(self.stage, "caller", self.address, **options)
 
     def carried(self, *names: str) -> dict[str, int]:
-        """Calls that each of these has sent to a back end."""
+        """Returns the number of calls that each of these Tidegates has sent to a back end."""
         return {name: self.edges[name].metrics().total("backend_assigned") for name in names or self.edges}
 
     def wait_for(self, calls: int) -> dict[str, int]:
@@ -109,7 +109,7 @@ def one_kill(record: Record, round_: int) -> dict[str, Any]:
         record.expect(away < HOLD_MS / 1000, f"killed after {away:.1f} s, before any re-INVITE")
         asked = site.expect_served(record, f"kill-{round_}", caller, CALLS)
         byes = site.edges["b"].metrics().total("messages_received", class_="bye")
-        record.expect(byes >= CALLS, f"all of the {byes} BYEs arrived at the other")
+        record.expect(byes >= CALLS, f"{byes} BYEs arrived at the other process")
         row = {"round": round_, "through_killed": through["a"], "through_other": through["b"]}
         return row | {"byes_at_other": byes, **asdict(asked)}
 

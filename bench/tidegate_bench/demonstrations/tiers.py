@@ -102,12 +102,14 @@ def judge(record: Record, points: list[Point]) -> None:
             f"at {multiple}, adaptive: {adaptive / stateless:.2f} of the goodput without state",
         )
         always = goodput(points, "transaction", multiple)
-        record.expect(adaptive > always, f"and {adaptive / always:.2f} times that with transactions")
+        record.expect(
+            adaptive > always, f"at {multiple}, adaptive: {adaptive / always:.2f} times that with transactions"
+        )
     judge_generator(record, [point.outcome for point in points])
 
 
 class Show(CurveDemonstration):
-    # The share falls within half a second, and a law needs some time too.
+    # The share of calls with transactions falls within half a second. A law needs some time too.
     WARM_UP_S = 3.0
     MEASURED_S = 3.0
 
@@ -115,7 +117,7 @@ class Show(CurveDemonstration):
     def arguments(cls, parser: argparse.ArgumentParser) -> None:
         super().arguments(parser)
         parser.add_argument("--law", choices=("pi", "occ"), default="pi", help="(%(default)s)")
-        parser.add_argument("--peak", type=float, help="calls/s (default: measured first)")
+        parser.add_argument("--peak", type=float, help="in calls/s (default: measured first)")
 
     def run(self) -> Results:
         law = Variant(self.options.law, "arrival", "class")

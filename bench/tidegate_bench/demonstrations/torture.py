@@ -72,11 +72,11 @@ def fields(message: bytes) -> list[tuple[bytes, bytes]]:
 
 
 def in_order(listed: list[Entry]) -> list[list[Entry]]:
-    """Rounds in which no message is taken for another again.
+    """Divides the messages into rounds, so that none is taken for a retransmission of another one.
 
-    First those that leave no transaction and no call behind: some share a Call-ID with others.
-    Then the others; of those that share a transaction (RFC 3261 §17.2.3: branch, sent-by and
-    method) each in a round of its own.
+    The first round has the messages that leave no transaction and no call behind. They come first, because some share a
+    Call-ID with others. Of the other messages, those that share a transaction (RFC 3261 §17.2.3: branch, sent-by and
+    method) are in different rounds.
     """
     rounds: list[list[Entry]] = [[entry for entry in listed if entry.verdict != "forwarded"]]
     for entry in listed:
@@ -239,7 +239,7 @@ advertise = "[2001:db8::10]:5060"
         ended = caller.process.wait(CALLS / CALL_RATE_CPS + 60)
         asked = caller.calls()
         record.expect(edge.process.running(), "the same process still runs")
-        record.expect(ended and asked.created == CALLS and asked.clean, f"after that: {asked}")
+        record.expect(ended and asked.created == CALLS and asked.clean, f"the calls after the messages: {asked}")
         kept, after_s = Watch(edge).until_empty()
         record.expect(not any(kept), f"{after_s:.1f} s later nothing is left: {kept}")
         counters(record, rows, edge.metrics())
@@ -257,11 +257,11 @@ def counters(record: Record, rows: list[dict[str, Any]], shown: tidegate.Metrics
     own = {status: shown.total("replies", status=status) for status in statuses}
     record.expect(
         all(own[status] == asked[status] for status in statuses),
-        "replies by status, as answered: " + ", ".join(f"{n} x {s}" for s, n in own.items()),
+        "the counts of replies agree: " + ", ".join(f"{n} x {s}" for s, n in own.items()),
     )
     reasons = ("malformed", "foreign_response", "lost_response", "stray_response")
     dropped = {reason: shown.total("messages_dropped", reason=reason) for reason in reasons}
-    record.expect(sum(dropped.values()) == asked["ignored"], f"{asked['ignored']} ignored, as dropped: {dropped}")
+    record.expect(sum(dropped.values()) == asked["ignored"], f"{asked['ignored']} ignored, counted as {dropped}")
 
 
 class Show(Demonstration):

@@ -41,7 +41,7 @@ class Show(Demonstration):
         paper = runs["paper"]
         self.expect(
             paper["after"]["median"] >= paper["before"]["median"] - 0.01,
-            "the result from the paper's gains is not worse",
+            "the gains found from those of the paper are not worse",
         )
         kept = paper["before"]["median"]
         for name in ("low", "high"):
@@ -49,7 +49,7 @@ class Show(Demonstration):
             left = kept - runs[name]["after"]["median"]
             self.expect(
                 left <= 0.5 * lost or left < 0.02,
-                f"from {name} gains, of the {lost:.3f} that they lose {left:.3f} is left",
+                f"from {name} gains: of a loss of {lost:.3f} the search leaves {left:.3f}",
             )
         self.rows(
             "results",

@@ -1,9 +1,9 @@
 """One scenario in simulated time and on real sockets: goodput and delay are nearly the same
 
 scenarios/overload-local.toml offers an emulated processor half to five times its capacity, under every law in it, with
-three runs of each parameter set in each world. For each parameter set the table shows goodput as a part of the
-capacity in both worlds and the difference, and the p99 of the set-up delay in both and the ratio. Both are drawn in
-one figure, and in one report.
+three runs of each parameter set in each world. For each parameter set the table shows goodput as a part of the capacity
+in both worlds and the difference, and the p99 of the set-up delay in both and the ratio. Both worlds are drawn in one
+figure, and in one report.
 """
 
 from typing import Any
@@ -52,10 +52,11 @@ class Show(Demonstration):
         ratios = [row["p99_ratio"] for row in compared if row["p99_ratio"] is not None]
         self.expect(
             Spread.of(errors).median <= MEDIAN_MAX,
-            f"the goodput differs by {Spread.of(errors).median:.3f} of the capacity in the median,",
+            f"the goodput differs by {Spread.of(errors).median:.3f} of the capacity in the median",
         )
         self.expect(
-            max(errors) <= ERROR_MAX, f"and by {max(errors):.3f} at worst ({worst['variant']}, load {worst['load']})"
+            max(errors) <= ERROR_MAX,
+            f"the goodput differs by at most {max(errors):.3f} ({worst['variant']}, load {worst['load']})",
         )
         spread = Spread.of(ratios)
         print(

@@ -1,7 +1,7 @@
 """CPU per call of Tidegate, of a bare batching relay and of Kamailio, under the same load.
 
 Each run is: caller -> element -> callee, on loopback, with fresh processes. The elements take turns (A B C A B C ...),
-so that a change of the machine's speed affects all of them, and ratios are taken within a round. They are:
+so that a change of the machine's speed affects all of them, and ratios are taken within a round. The elements are:
 
   transaction  Tidegate with its defaults, which include transactions
   stateless    Tidegate without transactions
@@ -15,8 +15,8 @@ Two parts:
   saturation  the rate is raised until calls fail, or until the element, the generator or
               the machine is full, which the output states
 
-A call is INVITE, 180, 200, ACK, BYE, 200: six datagrams in and six out, seven with transactions
-(100). CPU time is that of all threads of the element's processes (/proc/PID/task/*/schedstat) and of nothing else.
+A call is INVITE, 180, 200, ACK, BYE, 200: six datagrams in and six out, or seven out with transactions (the 100). CPU
+time is that of all threads of the element's processes (/proc/PID/task/*/schedstat) and of nothing else.
 """
 
 import argparse
@@ -41,7 +41,8 @@ from tidegate_bench.table import Column
 # From this load on a core counts as full, because the scheduler takes the rest.
 FULL = 0.95
 CORES = len(os.sched_getaffinity(0))
-# An element keeps up if the caller reaches this part of the asked rate, and repeats at most this part of its calls.
+# An element keeps up if the caller reaches the part `REACHED` of the asked rate, with at most `REPEATED_MAX`
+# retransmissions per call.
 REACHED = 0.9
 REPEATED_MAX = 0.01
 # If other processes take more than this of a core, absolute figures are doubtful.
@@ -112,7 +113,7 @@ class Run:
     generator_busiest_thread: float
     machine: float
     others: float
-    """The part of this that was used by this script and other programs."""
+    """The part of `machine` that this script and other programs used."""
     element_drops: int
     generator_drops: int
 
@@ -214,9 +215,9 @@ def measure(part: str, round_: int, name: str, generator: Generator, rate: int, 
 
 
 def show(runs: list[Run], all_runs: list[Run]) -> None:
-    """Prints for each element its rate, its CPU time per call and its ratio to the baseline, and the rest of the load.
+    """Prints for each element its rate, CPU time per call, ratio to the baseline, and the other figures of its runs.
 
-    The ratio is that to the baseline at the same rate in the same round, from `all_runs`.
+    The ratio is that of the CPU times. The baseline, from `all_runs`, had the same rate in the same round.
     """
     baseline = {(r.round, r.rate_asked_cps): r.element_us_per_call for r in all_runs if r.element == BASELINE}
 
@@ -292,16 +293,18 @@ def judge_saturation(record: Record, best: list[Run], names: list[str], rounds: 
 def parsed(arguments: list[str]) -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--elements", default=",".join(ELEMENTS), help="any of %(default)s")
-    parser.add_argument("--generator", choices=GENERATORS, default="sipp", help="at the fixed rate")
+    parser.add_argument(
+        "--generator", choices=GENERATORS, default="sipp", help="at the fixed rate (default %(default)s)"
+    )
     parser.add_argument(
         "--saturation-generator",
         choices=GENERATORS,
         default="tidegate",
-        help="SIPp itself fails calls from some 5,000/s on (default %(default)s)",
+        help="at saturation (default %(default)s; SIPp itself fails calls from some 5,000/s on)",
     )
     parser.add_argument("--parts", default="rate,saturation", help="either or both of %(default)s")
     parser.add_argument("--rate", type=int, default=2000, help="calls/s (default %(default)s)")
-    parser.add_argument("--seconds", type=int, default=10, help="of the fixed rate (%(default)s)")
+    parser.add_argument("--seconds", type=int, default=10, help="of a run at the fixed rate (%(default)s)")
     parser.add_argument("--step-seconds", type=int, default=3, help="of a step (%(default)s)")
     parser.add_argument("--step", type=float, default=1.3, help="factor of a step (%(default)s)")
     parser.add_argument("--rounds", type=int, default=3, help="at least 3 for a spread (%(default)s)")
@@ -315,7 +318,7 @@ def parsed(arguments: list[str]) -> argparse.Namespace:
         if part not in ("rate", "saturation"):
             parser.error(f"no part {part}: there are rate and saturation")
     if options.step <= 1 or min(options.rate, options.seconds, options.step_seconds, options.rounds) < 1:
-        parser.error("rate, seconds and rounds are at least 1, the step is above 1")
+        parser.error("rate, seconds and rounds must be at least 1, the step above 1")
     return options
 
 

@@ -1,7 +1,8 @@
 """Counts with Valgrind the instructions that Tidegate needs for a message.
 
-The counts are those of the operations of the SIP library on a 500-byte INVITE, and of each message of a call in the
-proxy alone, in both modes. They do not depend on other load of the machine, and hardly on the machine.
+The counts are those of the operations of the SIP library on a 500-byte INVITE, of each message of a call in the proxy
+alone, in both modes, of rejections, of the selection of a back end, and of a reload. They do not depend on other load
+of the machine, and hardly on the machine.
 """
 
 import json

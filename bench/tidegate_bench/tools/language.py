@@ -1,4 +1,4 @@
-"""Lists openings and words that scripts/language.toml rules out. The exit status is 1 if there is one
+"""Lists openings and words that scripts/language.toml rules out. The exit status is 1 if one is found
 
 Reads the comments, string literals and function names of the Rust sources, and the prose of the documentation.
 

@@ -152,14 +152,16 @@ def main(arguments: list[str]) -> int:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("old", help="the program or commit that records")
     parser.add_argument("new", help="the program or commit that replays")
-    parser.add_argument("--rounds", type=int, default=3, help="seeds of each run (default %(default)s)")
+    parser.add_argument(
+        "--rounds", type=int, default=3, help="runs of each case, each with its own seed (default %(default)s)"
+    )
     parser.add_argument("--case", default="", help="only the runs whose names contain this text")
     given = parser.parse_args(arguments)
     cases = [(number, case) for number, case in enumerate(CASES) if given.case in case.name]
     if not cases:
         parser.error(f"--case: no run has a name with {given.case!r}; the names are {', '.join(c.name for c in CASES)}")
     if given.rounds < 1:
-        parser.error("--rounds is at least 1")
+        parser.error("--rounds must be at least 1")
     ACROSS.mkdir(parents=True, exist_ok=True)
     old, new = program(given.old, "old"), program(given.new, "new")
     record = Record("show", "across")
@@ -171,7 +173,7 @@ def main(arguments: list[str]) -> int:
                 calls = record_run(old, case, seed, recording)
                 own, other = replay(old, recording, name="own"), replay(new, recording, name="new")
                 title = f"{case.name}, seed {seed}"
-                record.expect(own.exact, f"{title}: OLD replays itself")
+                record.expect(own.exact, f"{title}: OLD replays its own recording")
                 record.expect(other.exact, f"{title}: {calls} calls; NEW: {other.line}")
                 record.keep(recording.with_suffix(".new.txt"))
                 if not other.exact:

@@ -1,8 +1,8 @@
 """CPU per call, wakes and added delay in steady state: Tidegate, a bare relay and Kamailio.
 
 Each run is: caller -> element -> callee, on loopback, with fresh processes. Calls are offered at one rate, first for a
-warm-up of 40 s: longer than Timers D, H, J and K of RFC 3261, so that as many transactions end as begin. Only then the
-measurement starts. The elements take turns, and ratios are taken within a round.
+warm-up of 40 s. This is longer than Timers D, H, J and K of RFC 3261, so that as many transactions end as begin. Only
+then the measurement starts. The elements take turns, and ratios are taken within a round.
 
   transaction      Tidegate with its defaults, which include transactions
   stateless        Tidegate without transactions
@@ -37,7 +37,7 @@ from tidegate_bench.table import Column
 
 # A call is kept for 32 s after its end. One source can use half of the table. So 30,000 calls/s need 1,920,000 entries.
 ROOM = "calls_max = 4_000_000\n"
-# No element at all.
+# The name for runs without any element.
 DIRECT = "direct"
 ELEMENTS = (*elements(), DIRECT)
 
@@ -94,13 +94,13 @@ def row(run: Run) -> dict[str, object]:
 def parsed(arguments: list[str]) -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--elements", default=",".join(ELEMENTS), help="any of %(default)s")
-    parser.add_argument("--generator", choices=OFFERS, default="tidegate")
+    parser.add_argument("--generator", choices=OFFERS, default="tidegate", help="the caller (default %(default)s)")
     parser.add_argument("--transport", default="udp", help=f"any of {','.join(TRANSPORTS)} (default %(default)s)")
     parser.add_argument("--connections", default=",".join(MODES), help="over TCP and TLS, any of %(default)s")
     parser.add_argument("--rates", default="500,2000,10000", help="calls/s (default %(default)s)")
-    parser.add_argument("--warm-up", type=float, default=40, help="s (default %(default)s)")
-    parser.add_argument("--seconds", type=float, default=15, help="measured (%(default)s)")
-    parser.add_argument("--rounds", type=int, default=3, help="at least 3 for a spread")
+    parser.add_argument("--warm-up", type=float, default=40, help="in s (default %(default)s)")
+    parser.add_argument("--seconds", type=float, default=15, help="measured time in s (default %(default)s)")
+    parser.add_argument("--rounds", type=int, default=3, help="at least 3 for a spread (default %(default)s)")
     parser.add_argument("--server", default="", help="more keys of [server] for Tidegate")
     options = parser.parse_args(arguments)
     for key, known in (("elements", ELEMENTS), ("transport", TRANSPORTS), ("connections", MODES)):
@@ -109,13 +109,13 @@ def parsed(arguments: list[str]) -> argparse.Namespace:
             if name not in known:
                 parser.error(f"--{key}: no {name}: there are {', '.join(known)}")
     if options.transport != ["udp"] and options.generator != "tidegate":
-        parser.error("over TCP and TLS the generator is tidegate")
+        parser.error("over TCP and TLS the generator must be tidegate")
     if without := set(options.transport) - {by.transport for by, _ in pairs(options)}:
         listed = ",".join(options.elements)
         parser.error(f"--elements: callers over {','.join(sorted(without))} can reach none of {listed}")
     options.rates = [int(rate) for rate in options.rates.split(",")]
     if min([options.seconds, options.rounds, *options.rates]) < 1 or options.warm_up < 0:
-        parser.error("rates, seconds and rounds are at least 1")
+        parser.error("rates, seconds and rounds must be at least 1, the warm-up at least 0")
     return options
 
 

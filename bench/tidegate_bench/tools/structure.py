@@ -166,7 +166,10 @@ def folder_cycles(graph: Graph) -> list[list[Module]]:
 
 
 def body(text: str, at: int) -> tuple[int, int]:
-    """Returns the number of lines from an opening brace to the closing one."""
+    """Returns the number of lines from the first brace after `at` to the closing one, and the position of the latter.
+
+    The number is 0 if a semicolon comes first, as for a function without a body.
+    """
     opening = text.find("{", at)
     semicolon = text.find(";", at)
     if opening < 0 or 0 <= semicolon < opening:

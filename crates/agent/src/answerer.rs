@@ -1,9 +1,10 @@
 //! The answering user agent (UAS).
 //!
 //! For each call, a random draw decides whether the agent answers, rejects, only rings or sends
-//! nothing, and whether it hangs up or waits for the caller to hang up. An INVITE and the requests
-//! that match it find their call by a fingerprint of the transaction. ACK and BYE find it by the
-//! mark in our tag, and the response to our BYE by the mark in its branch.
+//! nothing, and whether it hangs up or waits for the caller to hang up. A copy of an INVITE, its
+//! CANCEL, and the ACK to a rejection find the call by a fingerprint of the transaction. The ACK to
+//! a 2xx and the BYE find it by the mark in our tag. The response to our BYE finds it by the mark
+//! in its branch.
 
 mod bye_sender;
 mod call;

@@ -1,8 +1,8 @@
 //! The calling user agent (UAC).
 //!
 //! Each call is INVITE → 2xx → ACK → hold → BYE. Many calls run at once. They start at times that
-//! are drawn in advance. A response finds its call by the mark in its branch. A response for a call
-//! that has ended is still acknowledged, without state.
+//! are drawn in advance. A response finds its call by the mark in its branch. A final response to
+//! the INVITE of an ended call is still acknowledged, without state.
 
 mod call;
 mod config;
@@ -279,9 +279,9 @@ impl Caller {
         };
         match call.on_answer(now, received.arrived, dialog, &self.config.timing) {
             Answer::SetUp => {
-                // This is the time stamp of the kernel, because the time in our own socket is not a
-                // delay of the server. Our own delay in sending counts, because the intended time
-                // is used.
+                // `arrived` is the time stamp of the kernel, so the time that the response waits in
+                // our socket does not count. Our delay in sending the INVITE does count, because
+                // the set-up delay begins at the intended time.
                 let intended = call.intended;
                 let delay = received.arrived.since(intended);
                 let in_time = u64::from(delay <= self.config.deadline);

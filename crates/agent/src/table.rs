@@ -1,10 +1,10 @@
 //! Live calls, each with one alarm.
 //!
-//! A call is in a slot and has a serial number. With both, the call is found without a search.
-//! After it has ended, they find nothing. Each alarm has one current timer. Moving an alarm to a
-//! later time costs nothing: the timer stays, and is set again when it fires too early. Moving an
-//! alarm to an earlier time leaves a stale timer. Stale timers are dropped when there are more of
-//! them than calls.
+//! A call is in a slot and has a serial number. Slot and number find the call without a search.
+//! After the end of the call they find nothing. Each alarm has one current timer. Moving an alarm
+//! to a later time costs nothing: the timer stays, and is set again when it fires too early. Moving
+//! an alarm to an earlier time leaves a stale timer. If there are more stale timers than calls,
+//! some are dropped whenever a timer is set.
 
 use slab::Slab;
 use tidegate_world::{Timers, Timestamp};
@@ -104,7 +104,7 @@ impl<T> Table<T> {
         self.alarms.next()
     }
 
-    /// Drops stale timers if they are more than half of all timers.
+    /// Drops some stale timers if there are at least [`STALE_MIN`] more of them than calls.
     fn sweep(&mut self) {
         if self.alarms.len() <= 2 * self.entries.len() + STALE_MIN {
             return;

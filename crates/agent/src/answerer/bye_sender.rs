@@ -10,8 +10,8 @@ use crate::dialog::{Dialog, TEXT_MAX};
 use crate::identity::{MARK, Mark};
 use crate::template::{Template, Values};
 
-// RFC 3261 §12.2.1.1: within a dialog the From is our end, as the To of our responses was. The
-// numbers of our requests are our own.
+// RFC 3261 §12.2.1.1: the From of our request is the To of our responses. The CSeq numbers of each
+// end are independent.
 const BYE: &str = "BYE {uri} SIP/2.0
 Via: SIP/2.0/{transport} {local};rport;branch={branch}
 {routes}Max-Forwards: 70

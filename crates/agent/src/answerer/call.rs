@@ -1,6 +1,6 @@
 //! One incoming call: an INVITE server transaction, its dialog, and possibly our own BYE.
 //!
-//! It only contains state and parses nothing. After its end a call stays in the table for 64·T1. So
+//! A [`Call`] has only state, and parses nothing. It stays in the table for 64·T1 after its end. So
 //! a late copy of its INVITE does not count as a new call (RFC 6026 §7.1, timer L), and a
 //! retransmitted BYE gets the same answer (RFC 3261 §17.2.2, timer J).
 
@@ -41,7 +41,7 @@ pub(crate) enum Phase {
 pub(crate) struct Ended {
     /// The CSeq number of the BYE.
     pub cseq: u32,
-    /// Fingerprint of the last transaction that brought the INVITE.
+    /// Fingerprint of the transaction of the BYE, or of its last copy.
     pub key: u128,
 }
 

@@ -17,7 +17,7 @@ pub(crate) const NAME_MAX: usize = 64;
 pub struct AnswererConfig {
     /// Transport for calls. Default UDP.
     pub transport: Transport,
-    /// Our address, which is written into Contact. It is never a wildcard.
+    /// Our address, which is written into Contact and Via. It is never a wildcard.
     pub local: SocketAddr,
     /// User part of the Contact, and the beginning of every To-tag. It shows which answerer
     /// responded. It has letters, digits and `-`. Other characters are removed. Default `answerer`.
@@ -50,12 +50,13 @@ pub struct AnswererConfig {
     /// Base values of the timers.
     pub timing: Timing,
     /// Whether final responses and BYEs are retransmitted until they are acknowledged or answered.
-    /// If false, the call waits for the same time, but sends only one copy. Default true.
+    /// If false, the call waits for the same time, but sends each message once. Default true.
     pub retransmissions: bool,
     /// Maximum number of calls in the table, including those that ended less than 64·T1 ago. Default
     /// 500,000.
     pub calls_max: usize,
-    /// Time after which a call is forgotten if it still rings or has not ended. Default 1 h.
+    /// Maximum time for which a call rings, and maximum time from its ACK to its end. After that,
+    /// the answerer forgets the call. Default 1 h.
     pub talk_max: Duration,
 }
 

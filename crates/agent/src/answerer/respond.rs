@@ -1,4 +1,4 @@
-//! The responses of an answerer, and the call of a request.
+//! Sends the responses of an answerer, and finds the call to which a request belongs.
 
 use arrayvec::ArrayVec;
 use tidegate_sip::{HeaderName, Message, Method, Scan};
@@ -21,7 +21,8 @@ impl Answerer {
         }
     }
 
-    /// Rejects an INVITE for which there is no room in the table, or a copy of one.
+    /// Rejects an INVITE that begins no call, because the table is full or the answerer is
+    /// stopping. Rejects a copy of such an INVITE in the same way.
     // RFC 3261 §17.2.1: a copy is part of the same transaction, so it gets the same final response.
     pub(super) fn reject_new(&mut self, received: &Received, scan: &Scan<'_>, key: u128) {
         if self.rejected.contains(key) {
@@ -45,7 +46,7 @@ impl Answerer {
         }
     }
 
-    /// Sends the provisional response of a call that is due.
+    /// Sends the provisional response that is due for a call.
     pub(super) fn ring_on(&mut self, id: Id) {
         let Some(call) = self.calls.get(id) else { return };
         let Phase::Ringing(ringing) = &call.phase else { return };
@@ -199,8 +200,8 @@ impl Answerer {
         }
     }
 
-    /// Returns the transaction of an INVITE. The ACK to a rejection of the INVITE, and its CANCEL,
-    /// have the same transaction.
+    /// Returns the fingerprint of the transaction of a request. An INVITE, its CANCEL, and the ACK
+    /// to its rejection have the same fingerprint.
     // RFC 3261 §17.2.3: branch and sent-by. With Call-ID and CSeq number it also works for clients
     // of RFC 2543, whose branch is not unique.
     pub(super) fn key(&self, scan: &Scan<'_>) -> u128 {

@@ -26,7 +26,7 @@ pub(crate) struct Ringing {
     /// Number of provisional responses that were sent.
     sent: u8,
     /// True if the call gets a 100 when it gets no other provisional response. This is so if it is
-    /// configured, or if the call rings for long.
+    /// configured, or if the call rings for more than 200 ms.
     says_trying: bool,
     /// Time between provisional responses.
     step: Duration,
@@ -58,8 +58,9 @@ pub(crate) enum RingingAction {
 
 impl Ringing {
     /// Starts ringing at `now`. `statuses` is the number of provisional responses. The first is
-    /// sent at once, and the others at equal distances. If there are none and `says_trying` is set,
-    /// a 100 is sent. Ringing lasts at most `longest`.
+    /// sent at once, and the others at equal distances. If there are none, a 100 is sent if
+    /// `says_trying` is set or the call rings for more than 200 ms. Ringing lasts at most
+    /// `longest`.
     pub fn new(
         now: Timestamp,
         invite: &[u8],

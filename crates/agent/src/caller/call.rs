@@ -61,7 +61,7 @@ enum Phase {
 pub(crate) struct Call {
     /// Intended start of the call.
     pub intended: Timestamp,
-    /// Actual start of the call.
+    /// Actual start of the call at the server to which it is offered now.
     pub begun: Timestamp,
     /// The person who calls.
     pub person: Person,
@@ -201,7 +201,8 @@ impl Call {
                 self.is_served = true;
                 Answer::SetUp
             }
-            // If no provisional response came before, the caller could not cancel the call.
+            // The phase is still `Inviting` if the caller lost patience before a provisional
+            // response came, because then it could not send a CANCEL.
             Phase::Inviting(_) | Phase::Cancelling(..) => {
                 self.dialog = Some(dialog);
                 self.leave(now, Err(Failure::Abandoned), timing);

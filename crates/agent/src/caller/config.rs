@@ -62,7 +62,8 @@ pub struct CallerConfig {
     pub uneven: bool,
     /// Holding time until the caller hangs up. Default 0.
     pub hold: Span,
-    /// Time after which the caller of an unanswered call hangs up. Default 60 s.
+    /// Time after the start of a call at which its caller hangs up if there is no answer. Default
+    /// 60 s.
     pub patience: Span,
     /// Longest set-up delay of a call that counts as set up in time. Default 500 ms.
     pub deadline: Duration,
@@ -77,7 +78,7 @@ pub struct CallerConfig {
     /// Base values of the timers.
     pub timing: Timing,
     /// Whether INVITE, CANCEL and BYE are retransmitted until they are answered (timers A and E).
-    /// If false, a call waits for the same time (timers B and F), but sends only one copy. A
+    /// If false, a call waits for the same time (timers B and F), but sends each request once. A
     /// retransmitted 2xx is acknowledged again in any case. Default true.
     pub retransmissions: bool,
     /// Handling of route sets. Default [`Routing::Follow`].
@@ -85,8 +86,8 @@ pub struct CallerConfig {
     /// Maximum number of open calls. Further calls are not started, but counted. Default 100,000.
     /// SIPp's option `-l` is similar, but does not count: if a server answers slowly, SIPp (3.6.1)
     /// offers fewer calls than requested and does not report this. Its default is the number of
-    /// calls that the rate opens in three times the duration of the scenario, which counts as at
-    /// least 1 s.
+    /// calls that the rate opens in three times the duration of the scenario. A duration below 1 s
+    /// counts as 1 s.
     pub open_max: usize,
     /// Maximum number of open calls in a closed loop. A further call is held back until another
     /// ends, and starts late. Its set-up delay counts from its intended time, so the results

@@ -226,7 +226,7 @@ mod tests {
 
     #[test]
     fn bursts_come_at_the_same_time_in_all_parts() {
-        // In a state of 1 s, on average, all calls come, and in the other none.
+        // There are two states, of 1 s on average. All calls come in one of them.
         let process = Process::Mmpp("0=1,1=1".parse().unwrap());
         let load = Load { process, rate_cps: 400.0, calls: 4000, ..Load::default() };
         let config = CallerConfig { load, retransmissions: false, open_max: 4000, ..whole() };
@@ -240,8 +240,8 @@ mod tests {
         let until_end = |tenths: &BTreeSet<u64>| tenths.range(..end).copied().collect::<Vec<_>>();
         let (one, other) = (until_end(&one), until_end(&other));
         let both = one.iter().filter(|tenth| other.contains(tenth)).count();
-        // 20 calls of a part come in a tenth with calls. Only tenths in which a burst begins or ends
-        // can have calls of one part and none of the other.
+        // In a burst, a part has 40 calls in a tenth of a second. So only a tenth in which a burst
+        // begins or ends can have calls of one part and none of the other.
         assert!(
             both * 10 >= one.len() * 9 && both * 10 >= other.len() * 9,
             "{both} {one:?} {other:?}"

@@ -53,7 +53,7 @@ impl Caller {
         self.send(mark, dialog.hop(), server, bye);
     }
 
-    /// Counts the first BYE of a call.
+    /// Counts the first BYE of a call, if it is measured.
     pub(super) fn record_bye(&mut self, mark: Mark) {
         let measured = self.measured_bye(mark).is_some();
         self.stats.measured.byes += u64::from(measured);

@@ -1,8 +1,8 @@
 //! People who call again after their call has failed.
 //!
-//! Repeated attempts are a load that is caused by failures: the more calls a server fails, the more
-//! calls are offered to it. Queueing theory knows them as retrial queues (Falin, Templeton, Retrial
-//! Queues, 1997).
+//! Repeated attempts are a load that is caused by failures: the more calls fail at a server, the
+//! more calls are offered to it. Queueing theory knows them as retrial queues (Falin, Templeton,
+//! Retrial Queues, 1997).
 
 use tidegate_world::{Purpose, Seed, Stream, Timers, Timestamp};
 

@@ -69,7 +69,8 @@ impl Caller {
         server.checked_sub(1).map_or(self.config.target, |index| self.config.alternates[index])
     }
 
-    /// Returns the address for an ACK to the server at `remote`, whether the call has ended or not.
+    /// Returns the address for the ACK to a response from `remote`: `remote` if it is an alternate
+    /// target, otherwise the first target. The call may have ended.
     pub(super) fn server_at(&self, remote: SocketAddr) -> SocketAddr {
         if self.config.alternates.contains(&remote) { remote } else { self.config.target }
     }

@@ -16,7 +16,8 @@ use crate::delays::Delays;
 pub enum Failure {
     /// No response to the INVITE in 64·T1 (timer B).
     Timeout,
-    /// No response to the INVITE in 64·T1, and the transport had reported a failed delivery.
+    /// The transport reported a failed delivery. Over UDP, there was also no response to the INVITE
+    /// in 64·T1.
     Transport(Cause),
     /// The INVITE was rejected with this status.
     Status(u16),
@@ -279,8 +280,8 @@ impl CallerStats {
         rate(self.set_up_in_time, self.last_intended.since(self.start))
     }
 
-    /// Returns whether the caller itself was too slow to offer its load. If so, its other results
-    /// do not describe the server.
+    /// Returns the figures of a caller that itself was too slow to offer its load, or `None` if it
+    /// was fast enough. If it was too slow, its other results do not describe the server.
     pub fn too_slow(&self) -> Option<TooSlow> {
         /// Delay that at most 1 % of the calls may exceed.
         const LATENESS_MAX: Duration = Duration::from_millis(5);
@@ -297,7 +298,7 @@ impl CallerStats {
         })
     }
 
-    /// Adds the counts of another caller at the same time.
+    /// Adds the counts of another caller that ran at the same time.
     pub fn merge(&mut self, other: &Self) {
         self.start = if self.offered == 0 { other.start } else { self.start.min(other.start) };
         self.last_intended = self.last_intended.max(other.last_intended);

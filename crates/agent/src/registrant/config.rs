@@ -127,7 +127,7 @@ pub enum RegistrantConfigError {
     /// There are fewer users than connections, or the transport has no connections.
     Connections,
     /// The interval of keep-alives is zero, or the connections do not stay open. Over TCP and TLS,
-    /// there must be two or more.
+    /// keep-alives need two or more connections.
     KeepAlive,
     /// T1 is zero, so retransmissions would never end.
     T1,

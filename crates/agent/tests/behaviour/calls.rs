@@ -282,7 +282,7 @@ fn a_stalled_generator_finds_itself_too_slow() {
     let mut config = calling(1000.0, 1000);
     config.load.process = Process::Uniform;
     let mut caller = Caller::new(config, Seed(1), 0, Timestamp::ZERO, Pool::new()).unwrap();
-    // It wakes once in 100 ms, without answers.
+    // The caller wakes once in 100 ms, and gets no answers.
     let mut invites = 0;
     let mut now = Timestamp::ZERO;
     while caller.stats().begun < 1000 {

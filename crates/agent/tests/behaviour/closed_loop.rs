@@ -39,7 +39,8 @@ fn no_more_calls_than_the_limit_are_open_and_all_are_made_in_the_end() {
     let (stats, _) = net.run_out();
     balanced(&stats);
     assert_eq!((stats.completed, stats.held_back, stats.waiting, stats.expired), (100, 90, 0, 0));
-    // The first ten take 10 ms to be set up, the last wait nine times 1.02 s less .9 s.
+    // The first ten calls are set up after 10 ms. The last ten are due .9 s later, but start after
+    // nine calls of 1.02 s.
     assert_eq!(stats.set_up_delay.count(), 100);
     let longest = stats.set_up_delay.max().as_secs_f64();
     assert!((8.2..8.4).contains(&longest), "from the intended moment: {longest}");

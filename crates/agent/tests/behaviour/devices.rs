@@ -134,7 +134,7 @@ fn devices_refresh_at_their_rate() {
     net.run(Timestamp::ZERO + s(40));
     let stats = &net.caller.stats().devices;
     assert_eq!((stats.registered, stats.lost, stats.timeouts), (1000, 0, 0));
-    // Each takes 10 s and a round trip of 10 ms.
+    // Each device registers once in 10 s and a round trip of 10 ms.
     assert!((3980..=4000).contains(&stats.attempts), "{stats:?}");
     assert!(net.caller.is_done(), "devices do not keep a caller from its end");
 }

@@ -44,7 +44,7 @@ fn a_call_refused_with_503_is_offered_to_the_next_server_as_a_new_one() {
     let stats = script.agent.stats();
     assert_eq!((stats.offered, stats.begun, stats.offered_elsewhere), (1, 1, 1));
     assert_eq!((stats.set_up, stats.failed.total()), (1, 0));
-    // From the first INVITE on.
+    // The delay begins at the first INVITE.
     assert_eq!(stats.set_up_delay.max().as_millis(), 520);
 }
 

@@ -61,14 +61,15 @@ fn without_losses_both_ends_report_the_same_outcomes() {
     assert_eq!((caller.begun, answerer.calls), (calls, calls));
     let status = |status| caller.failed.status.get(&status).copied().unwrap_or(0);
     let refused: u64 = caller.failed.status.values().sum();
-    // A CANCEL and a final response may cross: 5 ms of each call's time.
+    // A CANCEL and a final response cross if they are sent within 5 ms of each other.
     assert!(answerer.refused.abs_diff(refused) < 20, "{caller:?} {answerer:?}");
     assert_eq!((answerer.silent, answerer.not_acknowledged), (caller.failed.timeout, 0));
     assert!(answerer.completed + answerer.hung_up - caller.completed < 20);
     assert!(answerer.hung_up.abs_diff(caller.hung_up) < 20);
     assert_eq!(caller.repeated.total() - caller.repeated.invite, 0);
     assert_eq!(answerer.stray + answerer.unexpected + caller.unexpected + caller.malformed, 0);
-    // Two exponential waits: ringing ends before patience does with 1/5 : (1/5 + 1/30).
+    // Ringing (5 s) and patience (30 s) are exponential. This is the probability that ringing ends
+    // first.
     let in_time = (1.0 / 5.0) / (1.0 / 5.0 + 1.0 / 30.0);
     near(caller.set_up, calls, 0.70 * in_time);
     near(status(486), calls, 0.12 * in_time);

@@ -87,7 +87,7 @@ fn the_next_attempt_is_a_new_call_after_the_wait() {
     script.until(5050).tell(uas(), &ok(&second));
     let stats = script.agent.stats();
     assert_eq!((stats.persons.served, stats.persons.waiting, stats.talking), (1, 0, 1));
-    // The call took 30 ms, the person 5,050.
+    // The set-up delay of the call is 30 ms, the delay of the person 5,050 ms.
     assert_eq!(stats.set_up_delay.max().as_millis(), 30);
     assert_eq!(stats.persons.delay.max().as_millis(), 5050);
 

@@ -225,7 +225,7 @@ fn a_copy_of_a_cancel_is_answered_as_the_first_for_64_t1() {
     script.until(33_000);
     assert_eq!(script.agent.held(), 0);
 
-    // One that comes shortly before Timer H fires has its time, and one that comes after the ACK.
+    // A CANCEL shortly before Timer H fires is answered for 64·T1 too, and so is one after the ACK.
     let mut script = answerer(refusing());
     script.tell(uac(), &invite()).until(31_999);
     script.sent();

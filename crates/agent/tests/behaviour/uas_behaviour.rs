@@ -190,7 +190,7 @@ fn a_100_comes_first_if_asked_for() {
         ["100", "503"]
     );
     assert!(said(AnswererConfig { mix: Behaviour::Silent.into(), ..config() }).is_empty());
-    // A call that rings, or will be answered after a while without ringing.
+    // A call that rings, and a call that is answered after a while without ringing.
     let ring = Duration::from_millis(100).into();
     assert_eq!(said(AnswererConfig { ring, ..config() }), ["100", "180"]);
     assert_eq!(said(AnswererConfig { ring, provisionals: vec![], ..config() }), ["100"]);
@@ -255,7 +255,7 @@ fn an_abandoned_call_is_eventually_forgotten() {
 
 #[test]
 fn a_call_met_with_silence_stays_silent() {
-    // Nearly all of them, including the first call of this seed.
+    // Nearly all calls get no response. One of them is the first call of this seed.
     let mix = Mix::new(&[(Behaviour::Silent, 1e9), (Behaviour::Answer, 1.0)]).unwrap();
     let mut script = answerer(AnswererConfig { mix, ..config() });
     script.tell(uac(), &invite()).until(500).tell(uac(), &invite());
