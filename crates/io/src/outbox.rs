@@ -240,10 +240,10 @@ impl Outbox {
                         suspects |= if is_suspect { bits } else { 0 };
                         return ControlFlow::Break(());
                     }
-                    // EINVAL: the source may have moved to another machine since the peer sent to it.
-                    if let SendOutcome::Refused(_, libc::EINVAL) = outcome
-                        && let &[entry] = members
-                        && queue[usize::from(entry)].source.take().is_some()
+                    // The source may have moved to another machine since the peer sent to it. Linux
+                    // then returns EINVAL, and from some version up to 6.18 on ENETUNREACH.
+                    if let SendOutcome::Refused(_, libc::EINVAL | libc::ENETUNREACH) = outcome
+                        && forget_sources(queue, members)
                     {
                         suspects &= !bits;
                         return ControlFlow::Break(());
@@ -465,6 +465,16 @@ fn deliver(
         tries = 0;
     }
     saw_report
+}
+
+/// Lets these datagrams leave from the address that the kernel selects. Returns whether one of them
+/// had a source.
+fn forget_sources(queue: &mut [Outgoing], members: &[u8]) -> bool {
+    let mut had_source = false;
+    for &entry in members {
+        had_source |= queue[usize::from(entry)].source.take().is_some();
+    }
+    had_source
 }
 
 /// Returns the cause for an error code of a send call or of an ICMP report.

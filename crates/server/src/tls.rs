@@ -162,6 +162,9 @@ mod tests {
             }
             text += &format!("[pool.tls]\nca = \"{pem}\"\n");
         }
+        if pools.len() > 1 {
+            text += "[[route]]\nto = \"a\"\nmethod = [\"INVITE\"]\n[[route]]\nto = \"b\"\n";
+        }
         let config = Config::parse(Path::new("f"), text.as_bytes());
         let config = config.unwrap_or_else(|wrong| panic!("{wrong}"));
         let files = TlsFiles::read(&config, text.as_bytes());

@@ -53,7 +53,7 @@ pub struct AnswererConfig {
     /// If false, the call waits for the same time, but sends each message once. Default true.
     pub retransmissions: bool,
     /// Maximum number of calls in the table, including those that ended less than 64·T1 ago. Default
-    /// 500,000.
+    /// 2,000,000.
     pub calls_max: usize,
     /// Maximum time for which a call rings, and maximum time from its ACK to its end. After that,
     /// the answerer forgets the call. Default 1 h.
@@ -77,7 +77,7 @@ impl AnswererConfig {
             deadline: Duration::from_secs(10),
             timing: Timing::default(),
             retransmissions: true,
-            calls_max: 500_000,
+            calls_max: 2_000_000,
             talk_max: Duration::from_secs(3600),
         }
     }

@@ -270,7 +270,9 @@ fn caller(world: &World, index: usize) -> CallerConfig {
         uri: "sip:service@swarm.example".to_owned(),
         load: Load { rate_cps: crowd.rate_cps, calls: crowd.calls, ..Load::default() },
         callers: 10,
-        hold: span(crowd.hold_ms),
+        // A BYE at the time of a 2xx means that the caller had lost patience. So no call may have a
+        // holding time of 0: see `calls` in the checkers.
+        hold: span(crowd.hold_ms.max(1)),
         patience: span(crowd.patience_ms),
         routing: if crowd.follow_routes { Routing::Follow } else { Routing::Ignore },
         open_max: OPEN_MAX,

@@ -17,6 +17,10 @@
 //! only its last life. For such an answerer, the checker only asserts that its book adds up, and
 //! that it does not have more acknowledged calls than the wire shows.
 //!
+//! A caller that has lost patience hangs up when the 2xx comes. It sends the BYE at the time of the
+//! 2xx, if no provisional response came before. So the checker expects that callers hold each call
+//! for some time.
+//!
 //! On a stream, a 2xx may wait for its connection. Then it appears on the wire after the answerer
 //! has begun to wait for the ACK. If the ACK comes within 64·T1 of the INVITE, the call must count
 //! as acknowledged. If it comes later, but in time according to the wire, the answerer's book may
@@ -110,14 +114,15 @@ impl Calls {
     fn caller_sends(&mut self, seen: &Seen) {
         let key = (seen.node, seen.call);
         let has_room = self.open.len() < OPEN_MAX;
-        match (self.open.get_mut(&key), seen.method) {
-            (Some(call), method) => call.on_sent(seen, method),
-            (None, Method::Invite) if has_room => {
-                self.crowds.entry(seen.node).or_default().begun += 1;
-                self.open.insert(key, Call::new(seen));
+        if let Some(call) = self.open.get_mut(&key) {
+            if call.on_sent(seen, seen.method) {
+                self.crowds.entry(seen.node).or_default().set_up -= 1;
             }
-            (None, Method::Invite) => self.unwatched += 1,
-            _ => {}
+        } else if seen.method == Method::Invite && has_room {
+            self.crowds.entry(seen.node).or_default().begun += 1;
+            self.open.insert(key, Call::new(seen));
+        } else if seen.method == Method::Invite {
+            self.unwatched += 1;
         }
     }
 

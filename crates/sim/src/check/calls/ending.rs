@@ -24,7 +24,7 @@ pub(super) struct Call {
     state: State,
     /// The To-tag of the 2xx that set up the call, as a hash.
     remote: Option<u64>,
-    /// Whether the caller hung up before the call was answered.
+    /// Whether the caller had lost patience before the call was answered.
     is_abandoned: bool,
 }
 
@@ -34,7 +34,8 @@ enum State {
     Inviting(Option<Timestamp>),
     /// The CANCEL was sent at this time.
     Cancelling(Timestamp),
-    Held,
+    /// The call is set up. The 2xx came at this time, if it was the first response.
+    Held(Option<Timestamp>),
     /// The BYE was sent at this time, with this branch.
     Leaving(Timestamp, u64),
     Over(Ending),
@@ -60,21 +61,31 @@ impl Call {
             State::Inviting(_) => Ending::Unanswered,
             State::Cancelling(_) => Ending::Abandoned,
             // Neither side has hung up. The call continues, and no book counts this as an ending.
-            State::Held => Ending::Left,
+            State::Held(_) => Ending::Left,
             State::Leaving(..) => Ending::ByeUnanswered,
             State::Over(ending) => ending,
         }
     }
 
-    pub(super) fn on_sent(&mut self, seen: &Seen, method: Method) {
-        self.state = match (self.state, method) {
-            (State::Inviting(_), Method::Cancel) => State::Cancelling(seen.now),
+    /// Handles a packet that the caller sends. Returns whether it shows that the call was not set
+    /// up, although it was answered: the 2xx came after the caller had lost patience. Without a
+    /// provisional response the caller could not send a CANCEL before (RFC 3261 §9.1). So it hangs
+    /// up at once.
+    pub(super) fn on_sent(&mut self, seen: &Seen, method: Method) -> bool {
+        let (next, was_too_late) = match (self.state, method) {
+            (State::Inviting(_), Method::Cancel) => (State::Cancelling(seen.now), false),
             // A BYE to another To-tag ends a dialog that the call does not keep.
-            (State::Held | State::Cancelling(_), Method::Bye) if seen.to_tag == self.remote => {
-                State::Leaving(seen.now, seen.vias[0])
+            (State::Held(at), Method::Bye) if seen.to_tag == self.remote => {
+                (State::Leaving(seen.now, seen.vias[0]), at == Some(seen.now))
             }
-            (state, _) => state,
+            (State::Cancelling(_), Method::Bye) if seen.to_tag == self.remote => {
+                (State::Leaving(seen.now, seen.vias[0]), false)
+            }
+            (state, _) => (state, false),
         };
+        self.state = next;
+        self.is_abandoned |= was_too_late;
+        was_too_late
     }
 
     /// Handles a packet that was delivered to the caller. Returns whether it sets up the call.
@@ -87,9 +98,9 @@ impl Call {
         let (next, sets_up) = match (self.state, seen.method, status) {
             // RFC 3261 §17.1.1.2: after a provisional response there is no Timer B.
             (State::Inviting(_), Method::Invite, ..200) => (State::Inviting(None), false),
-            (State::Inviting(_), Method::Invite, 200..300) => {
+            (State::Inviting(silent_since), Method::Invite, 200..300) => {
                 self.remote = seen.to_tag;
-                (State::Held, true)
+                (State::Held(silent_since.map(|_| seen.now)), true)
             }
             (State::Inviting(_), Method::Invite, _) => {
                 (State::Over(Ending::Refused(status)), false)
@@ -124,7 +135,7 @@ impl Call {
         }
         self.expire(seen.now);
         self.state = match self.state {
-            State::Held => State::Over(Ending::HungUp),
+            State::Held(_) => State::Over(Ending::HungUp),
             State::Leaving(..) if self.is_abandoned => State::Over(Ending::Abandoned),
             State::Leaving(..) => State::Over(Ending::Left),
             state => state,

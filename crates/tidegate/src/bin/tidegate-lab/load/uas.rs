@@ -106,7 +106,7 @@ pub struct Args {
     name: String,
 
     /// Maximum number of calls in the table, including calls that ended less than 64·T1 ago
-    #[arg(long, value_name = "N", default_value_t = 500_000)]
+    #[arg(long, value_name = "N", default_value_t = 2_000_000)]
     calls_max: usize,
 
     /// Answer up to MS milliseconds late (at most 0.5), so that the server wakes up once for
