@@ -408,7 +408,8 @@ impl Program {
         self.step(RETURN, 0);
     }
 
-    /// Adds instructions that add the kind of an INVITE or a response to `A` and end the program.
+    /// Adds instructions that end the program with `A` + 1 for an INVITE, and with `A` + 2 for a
+    /// response. For any other datagram the program continues, with `A` unchanged.
     fn add_kind(&mut self) {
         self.step(TO_X, 0);
         // A load beyond the end of the datagram would end the program with index 0, whichever shard

@@ -7,7 +7,7 @@
 //! Callees answer like the recorded callees on average ([`Scene`]). The proxy of the recording runs
 //! on an emulated processor.
 //!
-//! The first row of the answer is the recording. The second row is the recorded law, simulated in
+//! The first row of the result is the recording. The second row is the recorded law, simulated in
 //! the same way as the others, so it shows the accuracy. All rows are measured in the same way, by
 //! the packets at the proxy.
 
@@ -39,7 +39,7 @@ pub struct Question {
     pub laws: Vec<Values>,
 }
 
-/// The answer to a question.
+/// The simulated calls of a recording: the answer to a [`Question`].
 #[derive(Debug)]
 pub struct Answer {
     /// Observed callers and callees.

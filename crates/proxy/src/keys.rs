@@ -43,7 +43,7 @@ pub struct TokenKeys {
     /// Key that creates and verifies tokens.
     pub current: TokenKey,
     /// Keys that only verify tokens: the previous ones, and the next one, which another instance
-    /// may already use. No two of all these keys have the same [mark](TokenKey::mark).
+    /// may already use. Each of them, and `current`, has a different [mark](TokenKey::mark).
     pub others: Vec<TokenKey>,
 }
 

@@ -35,16 +35,17 @@ const HELD_FOR: Duration = Duration::from_secs(1);
 /// Maximum number of held answers. If there are more, the oldest is removed.
 const HELD_MAX: usize = 1024;
 
-/// Maximum number of keys whose answer is unknown. Equals the number of requests that can be
-/// parked.
+/// Maximum number of keys whose answer has not arrived. It equals the number of requests that can
+/// be parked.
 const OUTSTANDING_MAX: usize = 1024;
 
 /// Maximum number of pending queries. Further ones wait.
 const ASKED_MAX: usize = 128;
 
-/// Maximum number of unknown keys that requests of strangers may query. [`STRANGERS_ASKED_MAX`] is
-/// the maximum number of their pending queries.
+/// The part of [`OUTSTANDING_MAX`] that requests of strangers may use.
 const STRANGERS_OUTSTANDING_MAX: usize = OUTSTANDING_MAX / 2;
+
+/// The part of [`ASKED_MAX`] that requests of strangers may use.
 const STRANGERS_ASKED_MAX: usize = ASKED_MAX / 2;
 
 /// First id of the queries for look-ups. The ids from this number up to twice this number are

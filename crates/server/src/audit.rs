@@ -111,7 +111,7 @@ pub struct AuditLog {
 
 static UNTOLD: Family = Family::counter(
     "acts_untold",
-    "Commands of operators that were not logged because there was no room",
+    "Operators' commands that were not logged because the queue of the audit log was full",
 );
 
 impl AuditLog {

@@ -54,12 +54,13 @@ pub fn unix_time() -> UnixTime {
     SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default()
 }
 
-/// Returns the state directory. This is the `configured` one, or else the first of these that
-/// exists in the environment: `$STATE_DIRECTORY`, `$XDG_STATE_HOME/tidegate`, `/var/lib/tidegate`
-/// for root, `$HOME/.local/state/tidegate`. A variable whose path is relative is ignored.
+/// Returns the state directory: the `configured` one, or else the first of these that applies. They
+/// are the first entry of `$STATE_DIRECTORY`, `$XDG_STATE_HOME/tidegate`, `/var/lib/tidegate` if
+/// the user is root, and `$HOME/.local/state/tidegate`. A variable that is not set, or whose path
+/// is relative, is skipped. The directory need not exist.
 ///
 /// # Errors
-/// Returns an error if there is none of these.
+/// Returns an error if none of these applies.
 pub fn state_dir(configured: Option<&Path>) -> Result<PathBuf, StartError> {
     let is_root = rustix::process::geteuid().is_root();
     configured

@@ -204,6 +204,9 @@ impl<'v> Noting<'v> {
     }
 }
 
+/// Returns true if the sent-by of the Via is the IP address from which the packet came. Otherwise
+/// the Via needs a `received` parameter.
+///
 /// RFC 3261 §18.2.1: "If the host portion of the "sent-by" parameter contains a domain
 /// name, or if it contains an IP address that differs from the packet source address,
 /// the server MUST add a "received" parameter".

@@ -254,6 +254,9 @@ impl Framer {
         matches!(self.stage, Stage::Between)
     }
 
+    /// Takes a line end, a ping or a pong that precedes a start line. Returns `None` after a line
+    /// end, and when a start line begins.
+    ///
     /// RFC 3261 §7.5: "Implementations processing SIP messages over stream-oriented transports
     /// MUST ignore any CRLF appearing before the start-line". RFC 5626 §4.4.1: "the client "ping"
     /// is a double-CRLF sequence, and the server "pong" is a single CRLF".

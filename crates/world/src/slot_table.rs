@@ -2,8 +2,8 @@
 //!
 //! Linear hashing: W. Litwin, "Linear hashing: a new tool for file and table addressing", VLDB
 //! 1980. A table that doubles its index moves all entries at once, and reads each entry to know its
-//! hash. This takes 200 ms with a million entries. Here each insertion beyond the size of the index
-//! splits one bucket, so all insertions cost the same. The slots are in chunks that never move.
+//! hash. This takes 200 ms with a million entries. Here an insertion splits one bucket if there are
+//! more entries than buckets, so no insertion takes long. The slots are in chunks that never move.
 //!
 //! A bucket stores the number of its first slot, and each slot stores the number of the next. With
 //! one bucket for each entry, finding an entry reads one and a half slots on average.

@@ -38,9 +38,9 @@ pub struct RegistrantConfig {
     pub users: u32,
     /// Times of the registrations. Default: 10 registrations at 10 a second.
     pub load: Load,
-    /// CSeq number of each user's first REGISTER. Default 1. A registrar ignores a REGISTER that
-    /// has the same Call-ID as an earlier one but a lower number. So a run with the seed of an
-    /// earlier run needs a higher number.
+    /// CSeq number of each user's first REGISTER. Default 1. A registrar rejects a REGISTER with a
+    /// known Call-ID unless its CSeq number is higher than the last one (RFC 3261 §10.3). So a run
+    /// with the seed of an earlier run must begin above the last CSeq number of that run.
     pub first_cseq: u32,
     /// Seconds for which each registration is requested. Default 3600.
     pub expires_s: u32,

@@ -11,8 +11,8 @@ use tidegate_world::Timestamp;
 use super::AtomicF64;
 use super::aimd::{Aimd, Interval, RateLearning};
 
-/// Maximum number of intervals by which an interval with rejections is prolonged while the reason
-/// for the rejections is not known.
+/// Length of an interval whose rejections all have an unknown reason, as a multiple of
+/// [`RateLearning::interval`]. Proof that load is the reason ends the interval earlier.
 const SUSPECT_INTERVALS: u32 = 3;
 
 /// The value of `ends_at` which means that nothing is learned.
@@ -25,11 +25,13 @@ pub(crate) struct Learned {
     ends_at: AtomicU64,
     /// Copy of the rate in `record`, in requests a second, which is read without a lock.
     rate: AtomicF64,
+    /// Requests that the back end got in the current interval.
     given: AtomicU64,
     /// Time of the last request, in nanoseconds since the start.
     given_at: AtomicU64,
+    /// Rejections in the current interval that are caused by load.
     refused: AtomicU64,
-    /// Rejections that may or may not be a sign of load.
+    /// Rejections in the current interval whose reason is not known: load, or something else.
     suspected: AtomicU64,
     /// Whether the rate limit kept a request from the back end in the current interval.
     wanted: AtomicBool,

@@ -5,9 +5,9 @@
 //! transaction ends without one. A credit that is not given back is forgotten after 64·T1 to
 //! 128·T1, so a lost message cannot close the window forever.
 //!
-//! A value holds for its validity. After that, an overloaded server must not get all waiting calls
-//! at once. So the window starts at ten calls, or at its last size if that is larger, and grows by
-//! one with each answer. So it doubles in every round trip.
+//! A feedback value, the size of the window, holds for its validity. After that, an overloaded
+//! server must not get all waiting calls at once. So the window starts at ten calls, or at its last
+//! size if that is larger, and grows by one with each answer. So it doubles in every round trip.
 
 use std::time::Duration;
 
@@ -15,7 +15,7 @@ use tidegate_world::Timestamp;
 
 use super::Category;
 
-/// The window just after the last value has expired, unless that value was larger.
+/// The window just after the last feedback value has expired, unless that value was larger.
 const AFRESH: u32 = 10;
 
 /// Minimum time after which the credit of a call is forgotten.
@@ -30,8 +30,8 @@ pub(super) struct Credits {
     /// Unanswered calls: those sent in this period, and those sent in the period before.
     unanswered: [u32; 2],
     period: Timestamp,
-    /// The window that grows after a value has expired. `None` before that, and when the window has
-    /// become so large that it does not restrict anything.
+    /// The window that grows after a feedback value has expired. `None` before that, and when the
+    /// window has become so large that it does not restrict anything.
     afresh: Option<u32>,
 }
 
@@ -50,17 +50,17 @@ impl Credits {
         !category.is_new() || self.left(window.saturating_add(reserve)) > 0
     }
 
-    /// Returns the window that applies after a value has expired, if there is one.
+    /// Returns the window that applies after a feedback value has expired, if there is one.
     pub(super) fn window_afresh(&self) -> Option<u32> {
         self.afresh
     }
 
-    /// Records that a value, the window `window`, has expired.
+    /// Records that the last feedback value of the server has expired. `window` is this value.
     pub(super) fn on_expiry(&mut self, window: u32) {
         self.afresh = Some(window.max(AFRESH)).filter(|&window| window < OPEN);
     }
 
-    /// Records that a new value has arrived.
+    /// Records that a new feedback value has arrived.
     pub(super) fn on_value(&mut self) {
         self.afresh = None;
     }

@@ -124,7 +124,7 @@ pub struct RestrictionCounts {
 
 /// A limit on the requests to one server.
 pub trait EgressLimiter: std::fmt::Debug + Send {
-    /// Decides whether a request is sent. Not called for repetitions.
+    /// Decides whether a request is sent. Must not be called for a retransmission.
     fn on_request(&mut self, now: Timestamp, category: Category) -> SendVerdict;
 
     /// Records that a request is repeated, because no response came in time.

@@ -125,7 +125,8 @@ impl Upstreams {
         }
     }
 
-    /// Judges a request of the peer `key` before the gate does. The request is not a repetition.
+    /// Judges a request of the peer `key` before the gate does. The request must not be a
+    /// retransmission.
     pub fn on_request(
         &mut self,
         now: Timestamp,

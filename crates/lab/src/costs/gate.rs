@@ -31,12 +31,12 @@ pub struct Halves {
     pub reader: Cost,
 }
 
-/// The cost of a datagram that is not wanted.
+/// The cost of dropping a datagram, in two ways.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
 pub struct Gate {
-    /// Cost if the program reads it, and drops it by its first bytes.
+    /// Cost if the program reads the datagram, and drops it because of its first bytes.
     pub read: Halves,
-    /// Cost if the kernel gate drops it.
+    /// Cost if the kernel gate drops the datagram, so that the program never reads it.
     pub shed: Halves,
 }
 

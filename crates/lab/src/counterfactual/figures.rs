@@ -53,7 +53,7 @@ impl Figures {
     }
 }
 
-/// The outcomes of the calls under one law: a row of the answer.
+/// The outcomes of the calls under one law: a row of the table of results.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Row {
     /// The law.

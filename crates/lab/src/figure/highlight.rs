@@ -9,8 +9,9 @@ pub type Colour = (u8, u8, u8);
 /// The colour of the unprotected server. Nothing else has it.
 pub const DANGER: Colour = (213, 94, 0);
 
-/// The colours of the other curves. People with any kind of colour blindness can distinguish them
-/// (Okabe and Ito, "Color Universal Design", 2008; the last is a yellow dark enough for a line).
+/// The colours of the highlighted curves, except that of the unprotected server ([`DANGER`]).
+/// People with any kind of colour blindness can distinguish them (Okabe and Ito, "Color Universal
+/// Design", 2008; the last is a yellow dark enough for a line).
 pub const COLOURS: [Colour; MAX - 1] = [
     (0, 114, 178),
     (0, 158, 115),

@@ -20,7 +20,8 @@ const REMEMBERED: Duration = Duration::from_secs(64);
 
 /// The challenges of the last 32 to 64 seconds.
 pub(crate) struct Challenges {
-    /// Challenges by the keyed hash of the request. Those that wait for an answer are `Waits`.
+    /// Challenges by the keyed hash of the request. The value is [`Decision::Waits`] until the
+    /// caller has answered the challenge, and then [`Decision::Served`].
     memory: Memory,
     /// The time until which a challenge may wait for its answer.
     until: Timestamp,

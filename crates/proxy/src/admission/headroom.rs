@@ -12,9 +12,9 @@ use tidegate_world::{Flow, Timestamp};
 use crate::snapshot::Snapshot;
 use crate::transport::addresses::Origin;
 
-/// Returns the kinds of calls from the peer of `flow` for which there is headroom. Returns
-/// [`Headroom::Any`] if the peer is not a stranger, and while none of the back ends in
-/// [`Snapshot::limited_pools`] is up, because limits do not matter then.
+/// Returns the kinds of calls for which the back ends that a stranger can reach have headroom.
+/// Returns [`Headroom::Any`] if the peer of `flow` is not a stranger. Also returns it if no back
+/// end in [`Snapshot::limited_pools`] is up, because limits do not matter then.
 pub(crate) fn headroom(now: Timestamp, snapshot: &Snapshot, flow: &Flow) -> Headroom {
     let is_strangers = || snapshot.addresses.origin(flow) == Origin::Stranger;
     let (mut is_any_up, mut left) = (false, Headroom::None);

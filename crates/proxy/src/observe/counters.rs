@@ -77,7 +77,7 @@ pub struct Counters {
     pub registered_flows: Counter,
     /// STUN binding requests answered.
     pub bindings_answered: Counter,
-    /// Branches that we cancelled.
+    /// Branches of INVITEs to which we have sent a CANCEL.
     pub cancels: Counter,
     /// Transactions that ended by a timeout.
     pub timeouts: Counter,

@@ -19,7 +19,11 @@ pub(crate) const BRANCHES_MAX: usize = 64;
 /// allowable Incoming Max-Breadth value, which is RECOMMENDED to be 60."
 pub(crate) const BREADTH_MAX: u32 = 60;
 
-/// Returns the Incoming Max-Breadth of a request.
+/// Returns the Incoming Max-Breadth of a request, at most [`BREADTH_MAX`]. This is also the value
+/// for a request without Max-Breadth.
+///
+/// # Errors
+/// Returns the rejection of a request whose Max-Breadth is 0 or malformed.
 pub(crate) fn breadth(request: &Request<'_>) -> Result<u32, Rejection> {
     match request.message.max_breadth()? {
         Some(0) => Err(EXCEEDED),

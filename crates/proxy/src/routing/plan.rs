@@ -284,10 +284,12 @@ fn lead_to<'a>(
     Ok(Planned::Plan(plan))
 }
 
-/// Returns the origin of a request whose source address has the origin `found`. If the route token
-/// names a stranger as a removed back end, the stranger counts as trusted, so that it can end its
-/// dialogs. The flag is then `true`. If the Via names a stranger as a back end, the stranger counts
-/// as that back end.
+/// Returns the origin of the sender of a request, and whether the sender is a removed back end.
+/// `found` is the origin of the source address.
+///
+/// A stranger at the address of the back end in the route token counts as trusted if that back end
+/// was removed. So the removed back end can end its dialogs. Any other stranger counts as the back
+/// end that its Via names, if there is one.
 fn sender(
     now: Timestamp,
     snapshot: &Snapshot,

@@ -216,9 +216,14 @@ impl Ingress {
             && self.challenges.on_answer(now, challenge)
     }
 
-    /// Judges new work, which is no repetition, by the share that overload feedback grants to its
-    /// peer. Returns whether the work is within this share, so that the law's share is not applied
-    /// again ([`Sender::restricted`]).
+    /// Applies the share that overload feedback grants to the peer. The work must be new, and must
+    /// not be a retransmission. Returns true if the peer has not used up its share. The law's share
+    /// is then not applied again ([`Sender::restricted`]). Returns false if feedback does not
+    /// decide about this work.
+    ///
+    /// # Errors
+    /// Returns [`Reason::PeerShare`] if the peer takes no part in feedback or does not obey it, and
+    /// has used up its share.
     ///
     /// RFC 7339 §5.10.2: "A SIP server that is in overload and has started to throttle incoming traffic
     /// MUST reject some requests from non-participating clients with a 503 (Service Unavailable) response

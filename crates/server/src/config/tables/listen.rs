@@ -118,7 +118,8 @@ table! {
     private_keys("private_key"): Vec<PathBuf> | None = PEM_FILES, Means("none. The key is required with `tls` and `wss`"),
         only(&FOR_TLS), reload(Reload::Live);
     /// A PEM file with the certificates of the authorities that sign the certificates of clients.
-    /// With this key, clients have to present a certificate (mutual TLS).
+    /// With this key, Tidegate asks clients for a certificate (mutual TLS). `client_certificate`
+    /// decides whether they must present one.
     client_ca: PathBuf | None = PEM_FILE, Means("clients are not asked for certificates"),
         only(&FOR_TLS), reload(Reload::Live);
     /// `required`: every client must present a certificate that an authority in `client_ca` has

@@ -194,7 +194,7 @@ static ALONE: [Number<Counters>; 26] = [
         ),
         |c| c.requests_withheld.get().into(),
     ),
-    (Family::counter("cancels", "Branches of forked requests that the proxy has cancelled"), |c| {
+    (Family::counter("cancels", "Branches of INVITEs to which the proxy has sent a CANCEL"), |c| {
         c.cancels.get().into()
     }),
     (Family::counter("timeouts", "Transactions that ended without a final response"), |c| {

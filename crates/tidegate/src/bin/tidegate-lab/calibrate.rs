@@ -29,7 +29,8 @@ pub struct Args {
     #[arg(long, value_name = "F", value_parser = parse_share)]
     quota: Option<f64>,
 
-    /// The length of a period of the quota in milliseconds, as in `cpu.max`
+    /// The period of the quota in milliseconds. It is the second number of `cpu.max`, which is in
+    /// microseconds
     #[arg(long, value_name = "MS", value_parser = parse_period, default_value = "100", requires = "quota")]
     period_ms: f64,
 

@@ -20,16 +20,17 @@ use tidegate::trouble::Trouble;
 /// thesis on single-class and simplified multi-class overload control (`docs/papers.md`).
 const PART: f64 = 0.9;
 
-/// Measure the cost of each kind of message, accepted and dropped, with and without a law's
-/// measurements
+/// Measure the cost of each kind of message, accepted, rejected and dropped, with and without a
+/// law's measurements
 ///
-/// The measurement is that of §6.1 of paper 000, a thesis on single-class and simplified
-/// multi-class overload control in a SIP server (docs/papers.md). It covers the whole path from
-/// socket to socket, and the core alone, with messages that lead to a call and messages that do
-/// not. From the costs the command computes the time to process a message (t_a), the time to shed a
-/// message (t_d), and the cost of a rejection as a part of that of a call (r/s). It also computes
-/// the model of the paper's §5: the accepted rate when a share f is admitted. Stop other programs
-/// while the command runs.
+/// The command repeats §6.1 of paper 000, a thesis on single-class and simplified multi-class
+/// overload control in a SIP server (docs/papers.md). The server has no law, a law that measures
+/// the load at each message, or a law that measures it only once a second. The messages are those
+/// that the server can route, and those that it cannot. Each cost is measured in two ways: from
+/// socket to socket, and in the core alone. From the costs the command computes the time to process
+/// a message (t_a), the time to shed a message (t_d), and the cost of a rejected call (r) divided
+/// by the cost of a served call (s). It also computes the model of the paper's §5: the rate of
+/// accepted messages if the server admits a share f. Stop other programs while the command runs.
 #[derive(clap::Args)]
 pub struct Args {
     /// Whether the measured server keeps transactions
@@ -117,8 +118,8 @@ fn table(costs: &Costs) -> String {
         );
     }
     text + "\nThe column `control` shows the overload control of the server. none: no law. idle: \
-            the law `occupancy`, which takes no measurements. measures: the law `occupancy`, \
-            which takes a measurement at each message.\n"
+            the law `occupancy`, which measures only once a second. measures: the law \
+            `occupancy`, which measures at each message.\n"
 }
 
 fn conclusions(cycle: &Derived, processing: &Derived) -> String {
@@ -160,11 +161,11 @@ fn conclusions(cycle: &Derived, processing: &Derived) -> String {
     text + "f: the admitted share of the messages (paper 000, §5)\n\n"
 }
 
-/// Returns a table with the costs of an unwanted datagram: one that the process reads and drops,
-/// and one that the kernel drops.
+/// Returns a table with the costs of dropping a datagram: one that the process reads and drops, and
+/// one that the kernel drops.
 fn dropped(gate: &Gate) -> String {
     let mut text = format!(
-        "unwanted datagram of 500 bytes, CPU µs    {:>11} {:>11} {:>9}\n",
+        "dropped datagram of 500 bytes, CPU µs     {:>11} {:>11} {:>9}\n",
         "arrival", "reading", "total"
     );
     for (what, Halves { sender, reader }) in [
