@@ -317,7 +317,9 @@ pub fn run(
             },
             recv(signals.reloads()) -> asked => {
                 if asked.is_ok() {
-                    let failed = hangups.add(clock.now(), runtime_control.reload());
+                    // The time of the shards begins when the configuration has been read.
+                    let reload = runtime_control.reload();
+                    let failed = hangups.add(clock.now(), reload);
                     failed.into_iter().for_each(|entry| tell(Event::Acted(entry)));
                 }
             }
