@@ -226,18 +226,20 @@ impl RuntimeControl {
         // This comes before the command, after which shards forget the old answers.
         users::serve(&self.stores, &config);
         let config = std::mem::replace(&mut wanted.config, config);
-        let replaced = Replaced { command: wanted.given + 1, config, tls };
+        let replaced = Replaced { command: wanted.given + 1, config, tls, warnings };
         if let Err(not_given) = self.give(&mut wanted, &source) {
             self.put_back(&mut wanted, replaced);
             return Err(not_given);
         }
-        (wanted.replaced, wanted.warnings) = (Some(replaced), warnings);
+        wanted.replaced = Some(replaced);
         Ok(wanted.given)
     }
 
-    /// Takes the warnings about the configuration of the last reload.
+    /// Takes the warnings about the configurations of reloads that all shards have applied.
     pub(crate) fn take_warnings(&self) -> Vec<String> {
-        std::mem::take(&mut self.wanted().warnings)
+        let mut wanted = self.wanted();
+        self.settle(&mut wanted);
+        std::mem::take(&mut wanted.warnings)
     }
 
     /// Records the back ends that are not in `config` as removed, and the others as configured.
@@ -264,11 +266,16 @@ impl RuntimeControl {
         wanted.config = config;
     }
 
-    /// Returns to the settings before the last reload if a shard has rejected it.
+    /// Returns to the settings before the last reload if a shard has rejected it. Keeps its
+    /// warnings for the log if all shards have applied it.
     fn settle(&self, wanted: &mut Wanted) {
         let heard = wanted.replaced.take_if(|replaced| self.was_heard(replaced.command));
-        if let Some(replaced) = heard.filter(|replaced| self.was_rejected(replaced.command)) {
-            self.put_back(wanted, replaced);
+        match heard {
+            Some(replaced) if self.was_rejected(replaced.command) => {
+                self.put_back(wanted, replaced);
+            }
+            Some(replaced) => wanted.warnings.extend(replaced.warnings),
+            None => {}
         }
     }
 

@@ -137,8 +137,9 @@ fn servers_are_sent_again_if_a_shard_has_rejected_them_and_a_later_command() {
     assert_eq!([3_u32, 4].map(|pauses| given(start + pauses * FOUND_PAUSE)), [6, 6]);
 }
 
+/// They were logged even if a shard then rejected the reload.
 #[test]
-fn the_warnings_about_a_reloaded_configuration_are_taken_once() {
+fn the_warnings_about_a_reloaded_configuration_are_taken_once_it_is_applied() {
     let dir = tempfile::tempdir().unwrap();
     let file = dir.path().join("tidegate.toml");
     let text = "[[listen]]\ntransport = \"udp\"\naddress = \"127.0.0.1:0\"\n\
@@ -150,8 +151,15 @@ fn the_warnings_about_a_reloaded_configuration_are_taken_once() {
     let keys = Secret::of([1; 32]);
     let assembly = Assembly::new(&config, &keys, locals, Seed(1));
     let control = assembly.runtime_control(CommandSender::to(0));
+    let in_force = &assembly.counters()[0].proxy.in_force;
     assert!(control.take_warnings().is_empty());
     control.reload().unwrap();
+    assert!(control.take_warnings().is_empty(), "the shard has not applied it");
+    in_force.commands_rejected.add(1);
+    in_force.last_rejected.set(1);
+    assert!(control.take_warnings().is_empty(), "the shard has rejected it");
+    control.reload().unwrap();
+    in_force.commands.add(1);
     let warnings = control.take_warnings();
     assert!(!warnings.is_empty() && warnings == config.warnings(), "{warnings:?}");
     assert!(control.take_warnings().is_empty());

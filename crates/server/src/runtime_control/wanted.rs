@@ -28,14 +28,16 @@ pub(super) struct Wanted {
     pub(super) given: u64,
     /// The settings before the last reload.
     pub(super) replaced: Option<Replaced>,
-    /// Warnings about the configuration of the last reload that are not logged yet.
+    /// Warnings about the configurations of applied reloads that are not logged yet.
     pub(super) warnings: Vec<String>,
 }
 
-/// Settings that a reload has replaced.
+/// A reload that no shard is known to have rejected, and the settings that it has replaced.
 pub(super) struct Replaced {
     /// Number of the command of the reload.
     pub(super) command: u64,
     pub(super) config: Arc<Config>,
     pub(super) tls: Option<TlsFiles>,
+    /// Warnings about the new configuration.
+    pub(super) warnings: Vec<String>,
 }
