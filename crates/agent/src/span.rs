@@ -10,7 +10,7 @@ pub enum Span {
     /// The same duration each time.
     Fixed(Duration),
     /// Exponentially distributed with this mean. This is the classical distribution of holding
-    /// times in telephony.
+    /// times in telephony. No duration is 0, unless the mean is.
     Exponential(Duration),
     /// Log-normally distributed. Most durations are shorter than the mean, and a few are very long,
     /// as measured holding times are (Bolotin, Telephone circuit holding time distributions, 1994).
@@ -31,7 +31,11 @@ impl Span {
     pub(crate) fn draw(self, stream: &mut Stream) -> Duration {
         match self {
             Self::Fixed(time) => time,
-            Self::Exponential(mean) => seconds(stream.exponential(mean.as_secs_f64())),
+            // With a mean of 1 ms, one of two million times is less than half a nanosecond. But a
+            // call without holding time behaves differently from a short one.
+            Self::Exponential(mean) => {
+                seconds(stream.exponential(mean.as_secs_f64())).max(mean.min(SHORTEST))
+            }
             Self::LogNormal { mean, sigma } => {
                 let factor = (sigma * normal(stream) - sigma * sigma / 2.0).exp();
                 seconds(mean.as_secs_f64() * factor)
@@ -39,6 +43,9 @@ impl Span {
         }
     }
 }
+
+/// The shortest duration above 0.
+const SHORTEST: Duration = Duration::from_nanos(1);
 
 /// Returns a duration of this many seconds. If the number is out of range, returns the longest
 /// duration.
@@ -87,6 +94,15 @@ mod tests {
         // Five standard errors: 5 / sqrt(n), and 5·sqrt(p(1 - p) / n) with p = 1/e.
         assert!((mean - 1.0).abs() < 0.016, "{mean}");
         assert!((longer - (-1.0f64).exp()).abs() < 0.0077, "{longer}");
+    }
+
+    /// The checker of calls took such a call for one whose caller had lost patience.
+    #[test]
+    fn no_exponential_time_is_zero() {
+        let mut stream = stream();
+        let mut is_zero = |mean| Span::Exponential(mean).draw(&mut stream).is_zero();
+        assert!(!(0..100).any(|_| is_zero(Duration::from_nanos(1))));
+        assert!(is_zero(Duration::ZERO));
     }
 
     #[test]

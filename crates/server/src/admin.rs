@@ -38,6 +38,10 @@ pub use controls::Controls;
 /// Maximum number of `/metrics` and `/status` pages that are written at the same time.
 const WRITERS_MAX: usize = 2;
 
+/// Maximum number of commands that are executed at the same time. A command goes on when its client
+/// closes the connection, so the limit of connections does not limit the commands.
+const COMMANDS_MAX: usize = 64;
+
 /// The content of the pages of the admin interface.
 pub struct Pages {
     /// The phase of the process, for `/readyz`.
@@ -187,10 +191,16 @@ fn router(pages: Pages, refusals: Arc<AtomicU64>) -> Router {
         .route("/policies", get(|| async { policies() }))
         .merge(controls.map(overload::router).unwrap_or_default())
         .fallback(|| async { no_such_page() });
+    guard(pages, hosts)
+}
+
+/// Returns the router of `pages`, which accepts these host names and limits commands.
+fn guard(pages: Router, hosts: Vec<String>) -> Router {
     let hosts: Arc<[String]> = hosts.into();
+    let turns = Arc::new(Semaphore::new(COMMANDS_MAX));
     pages.layer(from_fn(move |request: Request, next: Next| {
-        let hosts = Arc::clone(&hosts);
-        async move { guarded(&hosts, request, next).await }
+        let (hosts, turns) = (Arc::clone(&hosts), Arc::clone(&turns));
+        async move { guarded(&hosts, turns, request, next).await }
     }))
 }
 
@@ -209,13 +219,26 @@ async fn written<T: Send + 'static>(
 }
 
 /// Answers a request, or rejects it with 403 if a web page of another origin may have caused it.
-async fn guarded(hosts: &[String], request: Request, next: Next) -> Response {
+/// A command waits until fewer than [`COMMANDS_MAX`] others are executed.
+async fn guarded(
+    hosts: &[String],
+    turns: Arc<Semaphore>,
+    request: Request,
+    next: Next,
+) -> Response {
     match origin::refusal(request.uri(), request.headers(), hosts) {
         Some(why) => (StatusCode::FORBIDDEN, why).into_response(),
         None if request.method().is_safe() => next.run(request).await,
-        // If the client closes its connection, only this future is dropped. The task goes on, so
-        // the audit log gets the result of the command.
-        None => tokio::spawn(next.run(request)).await.expect("no page panics"),
+        None => {
+            let turn = turns.acquire_owned().await.expect("it is never closed");
+            let command = async move {
+                let _turn = turn;
+                next.run(request).await
+            };
+            // If the client closes its connection, only this future is dropped. The task goes on,
+            // so the audit log gets the result of the command.
+            tokio::spawn(command).await.expect("no page panics")
+        }
     }
 }
 
@@ -229,4 +252,40 @@ fn no_such_page() -> impl IntoResponse {
     let pages = "Pages: /healthz /readyz /metrics /status /policies /backends /overload /laws \
                  /rejections /calls/CALL-ID /bans /keys\n";
     (StatusCode::NOT_FOUND, pages)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::future::pending;
+    use std::time::Duration;
+
+    use axum::body::Body;
+    use axum::routing::put;
+    use hyper::service::Service;
+    use hyper_util::service::TowerToHyperService;
+    use tokio::time::timeout;
+
+    use super::*;
+
+    /// A client that closed its connection after each command started any number of them.
+    #[test]
+    fn commands_whose_clients_are_gone_are_limited() {
+        let started = Arc::new(AtomicU64::new(0));
+        let counted = Arc::clone(&started);
+        let endless = move || async move {
+            counted.fetch_add(1, Ordering::Relaxed);
+            pending::<()>().await;
+        };
+        let pages = Router::new().route("/command", put(endless));
+        let service = TowerToHyperService::new(guard(pages, Vec::new()));
+        let runtime = runtime::Builder::new_current_thread().enable_time().build().unwrap();
+        runtime.block_on(async {
+            for _ in 0..COMMANDS_MAX + 9 {
+                let request = axum::http::Request::put("/command").body(Body::empty()).unwrap();
+                let answer = timeout(Duration::from_millis(1), service.call(request)).await;
+                assert!(answer.is_err());
+            }
+        });
+        assert_eq!(started.load(Ordering::Relaxed), COMMANDS_MAX as u64);
+    }
 }

@@ -16,13 +16,18 @@ pub const FILE_NAME: &str = "process";
 /// Maximum length of the file in bytes.
 const BYTES_MAX: usize = 32;
 
-/// Returns the seed of the previous process, and stores the seed of this process for the next one.
-/// A file that does not exist or cannot be written does not prevent the start, because everything
-/// else works without it.
-pub fn succeed(state_dir: &Path, own: Seed) -> Option<Seed> {
+/// Returns the seed of the previous process. A file that does not exist or cannot be read does not
+/// prevent the start, because everything else works without it.
+pub fn read(state_dir: &Path) -> Option<Seed> {
+    let text = fs::read_to_string(state_dir.join(FILE_NAME)).ok();
+    let text = text.filter(|text| text.len() <= BYTES_MAX);
+    text.and_then(|text| text.trim().parse().ok()).map(Seed)
+}
+
+/// Stores the seed of this process for the next one. A file that cannot be written does not prevent
+/// the start either.
+pub fn store(state_dir: &Path, own: Seed) {
     let path = state_dir.join(FILE_NAME);
-    let text = fs::read_to_string(&path).ok().filter(|text| text.len() <= BYTES_MAX);
-    let before = text.and_then(|text| text.trim().parse().ok()).map(Seed);
     let draft = state_dir.join(format!("{FILE_NAME}.{:016x}", own.0));
     let mut options = fs::OpenOptions::new();
     let written = options.write(true).create_new(true).mode(0o600).open(&draft);
@@ -30,7 +35,6 @@ pub fn succeed(state_dir: &Path, own: Seed) -> Option<Seed> {
     if written.and_then(|()| fs::rename(&draft, &path)).is_err() {
         let _ = fs::remove_file(&draft);
     }
-    before
 }
 
 #[cfg(test)]
@@ -39,6 +43,11 @@ mod tests {
 
     #[test]
     fn each_process_knows_its_predecessor() {
+        let succeed = |state_dir: &Path, own: Seed| {
+            let before = read(state_dir);
+            store(state_dir, own);
+            before
+        };
         let dir = tempfile::tempdir().unwrap();
         assert_eq!(succeed(dir.path(), Seed(u64::MAX)), None);
         assert_eq!(succeed(dir.path(), Seed(2)), Some(Seed(u64::MAX)));

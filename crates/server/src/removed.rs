@@ -38,6 +38,15 @@ impl RemovedBackends {
         &self.path
     }
 
+    /// Checks that [`update`](Self::update) can read and write the file. Leaves it as it is.
+    ///
+    /// # Errors
+    /// Returns an error if the file cannot be read or written.
+    pub(crate) fn check(&self) -> io::Result<()> {
+        self.read()?;
+        state_file::check(&self.path)
+    }
+
     /// Records at `now`, in Unix seconds, that these addresses are configured. Returns the
     /// addresses that were removed from the configuration and are still kept, latest first.
     ///
@@ -49,10 +58,7 @@ impl RemovedBackends {
         now: u64,
         configured: impl IntoIterator<Item = SocketAddr>,
     ) -> io::Result<Vec<SocketAddr>> {
-        let text = match fs::read_to_string(&self.path) {
-            Err(error) if error.kind() == io::ErrorKind::NotFound => String::new(),
-            read => read?,
-        };
+        let text = self.read()?;
         let known = text.lines().filter_map(|line| line.split_once(' '));
         let mut gone: BTreeMap<SocketAddr, u64> = BTreeMap::new();
         for (address, since) in known.take(ADDRESSES_MAX) {
@@ -72,6 +78,13 @@ impl RemovedBackends {
         lines.extend(gone.iter().map(|(address, since)| format!("{address} {since}\n")));
         state_file::replace(&self.path, &lines.concat())?;
         Ok(gone.into_iter().map(|(address, _)| address).collect())
+    }
+
+    fn read(&self) -> io::Result<String> {
+        match fs::read_to_string(&self.path) {
+            Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(String::new()),
+            read => read,
+        }
     }
 }
 
@@ -128,7 +141,16 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let removed = RemovedBackends::new(dir.path(), Duration::from_secs(100));
         fs::write(removed.path(), [0xff]).unwrap();
-        assert!(removed.update(1, [address(7)]).is_err());
+        assert!(removed.check().is_err() && removed.update(1, [address(7)]).is_err());
         assert_eq!(fs::read(removed.path()).unwrap(), [0xff]);
+    }
+
+    #[test]
+    fn a_check_changes_nothing() {
+        let dir = tempfile::tempdir().unwrap();
+        let removed = RemovedBackends::new(dir.path(), Duration::from_secs(100));
+        removed.check().unwrap();
+        assert_eq!(fs::read_dir(dir.path()).unwrap().count(), 0, "no draft is left");
+        assert!(RemovedBackends::new(&dir.path().join("absent"), removed.keep).check().is_err());
     }
 }

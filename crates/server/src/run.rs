@@ -136,8 +136,21 @@ pub fn run(
     let life = Arc::new(Life::new());
     descriptors::reserve(config)?;
     let tls = Tls::new(tls);
-    // Addresses that other processes may have come first. A failed start then takes no traffic of a
-    // shared address, and leaves the state directory as it was.
+    // Errors that can be found without the listeners come first, and the addresses that other
+    // processes may have. A start that fails because of them takes no traffic of a shared address,
+    // and leaves the state directory as it was. The head of a recording contains the listeners, so
+    // an error in its path is found later.
+    let failed = |what: &str, error: std::io::Error| {
+        StartError::new(what, error.to_string(), "raise the limits of this process")
+    };
+    let resolver = match Resolver::start(&config.name_servers) {
+        Ok(resolver) => Some(resolver),
+        // A machine without a DNS serves calls between addresses.
+        Err(_) if !config.has_names() && config.name_servers.is_empty() => None,
+        Err(error) => return Err(failed("resolver", error).into()),
+    };
+    let removed = RemovedBackends::new(state_dir, config.server.removed_backend);
+    removed.check().map_err(|error| unwritable(&removed, &error))?;
     let bind = |address| Admin::bind(address).map(|listener| (address, listener));
     let admin = config.admin.address.map(bind).transpose()?;
     let groups = wiring::open(config, &tls)?;
@@ -149,10 +162,9 @@ pub fn run(
             "run Tidegate on a system that allows the system call getrandom(2)",
         )
     })?;
-    let removed = RemovedBackends::new(state_dir, config.server.removed_backend);
     let environment = environment(config, &listeners, &removed)?;
     let environment = Environment {
-        before: predecessor::succeed(state_dir, seed),
+        before: predecessor::read(state_dir),
         message_memory: Some(memory::available() / 4),
         start: begun,
         ..environment
@@ -205,18 +217,11 @@ pub fn run(
     let serve = |(address, listener)| Admin::serve(address, listener, pages);
     let admin = admin.map(serve).transpose()?;
 
-    let failed = |what: &str, error: std::io::Error| {
-        StartError::new(what, error.to_string(), "raise the limits of this process")
-    };
     let _watch = keeper.watch().map_err(|error| failed("keys", error))?;
     let mesh = Handoffs::mesh(config.server.shards, HANDOFFS_MAX)
         .map_err(|error| failed("shards", error))?;
-    let resolver = match Resolver::start(&config.name_servers) {
-        Ok(resolver) => Some(resolver),
-        // A machine without a DNS serves calls between addresses.
-        Err(_) if !config.has_names() && config.name_servers.is_empty() => None,
-        Err(error) => return Err(failed("resolver", error).into()),
-    };
+    // Only a process that forwards requests leaves its number.
+    predecessor::store(state_dir, seed);
     let limits = Limits {
         coalesce: config.server.coalesce,
         drain: config.server.drain,
@@ -312,7 +317,9 @@ pub fn run(
             },
             recv(signals.reloads()) -> asked => {
                 if asked.is_ok() {
-                    let failed = hangups.add(clock.now(), runtime_control.reload());
+                    // The time of the shards begins when the configuration has been read.
+                    let reload = runtime_control.reload();
+                    let failed = hangups.add(clock.now(), reload);
                     failed.into_iter().for_each(|entry| tell(Event::Acted(entry)));
                 }
             }
@@ -347,10 +354,7 @@ fn environment(
 ) -> Result<Environment, StartError> {
     let route = |(to, listener)| EgressRoute { to, listener };
     let gone = removed.update(key::unix_time().as_secs(), config.backend_addresses());
-    let gone = gone.map_err(|error| {
-        let remedy = "allow this user to write there, or set another `[server] state_dir`";
-        StartError::new(removed.path().display(), error.to_string(), remedy)
-    })?;
+    let gone = gone.map_err(|error| unwritable(removed, &error))?;
     Ok(Environment {
         egress_routes: egress_networks(listeners).into_iter().map(route).collect(),
         removed: gone,
@@ -358,6 +362,11 @@ fn environment(
         message_memory: None,
         start: Duration::ZERO,
     })
+}
+
+fn unwritable(removed: &RemovedBackends, error: &std::io::Error) -> StartError {
+    let remedy = "allow this user to write there, or set another `[server] state_dir`";
+    StartError::new(removed.path().display(), error.to_string(), remedy)
 }
 
 fn begin_recording(

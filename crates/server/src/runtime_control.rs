@@ -65,6 +65,7 @@ impl RuntimeControl {
             config,
             found: Arc::default(),
             replaced_found: None,
+            is_found_uncertain: false,
             found_again_at: Timestamp::ZERO,
             too_long: None,
             overload,
@@ -225,18 +226,20 @@ impl RuntimeControl {
         // This comes before the command, after which shards forget the old answers.
         users::serve(&self.stores, &config);
         let config = std::mem::replace(&mut wanted.config, config);
-        let replaced = Replaced { command: wanted.given + 1, config, tls };
+        let replaced = Replaced { command: wanted.given + 1, config, tls, warnings };
         if let Err(not_given) = self.give(&mut wanted, &source) {
             self.put_back(&mut wanted, replaced);
             return Err(not_given);
         }
-        (wanted.replaced, wanted.warnings) = (Some(replaced), warnings);
+        wanted.replaced = Some(replaced);
         Ok(wanted.given)
     }
 
-    /// Takes the warnings about the configuration of the last reload.
+    /// Takes the warnings about the configurations of reloads that all shards have applied.
     pub(crate) fn take_warnings(&self) -> Vec<String> {
-        std::mem::take(&mut self.wanted().warnings)
+        let mut wanted = self.wanted();
+        self.settle(&mut wanted);
+        std::mem::take(&mut wanted.warnings)
     }
 
     /// Records the back ends that are not in `config` as removed, and the others as configured.
@@ -263,16 +266,21 @@ impl RuntimeControl {
         wanted.config = config;
     }
 
-    /// Returns to the settings before the last reload if a shard has rejected it.
+    /// Returns to the settings before the last reload if a shard has rejected it. Keeps its
+    /// warnings for the log if all shards have applied it.
     fn settle(&self, wanted: &mut Wanted) {
         let heard = wanted.replaced.take_if(|replaced| self.was_heard(replaced.command));
-        if let Some(replaced) = heard.filter(|replaced| self.was_rejected(replaced.command)) {
-            self.put_back(wanted, replaced);
+        match heard {
+            Some(replaced) if self.was_rejected(replaced.command) => {
+                self.put_back(wanted, replaced);
+            }
+            Some(replaced) => wanted.warnings.extend(replaced.warnings),
+            None => {}
         }
     }
 
-    /// Sends the shards the servers of domains, if they have changed, or if a shard had no room for
-    /// them. Returns a line for each changed domain.
+    /// Sends the shards the servers of domains, if they have changed, or if a shard may have had no
+    /// room for them. Returns a line for each changed domain.
     ///
     /// # Errors
     /// Returns an error when the command cannot be sent. Unless the command is too long, the next
@@ -281,12 +289,18 @@ impl RuntimeControl {
         let mut wanted = self.wanted();
         self.settle(&mut wanted);
         let heard = wanted.replaced_found.take_if(|(command, _)| self.was_heard(*command));
-        if let Some((_, before)) = heard.filter(|(command, _)| self.was_rejected(*command)) {
-            (wanted.found, wanted.found_again_at) = (before, now + FOUND_PAUSE);
+        // If a shard has rejected a later command, it may have rejected this one too.
+        let is_uncertain = |&(command, _): &(u64, _)| self.has_rejected_since(command);
+        if let Some((command, before)) = heard.filter(is_uncertain) {
+            if self.was_rejected(command) {
+                wanted.found = before;
+            }
+            (wanted.is_found_uncertain, wanted.found_again_at) = (true, now + FOUND_PAUSE);
         }
         let found = Found::of(&self.registry.services());
         let is_too_early = now < wanted.found_again_at;
-        if is_too_early || found == *wanted.found || wanted.too_long.as_ref() == Some(&found) {
+        let is_sent = found == *wanted.found && !wanted.is_found_uncertain;
+        if is_too_early || is_sent || wanted.too_long.as_ref() == Some(&found) {
             return Ok(Vec::new());
         }
         let (text, found) = (found.text(), Arc::new(found));
@@ -301,6 +315,7 @@ impl RuntimeControl {
         self.give(&mut wanted, text.as_bytes())?;
         let before = std::mem::replace(&mut wanted.found, found);
         wanted.replaced_found = Some((wanted.given, before));
+        wanted.is_found_uncertain = false;
         Ok(lines)
     }
 
@@ -351,6 +366,11 @@ impl RuntimeControl {
     /// command of each shard is known.
     pub fn was_rejected(&self, number: u64) -> bool {
         self.shards.iter().any(|shard| shard.proxy.in_force.last_rejected.get() == number)
+    }
+
+    /// Returns whether a shard has rejected the command with this number or a later one.
+    fn has_rejected_since(&self, number: u64) -> bool {
+        self.shards.iter().any(|shard| shard.proxy.in_force.last_rejected.get() >= number)
     }
 
     /// Returns the laws, settings and signals in force at `now`, as JSON.

@@ -23,6 +23,16 @@ pub(crate) fn replace(path: &Path, text: &str) -> io::Result<()> {
     sync_folder(path)
 }
 
+/// Checks that the file at `path` can be replaced. Leaves it as it is.
+///
+/// # Errors
+/// Returns an error if no draft can be written beside the file.
+pub(crate) fn check(path: &Path) -> io::Result<()> {
+    let draft = draft(path)?;
+    let written = write_durably(&draft, "");
+    written.and_then(|()| fs::remove_file(&draft))
+}
+
 /// Returns the path of a draft for the file at `path`, which no other process writes.
 pub(crate) fn draft(path: &Path) -> io::Result<PathBuf> {
     let mark: [u8; 4] = random()?;

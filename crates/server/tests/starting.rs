@@ -8,16 +8,23 @@ use std::path::Path;
 
 use tidegate_server::config::Config;
 use tidegate_server::key;
+use tidegate_server::recording::{RecordTo, SIZE_MIN};
 use tidegate_server::signal::Signals;
 use tidegate_server::{RunError, StartError, run};
 
 /// Starts a process that listens at `address`, and returns the error.
 fn refused(state_dir: &Path, address: SocketAddr) -> StartError {
-    refused_with(state_dir, address, "off")
+    refused_with(state_dir, address, "off", None)
 }
 
-/// Starts a process that listens at `address`, with this `[admin] address`. Returns the error.
-fn refused_with(state_dir: &Path, address: SocketAddr, admin: &str) -> StartError {
+/// Starts a process that listens at `address`, with this `[admin] address`, and records it at the
+/// path `record`. Returns the error.
+fn refused_with(
+    state_dir: &Path,
+    address: SocketAddr,
+    admin: &str,
+    record: Option<&Path>,
+) -> StartError {
     let text = format!(
         "[[listen]]\ntransport = \"udp\"\naddress = \"{address}\"\n[admin]\naddress = \"{admin}\"\n\
          [[pool]]\nname = \"app\"\n[[pool.backend]]\nuri = \"sip:127.0.0.1:9\"\n"
@@ -26,7 +33,12 @@ fn refused_with(state_dir: &Path, address: SocketAddr, admin: &str) -> StartErro
     fs::write(&file, text).unwrap();
     let (config, tls, _) = Config::load(&file).unwrap_or_else(|wrong| panic!("{wrong}"));
     let signals = Signals::catch().unwrap();
-    match run(&config, tls, state_dir, None, &signals, |_| {}) {
+    let record = record.map(|path| RecordTo {
+        path: path.to_owned(),
+        size: SIZE_MIN,
+        configuration: fs::read_to_string(&file).unwrap(),
+    });
+    match run(&config, tls, state_dir, record.as_ref(), &signals, |_| {}) {
         Err(RunError::Start(error)) => error,
         other => panic!("{other:?}"),
     }
@@ -60,8 +72,31 @@ fn a_start_that_fails_at_the_admin_address_leaves_the_state_directory_as_it_was(
     fs::write(&process, "7\n").unwrap();
     let taken = TcpListener::bind("127.0.0.1:0").unwrap();
     let admin = taken.local_addr().unwrap().to_string();
-    let error = refused_with(dir.path(), "127.0.0.1:0".parse().unwrap(), &admin);
+    let error = refused_with(dir.path(), "127.0.0.1:0".parse().unwrap(), &admin, None);
     assert!(error.place.starts_with("admin interface at "), "{error}");
     assert_eq!(fs::read_to_string(process).unwrap(), "7\n");
     assert!(!dir.path().join("backends").exists());
+}
+
+/// The same, by another cause.
+#[test]
+fn a_start_that_fails_at_its_recording_leaves_the_number_of_the_process_before() {
+    let dir = tempfile::tempdir().unwrap();
+    let process = dir.path().join("process");
+    fs::write(&process, "7\n").unwrap();
+    let record = dir.path().join("absent/recording");
+    let error = refused_with(dir.path(), "127.0.0.1:0".parse().unwrap(), "off", Some(&record));
+    assert_eq!(error.place, record.display().to_string(), "{error}");
+    assert_eq!(fs::read_to_string(process).unwrap(), "7\n");
+}
+
+/// Each attempt opened the listeners first. At a shared address, the kernel gave them messages.
+#[test]
+fn a_start_with_an_unusable_state_directory_opens_no_listener() {
+    let dir = tempfile::tempdir().unwrap();
+    let backends = dir.path().join("backends");
+    fs::write(&backends, [0xff]).unwrap();
+    let taken = UdpSocket::bind("127.0.0.1:0").unwrap();
+    let error = refused(dir.path(), taken.local_addr().unwrap());
+    assert_eq!(error.place, backends.display().to_string(), "{error}");
 }

@@ -86,7 +86,7 @@ pub struct Crowd {
     pub rate_cps: f64,
     /// Number of calls.
     pub calls: u32,
-    /// Mean holding time of a call. The times have an exponential distribution.
+    /// Mean holding time of a call, where 0 means 1 ms. The times have an exponential distribution.
     #[serde(default)]
     pub hold_ms: u64,
     /// Mean patience of a caller. The times have an exponential distribution.

@@ -186,7 +186,7 @@ impl Domain {
 /// The names of servers. A server has the same name in all pools.
 struct Names {
     known: BTreeMap<HostPort, String>,
-    /// Names that back ends with an address have.
+    /// Names in the configuration. A server gets such a name only from its own entry.
     taken: BTreeSet<String>,
 }
 
@@ -194,10 +194,9 @@ impl Names {
     /// Collects the names of the servers in a configuration.
     fn of(config: &Config) -> Self {
         let backends = || config.pool.iter().flat_map(|pool| &pool.backends);
-        let by_address = backends().filter(|b| b.endpoint.address().is_some());
         Self {
             known: backends().filter_map(|b| Some((place(b)?.clone(), b.name.clone()))).collect(),
-            taken: by_address.map(|b| b.name.clone()).collect(),
+            taken: backends().map(|b| b.name.clone()).collect(),
         }
     }
 
@@ -213,10 +212,16 @@ impl Names {
         let has_name = backend.name != domain;
         let is_domain = server.target == domain && server.port == port;
         let taken = &self.taken;
-        let new = || match (has_name, is_domain) {
-            (true, true) => backend.name.clone(),
-            (false, _) if !taken.contains(&server.label()) => server.label(),
-            _ => format!("{}:{}", backend.name, server.label()),
+        let new = || {
+            let mut name = match (has_name, is_domain) {
+                (true, true) => return backend.name.clone(),
+                (true, false) => format!("{}:{}", backend.name, server.label()),
+                (false, _) => server.label(),
+            };
+            while taken.contains(&name) {
+                name = format!("{}:{name}", backend.name);
+            }
+            name
         };
         self.known.entry(server.place()).or_insert_with(new).clone()
     }

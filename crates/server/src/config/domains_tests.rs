@@ -123,6 +123,30 @@ fn a_server_does_not_get_the_name_of_another_back_end() {
     assert_eq!(names, ["example.com:a.example.com:5070", "a.example.com:5070"]);
 }
 
+/// Only the names of back ends with an address counted.
+#[test]
+fn a_server_does_not_get_the_name_of_a_back_end_with_a_host_name() {
+    let config = config(&[(
+        "app",
+        &[
+            "uri = \"sip:example.com\"",
+            "name = \"a.example.com:5070\"\nuri = \"sip:b.example:5080\"",
+            "name = \"example.com:a.example.com:5070\"\nuri = \"sip:c.example:5080\"",
+        ],
+    )]);
+    let expanded = found(&[("example.com", &[record(0, 1, 5070, "a.example.com.")])]);
+    let servers = servers(&expanded.expand(&config), 0);
+    let names: Vec<_> = servers.into_iter().map(|(name, ..)| name).collect();
+    assert_eq!(
+        names,
+        [
+            "example.com:example.com:a.example.com:5070",
+            "a.example.com:5070",
+            "example.com:a.example.com:5070",
+        ]
+    );
+}
+
 #[test]
 fn a_server_is_in_a_pool_once_and_has_one_name_in_all() {
     let config = config(&[

@@ -44,7 +44,11 @@ pub struct Keeper {
     state_dir: PathBuf,
     rotation: Rotation,
     commands: CommandSender,
+    /// This lock is held while the file is read or written, which takes as long as the file system
+    /// takes. See [`trouble`](Self::trouble).
     state: Mutex<State>,
+    /// A lock of its own, so that the readers of the trouble never wait for the file.
+    trouble: Mutex<Trouble>,
 }
 
 #[derive(Debug)]
@@ -52,10 +56,14 @@ struct State {
     ring: KeyRing,
     /// The keys that were last sent to the shards.
     told: Secret,
+}
+
+#[derive(Debug, Default)]
+struct Trouble {
     /// The error of the last [`look`](Keeper::look), if it failed.
-    trouble: Option<String>,
-    /// The trouble as [`Keeper::changed_trouble`] last returned it.
-    told_trouble: Option<String>,
+    last: Option<String>,
+    /// The error as [`Keeper::changed_trouble`] last returned it.
+    told: Option<String>,
 }
 
 /// The reason why keys are not rotated.
@@ -82,8 +90,8 @@ impl Keeper {
         commands: CommandSender,
     ) -> Self {
         let told = ring.secret(started, rotation.settle);
-        let state = Mutex::new(State { ring, told, trouble: None, told_trouble: None });
-        Self { state_dir, rotation, commands, state }
+        let state = Mutex::new(State { ring, told });
+        Self { state_dir, rotation, commands, state, trouble: Mutex::default() }
     }
 
     /// Calls [`look`](Self::look) every 2 s, on a thread of its own, until the watch is dropped.
@@ -106,42 +114,43 @@ impl Keeper {
     /// to the shards if they have changed.
     pub fn look(&self, now: UnixTime) {
         let mut state = self.state();
-        match read(&self.state_dir.join(FILE_NAME)) {
+        let mut trouble = match read(&self.state_dir.join(FILE_NAME)) {
             Ok(ring) => {
                 state.ring = ring;
-                state.trouble = None;
+                None
             }
-            Err(error) => state.trouble = Some(error.to_string()),
-        }
-        if state.trouble.is_none()
+            Err(error) => Some(error.to_string()),
+        };
+        if trouble.is_none()
             && let Some(every) = self.rotation.every
             && state.ring.is_due(now, every)
         {
             match self.rotate_in(&mut state, now) {
                 // Another process at this address rotated first, or it is too early.
                 Ok(()) | Err(NotKept::NotRotated(_) | NotKept::Busy) => {}
-                Err(error) => state.trouble = Some(error.to_string()),
+                Err(error) => trouble = Some(error.to_string()),
             }
         }
+        self.trouble().last = trouble;
         self.tell(&mut state, now);
     }
 
     /// Returns a line for the log if the last check of the file had another result than the check
-    /// before the last call.
+    /// before the last call. Does not wait for a check that is running.
     pub fn changed_trouble(&self) -> Option<String> {
-        let mut state = self.state();
-        let State { trouble, told_trouble, .. } = &mut *state;
-        if trouble == told_trouble {
+        let mut trouble = self.trouble();
+        let Trouble { last, told } = &mut *trouble;
+        if last == told {
             return None;
         }
-        told_trouble.clone_from(trouble);
-        let line = |trouble: &String| format!("keys: old keys stay in use: {trouble}");
-        Some(trouble.as_ref().map_or_else(|| format!("keys: {FILE_NAME} can be used again"), line))
+        told.clone_from(last);
+        let line = |last: &String| format!("keys: old keys stay in use: {last}");
+        Some(last.as_ref().map_or_else(|| format!("keys: {FILE_NAME} can be used again"), line))
     }
 
-    /// Returns whether the last check of the file failed.
+    /// Returns whether the last check of the file failed. Does not wait for a running check.
     pub(crate) fn has_trouble(&self) -> bool {
-        self.state().trouble.is_some()
+        self.trouble().last.is_some()
     }
 
     /// Makes the next key.
@@ -198,12 +207,16 @@ impl Keeper {
             "rotated_every_s": every.map(|every| every.as_secs()),
             "settle_s": settle.as_secs(),
             "needs_restart": state.ring.base != state.told.base.0,
-            "trouble": state.trouble,
+            "trouble": self.trouble().last,
         })
     }
 
     fn state(&self) -> MutexGuard<'_, State> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn trouble(&self) -> MutexGuard<'_, Trouble> {
+        self.trouble.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -241,3 +254,30 @@ impl fmt::Display for NotKept {
 }
 
 impl std::error::Error for NotKept {}
+
+#[cfg(test)]
+mod tests {
+    use std::fs;
+
+    use super::super::load_or_create;
+    use super::*;
+
+    /// While the file system of the state directory hung, signals had no effect.
+    #[test]
+    fn readers_of_the_trouble_do_not_wait_for_the_file() {
+        let dir = tempfile::tempdir().unwrap();
+        let ring = load_or_create(dir.path()).unwrap();
+        let rotation = Rotation { every: None, settle: Duration::from_secs(60) };
+        let (path, commands) = (dir.path().to_owned(), CommandSender::to(0));
+        let keeper = Arc::new(Keeper::new(path, ring, rotation, unix_time(), commands));
+        fs::write(dir.path().join(FILE_NAME), "nonsense\n").unwrap();
+        keeper.look(unix_time());
+        let (reader, (result, results)) = (Arc::clone(&keeper), bounded(1));
+        let hanging = keeper.state();
+        thread::spawn(move || result.send((reader.has_trouble(), reader.changed_trouble())));
+        let read = results.recv_timeout(Duration::from_secs(10));
+        drop(hanging);
+        let (has_trouble, changed) = read.expect("they return at once");
+        assert!(has_trouble && changed.is_some(), "{changed:?}");
+    }
+}

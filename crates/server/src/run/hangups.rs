@@ -11,7 +11,8 @@ use crate::runtime_control::{APPLY_WAIT, ControlError, RuntimeControl};
 pub(super) struct Hangups(Vec<(u64, Timestamp)>);
 
 impl Hangups {
-    /// Adds a reload that was requested at `now`. Returns its entry in the log if it has failed.
+    /// Adds a reload that was sent to the shards at `now`. Returns its entry in the log if it has
+    /// failed.
     pub(super) fn add(
         &mut self,
         now: Timestamp,

@@ -97,8 +97,49 @@ fn servers_that_a_shard_has_no_room_for_are_sent_again() {
     assert_eq!([sent(start + FOUND_PAUSE), sent(start + 2 * FOUND_PAUSE)], [0, 0]);
 }
 
+/// Only the last rejected command of a shard is known, so the servers counted as sent.
 #[test]
-fn the_warnings_about_a_reloaded_configuration_are_taken_once() {
+fn servers_are_sent_again_if_a_shard_has_rejected_them_and_a_later_command() {
+    let text = "[[listen]]\ntransport = \"udp\"\naddress = \"127.0.0.1:0\"\n\
+                [[pool]]\nname = \"app\"\n[[pool.backend]]\nuri = \"sip:example.com\"\n";
+    let config = Config::parse(Path::new("f"), text.as_bytes()).unwrap();
+    let locals = vec![config.listen[0].address];
+    let keys = Secret::of([1; 32]);
+    let assembly = Assembly::new(&config, &keys, locals, Seed(1));
+    let control = assembly.runtime_control(CommandSender::to(0));
+    let in_force = &assembly.counters()[0].proxy.in_force;
+    let find = |target: &str| {
+        let server = SrvRecord { priority: 0, weight: 0, port: 5060, target: target.into() };
+        assembly.registry().services()[0].set_servers([server].into());
+    };
+    let given = |now: Timestamp| {
+        control.follow_domains(now).unwrap();
+        control.wanted().given
+    };
+    let start = Timestamp::ZERO;
+    find("a.example.com.");
+    assert_eq!(given(start), 1);
+    control.look_up("a call").unwrap();
+    in_force.commands_rejected.add(2);
+    in_force.last_rejected.set(2);
+    assert_eq!([given(start), given(start + FOUND_PAUSE)], [2, 3]);
+    // A shard rejects these and the next ones. Then the DNS lists these again.
+    find("b.example.com.");
+    assert_eq!(given(start + FOUND_PAUSE), 4);
+    find("c.example.com.");
+    assert_eq!(given(start + FOUND_PAUSE), 5);
+    in_force.commands.add(1);
+    in_force.commands_rejected.add(2);
+    in_force.last_rejected.set(5);
+    find("b.example.com.");
+    assert_eq!([1_u32, 2].map(|pauses| given(start + pauses * FOUND_PAUSE)), [5, 6]);
+    in_force.commands.add(1);
+    assert_eq!([3_u32, 4].map(|pauses| given(start + pauses * FOUND_PAUSE)), [6, 6]);
+}
+
+/// They were logged even if a shard then rejected the reload.
+#[test]
+fn the_warnings_about_a_reloaded_configuration_are_taken_once_it_is_applied() {
     let dir = tempfile::tempdir().unwrap();
     let file = dir.path().join("tidegate.toml");
     let text = "[[listen]]\ntransport = \"udp\"\naddress = \"127.0.0.1:0\"\n\
@@ -110,8 +151,15 @@ fn the_warnings_about_a_reloaded_configuration_are_taken_once() {
     let keys = Secret::of([1; 32]);
     let assembly = Assembly::new(&config, &keys, locals, Seed(1));
     let control = assembly.runtime_control(CommandSender::to(0));
+    let in_force = &assembly.counters()[0].proxy.in_force;
     assert!(control.take_warnings().is_empty());
     control.reload().unwrap();
+    assert!(control.take_warnings().is_empty(), "the shard has not applied it");
+    in_force.commands_rejected.add(1);
+    in_force.last_rejected.set(1);
+    assert!(control.take_warnings().is_empty(), "the shard has rejected it");
+    control.reload().unwrap();
+    in_force.commands.add(1);
     let warnings = control.take_warnings();
     assert!(!warnings.is_empty() && warnings == config.warnings(), "{warnings:?}");
     assert!(control.take_warnings().is_empty());

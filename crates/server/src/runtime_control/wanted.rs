@@ -16,6 +16,9 @@ pub(super) struct Wanted {
     /// The last command with servers that no shard is known to have rejected: its number, and the
     /// servers before it.
     pub(super) replaced_found: Option<(u64, Arc<Found>)>,
+    /// Whether the servers are sent again even if they have not changed, because a shard may have
+    /// rejected the last ones. Other shards may have applied them.
+    pub(super) is_found_uncertain: bool,
     /// The time before which no servers are sent, because a shard had no room for the last ones.
     pub(super) found_again_at: Timestamp,
     /// Servers that were not sent to the shards, because the command with them would be too long.
@@ -25,14 +28,16 @@ pub(super) struct Wanted {
     pub(super) given: u64,
     /// The settings before the last reload.
     pub(super) replaced: Option<Replaced>,
-    /// Warnings about the configuration of the last reload that are not logged yet.
+    /// Warnings about the configurations of applied reloads that are not logged yet.
     pub(super) warnings: Vec<String>,
 }
 
-/// Settings that a reload has replaced.
+/// A reload that no shard is known to have rejected, and the settings that it has replaced.
 pub(super) struct Replaced {
     /// Number of the command of the reload.
     pub(super) command: u64,
     pub(super) config: Arc<Config>,
     pub(super) tls: Option<TlsFiles>,
+    /// Warnings about the new configuration.
+    pub(super) warnings: Vec<String>,
 }

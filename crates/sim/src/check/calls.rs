@@ -19,7 +19,8 @@
 //!
 //! A caller that has lost patience hangs up when the 2xx comes. It sends the BYE at the time of the
 //! 2xx, if no provisional response came before. So the checker expects that callers hold each call
-//! for some time.
+//! for some time. It does not know the patience of a caller. If the book of a caller counts such a
+//! call as abandoned, the checker does not notice that the caller should have held the call.
 //!
 //! On a stream, a 2xx may wait for its connection. Then it appears on the wire after the answerer
 //! has begun to wait for the ACK. If the ACK comes within 64·T1 of the INVITE, the call must count
