@@ -211,12 +211,16 @@ impl Addresses {
     /// Returns the back end that has opened the connection of `flow` and names itself in the `via`
     /// of its request. If the back end runs on the same machine, only the Via distinguishes it from
     /// other programs. A back end that is reached over UDP opens a connection for a large request,
-    /// as RFC 3261 §18.1.1 requires.
+    /// as RFC 3261 §18.1.1 requires. It is not recognised at an address of this machine.
     pub(crate) fn backend_by_via(&self, flow: &Flow, via: &Via<'_>) -> Option<BackendRef> {
         if !may_come_from_backend(flow.transport) {
             return None;
         }
         let ip = canonical(flow.remote).ip();
+        // Callers behind a reverse proxy on this machine also connect from an address of ours.
+        if self.is_shared(ip) && !self.hosts.contains_key(&ip) {
+            return None;
+        }
         let named = via.host.ip().filter(|named| named.to_canonical() == ip)?;
         let port = via.port.unwrap_or_else(|| default_port(flow.transport));
         self.backend_ref(SocketAddr::new(named, port))
