@@ -220,6 +220,28 @@ fn a_large_invite_of_a_back_end_reaches_a_phone() {
     }
 }
 
+/// RFC 3325 §5: "If the proxy receives a message (request or response) from a node that it trusts, it
+/// can use the information in the P-Asserted-Identity header field, if any, as if it had authenticated
+/// the user itself."
+#[test]
+fn a_large_invite_of_a_back_end_keeps_its_asserted_identity() {
+    const ASSERTED: &str = "P-Asserted-Identity: <sip:boss@example.com>\r\n";
+    for mode in [Mode::Transaction, Mode::Stateless] {
+        let mut scene = Scene::new(mode, false);
+        let own = scene.accept("10.0.0.1:40000");
+        let (to, sent) = only(scene.offer(own, &outward(BACKEND_A, ASSERTED)), "INVITE");
+        assert_eq!(to.remote, address("203.0.113.9:5060"));
+        assert_eq!(sent.all("P-Asserted-Identity"), ["<sip:boss@example.com>"], "{mode:?}");
+
+        let mut scene = Scene::new(mode, false);
+        let other = scene.accept("10.0.0.1:40000");
+        let invite = outward("10.0.0.1:5071", ASSERTED).replace("carol@203.0.113.9", "b@192.0.2.1");
+        let (to, sent) = only(scene.offer(other, &invite), "INVITE");
+        assert_eq!(to.remote, address(BACKEND_A), "it is a stranger");
+        assert!(sent.all("P-Asserted-Identity").is_empty(), "{mode:?}");
+    }
+}
+
 /// A reverse proxy on the machine of Tidegate gives all callers an address of the machine. If a back
 /// end over UDP has this address too, the Via of a caller proves nothing.
 #[test]
