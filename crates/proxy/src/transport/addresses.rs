@@ -2,7 +2,7 @@
 
 mod own;
 
-use std::net::{IpAddr, Ipv4Addr, SocketAddr};
+use std::net::{IpAddr, SocketAddr};
 use std::time::Duration;
 
 use hashbrown::HashMap;
@@ -12,7 +12,7 @@ use tidegate_sip::{Host, Scheme, Uri, Via};
 use tidegate_world::{Flow, Timestamp, Transport};
 
 pub(crate) use self::own::Own;
-use crate::network::canonical;
+use crate::network::{canonical, is_of_one_host};
 use crate::resolution::{default_port, of_param};
 use crate::settings::{BackendRef, EgressRoute, PoolSettings, Settings};
 use crate::target::Target;
@@ -167,10 +167,8 @@ impl Addresses {
     /// it is not ours, belongs to one host, and a listener can reach it.
     pub(crate) fn may_be_backend(&self, address: SocketAddr) -> bool {
         let ip = address.ip();
-        let is_group = ip.is_multicast() || ip == IpAddr::V4(Ipv4Addr::BROADCAST);
         let is_own = |l: &Own| l.is_here(ip) && l.is_port(address.port());
-        !ip.is_unspecified()
-            && !is_group
+        is_of_one_host(ip)
             && !self.listeners.iter().any(is_own)
             && self.listeners.iter().any(|own| own.reaches_address(address))
     }
