@@ -129,7 +129,9 @@ impl Addresses {
         self.remember_removed(now, before, pools);
     }
 
-    /// Stores addresses at which a back end was before and no configured back end is now.
+    /// Stores addresses at which a back end was before and no configured back end is now. The time of
+    /// an address begins when it is stored first. So an address stays stored while its removed back
+    /// end has leases, and until a back end is configured there again.
     fn remember_removed(
         &mut self,
         now: Timestamp,
@@ -144,9 +146,12 @@ impl Addresses {
             })
         };
         let until = now + self.removed_for;
-        self.removed.retain(|_, until| now < *until);
-        let gone = before.into_keys().filter(|address| !is_configured(address));
-        self.removed.extend(gone.map(|address| (address, until)));
+        for address in before.into_keys().filter(|address| !is_configured(address)) {
+            self.removed.entry(address).or_insert(until);
+        }
+        self.removed.retain(|address, until| {
+            !is_configured(address) && (now < *until || self.backend_refs.contains_key(address))
+        });
         let excess = self.removed.len().saturating_sub(REMOVED_MAX);
         if excess > 0 {
             let mut oldest: Vec<_> = self.removed.iter().map(|(at, until)| (*until, *at)).collect();
