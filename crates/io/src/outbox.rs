@@ -25,6 +25,9 @@ use crate::sockopt;
 /// returns once from a later send call.
 const TRIES: usize = 3;
 
+/// A port to which a socket can be connected (RFC 863). Nothing is sent there.
+const DISCARD_PORT: u16 = 9;
+
 const _: () = assert!(PIECES * BATCH <= u8::MAX as usize, "where vectors begin fits a byte");
 const _: () = assert!(BATCH == u64::BITS as usize, "a flush keeps one bit an entry");
 
@@ -241,9 +244,10 @@ impl Outbox {
                         return ControlFlow::Break(());
                     }
                     // The source may have moved to another machine since the peer sent to it. Linux
-                    // then returns EINVAL, and from some version up to 6.18 on ENETUNREACH.
+                    // then returns EINVAL, and from some version up to 6.18 on ENETUNREACH. Both
+                    // have other causes too, for example no route from this source to the peer.
                     if let SendOutcome::Refused(_, libc::EINVAL | libc::ENETUNREACH) = outcome
-                        && forget_sources(queue, members)
+                        && forget_lost_source(queue, members)
                     {
                         suspects &= !bits;
                         return ControlFlow::Break(());
@@ -467,14 +471,24 @@ fn deliver(
     saw_report
 }
 
-/// Lets these datagrams leave from the address that the kernel selects. Returns whether one of them
-/// had a source.
-fn forget_sources(queue: &mut [Outgoing], members: &[u8]) -> bool {
-    let mut had_source = false;
-    for &entry in members {
-        had_source |= queue[usize::from(entry)].source.take().is_some();
+/// If the machine has lost the source of these datagrams, lets them leave from the address that the
+/// kernel selects. They are one datagram or one batch, so they have one source. Returns whether the
+/// machine has lost it.
+fn forget_lost_source(queue: &mut [Outgoing], members: &[u8]) -> bool {
+    let source = members.first().and_then(|&entry| queue[usize::from(entry)].source);
+    if source.is_none_or(is_here) {
+        return false;
     }
-    had_source
+    for &entry in members {
+        queue[usize::from(entry)].source = None;
+    }
+    true
+}
+
+/// Returns whether the machine has this address. The kernel can send from such an address to the
+/// address itself. With `ip_nonlocal_bind` a socket can be bound to any address.
+fn is_here(ip: IpAddr) -> bool {
+    UdpSocket::bind((ip, 0)).and_then(|socket| socket.connect((ip, DISCARD_PORT))).is_ok()
 }
 
 /// Returns the cause for an error code of a send call or of an ICMP report.

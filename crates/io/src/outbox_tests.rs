@@ -143,6 +143,21 @@ fn a_datagram_whose_source_the_machine_has_lost_leaves_from_another_address() {
     assert_eq!(flushed.gso_batches, 1);
 }
 
+/// A regression: a datagram that the kernel refused for another reason left from another address.
+/// There the peer may not expect it, and a NAT drops it.
+#[test]
+fn a_datagram_whose_source_the_machine_has_keeps_it() {
+    let (pool, sender) = (Pool::new(), UdpSocket::bind("0.0.0.0:0").unwrap());
+    let here: Option<IpAddr> = "127.0.0.2".parse().ok();
+    // Linux returns EINVAL for port 0.
+    let nowhere = "127.0.0.1:0".parse().unwrap();
+    let mut outbox = Outbox::new();
+    outbox.push(0, here, nowhere, pool.copy(b"nowhere"));
+    let mut refused = Vec::new();
+    outbox.flush(|_| &sender, NO_WAIT, |_, source, to, _| refused.push((source, to)));
+    assert_eq!(refused, [(here, nowhere)]);
+}
+
 /// Returns the datagrams that `sent_over` must have read.
 fn numbered(lengths: &[usize]) -> Vec<Vec<u8>> {
     lengths.iter().enumerate().map(|(i, &len)| vec![i as u8; len]).collect()

@@ -6,7 +6,7 @@
 //! therefore a /64 and has wider networks around it. In the number of an IPv6 network, the last 64
 //! bits encode the length of the prefix: 0 for a /64, otherwise the length.
 
-use std::net::{IpAddr, Ipv6Addr, SocketAddr};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 
 use ipnet::{IpNet, Ipv6Net};
 pub use tidegate_world::source_of;
@@ -68,6 +68,12 @@ pub(crate) fn is_local(ip: IpAddr) -> bool {
     }
 }
 
+/// Returns whether an address belongs to one host. Multicast and broadcast addresses do not. Linux
+/// sends packets for the unspecified address to the machine itself.
+pub(crate) fn is_of_one_host(ip: IpAddr) -> bool {
+    !ip.is_unspecified() && !ip.is_multicast() && ip != IpAddr::V4(Ipv4Addr::BROADCAST)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -87,6 +93,16 @@ mod tests {
         local.for_each(|text| assert!(is_local(text.parse().unwrap()), "{text}"));
         for text in ["172.32.0.1", "100.63.0.1", "100.128.0.1", "192.0.2.1", "2001:db8::1"] {
             assert!(!is_local(text.parse().unwrap()), "{text}");
+        }
+    }
+
+    #[test]
+    fn some_addresses_belong_to_no_single_host() {
+        for text in ["0.0.0.0", "::", "224.0.1.75", "ff02::1", "255.255.255.255"] {
+            assert!(!is_of_one_host(text.parse().unwrap()), "{text}");
+        }
+        for text in ["192.0.2.1", "10.0.0.1", "2001:db8::1", "::1"] {
+            assert!(is_of_one_host(text.parse().unwrap()), "{text}");
         }
     }
 

@@ -211,6 +211,8 @@ fn process<'a>(
     let may_be_large = may_open && (request.essentials.to_tag.is_some() || finds_room);
     count_flow(step, received, request, hop)?;
     if has_state && may_open {
+        // The tier of the call may be without transactions.
+        step.routing.tiering.note(Tier::Stateful);
         return open(step, transactions, received, request, hop);
     }
     match forward(step, lost, received, request, hop, may_be_large)? {

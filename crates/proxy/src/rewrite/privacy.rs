@@ -13,8 +13,8 @@ use tidegate_world::{Buffer, Flow};
 
 use crate::snapshot::Snapshot;
 
-/// If Tidegate must not forward the asserted identity in a message that came on `flow`, returns a
-/// copy of the message without this identity.
+/// If Tidegate must not forward the asserted identity in a request that came on `flow`, returns a
+/// copy of the request without this identity.
 ///
 /// RFC 3325 §5: "If the proxy received the message from an element that it does not trust and
 /// there is a P-Asserted-Identity header present which contains a SIP or SIPS URI, the proxy
@@ -30,6 +30,11 @@ pub(crate) fn disbelieve(
     }
     let asserts = |name| name == HeaderName::PAssertedIdentity;
     message.field(HeaderName::PAssertedIdentity)?;
+    // Only its Via shows that a back end over UDP has opened this connection.
+    let names_backend = |via| snapshot.addresses.backend_by_via(flow, &via).is_some();
+    if message.top_via().is_ok_and(names_backend) {
+        return None;
+    }
     let mut bytes = snapshot.buffers.take();
     write_without(message.bytes(), asserts, &mut bytes).ok()?;
     Some(bytes)

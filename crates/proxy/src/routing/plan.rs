@@ -21,7 +21,7 @@ use crate::message::address_of_record::address_of_record;
 use crate::message::flow_token::RegisteredFlow;
 use crate::message::request::Request;
 use crate::message::token::PeerFlow;
-use crate::network::{caller_of, canonical, is_local};
+use crate::network::{caller_of, canonical, is_local, is_of_one_host};
 use crate::rejection::Rejection;
 use crate::resolution::Wanted;
 use crate::routing::in_dialog::in_dialog;
@@ -412,10 +412,11 @@ fn needs_flow(snapshot: &Snapshot, contact: &Uri<'_>, peer: &PeerFlow) -> bool {
     }
 }
 
-/// Returns whether an address that the other party of a dialog names is in a private network,
-/// although the party is not.
+/// Returns whether an address that the other party of a dialog names belongs to no single host, or
+/// is in a private network although the party is not.
 fn leads_nowhere(named: IpAddr, peer: &PeerFlow) -> bool {
-    is_local(named.to_canonical()) && !is_local(peer.remote.ip())
+    let named = named.to_canonical();
+    !is_of_one_host(named) || is_local(named) && !is_local(peer.remote.ip())
 }
 
 /// Rejects a stranger's request whose Route names the flow of another phone.

@@ -60,7 +60,8 @@ pub(crate) struct Counted {
     pub(crate) clients: u8,
     /// True if the server transaction is live.
     pub(crate) server: bool,
-    /// True if the request has no final response, or the final response still waits for its ACK.
+    /// True if the request may still get a final response from its targets, or the final response
+    /// still waits for its ACK.
     pub(crate) unfinished: bool,
     /// The bytes that the context uses.
     pub(crate) bytes: u32,
@@ -116,8 +117,8 @@ pub(crate) struct Live {
     pub(crate) trying: Option<Timestamp>,
     /// The time after which the caller does not repeat the request: 64·T1 after its arrival.
     pub(crate) expires: Timestamp,
-    /// True if the request is not an INVITE, and no target has given a final response other than
-    /// 408.
+    /// True once all targets of a request other than INVITE have ended without a response that may
+    /// be forwarded.
     pub(crate) is_expiring: bool,
     /// The best final response so far.
     pub(crate) best: Option<Box<Best>>,
@@ -336,11 +337,12 @@ impl Context {
         let hops = self.branches.iter().flat_map(|branch| &branch.hop);
         let hops = hops.map(|hop| hop.len()).sum::<usize>();
         let bytes = CONTEXT_BYTES + request + responses + hops;
+        let is_expiring = self.live.as_ref().is_some_and(|live| live.is_expiring);
         Counted {
             bytes: bytes as u32,
             clients: clients.try_into().unwrap_or(u8::MAX),
             server: !self.server.is_terminated(),
-            unfinished: self.server.is_pending() || self.server.awaits_ack(),
+            unfinished: self.server.is_pending() && !is_expiring || self.server.awaits_ack(),
         }
     }
 }

@@ -2,7 +2,7 @@
 
 mod own;
 
-use std::net::{IpAddr, Ipv4Addr, SocketAddr};
+use std::net::{IpAddr, SocketAddr};
 use std::time::Duration;
 
 use hashbrown::HashMap;
@@ -12,7 +12,7 @@ use tidegate_sip::{Host, Scheme, Uri, Via};
 use tidegate_world::{Flow, Timestamp, Transport};
 
 pub(crate) use self::own::Own;
-use crate::network::canonical;
+use crate::network::{canonical, is_of_one_host};
 use crate::resolution::{default_port, of_param};
 use crate::settings::{BackendRef, EgressRoute, PoolSettings, Settings};
 use crate::target::Target;
@@ -129,7 +129,9 @@ impl Addresses {
         self.remember_removed(now, before, pools);
     }
 
-    /// Stores addresses at which a back end was before and no configured back end is now.
+    /// Stores addresses at which a back end was before and no configured back end is now. The time of
+    /// an address begins when it is stored first. So an address stays stored while its removed back
+    /// end has leases, and until a back end is configured there again.
     fn remember_removed(
         &mut self,
         now: Timestamp,
@@ -144,9 +146,12 @@ impl Addresses {
             })
         };
         let until = now + self.removed_for;
-        self.removed.retain(|_, until| now < *until);
-        let gone = before.into_keys().filter(|address| !is_configured(address));
-        self.removed.extend(gone.map(|address| (address, until)));
+        for address in before.into_keys().filter(|address| !is_configured(address)) {
+            self.removed.entry(address).or_insert(until);
+        }
+        self.removed.retain(|address, until| {
+            !is_configured(address) && (now < *until || self.backend_refs.contains_key(address))
+        });
         let excess = self.removed.len().saturating_sub(REMOVED_MAX);
         if excess > 0 {
             let mut oldest: Vec<_> = self.removed.iter().map(|(at, until)| (*until, *at)).collect();
@@ -167,10 +172,8 @@ impl Addresses {
     /// it is not ours, belongs to one host, and a listener can reach it.
     pub(crate) fn may_be_backend(&self, address: SocketAddr) -> bool {
         let ip = address.ip();
-        let is_group = ip.is_multicast() || ip == IpAddr::V4(Ipv4Addr::BROADCAST);
         let is_own = |l: &Own| l.is_here(ip) && l.is_port(address.port());
-        !ip.is_unspecified()
-            && !is_group
+        is_of_one_host(ip)
             && !self.listeners.iter().any(is_own)
             && self.listeners.iter().any(|own| own.reaches_address(address))
     }
@@ -211,12 +214,16 @@ impl Addresses {
     /// Returns the back end that has opened the connection of `flow` and names itself in the `via`
     /// of its request. If the back end runs on the same machine, only the Via distinguishes it from
     /// other programs. A back end that is reached over UDP opens a connection for a large request,
-    /// as RFC 3261 §18.1.1 requires.
+    /// as RFC 3261 §18.1.1 requires. It is not recognised at an address of this machine.
     pub(crate) fn backend_by_via(&self, flow: &Flow, via: &Via<'_>) -> Option<BackendRef> {
         if !may_come_from_backend(flow.transport) {
             return None;
         }
         let ip = canonical(flow.remote).ip();
+        // Callers behind a reverse proxy on this machine also connect from an address of ours.
+        if self.is_shared(ip) && !self.hosts.contains_key(&ip) {
+            return None;
+        }
         let named = via.host.ip().filter(|named| named.to_canonical() == ip)?;
         let port = via.port.unwrap_or_else(|| default_port(flow.transport));
         self.backend_ref(SocketAddr::new(named, port))

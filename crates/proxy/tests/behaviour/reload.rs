@@ -201,6 +201,37 @@ fn requests_reach_a_removed_back_end_for_a_limited_time() {
     assert_eq!(r.s.status(CALLER, &info(4)), 481);
 }
 
+/// A regression: while a removed back end had calls, each reload began its time again.
+#[test]
+fn the_time_of_a_removed_back_end_begins_when_it_is_removed() {
+    let mut r = Reloaded::new(Mode::Stateless, &[BACKEND_A, BACKEND_B]);
+    let invite = r.invite("1");
+    assert_eq!(invite.to, address(BACKEND_A));
+    r.s.send(BACKEND_A, &invite.answer("200 OK"));
+    r.s.one(CALLER, &in_dialog("ACK", "1", 1));
+    let without = [pool_spec("app", &[BACKEND_B])];
+    for _ in 0..5 {
+        r.reload(&without, 0);
+        r.s.pass(REMOVED_FOR / 4);
+    }
+    assert_eq!(r.hang_up("1"), BACKEND_A, "its call has not ended");
+    r.reload(&without, 0);
+    // The call table forgets the call.
+    r.s.pass(Duration::from_secs(40));
+    let info = |cseq: u32| {
+        let more = format!("Totag\r\nRoute: {}\r\n", invite.header("Record-Route"));
+        request("INFO", "sip:bob@192.0.2.1", "1", cseq, &more)
+    };
+    assert_eq!(r.s.status(CALLER, &info(3)), 481);
+    // A second removal has a time of its own.
+    r.reload(&[pool_spec("app", &[BACKEND_A, BACKEND_B])], 0);
+    r.reload(&without, 0);
+    r.s.pass(REMOVED_FOR - Duration::from_secs(1));
+    assert_eq!(r.s.one(CALLER, &info(4)).to, address(BACKEND_A));
+    r.s.pass(Duration::from_secs(1));
+    assert_eq!(r.s.status(CALLER, &info(5)), 481);
+}
+
 /// RFC 3261 §16.11: the branch "MUST be the same each time a retransmitted request is forwarded".
 #[test]
 fn a_request_that_was_forwarded_without_a_transaction_is_repeated_without_one() {

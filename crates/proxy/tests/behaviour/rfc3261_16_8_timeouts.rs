@@ -4,6 +4,7 @@
 use std::time::Duration;
 
 use crate::script::{BACKEND_A, BACKEND_B, CALLER, Script, invite, request, starts};
+use tidegate_world::Core as _;
 
 const MS: fn(u64) -> Duration = Duration::from_millis;
 
@@ -164,6 +165,17 @@ fn a_408_of_the_target_does_not_end_the_transaction_of_a_request_other_than_invi
     assert_eq!(s.one(CALLER, &message), trying, "the last copy of the caller");
     s.pass(MS(500));
     assert_eq!((s.sent(), s.live()), (vec![], (0, 0)));
+}
+
+/// A regression: after a 408 of the target, a stopping process waited for the rest of the 32 s.
+#[test]
+fn a_request_that_gets_no_response_any_more_does_not_delay_the_drain() {
+    let mut s = only_one();
+    let out = s.one(CALLER, &request("MESSAGE", "sip:bob@192.0.2.1", "m1", 1, ""));
+    assert!(!s.proxy.is_drained());
+    assert_eq!(s.send(BACKEND_A, &out.answer("408 Request Timeout")), []);
+    assert_eq!(s.live().0, 1, "copies are still absorbed");
+    assert!(s.proxy.is_drained());
 }
 
 /// A regression: a target that was abandoned as unreachable kept its own time limit. At that limit,

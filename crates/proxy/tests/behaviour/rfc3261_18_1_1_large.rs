@@ -85,6 +85,14 @@ impl Scene {
         self.offer(Flow::udp(address(PROXY), address(CALLER)), &invite(call, length))
     }
 
+    /// Opens a connection from a peer.
+    fn accept(&mut self, remote: &str) -> Flow {
+        let id = ConnectionId::FIRST_ACCEPTED;
+        let flow = Flow::connected(Transport::Tcp, address(PROXY), address(remote), id);
+        self.streams.on_connected(self.now, flow);
+        flow
+    }
+
     /// Opens the connection that the proxy wants. Returns the messages that waited for it.
     fn open(&mut self) -> (Flow, Vec<(Flow, Sent)>) {
         let Connect { id, transport, local, remote } = self.streams.poll_connect().expect("one");
@@ -166,9 +174,7 @@ fn a_response_may_come_on_a_connection_of_the_back_end() {
     scene.call("c", 2000);
     let (_, sent) = scene.open();
     let (_, sent) = only(sent, "INVITE");
-    let id = ConnectionId::FIRST_ACCEPTED;
-    let flow = Flow::connected(Transport::Tcp, address(PROXY), address("10.0.0.1:40000"), id);
-    scene.streams.on_connected(scene.now, flow);
+    let flow = scene.accept("10.0.0.1:40000");
     let (to, _) = only(scene.offer(flow, &sent.answer("200 OK")), "SIP/2.0 200");
     assert_eq!(to.remote, address(CALLER));
 }
@@ -181,9 +187,7 @@ fn a_large_request_of_a_back_end_comes_over_tcp() {
         let mut scene = Scene::new(mode, false);
         let (backend, invite) = only(scene.call("c", 900), "INVITE");
         only(scene.offer(backend, &invite.answer("200 OK")), "SIP/2.0 200");
-        let id = ConnectionId::FIRST_ACCEPTED;
-        let own = Flow::connected(Transport::Tcp, address(PROXY), address("10.0.0.1:40000"), id);
-        scene.streams.on_connected(scene.now, own);
+        let own = scene.accept("10.0.0.1:40000");
         for (port, cseq, target) in [(5070, 1, CALLER), (5071, 2, BACKEND_A)] {
             let update = format!(
                 "UPDATE sip:alice@198.51.100.7:5060 SIP/2.0\r\n\
@@ -196,6 +200,59 @@ fn a_large_request_of_a_back_end_comes_over_tcp() {
             let (to, _) = only(scene.offer(own, &update), "UPDATE");
             assert_eq!((to.transport, to.remote), (Transport::Udp, address(target)), "{port}");
         }
+    }
+}
+
+/// Returns the INVITE of a back end for a phone, over TCP and with this Via.
+fn outward(sent_by: &str, more: &str) -> String {
+    let text = request("INVITE", "sip:carol@203.0.113.9", "out", 1, more);
+    text.replace("SIP/2.0/UDP 198.51.100.7:5060", &format!("SIP/2.0/TCP {sent_by}"))
+}
+
+#[test]
+fn a_large_invite_of_a_back_end_reaches_a_phone() {
+    for mode in [Mode::Transaction, Mode::Stateless] {
+        let mut scene = Scene::new(mode, false);
+        let own = scene.accept("10.0.0.1:40000");
+        only(scene.offer(own, &outward("10.0.0.1:5071", "")), "SIP/2.0 403");
+        let (to, _) = only(scene.offer(own, &outward(BACKEND_A, "")), "INVITE");
+        assert_eq!((to.transport, to.remote), (Transport::Udp, address("203.0.113.9:5060")));
+    }
+}
+
+/// RFC 3325 §5: "If the proxy receives a message (request or response) from a node that it trusts, it
+/// can use the information in the P-Asserted-Identity header field, if any, as if it had authenticated
+/// the user itself."
+#[test]
+fn a_large_invite_of_a_back_end_keeps_its_asserted_identity() {
+    const ASSERTED: &str = "P-Asserted-Identity: <sip:boss@example.com>\r\n";
+    for mode in [Mode::Transaction, Mode::Stateless] {
+        let mut scene = Scene::new(mode, false);
+        let own = scene.accept("10.0.0.1:40000");
+        let (to, sent) = only(scene.offer(own, &outward(BACKEND_A, ASSERTED)), "INVITE");
+        assert_eq!(to.remote, address("203.0.113.9:5060"));
+        assert_eq!(sent.all("P-Asserted-Identity"), ["<sip:boss@example.com>"], "{mode:?}");
+
+        let mut scene = Scene::new(mode, false);
+        let other = scene.accept("10.0.0.1:40000");
+        let invite = outward("10.0.0.1:5071", ASSERTED).replace("carol@203.0.113.9", "b@192.0.2.1");
+        let (to, sent) = only(scene.offer(other, &invite), "INVITE");
+        assert_eq!(to.remote, address(BACKEND_A), "it is a stranger");
+        assert!(sent.all("P-Asserted-Identity").is_empty(), "{mode:?}");
+    }
+}
+
+/// A reverse proxy on the machine of Tidegate gives all callers an address of the machine. If a back
+/// end over UDP has this address too, the Via of a caller proves nothing.
+#[test]
+fn a_caller_at_an_address_of_tidegate_is_no_back_end_over_udp() {
+    for source in [None, Some("192.0.2.1/32")] {
+        let mut pool = pool_of(&[("a", address("192.0.2.1:5070"), 1)]);
+        pool.sources = vec![source.iter().map(|net| net.parse().unwrap()).collect()];
+        let mut scene = Scene::with(pool);
+        let caller = scene.accept("192.0.2.1:40000");
+        let start = if source.is_some() { "INVITE" } else { "SIP/2.0 403" };
+        only(scene.offer(caller, &outward("192.0.2.1:5070", "")), start);
     }
 }
 

@@ -317,6 +317,20 @@ fn responses_from_a_stream_are_retransmitted_as_datagrams() {
     }
 }
 
+/// A request between a stream and datagrams keeps state, also in a pool without transactions. The
+/// tiers would learn its cost as that of a request without state.
+#[test]
+fn a_request_between_transports_counts_as_one_with_state() {
+    for (inside, stateless) in [(Transport::Udp, true), (Transport::Tcp, false)] {
+        let mut scene = Scene::new(inside, Mode::Stateless);
+        let caller = Flow::udp(address(PROXY), address(CALLER));
+        let bytes = scene.pool.copy(invite("UDP", "198.51.100.7:5060").as_bytes());
+        scene.streams.offer(scene.now, Received::new(scene.now, caller, bytes));
+        assert!(scene.streams.serve(scene.now));
+        assert_eq!(scene.streams.last_work().stateless, stateless, "{inside}");
+    }
+}
+
 /// RFC 3261 §16.6 item 10: "If the request will be sent to the next hop using a stream-based
 /// transport and the copy contains no Content-Length header field, the proxy MUST insert one with
 /// the correct value for the body of the request (see Section 20.14)." §18.3: "The Content-Length

@@ -75,7 +75,8 @@ table! {
     /// configuration. They also reach it while Tidegate counts calls there. Tidegate stores the
     /// address of the back end in `state_dir`, so that requests reach it after a restart too, for at
     /// most this time from the restart. If the back end had a host name, Tidegate forgets it at a
-    /// restart.
+    /// restart. Tidegate stores five addresses of a host name: the current one and the four before
+    /// it. An older address counts as a removed back end.
     removed_backend("removed_backend_seconds"): Duration =
         seconds(0..=604_800), Default("10_800");
     /// The number of messages that may wait for service in each queue. There is one queue each for
