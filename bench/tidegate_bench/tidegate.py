@@ -272,5 +272,8 @@ def _caller(
     command = [built("tidegate", profile), "load", "uac", target, "--bind", f"{host}:{port}"]
     command += ["--rate", str(rate_cps), "--json", str(report), *options]
     command += [] if seed is None else ["--seed", str(seed)]
-    over_streams = "--transport" in options
-    return Caller(stage.serve(name, command, port, over_streams=over_streams), port, report)
+    transport = options[options.index("--transport") + 1] if "--transport" in options else "udp"
+    if transport in ("ws", "wss"):
+        # RFC 7118 §5: a client of a WebSocket opens connections and accepts none.
+        return Caller(stage.start(name, command), port, report)
+    return Caller(stage.serve(name, command, port, over_streams=transport != "udp"), port, report)

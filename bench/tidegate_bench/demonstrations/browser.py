@@ -34,7 +34,8 @@ CALLS = 10
 REGISTRAR = """\
 #!KAMAILIO
 log_stderror=yes
-children=2
+# With two, an ACK and the BYE after it may change places.
+children=1
 disable_tcp=yes
 auto_aliases=no
 alias="example.test"
