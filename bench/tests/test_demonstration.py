@@ -2,13 +2,15 @@ import argparse
 import contextlib
 import io
 import json
+import os
 import re
+import runpy
 import shutil
 import time
 import tomllib
 from collections.abc import Callable
 from typing import Any
-from unittest.mock import Mock
+from unittest.mock import Mock, patch
 
 from tests.scratch import Scratch
 from tidegate_bench import command
@@ -224,6 +226,12 @@ class PlantedTest(Scratch):
             shutil.rmtree(self.folder / "out", ignore_errors=True)
             self.assertEqual(planted.Show.main("planted", "It holds", arguments), 0)
             self.assertIn(f"{count} faults were planted", self.printed)
+
+    def test_relative_target_folder_is_in_this_checkout(self) -> None:
+        """Cargo runs in a copy, where it took a relative folder as one of the copy."""
+        with patch.dict(os.environ, CARGO_TARGET_DIR="out/target"):
+            module = runpy.run_path(planted.__file__)
+        self.assertEqual(module["SCRATCH"], self.folder / "out/target/planted")
 
     def test_unknown_fault_ends_it(self) -> None:
         with self.assertRaises(SystemExit) as ended:

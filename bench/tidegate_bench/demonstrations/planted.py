@@ -19,7 +19,7 @@ from tidegate_bench.record import ROOT
 
 PATCHES = ROOT / "crates/lab/tests/planted"
 SEEDS_MAX = 1000
-TARGET = Path(os.environ.get("CARGO_TARGET_DIR", ROOT / "target"))
+TARGET = ROOT / os.environ.get("CARGO_TARGET_DIR", "target")
 # It is kept, so that the dependencies are built only once.
 SCRATCH = TARGET / "planted"
 

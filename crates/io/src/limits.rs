@@ -79,7 +79,7 @@ impl Limits {
             ("ordinary", self.ordinary as u64, 1, 4096),
             ("invites", self.invites as u64, 1, 1024),
             ("streams", self.streams as u64, 1, 4096),
-            ("crossings", self.handoffs as u64, 1, 1024),
+            ("handoffs", self.handoffs as u64, 1, 1024),
             ("reports", self.reports as u64, 1, 256),
             ("quantum (µs)", micros(self.quantum), 10, 10_000),
             ("padding (bytes)", self.padding as u64, 0, 64),
@@ -133,6 +133,10 @@ mod tests {
         assert_eq!(
             refused(Limits { invites: 0, ..limits }),
             "invites is 0, but must be between 1 and 1024",
+        );
+        assert_eq!(
+            refused(Limits { handoffs: 0, ..limits }),
+            "handoffs is 0, but must be between 1 and 1024",
         );
         assert_eq!(
             refused(Limits { coalesce: Duration::from_millis(3), ..limits }),

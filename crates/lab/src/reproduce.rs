@@ -160,9 +160,10 @@ fn merged(scenarios: &Path, setup: &Setup, quick: bool) -> Result<toml::Table, S
     let wrong = |error: &dyn fmt::Display| format!("{}: {error}", path.display());
     let text = fs::read_to_string(&path).map_err(|error| wrong(&error))?;
     let mut table: toml::Table = text.parse().map_err(|error| wrong(&error))?;
-    claims::merge(&mut table, &setup.change);
+    let surplus = |error: String| format!("{}: {error}", setup.id);
+    claims::merge(&mut table, &setup.change).map_err(surplus)?;
     if quick {
-        claims::merge(&mut table, &setup.quick);
+        claims::merge(&mut table, &setup.quick).map_err(surplus)?;
     }
     Ok(table)
 }

@@ -109,7 +109,10 @@ impl Topology {
     /// Returns the reason if the topology is not valid.
     pub fn new(mut nodes: Vec<Node>) -> Result<Self, TopologyError> {
         let total: f64 = nodes.iter().map(|node| node.share).sum();
-        nodes.iter_mut().for_each(|node| node.share /= total);
+        // If no server has a share, no call reaches the first one.
+        if total > 0.0 {
+            nodes.iter_mut().for_each(|node| node.share /= total);
+        }
         let topology = Self { nodes };
         if let Some(circle) = topology.circle() {
             return Err(TopologyError::Circle(circle));
@@ -283,6 +286,10 @@ mod tests {
         let mut alone = tree();
         alone[1].to.pop();
         assert_eq!(Topology::new(alone), Err(TopologyError::Idle(3)));
+        // Their shares became NaN, and the topology was valid.
+        let mut without_calls = tree();
+        without_calls.iter_mut().for_each(|node| node.share = 0.0);
+        assert_eq!(Topology::new(without_calls), Err(TopologyError::Idle(0)));
         let mut untested = tree();
         untested.iter_mut().for_each(|node| node.under_test = false);
         assert_eq!(Topology::new(untested), Err(TopologyError::Untested));

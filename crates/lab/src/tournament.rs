@@ -11,7 +11,7 @@ mod report;
 mod score;
 
 use std::path::{Path, PathBuf};
-use std::sync::atomic::AtomicBool;
+use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
 use std::{fs, io};
 
 use serde::Serialize;
@@ -157,7 +157,10 @@ impl Tournament {
         let mut bouts = Vec::new();
         for planned in self.bouts() {
             let outcomes = each(&planned.runs, jobs, cancelled, |run| {
-                Some((run.clone(), outcome(&run.spec, world, cancelled)))
+                let outcome = outcome(&run.spec, world, cancelled);
+                // A run that was stopped has not failed.
+                let counts = outcome.is_ok() || !cancelled.load(SeqCst);
+                counts.then(|| (run.clone(), outcome))
             });
             if outcomes.len() < planned.runs.len() {
                 return Ok(None);

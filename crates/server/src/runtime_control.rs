@@ -73,7 +73,6 @@ impl RuntimeControl {
             replaced: None,
             warnings: Vec::new(),
         });
-        let order_max = COMMAND_MAX;
         let (reloading, stores) = (Mutex::default(), Stores::default());
         Self {
             registry,
@@ -85,7 +84,7 @@ impl RuntimeControl {
             prepared,
             stores,
             tls: None,
-            order_max,
+            order_max: COMMAND_MAX,
         }
     }
 
@@ -298,7 +297,8 @@ impl RuntimeControl {
             (wanted.is_found_uncertain, wanted.found_again_at) = (true, now + FOUND_PAUSE);
         }
         let found = Found::of(&self.registry.services());
-        let is_too_early = now < wanted.found_again_at;
+        // A reload settles first, because only the last rejected command of each shard is known.
+        let is_too_early = wanted.replaced.is_some() || now < wanted.found_again_at;
         let is_sent = found == *wanted.found && !wanted.is_found_uncertain;
         if is_too_early || is_sent || wanted.too_long.as_ref() == Some(&found) {
             return Ok(Vec::new());

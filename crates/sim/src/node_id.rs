@@ -17,7 +17,7 @@ impl NodeId {
     /// Panics if `index` is 65,535 or more: a network has no more nodes.
     pub fn new(index: usize) -> Self {
         let id = u16::try_from(index).ok().filter(|&id| id < u16::MAX);
-        Self(id.expect("a network has fewer than 65,535 nodes"))
+        Self(id.expect("a network has at most 65,535 nodes"))
     }
 
     /// Returns the number of the node.
@@ -40,4 +40,17 @@ pub enum Silence {
     Refused,
     /// The machine is down. There are no reports.
     Silent,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The text said that 65,535 nodes are too many.
+    #[test]
+    #[should_panic(expected = "at most 65,535 nodes")]
+    fn a_network_has_at_most_65_535_nodes() {
+        assert_eq!(NodeId::new(65_534).index(), 65_534);
+        NodeId::new(65_535);
+    }
 }

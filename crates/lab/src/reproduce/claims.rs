@@ -210,29 +210,38 @@ impl Label {
 }
 
 /// Sets the keys of `table` that `change` has. Tables are merged key by key, and arrays of tables
-/// element by element, up to the end of the shorter array. Any other value replaces the old one.
-pub(super) fn merge(table: &mut Table, change: &Table) {
+/// element by element, up to the end of `change`. Any other value replaces the old one.
+///
+/// # Errors
+/// Returns an error if `change` has an array with more tables than the one in `table`.
+pub(super) fn merge(table: &mut Table, change: &Table) -> Result<(), String> {
     for (key, new) in change {
         match table.get_mut(key) {
-            Some(old) => merge_value(old, new),
+            Some(old) => merge_value(key, old, new)?,
             None => {
                 table.insert(key.clone(), new.clone());
             }
         }
     }
+    Ok(())
 }
 
-fn merge_value(old: &mut toml::Value, new: &toml::Value) {
+fn merge_value(key: &str, old: &mut toml::Value, new: &toml::Value) -> Result<(), String> {
     use toml::Value::{Array, Table};
     match (old, new) {
-        (Table(old), Table(new)) => merge(old, new),
+        (Table(old), Table(new)) => merge(old, new)?,
         (Array(old), Array(new)) if new.iter().all(toml::Value::is_table) => {
+            if new.len() > old.len() {
+                let (changed, known) = (new.len(), old.len());
+                return Err(format!("changes {changed} tables `{key}`, the scenario has {known}"));
+            }
             for (old, new) in old.iter_mut().zip(new) {
-                merge_value(old, new);
+                merge_value(key, old, new)?;
             }
         }
         (old, new) => *old = new.clone(),
     }
+    Ok(())
 }
 
 #[cfg(test)]
@@ -244,11 +253,20 @@ mod tests {
         let mut table: Table =
             "a = 1\n[t]\nb = [1, 2]\nc = 3\n[[n]]\nx = 1\ny = 2\n[[n]]\nx = 5\n".parse().unwrap();
         let change = "d = 4\nn = [{ y = 9 }]\n[t]\nb = [7]\n".parse().unwrap();
-        merge(&mut table, &change);
+        merge(&mut table, &change).unwrap();
         let expected: Table =
             "a = 1\nd = 4\n[t]\nb = [7]\nc = 3\n[[n]]\nx = 1\ny = 9\n[[n]]\nx = 5\n"
                 .parse()
                 .unwrap();
         assert_eq!(table, expected);
+    }
+
+    /// The second table was ignored.
+    #[test]
+    fn a_change_of_a_table_that_the_scenario_lacks_is_an_error() {
+        let mut table: Table = "[t]\n[[t.n]]\nx = 1\n".parse().unwrap();
+        let change = "[t]\nn = [{ x = 2 }, { x = 3 }]\n".parse().unwrap();
+        let error = merge(&mut table, &change).unwrap_err();
+        assert_eq!(error, "changes 2 tables `n`, the scenario has 1");
     }
 }

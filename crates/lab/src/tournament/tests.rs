@@ -50,6 +50,29 @@ fn an_unknown_name_is_an_error() {
     assert!(error.starts_with("there is no scenario `stedy`; there are "), "{error}");
 }
 
+/// A world whose runs are stopped.
+struct Stopped;
+
+impl World for Stopped {
+    fn kind(&self) -> Kind {
+        Kind::Sim
+    }
+
+    fn run(&self, _: &RunSpec, _: &Path, cancelled: &AtomicBool) -> Result<Outcome, String> {
+        cancelled.store(true, SeqCst);
+        Err("stopped".to_owned())
+    }
+}
+
+/// It was an error if all runs of a bout had started.
+#[test]
+fn a_cancelled_tournament_has_no_results_and_no_error() {
+    let one = tournament(selection(&["tide"], &["step"], 1)).unwrap();
+    assert_eq!(one.runs(), 1);
+    let results = one.run(&Stopped, 1, &AtomicBool::new(false), |_| panic!("a bout ended"));
+    assert!(results.unwrap().is_none());
+}
+
 #[test]
 fn a_tournament_is_the_same_each_time_its_seeds_differ_and_its_files_show_it() {
     let laws = ["none", "tide", "asterisk", "codel"];

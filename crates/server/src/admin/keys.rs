@@ -6,18 +6,26 @@ use axum::http::StatusCode;
 use axum::response::Response;
 use axum::routing::{get, post};
 use axum::{Extension, Router};
+use tokio::sync::Semaphore;
 
 use super::connection::Peer;
 use super::page::{json, text};
+use super::written;
 use crate::audit::{AuditLog, AuditedRequest, Outcome};
 use crate::key::{Keeper, NotKept, unix_time};
 
-/// Returns the HTTP routes of the page and of rotation.
+/// Returns the HTTP routes of the page and of rotation. Both run on another thread, because they
+/// wait for the file of the keys. Only one runs at a time, so the requests that wait for a slow
+/// file system do not take up the threads that other pages need.
 pub(super) fn router(keeper: Arc<Keeper>, audit_log: AuditLog) -> Router {
-    let shown = Arc::clone(&keeper);
-    let show = move || async move { json(StatusCode::OK, &shown.shown(unix_time())) };
+    let turns = Arc::new(Semaphore::new(1));
+    let (shown, show_turns) = (Arc::clone(&keeper), Arc::clone(&turns));
+    let show = move || async move {
+        written(show_turns, move || json(StatusCode::OK, &shown.shown(unix_time()))).await
+    };
     let rotate = move |Extension(Peer(peer)): Extension<Peer>| async move {
-        rotate(&keeper, &audit_log, AuditedRequest::by_admin(peer, "rotate"))
+        let asked = AuditedRequest::by_admin(peer, "rotate");
+        written(turns, move || rotate(&keeper, &audit_log, asked)).await
     };
     Router::new().route("/keys", get(show)).route("/keys/next", post(rotate))
 }
@@ -34,5 +42,56 @@ fn rotate(keeper: &Keeper, audit_log: &AuditLog, asked: AuditedRequest) -> Respo
             text(StatusCode::SERVICE_UNAVAILABLE, format!("{why}\n"))
         }
         Err(why) => text(StatusCode::INTERNAL_SERVER_ERROR, format!("{why}\n")),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::net::SocketAddr;
+    use std::thread;
+    use std::time::Duration;
+
+    use axum::body::Body;
+    use axum::http::Request;
+    use crossbeam_channel::bounded;
+    use hyper::service::Service;
+    use hyper_util::service::TowerToHyperService;
+    use tidegate_io::CommandSender;
+    use tokio::runtime;
+    use tokio::time::timeout;
+
+    use super::*;
+    use crate::key::{Rotation, load_or_create};
+
+    /// While the file system of the state directory hung, one `GET /keys` blocked all pages.
+    #[test]
+    fn pages_are_served_while_the_keys_wait_for_their_file() {
+        let dir = tempfile::tempdir().unwrap();
+        let ring = load_or_create(dir.path()).unwrap();
+        let rotation = Rotation { every: None, settle: Duration::from_secs(60) };
+        let (path, commands) = (dir.path().to_owned(), CommandSender::to(0));
+        let keeper = Arc::new(Keeper::new(path, ring, rotation, unix_time(), commands));
+        let (audit_log, _told) = AuditLog::channel();
+        for (method, path) in [("GET", "/keys"), ("POST", "/keys/next")] {
+            let keys = router(Arc::clone(&keeper), audit_log.clone());
+            let service = TowerToHyperService::new(keys);
+            let peer = Peer(SocketAddr::from(([127, 0, 0, 1], 1)));
+            let request = Request::builder().method(method).uri(path).extension(peer);
+            let request = request.body(Body::empty()).unwrap();
+            let (result, results) = bounded(1);
+            let hanging = keeper.hang();
+            // The interface has one thread. It is blocked if the request waits there.
+            let interface = move || {
+                let runtime = runtime::Builder::new_current_thread().enable_time().build().unwrap();
+                let wait = Duration::from_millis(10);
+                let answer = runtime.block_on(async { timeout(wait, service.call(request)).await });
+                result.send(answer.is_err()).unwrap();
+            };
+            let interface = thread::spawn(interface);
+            let is_free = results.recv_timeout(Duration::from_secs(10));
+            drop(hanging);
+            assert_eq!(is_free, Ok(true), "{method} {path}");
+            interface.join().unwrap();
+        }
     }
 }

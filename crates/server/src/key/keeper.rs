@@ -211,6 +211,12 @@ impl Keeper {
         })
     }
 
+    /// Makes the keeper wait, as for a file system that hangs, until the result is dropped.
+    #[cfg(test)]
+    pub(crate) fn hang(&self) -> impl Sized {
+        self.state()
+    }
+
     fn state(&self) -> MutexGuard<'_, State> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }

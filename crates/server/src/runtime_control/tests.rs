@@ -164,3 +164,33 @@ fn the_warnings_about_a_reloaded_configuration_are_taken_once_it_is_applied() {
     assert!(!warnings.is_empty() && warnings == config.warnings(), "{warnings:?}");
     assert!(control.take_warnings().is_empty());
 }
+
+/// If a shard rejected both, only the servers counted as rejected. The configuration of the reload
+/// then counted as applied.
+#[test]
+fn servers_are_not_sent_before_a_reload_is_applied_or_rejected() {
+    let dir = tempfile::tempdir().unwrap();
+    let file = dir.path().join("tidegate.toml");
+    let text = "[[listen]]\ntransport = \"udp\"\naddress = \"127.0.0.1:0\"\n\
+                [[pool]]\nname = \"app\"\n[[pool.backend]]\nuri = \"sip:example.com\"\n";
+    fs::write(&file, text).unwrap();
+    let (config, ..) = Config::load(&file).unwrap_or_else(|wrong| panic!("{wrong}"));
+    let locals = vec![config.listen[0].address];
+    let keys = Secret::of([1; 32]);
+    let assembly = Assembly::new(&config, &keys, locals, Seed(1));
+    let control = assembly.runtime_control(CommandSender::to(0));
+    let in_force = &assembly.counters()[0].proxy.in_force;
+    let before = Arc::clone(&control.wanted().config);
+    control.reload().unwrap();
+    let server = SrvRecord { priority: 0, weight: 0, port: 5060, target: "a.example.com.".into() };
+    assembly.registry().services()[0].set_servers([server].into());
+    let given = || {
+        control.follow_domains(Timestamp::ZERO).unwrap();
+        control.wanted().given
+    };
+    assert_eq!(given(), 1);
+    in_force.commands_rejected.add(1);
+    in_force.last_rejected.set(1);
+    assert_eq!(given(), 2);
+    assert!(Arc::ptr_eq(&control.wanted().config, &before), "the reload was put back");
+}
