@@ -255,7 +255,10 @@ impl ReplyReason {
             Self::Loop => "The request has come back unchanged: a loop.",
             Self::Hops => "Max-Forwards is used up.",
             Self::Failed => "Every back end that was tried answered 503 or could not be reached.",
-            Self::TooLong => "The forwarded request would be longer than a datagram.",
+            Self::TooLong => {
+                "The forwarded request would be longer than a datagram, or the request has too \
+                 many header fields."
+            }
             Self::CallTable => "The call table is full, or the source has used its share of it.",
             Self::TransactionTable => {
                 "The transaction table is full, or the source has used its share of it."
