@@ -259,7 +259,7 @@ def counters(record: Record, rows: list[dict[str, Any]], shown: tidegate.Metrics
         all(own[status] == asked[status] for status in statuses),
         "the counts of replies agree: " + ", ".join(f"{n} x {s}" for s, n in own.items()),
     )
-    reasons = ("malformed", "foreign_response", "lost_response", "stray_response")
+    reasons = ("malformed", "rejected_ack", "foreign_response", "lost_response", "stray_response")
     dropped = {reason: shown.total("messages_dropped", reason=reason) for reason in reasons}
     record.expect(sum(dropped.values()) == asked["ignored"], f"{asked['ignored']} ignored, counted as {dropped}")
 

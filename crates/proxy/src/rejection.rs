@@ -9,7 +9,7 @@ use tidegate_sip::{HeaderName, Malformed};
 use crate::resolution::Ticket;
 pub use drop_reason::DropReason;
 use reply_reason::{
-    FLOW_FORGED, LOOKUP_FAILED, NO_ADDRESS, NO_USER, PARKED_FULL, TRANSACTION_SHARE_USED,
+    FLOW_FORGED, INSECURE, LOOKUP_FAILED, NO_ADDRESS, NO_USER, PARKED_FULL, TRANSACTION_SHARE_USED,
     TRANSACTION_TABLE_FULL,
 };
 
@@ -42,7 +42,7 @@ impl Rejection {
     pub(crate) const UNKNOWN_SCHEME: Self =
         Self::Reply(416, "the scheme of the Request-URI is not supported");
     /// A SIPS URI whose target can only be reached without TLS.
-    pub(crate) const INSECURE: Self = Self::Reply(480, "the target cannot be reached over TLS");
+    pub(crate) const INSECURE: Self = Self::Reply(480, INSECURE);
     /// A stranger sent the request, and strangers may send requests only to pools and users.
     pub(crate) const RELAYING: Self = Self::Reply(403, "relaying is not allowed");
     /// The name of a back end has not been resolved yet.

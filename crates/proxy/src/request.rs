@@ -441,9 +441,13 @@ fn reject(
             step.shown = SourceEvidence::Stray;
             step.output.drop_counted(DropReason::UnknownAck);
         }
-        Rejection::Reply(..) | Rejection::PoolDown(_) if is_ack => {
-            step.output.drop_counted(DropReason::Malformed);
+        Rejection::Reply(status, why) if is_ack => {
+            step.output.drop_counted(match ReplyReason::of(status, why) {
+                ReplyReason::Malformed => DropReason::Malformed,
+                _ => DropReason::RejectedAck,
+            });
         }
+        Rejection::PoolDown(_) if is_ack => step.output.drop_counted(DropReason::RejectedAck),
         Rejection::Reply(status, why) => {
             if status == 481 {
                 step.shown = SourceEvidence::Stray;

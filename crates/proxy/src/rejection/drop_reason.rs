@@ -3,8 +3,8 @@
 /// The reason why a message was dropped without a response.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum DropReason {
-    /// The message is not SIP, or lacks the parts that a response needs, or is an ACK that would be
-    /// rejected if it were another request.
+    /// The message is not SIP, or lacks the parts that a response needs, or is an ACK that does not
+    /// follow the grammar.
     Malformed,
     /// A keep-alive (RFC 5626 §3.5.1), which needs no answer over UDP.
     Keepalive,
@@ -24,6 +24,9 @@ pub enum DropReason {
     OwnAck,
     /// An ACK of an unknown call.
     UnknownAck,
+    /// An ACK that follows the grammar, but would be rejected if it were another request. The
+    /// reason is not that its call is unknown.
+    RejectedAck,
     /// The response would be longer than a datagram after our changes.
     TooLong,
     /// The source is banned.
@@ -44,7 +47,7 @@ pub enum DropReason {
 
 impl DropReason {
     /// All reasons.
-    pub const ALL: [Self; 17] = [
+    pub const ALL: [Self; 18] = [
         Self::Malformed,
         Self::Keepalive,
         Self::QueueFull,
@@ -55,6 +58,7 @@ impl DropReason {
         Self::LostResponse,
         Self::OwnAck,
         Self::UnknownAck,
+        Self::RejectedAck,
         Self::TooLong,
         Self::Banned,
         Self::Unresolved,
@@ -77,6 +81,7 @@ impl DropReason {
             Self::LostResponse => "lost_response",
             Self::OwnAck => "own_ack",
             Self::UnknownAck => "unknown_ack",
+            Self::RejectedAck => "rejected_ack",
             Self::TooLong => "too_long",
             Self::Banned => "banned",
             Self::Unresolved => "unresolved",

@@ -17,6 +17,8 @@ pub(crate) const PARKED_FULL: &str = "too many requests wait for an answer";
 pub(crate) const NO_USER: &str = "no such user";
 /// The text of the 480 when the store with the users did not answer.
 pub(crate) const LOOKUP_FAILED: &str = "the look-up of the user failed";
+/// The text of the 480 to a SIPS URI whose target can only be reached without TLS.
+pub(crate) const INSECURE: &str = "the target cannot be reached over TLS";
 /// The text of the 403 to a flow token that is not ours.
 pub(crate) const FLOW_FORGED: &str = "the flow token is not ours";
 /// The text of the 503 when the name of a back end has no address yet.
@@ -32,7 +34,8 @@ pub enum ReplyReason {
     Malformed,
     /// The source may not send to the address in the request.
     Relaying,
-    /// No route, listener or address leads to the address or the name in the request.
+    /// No route, listener or address leads to the address or the name in the request, or a SIPS
+    /// target cannot be reached over TLS.
     NoRoute,
     /// No back end sent a final response in time.
     Timeout,
@@ -67,7 +70,7 @@ pub enum ReplyReason {
     Parked,
     /// No store knows the user.
     NoUser,
-    /// The user has no contact that can be reached, or a SIPS target cannot be reached over TLS.
+    /// The user has no contact that can be reached.
     NoContact,
     /// The look-up of the user failed, or took too long.
     Lookup,
@@ -168,6 +171,7 @@ impl ReplyReason {
             (503, NO_ADDRESS) => Self::NoAddress,
             (404, NO_USER) => Self::NoUser,
             (480, LOOKUP_FAILED) => Self::Lookup,
+            (480, INSECURE) => Self::NoRoute,
             (403, FLOW_FORGED) => Self::FlowToken,
             _ => Self::usual(status),
         }
@@ -236,7 +240,10 @@ impl ReplyReason {
             Self::None => "The response does not reject anything.",
             Self::Malformed => "The request does not follow the grammar of SIP.",
             Self::Relaying => "The source may not send to the address in the request.",
-            Self::NoRoute => "No route, no listener or no address leads to the target.",
+            Self::NoRoute => {
+                "No route, no listener or no address leads to the target, or the target of a SIPS \
+                 URI cannot be reached over TLS."
+            }
             Self::Timeout => "No back end sent a final response in time.",
             Self::Scheme => "Tidegate does not support the scheme of the Request-URI.",
             Self::Priority => {
@@ -248,7 +255,10 @@ impl ReplyReason {
             Self::Loop => "The request has come back unchanged: a loop.",
             Self::Hops => "Max-Forwards is used up.",
             Self::Failed => "Every back end that was tried answered 503 or could not be reached.",
-            Self::TooLong => "The forwarded request would be longer than a datagram.",
+            Self::TooLong => {
+                "The forwarded request would be longer than a datagram, or the request has too \
+                 many header fields."
+            }
             Self::CallTable => "The call table is full, or the source has used its share of it.",
             Self::TransactionTable => {
                 "The transaction table is full, or the source has used its share of it."
@@ -296,6 +306,8 @@ mod tests {
         assert_eq!(ReplyReason::of(404, NO_USER), ReplyReason::NoUser);
         assert_eq!(ReplyReason::of(404, "no route"), ReplyReason::NoRoute);
         assert_eq!(ReplyReason::of(480, LOOKUP_FAILED), ReplyReason::Lookup);
+        assert_eq!(ReplyReason::of(480, INSECURE), ReplyReason::NoRoute);
+        assert_eq!(ReplyReason::of(480, "no contact"), ReplyReason::NoContact);
         assert_eq!(ReplyReason::of(403, FLOW_FORGED), ReplyReason::FlowToken);
         for (text, reason) in [
             (CALL_TABLE_FULL, ReplyReason::CallTable),

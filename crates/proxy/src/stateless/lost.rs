@@ -13,7 +13,7 @@
 //!
 //! - each back end that sent a response to the INVITE: the response contains the branch;
 //! - if there is none, the back end that the policy selects, if the selection depends on the
-//!   request alone;
+//!   request alone, and during a slow start also its selection without slow start;
 //! - otherwise, or if the pool forks, all back ends that may have the request, if they are few and
 //!   a previous process ended not long ago. The caller gets the 200 of the back end that has the
 //!   request, or the negative response when all have answered.
@@ -251,7 +251,11 @@ fn lost_backend_refs(
     let picker = step.routing.picker_mut(pool);
     let mut backend_refs = ArrayVec::new();
     if !is_fork && let Some(index) = picker.pick_by_key(now, key) {
-        backend_refs.extend(picker.backend(index).address().map(canonical));
+        // The INVITE may have been sent before a back end went into slow start.
+        let settled = picker.pick_by_call(now, key, None).filter(|&settled| settled != index);
+        for index in [Some(index), settled].into_iter().flatten() {
+            backend_refs.extend(picker.backend(index).address().map(canonical));
+        }
         return Some(backend_refs);
     }
     process_before(now, snapshot)?;

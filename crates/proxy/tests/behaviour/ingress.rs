@@ -174,6 +174,7 @@ fn the_names_in_metrics_do_not_change() {
             "lost_response",
             "own_ack",
             "unknown_ack",
+            "rejected_ack",
             "too_long",
             "banned",
             "unresolved",

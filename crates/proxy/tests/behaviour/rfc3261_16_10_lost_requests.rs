@@ -7,7 +7,9 @@ use crate::script::{
 };
 use tidegate_balance as balance;
 use tidegate_balance::Policy;
-use tidegate_proxy::{Choice, DropReason, Mode, PoolSettings, Rule, RuleTarget, Senders, Settings};
+use tidegate_proxy::{
+    Choice, DropReason, Health, Mode, PoolSettings, Rule, RuleTarget, Senders, Settings,
+};
 use tidegate_world::Seed;
 
 fn cancel(call: &str) -> String {
@@ -91,6 +93,29 @@ fn a_cancel_goes_where_the_hash_says() {
                 assert!(is_of(&after.one(CALLER, &cancel(call)), &out), "{policy:?} {mode:?}");
             }
         }
+    }
+}
+
+/// A back end that has just come back gets few new calls, but it may have a call from before.
+#[test]
+fn a_cancel_goes_to_two_back_ends_if_slow_start_changes_the_choice() {
+    let slow_start = Duration::from_secs(3600);
+    for mode in [Mode::Transaction, Mode::Stateless] {
+        let [mut before, mut after] = restarted(|settings| {
+            let mut pool = pool(&[BACKEND_A, BACKEND_B], Policy::Hash, mode);
+            pool.health = Health { slow_start, ..Health::default() };
+            settings.pools = vec![pool];
+        });
+        after.gone(0);
+        after.pass(Duration::from_millis(5001));
+        let mut asked = [0; 3];
+        for call in (0..24).map(|i| format!("c{i}")) {
+            let out = ringing(&mut before, &call);
+            let sent = after.send(CALLER, &cancel(&call));
+            assert!(sent.iter().any(|sent| is_of(sent, &out)), "{mode:?} {call} {sent:#?}");
+            asked[sent.len()] += 1;
+        }
+        assert!(asked[1] > 0 && asked[2] > 0, "{mode:?} {asked:?}");
     }
 }
 

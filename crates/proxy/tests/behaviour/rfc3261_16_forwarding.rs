@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use crate::script::*;
 use tidegate_balance::Policy;
-use tidegate_proxy::{DropReason, Listener, Mode};
+use tidegate_proxy::{DropReason, Listener, Mode, Refusal};
 use tidegate_sip::FIELDS_MAX;
 
 // §16.6 item 8: "The proxy MUST insert a Via header field value into the copy before
@@ -112,6 +112,9 @@ fn a_request_of_many_header_lines_is_forwarded_and_one_of_too_many_answered_513(
         let reply = script.one(CALLER, &with("c2", FIELDS_MAX - own + 1));
         assert_eq!(reply.start(), "SIP/2.0 513 Message Too Large");
         assert_eq!((reply.all("Odd").len(), reply.all("Via").len()), (0, 1));
+        let kept = script.counters.refusals.list();
+        let is_explained = |kept: &Refusal| kept.cause.contains("too many header fields");
+        assert!(kept.iter().any(is_explained), "{kept:?}");
         // As many as a datagram holds. An ACK gets no response.
         assert_eq!(script.status(CALLER, &with("c3", 8000)), 513);
         assert!(script.send(CALLER, &with("c4", 2000).replace("INVITE", "ACK")).is_empty());
@@ -200,7 +203,8 @@ fn an_ack_is_never_answered() {
     assert!(script.send(CALLER, &ack.replace("CSeq: 1 ACK", "CSeq: one ACK")).is_empty());
     assert!(script.send(CALLER, &ack.replace("Length: 0", "Length: 9")).is_empty());
     let dropped = |why| script.counters.dropped(why).get();
-    assert_eq!((dropped(DropReason::UnknownAck), dropped(DropReason::Malformed)), (1, 4));
+    let reasons = [DropReason::UnknownAck, DropReason::RejectedAck, DropReason::Malformed];
+    assert_eq!(reasons.map(dropped), [1, 1, 3]);
 }
 
 // §8.2.6.2: all Vias in their order, From, To, Call-ID and CSeq; a tag in the To.

@@ -276,7 +276,7 @@ fn a_call_from_the_sources_of_a_back_end_without_an_address_harms_nobody() {
             bye.replace("From: <sip:alice@example.com>;tag=caller", "From: <sip:b>;tag=callee");
         let bye = bye.replace("To: <sip:bob@example.com>", "To: <sip:a>;tag=caller");
         assert_eq!(s.status(PHONE, &bye), 503, "{mode:?}");
-        assert!(s.counters.dropped(DropReason::Malformed).get() > 0, "the ACK is dropped");
+        assert!(s.counters.dropped(DropReason::RejectedAck).get() > 0, "the ACK is dropped");
     }
 }
 
