@@ -9,7 +9,7 @@ use hashbrown::HashMap;
 use ipnet::IpNet;
 use tidegate_balance::{AdminState, Named};
 use tidegate_sip::{Host, Scheme, Uri, Via};
-use tidegate_world::{Flow, Timestamp, Transport};
+use tidegate_world::{ConnectionId, Flow, Timestamp, Transport};
 
 pub(crate) use self::own::Own;
 use crate::network::{canonical, is_of_one_host};
@@ -190,10 +190,12 @@ impl Addresses {
 
     /// Returns the origin of messages from the other end of `flow`.
     pub(crate) fn origin(&self, flow: &Flow) -> Origin {
-        if let Some(backend_ref) = self.backend_ref(flow.remote) {
+        let ip = canonical(flow.remote).ip();
+        if self.may_be_port_of_backend(flow, ip)
+            && let Some(backend_ref) = self.backend_ref(flow.remote)
+        {
             return Origin::Backend(backend_ref);
         }
-        let ip = canonical(flow.remote).ip();
         if may_come_from_backend(flow.transport)
             && let Some(&backend_ref) = self.hosts.get(&ip)
             && !self.is_shared(ip)
@@ -209,6 +211,17 @@ impl Addresses {
         } else {
             Origin::Stranger
         }
+    }
+
+    /// Returns whether the port at the other end of `flow` tells a back end from another program.
+    /// If the other end has opened the connection, its port is any free one. By chance this is the
+    /// number of the port of a back end at the same address.
+    fn may_be_port_of_backend(&self, flow: &Flow, ip: IpAddr) -> bool {
+        if !flow.transport.is_reliable() || flow.connection.is_some_and(ConnectionId::is_opened) {
+            return true;
+        }
+        let is_clear = self.hosts.contains_key(&ip) || !self.is_shared(ip);
+        may_come_from_backend(flow.transport) && is_clear
     }
 
     /// Returns the back end that has opened the connection of `flow` and names itself in the `via`
