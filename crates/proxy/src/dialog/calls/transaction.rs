@@ -93,8 +93,6 @@ pub(super) struct Open {
     pub(super) transaction: Transaction,
     /// Whether the request has a To-tag.
     pub(super) has_to_tag: bool,
-    /// Keyed hash of the dialog of the request, or 0 if the call has no such dialog.
-    pub(super) dialog: u32,
     pub(super) until: Timestamp,
     /// Lease for the work on the back end, if the back end has to answer the request.
     pub(super) lease: Option<TransactionLease>,

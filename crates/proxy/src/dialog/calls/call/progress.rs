@@ -142,7 +142,6 @@ impl Call {
             return;
         }
         let is_toward_backend = position.is_some_and(|i| self.open[i].lease.is_some());
-        let request_dialog = position.map_or(0, |i| self.open[i].dialog);
         match position {
             Some(i) => self.close(i),
             // A late response. Copies of its request belong to the call as well.
@@ -160,7 +159,7 @@ impl Call {
             (Method::Bye, Phase::Established) => {
                 // Only the back end can report that its end of the call is over.
                 let is_by_peer = from_backend || !is_toward_backend;
-                self.on_bye_answered(now, request_dialog, status, is_by_peer, idle_max);
+                self.on_bye_answered(now, status, is_by_peer, idle_max);
             }
             _ => {}
         }
@@ -180,11 +179,10 @@ impl Call {
         }
     }
 
-    /// Handles the final response to a BYE within the dialog with this hash.
+    /// Handles the final response to a BYE within the call.
     fn on_bye_answered(
         &mut self,
         now: Timestamp,
-        dialog: u32,
         status: u16,
         is_by_peer: bool,
         idle_max: Duration,
@@ -196,7 +194,7 @@ impl Call {
             // Exist) or a 408 (Request Timeout) or no response at all is received for the BYE
             // [...], the UAC MUST consider the session and the dialog terminated."
             200..=299 | 408 | 481 => {
-                if self.dialogs.on_bye_answered(dialog) {
+                if self.dialogs.on_bye_answered() {
                     self.finish(now);
                     // A party that ends a call does not wait for its ACK.
                     self.ack_due = Timestamp::NEVER;
@@ -209,8 +207,8 @@ impl Call {
             // again with credentials. A BYE whose CSeq is too low (§12.2.2), or that requires an
             // unknown extension, changes nothing there.
             _ => {
-                self.dialogs.on_bye_failed(dialog);
-                if self.is_acknowledged && !self.dialogs.are_leaving() {
+                self.dialogs.on_bye_failed();
+                if self.is_acknowledged {
                     self.deadline = self.established_until(now, idle_max);
                 }
             }
@@ -291,9 +289,8 @@ impl Call {
     ) {
         if self.open.len() < OPEN_MAX {
             self.open.reserve_exact(1);
-            let Evidence { dialog, has_to_tag, .. } = evidence;
-            let until = now + TRANSACTION_MAX;
-            self.open.push(Open { transaction, has_to_tag, dialog, until, lease, parties: None });
+            let (until, has_to_tag) = (now + TRANSACTION_MAX, evidence.has_to_tag);
+            self.open.push(Open { transaction, has_to_tag, until, lease, parties: None });
         }
     }
 

@@ -230,29 +230,3 @@ fn a_bye_to_another_back_end_does_not_end_the_call() {
     t.response(call, Method::Bye, 3, 200);
     assert_eq!(t.counts(), (0, 0, 0));
 }
-
-// RFC 3261 §13.2.2.4: two callees answer one INVITE, and the caller ends both dialogs at once.
-#[test]
-fn the_response_to_a_bye_does_not_end_another_dialog_of_the_call() {
-    for statuses in [[401, 200], [200, 401]] {
-        let mut t = Table::new(10);
-        let call = t.established(1);
-        let second = Answer { dialog: DIALOG + 1, ..Answer::new(200, true) };
-        t.calls.on_response(t.now, call, transaction(Method::Invite, 1), second);
-        let byes = [2, 3].map(|cseq| transaction(Method::Bye, cseq));
-        for (bye, dialog) in byes.into_iter().zip([DIALOG, DIALOG + 1]) {
-            let evidence = Evidence { dialog, copy: 0, has_to_tag: true };
-            t.calls.on_request(t.now, call, bye, evidence, BACKEND_REF, &t.picker, None);
-        }
-        for (bye, status) in byes.into_iter().zip(statuses) {
-            t.calls.on_response(t.now, call, bye, Answer::new(status, true));
-        }
-        assert_eq!(t.counts(), (1, 0, 0), "{statuses:?}: the challenged BYE has ended nothing");
-        let dialog = if statuses[0] == 401 { DIALOG } else { DIALOG + 1 };
-        let bye = transaction(Method::Bye, 4);
-        let evidence = Evidence { dialog, copy: 0, has_to_tag: true };
-        t.calls.on_request(t.now, call, bye, evidence, BACKEND_REF, &t.picker, None);
-        t.calls.on_response(t.now, call, bye, Answer::new(200, true));
-        assert_eq!(t.counts(), (0, 0, 0), "{statuses:?}");
-    }
-}
