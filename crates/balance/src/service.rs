@@ -18,7 +18,7 @@ pub struct Service {
     transport: Transport,
     servers: Mutex<Option<Arc<[SrvRecord]>>>,
     is_stale: AtomicBool,
-    /// Whether servers that the DNS listed have become back ends.
+    /// True if servers that the DNS listed have become back ends.
     is_in_force: AtomicBool,
     /// Outcomes of the DNS queries. `moved` counts changes of the servers.
     pub lookups: Lookups,

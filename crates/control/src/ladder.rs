@@ -281,7 +281,7 @@ pub struct Ladder {
     taken: f64,
     /// Occupied seconds without the time for rejections. Older ones count less.
     serving_s: f64,
-    /// Whether there has been a busy period: one with at most [`IDLE`] idle time.
+    /// True after the first busy period: one with at most [`IDLE`] idle time.
     was_busy: bool,
     /// Mean CPU time of the last busy periods, as a part of a period. It is less than 1 with a
     /// quota, or if other programs use the processor.

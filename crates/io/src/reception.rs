@@ -33,7 +33,7 @@ pub(crate) struct Reception {
     counters: Arc<Counters>,
     /// Datagrams lost since the start because a buffer for INVITEs was full.
     overflow: u64,
-    /// Whether error queues may still have entries.
+    /// True if error queues may still have entries.
     reports_left: bool,
     /// The socket that is read first. It changes from turn to turn.
     first: usize,

@@ -73,12 +73,17 @@ fn a_back_end_of_a_reload_that_cannot_be_sent_does_not_count_as_removed() {
     assert_eq!(removed.update(later.as_secs(), [kept]).unwrap(), [gone]);
 }
 
+/// Returns a configuration whose back ends are the servers of a domain.
+fn with_domain() -> Config {
+    let text = "[[listen]]\ntransport = \"udp\"\naddress = \"127.0.0.1:0\"\n\
+                [[pool]]\nname = \"app\"\n[[pool.backend]]\nuri = \"sip:example.com\"\n";
+    Config::parse(Path::new("f"), text.as_bytes()).unwrap()
+}
+
 /// The new servers of a domain got no calls until the DNS changed again.
 #[test]
 fn servers_that_a_shard_has_no_room_for_are_sent_again() {
-    let text = "[[listen]]\ntransport = \"udp\"\naddress = \"127.0.0.1:0\"\n\
-                [[pool]]\nname = \"app\"\n[[pool.backend]]\nuri = \"sip:example.com\"\n";
-    let config = Config::parse(Path::new("f"), text.as_bytes()).unwrap();
+    let config = with_domain();
     let locals = vec![config.listen[0].address];
     let keys = Secret::of([1; 32]);
     let assembly = Assembly::new(&config, &keys, locals, Seed(1));
@@ -100,9 +105,7 @@ fn servers_that_a_shard_has_no_room_for_are_sent_again() {
 /// Only the last rejected command of a shard is known, so the servers counted as sent.
 #[test]
 fn servers_are_sent_again_if_a_shard_has_rejected_them_and_a_later_command() {
-    let text = "[[listen]]\ntransport = \"udp\"\naddress = \"127.0.0.1:0\"\n\
-                [[pool]]\nname = \"app\"\n[[pool.backend]]\nuri = \"sip:example.com\"\n";
-    let config = Config::parse(Path::new("f"), text.as_bytes()).unwrap();
+    let config = with_domain();
     let locals = vec![config.listen[0].address];
     let keys = Secret::of([1; 32]);
     let assembly = Assembly::new(&config, &keys, locals, Seed(1));
