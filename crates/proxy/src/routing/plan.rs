@@ -299,9 +299,9 @@ fn sender(
     routes: &RouteSet<'_>,
 ) -> (Origin, bool) {
     let remote = canonical(received.flow.remote);
-    // A connection that a back end opens has an arbitrary source port.
+    let via = &request.essentials.via;
     let is_there = |backend: SocketAddr| match received.flow.transport.is_reliable() {
-        true => backend.ip() == remote.ip(),
+        true => snapshot.addresses.may_be_connection_of(&received.flow, via, backend),
         false => backend == remote,
     };
     let is_removed = || {
@@ -312,7 +312,6 @@ fn sender(
     match found {
         Origin::Stranger if is_removed() => (Origin::Trusted, true),
         Origin::Stranger => {
-            let via = &request.essentials.via;
             let named = snapshot.addresses.backend_by_via(&received.flow, via);
             (named.map_or(Origin::Stranger, Origin::Backend), false)
         }
@@ -413,10 +412,12 @@ fn needs_flow(snapshot: &Snapshot, contact: &Uri<'_>, peer: &PeerFlow) -> bool {
 }
 
 /// Returns whether an address that the other party of a dialog names belongs to no single host, or
-/// is in a private network although the party is not.
+/// is in a private network or on this machine although the party is not.
 fn leads_nowhere(named: IpAddr, peer: &PeerFlow) -> bool {
-    let named = named.to_canonical();
-    !is_of_one_host(named) || is_local(named) && !is_local(peer.remote.ip())
+    let (named, party) = (named.to_canonical(), peer.remote.ip());
+    !is_of_one_host(named)
+        || is_local(named) && !is_local(party)
+        || named.is_loopback() && !party.is_loopback()
 }
 
 /// Rejects a stranger's request whose Route names the flow of another phone.

@@ -171,7 +171,7 @@ impl Addresses {
     /// Returns whether an address that comes from outside, such as from the DNS, may be a target:
     /// it is not ours, belongs to one host, and a listener can reach it.
     pub(crate) fn may_be_backend(&self, address: SocketAddr) -> bool {
-        let ip = address.ip();
+        let ip = address.ip().to_canonical();
         let is_own = |l: &Own| l.is_here(ip) && l.is_port(address.port());
         is_of_one_host(ip)
             && !self.listeners.iter().any(is_own)
@@ -240,6 +240,25 @@ impl Addresses {
         let named = via.host.ip().filter(|named| named.to_canonical() == ip)?;
         let port = via.port.unwrap_or_else(|| default_port(flow.transport));
         self.backend_ref(SocketAddr::new(named, port))
+    }
+
+    /// Returns whether the connection of `flow` may be one that `backend` has opened, from any port.
+    /// On this machine, only the `via` distinguishes a back end from other programs.
+    pub(crate) fn may_be_connection_of(
+        &self,
+        flow: &Flow,
+        via: &Via<'_>,
+        backend: SocketAddr,
+    ) -> bool {
+        let (backend, ip) = (canonical(backend), canonical(flow.remote).ip());
+        let is_named = || {
+            let host = via.host.ip().map(|named| named.to_canonical());
+            let port = via.port.unwrap_or_else(|| default_port(flow.transport));
+            host == Some(backend.ip()) && port == backend.port()
+        };
+        may_come_from_backend(flow.transport)
+            && backend.ip() == ip
+            && (!self.is_shared(ip) || is_named())
     }
 
     /// Returns whether other programs may send from this address, because it is an address of this
