@@ -116,6 +116,32 @@ let raw = r#"a raw "string" of words"#; fail("not one word \\"but\\" five");
         texts = [(line, text) for line, _, text in language_sample.literals(source)]
         self.assertEqual(texts, [(3, 'not one word \\"but\\" five')])
 
+    def test_comment_is_shown_with_the_item_it_describes(self) -> None:
+        self.replace("tidegate_bench.tools.language_sample.ROOT", self.folder)
+        file = self.folder / "crates/io/src/send.rs"
+        file.parent.mkdir(parents=True)
+        file.write_text("""\
+//! Sends datagrams.
+
+/// A socket.
+#[derive(Debug)]
+pub struct Socket {
+    /// Bytes in the buffer,
+    /// headers included.
+    #[cfg(unix)]
+    bytes: usize,
+}
+""")
+        texts = [text for _, _, text in language_sample.comments()]
+        self.assertEqual(
+            texts,
+            [
+                "Sends datagrams.",
+                "A socket.\n    | pub struct Socket {",
+                "Bytes in the buffer,\nheaders included.\n    | pub struct Socket {\n    |     bytes: usize,",
+            ],
+        )
+
     def test_no_text_of_a_test_is_drawn(self) -> None:
         self.replace("tidegate_bench.tools.language_sample.ROOT", self.folder)
         for path in ("io/src/send.rs", "io/src/send_tests/tls.rs", "io/src/send/tests.rs"):

@@ -58,12 +58,33 @@ def doc_blocks(text: str) -> Iterator[tuple[int, str]]:
 
 
 def comments() -> list[Text]:
-    return [
-        (path, line, text)
-        for path, source in sources()
-        for line, text in doc_blocks(source)
-        if not str(path).startswith(PROGRAMS)
-    ]
+    """Doc comments, each with the item that it describes, as a reader of the source sees them."""
+    found: list[Text] = []
+    for path, source in sources():
+        if not str(path).startswith(PROGRAMS):
+            lines = source.split("\n")
+            found += [(path, line, text + item(lines, line, text)) for line, text in doc_blocks(source)]
+    return found
+
+
+def item(lines: list[str], first: int, text: str) -> str:
+    """Returns the item that a doc comment describes, after the item that contains it.
+
+    Returns nothing if the comment describes its file.
+    """
+    if lines[first - 1].lstrip().startswith("//!"):
+        return ""
+    behind = lines[first + text.count("\n") :]
+    described = next((line for line in behind if line.strip() and not line.lstrip().startswith(("#[", "//"))), "")
+    indent = len(described) - len(described.lstrip())
+    outside = next((line for line in reversed(lines[: first - 1]) if opens(line, indent)), None)
+    return "".join(f"\n    | {line}" for line in (outside, described) if line is not None)
+
+
+def opens(line: str, indent: int) -> bool:
+    """Whether the line begins an item that contains lines with this many spaces before them."""
+    outer = len(line) - len(line.lstrip())
+    return outer < indent and re.match(r"\s*(pub(\([^)]*\))? )?(const |unsafe )*(struct|enum|impl|trait|mod|fn)\b", line) is not None
 
 
 def literals(source: str) -> Iterator[tuple[int, str, str]]:
