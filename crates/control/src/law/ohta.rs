@@ -44,7 +44,7 @@ pub(crate) static ENTRY: Entry = Entry {
     name: "ohta",
     summary: "rejects new work when the queue reaches a high watermark, until it falls to a low \
               one",
-    source: "paper 001 §4.2, after Ohta 2006; paper 002 §2.1 (threshold rejection)",
+    source: "paper 001 §4.2, after Ohta 2006; paper 002 §4.3 (threshold rejection)",
     doc: "Rejects all new work from the moment the queue reaches `hi_wm` until it has fallen to \
           `lo_wm`.",
     params: &[&BUFFER, &HIGH, &LOW],
