@@ -44,7 +44,7 @@ impl BanList {
         self.change(|bans| bans.lift(now, source))
     }
 
-    /// Returns the bans in force, by source.
+    /// Returns the bans in force, sorted by source.
     pub fn each(&self, now: Timestamp) -> Vec<Ban> {
         self.lock().each(now).copied().collect()
     }
@@ -91,8 +91,8 @@ impl BanView {
         &self.list
     }
 
-    /// Returns the version of the list that this view read last. Every change of the list changes
-    /// it.
+    /// Returns the version of the list that this view read last. Every change of the list
+    /// increments the version of the list.
     pub fn version(&self) -> u64 {
         self.version
     }

@@ -77,7 +77,7 @@ impl Bans {
         self.find(source).is_ok_and(|at| now < self.bans[at].until)
     }
 
-    /// Returns the bans in force, by source.
+    /// Returns the bans in force, sorted by source.
     pub fn each(&self, now: Timestamp) -> impl Iterator<Item = &Ban> {
         self.bans.iter().filter(move |ban| now < ban.until)
     }

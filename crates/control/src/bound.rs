@@ -1,4 +1,4 @@
-//! The maximum goodput that any local law can reach.
+//! The maximum goodput that any law can reach if the server itself sheds the excess.
 //!
 //! A server spends the CPU time `s` on a whole call, and `r` on shedding a call. Both times include
 //! all messages of the call and the kernel's work. If the offered load is `m` times the capacity
@@ -20,7 +20,7 @@ pub fn goodput(multiple: f64, cost_ratio: f64) -> f64 {
 }
 
 /// Returns the [`goodput`] under a law that keeps the occupancy at `target` (0 to 1), and so leaves
-/// a part of the processor unused.
+/// a part of the processor unused: `(target − m·r/s) / (1 − r/s)` for m above `target`, else m.
 pub fn goodput_at_target(multiple: f64, cost_ratio: f64, target: f64) -> f64 {
     if multiple <= target {
         return multiple.max(0.0);

@@ -7,9 +7,9 @@
 //!
 //! - The work that a source offers is counted. Its count and the observation time fade by a fifth
 //!   every 100 ms, and their quotient is the rate of the source. Every 100 ms the rates of all
-//!   sources become the demands. If more than twice the expected work has arrived, this happens
-//!   earlier, but at most every 10 ms. In between, the level follows the admitted share, and the
-//!   rate that is compared with the level is the current rate of the source.
+//!   sources become the demands. If more than twice the expected work has arrived, they become the
+//!   demands earlier, but at most every 10 ms. In between, the level follows the admitted share,
+//!   and the rate that is compared with the level is the current rate of the source.
 //! - A source below the level passes. A source above it passes at the rate of the level, through
 //!   its own token bucket. The bucket holds the tokens of 100 ms, but at least one token.
 //! - *Credit* is the number of pieces that the throttle has admitted and that no source has used. A
@@ -265,7 +265,8 @@ impl Fairness {
         let period = now.as_nanos() / PERIOD.as_nanos() as u64;
         if period > self.period {
             let passed = period - self.period;
-            // Whole periods. The last of them has faded once.
+            // The sum of the periods that have passed. The last one has faded once, the one before
+            // it twice, and so on.
             let whole = PERIOD.as_secs_f64() * KEPT * (1.0 - faded(passed)) / (1.0 - KEPT);
             self.watched_s = self.watched_s * faded(passed) + whole;
             self.period = period;

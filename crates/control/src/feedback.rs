@@ -4,7 +4,7 @@
 //! ```text
 //!   upstream server                                     this server
 //!   Restriction  ◄── Feedback, in every response ──  Upstreams ◄── Control of any law
-//!        └────────── requests that it lets pass ──►      └──► Gate, for what still exceeds
+//!        └────────── requests that it lets pass ──►      └──► Gate, for the excess
 //! ```
 //!
 //! - [`Restriction`] is the sending side: one for each next hop. It applies the feedback of that

@@ -97,7 +97,7 @@ impl Gate {
     ///
     /// A new law starts [cold](Law::on_begin), with everything admitted. The signals, the
     /// remembered decisions, the state of the throttles and the waiting work are kept. Waiting work
-    /// is no longer paced.
+    /// is not paced until the new law sets a rate of release.
     pub fn switch(&mut self, now: Timestamp, law: Values, shadow: Option<Values>) {
         if law != self.settings.law {
             self.law = (law.entry().build)(&law);
@@ -130,7 +130,7 @@ impl Gate {
         &self.settings.law
     }
 
-    /// Returns the shadow law, which is computed but decides nothing.
+    /// Returns the shadow law, or `None` if there is none. Its decisions have no effect.
     pub fn shadow(&self) -> Option<&Shadow> {
         self.shadow.as_deref()
     }
@@ -250,7 +250,8 @@ impl Gate {
         self.signals.queue.waiting = waiting;
         self.signals.sojourn.record(now, ticket.is_some(), sojourn);
         self.signals.service = Service { is_session, sojourn, cost: Duration::ZERO };
-        // The law must not count this piece in a window: it is no longer in progress.
+        // The law must not count this piece in a window, because it is no longer in progress. It is
+        // taken out only for this call: `on_taken` takes it out for good.
         let in_progress = self.signals.in_progress;
         if let Some(ticket) = ticket.filter(|ticket| !ticket.again) {
             let count = &mut self.signals.in_progress[ticket.bucket as usize];

@@ -43,25 +43,27 @@
 //! and then stands still, so it has idle time even when its quota is used up.
 //!
 //! `λ` is the rate of first packets, without retransmissions. Each packet has a mark: a hash of its
-//! bytes that is the same for all copies of a request. The packets with the lowest marks are
-//! dropped. A mark is *fresh* if its packets have not been dropped for a while. Packets with fresh
-//! marks are first packets. Their number divided by the part of the marks that is fresh is `λ`. A
-//! packet does not count if the ladder began to drop its mark while the packet waited in a buffer.
-//! `λ` is never set above the rate of all arrivals, because many copies of one packet say nothing
-//! about other marks. `λ` follows small changes within seconds, and a change to less than half or
-//! more than one and a half times the rate within three periods. For some periods after the share
-//! fell, late packets delay the reading of the fresh ones. If `λ` followed this at once, the share
-//! would fall further. The end of a flood shows in the number of all packets, read or dropped.
+//! source address and its first bytes, which all copies of a request share. The packets with the
+//! lowest marks are dropped. A mark is *fresh* if its packets have not been dropped for a while.
+//! Packets with fresh marks are first packets. Their number divided by the part of the marks that
+//! is fresh is `λ`. A packet does not count if the ladder began to drop its mark while the packet
+//! waited in a buffer. `λ` is never set above the rate of all arrivals, because many copies of one
+//! packet say nothing about other marks. `λ` follows small changes within seconds, and a change to
+//! less than half or more than one and a half times the rate within three periods. For some periods
+//! after the share fell, late packets delay the reading of the fresh ones, so fewer fresh packets
+//! are counted. If `λ` followed their number at once, the share would fall further. The end of a
+//! flood shows in the number of all packets, read or dropped.
 //!
 //! A sender can find a packet whose mark passes, and vary only bytes that the mark does not cover.
 //! So if more than 16 packets of a period have the same mark, this mark is *hot*, and all its
 //! packets are dropped for 32 s. They are not counted in `λ`. At most 16 marks are hot. A new hot
 //! mark replaces the oldest one. So marks without packets do not keep out other marks.
 //!
-//! The share does not apply to messages that come from spared networks or from another shard, or that
-//! call an emergency service. They are counted separately. A quarter of the
-//! work that can pass is always kept for the messages to which the share applies, however many of
-//! the exempt messages there are. The time spent on rejecting exempt messages does not change `p`.
+//! The share does not apply to messages that come from a network that
+//! [`Shedding`](tidegate_world::Shedding) spares, or from another shard, or that call an emergency
+//! service. These exempt messages are counted separately. A quarter of the work that can pass is
+//! always kept for the messages to which the share applies, however many exempt messages there are.
+//! The time spent on rejecting exempt messages does not change `p`.
 //!
 //! # When it trips
 //!
@@ -113,7 +115,7 @@
 //! # Cold start
 //!
 //! The ladder starts on its first rung. Until a rejection has been measured, only overflow leads to
-//! the third rung.
+//! drops.
 //!
 //! # Known bias
 //!
@@ -126,11 +128,11 @@
 //! # Source
 //!
 //! Paper 000 measures 9.68 to 26.69 µs to process a packet and 2.75 µs to drop it in the
-//! application. It estimates 1.1 µs to drop a packet in the kernel (§6.1, §6.10), and leaves this
-//! to future work (§2.4). Its model of the rate of service is `1 / (t_a·f + t_d·(1 − f))` (§5.1),
-//! where `t_a` and `t_d` are the costs of an admitted and a dropped packet and `f` is the admitted
-//! share. The smaller `f` is, the more the cost of dropping matters. The rule for the share is
-//! ours.
+//! application. It estimates 1.1 µs to drop a packet in the kernel (§6.1, §6.10), and leaves
+//! dropping in the kernel to future work (§2.4). Its model of the rate of service is
+//! `1 / (t_a·f + t_d·(1 − f))` (§5.1), where `t_a` and `t_d` are the costs of an admitted and a
+//! dropped packet and `f` is the admitted share. The smaller `f` is, the more the cost of dropping
+//! matters. The rule for the share is ours.
 
 mod arrivals;
 mod dropped;
@@ -197,8 +199,7 @@ const UNSETTLED: u32 = 2;
 /// Service time in seconds after which the weight of a capacity measurement has fallen to 1/e.
 const FORGET_S: f64 = 0.5;
 
-/// Maximum length of a period that is used to measure the capacity, in seconds. In a longer period
-/// the process stood still.
+/// Maximum time in seconds that a period counts for. In a longer period the process stood still.
 const STEP_MAX_S: f64 = 0.2;
 
 /// The rate at which the capacity grows while the processor is idle for half of the time, as a part
@@ -513,7 +514,8 @@ impl Ladder {
     }
 
     fn measure_arrivals(&mut self, period: &Period) {
-        // Only the number of the overflowed messages is known.
+        // Only the number of the overflowed messages is known. They are assumed to be fresh as
+        // often as the messages that were read.
         let lost = 1.0 + period.overflow / period.asked.max(1.0);
         let exempt = period.asked - period.fresh - period.late;
         let seconds = period.seconds.min(STEP_MAX_S);

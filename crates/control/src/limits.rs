@@ -1,9 +1,10 @@
 //! Limits on the new work of some sources. They apply at any load.
 //!
-//! A limit is a [token bucket](crate::ThrottleKind::TokenBucket). It has a number of pieces a
-//! second, and a number of pieces at once. It applies to each source separately, or to all its
-//! sources together. When the bucket of a source is full again, the source is forgotten, because a
-//! new bucket is full too. Sources for which the table has no room share one bucket for each limit.
+//! A limit is a [token bucket](crate::ThrottleKind::TokenBucket) with a rate, in pieces a second,
+//! and a burst, the number of pieces that may pass at once. It limits each source separately, or
+//! all sources under the limit together. When the bucket of a source is full again, the source is
+//! forgotten, because a new bucket is full too. Sources for which the table has no room share one
+//! bucket for each limit.
 
 use std::time::Duration;
 
@@ -172,7 +173,8 @@ mod tests {
                 ms += wait;
                 passed[source as usize] += f64::from(u8::from(limits.passes(at_ms(ms), 0, source)));
             }
-            // A source that found no room at first may have a bucket of its own later.
+            // A source that found no room at first may have a bucket of its own later. So it may
+            // use two buckets.
             let most = 2.0 * f64::from(burst) + 2.0 * rate * ms as f64 / 1000.0 + 1e-6;
             prop_assert!(passed.iter().all(|&count| count <= most), "{:?} of {}", passed, most);
         }

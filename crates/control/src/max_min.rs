@@ -49,7 +49,8 @@ impl MaxMin {
             let (sum, weight) = self.before[at];
             sum + (self.weight - weight) * self.demands[at].0
         };
-        // If the total is just below the sum, rounding may make the last amount seem to be met.
+        // If the total is just below the sum, rounding may make even the last demand seem to be
+        // met. So the search never goes beyond the last demand.
         let (mut low, mut high) = (0, last);
         while low < high {
             let middle = (low + high) / 2;
@@ -147,7 +148,8 @@ mod tests {
             let portions = 4000;
             for (share, given) in shares.iter().zip(by_portions(&demands, total, portions)) {
                 let portion = total / f64::from(portions);
-                // One portion is rounded for each demand, and the last one may take what is left.
+                // The amounts are whole portions, so each may be wrong by one portion. One demand
+                // may also get the rounding errors of all others.
                 let slack = portion * (1.0 + demands.len() as f64);
                 prop_assert!((share - given).abs() <= slack, "{} but {}", share, given);
             }

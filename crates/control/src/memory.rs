@@ -15,7 +15,8 @@ const GENERATION: Duration = Duration::from_secs(32);
 /// The remembered state of a piece of new work.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Decision {
-    /// It was admitted and waits for service.
+    /// It waits in the queue. It was admitted, or it will be judged [at its
+    /// service](crate::Decide::Service).
     Waits,
     /// It was admitted, and has been served.
     Served,
@@ -103,8 +104,8 @@ impl Memory {
             self.newer.insert(Remembered { fingerprint, decision });
             return true;
         }
-        // Otherwise `recall` would return the outdated decision. The older generation is kept until
-        // nobody repeats the work in it any more, so the change lasts for long enough.
+        // Without this change `recall` would return the outdated decision. The older generation is
+        // kept until nobody repeats the work in it any more, so the change lasts for long enough.
         let is_changed = change(&mut self.older, fingerprint, decision);
         self.overflowed += u64::from(!is_changed);
         is_changed

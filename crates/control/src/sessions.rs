@@ -6,7 +6,7 @@
 //!   sessions whose service has begun;
 //! - the number of messages in a session, L = N_msg/N_inv, where N_msg is the number of all
 //!   messages served in that time;
-//! - the processor time of a whole session, s, which is also divided by N_inv.
+//! - the processor time of a whole session, s: the service time of these messages over N_inv.
 //!
 //! A queue of `sessions` messages that begin a session and `others` other messages then holds N =
 //! sessions + others/(L − 1) sessions.
@@ -196,7 +196,7 @@ impl Sessions {
         }
         self.count = Counts::default();
         self.carried = now;
-        // After a pause the interval ended long ago.
+        // After a pause, most of the time that has passed does not belong to the interval.
         let passed_s = passed.min(2 * interval).as_secs_f64();
         self.rate_cps.update(sessions as f64 / passed_s);
         self.sessions.update(sessions as f64);

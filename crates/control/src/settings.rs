@@ -33,7 +33,7 @@ pub struct Settings {
     pub scheme: Scheme,
     /// The way in which the throttle selects the work that passes.
     pub throttle: ThrottleKind,
-    /// Maximum number of pieces that a throttle with a bucket lets pass at once.
+    /// Maximum number of pieces that the leaky-bucket or token-bucket throttle lets pass at once.
     pub burst: u32,
     /// The clock that measures the occupancy of the processor.
     pub occupancy: Occupancy,

@@ -13,7 +13,7 @@ pub enum Bucket {
     Session,
     /// A single request.
     Single,
-    /// Work that begins a session and is served before all other work, up to a rate limit.
+    /// Work that begins a session and is served before other new work, up to a rate limit.
     Priority,
 }
 
@@ -74,8 +74,8 @@ pub struct Queue {
     /// Number of sessions that could have been released but were not, if the release has a rate. A
     /// number above 1 means that the processor is slower than the release.
     pub credit: f64,
-    /// The longest time that a new session which arrived since the last tick waited in a receive
-    /// buffer.
+    /// The longest wait in a receive buffer among the new sessions that were read since the last
+    /// tick.
     pub lag: Duration,
 }
 

@@ -74,7 +74,7 @@ enum Pick {
 }
 
 impl Throttle {
-    /// Creates a throttle of this kind. A throttle with a bucket lets `burst` pieces (at least one)
+    /// Creates a throttle of this kind. A leaky or token bucket lets `burst` pieces (at least one)
     /// pass at once. The random throttle draws from `stream`.
     pub fn new(kind: ThrottleKind, burst: u32, stream: Stream) -> Self {
         let pick = match kind {
@@ -110,7 +110,7 @@ impl Throttle {
             Allowance::Open => true,
             Allowance::Closed => false,
             Allowance::Window(size) => window::passes(size, in_progress),
-            // A bucket of little depth would keep some of an uneven stream back.
+            // A shallow bucket would hold back a part of an uneven stream.
             Allowance::Fraction(fraction) if fraction >= 1.0 => true,
             Allowance::Fraction(fraction) => self.passes_share(now, fraction.max(0.0)),
             Allowance::Rate(rate) if rate > 0.0 => self.passes_rate(now, rate),

@@ -64,9 +64,9 @@
 //!
 //! # Source
 //!
-//! Paper 000, chapter of related work: SERvartuka "dynamically changes the fraction of calls
-//! handled statefully and statelessly"; a combined approach "would have three tiers, where calls
-//! could either be handled statefully, handled statelessly, or dropped". The rule is ours.
+//! Paper 000 §7: SERvartuka "dynamically changes the fraction of calls handled statefully and
+//! statelessly"; a combined approach "would have three tiers, where calls could either be handled
+//! statefully, handled statelessly, or dropped". The rule is ours.
 
 mod cost;
 
@@ -208,7 +208,7 @@ impl Tiers {
     pub fn choose(&mut self, has_room: bool) -> Tier {
         self.begun += 1;
         self.costs.on_begun();
-        // If the share is too near 1 for the fixed point, the difference would never add up.
+        // The throttle computes in fixed point, where a share just below 1 is rounded to 1.
         let passes = self.share >= 1.0 || self.throttle.passes(self.share);
         if passes && has_room { Tier::Stateful } else { Tier::Stateless }
     }

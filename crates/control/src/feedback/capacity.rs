@@ -3,11 +3,11 @@
 //! - A rate is used as it is.
 //! - A share applies to the original load: the calls that the peers would send without feedback. A
 //!   law that computes a share may not see how many calls wait, and it changes the share in small
-//!   steps. At eight times the capacity, rate-occ needs 2.6 s to find its share. In this time, the
-//!   work of twelve seconds would enter the queue, and all of these calls would be served too late.
-//!   So while more calls wait than the server serves in 200 ms, arrivals are limited so that within
-//!   τ (500 ms) no more calls wait than that. This applies to windows too, which count only new
-//!   calls.
+//!   steps. At eight times the capacity, rate-occ needs 2.6 s to find its share. In this time,
+//!   calls with twelve seconds of work would enter the queue, and all of them would be served too
+//!   late. So while more calls wait than the server serves in 200 ms, arrivals are limited. The
+//!   limit is the rate at which the queue shrinks to that number within τ (500 ms). The limit
+//!   applies to windows too, because a window counts only new calls.
 //! - A window W limits the calls in progress. Let μ be the calls a second that can be served, and w
 //!   the calls in progress. W and w count calls, and never messages, even if messages of all kinds
 //!   wait in one queue ([`in_window`](crate::Signals::in_window)). Then μ + (W/2 − w)/τ calls a

@@ -1,7 +1,8 @@
 //! Limits the rate of requests: the leaky bucket with priorities of RFC 7415 §3.5.
 //!
-//! Requests of the first category pass up to TAU1, others up to TAU2 = 2·TAU1. Only the tolerances
-//! and the randomness are here. The bucket is [the throttle's](LeakyBucket).
+//! Requests of the first category pass up to TAU1, others up to TAU2 = 2·TAU1. The bucket itself is
+//! the [leaky bucket](LeakyBucket) of the throttles. This file adds the tolerances and the
+//! randomness.
 //!
 //! If the server asks for another rate, the content of the bucket is scaled, so that it stands for
 //! as many requests as before. In the RFC the content keeps its seconds. Then the ACKs that were

@@ -261,9 +261,9 @@ impl Restriction {
         }
     }
 
-    /// Returns whether the server is overloaded or silent. Then requests that were held back from
-    /// another server must not be sent to it. A server that has set a rate has room while fewer
-    /// requests are sent.
+    /// Returns whether the server is overloaded or silent. Such a server must not get the requests
+    /// that were held back from another server. If the server has set a rate, the result is false
+    /// while fewer requests are sent than the rate allows.
     // RFC 7339 §5.10: "It needs to ensure, however, that this destination is not in overload and is
     // capable of processing the extra load."
     pub fn is_restricting(&self, now: Timestamp) -> bool {

@@ -52,7 +52,7 @@ pub(super) enum Novelty {
     Late,
 }
 
-/// The last sequence number that was accepted, and the lower ones after it.
+/// The last sequence number that was accepted, and how many numbers far below it came since then.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct SequenceHistory {
     last: Option<(Sequence, Timestamp)>,

@@ -2,15 +2,16 @@
 //!
 //! Each sender gets what it offers, but at most a [level](MaxMin) times its weight.
 //!
-//! **Hosts.** A peer is an address and a port (RFC 7339 §5.4: "The scope of overload control applies
-//! to unique combinations of IP and port values."). A host chooses its ports itself. So the peers of
-//! one [host](Offer::host) can be made to share one share, in proportion to their original loads.
+//! **Hosts.** A peer is an address and a port (RFC 7339 §5.4: "The scope of overload control
+//! applies to unique combinations of IP and port values."). A host chooses its ports itself. So all
+//! peers with the same [host](Offer::host) get one share together. It is divided among them in
+//! proportion to their original loads.
 //!
 //! **Strangers.** Anybody can send requests from many addresses. So all
-//! [strangers](Offer::STRANGERS) together have the weights of their sources, but at most as much as
-//! all other senders together. Under user-centric fairness,
-//! [`share_max`](UpstreamSettings::share_max) limits them instead. The part of the strangers is
-//! divided in the same way among their sources.
+//! [strangers](Offer::STRANGERS) together count as one sender. Its weight is the sum of their
+//! weights, but at most the weight of all other senders together. Under user-centric fairness,
+//! [`share_max`](UpstreamSettings::share_max) limits its weight instead. The share of the strangers
+//! is divided among them in the same way: each gets what it offers, up to a level.
 
 use super::upstream_settings::{Offer, UpstreamFairness, UpstreamSettings};
 use crate::MaxMin;

@@ -52,8 +52,8 @@ impl Silence {
         self.probing.map(|(_, due)| due)
     }
 
-    /// Returns whether a request may be sent as a probe, or `None` if the server answers. If so,
-    /// the time until the next probe begins.
+    /// Returns whether a request may be sent as a probe, or `None` if the server answers. If a
+    /// probe may be sent, the time until the next probe begins.
     pub(super) fn may_probe(&mut self, now: Timestamp) -> Option<bool> {
         let (wait, due) = self.probing?;
         let is_due = now >= due;

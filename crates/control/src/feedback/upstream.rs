@@ -338,7 +338,8 @@ impl Upstream {
             (self.original_cps, self.measured_cps, self.counted_cps) = (0.0, 0.0, 0.0);
             return false;
         }
-        // Anybody can send two requests within an instant from a new address.
+        // Anybody can send two requests within an instant from a new address. They must not count
+        // as a high rate.
         let observed_min = if self.agreed.is_some() { Duration::ZERO } else { TICK };
         let sends_cps = self.new.rate_within(now, observed_min);
         if sends_cps > 0.0 {
@@ -377,7 +378,8 @@ impl Upstream {
         }
         self.is_doubted = self.lied.is_some_and(|at| now.since(at) <= DISTRUSTED);
         let is_believed = !self.is_doubted && self.obeys();
-        // What arrives is a lower bound, whatever the peer claims. A smaller claim would end the overload.
+        // The calls that arrive are a lower bound, whatever the peer claims. A smaller claim would
+        // end the overload.
         self.original_cps =
             claimed_cps.filter(|_| is_believed).map_or(self.measured_cps, |cps| cps.max(sends_cps));
         true

@@ -4,8 +4,8 @@
 //! [shared](Shares) among the peers that asked for a session within the last second (paper 002
 //! §3.2). The weight of a peer depends on the fairness (paper 002 §6.1). A peer that takes part in
 //! overload control is told its share. A peer that does not take part gets the same share of the
-//! processor. Its rejections are charged to this share. All strangers together have at most half,
-//! or under user-centric fairness the largest share.
+//! processor. Its rejections are charged to this share. All strangers together have at most half of
+//! the capacity, or under user-centric fairness at most [`share_max`](UpstreamSettings::share_max).
 //!
 //! **Original load.** This is what a peer would send without feedback. Under `loss` each new call
 //! also counts for those that the peer has to hold back. Under the other algorithms the sent calls
@@ -13,8 +13,8 @@
 //! its original load. Assume that a peer claims more than its grant, but sends less than half of
 //! the grant. Once the missing requests are as many as its grant for one second, it has claimed too
 //! much. Then only its sent requests count, for one minute. A peer that claims too much and uses
-//! its whole grant cannot be distinguished from a peer that really has that load. So the largest
-//! share limits its gain.
+//! its whole grant cannot be distinguished from a peer that really has that load. So `share_max`
+//! limits its gain.
 //!
 //! **Claims decide only the division.** A law may admit a share of the original load. Then the
 //! capacity is this share of the loads that this server measures. So one peer that claims too much
@@ -156,7 +156,7 @@ impl Upstreams {
             // An emergency call must not depend on the server that sends it. The gate limits the
             // rate of these calls.
             Category::Priority if !obeys => Arrival::Judge,
-            // The law's share applies to what no share was granted for.
+            // The law judges a request that no granted share covers.
             _ if !peer.has_share(category) => Arrival::Judge,
             _ if peer.passes() => Arrival::Pass,
             _ => Arrival::Reject,

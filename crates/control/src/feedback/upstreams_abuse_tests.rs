@@ -148,7 +148,7 @@ fn many_strangers_do_not_take_the_share_of_a_peer_that_obeys() {
     assert!(granted_cps >= 45.0, "strangers have at most `share_max`: {granted_cps}");
 }
 
-/// Two INVITEs within an instant are no high rate.
+/// Two INVITEs within an instant must not count as a high rate.
 #[test]
 fn two_invites_of_a_new_address_do_not_cause_an_overload() {
     let gate = gate_of_200_cps();
@@ -159,7 +159,7 @@ fn two_invites_of_a_new_address_do_not_cause_an_overload() {
             upstreams.on_request(at(ms), 1, Category::Session, &OFFER);
         }
     }
-    // The measurement follows at once.
+    // The two INVITEs arrive just before a measurement.
     let due = upstreams.poll_timeout().unwrap();
     for micros in [200, 100] {
         let now = Timestamp::from_nanos(due.as_nanos() - micros * 1000);
@@ -170,7 +170,7 @@ fn two_invites_of_a_new_address_do_not_cause_an_overload() {
     assert!(upstreams.peer(99).unwrap().original_cps > 1.0, "they are counted");
 }
 
-/// A stranger that sends much must not use up what all strangers may have.
+/// A stranger that sends much must not use up the share of all strangers.
 #[test]
 fn a_stranger_that_floods_takes_no_share_of_another_stranger() {
     let gate = gate_of_200_cps();

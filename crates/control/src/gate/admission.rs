@@ -244,8 +244,10 @@ impl Gate {
         !self.stopping && self.control.makes_stale(bucket, self.signals.service.sojourn)
     }
 
-    /// Returns whether less than a quarter of the queue is used. In this case a call that is
-    /// probably too late takes no other call's place.
+    /// Returns whether a call that is probably too late takes no other call's place. Less than a
+    /// quarter of the law's places in the queue must be used. If the law sets a window, less than a
+    /// quarter of the window must be used. If the law sets a share below 1 or a rate, no call may
+    /// be in progress.
     fn has_spare_places(&self, bucket: Bucket, class: u8, waiting_max: usize) -> bool {
         let in_progress = self.in_progress(bucket);
         // A scheme may turn a window into a share, but here the window itself is needed.
@@ -328,8 +330,8 @@ impl Gate {
     }
 
     /// Lets the shadow law judge a piece of work. `admitted` is the decision of the law in force.
-    /// Work that does not fit into the queue counts as rejected by both laws, because it would not
-    /// fit under the shadow law either.
+    /// `has_room` is false if the queue or every possible pool is full. Then both laws count as
+    /// rejecting the work, because it would find no room under the shadow law either.
     fn compare(&mut self, now: Timestamp, ticket: &Ticket, has_room: bool, admitted: bool) {
         let Ticket { bucket, class, fingerprint, .. } = *ticket;
         let Some(mut shadow) = self.shadow.take() else { return };

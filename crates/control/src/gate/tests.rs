@@ -324,7 +324,8 @@ fn a_stopping_gate_admits_nothing_new_and_finishes_the_rest() {
     assert!(gate.may_release());
 }
 
-// Callers use the likely decision to prepare. Nothing else depends on it.
+// A user of the gate prepares its replies while rejections are likely. Nothing else depends on
+// this.
 #[test]
 fn a_likely_rejection_of_new_sessions_is_announced() {
     let mut open = gate(&[("waiting_max", 5.0)]);

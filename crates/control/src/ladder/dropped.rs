@@ -67,14 +67,15 @@ impl Dropped {
         self.bands.get(band).is_none_or(|band| *band == Band::Fresh)
     }
 
-    /// Changes the level. Marks whose packets pass again stay late as long as their packets were
-    /// dropped, plus T1. A caller whose packets were dropped sends its next copy within this time.
+    /// Changes the level. Marks whose packets pass again are late for as long as their packets were
+    /// dropped, plus T1, but at most for [`LATE_MAX`]. A caller whose packets were dropped sends
+    /// its next copy within this time.
     pub(super) fn set_level(&mut self, now: Timestamp, level: usize) {
         let level = level.min(LEVELS);
         for band in &mut self.bands[..level] {
             *band = match *band {
                 Band::Fresh => Band::Dropped { since: now },
-                // The marks stay late for the same time again.
+                // When these marks pass again, they are late for at least the time that was left.
                 Band::Late { until } => Band::Dropped { since: now - until.since(now) },
                 dropped @ Band::Dropped { .. } => dropped,
             };

@@ -50,8 +50,8 @@ impl Hot {
     }
 
     /// Ends a period. Finds the hot marks, and forgets those that were dropped for long enough. If
-    /// there are too many, forgets the oldest ones. Perhaps no packets with these marks arrive any
-    /// more, and then they would keep out the marks that are hot now.
+    /// there are too many, forgets the oldest ones: their packets may no longer arrive, and then
+    /// they would keep out the marks that are hot now.
     pub(super) fn end_period(&mut self, now: Timestamp) {
         self.marks.retain(|(_, until)| *until > now);
         let Some(candidates) = self.candidates.get() else { return };
@@ -61,7 +61,8 @@ impl Hot {
             return;
         }
         hot.sort_unstable_by_key(|(_, lead)| Reverse(*lead));
-        // If a known mark is hot again, its packets are not dropped yet, or no longer.
+        // A known mark that is hot again counts as new. Its packets were read, so they are not
+        // dropped yet, or no longer.
         let is_old = |(mark, _): &&(u32, Timestamp)| hot.iter().all(|(other, _)| other != mark);
         let found = hot.iter().map(|(mark, _)| (*mark, now + HOLD));
         let marks = found.chain(self.marks.iter().filter(is_old).copied());

@@ -135,7 +135,7 @@ impl Plant {
         }
     }
 
-    /// Runs `ms` in which the process gets no processor.
+    /// Runs `ms` milliseconds in which the process gets no processor time.
     fn stall(&mut self, multiple: f64, ms: u64) {
         (0..ms).for_each(|_| self.arrive(multiple));
         self.occupied += ms as f64 / 1_000.0;

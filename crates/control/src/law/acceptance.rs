@@ -13,9 +13,10 @@
 //! accepted. Then the rejected share of the calls is several times 1 − α_targ.
 //!
 //! If `sustainable` is set, α is instead the rate of admitted calls divided by this sustainable
-//! rate, as in the law's model for telephone switches (Kasera et al. 2001). Then f falls when more
-//! calls are admitted than can be served, in proportion to the excess. The result depends on the
-//! configured rate: if it is half of the true rate, the goodput is halved.
+//! rate, as in the law for telephone switches from which the paper's law comes (Kasera et al.
+//! 2001). Then f falls when more calls are admitted than can be served, in proportion to the
+//! excess. The result depends on the configured rate: if it is half of the true rate, the goodput
+//! is halved.
 //!
 //! Calls that are rejected because no back end has room for them (`pool_full`) are not part of α.
 //! The law cannot accept them with any f. If they counted as rejected, full back ends would raise
@@ -105,8 +106,8 @@ impl Measuring for Acceptance {
 #[derive(Debug)]
 pub(super) struct Estimate {
     target: f64,
-    /// The lower limit of the acceptance α. When everything is rejected, a lower value has no
-    /// meaning.
+    /// The lower limit of a measured acceptance of messages: `f_min`. When everything is rejected,
+    /// it keeps the factor finite.
     least: f64,
     /// Sustainable rate of new sessions a second, or `None` if the acceptance of messages is
     /// measured.

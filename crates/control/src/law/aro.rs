@@ -12,8 +12,8 @@
 //! rejections. Then α is below its target, and f rises to 1 until the rejections have left the
 //! window. So f cycles between about 0.8 and 1, and some 7 % of the calls are rejected although the
 //! server has time for them. Under load f_ρ is smaller from the start, and the law acts like
-//! [`occupancy`], except that f_α delays each recovery. It serves the fewest
-//! calls a second of the paper's three laws (paper 000 §6.5: "very aggressive").
+//! [`occupancy`], except that f_α delays each recovery. It serves the fewest calls a second of the
+//! paper's three laws (paper 000 §6.6; §6.5 calls it "very aggressive").
 //!
 //! If `sustainable` is set, α is the rate of admitted calls divided by this sustainable rate. Then
 //! α does what the paper intends: it shows by how much the server is overloaded, which ρ cannot

@@ -97,7 +97,7 @@ struct Codel {
 
 impl Codel {
     /// Returns the sojourn by which the queue is judged. While the newest call is served first,
-    /// this is zero if the queue is empty, and the maximum otherwise.
+    /// this is zero if the queue is empty, and [`Duration::MAX`] otherwise.
     fn sojourn(&self, signals: &Signals) -> Duration {
         if !(self.overloaded && self.newest_first) {
             signals.service.sojourn

@@ -136,6 +136,7 @@ struct Gradient {
     limit: f64,
     /// Whether minRTT is being measured.
     measuring: bool,
+    /// Time at which the current measurement of minRTT began, or the last one ended.
     since: Timestamp,
     /// minRTT, in seconds.
     least_s: f64,

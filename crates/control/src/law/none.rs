@@ -5,14 +5,14 @@
 //! queue, each answer comes later, and more retransmissions are in the queue. This law is the
 //! baseline for all other laws.
 //!
-//! Source: paper 000 §2 ("basic"), paper 001 §4.2, paper 002 §2.1 (simple drop).
+//! Source: paper 000 §6.5 ("basic"), paper 002 §4.3 ("simple drop").
 
 use crate::{Entry, Law, Values};
 
 pub(crate) static ENTRY: Entry = Entry {
     name: "none",
     summary: "admits everything",
-    source: "paper 000 §2 (basic), paper 001 §4.2, paper 002 §2.1",
+    source: "paper 000 §6.5 (basic), paper 002 §4.3",
     doc: "If the queue is full, further work is rejected or lost. This law is the baseline for all \
           other laws.",
     params: &[],

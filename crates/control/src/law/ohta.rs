@@ -4,12 +4,13 @@
 //! watermark: every new call is rejected. Recovers when it has fallen to the low watermark: every
 //! call is admitted. Cold start: open.
 //!
-//! Known bias: the queue oscillates between the watermarks (paper 001, fig. 9). An admitted call
-//! waits at least as long as it takes to serve the calls up to the low watermark. With the paper's
-//! watermarks of 800 and 400 calls, no caller waits that long, unless the server does thousands of
-//! calls a second. Paper 002's threshold rejection is the same law on a queue of all messages.
+//! Known bias: the queue oscillates between the watermarks (paper 001, figure 6 a). An admitted
+//! call waits at least as long as it takes to serve the calls up to the low watermark. With the
+//! paper's watermarks of 800 and 400 calls, no caller waits that long, unless the server does
+//! thousands of calls a second. Paper 002's threshold rejection is the same law on a queue of all
+//! messages.
 //!
-//! Source: paper 001 §4.2, after Ohta 2006; paper 002 §2.1.
+//! Source: paper 001 §4.2, after Ohta 2006; paper 002 §4.3.
 
 use tidegate_world::Timestamp;
 
@@ -43,7 +44,7 @@ pub(crate) static ENTRY: Entry = Entry {
     name: "ohta",
     summary: "rejects new work when the queue reaches a high watermark, until it falls to a low \
               one",
-    source: "paper 001 §4.2, after Ohta 2006; paper 002 §2.1 (threshold rejection)",
+    source: "paper 001 §4.2, after Ohta 2006; paper 002 §4.3 (threshold rejection)",
     doc: "Rejects all new work from the moment the queue reaches `hi_wm` until it has fallen to \
           `lo_wm`.",
     params: &[&BUFFER, &HIGH, &LOW],

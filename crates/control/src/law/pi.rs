@@ -8,9 +8,9 @@
 //! e_q = q − q_T and q_T = T̄_q·r̃ is the queue length at which each call waits T̄_q. Here r̃ is
 //! the rate at which calls enter the queue, through a low-pass filter of 0.4 s. (The paper prints
 //! e_q = q_T − q. For a release rate this would be positive feedback. With the sign used here the
-//! loop is s² + 20s + 130, and it is damped with ζ = 0.88.) If calls are judged on arrival, the
-//! rejected share α does not enter the queue. If calls are judged when they leave the queue, all of
-//! them enter it.
+//! characteristic polynomial of the loop is s² + 20s + 130, so it is damped with ζ = 0.88.) If
+//! calls are judged on arrival, the rejected share α does not enter the queue. If calls are judged
+//! when they leave the queue, all of them enter it.
 //!
 //! *Processor loop*: the share α = K_pc·e_c + K_ic·∫e_c of the calls, within [0, 1], is rejected.
 //! Here e_c = C̃ − C_T, and C̃ is the occupancy, sampled every T_m, through a filter of 0.1 s.
@@ -129,8 +129,8 @@ const STEP_MAX: Duration = Duration::from_millis(100);
 const LOAD_MAX: f64 = 16.0;
 /// Time in seconds within which the server should catch up on work that was released but not taken.
 const BACKLOG_TIME_S: f64 = 0.5;
-/// The law is at rest if fewer calls/s arrive than the first value, a smaller share is rejected
-/// than the second value, and the occupancy is low.
+/// The law is at rest if fewer than [`REST_CPS`] calls/s arrive, less than the share [`REST`] is
+/// rejected, and the occupancy is below half of its target.
 const REST_CPS: f64 = 0.5;
 const REST: f64 = 0.001;
 

@@ -37,8 +37,8 @@
 //!
 //! *Goodput.* Whenever the server does not receive, reject or serve existing calls, it works on
 //! admitted calls. So its goodput is the [`bound`](crate::bound), except for the time in which the
-//! queue is empty while calls are rejected. In equilibrium this time is h/g times the rejected
-//! share, which is below 0.034. No part of the processor is left unused as a margin.
+//! queue is empty while calls are rejected. In equilibrium this part of the time is h/g times the
+//! rejected share, so it is below 0.034. No part of the processor is left unused as a margin.
 //!
 //! *Delay.* A new call waits W/μ = D (Little). D is `wait_min` if the load is so high that the
 //! queue never empties. D is near `wait_max` if the load is near the capacity, where only bursts
@@ -53,8 +53,8 @@
 //!
 //! *Settling.* A step to a multiple m of the capacity fills the window within `wait_max`/(m − 1).
 //! From then on D falls at (m − 1)/m s/s: from `wait_max` to `wait_min` in 0.12 s at 10 times the
-//! capacity. After the flood 5 ms of idle time raise D to `wait_max`. Nothing else is remembered, so
-//! goodput is full again as soon as the queue has been served.
+//! capacity. After the flood 4 ms of idle time raise D to `wait_max`. Nothing else is remembered,
+//! so goodput is full again as soon as the queue has been served.
 //!
 //! *Errors.* If μ is wrong by a factor, each wait is wrong by this factor for some 0.2 s. The
 //! goodput stays the same, unless W is so small that the queue empties. In that case D rises. Costs
@@ -83,14 +83,15 @@
 //! by the work that they will need later. For single requests (REGISTER), W is computed from their
 //! own rate.
 //!
-//! Slow back ends have the same effect. Assume that they answer after 300 ms, and that the offered
-//! load is twice the capacity. Calls are taken as fast as their INVITEs can be served. Then the
-//! answers occupy the processor, and no call is taken. Goodput is .70 of the bound
-//! (`scenarios/tournament/slow-back-ends.toml`). If the release is limited to twice its mean over a
-//! second, goodput there is .81. This limit is not part of the law, because it makes calls wait for
-//! a tick with credit. With a quota of 20 ms in 100 ms, and a load equal to the capacity, goodput
-//! fell from 1.00 to .85 of the bound. With `decide = "service"`, and a load of three times the
-//! capacity, it fell to nothing.
+//! If back ends answer slowly, the later work of the admitted calls also displaces new calls.
+//! Assume that they answer after 300 ms, and that the offered load is twice the capacity. At first,
+//! calls are taken as fast as their INVITEs can be served. Then the answers occupy the processor,
+//! and no call is taken. Goodput is .70 of the bound (`scenarios/tournament/slow-back-ends.toml`).
+//! If the release is limited to twice its mean over a second, goodput there is .81. This limit is
+//! not part of the law, because it makes calls wait for a tick with credit. With this limit, a
+//! quota of 20 ms in 100 ms and a load equal to the capacity, goodput fell from 1.00 to .85 of the
+//! bound. With this limit, `decide = "service"` and a load of three times the capacity, goodput
+//! fell to nothing.
 //!
 //! μ counts all occupied time of a tick, for any kind of work. If there is much other work
 //! (REGISTER) and there are few calls, the window is small. Then some calls of a burst within one
@@ -170,7 +171,7 @@ const WINDOW_MIN: f64 = 4.0;
 const QUEUE_PART_MIN: f64 = 0.25;
 /// Fill of a receive buffer above which it counts as full.
 const FULL: f64 = 0.9;
-/// A part of `wait_max`. While D is below this part, the overload counts as long.
+/// A part of `wait_max`. While D is at most this part, the overload counts as long.
 const LONG: f64 = 0.5;
 /// In a long overload, a call that has waited for this multiple of D is rejected.
 const AGES: f64 = 3.0;

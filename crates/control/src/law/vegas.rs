@@ -7,9 +7,9 @@
 //! decimal logarithm, rounded down and at least 1. While less than half of the window is in use, L
 //! does not change. Cold start: L = 20.
 //!
-//! A *probe* is made after 15 to 30 windows of calls: the next latency replaces the least latency,
-//! even if it is longer. The library of Netflix draws this number of windows at random. Here it is
-//! always the mean.
+//! A *probe* is made after 22.5 windows of calls: the latency of that call replaces the least
+//! latency, even if it is longer. The library of Netflix draws the number of windows at random,
+//! from 15 to 30. Here it is always the mean.
 //!
 //! The latencies of single requests, such as REGISTER, and of calls with priority do not count. A
 //! window of the same size limits the single requests that wait.

@@ -21,9 +21,9 @@ pub(super) static BUDGET: Param = Param {
 
 /// Admits `count` pieces of new work in addition to those that wait now.
 ///
-/// The gate compares the window with the same number of waiting pieces. This number must not be the
-/// length of the queue. In a queue of all messages, the length is several times as large, and the
-/// window would admit several times as many calls.
+/// The gate compares the window with [`in_window`](Signals::in_window), so this is the number of
+/// waiting pieces here too. It must not be the length of the queue. In a queue of all messages, the
+/// length is several times as large, and the window would admit several times as many calls.
 pub(super) fn admit_further(signals: &Signals, control: &mut Control, count: f64) {
     for bucket in Bucket::ALL {
         let waiting = signals.in_window(bucket) as f64;

@@ -64,7 +64,7 @@ impl LeakyBucket {
         let interval_s = 1.0 / rate;
         // RFC 7415 §3.5.1: "X' = X - (ta(k) - LCT)".
         let left_s = self.content_s - now.since(self.passed).as_secs_f64();
-        // Four times T is not always four times T in floating point.
+        // Four additions of T may exceed 4·T in floating point.
         let passes = left_s <= tolerance * interval_s + 1e-9;
         if passes {
             // RFC 7415 §3.5.3: "if X' > 0, then u = 0".

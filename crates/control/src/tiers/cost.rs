@@ -67,8 +67,9 @@ impl CallCosts {
         }
     }
 
-    /// Returns the seconds that a call takes in `tier`, or `None` before that was measured. A class
-    /// without messages in this tier is assumed to take as long as in the other tier.
+    /// Returns the seconds that a call takes in `tier`, or `None` until [`KNOWN`] messages in this
+    /// tier have been measured. A class without messages in this tier is assumed to take as long as
+    /// in the other tier.
     pub(super) fn of(&self, tier: Tier) -> Option<f64> {
         if self.begun == 0.0 || self.count(tier) < KNOWN {
             return None;

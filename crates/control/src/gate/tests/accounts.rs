@@ -14,6 +14,7 @@ enum Step {
     },
     /// A piece is taken after this wait, in ms.
     Taken(u64),
+    /// This time passes, in ms.
     Passes(u64),
     Law(f64),
     WaitMax(Option<u64>),

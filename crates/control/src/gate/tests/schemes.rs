@@ -134,7 +134,7 @@ fn the_message_that_a_law_exempts_passes_and_no_other() {
     }
 }
 
-// Otherwise a call would pass in place of a measured BYE.
+// If an exemption outlived its message, a call would pass in place of a measured BYE.
 #[test]
 fn an_exemption_is_gone_with_its_message() {
     let mut gate = closed();

@@ -129,7 +129,7 @@ fn a_flood_does_not_fill_the_queue() {
     }
     assert_eq!((tickets.len(), &last), (80, &Verdict::Refuse(Reason::SourceShare)));
     assert!(matches!(asks(&mut gate, at(0), &from(2), 80), Verdict::Admit(_)));
-    // If the law sets less room, that counts.
+    // A lower limit of the law applies instead.
     gate.control.queue.waiting_max = 81;
     assert_eq!(asks(&mut gate, at(0), &from(1), 80), Verdict::Refuse(Reason::SourceShare));
     gate.control.queue.waiting_max = 1000;
