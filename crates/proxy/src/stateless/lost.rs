@@ -1,5 +1,6 @@
-//! Forwards the CANCEL, and the ACK to a rejection, of requests whose transaction or call this
-//! process does not know.
+//! Forwards the CANCEL, and the ACK to a rejection, of requests whose transaction or call this shard
+//! does not know. Usually the previous process sent the request. If the request came on a stream,
+//! another shard may have sent it, because a sender that has lost its connection opens another one.
 //!
 //! RFC 3261 §16.10: "If a response context is not found, the element does not have any knowledge of
 //! the request to apply the CANCEL to. It MUST statelessly forward the CANCEL request (it may have
@@ -50,7 +51,7 @@ use crate::routing::plan::pool_by_rules;
 use crate::routing::select::choice_key;
 use crate::settings::{Choice, Mode, PoolSettings};
 use crate::snapshot::Snapshot;
-use crate::stateless::branch::stateless_branch;
+use crate::stateless::branch::{stateless_branch, with_flow};
 use crate::stateless::recent::Recent;
 use crate::step::{SourceEvidence, Step};
 use crate::target::Target;
@@ -161,7 +162,9 @@ pub(crate) fn forward_lost(
                 made: snapshot.minutes(now),
             },
         };
-        let bytes = write_request(snapshot, &received.flow, request, &plan, text.as_bytes())?;
+        let connected = with_flow(snapshot, received, &text);
+        let via_end = connected.as_deref().unwrap_or(text.as_bytes());
+        let bytes = write_request(snapshot, &received.flow, request, &plan, via_end)?;
         step.counters().requests_forwarded.add(1);
         step.output.send_from(snapshot, plan.egress, &target, bytes);
     }

@@ -69,6 +69,11 @@ impl Mesh {
         flow
     }
 
+    /// Opens a connection from the same host to each shard.
+    fn accept_at_each(&mut self, host: &str) -> [Flow; 2] {
+        [0, 1].map(|shard| self.accept(shard, &format!("{host}:4000{shard}")))
+    }
+
     /// Offers a message to a shard. Returns what all shards send because of it.
     fn offer(&mut self, shard: u16, flow: Flow, text: &str) -> Vec<Carried> {
         self.offer_after(shard, flow, text, 0)
@@ -146,6 +151,12 @@ fn registrar() -> Flow {
 fn inward(method: &str, cseq: u32, route: &str, more: &str) -> String {
     let text = request(method, CONTACT, "c", cseq, &format!("Route: {route}\r\n{more}"));
     text.replace("198.51.100.7:5060", BACKEND_A)
+}
+
+/// Returns a request of a caller at `host` for the service, over TCP.
+fn outward(method: &str, host: &str, more: &str) -> String {
+    let text = request(method, "sip:bob@192.0.2.1", "c", 1, more);
+    text.replace("SIP/2.0/UDP 198.51.100.7:5060", &format!("SIP/2.0/TCP {host}:5060"))
 }
 
 /// Returns the only message that begins with `start`.
@@ -333,18 +344,56 @@ fn the_cancel_and_the_ack_of_a_leg_follow_its_invite_to_the_shard_of_the_phone()
 fn a_cancel_of_a_trunk_on_another_connection_finds_its_invite() {
     for (source, is_trusted) in [("203.0.113.9", true), ("198.51.100.66", false)] {
         let mut mesh = Mesh::new(Transport::Udp, Mode::Transaction);
-        let [first, second] =
-            [0, 1].map(|shard| mesh.accept(shard, &format!("{source}:4000{shard}")));
-        let text = |method: &str| {
-            let text = request(method, "sip:bob@192.0.2.1", "c", 1, "");
-            let via = "SIP/2.0/UDP 198.51.100.7:5060";
-            text.replace(via, &format!("SIP/2.0/TCP {source}:5060"))
-        };
-        let (_, _, invite) = only(mesh.offer(0, first, &text("INVITE")), "INVITE");
+        let [first, second] = mesh.accept_at_each(source);
+        let (_, _, invite) = only(mesh.offer(0, first, &outward("INVITE", source, "")), "INVITE");
         mesh.offer(0, registrar(), &invite.answer("180 Ringing"));
-        let sent = mesh.offer(1, second, &text("CANCEL"));
+        let sent = mesh.offer(1, second, &outward("CANCEL", source, ""));
         let status = if is_trusted { "SIP/2.0 200" } else { "SIP/2.0 481" };
         assert_eq!(only(sent.clone(), status).1.connection, second.connection);
         assert_eq!(sent.iter().any(|(.., sent)| sent.start().starts_with("CANCEL")), is_trusted);
     }
+}
+
+/// A caller whose connection has broken sends its CANCEL on another one. The kernel may give this
+/// connection to any shard. The other shard handles the CANCEL of a stranger itself.
+///
+/// RFC 3261 §16.6: "In particular, CANCEL and ACK requests (for non-2xx responses) MUST have the
+/// same branch value as the corresponding request they cancel or acknowledge."
+#[test]
+fn a_cancel_on_a_connection_of_another_shard_has_the_branch_of_its_invite() {
+    for (host, serving) in [("203.0.113.9", 0), ("198.51.100.66", 1)] {
+        let mut mesh = Mesh::new(Transport::Tcp, Mode::Stateless);
+        let [first, second] = mesh.accept_at_each(host);
+        let sent = mesh.offer(0, first, &outward("INVITE", host, ""));
+        let (_, backend, invite) = only(sent, "INVITE");
+        mesh.offer(0, backend, &invite.answer("180 Ringing"));
+        mesh.shards[0].on_closed(mesh.now, first.connection.unwrap(), CloseCause::Reset);
+
+        let sent = mesh.offer(1, second, &outward("CANCEL", host, ""));
+        let (shard, flow, cancel) = only(sent, "CANCEL");
+        assert_eq!((shard, cancel.branch()), (serving, invite.branch()), "{host}");
+        let sent = mesh.offer(shard, flow, &cancel.answer("200 OK"));
+        assert_eq!(only(sent, "SIP/2.0 200").1.connection, second.connection, "{host}");
+
+        // RFC 3261 §18.2.2: the response to the INVITE needs another connection. It ends the call
+        // at the shard of the INVITE.
+        let sent = mesh.offer(0, backend, &invite.answer("487 Request Terminated"));
+        let (shard, to, _) = only(sent, "SIP/2.0 487");
+        assert_eq!((shard, to.remote), (0, address(&format!("{host}:5060"))));
+        assert_eq!(mesh.counters[0].transactions_open.get(), 0, "{host}");
+    }
+}
+
+/// RFC 3261 §16.11: "Therefore, the component of the branch parameter that makes it unique MUST be
+/// the same each time a retransmitted request is forwarded." Otherwise the callee would reject the
+/// copy as a merged request (§8.2.2.2).
+#[test]
+fn a_copy_on_a_connection_of_another_shard_has_the_same_branch() {
+    let mut mesh = Mesh::new(Transport::Tcp, Mode::Stateless);
+    let host = "198.51.100.66";
+    let [one, other] = mesh.accept_at_each(host).map(|flow| {
+        let sent = mesh.offer(shard_of(flow), flow, &outward("INVITE", host, ""));
+        only(sent, "INVITE").2
+    });
+    assert_eq!((one.to, one.branch()), (other.to, other.branch()));
 }
