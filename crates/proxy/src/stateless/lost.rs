@@ -21,7 +21,10 @@
 //!
 //! An ACK goes only to a back end that sent a rejection. The reason is that an ACK is never
 //! answered, and that a proxy behind us would forward an unknown ACK. A rejection is repeated until
-//! it is acknowledged (§17.2.1), so we will see it again.
+//! it is acknowledged (§17.2.1), so we will see it again. The exception is an ACK on a stream, if
+//! another shard may have forwarded the INVITE without a transaction. The rejection may have come on
+//! a stream, where it is not repeated. So this ACK goes to the back end that the policy selects, if
+//! the selection depends on the request alone.
 //!
 //! The sender may be a stranger, and the request is the only evidence. So one request causes at
 //! most [`COPIES_MAX`] packets, and at most [`ASKED_MAX`] requests are pending at the same time.
@@ -113,6 +116,9 @@ impl Default for Lost {
 }
 
 type Targets = ArrayVec<(SocketAddr, BranchText), COPIES_MAX>;
+
+/// The addresses of back ends that may have a request.
+type BackendAddresses = ArrayVec<SocketAddr, COPIES_MAX>;
 
 /// The targets of a request for which no state is known.
 struct LostTargets {
@@ -217,27 +223,44 @@ fn lost_targets(
     let pool = snapshot.and_backups(pool).find(is_up).unwrap_or(pool);
     let PoolSettings { choice, mode, .. } = snapshot.pool(pool);
     let is_fork = matches!(choice, Choice::All(_));
-    if request.method == Method::Cancel && (targets.is_empty() || is_fork) {
-        for target in lost_backend_refs(step, pool, request)? {
-            let (derived, plain) = match mode {
-                Mode::Transaction => (true, false),
-                Mode::Stateless => (false, true),
-                Mode::Adaptive => (true, true),
+    let backend_refs = match request.method {
+        Method::Cancel if targets.is_empty() || is_fork => lost_backend_refs(step, pool, request)?,
+        Method::Ack if targets.is_empty() && may_be_of_another_shard(snapshot, received, pool) => {
+            // RFC 3261 §16.11: "A stateless proxy MUST choose one and only one target from the
+            // target set."
+            addresses_by_key(step, pool, request)?.into_iter().take(1).collect()
+        }
+        _ => BackendAddresses::new(),
+    };
+    for target in backend_refs {
+        let (derived, plain) = match mode {
+            Mode::Transaction => (true, false),
+            Mode::Stateless => (false, true),
+            Mode::Adaptive => (true, true),
+        };
+        let before = || branch_of_before(now, snapshot, received, request, target);
+        let stateless = || stateless_branch(snapshot, received, request);
+        let texts = [derived.then(before).flatten(), plain.then(stateless)];
+        for text in texts.into_iter().flatten() {
+            let is_same = |(at, of): &(SocketAddr, BranchText)| {
+                *at == target && of.as_bytes() == text.as_bytes()
             };
-            let before = || branch_of_before(now, snapshot, received, request, target);
-            let stateless = || stateless_branch(snapshot, received, request);
-            let texts = [derived.then(before).flatten(), plain.then(stateless)];
-            for text in texts.into_iter().flatten() {
-                let is_same = |(at, of): &(SocketAddr, BranchText)| {
-                    *at == target && of.as_bytes() == text.as_bytes()
-                };
-                if !targets.iter().any(is_same) {
-                    targets.try_push((target, text)).ok()?;
-                }
+            if !targets.iter().any(is_same) {
+                targets.try_push((target, text)).ok()?;
             }
         }
     }
     (!targets.is_empty()).then_some(LostTargets { targets, pool, own_routes })
+}
+
+/// Returns whether another shard may have forwarded the INVITE of an ACK to this pool without a
+/// transaction.
+fn may_be_of_another_shard(snapshot: &Snapshot, received: &Received, pool: u16) -> bool {
+    snapshot.shards > 1
+        && received.flow.transport.is_reliable()
+        && snapshot.pool(pool).mode == Mode::Stateless
+        // Between a stream and datagrams the INVITE had a transaction, and so has its ACK.
+        && snapshot.transport(pool).is_reliable()
 }
 
 /// Returns the back ends of a pool that may have the INVITE of a CANCEL, or `None` if there are too
@@ -246,29 +269,46 @@ fn lost_backend_refs(
     step: &mut Step<'_>,
     pool: u16,
     request: &Request<'_>,
-) -> Option<ArrayVec<SocketAddr, COPIES_MAX>> {
-    let Step { now, snapshot, .. } = *step;
-    let fingerprint = snapshot.keys.call.fingerprint(request.essentials.call_id);
-    let key = choice_key(snapshot, step.routing, pool, request, fingerprint);
-    let is_fork = matches!(snapshot.pool(pool).choice, Choice::All(_));
-    let picker = step.routing.picker_mut(pool);
-    let mut backend_refs = ArrayVec::new();
-    if !is_fork && let Some(index) = picker.pick_by_key(now, key) {
-        // The INVITE may have been sent before a back end went into slow start.
-        let settled = picker.pick_by_call(now, key, None).filter(|&settled| settled != index);
-        for index in [Some(index), settled].into_iter().flatten() {
-            backend_refs.extend(picker.backend(index).address().map(canonical));
-        }
+) -> Option<BackendAddresses> {
+    if let Some(backend_refs) = addresses_by_key(step, pool, request) {
         return Some(backend_refs);
     }
+    let Step { now, snapshot, .. } = *step;
     process_before(now, snapshot)?;
+    let mut backend_refs = BackendAddresses::new();
     // A back end that takes no new calls may still have this one.
-    for backend in picker.pool().backends().iter().filter(|backend| backend.is_alive(now)) {
+    let backends = step.routing.picker(pool).pool().backends().iter();
+    for backend in backends.filter(|backend| backend.is_alive(now)) {
         if let Some(address) = backend.address() {
             backend_refs.try_push(canonical(address)).ok()?;
         }
     }
     Some(backend_refs)
+}
+
+/// Returns the back end of a pool that the policy selects for the INVITE of a request, and during a
+/// slow start also its selection without slow start. Returns `None` if the selection does not
+/// depend on the request alone.
+///
+/// RFC 3261 §16.11: "CANCEL and non-Routed ACK requests MUST generate the same choice as their
+/// associated INVITE."
+fn addresses_by_key(
+    step: &mut Step<'_>,
+    pool: u16,
+    request: &Request<'_>,
+) -> Option<BackendAddresses> {
+    let Step { now, snapshot, .. } = *step;
+    if matches!(snapshot.pool(pool).choice, Choice::All(_)) {
+        return None;
+    }
+    let fingerprint = snapshot.keys.call.fingerprint(request.essentials.call_id);
+    let key = choice_key(snapshot, step.routing, pool, request, fingerprint);
+    let picker = step.routing.picker_mut(pool);
+    let index = picker.pick_by_key(now, key)?;
+    // The INVITE may have been sent before a back end went into slow start.
+    let settled = picker.pick_by_call(now, key, None).filter(|&settled| settled != index);
+    let indices = [Some(index), settled].into_iter().flatten();
+    Some(indices.filter_map(|index| picker.backend(index).address().map(canonical)).collect())
 }
 
 /// Returns the previous process, if its requests may still wait for a response.

@@ -354,13 +354,14 @@ fn a_cancel_of_a_trunk_on_another_connection_finds_its_invite() {
     }
 }
 
-/// A caller whose connection has broken sends its CANCEL on another one. The kernel may give this
-/// connection to any shard. The other shard handles the CANCEL of a stranger itself.
+/// A caller whose connection has broken sends its CANCEL and ACK on another one. The kernel may give
+/// this connection to any shard. The other shard handles the requests of a stranger itself.
 ///
 /// RFC 3261 §16.6: "In particular, CANCEL and ACK requests (for non-2xx responses) MUST have the
-/// same branch value as the corresponding request they cancel or acknowledge."
+/// same branch value as the corresponding request they cancel or acknowledge." §16.11: "CANCEL and
+/// non-Routed ACK requests MUST generate the same choice as their associated INVITE."
 #[test]
-fn a_cancel_on_a_connection_of_another_shard_has_the_branch_of_its_invite() {
+fn cancel_and_ack_on_a_connection_of_another_shard_have_the_branch_of_their_invite() {
     for (host, serving) in [("203.0.113.9", 0), ("198.51.100.66", 1)] {
         let mut mesh = Mesh::new(Transport::Tcp, Mode::Stateless);
         let [first, second] = mesh.accept_at_each(host);
@@ -381,6 +382,26 @@ fn a_cancel_on_a_connection_of_another_shard_has_the_branch_of_its_invite() {
         let (shard, to, _) = only(sent, "SIP/2.0 487");
         assert_eq!((shard, to.remote), (0, address(&format!("{host}:5060"))));
         assert_eq!(mesh.counters[0].transactions_open.get(), 0, "{host}");
+        let sent = mesh.offer(1, second, &outward("ACK", host, "Totag\r\n"));
+        let (shard, _, ack) = only(sent, "ACK");
+        assert_eq!((shard, ack.branch()), (serving, invite.branch()), "{host}");
+    }
+}
+
+/// RFC 3261 §17.1.1.3: with a transaction, the proxy itself acknowledges the rejection. Between a
+/// stream and datagrams a request always has one.
+#[test]
+fn an_ack_on_a_connection_of_another_shard_is_dropped_if_its_invite_has_a_transaction() {
+    for (inside, mode) in [(Transport::Tcp, Mode::Transaction), (Transport::Udp, Mode::Stateless)] {
+        let mut mesh = Mesh::new(inside, mode);
+        let host = "198.51.100.66";
+        let [first, second] = mesh.accept_at_each(host);
+        let sent = mesh.offer(0, first, &outward("INVITE", host, ""));
+        let (_, backend, invite) = only(sent, "INVITE");
+        let sent = mesh.offer(0, backend, &invite.answer("486 Busy Here"));
+        only(sent, "SIP/2.0 486");
+        let ack = outward("ACK", host, "Totag\r\n");
+        assert!(mesh.offer(1, second, &ack).is_empty(), "{inside} {mode:?}");
     }
 }
 
