@@ -8,7 +8,8 @@
 //! its branch is that of the INVITE (§9.1, §17.2.3). Both kinds of our branches can be derived
 //! again from a CANCEL. The branch of a request without transaction needs only the key. The branch
 //! of a request with a transaction also needs the number of the process that made it, which is
-//! known for the previous process.
+//! known for the previous process, and the number of the shard. A CANCEL on a stream may come to
+//! another shard than its INVITE. So it is sent with the branch of each shard.
 //!
 //! A CANCEL goes to these targets:
 //!
@@ -30,6 +31,7 @@
 //! most [`COPIES_MAX`] packets, and at most [`ASKED_MAX`] requests are pending at the same time.
 
 use std::net::SocketAddr;
+use std::ops::Range;
 use std::time::Duration;
 
 use arrayvec::ArrayVec;
@@ -199,7 +201,10 @@ pub(crate) fn lost_branch(
         && hop.tier == Tier::Stateful
         && !step.routing.calls.is_repeated(hop.call, Transaction { identity, method });
     may_be_lost
-        .then(|| branch_of_before(now, snapshot, received, request, hop.target.address))
+        .then(|| {
+            let (target, shard) = (hop.target.address, snapshot.shard);
+            branch_of_before(now, snapshot, received, request, target, shard)
+        })
         .flatten()
 }
 
@@ -238,10 +243,11 @@ fn lost_targets(
             Mode::Stateless => (false, true),
             Mode::Adaptive => (true, true),
         };
-        let before = || branch_of_before(now, snapshot, received, request, target);
-        let stateless = || stateless_branch(snapshot, received, request);
-        let texts = [derived.then(before).flatten(), plain.then(stateless)];
-        for text in texts.into_iter().flatten() {
+        let shards = shards_before(snapshot, received).filter(|_| derived);
+        let before = shards
+            .filter_map(|shard| branch_of_before(now, snapshot, received, request, target, shard));
+        let stateless = plain.then(|| stateless_branch(snapshot, received, request));
+        for text in before.chain(stateless) {
             let is_same = |(at, of): &(SocketAddr, BranchText)| {
                 *at == target && of.as_bytes() == text.as_bytes()
             };
@@ -317,18 +323,30 @@ fn process_before(now: Timestamp, snapshot: &Snapshot) -> Option<ProcessMark> {
     snapshot.keys.before.filter(|_| now < Timestamp::ZERO + BEFORE_FOR)
 }
 
-/// Returns the branch that the previous process would have made for the INVITE of a CANCEL.
+/// Returns the shards of the previous process at which the INVITE of a CANCEL may have arrived. All
+/// datagrams from one address and port arrive at the same shard of each process, but a new
+/// connection may belong to any shard.
+fn shards_before(snapshot: &Snapshot, received: &Received) -> Range<u16> {
+    match received.flow.transport.is_reliable() {
+        true => 0..snapshot.shards,
+        false => snapshot.shard..snapshot.shard + 1,
+    }
+}
+
+/// Returns the branch that this shard of the previous process would have made for the INVITE of a
+/// CANCEL.
 fn branch_of_before(
     now: Timestamp,
     snapshot: &Snapshot,
     received: &Received,
     request: &Request<'_>,
     target: SocketAddr,
+    shard: u16,
 ) -> Option<BranchText> {
     let process = process_before(now, snapshot)?;
     let branch = TransactionBranch {
         listener: snapshot.addresses.listener_at(&received.flow) as u8,
-        shard: snapshot.shard as u8,
+        shard: shard as u8,
         process,
         identity: request.identity,
         tag: TargetTag::of(&snapshot.keys, request.identity, target, 0),

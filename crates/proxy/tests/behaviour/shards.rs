@@ -11,8 +11,8 @@ use tidegate_balance::Policy;
 use tidegate_proxy::{Class, Counters, Listener, Mode, PoolSettings, Proxy, Settings};
 use tidegate_transport::{ConnectionLimits, Streams};
 use tidegate_world::{
-    Cause, CloseCause, ConnectionId, Core, Failure, Flow, HandoffInput, Pool, Received, ShardIndex,
-    Timestamp, Transport,
+    Cause, CloseCause, ConnectionId, Core, Failure, Flow, HandoffInput, Pool, Received, Seed,
+    ShardIndex, Timestamp, Transport,
 };
 
 const PHONE: &str = "203.0.113.9:40123";
@@ -41,6 +41,11 @@ fn shard_of(flow: Flow) -> u16 {
 impl Mesh {
     /// Makes a process that listens on UDP and TCP and reaches its back end over `inside`.
     fn new(inside: Transport, mode: Mode) -> Self {
+        Self::started(inside, mode, Seed(0), None)
+    }
+
+    /// Makes such a process with this seed. `before` is the seed of the previous process.
+    fn started(inside: Transport, mode: Mode, seed: Seed, before: Option<Seed>) -> Self {
         let pool = Pool::new();
         let counters: [Arc<Counters>; 2] = Default::default();
         let shard = |shard: u16| {
@@ -53,7 +58,7 @@ impl Mesh {
             let pools =
                 vec![PoolSettings { mode, listener, ..PoolSettings::new(backends, Policy::Rr) }];
             let settings = Settings::new(vec![datagrams, streams], pools, secret(1));
-            let settings = Settings { shard, shards: 2, ..settings };
+            let settings = Settings { shard, shards: 2, seed, before, ..settings };
             let proxy = Proxy::new(settings, counters, pool.clone());
             Streams::new(proxy, ConnectionLimits::default(), pool.clone()).in_shard(place(shard))
         };
@@ -417,4 +422,34 @@ fn a_copy_on_a_connection_of_another_shard_has_the_same_branch() {
         only(sent, "INVITE").2
     });
     assert_eq!((one.to, one.branch()), (other.to, other.branch()));
+}
+
+/// RFC 3261 §16.10: "It MUST statelessly forward the CANCEL request (it may have statelessly
+/// forwarded the associated request previously)." After a restart the caller has a new connection.
+/// With a transaction, the branch of the INVITE contains the shard of its old connection.
+#[test]
+fn after_a_restart_a_cancel_at_any_shard_has_the_branch_of_its_invite() {
+    let host = "198.51.100.66";
+    for (mode, copies) in [(Mode::Transaction, 2), (Mode::Stateless, 1), (Mode::Adaptive, 3)] {
+        let mut before = Mesh::new(Transport::Tcp, mode);
+        let [phone, _] = before.accept_at_each(host);
+        let sent = before.offer(0, phone, &outward("INVITE", host, ""));
+        let (_, _, invite) = only(sent, "INVITE");
+
+        let mut after = Mesh::started(Transport::Tcp, mode, Seed(1), Some(Seed(0)));
+        let [_, phone] = after.accept_at_each(host);
+        let sent = after.offer(1, phone, &outward("CANCEL", host, ""));
+        let cancels = sent.into_iter().filter(|(.., sent)| sent.start().starts_with("CANCEL"));
+        let (matching, others): (Vec<_>, Vec<_>) =
+            cancels.partition(|(.., cancel)| cancel.branch() == invite.branch());
+        assert_eq!((matching.len(), others.len()), (1, copies - 1), "{mode:?}");
+        // The caller gets only the response of the back end that knows the INVITE.
+        for (shard, flow, cancel) in others {
+            assert!(after.offer(shard, flow, &cancel.answer("481 No Such Call")).is_empty());
+        }
+        for (shard, flow, cancel) in matching {
+            let sent = after.offer(shard, flow, &cancel.answer("200 OK"));
+            assert_eq!(only(sent, "SIP/2.0 200").1.connection, phone.connection, "{mode:?}");
+        }
+    }
 }
