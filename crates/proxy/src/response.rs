@@ -6,13 +6,13 @@ use std::net::{IpAddr, SocketAddr};
 use tidegate_control::Tier;
 use tidegate_sip::{Method, Passage, connection_target, response_target};
 use tidegate_transaction::{Handle, Key};
-use tidegate_world::{Flow, HandoffInput, Received, Timestamp, Transmit};
+use tidegate_world::{ConnectionId, Flow, HandoffInput, Received, Timestamp, Transmit};
 
 use crate::amplification::may_send_back;
 use crate::backends::probes::{ProbeAnswer, Probes};
 use crate::dialog::Transaction;
 use crate::message::branch::Branch;
-use crate::message::flow_param::{FLOW_PARAM, decode_flow};
+use crate::message::flow_param::{FLOW_PARAM, RequestFlow};
 use crate::message::transaction_branch::TransactionBranch;
 use crate::network::canonical;
 use crate::rejection::DropReason;
@@ -99,7 +99,10 @@ fn try_response(
             None => DropReason::LostResponse.into(),
         });
     };
-    check_shard(snapshot, asked.shard(), received)?;
+    let (shard, connection) = asked.place(snapshot, passage);
+    if let Some(shard) = shard {
+        check_shard(snapshot, shard, received)?;
+    }
     let backend_ref = snapshot.addresses.backend_ref(received.flow.remote);
     let source = canonical(received.flow.remote);
     let present =
@@ -132,14 +135,16 @@ fn try_response(
             if !lost.learn(now, snapshot, received, passage) {
                 return Err(DropReason::RepeatedResponse.into());
             }
-            let flow = flow_back(snapshot, listener, None, remote)?;
-            pass_back(step, received, passage, flow)
+            let back = flow_back(snapshot, listener, None, remote)?;
+            pass_back(step, received, passage, Flow { connection, ..back })
         }
         RequestOrigin::Stateless(branch) => {
             record_alive(now, snapshot, present);
             read_feedback(now, snapshot, present, source, passage);
             let responder = Responder { backend_ref, present };
-            serve_stateless(step, lost, received, passage, &branch, responder, remote)
+            let back = flow_back(snapshot, branch.listener, branch.asked, remote)?;
+            let back = Flow { connection, ..back };
+            serve_stateless(step, lost, received, passage, &branch, responder, back)
         }
     }
 }
@@ -152,7 +157,7 @@ struct Responder {
     present: Option<BackendRef>,
 }
 
-/// Forwards a response to a request that was forwarded without a transaction.
+/// Forwards a response to a request that was forwarded without a transaction, on the flow `back`.
 fn serve_stateless(
     step: &mut Step<'_>,
     lost: &mut Lost,
@@ -160,7 +165,7 @@ fn serve_stateless(
     passage: &Passage<'_>,
     branch: &Branch,
     Responder { backend_ref, present }: Responder,
-    remote: SocketAddr,
+    back: Flow,
 ) -> Result<(), NotReturned> {
     let Step { now, snapshot, .. } = *step;
     step.routing.tiering.note(Tier::Stateless);
@@ -188,21 +193,16 @@ fn serve_stateless(
         }
         let is_outside = calls.awaits_outside(call, transaction);
         calls.on_response(now, call, transaction, answer);
-        step.record_challenge(present, || is_outside, passage, remote);
+        step.record_challenge(present, || is_outside, passage, back.remote);
     } else if !lost.learn(now, snapshot, received, passage) {
         return Err(DropReason::RepeatedResponse.into());
     }
-    let mut flow = flow_back(snapshot, branch.listener, branch.asked, remote)?;
-    if flow.transport.is_reliable() {
-        let (param, text) = (passage.own_param(FLOW_PARAM), passage.branch.unwrap_or_default());
-        flow.connection = param.and_then(|param| decode_flow(&snapshot.keys, param, text));
-    }
     if let Some(call) = call.filter(|_| backend_ref.is_some())
-        && !may_send_back(step, call, &flow, passage.status, received.bytes.len())
+        && !may_send_back(step, call, &back, passage.status, received.bytes.len())
     {
         return Ok(());
     }
-    pass_back(step, received, passage, flow)
+    pass_back(step, received, passage, back)
 }
 
 /// Returns the back end from which a response to one of our transactions comes. `present` is the
@@ -323,9 +323,9 @@ pub(crate) fn request_origin(
     })
 }
 
-/// Returns the flow on which a response goes back to `remote`. Only the Via and our branch
-/// determine this flow. `asked` is the local address at which the request arrived, if its listener
-/// has a wildcard address.
+/// Returns the flow on which a response goes back to `remote`, without the connection. Only the Via
+/// and our branch determine this flow. `asked` is the local address at which the request arrived, if
+/// its listener has a wildcard address.
 fn flow_back(
     snapshot: &Snapshot,
     listener: u8,
@@ -370,12 +370,28 @@ pub(crate) enum RequestOrigin {
 }
 
 impl RequestOrigin {
-    /// Returns the shard that has the state of the request.
-    fn shard(&self) -> u8 {
-        match self {
-            Self::Transaction(branch, _) => branch.shard,
-            Self::Before { shard, .. } => *shard,
-            Self::Stateless(branch) => branch.shard,
+    /// Returns the shard that has the state of the request, if it is known. If this process has
+    /// forwarded the request without a transaction, also returns the connection on which the
+    /// request came.
+    fn place(
+        &self,
+        snapshot: &Snapshot,
+        passage: &Passage<'_>,
+    ) -> (Option<u8>, Option<ConnectionId>) {
+        let (listener, shard) = match self {
+            Self::Transaction(branch, _) => return (Some(branch.shard), None),
+            Self::Before { listener, shard } => (*listener, *shard),
+            Self::Stateless(branch) => (branch.listener, branch.shard),
+        };
+        let listener = snapshot.addresses.listener(listener.into());
+        if listener.is_none_or(|own| !own.transport.is_reliable()) {
+            return (Some(shard), None);
+        }
+        let (param, text) = (passage.own_param(FLOW_PARAM), passage.branch.unwrap_or_default());
+        match param.and_then(|param| RequestFlow::decode(&snapshot.keys, param, text)) {
+            Some(RequestFlow { connection, shard }) => (Some(shard), Some(connection)),
+            // Only the branch of a transaction contains a shard if the request came on a stream.
+            None => (matches!(self, Self::Before { .. }).then_some(shard), None),
         }
     }
 }

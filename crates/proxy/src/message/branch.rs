@@ -10,6 +10,11 @@
 //! from a table. If the same INVITE arrived with another branch at a callee that still rings, the
 //! callee would reject it as a merged request (§8.2.2.2). The MAC authenticates the branch: a
 //! message that contains it is a response to a request that we forwarded.
+//!
+//! All datagrams from one address and port arrive at the same shard, so the branch may contain the
+//! shard. But each connection of a sender may belong to another shard. So the branch of a request
+//! that came on a stream has a zero in place of the shard, and the parameter `flow` beside the
+//! branch names the shard (see `flow_param`).
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 
@@ -50,7 +55,7 @@ pub(crate) struct Branch {
     pub(crate) listener: u8,
     /// The local address to which the request was sent, if the listener has a wildcard address.
     pub(crate) asked: Option<IpAddr>,
-    /// The shard to which the call belongs.
+    /// The shard to which the call belongs, or 0 if the request came on a stream.
     pub(crate) shard: u8,
     /// Keyed hash of the received branch.
     pub(crate) identity: u64,

@@ -1,11 +1,13 @@
 //! The `flow` parameter of our Via: it names the connection of a request that we forward without
-//! state.
+//! state, and the shard that forwards it.
 //!
 //! Responses must return on that connection (RFC 3261 §18.2.2), and we keep no state that names it.
-//! The connection cannot be part of the branch. An INVITE, its copies and its CANCEL must have the
-//! same branch (§16.11). But a caller that has lost its connection sends the CANCEL on another
-//! connection. Other parameters of the Via are not compared when a request is matched to a
-//! transaction (§17.2.3). The value has 20 characters (15 bytes): process and connection,
+//! They are served at that shard, because the call is in its table. It is not always the shard of
+//! the connection, because a request may be handed off to the shard of its call. Neither can be part
+//! of the branch. An INVITE, its copies and its CANCEL must have the same branch (§16.11). But a
+//! caller that has lost its connection sends the CANCEL on another connection, which another shard
+//! may have accepted. Other parameters of the Via are not compared when a request is matched to a
+//! transaction (§17.2.3). The value has 22 characters (16 bytes): process, connection and shard,
 //! encrypted, and a MAC that covers the branch.
 
 use arrayvec::ArrayVec;
@@ -17,39 +19,53 @@ use crate::keys::{CONNECTION_NAME, Keys};
 /// The name of the parameter.
 pub(crate) const FLOW_PARAM: &str = "flow";
 
+const CONTENT: usize = CONNECTION_NAME + 1;
 const MAC: usize = 8;
-const RAW: usize = CONNECTION_NAME + MAC;
+const RAW: usize = CONTENT + MAC;
 
 /// The value of the parameter.
 pub(crate) type FlowText = ArrayVec<u8, { text_len(RAW) }>;
 
-/// Returns the parameter for a request that came on `connection` and is forwarded with `branch`.
-pub(crate) fn encode_flow(keys: &Keys, connection: ConnectionId, branch: &[u8]) -> FlowText {
-    let mut raw = [0; RAW];
-    let (name, mac) = raw.split_at_mut(CONNECTION_NAME);
-    name.copy_from_slice(&keys.name_of(connection));
-    let hash = keys.branch.hash(&[name, branch]);
-    keys.veil.veil(hash, name);
-    mac.copy_from_slice(&hash.to_be_bytes());
-    let mut text = FlowText::from([0; text_len(RAW)]);
-    let length = encode(&raw, &mut text);
-    text.truncate(length);
-    text
+/// The content of the parameter.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct RequestFlow {
+    /// The connection on which the request came.
+    pub(crate) connection: ConnectionId,
+    /// The shard that forwards the request.
+    pub(crate) shard: u8,
 }
 
-/// Returns the connection in a parameter if this process wrote it for that branch.
-pub(crate) fn decode_flow(keys: &Keys, text: &[u8], branch: &[u8]) -> Option<ConnectionId> {
-    let mut raw = [0; RAW];
-    if decode(text, &mut raw)? != RAW {
-        return None;
+impl RequestFlow {
+    /// Returns the parameter for a request that is forwarded with `branch`.
+    pub(crate) fn encode(&self, keys: &Keys, branch: &[u8]) -> FlowText {
+        let mut raw = [0; RAW];
+        raw[..CONNECTION_NAME].copy_from_slice(&keys.name_of(self.connection));
+        raw[CONNECTION_NAME] = self.shard;
+        let (content, mac) = raw.split_at_mut(CONTENT);
+        let hash = keys.branch.hash(&[content, branch]);
+        keys.veil.veil(hash, content);
+        mac.copy_from_slice(&hash.to_be_bytes());
+        let mut text = FlowText::from([0; text_len(RAW)]);
+        let length = encode(&raw, &mut text);
+        text.truncate(length);
+        text
     }
-    let (name, mac) = raw.split_last_chunk_mut::<MAC>()?;
-    let mac = u64::from_be_bytes(*mac);
-    keys.veil.veil(mac, name);
-    if keys.branch.hash(&[name, branch]) != mac {
-        return None;
+
+    /// Returns the content of a parameter if this process wrote it for that branch.
+    pub(crate) fn decode(keys: &Keys, text: &[u8], branch: &[u8]) -> Option<Self> {
+        let mut raw = [0; RAW];
+        if decode(text, &mut raw)? != RAW {
+            return None;
+        }
+        let (content, mac) = raw.split_last_chunk_mut::<MAC>()?;
+        let mac = u64::from_be_bytes(*mac);
+        keys.veil.veil(mac, content);
+        if keys.branch.hash(&[content, branch]) != mac {
+            return None;
+        }
+        let (&shard, name) = content.split_last()?;
+        Some(Self { connection: keys.connection_in(name)?, shard })
     }
-    keys.connection_in(name)
 }
 
 #[cfg(test)]
@@ -60,11 +76,12 @@ mod tests {
     #[test]
     fn it_names_a_connection_of_this_process_and_of_its_branch_alone() {
         let keys = |process| Keys::new(&Secret::of([1; 32]), process);
-        let connection = ConnectionId::new(0x1234_5678).unwrap();
-        let text = encode_flow(&keys(1), connection, b"z9hG4bKa");
-        assert_eq!(text.len(), 20);
-        let read = |text: &[u8], process, branch: &[u8]| decode_flow(&keys(process), text, branch);
-        assert_eq!(read(&text, 1, b"z9hG4bKa"), Some(connection));
+        let flow = RequestFlow { connection: ConnectionId::new(0x1234_5678).unwrap(), shard: 200 };
+        let text = flow.encode(&keys(1), b"z9hG4bKa");
+        assert_eq!(text.len(), 22);
+        let read =
+            |text: &[u8], process, branch: &[u8]| RequestFlow::decode(&keys(process), text, branch);
+        assert_eq!(read(&text, 1, b"z9hG4bKa"), Some(flow));
         assert_eq!(read(&text, 1, b"z9hG4bKb"), None, "another branch");
         assert_eq!(read(&text, 2, b"z9hG4bKa"), None, "another process");
         for i in 0..text.len() {

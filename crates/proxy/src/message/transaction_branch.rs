@@ -6,8 +6,9 @@
 //! whether the context can be one of ours. After a restart the context does not exist, and the
 //! response is forwarded as if its request had been forwarded without state.
 //!
-//! All parts can be derived again from a CANCEL of the request, from its target and from the
-//! process number. So a process can cancel a request that its predecessor sent (see `lost`).
+//! All parts can be derived again from a CANCEL of the request, from its target, and from the
+//! numbers of the process and the shard. So a process can cancel a request that its predecessor sent
+//! (see `lost`).
 
 use std::net::{IpAddr, SocketAddr};
 

@@ -479,7 +479,8 @@ pub(crate) fn pool_by_rules(
 /// trunk is found even if its CANCEL comes on another connection. A stranger on a connection could
 /// make all shards work with each request, so requests of strangers on connections stay here.
 ///
-/// At the end, a CANCEL or ACK returns to its first shard, which sent its INVITE.
+/// At the end, a CANCEL or ACK returns to its first shard. If it is a datagram, the same shard of a
+/// previous process has sent its INVITE.
 fn unknown(snapshot: &Snapshot, received: &Received, method: Method, origin: Origin) -> Rejection {
     let shards = snapshot.shards;
     let comes_home =

@@ -1,13 +1,11 @@
 //! Forwarding without state: RFC 3261 §16.11.
 
-use arrayvec::ArrayVec;
 use tidegate_sip::Method;
-use tidegate_world::{ConnectionId, Received};
+use tidegate_world::Received;
 
 use crate::amplification::may_repeat;
 use crate::backends::health::record_given;
 use crate::dialog::{Call, Transaction};
-use crate::message::flow_param::{FLOW_PARAM, encode_flow};
 use crate::message::request::Request;
 use crate::message::way_back::way_back;
 use crate::rejection::Rejection;
@@ -15,14 +13,10 @@ use crate::rewrite::{ForwardPlan, write_request};
 use crate::routing::commit::record_request;
 use crate::routing::fork::breadth;
 use crate::routing::next_hop::NextHop;
-use crate::snapshot::Snapshot;
-use crate::stateless::branch::branch_of;
+use crate::stateless::branch::{branch_of, with_flow};
 use crate::stateless::lost::{Lost, lost_branch};
 use crate::step::Step;
 use crate::transaction::large::is_large;
-
-/// Maximum length of a branch and one more parameter, in bytes.
-const VIA_END_MAX: usize = 128;
 
 /// Result of [`forward`].
 pub(crate) enum Forwarded {
@@ -68,7 +62,7 @@ pub(crate) fn forward(
             branch.encode(&snapshot.keys, target)
         }
     };
-    let connected = received.flow.connection.map(|id| with_flow(snapshot, id, text.as_bytes()));
+    let connected = with_flow(snapshot, received, &text);
     let via_end = connected.as_deref().unwrap_or(text.as_bytes());
     let bytes = write_request(snapshot, &received.flow, request, &plan, via_end)?;
     let transaction = Transaction { identity: branch.identity, method: request.method };
@@ -108,15 +102,4 @@ pub(crate) fn forward(
     step.counters().requests_forwarded.add(1);
     step.output.send_from(snapshot, plan.egress, &plan.target, bytes);
     Ok(Forwarded::Here)
-}
-
-/// Returns the end of our Via for a request that came on a stream: the branch and the connection.
-fn with_flow(
-    snapshot: &Snapshot,
-    connection: ConnectionId,
-    branch: &[u8],
-) -> ArrayVec<u8, VIA_END_MAX> {
-    let flow = encode_flow(&snapshot.keys, connection, branch);
-    let parts = [branch, b";", FLOW_PARAM.as_bytes(), b"=", &flow];
-    parts.into_iter().flatten().copied().collect()
 }

@@ -1,5 +1,6 @@
-//! Forwards the CANCEL, and the ACK to a rejection, of requests whose transaction or call this
-//! process does not know.
+//! Forwards the CANCEL, and the ACK to a rejection, of requests whose transaction or call this shard
+//! does not know. Usually the previous process sent the request. If the request came on a stream,
+//! another shard may have sent it, because a sender that has lost its connection opens another one.
 //!
 //! RFC 3261 §16.10: "If a response context is not found, the element does not have any knowledge of
 //! the request to apply the CANCEL to. It MUST statelessly forward the CANCEL request (it may have
@@ -7,7 +8,8 @@
 //! its branch is that of the INVITE (§9.1, §17.2.3). Both kinds of our branches can be derived
 //! again from a CANCEL. The branch of a request without transaction needs only the key. The branch
 //! of a request with a transaction also needs the number of the process that made it, which is
-//! known for the previous process.
+//! known for the previous process, and the number of the shard. A CANCEL on a stream may come to
+//! another shard than its INVITE. So it is sent with the branch of each shard.
 //!
 //! A CANCEL goes to these targets:
 //!
@@ -20,12 +22,16 @@
 //!
 //! An ACK goes only to a back end that sent a rejection. The reason is that an ACK is never
 //! answered, and that a proxy behind us would forward an unknown ACK. A rejection is repeated until
-//! it is acknowledged (§17.2.1), so we will see it again.
+//! it is acknowledged (§17.2.1), so we will see it again. The exception is an ACK on a stream, if
+//! another shard may have forwarded the INVITE without a transaction. The rejection may have come on
+//! a stream, where it is not repeated. So this ACK goes to the back end that the policy selects, if
+//! the selection depends on the request alone.
 //!
 //! The sender may be a stranger, and the request is the only evidence. So one request causes at
 //! most [`COPIES_MAX`] packets, and at most [`ASKED_MAX`] requests are pending at the same time.
 
 use std::net::SocketAddr;
+use std::ops::Range;
 use std::time::Duration;
 
 use arrayvec::ArrayVec;
@@ -50,7 +56,7 @@ use crate::routing::plan::pool_by_rules;
 use crate::routing::select::choice_key;
 use crate::settings::{Choice, Mode, PoolSettings};
 use crate::snapshot::Snapshot;
-use crate::stateless::branch::stateless_branch;
+use crate::stateless::branch::{stateless_branch, with_flow};
 use crate::stateless::recent::Recent;
 use crate::step::{SourceEvidence, Step};
 use crate::target::Target;
@@ -115,6 +121,9 @@ impl Default for Lost {
 
 type Targets = ArrayVec<(SocketAddr, BranchText), COPIES_MAX>;
 
+/// The addresses of back ends that may have a request.
+type BackendAddresses = ArrayVec<SocketAddr, COPIES_MAX>;
+
 /// The targets of a request for which no state is known.
 struct LostTargets {
     /// The back ends, each with the branch of the request that it received.
@@ -163,7 +172,9 @@ pub(crate) fn forward_lost(
                 made: snapshot.minutes(now),
             },
         };
-        let bytes = write_request(snapshot, &received.flow, request, &plan, text.as_bytes())?;
+        let connected = with_flow(snapshot, received, &text);
+        let via_end = connected.as_deref().unwrap_or(text.as_bytes());
+        let bytes = write_request(snapshot, &received.flow, request, &plan, via_end)?;
         step.counters().requests_forwarded.add(1);
         step.output.send_from(snapshot, plan.egress, &target, bytes);
     }
@@ -192,7 +203,10 @@ pub(crate) fn lost_branch(
         && hop.tier == Tier::Stateful
         && !step.routing.calls.is_repeated(hop.call, Transaction { identity, method });
     may_be_lost
-        .then(|| branch_of_before(now, snapshot, received, request, hop.target.address))
+        .then(|| {
+            let (target, shard) = (hop.target.address, snapshot.shard);
+            branch_of_before(now, snapshot, received, request, target, shard)
+        })
         .flatten()
 }
 
@@ -216,27 +230,45 @@ fn lost_targets(
     let pool = snapshot.and_backups(pool).find(is_up).unwrap_or(pool);
     let PoolSettings { choice, mode, .. } = snapshot.pool(pool);
     let is_fork = matches!(choice, Choice::All(_));
-    if request.method == Method::Cancel && (targets.is_empty() || is_fork) {
-        for target in lost_backend_refs(step, pool, request)? {
-            let (derived, plain) = match mode {
-                Mode::Transaction => (true, false),
-                Mode::Stateless => (false, true),
-                Mode::Adaptive => (true, true),
+    let backend_refs = match request.method {
+        Method::Cancel if targets.is_empty() || is_fork => lost_backend_refs(step, pool, request)?,
+        Method::Ack if targets.is_empty() && may_be_of_another_shard(snapshot, received, pool) => {
+            // RFC 3261 §16.11: "A stateless proxy MUST choose one and only one target from the
+            // target set."
+            addresses_by_key(step, pool, request)?.into_iter().take(1).collect()
+        }
+        _ => BackendAddresses::new(),
+    };
+    for target in backend_refs {
+        let (derived, plain) = match mode {
+            Mode::Transaction => (true, false),
+            Mode::Stateless => (false, true),
+            Mode::Adaptive => (true, true),
+        };
+        let shards = shards_before(snapshot, received).filter(|_| derived);
+        let before = shards
+            .filter_map(|shard| branch_of_before(now, snapshot, received, request, target, shard));
+        let stateless = plain.then(|| stateless_branch(snapshot, received, request));
+        for text in before.chain(stateless) {
+            let is_same = |(at, of): &(SocketAddr, BranchText)| {
+                *at == target && of.as_bytes() == text.as_bytes()
             };
-            let before = || branch_of_before(now, snapshot, received, request, target);
-            let stateless = || stateless_branch(snapshot, received, request);
-            let texts = [derived.then(before).flatten(), plain.then(stateless)];
-            for text in texts.into_iter().flatten() {
-                let is_same = |(at, of): &(SocketAddr, BranchText)| {
-                    *at == target && of.as_bytes() == text.as_bytes()
-                };
-                if !targets.iter().any(is_same) {
-                    targets.try_push((target, text)).ok()?;
-                }
+            if !targets.iter().any(is_same) {
+                targets.try_push((target, text)).ok()?;
             }
         }
     }
     (!targets.is_empty()).then_some(LostTargets { targets, pool, own_routes })
+}
+
+/// Returns whether another shard may have forwarded the INVITE of an ACK to this pool without a
+/// transaction.
+fn may_be_of_another_shard(snapshot: &Snapshot, received: &Received, pool: u16) -> bool {
+    snapshot.shards > 1
+        && received.flow.transport.is_reliable()
+        && snapshot.pool(pool).mode == Mode::Stateless
+        // Between a stream and datagrams the INVITE had a transaction, and so has its ACK.
+        && snapshot.transport(pool).is_reliable()
 }
 
 /// Returns the back ends of a pool that may have the INVITE of a CANCEL: those that the policy
@@ -247,29 +279,46 @@ fn lost_backend_refs(
     step: &mut Step<'_>,
     pool: u16,
     request: &Request<'_>,
-) -> Option<ArrayVec<SocketAddr, COPIES_MAX>> {
-    let Step { now, snapshot, .. } = *step;
-    let fingerprint = snapshot.keys.call.fingerprint(request.essentials.call_id);
-    let key = choice_key(snapshot, step.routing, pool, request, fingerprint);
-    let is_fork = matches!(snapshot.pool(pool).choice, Choice::All(_));
-    let picker = step.routing.picker_mut(pool);
-    let mut backend_refs = ArrayVec::new();
-    if !is_fork && let Some(index) = picker.pick_by_key(now, key) {
-        // The INVITE may have been sent before a back end went into slow start.
-        let settled = picker.pick_by_call(now, key, None).filter(|&settled| settled != index);
-        for index in [Some(index), settled].into_iter().flatten() {
-            backend_refs.extend(picker.backend(index).address().map(canonical));
-        }
+) -> Option<BackendAddresses> {
+    if let Some(backend_refs) = addresses_by_key(step, pool, request) {
         return Some(backend_refs);
     }
+    let Step { now, snapshot, .. } = *step;
     process_before(now, snapshot)?;
+    let mut backend_refs = BackendAddresses::new();
     // A back end that takes no new calls may still have this one.
-    for backend in picker.pool().backends().iter().filter(|backend| backend.is_alive(now)) {
+    let backends = step.routing.picker(pool).pool().backends().iter();
+    for backend in backends.filter(|backend| backend.is_alive(now)) {
         if let Some(address) = backend.address() {
             backend_refs.try_push(canonical(address)).ok()?;
         }
     }
     Some(backend_refs)
+}
+
+/// Returns the back end of a pool that the policy selects for the INVITE of a request, and during a
+/// slow start also its selection without slow start. Returns `None` if the selection does not
+/// depend on the request alone.
+///
+/// RFC 3261 §16.11: "CANCEL and non-Routed ACK requests MUST generate the same choice as their
+/// associated INVITE."
+fn addresses_by_key(
+    step: &mut Step<'_>,
+    pool: u16,
+    request: &Request<'_>,
+) -> Option<BackendAddresses> {
+    let Step { now, snapshot, .. } = *step;
+    if matches!(snapshot.pool(pool).choice, Choice::All(_)) {
+        return None;
+    }
+    let fingerprint = snapshot.keys.call.fingerprint(request.essentials.call_id);
+    let key = choice_key(snapshot, step.routing, pool, request, fingerprint);
+    let picker = step.routing.picker_mut(pool);
+    let index = picker.pick_by_key(now, key)?;
+    // The INVITE may have been sent before a back end went into slow start.
+    let settled = picker.pick_by_call(now, key, None).filter(|&settled| settled != index);
+    let indices = [Some(index), settled].into_iter().flatten();
+    Some(indices.filter_map(|index| picker.backend(index).address().map(canonical)).collect())
 }
 
 /// Returns the previous process, if its requests may still wait for a response.
@@ -278,18 +327,30 @@ fn process_before(now: Timestamp, snapshot: &Snapshot) -> Option<ProcessMark> {
     snapshot.keys.before.filter(|_| now < Timestamp::ZERO + BEFORE_FOR)
 }
 
-/// Returns the branch that the previous process would have made for the INVITE of a CANCEL.
+/// Returns the shards of the previous process at which the INVITE of a CANCEL may have arrived. All
+/// datagrams from one address and port arrive at the same shard of each process, but a new
+/// connection may belong to any shard.
+fn shards_before(snapshot: &Snapshot, received: &Received) -> Range<u16> {
+    match received.flow.transport.is_reliable() {
+        true => 0..snapshot.shards,
+        false => snapshot.shard..snapshot.shard + 1,
+    }
+}
+
+/// Returns the branch that this shard of the previous process would have made for the INVITE of a
+/// CANCEL.
 fn branch_of_before(
     now: Timestamp,
     snapshot: &Snapshot,
     received: &Received,
     request: &Request<'_>,
     target: SocketAddr,
+    shard: u16,
 ) -> Option<BranchText> {
     let process = process_before(now, snapshot)?;
     let branch = TransactionBranch {
         listener: snapshot.addresses.listener_at(&received.flow) as u8,
-        shard: snapshot.shard as u8,
+        shard: shard as u8,
         process,
         identity: request.identity,
         tag: TargetTag::of(&snapshot.keys, request.identity, target, 0),

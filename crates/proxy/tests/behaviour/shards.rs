@@ -11,8 +11,8 @@ use tidegate_balance::Policy;
 use tidegate_proxy::{Class, Counters, Listener, Mode, PoolSettings, Proxy, Settings};
 use tidegate_transport::{ConnectionLimits, Streams};
 use tidegate_world::{
-    Cause, CloseCause, ConnectionId, Core, Failure, Flow, HandoffInput, Pool, Received, ShardIndex,
-    Timestamp, Transport,
+    Cause, CloseCause, ConnectionId, Core, Failure, Flow, HandoffInput, Pool, Received, Seed,
+    ShardIndex, Timestamp, Transport,
 };
 
 const PHONE: &str = "203.0.113.9:40123";
@@ -41,6 +41,11 @@ fn shard_of(flow: Flow) -> u16 {
 impl Mesh {
     /// Makes a process that listens on UDP and TCP and reaches its back end over `inside`.
     fn new(inside: Transport, mode: Mode) -> Self {
+        Self::started(inside, mode, Seed(0), None)
+    }
+
+    /// Makes such a process with this seed. `before` is the seed of the previous process.
+    fn started(inside: Transport, mode: Mode, seed: Seed, before: Option<Seed>) -> Self {
         let pool = Pool::new();
         let counters: [Arc<Counters>; 2] = Default::default();
         let shard = |shard: u16| {
@@ -53,7 +58,7 @@ impl Mesh {
             let pools =
                 vec![PoolSettings { mode, listener, ..PoolSettings::new(backends, Policy::Rr) }];
             let settings = Settings::new(vec![datagrams, streams], pools, secret(1));
-            let settings = Settings { shard, shards: 2, ..settings };
+            let settings = Settings { shard, shards: 2, seed, before, ..settings };
             let proxy = Proxy::new(settings, counters, pool.clone());
             Streams::new(proxy, ConnectionLimits::default(), pool.clone()).in_shard(place(shard))
         };
@@ -67,6 +72,11 @@ impl Mesh {
         let flow = Flow::connected(Transport::Tcp, address(PROXY), address(remote), id);
         self.shards[usize::from(shard)].on_connected(self.now, flow);
         flow
+    }
+
+    /// Opens a connection from the same host to each shard.
+    fn accept_at_each(&mut self, host: &str) -> [Flow; 2] {
+        [0, 1].map(|shard| self.accept(shard, &format!("{host}:4000{shard}")))
     }
 
     /// Offers a message to a shard. Returns what all shards send because of it.
@@ -146,6 +156,12 @@ fn registrar() -> Flow {
 fn inward(method: &str, cseq: u32, route: &str, more: &str) -> String {
     let text = request(method, CONTACT, "c", cseq, &format!("Route: {route}\r\n{more}"));
     text.replace("198.51.100.7:5060", BACKEND_A)
+}
+
+/// Returns a request of a caller at `host` for the service, over TCP.
+fn outward(method: &str, host: &str, more: &str) -> String {
+    let text = request(method, "sip:bob@192.0.2.1", "c", 1, more);
+    text.replace("SIP/2.0/UDP 198.51.100.7:5060", &format!("SIP/2.0/TCP {host}:5060"))
 }
 
 /// Returns the only message that begins with `start`.
@@ -333,18 +349,107 @@ fn the_cancel_and_the_ack_of_a_leg_follow_its_invite_to_the_shard_of_the_phone()
 fn a_cancel_of_a_trunk_on_another_connection_finds_its_invite() {
     for (source, is_trusted) in [("203.0.113.9", true), ("198.51.100.66", false)] {
         let mut mesh = Mesh::new(Transport::Udp, Mode::Transaction);
-        let [first, second] =
-            [0, 1].map(|shard| mesh.accept(shard, &format!("{source}:4000{shard}")));
-        let text = |method: &str| {
-            let text = request(method, "sip:bob@192.0.2.1", "c", 1, "");
-            let via = "SIP/2.0/UDP 198.51.100.7:5060";
-            text.replace(via, &format!("SIP/2.0/TCP {source}:5060"))
-        };
-        let (_, _, invite) = only(mesh.offer(0, first, &text("INVITE")), "INVITE");
+        let [first, second] = mesh.accept_at_each(source);
+        let (_, _, invite) = only(mesh.offer(0, first, &outward("INVITE", source, "")), "INVITE");
         mesh.offer(0, registrar(), &invite.answer("180 Ringing"));
-        let sent = mesh.offer(1, second, &text("CANCEL"));
+        let sent = mesh.offer(1, second, &outward("CANCEL", source, ""));
         let status = if is_trusted { "SIP/2.0 200" } else { "SIP/2.0 481" };
         assert_eq!(only(sent.clone(), status).1.connection, second.connection);
         assert_eq!(sent.iter().any(|(.., sent)| sent.start().starts_with("CANCEL")), is_trusted);
+    }
+}
+
+/// A caller whose connection has broken sends its CANCEL and ACK on another one. The kernel may give
+/// this connection to any shard. The other shard handles the requests of a stranger itself.
+///
+/// RFC 3261 §16.6: "In particular, CANCEL and ACK requests (for non-2xx responses) MUST have the
+/// same branch value as the corresponding request they cancel or acknowledge." §16.11: "CANCEL and
+/// non-Routed ACK requests MUST generate the same choice as their associated INVITE."
+#[test]
+fn cancel_and_ack_on_a_connection_of_another_shard_have_the_branch_of_their_invite() {
+    for (host, serving) in [("203.0.113.9", 0), ("198.51.100.66", 1)] {
+        let mut mesh = Mesh::new(Transport::Tcp, Mode::Stateless);
+        let [first, second] = mesh.accept_at_each(host);
+        let sent = mesh.offer(0, first, &outward("INVITE", host, ""));
+        let (_, backend, invite) = only(sent, "INVITE");
+        mesh.offer(0, backend, &invite.answer("180 Ringing"));
+        mesh.shards[0].on_closed(mesh.now, first.connection.unwrap(), CloseCause::Reset);
+
+        let sent = mesh.offer(1, second, &outward("CANCEL", host, ""));
+        let (shard, flow, cancel) = only(sent, "CANCEL");
+        assert_eq!((shard, cancel.branch()), (serving, invite.branch()), "{host}");
+        let sent = mesh.offer(shard, flow, &cancel.answer("200 OK"));
+        assert_eq!(only(sent, "SIP/2.0 200").1.connection, second.connection, "{host}");
+
+        // RFC 3261 §18.2.2: the response to the INVITE needs another connection. It ends the call
+        // at the shard of the INVITE.
+        let sent = mesh.offer(0, backend, &invite.answer("487 Request Terminated"));
+        let (shard, to, _) = only(sent, "SIP/2.0 487");
+        assert_eq!((shard, to.remote), (0, address(&format!("{host}:5060"))));
+        assert_eq!(mesh.counters[0].transactions_open.get(), 0, "{host}");
+        let sent = mesh.offer(1, second, &outward("ACK", host, "Totag\r\n"));
+        let (shard, _, ack) = only(sent, "ACK");
+        assert_eq!((shard, ack.branch()), (serving, invite.branch()), "{host}");
+    }
+}
+
+/// RFC 3261 §17.1.1.3: with a transaction, the proxy itself acknowledges the rejection. Between a
+/// stream and datagrams a request always has one.
+#[test]
+fn an_ack_on_a_connection_of_another_shard_is_dropped_if_its_invite_has_a_transaction() {
+    for (inside, mode) in [(Transport::Tcp, Mode::Transaction), (Transport::Udp, Mode::Stateless)] {
+        let mut mesh = Mesh::new(inside, mode);
+        let host = "198.51.100.66";
+        let [first, second] = mesh.accept_at_each(host);
+        let sent = mesh.offer(0, first, &outward("INVITE", host, ""));
+        let (_, backend, invite) = only(sent, "INVITE");
+        let sent = mesh.offer(0, backend, &invite.answer("486 Busy Here"));
+        only(sent, "SIP/2.0 486");
+        let ack = outward("ACK", host, "Totag\r\n");
+        assert!(mesh.offer(1, second, &ack).is_empty(), "{inside} {mode:?}");
+    }
+}
+
+/// RFC 3261 §16.11: "Therefore, the component of the branch parameter that makes it unique MUST be
+/// the same each time a retransmitted request is forwarded." Otherwise the callee would reject the
+/// copy as a merged request (§8.2.2.2).
+#[test]
+fn a_copy_on_a_connection_of_another_shard_has_the_same_branch() {
+    let mut mesh = Mesh::new(Transport::Tcp, Mode::Stateless);
+    let host = "198.51.100.66";
+    let [one, other] = mesh.accept_at_each(host).map(|flow| {
+        let sent = mesh.offer(shard_of(flow), flow, &outward("INVITE", host, ""));
+        only(sent, "INVITE").2
+    });
+    assert_eq!((one.to, one.branch()), (other.to, other.branch()));
+}
+
+/// RFC 3261 §16.10: "It MUST statelessly forward the CANCEL request (it may have statelessly
+/// forwarded the associated request previously)." After a restart the caller has a new connection.
+/// With a transaction, the branch of the INVITE contains the shard of its old connection.
+#[test]
+fn after_a_restart_a_cancel_at_any_shard_has_the_branch_of_its_invite() {
+    let host = "198.51.100.66";
+    for (mode, copies) in [(Mode::Transaction, 2), (Mode::Stateless, 1), (Mode::Adaptive, 3)] {
+        let mut before = Mesh::new(Transport::Tcp, mode);
+        let [phone, _] = before.accept_at_each(host);
+        let sent = before.offer(0, phone, &outward("INVITE", host, ""));
+        let (_, _, invite) = only(sent, "INVITE");
+
+        let mut after = Mesh::started(Transport::Tcp, mode, Seed(1), Some(Seed(0)));
+        let [_, phone] = after.accept_at_each(host);
+        let sent = after.offer(1, phone, &outward("CANCEL", host, ""));
+        let cancels = sent.into_iter().filter(|(.., sent)| sent.start().starts_with("CANCEL"));
+        let (matching, others): (Vec<_>, Vec<_>) =
+            cancels.partition(|(.., cancel)| cancel.branch() == invite.branch());
+        assert_eq!((matching.len(), others.len()), (1, copies - 1), "{mode:?}");
+        // The caller gets only the response of the back end that knows the INVITE.
+        for (shard, flow, cancel) in others {
+            assert!(after.offer(shard, flow, &cancel.answer("481 No Such Call")).is_empty());
+        }
+        for (shard, flow, cancel) in matching {
+            let sent = after.offer(shard, flow, &cancel.answer("200 OK"));
+            assert_eq!(only(sent, "SIP/2.0 200").1.connection, phone.connection, "{mode:?}");
+        }
     }
 }
