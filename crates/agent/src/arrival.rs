@@ -161,18 +161,19 @@ pub(crate) struct Arrivals {
     duration: Duration,
     /// Number of calls that may still be drawn.
     left: u32,
-    /// The last drawn time.
+    /// The last drawn time, counted from `start`.
     offset: Duration,
 }
 
 /// The position of the next call on the [`Curve`].
 #[derive(Clone, Debug)]
 enum Source {
-    /// The number of calls that are expected until the last call.
+    /// The number of calls that are expected until the previous call.
     Poisson(f64),
     /// Number of calls before the next one.
     Uniform(u32),
-    /// The number of calls that are expected until the last call, and the states of the process.
+    /// The number of calls that are expected until the previous call, and the states of the
+    /// process.
     Mmpp(f64, Box<Modulation>),
     /// Index of the next call in the trace.
     Trace(usize, Trace),
@@ -255,8 +256,8 @@ impl Iterator for Arrivals {
 }
 
 /// Returns the position of the next call on the curve, after the call at `calls`. In each state,
-/// the curve is steeper by the factor of the state. The call comes when `gap` is used up. Returns
-/// `None` if this is after the end.
+/// the curve is steeper by the factor of the state. The call comes when this modulated curve has
+/// risen by `gap` calls. Returns `None` if this is after the end.
 fn modulated(
     mut calls: f64,
     mut gap: f64,

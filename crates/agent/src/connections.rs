@@ -10,8 +10,8 @@ use tidegate_world::{Connect, ConnectionId, Transport};
 
 use crate::table::Id;
 
-/// The name of the first connection. The layer below names its own connections from the other end
-/// of the range.
+/// The name of the first connection. It is in the upper half of the range, because the layer below
+/// names its own connections from 1 on.
 const FIRST: ConnectionId = ConnectionId::new((1 << 31) | 1).expect("it is odd");
 
 /// The use of connections by the users of a caller.
@@ -125,8 +125,8 @@ impl Connections {
     }
 
     /// Returns the connection for a message to `remote` that belongs to a call of a user, and opens
-    /// it if there is none. `call` is `None` if the call has ended, so that it opens no connection.
-    /// Returns `None` if the caller names no connections for this message.
+    /// it if there is none. `call` is `None` if the call has ended, so that it opens no connection
+    /// of its own. Returns `None` if the caller names no connections for this message.
     pub fn name(
         &mut self,
         call: Option<Id>,

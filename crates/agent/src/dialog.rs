@@ -6,7 +6,7 @@ use arrayvec::ArrayVec;
 use tidegate_sip::{HeaderName, Message, NameAddr, Scheme, Uri};
 use tidegate_world::Transport;
 
-/// Maximum number of entries of a route set. A message with more is rejected.
+/// Maximum number of entries of a route set. A message with more creates no dialog.
 pub(crate) const HOPS_MAX: usize = 32;
 
 /// Maximum number of bytes of a dialog's texts, so that a request always fits into a datagram.

@@ -37,12 +37,13 @@ impl Share {
         self.of == 1
     }
 
-    /// Returns how many of `total` things belong to this part. The first parts get the remainder.
+    /// Returns how many of `total` calls, users or connections belong to this part. The first parts
+    /// get the remainder.
     pub fn count(self, total: u32) -> u32 {
         total / self.of + u32::from(self.index < total % self.of)
     }
 
-    /// Returns the number of things in the parts before this one.
+    /// Returns how many of `total` calls, users or connections belong to the parts before this one.
     pub fn first(self, total: u32) -> u32 {
         total / self.of * self.index + self.index.min(total % self.of)
     }

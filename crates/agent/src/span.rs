@@ -96,7 +96,8 @@ mod tests {
         assert!((longer - (-1.0f64).exp()).abs() < 0.0077, "{longer}");
     }
 
-    /// The checker of calls took such a call for one whose caller had lost patience.
+    /// The checker of calls took a call with a holding time of 0 for a call whose caller had lost
+    /// patience.
     #[test]
     fn no_exponential_time_is_zero() {
         let mut stream = stream();

@@ -11,7 +11,7 @@ pub(crate) struct Values<'a> {
     pub branch: &'a [u8],
     /// Route header lines, each with its CRLF.
     pub routes: &'a [u8],
-    /// The number of the calling user.
+    /// The number of the calling user or the device, or the suffix `-N` of a registrant's user.
     pub caller: &'a [u8],
     /// The tag of our end.
     pub tag: &'a [u8],

@@ -33,9 +33,9 @@ pub struct Backend {
     finals: Finals,
 }
 
-/// The counts of each back end are on cache lines of their own. So shards that count on different
-/// back ends do not slow each other down. The alignment is 128 bytes, because x86 prefetches lines
-/// in pairs.
+/// The counts and the health of a back end, on cache lines of their own. So shards that count on
+/// different back ends do not slow each other down. The alignment is 128 bytes, because x86
+/// prefetches lines in pairs.
 ///
 /// The fields are in order of use. The first 64 bytes contain all counts and states that a
 /// selection reads, except response times and limits. So a selection reads one cache line of most
@@ -78,7 +78,7 @@ struct Load {
     probe_status: AtomicU16,
 }
 
-const _: () = assert!(std::mem::offset_of!(Load, health) == 32, "half of them are its");
+const _: () = assert!(std::mem::offset_of!(Load, health) == 32, "a selection reads 64 bytes");
 
 impl Backend {
     /// Creates a back end in its initial state: up, if it has an address.
@@ -186,13 +186,14 @@ impl Backend {
 
     /// Sets the configured weight. Zero counts as 1.
     pub fn set_weight(&self, weight: u32) {
-        // A weight of zero would make every comparison of ratios a tie.
+        // Policies divide the load by the weight.
         self.load.weight.store(weight.max(1), Relaxed);
     }
 
     /// Returns the effective weight at `now`, by which policies divide the calls. Its unit is a
     /// thousandth of the unit of [`weight`](Self::weight). After the back end has come back, the
-    /// effective weight grows linearly from a tenth of its full value for some time.
+    /// effective weight grows linearly from a tenth of its full value to the full value, during the
+    /// [slow start](Self::set_slow_start).
     pub fn effective_weight(&self, now: Timestamp) -> u64 {
         u64::from(self.weight()) * self.load.health.share(now)
     }
@@ -207,7 +208,7 @@ impl Backend {
         self.load.priority.store(priority.try_into().unwrap_or(u16::MAX), Relaxed);
     }
 
-    /// Records that the back end exists since `now`.
+    /// Records that the back end did not exist before `now`.
     pub(crate) fn set_known_since(&self, now: Timestamp) {
         self.load.health.set_known_since(now);
     }
@@ -292,15 +293,15 @@ impl Backend {
 
     /// Records that the back end did not serve a new request. `parties` are the source and the
     /// destination of the request, if they are known. `of` are the sources that
-    /// [`watch`](crate::Pool::watch) returned for its pool. Returns whether the recent requests and
-    /// rejections show that the cause is load.
+    /// [`watch`](crate::Pool::watch) returned for the pool of the back end. Returns whether the
+    /// recent requests and rejections show that the cause is load.
     pub fn on_unserved(&self, now: Timestamp, parties: Option<Parties>, of: Sources) -> bool {
         self.evidence.on_refused(now, parties, of).teaches
     }
 
-    /// Records a 503 to a new request like [`on_unserved`](Self::on_unserved). If the cause is load
-    /// and most requests are rejected, the back end gets no new calls for `wait`. With `None` there
-    /// is no pause.
+    /// Records a 503 to a new request, with the parameters and the result of
+    /// [`on_unserved`](Self::on_unserved). If the cause is load and most requests are rejected, the
+    /// back end gets no new calls for `wait`. With `None` there is no pause.
     pub fn on_refused(
         &self,
         now: Timestamp,

@@ -76,7 +76,7 @@ struct RegistryState {
 /// The identity of a back end: its name and its address.
 type Identity = (String, EndpointAddress);
 
-/// Maximum number of remembered states of back ends that are not configured.
+/// Number of remembered states at which those of back ends that are not configured are forgotten.
 const ASSIGNED_MAX: usize = 65_536;
 
 impl BackendRegistry {
@@ -283,8 +283,8 @@ struct Seen<'a> {
     is_new: bool,
 }
 
-/// Builds the pools. Takes known back ends out of `known`, and creates the others. Calls `see` for
-/// each back end. Known services stay the same.
+/// Builds the pools. Takes known back ends out of `known`, and creates the others. Calls `see` once
+/// for each back end, with the first pool that names it. Known services stay the same.
 fn pools<'a>(
     now: Timestamp,
     pool_specs: &'a [PoolSpec],

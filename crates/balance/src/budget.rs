@@ -1,8 +1,8 @@
 //! A budget for retries of rejected requests, as a share of all requests.
 //!
-//! The first retry of a rejected request at another back end is always allowed. Further retries
-//! need a place in this budget. So the number of attempts is at most twice the number of requests,
-//! plus a fifth of it, plus a few attempts at the start, however many requests are rejected.
+//! The first retry of a rejected request at another back end is always allowed. Each further retry
+//! takes one retry from this budget. So however many requests are rejected, the number of attempts
+//! is at most 2.2 times the number of requests, plus the 20 retries available at the start.
 
 /// Number of requests that allow one retry.
 const REQUESTS_PER_TRY: u32 = 5;

@@ -23,9 +23,9 @@ const MEMORY: f64 = 0.999;
 const ENOUGH: f64 = 300.0;
 /// Requests between two solutions.
 const SOLVE_EVERY: u32 = 64;
-/// Minimum variance that is required of each number.
+/// Minimum variance of the number of starts, and of the number of ends.
 const VARIANCE_MIN: f64 = 0.25;
-/// Square of the correlation above which the effects of the two numbers cannot be separated.
+/// Square of the correlation of these two numbers, above which their effects cannot be separated.
 const CORRELATION_MAX: f64 = 0.9;
 
 /// Weighted running sums for the method of least squares. The sums run over requests with s starts,
@@ -38,8 +38,8 @@ pub(crate) struct CostRatio {
 }
 
 impl CostRatio {
-    /// Adds a request that was answered after `response_s`. When it was sent, `starts` and `ends`
-    /// requests waited, including itself.
+    /// Adds a request that was answered after `response_s` seconds. When it was sent, `starts`
+    /// requests that start calls and `ends` other requests waited, including itself.
     pub(crate) fn push(&mut self, starts: u32, ends: u32, response_s: f64) {
         let (s, e, r) = (f64::from(starts), f64::from(ends), response_s);
         for (sum, new) in

@@ -76,7 +76,8 @@ pub struct Lookups {
     pub not_found: AtomicU64,
     /// Queries that were not answered in time.
     pub unanswered: AtomicU64,
-    /// Queries whose addresses were all unusable: our own, or not reachable from any listener.
+    /// Queries whose addresses were all unusable: addresses of Tidegate itself, or not reachable
+    /// from any listener.
     pub unusable: AtomicU64,
     /// Queries that found a different address than before.
     pub moved: AtomicU64,
@@ -88,7 +89,7 @@ pub struct Lookups {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct AddressGeneration(u8);
 
-/// The generations. The current address is last.
+/// The stored addresses with their generations. The current address is last.
 type Generations = ArrayVec<(AddressGeneration, IpAddr), GENERATIONS_MAX>;
 
 impl Named {

@@ -20,7 +20,7 @@ impl Finals {
     /// Counts a final response.
     #[inline]
     pub(crate) fn add(&self, is_invite: bool, status: u16) {
-        self.0[usize::from(!is_invite)][generation(status)].fetch_add(1, Relaxed);
+        self.0[usize::from(!is_invite)][kind_index(status)].fetch_add(1, Relaxed);
     }
 
     /// Returns all counts with their method and kind.
@@ -32,7 +32,7 @@ impl Finals {
     }
 }
 
-fn generation(status: u16) -> usize {
+fn kind_index(status: u16) -> usize {
     match status {
         ..300 => 0,
         300..400 => 1,
@@ -60,7 +60,7 @@ mod tests {
 
     #[test]
     fn each_status_is_counted_as_its_own_or_with_its_class() {
-        let name = |status| KINDS.get(generation(status)).copied().unwrap_or("6xx");
+        let name = |status| KINDS.get(kind_index(status)).copied().unwrap_or("6xx");
         for status in [401, 402, 407, 408, 480, 486, 487, 500, 503, 504, 600, 603] {
             assert_eq!(name(status), status.to_string());
         }

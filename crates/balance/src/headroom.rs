@@ -65,8 +65,8 @@ impl Backend {
         Some(self.allowance().window().size()).filter(|size| size.is_finite())
     }
 
-    /// Returns the number of recent requests without a response. They are counted only while a
-    /// window is learned.
+    /// Returns the number of requests of the last 500 ms (T1) that have no response yet. They are
+    /// counted only while a window is learned.
     pub fn unheard(&self, now: Timestamp) -> u64 {
         self.allowance().window().unheard(now)
     }
@@ -91,7 +91,8 @@ impl Backend {
             return Some(Acquired(is_call.then(|| CallLease::new(self))));
         }
         let calls_max = self.allowance().calls_max_of(demand).unwrap_or(u64::MAX);
-        // If the rate limit has no room, the call is given back.
+        // If the rate or the window does not allow the request, dropping the lease gives the call
+        // back.
         let call = if is_call { Some(CallLease::within(self, calls_max)?) } else { None };
         self.allowance().take(now, demand).then_some(Acquired(call))
     }

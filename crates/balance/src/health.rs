@@ -141,7 +141,7 @@ impl Health {
             && self.admin_state().0 == AdminState::InService
     }
 
-    /// Returns whether the back end is not excluded because of its failures or of a pause.
+    /// Returns whether neither failures nor a pause exclude the back end.
     pub fn is_clear(&self, now: Timestamp) -> bool {
         self.liveness().is_up(now) && self.busy_until.load(Relaxed) <= now.as_nanos()
     }
@@ -173,7 +173,7 @@ impl Health {
     }
 
     /// Returns the time at which the back end may get new calls if nothing else happens, or `None`
-    /// if this time is unknown.
+    /// if it waits for answers to probes or is not in service.
     pub fn returns_at(&self) -> Option<Timestamp> {
         let busy_until = Timestamp::from_nanos(self.busy_until.load(Relaxed));
         let up_at = self.liveness().up_by_itself_at()?;
@@ -321,8 +321,8 @@ impl Health {
         Liveness::unpack(self.liveness.load(Relaxed))
     }
 
-    /// Returns the time since when the back end may get calls, or zero if it may always have got
-    /// them.
+    /// Returns the time since when the back end may get calls, or zero if it could get them from
+    /// the start.
     fn returned_at(&self, now: Timestamp) -> Timestamp {
         let (_, in_service) = self.admin_state();
         let busy_until = Timestamp::from_nanos(self.busy_until.load(Relaxed));

@@ -63,7 +63,7 @@ impl TransactionLease {
     ) -> Self {
         let waiting = Some(backend.response_times().record_request(now, kind, watch));
         backend.take(weighs(work));
-        // The response to another request may come from the callee.
+        // The first response to any other request may come from the callee.
         let is_unheard = backend.is_limited() && matches!(kind, Work::CallStart | Work::Register);
         if is_unheard {
             backend.allowance().window().on_sent(now);

@@ -1,10 +1,10 @@
 //! Session-aware load balancing.
 //!
 //! A back end is selected only for the first request of a call. Every later request of the call
-//! goes to the same back end. So a [`Picker`] selects once. The load of the call on its back end is
-//! counted by a [`CallLease`] and a [`TransactionLease`]. They subtract it when they are dropped.
-//! So no code can forget to decrement a counter: a failed, cancelled, timed-out or abandoned call
-//! is no longer counted when its state is dropped.
+//! goes to the same back end. So a [`Picker`] selects once. A [`CallLease`] counts the call at its
+//! back end, and a [`TransactionLease`] counts one of its transactions. Each lease subtracts its
+//! counts when it is dropped. So no code can forget to decrement a counter: a failed, cancelled,
+//! timed-out or abandoned call is no longer counted when its state is dropped.
 //!
 //! A [`Pool`] is shared by all shards: it has one padded set of atomics for each back end. A
 //! [`Picker`] belongs to one shard. It selects by a [`Policy`], which knows only numbers about the

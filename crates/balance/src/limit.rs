@@ -34,8 +34,8 @@ pub enum Demand {
     /// A call.
     Call,
     /// A call with priority. For such calls `calls_max` is a twentieth higher, at least by one
-    /// call, and the rate has an additional reserve of [a second](RESERVE_S). A learned window is a
-    /// tenth larger, at least by one request.
+    /// call. A reserve adds the requests of [one second](RESERVE_S) to the burst of the rate. A
+    /// learned window is a tenth larger, at least by one request.
     Priority,
 }
 
@@ -51,7 +51,7 @@ pub struct Limits {
     pub learning: Learning,
 }
 
-/// The learned limits of a back end.
+/// The limits of a back end that Tidegate learns, with the parameters for learning.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Learning {
     /// Parameters for learning a rate from rejections, or `None` if no rate is learned.
@@ -74,7 +74,7 @@ pub(crate) struct Allowance {
     window: Window,
 }
 
-/// A floating-point number that threads share.
+/// A floating-point number that threads share. The default is infinity: no limit.
 #[derive(Debug)]
 pub(crate) struct AtomicF64(AtomicU64);
 

@@ -38,7 +38,7 @@ pub struct Build {
     pub policy: Policy,
     /// The part of the request by which the policy selects.
     pub key: Key,
-    /// The function that creates the policy for these back ends. The values have been checked.
+    /// The function that creates the policy for the given back ends from checked values.
     pub(crate) over: fn(&Values, &[Arc<Backend>]) -> Box<dyn Choose>,
 }
 
@@ -103,7 +103,7 @@ pub(crate) trait Choose: Debug + Send {
 pub(crate) struct Candidates<'a> {
     pub(crate) now: Timestamp,
     pub(crate) backends: &'a [Arc<Backend>],
-    /// The key, of the kind that the policy's [`Key`] names.
+    /// The key of the call, made from the part of the request that the policy's [`Key`] names.
     pub(crate) key: u64,
     pub(crate) is_usable: &'a dyn Fn(usize) -> bool,
     /// The priority of all usable back ends.

@@ -88,7 +88,8 @@ impl Pool {
             count += 1;
             usable += usize::from(backend.is_clear(now));
         }
-        // A share such as .29 is not exact in binary, so without an addend 29 could become 28.
+        // A share such as .29 is not exact in binary, so without an addend 29 % of 100 could become
+        // 28.
         let excluded_max = (count as f64 * share_max + 1e-6) as usize;
         let usable_min = count.saturating_sub(excluded_max).max(1);
         let mut missing = if may_spare { usable_min.saturating_sub(usable) } else { 0 };
@@ -115,7 +116,7 @@ impl Pool {
     }
 
     /// Returns the time at which the first back end may get new calls if nothing else happens, or
-    /// `None` if this time is unknown.
+    /// `None` if this time is unknown for all back ends ([`Backend::returns_at`]).
     pub fn returns_at(&self) -> Option<Timestamp> {
         self.backends.iter().filter_map(|backend| backend.returns_at()).min()
     }

@@ -62,6 +62,8 @@ pub(crate) struct ResponseTimes {
     end_ns: AtomicU64,
     /// Time of the last response to a request that starts a call, in nanoseconds since the start.
     start_at: AtomicU64,
+    /// Peak average in nanoseconds, or zero before the first response, and the time of its last
+    /// change in nanoseconds since the start.
     peak_ns: AtomicU64,
     peak_at: AtomicU64,
     /// The ratio of costs in thousandths, or zero before it is learned.

@@ -1,4 +1,4 @@
-//! Kinds of work for a back end, and how much each kind counts.
+//! Kinds of transaction, and the counts that a lease adds at its back end.
 
 /// Kinds of transaction that a policy may weigh in different ways.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

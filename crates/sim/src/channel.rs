@@ -70,7 +70,7 @@ fn transmit(
 ) -> Result<Duration, Loss> {
     let rate = u128::from(bits_per_s.max(1));
     let backlog = free_at.since(now);
-    // Rounded up, because the rest of the packet in transmission counts too.
+    // Rounded up, because a byte counts until it is transmitted completely.
     let waiting_bytes = (backlog.as_nanos() * rate).div_ceil(8 * NANOS);
     if waiting_bytes + bytes as u128 > queue_max_bytes as u128 {
         return Err(Loss::Queue);

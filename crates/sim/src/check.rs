@@ -63,8 +63,8 @@ use lives::Lives;
 use provenance::Provenance;
 use seen::Seen;
 
-/// Number of violations up to which the report contains all. It only counts the others, except the
-/// first one of each checker.
+/// Number of violations in the report from which on only the first one of each checker is added.
+/// All others are only counted.
 const VIOLATIONS_MAX: usize = 32;
 
 /// The role of a node, as far as the assertions depend on it.

@@ -59,7 +59,7 @@ use ways::Ways;
 /// contract. The core decides which message travels on which connection. A message that is sent on
 /// a stream but names no open connection is lost ([`Loss::Unconnected`]). Bytes arrive in order,
 /// and a loss causes only delay. If a receiver does not read, the sender's core has to wait for
-/// [`on_writable`](Core::on_writable). Acknowledgements of what was read use the link back. While
+/// [`on_writable`](Core::on_writable). Acknowledgements of read bytes use the link back. While
 /// that link is cut, a sender sends no more than a window, and its connection fails with
 /// [`CloseCause::TimedOut`](tidegate_world::CloseCause::TimedOut). A tap sees messages, not
 /// segments. It sees them between the addresses of listeners, without the port that the system has
@@ -413,7 +413,7 @@ impl<N: Core, T: Tap> Network<N, T> {
         let flow = back(flow);
         self.lose(why, flow, bytes);
         let (from, to) = (self.ways.way(way).from, self.ways.way(way).to);
-        let node = from.expect("nobody sends nothing");
+        let node = from.expect("a packet has a sender");
         let way_back = self.ways.between(to, from);
         if let Ok(carried) = self.ways.carry(way_back, self.now, ICMP) {
             let failure = Failure::new(flow, Cause::Refused, bytes);

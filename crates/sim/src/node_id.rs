@@ -46,7 +46,7 @@ pub enum Silence {
 mod tests {
     use super::*;
 
-    /// The text said that 65,535 nodes are too many.
+    /// The message of the panic said that 65,535 nodes are too many.
     #[test]
     #[should_panic(expected = "at most 65,535 nodes")]
     fn a_network_has_at_most_65_535_nodes() {

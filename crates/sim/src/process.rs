@@ -17,8 +17,8 @@ use tidegate_world::{
 /// go to the same shard here, and so do the reports of failures. A connection belongs to the shard
 /// in its [name](ConnectionId::shard). An input that a shard [hands off](Core::poll_handoff)
 /// reaches the other shard after a fixed time, in order. The shards of a real process take this
-/// time to wake. No handoff is lost here. The queues between the shards of a real process have a
-/// limit.
+/// time to wake. No handoff is lost here, although the queues between the shards of a real process
+/// have a limit.
 pub struct Process<C> {
     shards: Vec<C>,
     /// Any shard of this process.

@@ -20,8 +20,7 @@ pub struct StreamSettings {
     /// Maximum number of bytes that the operating system accepts from a sender before it sends
     /// them. Further bytes wait at the sender's driver.
     pub buffer: usize,
-    /// Maximum number of sent bytes of which the sender does not know yet that the receiver has
-    /// read them.
+    /// Maximum number of sent bytes that the receiver has not yet acknowledged as read.
     pub window: usize,
     /// Time after which a lost segment is sent again. It doubles each time.
     pub retry: Duration,

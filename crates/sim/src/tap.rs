@@ -17,7 +17,7 @@ pub enum Loss {
     Queue,
     /// The link was cut, or the two nodes were partitioned.
     Partition,
-    /// The receiver was crashed when the packet arrived.
+    /// The receiver had crashed and was not up again when the packet arrived.
     Down,
     /// The receiver was stalled, and its buffers were full.
     Stalled,

@@ -130,7 +130,7 @@ impl Buffer {
     #[cold]
     fn grow(&mut self, end: usize) -> io::Result<()> {
         if end > LARGE {
-            return Err(io::Error::new(io::ErrorKind::StorageFull, "longer than a datagram"));
+            return Err(io::Error::new(io::ErrorKind::StorageFull, "longer than 65,535 bytes"));
         }
         self.shelf.note(|u| u.large_allocated += 1);
         // The buffer grows to the next power of two, not to `LARGE`. Otherwise a queue of messages

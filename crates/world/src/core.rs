@@ -12,12 +12,12 @@ pub const COMMAND_MAX: usize = 16 << 20;
 /// [`Core::on_writable`]. The message that reaches this number may exceed it.
 pub const STREAM_WINDOW: usize = 64 * 1024;
 
-/// Something that another shard of the same process must handle.
+/// An input for the core of another shard of the same process.
 #[derive(Debug)]
 pub struct Handoff {
-    /// The other shard.
+    /// Number of the other shard.
     pub shard: u16,
-    /// The input for its core.
+    /// The input.
     pub input: HandoffInput,
 }
 
@@ -40,12 +40,12 @@ pub enum HandoffInput {
 /// 1. The driver calls one *input* function (`offer`, `serve`, `handle_timeout`, `on_failed`,
 ///    `on_transmit`, `on_connected`, `on_closed`, `on_writable`, `on_load`, `on_command`,
 ///    `on_answer`, `on_drain`) with a `now` that never goes back.
-/// 2. After an input, and before the next input whose outcome could depend on what was sent, the
-///    driver drains the *outputs*: [`poll_transmit`](Self::poll_transmit),
+/// 2. After an input, the driver drains the *outputs*: [`poll_transmit`](Self::poll_transmit),
 ///    [`poll_handoff`](Self::poll_handoff), [`poll_query`](Self::poll_query),
 ///    [`poll_connect`](Self::poll_connect) and [`poll_close`](Self::poll_close), in this order,
-///    until they yield nothing. A driver may gather the outputs of several inputs into one batch,
-///    but keeps their order.
+///    until they yield nothing. It does so before the next input whose outcome could depend on
+///    these outputs. A driver may gather the outputs of several inputs into one batch, but keeps
+///    their order.
 /// 3. When the driver has nothing else to do, it sleeps until a packet arrives or until the time of
 ///    [`poll_timeout`](Self::poll_timeout). At that time it calls `handle_timeout`. An early call
 ///    of `handle_timeout` changes nothing.
@@ -134,7 +134,7 @@ pub trait Core {
         None
     }
 
-    /// Returns the next query to something slow (the DNS, a disk, another machine), if there is
+    /// Returns the next query to a slow service (the DNS, a disk, another machine), if there is
     /// one.
     fn poll_query(&mut self) -> Option<Query> {
         None

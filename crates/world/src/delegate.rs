@@ -2,7 +2,7 @@
 
 use crate::Core;
 
-/// Writes the functions of [`Core`] that only pass their call on to an inner core.
+/// Implements the functions of [`Core`] that only pass their call on to an inner core.
 ///
 /// Use it in an `impl Core`, in one of these forms:
 ///

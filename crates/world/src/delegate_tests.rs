@@ -78,7 +78,7 @@ impl Core for Noting {
         Some(Transmit::new(flow(), self.bytes()))
     }
     fn poll_handoff(&mut self) -> Option<Handoff> {
-        self.note("poll_crossing");
+        self.note("poll_handoff");
         let received = Received::new(Timestamp::ZERO, flow(), self.bytes());
         Some(Handoff { shard: 1, input: HandoffInput::Received(received) })
     }
@@ -154,7 +154,7 @@ const ALL: [&str; 21] = [
     "on_answer",
     "on_drain",
     "poll_transmit",
-    "poll_crossing",
+    "poll_handoff",
     "poll_query",
     "poll_connect",
     "poll_close",

@@ -20,8 +20,8 @@ pub struct Load {
     /// INVITEs would not prevent them.
     pub overflow: u64,
     /// Whether the kernel has refused the [requested](crate::Core::poll_shedding) shedding within
-    /// the last second. The driver then makes no new attempt for a second, except to stop dropping a
-    /// share.
+    /// the last second. The driver then makes no new attempt for a second, except to stop dropping
+    /// a share.
     pub is_shed_refused: bool,
 }
 

@@ -85,8 +85,8 @@ pub struct Entry<K: Kind> {
     pub doc: &'static str,
     /// The parameters, at most [`PARAMS_MAX`].
     pub params: &'static [&'static Param],
-    /// Checks values, each of which is within its range. An error says which condition the values
-    /// must meet.
+    /// Checks whether values, each within its range, fit together. An error says which condition
+    /// they must meet.
     pub check: fn(&Values<K>) -> Result<(), &'static str>,
     /// The function that builds the algorithm from checked values.
     pub build: K::Build,

@@ -10,8 +10,8 @@ use std::net::IpAddr;
 /// 3261 §17.1.1.2). If each copy were drawn separately, a share `p` would exclude only `p^7` of
 /// these callers, and the others would be admitted late. So a hash of the source address and the
 /// first bytes decides. While share and key stay the same, all copies of a dropped datagram are
-/// dropped too. The address is in the hash so that a sender who finds datagrams that pass cannot send
-/// them from forged addresses.
+/// dropped too. The address is in the hash so that a sender that finds datagrams that pass cannot
+/// send them from forged addresses.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Shedding {
     /// Share of the datagrams that are dropped, 0 to 1. It applies to datagrams that begin with
@@ -90,7 +90,8 @@ impl Shedding {
     /// Offset of the words that are compared with [`EMERGENCY`](Self::EMERGENCY): behind `INVITE`.
     pub const EMERGENCY_AT: usize = 6;
 
-    /// The bit that distinguishes an upper-case letter from a lower-case one, in each byte of a word.
+    /// The bit that distinguishes an upper-case letter from a lower-case one, in each byte of a
+    /// word.
     pub const CASE: u32 = 0x2020_2020;
 
     /// The possible numbers of bytes that are hashed at the beginning of a datagram. The largest

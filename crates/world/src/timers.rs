@@ -11,8 +11,8 @@
 //! largest bucket has half of them, and moving it takes 25 ms. So only the timers of the present
 //! [epoch](EPOCH_BITS) are in the heap. Each later epoch has a list of its timers, in the order in
 //! which they were set. They enter the heap together when all earlier timers have fired. A shard
-//! sets no more than some thousand timers for one epoch. While there are [few](FEW) timers, all are
-//! in the heap, which costs fewer instructions.
+//! sets no more than a few thousand timers for one epoch. While there are [few](FEW) timers, all
+//! are in the heap, which costs fewer instructions.
 
 mod radix_heap;
 

@@ -23,7 +23,7 @@ Content-Length: 0
 
 ";
 
-/// A 2xx and the parts of its INVITE that requests in its dialog need.
+/// A 2xx and the URI in the Contact of its INVITE, from which the BYE is made.
 #[derive(Debug)]
 pub(crate) struct Answer {
     /// The response, followed by the URI of the caller's Contact. The URI is empty if there is
@@ -104,7 +104,8 @@ impl ByeSender {
             return None;
         }
         let hop = dialog.hop().filter(|hop| hop.is_ipv4() == flow.local.is_ipv4());
-        // Without a Route, the BYE goes back to the address from which the call came.
+        // If the next hop is a name or has another address family, the BYE goes to the address from
+        // which the call came.
         let flow = match hop {
             Some(hop) => Flow { remote: hop, connection: None, ..flow },
             None => flow,

@@ -69,8 +69,8 @@ pub(crate) struct Call {
     pub came: Timestamp,
     /// Time for which we talk before we hang up, or `None` to wait for the caller.
     pub talk: Option<Duration>,
-    /// Time until which a copy of the CANCEL gets the same answer, or `None` without a CANCEL. A BYE
-    /// that comes while the call rings has the same effect.
+    /// Time until which a copy of the CANCEL gets the same answer, or `None` without a CANCEL. A
+    /// BYE that comes while the call rings sets this time too.
     pub cancelled: Option<Timestamp>,
     /// The BYE that ended the call while it rang, or `None` without one.
     pub early_bye: Option<Ended>,
@@ -106,7 +106,7 @@ pub(crate) enum Bye {
     EndsEarly,
     /// The BYE is a copy of the one that ended the call.
     Again,
-    /// The BYE belongs to no dialog.
+    /// The BYE matches no dialog that it could end.
     Unknown,
 }
 

@@ -20,7 +20,7 @@ pub struct AnswererConfig {
     /// Our address, which is written into Contact and Via. It is never a wildcard.
     pub local: SocketAddr,
     /// User part of the Contact, and the beginning of every To-tag. It shows which answerer
-    /// responded. It has letters, digits and `-`. Other characters are removed. Default `answerer`.
+    /// responded. Only its first 64 letters, digits and `-` are used. Default `answerer`.
     pub name: String,
     /// If true, the answerer answers every request except ACK with a 200 at once, and keeps no
     /// state. This is the minimum that a server can do. All other behaviour is then off. Default
@@ -29,8 +29,8 @@ pub struct AnswererConfig {
     /// Behaviour towards calls. Default [`Behaviour::Answer`].
     pub mix: Mix,
     /// Provisional responses, 101..=199, that are sent while the call rings. The first is sent at
-    /// once, and the others at equal distances until the final response. If ringing continues, the
-    /// last is repeated once a minute. Default: 180.
+    /// once, and the others at equal distances until the final response, at most a minute apart. If
+    /// ringing continues, the last is repeated once a minute. Default: 180.
     pub provisionals: Vec<u16>,
     /// True if the answerer sends a 100 before all other responses, for every call that gets a
     /// response and for which there is room. A stateful server in front of others sends a 100, and

@@ -162,8 +162,8 @@ impl Answerer {
         fits.then_some(response)
     }
 
-    /// Answers any request with 200. The response to an INVITE contains everything that a dialog
-    /// needs, but no session description, so there is no media.
+    /// Answers any request except ACK with 200. The response to an INVITE contains everything that
+    /// a dialog needs, but no session description, so there is no media.
     pub(super) fn echo(&mut self, received: &Received, scan: &Scan<'_>, method: Method) {
         if method == Method::Ack {
             return;

@@ -6,9 +6,9 @@ use serde::Serialize;
 
 /// Counts of an answerer.
 ///
-/// Once no call is open, `overflowed`, `silent`, `unanswerable`, `unanswered`, `cancelled`,
-/// `refused` and `answered` always add up to `calls`, and `completed`, `hung_up`, `not_acknowledged` and
-/// `forgotten` to `answered`.
+/// When no call is open, `overflowed`, `silent`, `unanswerable`, `unanswered`, `cancelled`,
+/// `refused` and `answered` add up to `calls`. `completed`, `hung_up`, `not_acknowledged` and
+/// `forgotten` then add up to `answered`.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct AnswererStats {
     /// New calls.
@@ -17,7 +17,8 @@ pub struct AnswererStats {
     pub overflowed: u64,
     /// Calls that intentionally got no response.
     pub silent: u64,
-    /// Calls that got no response because it would not have fitted into a datagram.
+    /// Calls that got no final response because none could be made. For example, it would not have
+    /// fitted into a datagram.
     pub unanswerable: u64,
     /// Calls that rang until the answerer forgot them.
     pub unanswered: u64,
@@ -29,9 +30,9 @@ pub struct AnswererStats {
     pub answered: u64,
     /// Answered calls that the caller ended with a BYE.
     pub completed: u64,
-    /// Answered calls that we ended with a BYE.
+    /// Answered calls that we ended, with a BYE if one could be made.
     pub hung_up: u64,
-    /// Answered calls that were never acknowledged and were ended with a BYE.
+    /// Answered calls that were never acknowledged. We ended them, with a BYE if one could be made.
     pub not_acknowledged: u64,
     /// Acknowledged calls that the answerer forgot because neither end sent a BYE.
     pub forgotten: u64,

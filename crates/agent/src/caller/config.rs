@@ -69,8 +69,8 @@ pub struct CallerConfig {
     pub deadline: Duration,
     /// Time after the start in which calls are not [measured](crate::Measured). Default 0.
     pub warm_up: Duration,
-    /// Time after the start until which calls are [measured](crate::Measured). Later calls are only
-    /// a load, under which the measured calls of the last seconds are judged. Default: no limit.
+    /// Time after the start until which calls are [measured](crate::Measured). Later calls only
+    /// keep up the load until the last measured calls have ended. Default: no limit.
     pub measured_until: Duration,
     /// Maximum time by which the start or the end of a call may be delayed, so that one wake serves
     /// several calls, at most 1 ms. Default 0.
@@ -85,8 +85,8 @@ pub struct CallerConfig {
     pub routing: Routing,
     /// Maximum number of open calls. Further calls are not started, but counted. Default 100,000.
     /// SIPp's option `-l` is similar, but does not count: if a server answers slowly, SIPp (3.6.1)
-    /// offers fewer calls than requested and does not report this. Its default is the number of
-    /// calls that the rate opens in three times the duration of the scenario. A duration below 1 s
+    /// offers fewer calls than requested and does not report this. The default of `-l` is the
+    /// number of calls that start in three times the duration of the scenario. A duration below 1 s
     /// counts as 1 s.
     pub open_max: usize,
     /// Maximum number of open calls in a closed loop. A further call is held back until another

@@ -12,8 +12,8 @@ use crate::delays::Delays;
 pub struct DevicesConfig {
     /// Number of devices, up to [`COUNT_MAX`](Self::COUNT_MAX).
     pub count: u32,
-    /// Time from a registration until the device refreshes it. The times of the devices are spread
-    /// evenly at the start. So `count / refresh` devices register a second.
+    /// Time from a registration until the device refreshes it. The first refreshes are uniformly
+    /// distributed over this time. So `count / refresh` devices register a second on average.
     pub refresh: Duration,
     /// Wait of a device after a failed registration.
     pub back_off: BackOff,
@@ -83,9 +83,9 @@ impl BackOff {
 pub struct DeviceStats {
     /// Number of devices.
     pub devices: u64,
-    /// Devices whose last attempt succeeded and that have not lost their registration since. After
-    /// a failed refresh, the registrar keeps the binding for nearly the length of another refresh
-    /// interval.
+    /// Devices whose last attempt succeeded and that have not lost their registration since. A
+    /// device whose refresh failed does not count, although the registrar keeps its binding for
+    /// nearly another refresh interval.
     pub registered: u64,
     /// Registrations lost by the event.
     pub lost: u64,
@@ -101,9 +101,10 @@ pub struct DeviceStats {
     pub timeouts: u64,
     /// Attempts that have got no final response yet.
     pub open: u64,
-    /// Responses to earlier attempts.
+    /// Responses that belong to no open attempt.
     pub late: u64,
-    /// Times from the loss of a registration to the next successful registration.
+    /// Times from the loss of a registration, or from a failed refresh, to the next successful
+    /// registration.
     pub delay: Delays,
 }
 

@@ -48,7 +48,7 @@ struct Device {
     cseq: u32,
     /// Number of failed attempts since its last success.
     failures: u32,
-    /// Time at which it lost its registration, or `None` while it has one.
+    /// Time at which it lost its registration or failed to refresh it, or `None` while it has one.
     lost: Option<Timestamp>,
 }
 

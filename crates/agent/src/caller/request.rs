@@ -67,10 +67,10 @@ Content-Length: 0
 /// The Request-URI of an emergency call (RFC 5031 §4.2).
 const SOS: &[u8] = b"urn:service:sos";
 
-/// Maximum number of zeros before the number of an uneven caller, plus one.
+/// Number of lengths that the names of uneven callers have: 0 to 15 zeros precede the number.
 const UNEVEN: u32 = 16;
 
-/// Length of the longest number of a caller.
+/// Maximum length of the number of a caller with its zeros, in bytes.
 const CALLER_MAX: usize = UNEVEN as usize + 10;
 
 /// Length of the longest branch.
@@ -150,7 +150,8 @@ pub(crate) struct Requests {
 }
 
 impl Requests {
-    /// Creates the requests of these callers, whose host `namer` knows.
+    /// Creates the writer of the requests of the callers in `config`. `namer` gives the host in Via
+    /// and Contact.
     pub fn new(config: &CallerConfig, namer: &Namer) -> Self {
         let local = namer.host(config.transport, config.local);
         let session = SESSION.replace('\n', "\r\n");
@@ -189,7 +190,8 @@ impl Requests {
 
     /// Writes the ACK to a final response other than 2xx. `to` is the To of that response.
     pub fn ack_refusal(&self, mark: &Mark, to: &[u8], out: &mut Buffer) {
-        // The To of the request, with a tag.
+        // `to` is the To of the INVITE with a tag, so it shows whether the call is an emergency
+        // call.
         let is_emergency = to.strip_prefix(b"<").is_some_and(|uri| uri.starts_with(SOS));
         self.outside(&self.ack, mark, is_emergency, to, out);
     }

@@ -165,7 +165,7 @@ impl Measured {
         self.set_up_in_time + self.byes_in_time
     }
 
-    /// Returns the INVITEs retransmitted per INVITE first sent.
+    /// Returns the number of retransmitted INVITEs per call that was due.
     pub fn retransmission_ratio(&self) -> f64 {
         self.repeated_invites as f64 / self.offered.max(1) as f64
     }
@@ -191,7 +191,8 @@ pub struct CallerStats {
     pub offered: u64,
     /// Calls whose INVITE was sent.
     pub begun: u64,
-    /// Calls not started because too many were open ([`open_max`](crate::CallerConfig::open_max)).
+    /// Calls not started because too many were open ([`open_max`](crate::CallerConfig::open_max))
+    /// or held back.
     pub not_begun: u64,
     /// Calls that were never started because others were open until the end
     /// ([`open_limit`](crate::CallerConfig::open_limit)).

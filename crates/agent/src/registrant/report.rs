@@ -184,7 +184,7 @@ mod tests {
         RegistrantReport::new(&RegistrantConfig::new(address, address), 1, stats, usage)
     }
 
-    /// The generator had kept up with a load of which it had begun a tenth.
+    /// The report said that the generator kept up, although it had begun only a tenth of the load.
     #[test]
     fn a_generator_without_room_is_too_slow() {
         let offered = RegistrantStats { offered: 100, not_begun: 90, ..RegistrantStats::default() };

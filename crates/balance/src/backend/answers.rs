@@ -20,8 +20,8 @@ impl Backend {
         self.load.health.takes_calls(now) && self.is_somewhere()
     }
 
-    /// Returns the time at which the back end becomes or became available if nothing else happens,
-    /// or `None` if this time is unknown.
+    /// Returns the time at which the back end becomes or became available if nothing else happens.
+    /// Returns `None` if it waits for answers to probes, is not in service or has no address.
     pub fn returns_at(&self) -> Option<Timestamp> {
         self.load.health.returns_at().filter(|_| self.is_somewhere())
     }
@@ -70,8 +70,9 @@ impl Backend {
         self.load.health.transitions()
     }
 
-    /// Records a failed delivery. The back end gets no new calls for `pause` unless it answers
-    /// earlier. With [`UNTIL_PROBED`], it gets none until it has answered probes.
+    /// Records a delivery that failed because nothing listens at the back end's port. The back end
+    /// gets no new calls for `pause` unless it answers earlier. With [`UNTIL_PROBED`], it gets none
+    /// until it has answered probes.
     pub fn on_failed(&self, now: Timestamp, pause: Duration) {
         self.load.failures.fetch_add(1, Relaxed);
         self.load.unreachable.fetch_add(1, Relaxed);
@@ -178,7 +179,8 @@ impl Backend {
         }
     }
 
-    /// Returns whether the back end has answered anything after `since`.
+    /// Returns whether an answer of the back end was recorded after `since`. An answer less than
+    /// 10 ms after the last recorded one is not recorded.
     pub fn has_answered(&self, since: Timestamp) -> bool {
         self.load.answered_at.load(Relaxed) > since.as_nanos()
     }

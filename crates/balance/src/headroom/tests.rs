@@ -52,7 +52,7 @@ fn fill(picker: &mut Picker, now: Timestamp, demand: Demand) -> (Vec<u64>, Vec<C
             }
         }
     }
-    panic!("there is no end of it");
+    panic!("the back ends never become full");
 }
 
 #[test]

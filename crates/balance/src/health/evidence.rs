@@ -43,7 +43,7 @@ const DESTINATIONS_MIN: u32 = 5;
 const SOURCES_MIN: u32 = 2;
 const SOURCES_SHARE: u32 = 8;
 
-/// The source and the destination of a request, as bits of a map.
+/// The source and the destination of a request, each as the number of a bit in a map of 64 bits.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Parties {
     source: u8,
@@ -51,7 +51,7 @@ pub struct Parties {
 }
 
 impl Parties {
-    /// Returns the bits of a source and a destination with these hashes. The hashes must be keyed,
+    /// Returns the bits for a source and a destination with these hashes. The hashes must be keyed,
     /// because peers choose the hashed values.
     pub fn of(source: u64, destination: u64) -> Self {
         let bit = |hash: u64| (hash % 64) as u8;
@@ -87,6 +87,7 @@ pub(crate) struct Verdict {
 /// The recent requests and rejections of a back end, shared by all shards.
 #[derive(Debug, Default)]
 pub(crate) struct Evidence {
+    /// End and start of the watch, in nanoseconds since the start of the driver.
     watched_until: AtomicU64,
     watched_since: AtomicU64,
     generations: [Generation; 2],
@@ -264,8 +265,8 @@ mod tests {
         Timestamp::ZERO + Duration::from_millis(10_000 + ms)
     }
 
-    /// Runs a request each 20 ms for two seconds, by number. Rejections are immediate. Returns the
-    /// last verdict.
+    /// Runs a request each 20 ms for two seconds. The functions get the number of the request.
+    /// Rejections are immediate. Returns the last verdict.
     fn run(parties: impl Fn(u64) -> Parties, is_refused: impl Fn(u64) -> bool) -> Verdict {
         let evidence = Evidence::default();
         let mut verdict = NOTHING;

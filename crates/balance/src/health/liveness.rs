@@ -11,7 +11,7 @@ use std::time::Duration;
 
 use tidegate_world::Timestamp;
 
-/// Maximum threshold for consecutive events.
+/// Maximum of the thresholds `fall` and `rise`.
 pub const COUNT_MAX: u32 = 15;
 
 const COUNT_BITS: u32 = 4;

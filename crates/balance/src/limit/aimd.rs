@@ -4,11 +4,12 @@
 //! while it answered nothing else. Trips: with one such request. The rate becomes the accepted
 //! rate, less a margin ([`RateLearning::decrease`]). A server with watermarks rejects everything
 //! for some time, even if the excess is small. So the first decrease after a good interval leaves
-//! at least four fifths of the rate, and each further decrease at least one half. Requests sent
-//! before a decrease, or within an interval after it, are not evidence about the new rate. As in
-//! TCP, one loss in a window counts, not each packet, and a queue takes time to empty. Recovery:
-//! the rate grows after an interval without rejections in which nine tenths of the rate were used,
-//! or the rate limit held requests back. It grows by [`RateLearning::increase`] of itself a second.
+//! at least four fifths, and each further decrease at least one half. These are parts of the rate,
+//! or of the requests a second that the back end got, if those were fewer. Requests sent before a
+//! decrease, or within an interval after it, are not evidence about the new rate. As in TCP, one
+//! loss in a window counts, not each packet, and a queue takes time to empty. Recovery: the rate
+//! grows after an interval without rejections in which nine tenths of the rate were used, or the
+//! rate limit held requests back. It grows by [`RateLearning::increase`] of itself a second.
 //! The growth doubles after each [`DOUBLING_S`] of such intervals, so that a rate far below the
 //! capacity recovers quickly. An unused rate does not grow, because the result would be untested
 //! when it is needed. Cold start: no limit until the first rejection. Then the limit is the
@@ -33,8 +34,9 @@ const GROWTH_MAX: f64 = 1.0;
 /// Minimum used share of a rate at which the rate counts as used.
 const USED: f64 = 0.9;
 
-/// Minimum share of the rate that remains after a decrease. The first value applies after a good
-/// interval, the second after an interval with a decrease.
+/// Minimum share that remains after a decrease: of the rate, or of the requests a second that the
+/// back end got, if those were fewer. The first value applies after a good interval, the second
+/// after an interval with a decrease.
 const FALL_FIRST: f64 = 0.8;
 const FALL_NEXT: f64 = 0.5;
 
@@ -92,8 +94,8 @@ pub(crate) struct Aimd {
 impl Aimd {
     pub(crate) const COLD: Self = Self { rate: f64::INFINITY, clean_s: 0.0 };
 
-    /// Returns the next rate. It is at most `cps_max`, but stays infinite until the first
-    /// rejection.
+    /// Returns the rate after `interval`. An increase or a decrease makes it at most `cps_max`. It
+    /// stays infinite until the first rejection.
     pub(crate) fn step(self, learning: &RateLearning, interval: &Interval, cps_max: f64) -> Self {
         let lasted_s = interval.lasted.as_secs_f64();
         let given_cps = interval.given as f64 / lasted_s;

@@ -41,12 +41,13 @@
 //! # Bias
 //!
 //! If other senders overload a back end, it is slow even if it gets few requests from here. So if
-//! reducing the window to a quarter has not changed the time, the base rises to the measured time.
-//! The base also rises slowly while the window is not used up, for example when a path becomes
-//! longer. The share of requests that the path loses is learned in the same way. Some back ends
-//! neither respond quickly nor send a 100. If all callees of such a back end become slow at the
-//! same time, it is limited although it is not overloaded. If one caller calls many silent callees
-//! there, this counts as loss, until a smaller window has made no difference.
+//! the window has been reduced to a quarter, and the shortest time is still more than 70 % of what
+//! it was, this time becomes the base. The base also rises slowly while the window is not used up,
+//! for example when a path becomes longer. The share of requests that the path loses is learned in
+//! the same way. Some back ends neither respond quickly nor send a 100. If all callees of such a
+//! back end become slow at the same time, it is limited although it is not overloaded. If one
+//! caller calls many silent callees there, this counts as loss, until a smaller window has made no
+//! difference.
 //!
 //! # Source
 //!
@@ -77,18 +78,18 @@ pub const WINDOW_MIN: f64 = 10.0;
 /// [`WindowLearning::delay`]. The multiple is above 1 because slow servers have such delays even
 /// below their capacity.
 const TRIP: f64 = 2.0;
-/// Two thresholds. A window counts as without effect on the delay or the loss if it has fallen to
-/// the first part of its earlier size, while the delay or the loss is still above the second part
-/// of its earlier value.
+/// A smaller window counts as without effect if it has at most the first part of its earlier size,
+/// and the delay or the loss is still above the second part of its earlier value.
 const WITHOUT_EFFECT: (f64, f64) = (0.25, 0.7);
 /// The part of the excess over the base by which the base rises in one interval.
 const DRIFT: f64 = 0.05;
 
-/// Minimum number of responses in an interval. The second constant is how long the interval waits
-/// for them.
+/// Minimum number of responses in an interval. [`PATIENCE`] is how long the interval waits for
+/// them.
 const ENOUGH: u64 = 10;
 /// Minimum number of responses, or of requests without a response, that can show overload.
 const FEW: u64 = 5;
+/// Maximum time for which an interval waits for enough responses.
 const PATIENCE: Duration = Duration::from_secs(2);
 
 /// Parameters for learning the window of a back end.

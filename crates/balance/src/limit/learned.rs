@@ -1,7 +1,7 @@
 //! A rate of a back end that all shards learn together: shared counts, and a step that one shard
 //! takes at the end of each interval.
 //!
-//! The law itself is [`Aimd`]. If another shard already uses the record, a shard skips the step.
+//! The law itself is [`Aimd`]. A shard skips the step while another shard uses the record.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -134,7 +134,8 @@ impl Learned {
             refused: self.refused.load(Relaxed),
             wanted: self.wanted.load(Relaxed),
         };
-        // Rejections of requests that were sent so soon after a decrease do not count.
+        // Rejections of requests sent within an interval after a decrease do not count. So an
+        // interval that began in this time may not raise the rate.
         let is_deaf = record.began.as_nanos() < self.counts_from.load(Relaxed);
         if interval.refused > 0 {
             self.counts_from.store((now + learning.interval).as_nanos(), Relaxed);

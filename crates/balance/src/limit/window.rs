@@ -3,8 +3,8 @@
 //!
 //! The law itself is [`DelayWindow`]. Requests without a response are counted in slices of
 //! [`SLICE`], by the time at which they were sent. After [`FORGOTTEN`] they no longer count. So
-//! lost requests and silent callees use up a window only for this time, and no timer is needed. If
-//! another shard already uses the record, a shard skips the step.
+//! lost requests and silent callees use up a window only for this time, and no timer is needed. A
+//! shard skips the step while another shard uses the record.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 use std::sync::{Mutex, MutexGuard, PoisonError};

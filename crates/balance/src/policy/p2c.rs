@@ -11,7 +11,7 @@
 //! fails fast looks idle and attracts calls, but only calls for which it is drawn.
 //!
 //! Source: Mitzenmacher: The Power of Two Choices in Randomized Load Balancing, IEEE TPDS 12(10),
-//! 2001; as `least_conn`/`random two` in nginx and `LEAST_REQUEST` in Envoy.
+//! 2001; as `random two least_conn` in nginx and `LEAST_REQUEST` in Envoy.
 
 use tidegate_world::{Param, Range, Stream};
 

@@ -25,7 +25,7 @@ pub(super) struct Sample {
 struct Group {
     /// Indices of the back ends.
     members: Vec<usize>,
-    /// For each of them, the sum of the configured weights of all up to this one, including its
+    /// For each back end in `members`, the sum of the configured weights up to and including its
     /// own.
     ends: Vec<u64>,
 }
@@ -90,7 +90,7 @@ impl Group {
         })
     }
 
-    /// Returns the first usable back end from a random index on, or `None` if no back end is
+    /// Returns the first usable back end of the group from a random index on, or `None` if none is
     /// usable.
     fn seek(&self, among: &Candidates<'_>, draws: &mut Stream) -> Option<usize> {
         let start = draws.below(self.members.len() as u64) as usize;

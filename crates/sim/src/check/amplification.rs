@@ -15,10 +15,11 @@
 //! The rule is not asserted for a proxy without transactions whose call table is small. Such a
 //! proxy forgets ended calls because it has no room, and forwards their retransmissions.
 //!
-//! The rule is asserted for addresses of attackers, and for addresses where nothing listens.
-//! Callers and back ends acknowledge the messages that they get, unless the network loses them.
-//! After a crash, the received bytes are forgotten, but the new process forwards responses to
-//! requests of its predecessor. So addresses from before the crash are left out.
+//! The rule is asserted for addresses of attackers, and for addresses where nothing listens. It is
+//! not asserted for callers and back ends, because they acknowledge the messages that they get,
+//! unless the network loses them. After a crash, the received bytes are forgotten, but the new
+//! process forwards responses to requests of its predecessor. So addresses from before the crash
+//! are left out.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::SocketAddr;
@@ -42,6 +43,7 @@ const FINALS: u64 = 2;
 
 #[derive(Debug, Default)]
 struct Account {
+    /// Bytes received from the address.
     received: u64,
     /// Bytes sent in addition to the responses that are always allowed.
     beyond: u64,

@@ -50,7 +50,8 @@ impl Answers {
 
     pub(super) fn finish(&self, books: &[(NodeId, Book)], lives: &Lives, found: &mut Findings) {
         for (node, book) in books {
-            // A response that no connection accepted counts as sent.
+            // The tap does not see a response that no connection accepted, although the proxy has
+            // sent it.
             let unsent = match book {
                 Book::Proxy(book) => book.unsent as usize,
                 _ => 0,

@@ -11,9 +11,9 @@
 //! - It must not be down or paused for longer than [`OUT_MAX`] in total. Shorter exclusions are
 //!   allowed: if half of a pool may be excluded, forgeries in the name of all back ends exclude
 //!   them in turn, until they are probed again.
-//! - If rates are learned, its rate must not be less than [`RATE_LEAST`] of the highest rate at
+//! - If rates are learned, its rate must not be less than [`RATE_LEAST`] times the highest rate at
 //!   which it has answered callers since the last evidence, because only rejections lower a learned
-//!   rate. The comparison is not with the current rate. It would not detect a slow fall, because a
+//!   rate. A comparison with the current rate of answers would not detect a slow fall, because a
 //!   back end that gets fewer requests also answers fewer.
 //!
 //! Nothing is asserted about a back end that an operator has taken out of service, about a

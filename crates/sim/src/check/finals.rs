@@ -17,10 +17,10 @@
 //! A proxy without transactions forwards all responses (§16.11), so nothing is asserted about it
 //! here. [`provenance`](super::provenance) watches it. If rejections are not remembered, 503s are
 //! left out, because the gate decides again on a retransmission of the request. After a crash, the
-//! rules apply to requests that first came after the restart. The reason is that a restarted proxy
-//! forwards answers to requests of the earlier process, and may have started the same request
-//! again. So one BYE may reach an answerer in two transactions, and the second may exist longer
-//! than the call. Therefore BYEs at answerers are left out.
+//! rules apply to requests that first came after the restart, because a restarted proxy forwards
+//! answers to requests of the earlier process. BYEs at answerers are left out if any node has
+//! crashed or if there are streams: then one BYE may reach an answerer in two transactions, and the
+//! second may exist longer than the call.
 //!
 //! A 481 to a CANCEL is left out at proxies: our proxy answers a CANCEL as long as it knows the
 //! INVITE, and forwards a copy that comes later (§16.10). The response to a copy of a CANCEL from

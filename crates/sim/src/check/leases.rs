@@ -10,15 +10,18 @@
 //! different nodes know different facts. The model uses only the facts that the balancer can know.
 //!
 //! This is asserted for balancers that are [declared](super::Checkers::balances): those that handle
-//! each packet at once, so that all received packets are counted. It is not asserted for a balancer
-//! that was stalled since its last start, because its timers are late. It is not asserted for a
-//! short time after a timer has ended a call or a transaction, because a balancer fires its timers
-//! late by up to its slack. It is also not asserted after the balancer has evicted ended calls
-//! because there was no room. The reason is that the model evicts no calls. It is not asserted
-//! either while a call has more transactions or dialogs than a balancer distinguishes. An example
-//! is a fork that has set up several back ends, each of which gets or sends a BYE. After a crash,
-//! the balancer and the model start again. [`counts`](super::counts) asserts for all balancers that
-//! nothing is left at the end.
+//! each packet at once, so that all received packets are counted. It is not asserted
+//!
+//! - for a balancer that was stalled or drained since its last start, because its timers may be
+//!   late or it rejects new work;
+//! - for a short time after a timer has ended a call or a transaction, because a balancer fires its
+//!   timers late by up to its slack;
+//! - after the balancer has evicted ended calls to make room, because the model evicts no calls;
+//! - while a call has more transactions or dialogs than a balancer distinguishes, for example after
+//!   a fork that has set up several back ends, each of which gets or sends a BYE.
+//!
+//! After a crash, the balancer and the model start again. [`counts`](super::counts) asserts for all
+//! balancers that nothing is left at the end.
 
 mod model;
 

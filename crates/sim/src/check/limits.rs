@@ -7,8 +7,8 @@
 //!   same "From tag, Call-ID, and CSeq"), with any branch. Any other INVITE is new, unless its
 //!   To-tag is that of a dialog which the back end has confirmed (§12.2.2). An INVITE with an
 //!   unknown To-tag is new, because it causes work at the server in any case.
-//! - `cps_max`: a back end gets no more new INVITEs than its rate, with a burst of a tenth of a
-//!   second's worth, at least two.
+//! - `cps_max`: a back end gets no more new INVITEs than its rate allows. A burst may have as many
+//!   as the rate allows in a tenth of a second, and at least two.
 //! - `calls_max`: the number of calls that a back end really has and got from this proxy does not
 //!   exceed its limit. A call starts when the proxy gets its 2xx. It ends when the proxy forwards a
 //!   BYE whose tags are those of the call (§15: a BYE that matches no dialog ends none), or by the
@@ -40,7 +40,8 @@ use crate::node_id::NodeId;
 /// The checker's name.
 pub const NAME: &str = "limits";
 
-/// Tolerance on the burst, for INVITEs that are forwarded a little later than they were counted.
+/// Number of INVITEs that may exceed the burst, because INVITEs are forwarded a little later than
+/// they were counted.
 const SLACK: f64 = 2.0;
 
 /// Maximum time until an admitted message is counted. This happens at the next reading of the load
@@ -58,7 +59,7 @@ struct Held {
     until: Timestamp,
 }
 
-/// A token bucket that counts the INVITEs which have not drained yet.
+/// A leaky bucket that drains at `cps_max`, and the number of INVITEs in it.
 #[derive(Debug, Default)]
 struct Level {
     at: Timestamp,

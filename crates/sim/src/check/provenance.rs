@@ -128,7 +128,8 @@ impl Provenance {
         let is_asked = |form: &Form| form.kind == Kind::Request && form.vias == whole;
         let may_be_own = !seen.is_request() && forms.iter().any(is_asked);
         if let Some(form) = forms.iter_mut().find(passed) {
-            // A proxy may reject with 481 itself, as a node behind it has done before.
+            // The proxy may itself send a rejection that equals one that it received before, such
+            // as a 481.
             let may_refuse = may_be_own && matches!(seen.kind, Kind::Response(400..));
             if form.sent < form.received || !may_refuse {
                 form.sent += 1;

@@ -27,8 +27,8 @@ use crate::node_id::NodeId;
 pub const NAME: &str = "shares";
 
 /// The part of the transaction table that one address may fill, 0 to 1. The first quarter is not
-/// limited by source. New work may fill the table up to seven eighths. Between these two, a single
-/// address gets half.
+/// limited by source. New work may fill the table up to seven eighths. Of the entries between these
+/// two limits, a single address gets at most half.
 pub const SHARE: f64 = 0.6;
 
 /// Minimum number of entries of a table that is divided among sources. A proxy does not divide
@@ -36,7 +36,7 @@ pub const SHARE: f64 = 0.6;
 const ROOM_LEAST: u64 = 40;
 
 /// Time for which an unacknowledged final response is kept, and an INVITE with a 2xx: Timer H and
-/// Timer L (RFC 6026 §8.8), 64·T1.
+/// Timer L (RFC 6026 §8.7), 64·T1.
 const KEPT_FOR: Duration = Duration::from_secs(32);
 
 #[derive(Debug, Default)]

@@ -103,7 +103,7 @@ impl<N: Core, T: Tap> Network<N, T> {
         }
     }
 
-    /// Reports the messages as lost that `drop` takes from the bytes of the end `from`.
+    /// Reports as lost the messages that `drop` removes from the bytes sent by the end `from`.
     fn lose_all(&mut self, key: Key, from: Side, drop: impl Fn(&mut Pipe) -> Option<Buffer>) {
         while let Some(connection) = self.streams.connections.get_mut(&key)
             && let Some(bytes) = drop(connection.pipe_from(from))

@@ -45,7 +45,7 @@ impl<N: Core, T: Tap> Network<N, T> {
     /// Panics if the node has crashed.
     pub fn stall(&mut self, node: NodeId, until: Timestamp) {
         let stalled = &mut self.nodes[node.index()];
-        assert!(stalled.core.is_ok(), "{node:?} is up");
+        assert!(stalled.core.is_ok(), "{node:?} has crashed");
         if until > self.now.max(stalled.stalled_until) {
             stalled.stalled_until = until;
             self.calendar.push(until, Event::Resumed { node });

@@ -13,7 +13,7 @@ pub struct Summary {
     pub copied: u64,
     /// Packets and copies that arrived.
     pub delivered: u64,
-    /// Packets that links lost.
+    /// Packets that links lost at random ([`Link::loss`](crate::Link::loss)).
     pub lost: u64,
     /// Packets that a link lost because its queue was full.
     pub overflowed: u64,

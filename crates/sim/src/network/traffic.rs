@@ -190,8 +190,8 @@ impl<N: Core, T: Tap> Network<N, T> {
         self.wake_when_open(key, side);
     }
 
-    /// Schedules telling a core that it may send more, if that is due. Before that, all current
-    /// outputs of the core are taken.
+    /// Schedules telling a core that it may send more, if that is due. The core is told after all
+    /// its current outputs were taken.
     fn tell_when_writable(&mut self, key: Key, side: Side) {
         let Some(connection) = self.streams.connections.get_mut(&key) else { return };
         let pipe = connection.pipe_from(side);

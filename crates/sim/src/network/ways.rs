@@ -18,8 +18,8 @@ pub(super) struct Ways {
     default: Link,
     addresses: HashMap<SocketAddr, NodeId>,
     ways: Vec<Way>,
-    /// Channels by [`pair`]. They are numbers, so that the processor cache can hold those of a
-    /// hundred nodes.
+    /// The index in `ways` of the channel of each [`pair`]. The map contains indices instead of
+    /// channels, so that the processor cache can hold the map of a hundred nodes.
     of_pairs: HashMap<u32, u32>,
 }
 

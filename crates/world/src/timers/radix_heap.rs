@@ -11,7 +11,8 @@ pub(super) const BUCKETS: usize = u64::BITS as usize;
 /// An emptied bucket keeps capacity for at least twice this number of timers, if it had it.
 pub(super) const ROOM_MIN: usize = 64;
 
-/// A heap of timers for a short time. A push or a pop may move all of them.
+/// A heap of the timers up to the present epoch, or of all timers while they are few. A push or a
+/// pop may move all of them.
 #[derive(Debug)]
 pub(super) struct RadixHeap<K> {
     /// Time of the last timer that fired, in nanoseconds since the start. A timer that is set for

@@ -60,7 +60,8 @@ impl Call {
         match self.state {
             State::Inviting(_) => Ending::Unanswered,
             State::Cancelling(_) => Ending::Abandoned,
-            // Neither side has hung up. The call continues, and no book counts this as an ending.
+            // Neither side has hung up. The caller's book still counts the call as open, so the
+            // comparison reports a violation.
             State::Held(_) => Ending::Left,
             State::Leaving(..) => Ending::ByeUnanswered,
             State::Over(ending) => ending,
