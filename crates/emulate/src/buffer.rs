@@ -21,7 +21,7 @@ pub(super) struct Buffer {
 
 impl Buffer {
     pub(super) fn new(max: usize, bytes_max: Option<usize>) -> Self {
-        assert!(max > 0, "a buffer for nothing");
+        assert!(max > 0, "a buffer has room for at least one datagram");
         let datagrams = VecDeque::new();
         Self { datagrams, max, bytes_max, charged: 0, moved: 0, unreleased: 0 }
     }
@@ -81,14 +81,14 @@ impl Buffer {
 }
 
 /// Returns the bytes that Linux charges a socket for a datagram of `payload` bytes (its
-/// `truesize`). This is 256 for the description of the buffer, plus the block with the data, the
-/// headers and the kernel's control data. Blocks have 576 bytes or a power of two. From 16,005
-/// bytes of payload on, the payload is in pages, in addition to a block of 576 bytes.
+/// `truesize`). This is 256 for the `sk_buff` structure, plus the block with the data, the headers
+/// and the `skb_shared_info` structure. A block has 576 bytes or a power of two. From 16,005 bytes
+/// of payload on, the payload is in pages, in addition to a block of 576 bytes.
 ///
 /// Measured with Linux 6.18 over the loopback interface (`SK_MEMINFO_RMEM_ALLOC`). Other
 /// interfaces, whose drivers allocate before they know the length, may charge more.
 fn charge(payload: usize) -> usize {
-    const DESCRIPTION: usize = 256;
+    const SK_BUFF: usize = 256;
     const SMALL: usize = 576;
     const BESIDE_PAYLOAD: usize = 379;
     const LINEAR_MAX: usize = 16_384;
@@ -97,7 +97,7 @@ fn charge(payload: usize) -> usize {
         linear if linear < LINEAR_MAX => linear.next_power_of_two(),
         _ => SMALL + payload,
     };
-    DESCRIPTION + block
+    SK_BUFF + block
 }
 
 #[cfg(test)]

@@ -1,4 +1,5 @@
-//! Receive buffers that behave like those of a kernel.
+//! The receive buffers of an emulated server: one, or one for INVITEs and one for all other
+//! datagrams.
 
 use tidegate_world::{Received, Timestamp};
 
@@ -37,7 +38,7 @@ impl Buffers {
         buffer.push(at, received)
     }
 
-    /// Returns whether a datagram goes to the buffer to which INVITEs go.
+    /// Returns whether a datagram with these bytes goes to the same buffer as INVITEs.
     pub(super) fn is_beside_invites(&self, bytes: &[u8]) -> bool {
         !self.split || bytes.starts_with(b"INVI")
     }

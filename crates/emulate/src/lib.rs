@@ -8,21 +8,24 @@
 //! completion = max(completion of the work before, arrival) + cost
 //! ```
 //!
-//! This is the single server of queueing theory. With [several cores](HostSettings::cores) there is
-//! one queue for several servers, and a step begins when the first of them is free. The host is
-//! itself a [`Core`], so the same model runs in simulated time and behind real sockets.
+//! This is the single server of queueing theory. With [several cores](HostSettings::cores) of the
+//! processor there is one queue for several servers, and a step begins when the first of them is
+//! free. The host is itself a [`Core`], so the same model runs in simulated time and behind real
+//! sockets. Below, *the core* is the wrapped [`Core`], and the cores of the processor are
+//! *processor cores*.
 //!
 //! # Two times
 //!
 //! The driver's `now` is the current time. The model has its own time, which never exceeds `now`.
-//! Each time the driver calls the host, the model performs all steps up to `now`, or up to the
-//! arrival of a datagram if it is offered one. A *step* is one `offer` or one `serve` of the core.
+//! Each time the driver calls the host, the model performs all steps up to `now`. If the driver
+//! offers a datagram, the model performs only the steps up to the arrival of this datagram. A
+//! *step* is one `offer` or one `serve` of the core.
 //! Its model time is the time at which the processor is free and there is something to do, however
 //! late the driver calls. So a driver that wakes late completes as much work as a driver that wakes
 //! promptly. Only the packets of this work are sent late. For the same reason, a datagram arrives
 //! at the time of its stamp, not at the time when it was read. The host never waits. The driver
-//! sleeps until [`poll_timeout`](Core::poll_timeout), which is the next completion while the
-//! processor is busy, and continues to receive.
+//! sleeps until [`poll_timeout`](Core::poll_timeout), which is at the latest the next completion
+//! while the processor is busy. Meanwhile the driver continues to receive.
 //!
 //! The `now` that the core gets never goes back. If a datagram is read after a timer has fired, but
 //! has an earlier stamp, its cost is charged from the stamp on. But the core sees the time of the
@@ -30,20 +33,20 @@
 //!
 //! In simulated time a driver is never late, except for a process that gets no processor
 //! (`Network::stall` in `tidegate-sim`). In this case a host must not catch up: if
-//! [`catches_up`](HostSettings::catches_up) is false, it begins everything at the driver's `now`.
+//! [`catches_up`](HostSettings::catches_up) is false, no step begins before the driver's `now`.
 //!
 //! # The core's view
 //!
 //! - Packets of a step leave when the step is complete. Outputs keep their order: if a timer fires
 //!   during a step, its output waits for the completion of the step.
-//! - After each completion the core is asked to serve, at the same time. So the time from one
-//!   `serve` to the next is the cost of the first, as with a real driver, until `serve` returns
-//!   that nothing waits. With several cores, two services can overlap. Then this time is shorter
-//!   than the cost of the first. The packets of several cores leave in the order of completion.
+//! - The host calls `serve` again at the time of each completion, until `serve` returns `false`. So
+//!   the time from one `serve` to the next is the cost of the first, as with a real driver. With
+//!   several processor cores, two services can overlap. Then this time is shorter than the cost of
+//!   the first. The packets of several processor cores leave in the order of completion.
 //! - Timers fire on time, even while the processor is busy, and cost nothing. A timer precedes a
 //!   step at the same time. A completion precedes an arrival.
 //! - The load in [`Core::on_load`] is the model's: `busy` and `cpu` are the time charged, including
-//!   the elapsed part of the current steps, as a mean over the cores, plus the
+//!   the elapsed part of the current steps, as a mean over the processor cores, plus the
 //!   [background](HostSettings::background) load. `socket_fill` is the fill of the fullest buffer.
 //!   The core gets a reading when at least [`SAMPLE`] has passed since the last one: before its
 //!   next input, or when the driver reports a reading while the processor is busy. The values that
@@ -58,7 +61,7 @@
 //! reading of the load. Offers come before services, so that the core can reject in time. But
 //! service gets half of the processor if it needs it: while both wait, up to 64 offers come first,
 //! and then service gets as much time. A driver of sockets alternates in about the same way. With a
-//! [batch](HostSettings::batch), the host takes the turns of such a driver.
+//! [batch](HostSettings::batch), the host works in turns, as such a driver does.
 //!
 //! # Known bias
 //!
@@ -120,8 +123,8 @@ pub struct Host<C> {
     turn: Option<Turn>,
     /// Time from which the core may have something to serve, or `None` if it has nothing.
     ready: Option<Timestamp>,
-    /// Upper bound on the number of messages in the queues of the core, unless a timer has created
-    /// messages.
+    /// Maximum number of offered messages that can still be in the queues of the core. Messages
+    /// that a timer or another input has created are not counted.
     kept: usize,
     /// The latest time that the core was given.
     told: Timestamp,

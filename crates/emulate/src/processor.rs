@@ -1,4 +1,4 @@
-//! A processor. Each of its cores does one piece of work at a time.
+//! A processor. Each of its cores performs one step at a time.
 
 use std::time::Duration;
 
@@ -10,11 +10,11 @@ use super::settings::Disturbance;
 /// The cores of the processor and their times.
 #[derive(Debug)]
 pub(super) struct Processor {
-    /// The time at which each core completes its work.
+    /// For each core, the time at which it completes its last step.
     cores: Vec<Timestamp>,
     /// Index of the core that becomes free first.
     first: usize,
-    /// Time that was charged, on all cores together.
+    /// Sum of the costs and the interruptions of all steps, on all cores together.
     charged: Duration,
     /// The part of every core that other work takes.
     background: f64,
@@ -42,12 +42,13 @@ impl Processor {
         Self { cores, first: 0, charged: Duration::ZERO, background, disturbance, quota }
     }
 
-    /// Returns the time at which the first core is free.
+    /// Returns the earliest time at which a core is free. It may be in the past.
     pub(super) fn free_at(&self) -> Timestamp {
         self.cores[self.first]
     }
 
-    /// Performs work at `at`, when a core is free. Returns the time of its completion.
+    /// Performs a step that costs `cost` and begins at `at`. A core must be free then. Returns the
+    /// time at which the step is complete.
     pub(super) fn work(&mut self, at: Timestamp, cost: Duration) -> Timestamp {
         debug_assert!(at >= self.free_at(), "a core does one thing at a time");
         let stretched = self.stretched(cost);
@@ -75,7 +76,8 @@ impl Processor {
         if self.disturbance.misread == 1.0 { busy } else { busy.mul_f64(self.disturbance.misread) }
     }
 
-    /// Returns the duration of work while other programs take part of the core.
+    /// Returns the duration of work that costs `cost`, while other programs use their part of the
+    /// core.
     fn stretched(&self, cost: Duration) -> Duration {
         if self.background == 0.0 {
             return cost;

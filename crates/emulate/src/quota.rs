@@ -1,10 +1,11 @@
 //! A quota of processor time, as the kernel gives it to a control group (`cpu.max`).
 //!
-//! A group may use its *runtime* in each period. If it has used more, it is throttled until later
-//! periods have paid for it. Linux notices this only when it updates the account of a running
-//! thread: at a tick of its clock, or when the thread goes to sleep. So a busy thread runs past its
-//! quota until the next tick, and then waits for as many periods as this costs. With a runtime of
-//! 1 ms in 5 ms and ticks of 4 ms, it runs for 4 ms and then waits for 16 ms.
+//! A group may use its *runtime* in each period. If it has used more, it is throttled until the
+//! runtime of later periods has paid for the excess. Linux notices an excess only when it updates
+//! the account of a running thread: at a tick of its clock, or when the thread goes to sleep. So a
+//! busy thread runs past its quota until the next tick, and then waits until later periods have
+//! paid for the excess. With a runtime of 1 ms in 5 ms and ticks of 4 ms, it runs for 4 ms and then
+//! waits for 16 ms.
 
 use std::time::Duration;
 

@@ -7,8 +7,8 @@ use tidegate_world::{Timestamp, Work};
 use super::quota::Quota;
 use super::variation::Variation;
 
-/// Processor time of work, by the class that the core gives it ([`Work`]). All costs are 0 by
-/// default.
+/// The processor time that work costs, indexed by the class that the core reports for the work
+/// ([`Work`]). All costs are 0 by default.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Costs {
     /// Additional cost of taking a datagram that reaches an idle processor: to wake the process and
@@ -20,7 +20,8 @@ pub struct Costs {
     pub offer: [Duration; Work::CLASSES_MAX],
     /// Cost of serving a message.
     pub serve: [Duration; Work::CLASSES_MAX],
-    /// Cost of serving without keeping state ([`Work::stateless`]), or `None` for the same cost.
+    /// Cost of serving without keeping state ([`Work::stateless`]), or `None` if it is the same as
+    /// [`serve`](Self::serve).
     pub serve_stateless: Option<[Duration; Work::CLASSES_MAX]>,
     /// Cost of rejecting a message.
     pub refuse: [Duration; Work::CLASSES_MAX],
@@ -78,7 +79,8 @@ impl Disturbance {
         self.dearer.filter(|(from, _)| at >= *from).map_or(1.0, |(_, factor)| factor)
     }
 
-    /// Returns the average part of a core's time that other programs do not use.
+    /// Returns the average part of a core's time, above 0 and at most 1, that
+    /// [`stolen`](Self::stolen) leaves.
     pub fn own_part(&self) -> f64 {
         self.stolen.map_or(1.0, |(period, stolen)| (period - stolen).div_duration_f64(period))
     }
@@ -111,8 +113,8 @@ pub struct HostSettings {
     /// Number of datagrams that fit in a buffer. The value is at least 1, and the default is 2048.
     pub buffer_max: usize,
     /// Bytes that fit in a buffer, as Linux charges them: a datagram of 500 bytes counts for 1,280.
-    /// This is the value that `SO_RCVBUF` returns, twice the requested one. With `None`, the
-    /// default, only the number is limited.
+    /// This is the value of `SO_RCVBUF` that `getsockopt(2)` returns: twice the value that was set.
+    /// With `None`, the default, only the number of datagrams is limited.
     pub buffer_bytes: Option<usize>,
     /// Factor on every cost. The default is 1. A host with factor 2 has half the speed.
     pub cost_factor: f64,

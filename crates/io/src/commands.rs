@@ -53,7 +53,7 @@ impl fmt::Display for CommandError {
 impl std::error::Error for CommandError {}
 
 impl CommandSender {
-    /// Creates a handle to `shards` shards, each of which [joins](crate::Drive::with_commands) it.
+    /// Creates a handle for `shards` shards. Each shard [joins](crate::Drive::with_commands) it.
     pub fn to(shards: u16) -> Self {
         Self(Arc::new(State { shards: shards.into(), queues: Mutex::default() }))
     }
@@ -75,15 +75,15 @@ impl CommandSender {
             return Err(CommandError::Busy);
         }
         let command: Arc<[u8]> = command.into();
-        let mut heard = Ok(());
+        let mut result = Ok(());
         for CommandQueue { commands, waker } in queues.iter() {
             match commands.try_send(Arc::clone(&command)) {
                 Ok(()) => waker.wake(),
                 // The shard has ended, and the process is about to end.
-                Err(_) => heard = Err(CommandError::Busy),
+                Err(_) => result = Err(CommandError::Busy),
             }
         }
-        heard
+        result
     }
 
     /// Adds a shard, which `waker` wakes for each command. Returns the shard's end of its queue.

@@ -148,8 +148,8 @@ impl Connections {
         let mut polled = std::mem::take(&mut self.polled);
         polled.clear();
         self.watcher.wait(set, &mut polled)?;
-        // If more events wait than one system call returns, that of the inner set may be one of
-        // them.
+        // If more events wait than one system call returns, the event of the inner descriptor may
+        // be among the others.
         let mut has_inner = polled.len() >= EVENTS;
         for event in &polled {
             match Watched::of(event) {
@@ -171,7 +171,7 @@ impl Connections {
                 return Some(event);
             }
             let id = self.readable.front()?;
-            // A connection that has ended uses up nothing.
+            // A connection that has ended takes nothing from the budget.
             let Some(connection) = self.connections.get_mut(&id) else {
                 self.readable.pop_front();
                 continue;

@@ -196,7 +196,7 @@ fn a_connection_that_pauses_within_a_message_is_closed() {
     }
     let due = scene.connections.due();
     assert_eq!(due, scene.now + StreamLimits::default().message);
-    // A byte more does not help.
+    // Another byte does not extend the time limit.
     client.write_all(&MESSAGE[20..21]).unwrap();
     scene.now = due;
     assert_eq!(scene.closed(), CloseCause::TimedOut);
@@ -216,7 +216,7 @@ fn incomplete_messages_have_a_limited_memory() {
     assert_eq!((scene.connections.held, clients.len()), (20, 2));
 }
 
-/// [`Core`](tidegate_world::Core), "Connections", point 3.
+/// The contract of [`Core`](tidegate_world::Core), section "Connections", item 3.
 #[test]
 fn the_core_is_told_when_it_may_send_again() {
     let mut scene = Scene::new(StreamLimits::default());
@@ -240,7 +240,7 @@ fn a_message_for_which_the_socket_has_room_changes_no_watched_events() {
     let (mut client, flow) = scene.accept();
     let id = flow.connection.unwrap();
     let connection = &scene.connections.connections[&id];
-    // Changes fail from now on.
+    // From now on, changing the events of this connection fails and closes the connection.
     scene.connections.watcher.remove(id, connection.stream()).unwrap();
     scene.post(flow, MESSAGE);
     client.read_exact(&mut [0; MESSAGE.len()]).unwrap();

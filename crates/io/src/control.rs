@@ -59,7 +59,10 @@ impl Control {
     /// length.
     fn write<T: Copy>(&mut self, at: usize, level: c_int, kind: c_int, value: T) -> usize {
         let room = size_of::<T>() + size_of::<libc::cmsghdr>() + 8;
-        assert!(at.is_multiple_of(8) && at + room <= ROOM, "messages stand side by side");
+        assert!(
+            at.is_multiple_of(8) && at + room <= ROOM,
+            "the control message is aligned and fits"
+        );
         // SAFETY: CMSG_LEN and CMSG_SPACE only compute. The room is aligned for a
         // `cmsghdr` there and holds one with a `T` behind it, by the assertion above.
         unsafe {
@@ -114,8 +117,8 @@ impl ControlMessages {
                         notes.drops = Some(ptr::read_unaligned(data.cast::<u32>()));
                     }
                     (libc::IPPROTO_IP, libc::IP_PKTINFO) => {
-                        // `ipi_addr` may be a broadcast address, which cannot be a source. But
-                        // beside ICMP reports it is the only address given.
+                        // `ipi_addr` may be a broadcast address, which cannot be a source. But with
+                        // an ICMP report, the kernel gives no other address.
                         let info = ptr::read_unaligned(data.cast::<in_pktinfo>());
                         let ip = [info.ipi_spec_dst, info.ipi_addr]
                             .map(|a| Ipv4Addr::from(a.s_addr.to_ne_bytes()));

@@ -94,7 +94,8 @@ impl Dispatch {
                 counters.unsent.record(remote, why);
                 let local = listeners[i].local();
                 let local = source.map_or(local, |ip| SocketAddr::new(ip, local.port()));
-                // A report cannot be checked against a datagram that was not sent.
+                // The failure quotes no bytes, because it comes from the send call and not from an
+                // ICMP report.
                 keep(failures, counters, Failure::new(Flow::udp(local, remote), cause, b""));
             },
         );
@@ -142,12 +143,12 @@ impl Outlet for Dispatch {
 
     fn connect(&mut self, connect: Connect) {
         let connections = self.connections.as_mut();
-        connections.expect("only a core with listeners for connections asks").connect(connect);
+        connections.expect("a core without connections opens none").connect(connect);
     }
 
     fn close(&mut self, id: ConnectionId) {
         let connections = self.connections.as_mut();
-        connections.expect("only a core with connections asks").close(id);
+        connections.expect("a core without connections closes none").close(id);
     }
 }
 

@@ -67,7 +67,8 @@ impl Draining {
     /// Records a turn that began at `began` and read every socket. `is_empty` is true if all
     /// sockets were empty at the end.
     pub(crate) fn on_read(&mut self, began: Timestamp, is_empty: bool) {
-        // A thread that lost the processor may begin its first turn after `tell`.
+        // Until `tell`, the kernel may still add datagrams. A thread that lost the processor may
+        // begin its first turn only after `tell`.
         if is_empty && self.tell.is_some_and(|at| at <= began) {
             self.may_hold = false;
         }

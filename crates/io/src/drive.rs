@@ -20,8 +20,8 @@ use crate::sockets::Sockets;
 use crate::stores::Stores;
 use crate::{Clock, Counters, Handoffs, Limits, Listener, Pauses, Stop};
 
-/// Time after a reception at which an idle shard reads the drops from the kernel. Without a later
-/// datagram, nothing else would report them.
+/// Time after a reception at which an idle shard reads the kernel's counters of drops. If no other
+/// datagram follows, nothing else reports the drops.
 const DROP_COUNTERS_AFTER: Duration = Duration::from_millis(100);
 
 /// Maximum number of answers passed to a core in one turn.
@@ -123,7 +123,7 @@ impl<M: Machine> Drive<M> {
         })
     }
 
-    /// Returns the driver with a core that receives the commands that are
+    /// Returns the driver, which from now on passes to its core the commands that are
     /// [given](CommandSender::give) through this handle.
     #[must_use]
     pub fn with_commands(self, commands: &CommandSender) -> Self {
@@ -286,8 +286,8 @@ impl<M: Machine> Drive<M> {
         })
     }
 
-    /// Passes send failures and reports of the network to the core. Returns true if more reports
-    /// may wait.
+    /// Passes send failures, messages that could not be handed off, and reports of the network to
+    /// the core. Returns true if more reports may wait.
     fn tell_failures<C: Core>(
         &mut self,
         core: &mut C,
@@ -335,8 +335,9 @@ impl<M: Machine> Drive<M> {
         true
     }
 
-    /// Serves for a quantum, at least as long as this turn's reception took. Returns true if
-    /// messages still wait.
+    /// Serves until no message waits, but at most for a quantum, or for as long as this turn's
+    /// `reception` took if that was longer. Returns true if the time was over, so that messages may
+    /// still wait.
     fn serve<C: Core>(&mut self, core: &mut C, began: Timestamp, reception: Duration) -> bool {
         let until = began + self.limits.quantum.max(reception);
         let mut now = began;

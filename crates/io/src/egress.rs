@@ -22,7 +22,8 @@ pub const NETWORKS_MAX: usize = 256;
 /// the network.
 ///
 /// A network is left out if no listener has that address, or if the next wider network leads to the
-/// same listener. The list is empty with fewer than two listeners, or if `/proc` cannot be read.
+/// same listener. If more than [`NETWORKS_MAX`] are left, the list has the widest of them. The list
+/// is empty with fewer than two listeners, or if `/proc` cannot be read.
 pub fn egress_networks(listeners: &[SocketAddr]) -> Vec<(IpNet, usize)> {
     let read = |path| std::fs::read_to_string(path).unwrap_or_default();
     networks(listeners, &read("/proc/net/route"), &read("/proc/net/ipv6_route"), source_toward)
@@ -49,7 +50,8 @@ fn networks(
     compressed(v4.chain(v6).filter_map(of).collect())
 }
 
-/// Sorts networks by length, and leaves out those with the same listener as the next wider one.
+/// Sorts networks by the length of their prefix, the longest first. Leaves out networks with the
+/// same listener as the next wider one, and keeps at most the [`NETWORKS_MAX`] widest.
 fn compressed(mut networks: Vec<(IpNet, usize)>) -> Vec<(IpNet, usize)> {
     networks.sort_by_key(|(net, _)| net.prefix_len());
     networks.dedup_by_key(|(net, _)| *net);
@@ -163,7 +165,7 @@ mod tests {
         assert_eq!(kept.len(), 4, "{kept:?}");
     }
 
-    /// Issue 18, E19: from the inside address nothing reaches the outside.
+    /// A packet from the inside address would not reach the outside.
     #[test]
     fn each_network_is_reached_from_the_listener_with_its_source() {
         let v4 = "Iface Destination Gateway Flags RefCnt Use Metric Mask MTU Window IRTT\n\

@@ -21,7 +21,8 @@ pub struct Report<'a> {
     /// The local address to which the report came, if the socket is bound to a wildcard.
     pub to: Option<IpAddr>,
     /// The beginning of the datagram, as far as the report quotes it, at most [`QUOTE_MAX`] bytes.
-    /// For a batch sent by one call, it may be the beginning of the first datagram.
+    /// If the datagram was part of a GSO batch, it may be the beginning of the first datagram of
+    /// the batch instead.
     pub quote: &'a [u8],
 }
 
@@ -118,7 +119,8 @@ mod tests {
     use crate::sockopt;
     use std::os::fd::AsFd;
 
-    /// Returns the number of entries, and of the reports among them the destination and the cause.
+    /// Returns the number of entries, and the destination, the cause and the quote of each report
+    /// among them.
     fn drained(socket: &UdpSocket, max: usize) -> (usize, Vec<(SocketAddr, Cause, Vec<u8>)>) {
         let mut reports = Vec::new();
         let taken = ErrorQueue::new().drain(socket, max, |report| {

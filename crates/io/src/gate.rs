@@ -46,7 +46,7 @@ struct Inner {
 struct State {
     /// The shedding that each shard wants.
     wishes: Vec<Shedding>,
-    /// For each sink, the number of its drops that were counted, modulo 2^32.
+    /// For each sink, the number of its drops that are included in `filtered`, modulo 2^32.
     drops: Vec<u32>,
     filtered: u64,
 }
@@ -79,12 +79,13 @@ impl KernelGate {
         self.set(&Shedding::NONE)
     }
 
-    /// Sets the shedding for one shard, from now on. All shards should use the same key. Otherwise
-    /// the key of the first shard applies. A source that one shard bans is banned for all shards,
-    /// because its ports are spread over all of them. The same applies to a hash whose datagrams are
-    /// dropped. If the shards together ban more than [`Shedding::BANNED_MAX`] sources, only the first ones in
-    /// the order of the shards are banned. If they have more than [`Shedding::MARKS_MAX`] hashes, the first
-    /// ones of each shard apply.
+    /// Sets the shedding for one shard, from now on. All shards should use the same key and the
+    /// same spared networks: those of the first shard that [drops by hash](Shedding::has_share)
+    /// apply to all shards. A source that one shard bans is banned for all shards, because its
+    /// ports are spread over all of them. The same applies to a hash whose datagrams are dropped.
+    /// If the shards together ban more than [`Shedding::BANNED_MAX`] sources, only the first ones
+    /// in the order of the shards are banned. If they have more than [`Shedding::MARKS_MAX`]
+    /// hashes, the first ones of each shard apply.
     ///
     /// # Errors
     /// Returns the errors of [`set`](Self::set).

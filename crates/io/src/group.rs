@@ -164,8 +164,8 @@ impl Listener {
     /// # Errors
     /// Returns the error of connect(2).
     pub(crate) fn leave(&self) -> io::Result<bool> {
-        // For a connected socket, the kernel skips datagrams from all but its peer, and here the
-        // only peer is the socket itself. Closing the socket would lose its waiting datagrams.
+        // The kernel gives a connected socket only datagrams from its peer, and here the peer is
+        // the socket's own address. Closing the socket would lose its waiting datagrams.
         if self.shared {
             self.ordinary.connect(self.local)?;
         }
@@ -218,9 +218,10 @@ pub fn open(listen: &Listen) -> Result<Group, OpenError> {
     let layout = Layout { family, shards: listen.shards, split };
     let count = layout.read();
 
-    // The first socket is bound alone, so that the bind fails if any other socket has the address.
-    // Only then does it admit the others. With SO_REUSEPORT from the start, it would silently join
-    // the group of another process, or that process would join this one.
+    // The first socket is bound without SO_REUSEPORT, so that the bind fails if any other socket
+    // has the address. It gets the option before the others are bound. With the option from the
+    // start, it would silently join the group of another process, or that process would join this
+    // one.
     let first = new_socket(listen)?;
     if listen.shared {
         first.set_reuse_port(true).map_err(failed("SO_REUSEPORT"))?;

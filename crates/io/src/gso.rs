@@ -13,7 +13,7 @@ use tidegate_world::Batching;
 
 use crate::BATCH;
 
-/// The longest datagram in a batch, in bytes: the payload of an Ethernet frame over IPv6. The
+/// The longest datagram in a batch, in bytes: the UDP payload of an Ethernet frame over IPv6. The
 /// kernel cuts a batch into segments but does not fragment the segments.
 const SEGMENT_MAX: usize = 1452;
 
@@ -25,7 +25,7 @@ const GSO_MAX: usize = 65_507;
 const LOOK_BACK: usize = 16;
 
 // linux/udp.h, UDP_MAX_SEGMENTS: 64 until Linux 6.9, then 128.
-const _: () = assert!(BATCH <= 64, "a train may be a whole batch");
+const _: () = assert!(BATCH <= 64, "the kernel takes BATCH datagrams as one GSO batch");
 
 /// A batch of datagrams that leave together: one or several.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -59,12 +59,12 @@ impl GsoBatch {
         usize::from(self.count)
     }
 
-    /// Returns the length of each datagram, if there are several.
+    /// Returns the length of each datagram, or `None` if there is only one.
     pub(crate) fn segment(&self) -> Option<u16> {
         (self.count > 1).then_some(self.segment as u16)
     }
 
-    /// Returns the positions of its datagrams in the list of all datagrams.
+    /// Returns the positions of the batch's datagrams in the [order](GsoPlan::order) of sending.
     pub(crate) fn range(&self) -> Range<usize> {
         usize::from(self.first)..usize::from(self.first) + self.count()
     }
@@ -140,12 +140,13 @@ impl Segment {
 #[derive(Debug, Default)]
 pub(crate) struct GsoPlan {
     gso_batches: ArrayVec<GsoBatch, BATCH>,
+    /// The [entry](Segment::entry) of each datagram, batch after batch.
     order: ArrayVec<u8, BATCH>,
 }
 
 impl GsoPlan {
-    /// Makes batches of the datagrams, which are at most [`BATCH`]. Adds at most `pad_max` bytes to
-    /// each datagram.
+    /// Makes batches of these datagrams of one socket, at most [`BATCH`] datagrams. Adds at most
+    /// `pad_max` bytes to each datagram.
     pub(crate) fn of(datagrams: impl Iterator<Item = Segment>, pad_max: usize) -> Self {
         let mut gso_batches = ArrayVec::<GsoBatch, BATCH>::new();
         let mut heads = ArrayVec::<Segment, BATCH>::new();
@@ -205,7 +206,7 @@ impl GsoPlan {
         &self.gso_batches
     }
 
-    /// Returns the datagrams of the batch with this number.
+    /// Returns the [entries](Segment::entry) of the datagrams of the batch with this number.
     pub(crate) fn members(&self, gso_batch: usize) -> &[u8] {
         &self.order[self.gso_batches[gso_batch].range()]
     }
@@ -219,7 +220,7 @@ impl GsoPlan {
     }
 }
 
-/// The batch and position to which a datagram was added.
+/// A datagram, and the number of the batch that it has joined.
 struct Joined {
     entry: u8,
     gso_batch: u8,
@@ -263,7 +264,7 @@ mod tests {
         assert_eq!(of_lengths(&[9, 9, 8, 9, 9]), [vec![0, 1, 2], vec![3, 4]]);
         assert_eq!(of_lengths(&[9, 10, 10]), [vec![0], vec![1, 2]]);
         assert_eq!(of_lengths(&[9, 8, 8]), [vec![0, 1], vec![2]]);
-        // The kernel would ignore the last one.
+        // The kernel would not send an empty datagram at the end of a batch.
         assert_eq!(of_lengths(&[9, 0, 0]), [[0], [1], [2]]);
     }
 

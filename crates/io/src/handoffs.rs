@@ -17,9 +17,9 @@ const BYTES_MAX: usize = 16 << 20;
 
 /// One shard's end of the queues between all shards of a process.
 ///
-/// A shard's buffers belong to its thread, so a handoff copies the message twice. Two kinds of
-/// messages are handed off: stateful messages that arrived at the wrong shard, and messages that
-/// leave on a connection of another shard.
+/// A shard's buffers belong to its thread, so a handoff copies the message twice. Three kinds of
+/// input are handed off: messages that belong to a call or transaction of another shard, messages
+/// that leave on a connection of another shard, and failed deliveries of messages of another shard.
 #[derive(Debug)]
 pub struct Handoffs {
     shard: usize,
@@ -108,7 +108,7 @@ impl Handoffs {
         Ok(incoming.into_iter().enumerate().map(end).collect())
     }
 
-    /// Creates the end of a single shard.
+    /// Creates the end for the only shard of a process.
     ///
     /// # Errors
     /// Returns the errors of `eventfd(2)`.
@@ -165,7 +165,7 @@ impl Handoffs {
         Some(parcel.unpack(pool))
     }
 
-    /// Returns this shard.
+    /// Returns the index of this shard.
     pub(crate) fn shard(&self) -> ShardIndex {
         ShardIndex::new(self.shard as u16, self.outgoing.len() as u16)
     }

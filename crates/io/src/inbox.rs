@@ -17,7 +17,7 @@ use crate::control::{Control, ControlMessages};
 /// Maximum number of bytes of a datagram that do not fit into an ordinary buffer.
 const SPILL: usize = LARGE - SMALL;
 
-/// Number of repeated system calls if the socket reports a pending error instead of a datagram.
+/// Maximum number of repeated system calls if a call returns a pending error or is interrupted.
 const RETRIES: usize = 4;
 
 /// A received datagram, with the kernel's control data.
@@ -69,7 +69,8 @@ struct Slots {
 impl Inbox {
     /// Creates an inbox that fills buffers of `pool`.
     pub fn new(pool: &Pool) -> Self {
-        // A zeroed allocation of this size is mapped, and touched only by the kernel.
+        // The allocator maps zeroed memory of this size without writing to it, so a page takes
+        // memory only when the kernel writes to it.
         let spills = Box::into_raw(vec![0u8; BATCH * SPILL].into_boxed_slice());
         let slots = Box::new(Slots {
             // SAFETY: headers and vectors are integers and pointers, for which zero is valid.
@@ -174,7 +175,7 @@ impl Inbox {
                 let spills = (*self.slots.as_ptr()).spills;
                 std::slice::from_raw_parts(spills.add(slot * SPILL).as_ptr(), len - room)
             };
-            bytes.push(spill).expect("buffer and spill make a datagram's longest length");
+            bytes.push(spill).expect("a buffer can hold the longest datagram");
         }
         bytes
     }

@@ -1,12 +1,13 @@
 //! Real sockets and real time for sans-IO cores.
 //!
-//! A [`Core`](tidegate_world::Core) never touches a socket or a clock. This crate does both for it.
-//! One shard is one thread with one [`Drive`], which runs the core in turns. A turn takes a bounded
-//! share of the arrived datagrams, the expired timers, a quantum of service, and one flush. If no
-//! work is left, the shard then sleeps. Every [`SAMPLE`] it reports the load to the core. You can
-//! also use the parts on their own: [`Inbox`] and [`Outbox`] move datagrams in batches of
-//! [`BATCH`], [`open`] creates the `SO_REUSEPORT` group that spreads a listening address over
-//! shards, and [`Pauses`] decides when a pause lets one wake serve enough datagrams.
+//! A [`Core`](tidegate_world::Core) never touches a socket or a clock. This crate connects it to
+//! both. One shard is one thread with one [`Drive`], which runs the core in turns. A turn reads a
+//! bounded number of datagrams, fires the expired timers, serves for a quantum of time, and sends
+//! all packets in one flush. If no work is left, the shard then sleeps. Every [`SAMPLE`] it reports
+//! the load to the core. You can also use the parts on their own: [`Inbox`] and [`Outbox`] move
+//! datagrams in batches of [`BATCH`], [`open`] creates the `SO_REUSEPORT` group that spreads a
+//! listening address over shards, and [`Pauses`] decides whether the shard pauses, so that one wake
+//! serves several datagrams.
 //!
 //! For UDP, a shard mainly uses `recvmmsg`, `sendmmsg` and `ppoll`. A shard with connections also
 //! has an `epoll` descriptor, which reports the events of all connections

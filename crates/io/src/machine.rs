@@ -49,7 +49,7 @@ pub trait Machine {
         tell: impl FnMut(&mut Self::Outlet, Failure),
     ) -> io::Result<bool>;
 
-    /// Passes on events on connections, up to about `limit`. A machine without connections has no
+    /// Passes on at most `limit` events on connections. A machine without connections has no
     /// events.
     ///
     /// # Errors
@@ -111,7 +111,8 @@ pub struct Buffers {
     pub fill: f32,
     /// Number of datagrams since the start that were lost because a buffer for INVITEs was full.
     pub overflow: u64,
-    /// Whether the requested [shedding](Machine::shed) was not accepted within the last second.
+    /// Whether the kernel has refused the requested [shedding](Machine::shed) within the last
+    /// second.
     pub is_shed_refused: bool,
 }
 

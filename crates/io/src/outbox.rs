@@ -25,11 +25,11 @@ use crate::sockopt;
 /// returns once from a later send call.
 const TRIES: usize = 3;
 
-/// A port to which a socket can be connected (RFC 863). Nothing is sent there.
+/// The discard port (RFC 863), to which a socket is connected but sends nothing.
 const DISCARD_PORT: u16 = 9;
 
-const _: () = assert!(PIECES * BATCH <= u8::MAX as usize, "where vectors begin fits a byte");
-const _: () = assert!(BATCH == u64::BITS as usize, "a flush keeps one bit an entry");
+const _: () = assert!(PIECES * BATCH <= u8::MAX as usize, "the index of a vector fits into a byte");
+const _: () = assert!(BATCH == u64::BITS as usize, "a flush keeps one bit for each entry");
 
 /// The result of a flush.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
@@ -44,7 +44,7 @@ pub struct Flushed {
     pub in_gso_batches: u64,
     /// Bytes of white space added to datagrams so that they could join a batch.
     pub padding: u64,
-    /// Datagrams dropped because send buffer or device queue stayed full.
+    /// Datagrams dropped because the send buffer or the queue of the device stayed full.
     pub full: u64,
     /// Datagrams that the kernel refused. The flush reports each of them separately.
     pub refused: u64,
@@ -59,8 +59,9 @@ pub struct Flushed {
 ///
 /// Datagrams of one length from one socket to one destination leave as a GSO batch, if the kernel
 /// supports it (Linux 4.18) and the path allows it. Datagrams that [may be
-/// padded](Batching::pad_at) are padded to one length. If the kernel refuses a batch because it is
-/// a batch, the socket forms no more batches (see [`Forming`]).
+/// padded](Batching::pad_at) are padded to one length. If the kernel refuses batches to two
+/// addresses but sends their datagrams one by one, the socket forms no more batches (see
+/// [`Forming`]).
 pub struct Outbox {
     queue: ArrayVec<Outgoing, BATCH>,
     frames: Box<Frames>,
@@ -196,7 +197,10 @@ impl Outbox {
         bytes: Buffer,
         batching: Batching,
     ) {
-        assert!(usize::from(batching.pad_at) <= bytes.len(), "it is padded within");
+        assert!(
+            usize::from(batching.pad_at) <= bytes.len(),
+            "the padding begins within the datagram"
+        );
         self.queue.push(Outgoing { socket, to, source, bytes, batching });
     }
 
@@ -244,8 +248,9 @@ impl Outbox {
                         return ControlFlow::Break(());
                     }
                     // The source may have moved to another machine since the peer sent to it. Linux
-                    // then returns EINVAL, and from some version up to 6.18 on ENETUNREACH. Both
-                    // have other causes too, for example no route from this source to the peer.
+                    // then returns EINVAL, or ENETUNREACH in newer versions such as 6.18. Both
+                    // errors have other causes too, for example no route from this source to the
+                    // peer.
                     if let SendOutcome::Refused(_, libc::EINVAL | libc::ENETUNREACH) = outcome
                         && forget_lost_source(queue, members)
                     {
@@ -294,7 +299,8 @@ fn may_form(forming: &mut Vec<Option<Forming>>, number: usize, socket: &UdpSocke
         forming.resize(number + 1, None);
     }
     let known = forming[number].get_or_insert_with(|| {
-        // Zero is the default: no length for messages that state none.
+        // Zero is the default and changes nothing. The call only shows whether the kernel knows the
+        // option.
         match sockopt::set(socket.as_fd(), libc::SOL_UDP, libc::UDP_SEGMENT, 0) {
             Ok(()) => Forming::Allowed,
             Err(_) => Forming::Impossible,
@@ -304,11 +310,11 @@ fn may_form(forming: &mut Vec<Option<Forming>>, number: usize, socket: &UdpSocke
 }
 
 /// Returns what the error of a batch means: `None` if its datagrams would also fail one by one,
-/// `Some(true)` if all other batches of the socket would fail too, and `Some(false)` if the error
+/// `Some(true)` if the other batches of the socket may fail too, and `Some(false)` if the error
 /// concerns only this batch. In the last two cases the datagrams should be sent one by one.
 fn refuses_gso(code: i32) -> Option<bool> {
     match code {
-        // EIO: the device computes no checksums. EINVAL: also for port 0.
+        // EIO: the device computes no checksums. EINVAL has other causes too, such as port 0.
         libc::EINVAL | libc::EIO | libc::ENOPROTOOPT | libc::EOPNOTSUPP => Some(true),
         // The path MTU is smaller than one of its datagrams.
         libc::EMSGSIZE => Some(false),
@@ -385,7 +391,7 @@ impl Frames {
     ) -> io::Result<usize> {
         let frames = &raw mut *self;
         let count = gso_batches.len();
-        assert!(first + count <= BATCH, "a batch has no more trains");
+        assert!(first + count <= BATCH, "the frames have room for BATCH batches");
         // SAFETY: the pointers to names, vectors and controls are set here from the one raw pointer
         // that the call uses too, and each has the length that `fill` stated. From its start on, a
         // batch has as many vectors as `fill` counted. The bytes lie in buffers that the queue
@@ -485,8 +491,9 @@ fn forget_lost_source(queue: &mut [Outgoing], members: &[u8]) -> bool {
     true
 }
 
-/// Returns whether the machine has this address. The kernel can send from such an address to the
-/// address itself. With `ip_nonlocal_bind` a socket can be bound to any address.
+/// Returns whether the machine has this address. A bind alone does not show this, because with
+/// `ip_nonlocal_bind` a socket can be bound to any address. So the socket is also connected to the
+/// address itself, which needs a route from this address.
 fn is_here(ip: IpAddr) -> bool {
     UdpSocket::bind((ip, 0)).and_then(|socket| socket.connect((ip, DISCARD_PORT))).is_ok()
 }

@@ -38,7 +38,7 @@ fn each_datagram_leaves_by_its_socket_for_its_destination_in_order() {
     }
     assert!(outbox.is_full());
     let flushed = outbox.flush(|i| &senders[i], NO_WAIT, refuse_nothing);
-    // From each of two senders to each of three receivers.
+    // One batch from each of two senders to each of three receivers.
     let expected_of =
         Flushed { sent: 64, bytes: 64, gso_batches: 6, in_gso_batches: 64, ..Flushed::default() };
     assert_eq!(flushed, expected_of);
@@ -102,8 +102,8 @@ fn a_pending_icmp_report_loses_no_datagram() {
     }
 }
 
-/// Sends datagrams of these lengths from one socket to another, and reads them there: each is
-/// filled with its number.
+/// Sends datagrams of these lengths, each filled with its index, from one socket to another.
+/// Returns the result of the flush, the received datagrams, and their source addresses.
 fn sent_over(
     outbox: &mut Outbox,
     sender: &UdpSocket,
@@ -121,8 +121,8 @@ fn sent_over(
     (flushed, got, from)
 }
 
-/// The address to which a peer has sent may have moved to another machine. This says nothing about
-/// batches.
+/// The address to which a peer has sent may have moved to another machine. The error of a batch
+/// from this address does not mean that the kernel refuses batches.
 #[test]
 fn a_datagram_whose_source_the_machine_has_lost_leaves_from_another_address() {
     let (sender, receiver) = (UdpSocket::bind("0.0.0.0:0").unwrap(), socket());
@@ -144,7 +144,7 @@ fn a_datagram_whose_source_the_machine_has_lost_leaves_from_another_address() {
 }
 
 /// A regression: a datagram that the kernel refused for another reason left from another address.
-/// There the peer may not expect it, and a NAT drops it.
+/// The peer may not expect a datagram from that address, and a NAT drops it.
 #[test]
 fn a_datagram_whose_source_the_machine_has_keeps_it() {
     let (pool, sender) = (Pool::new(), UdpSocket::bind("0.0.0.0:0").unwrap());
@@ -197,7 +197,7 @@ fn messages_of_different_calls_are_padded_to_one_length() {
         )
     };
     let ack = |call: &str| format!("ACK sip:b SIP/2.0\r\nVia: {call}\r\n\r\n");
-    // Of two calls the INVITE and the ACK, and an INVITE that is much longer.
+    // The INVITE and the ACK of two calls, and an INVITE that is much longer.
     let long = "long".repeat(20);
     let texts = [invite("one"), ack("one"), invite("second"), ack("second"), invite(&long)];
     let mut outbox = Outbox::with_padding(32);
@@ -259,7 +259,7 @@ fn a_socket_whose_batches_to_two_addresses_are_refused_forms_none() {
     let lengths = [8, 8, 8, 9, 10, 10, 4];
     let ip = receiver.local_addr().unwrap().ip();
     for (to, forming) in [
-        // The path to one peer may have caused it.
+        // The path to this peer may be the reason for the refusal.
         (&receiver, Forming::RefusedTo(ip)),
         (&receiver, Forming::RefusedTo(ip)),
         (&other, Forming::Impossible),
@@ -324,7 +324,10 @@ fn run(count: usize, script: &[Result<usize, i32>], waits: usize) -> (Vec<SendOu
         },
     );
     (
-        outcomes.into_iter().map(|outcome| outcome.expect("every datagram has a fate")).collect(),
+        outcomes
+            .into_iter()
+            .map(|outcome| outcome.expect("every datagram has an outcome"))
+            .collect(),
         calls,
     )
 }

@@ -1,12 +1,12 @@
 //! Pauses that gather several datagrams per wake.
 //!
 //! Waking a thread costs more than receiving a datagram. At 12,000 datagrams a second, a shard that
-//! sleeps until the next datagram wakes nearly as often. A shard that pauses for 500 µs wakes once
-//! for six datagrams. At 3,000 datagrams a second, which are 500 calls, a pause would gather
-//! nothing. The messages of a call come in clusters, and a cluster causes only one wake even
-//! without a pause. A pause that ends between two clusters causes a useless wake. So a pause is
-//! taken only if at least [`WORTH`] datagrams are expected in it at the recent rate. After a pause
-//! without datagrams, a shard waits for the next datagram and takes no second pause.
+//! sleeps until the next datagram wakes nearly 12,000 times a second. A shard that pauses for
+//! 500 µs wakes once for six datagrams. At 3,000 datagrams a second, which are 500 calls, pauses
+//! would save no wakes. The messages of a call come in clusters, and a cluster causes only one wake
+//! even without a pause. A pause that ends between two clusters causes a useless wake. So a pause
+//! is taken only if at least [`WORTH`] datagrams are expected in it at the recent rate. After a
+//! pause without datagrams, a shard waits for the next datagram and takes no second pause.
 //!
 //! A pause is as long as [`ENOUGH`] datagrams take to arrive, and at most as long as the budget. So
 //! the more messages arrive, the less they are delayed. A datagram waits half a pause on average.
@@ -50,7 +50,8 @@ impl Pauses {
         let passed = now.since(self.since).as_secs_f64();
         self.since = now;
         self.found_some = datagrams > 0;
-        // The mean of the old rate and the new, weighted by memory and time passed.
+        // The mean of the old rate with the weight `MEMORY`, and of the new rate with the weight
+        // `passed`.
         self.rate_per_s = (self.rate_per_s * MEMORY + datagrams as f64) / (MEMORY + passed);
     }
 

@@ -19,9 +19,10 @@ pub(crate) const LISTENERS_MAX: usize = 16;
 /// Maximum number of sockets of one shard.
 pub(crate) const SOCKETS_MAX: usize = 4 * LISTENERS_MAX;
 
-/// The kernel drops datagrams for several reasons, for example because of a wrong checksum. If a
-/// buffer is filled to at least this part, it may have been too full for a datagram, because a
-/// datagram can be as large as a quarter of a small buffer.
+/// Fill of a receive buffer, 0 to 1, from which on its drops count as an overflow. The kernel also
+/// drops datagrams for other reasons, for example because of a wrong checksum. At this fill, the
+/// buffer may have been too full for a datagram, because a datagram can be as large as a quarter of
+/// a small buffer.
 const FULL: f32 = 0.75;
 
 /// The sockets of a shard for reading.
@@ -246,7 +247,8 @@ impl Reception {
                         let was_full = state.fill >= FULL || watched.is_behind;
                         self.overflow += watched.take_overflow(was_full);
                     }
-                    // A sink keeps no datagrams, so no other call shows the reports there.
+                    // A sink keeps no datagrams, so its fill shows that ICMP reports wait there. No
+                    // other call shows them.
                     Role::Sink => self.reports_left |= state.fill > 0.0,
                 }
             }

@@ -41,7 +41,8 @@ const ASKED_MAX: usize = 64;
 /// Maximum number of answers that wait for one shard.
 const ANSWERS_MAX: usize = 256;
 
-/// Maximum time for a query. It is shorter than the time for which the cores wait.
+/// Maximum time for a query. After this time, the core gets [`QueryAnswer::NoAnswer`], if it has
+/// not given up the query before.
 const PATIENCE: Duration = Duration::from_secs(15);
 
 /// A handle of the thread that resolves names. The thread ends with the last handle and the last
@@ -106,8 +107,8 @@ impl ResolverHandle {
         Self { stores: self.stores, ..resolver.join(waker) }
     }
 
-    /// Sends a query. Returns `false` if the queue is full, or there is no resolver or store. Then
-    /// the core gets an answer that reports the failure.
+    /// Sends a query. Returns `false` if the queue is full, or if there is neither a resolver nor,
+    /// for a look-up, a store. Then the core gets an answer that reports the failure.
     pub(crate) fn ask(&self, query: Query) -> bool {
         let id = query.id;
         if let (Question::Lookup { kind, key }, Some(stores)) = (&query.question, &self.stores) {
@@ -140,8 +141,8 @@ fn resolver(servers: &[SocketAddr]) -> Result<TokioResolver, NetError> {
     let provider = TokioRuntimeProvider::default();
     let mut builder = if servers.is_empty() {
         TokioResolver::builder_tokio().unwrap_or_else(|_| {
-            let nobody = ResolverConfig::from_parts(None, Vec::new(), Vec::new());
-            TokioResolver::builder_with_config(nobody, provider)
+            let no_servers = ResolverConfig::from_parts(None, Vec::new(), Vec::new());
+            TokioResolver::builder_with_config(no_servers, provider)
         })
     } else {
         let servers = servers.iter().map(name_server).collect();
@@ -192,15 +193,15 @@ async fn answer(resolver: &TokioResolver, hosts: &Hosts, question: Question) -> 
         }
         Question::Resolve { name, record } => match resolver.lookup(&*name, wire(record)).await {
             Ok(found) => records(&found, record),
-            Err(error) => in_vain(error),
+            Err(error) => negative_answer(error),
         },
         // The DNS does not answer look-ups.
         Question::Lookup { .. } => QueryAnswer::NoAnswer,
     }
 }
 
-/// Returns whether the query asks for the services of a host in the `hosts` file. That file has
-/// only addresses and takes precedence over the DNS, so the host has no services.
+/// Returns whether the query asks for the SRV or NAPTR records of a host in the `hosts` file. That
+/// file has only addresses and takes precedence over the DNS, so the host has no such records.
 fn is_host(hosts: &Hosts, name: &str, record: RecordType) -> bool {
     let host = match record {
         RecordType::A | RecordType::Aaaa => return false,
@@ -284,7 +285,7 @@ fn name(name: &Name) -> Option<Arc<str>> {
 }
 
 /// Returns the answer for a query that found no records.
-fn in_vain(error: NetError) -> QueryAnswer {
+fn negative_answer(error: NetError) -> QueryAnswer {
     match error {
         NetError::Dns(DnsError::NoRecordsFound(none))
             if matches!(none.response_code, ResponseCode::NXDomain | ResponseCode::NoError) =>

@@ -191,9 +191,9 @@ impl Machine for Sockets {
             self.shedding = Some(shedding.clone());
             return;
         }
-        // The core learns that this shedding is not in force. So it must not be in force at those
-        // listeners that have accepted it, nor an earlier one at the others. If this fails as well, the
-        // next attempt sets all listeners again.
+        // The core learns that this shedding is not in force. So the listeners that have accepted
+        // it must stop dropping, and so must those that still have an earlier shedding. If this
+        // fails too, the next attempt sets all listeners again.
         self.shed_everywhere(&Shedding::NONE);
         self.shedding = None;
         self.refused = Some(Refused { until: now + SHED_AGAIN, has_share });

@@ -34,7 +34,7 @@ const INVI: u32 = u32::from_be_bytes(Shedding::PREFIX);
 /// First four bytes of a response (RFC 3261 §7.2: it begins with the SIP-Version).
 const SIP_: u32 = u32::from_be_bytes(*b"SIP/");
 
-/// The IP header of the datagrams of a group.
+/// The IP version of a group, which determines the header of its datagrams.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Family {
     V4,
@@ -42,7 +42,7 @@ pub(crate) enum Family {
 }
 
 impl Family {
-    /// Returns the index of the first of the four words of an address that is used. The words
+    /// Returns the index, 0 to 3, of the first word of an address that this family uses. The words
     /// before it are zero.
     fn first_word(self) -> usize {
         match self {

@@ -36,7 +36,8 @@ fn size(program: &[sock_filter]) -> usize {
     PROGRAM + INSTRUCTION * (PROLOGUE + instructions)
 }
 
-/// Returns an address whose words are large numbers, because these take an instruction more.
+/// Returns an address whose words are large numbers, because comparing with a large number takes
+/// one more instruction.
 fn address(family: Family, number: u32) -> IpAddr {
     match family {
         Family::V4 => IpAddr::from((0xcb00_7100 + number).to_be_bytes()),

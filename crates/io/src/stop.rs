@@ -33,7 +33,7 @@ impl Stop {
     /// Requests a stop, for the first or a further time. Takes a lock, so threads may call it, but
     /// not signal handlers.
     pub fn request(&self) {
-        // The count saturates, because a third request means the same as the second.
+        // The count must not wrap around to 0. A third request means the same as the second.
         let _ = self.0.requests.fetch_update(SeqCst, SeqCst, |n| n.checked_add(1));
         self.0.wake_all();
     }
@@ -59,8 +59,8 @@ impl State {
     }
 }
 
-/// The membership of a shard in the group that stops together. When it is dropped, the others no
-/// longer wait for this shard.
+/// The membership of a shard among the shards that stop together. When it is dropped, the other
+/// shards no longer wait for this shard.
 #[derive(Debug)]
 pub(crate) struct ShutdownBarrier {
     state: Arc<State>,

@@ -14,10 +14,10 @@ use rustix::event::{EventfdFlags, eventfd};
 /// first records that it sleeps, and then looks for messages. All four steps are in one total
 /// order.
 #[derive(Clone, Debug)]
-pub struct Waker(Arc<Bed>);
+pub struct Waker(Arc<Inner>);
 
 #[derive(Debug)]
-struct Bed {
+struct Inner {
     event: OwnedFd,
     asleep: AtomicBool,
 }
@@ -29,7 +29,7 @@ impl Waker {
     /// Returns the errors of `eventfd(2)`.
     pub fn new() -> io::Result<Self> {
         let event = eventfd(0, EventfdFlags::NONBLOCK | EventfdFlags::CLOEXEC)?;
-        Ok(Self(Arc::new(Bed { event, asleep: AtomicBool::new(false) })))
+        Ok(Self(Arc::new(Inner { event, asleep: AtomicBool::new(false) })))
     }
 
     /// Wakes the shard, if it may be asleep. The caller must have queued the message before.
@@ -47,7 +47,8 @@ impl Waker {
         fence(SeqCst);
     }
 
-    /// Records that the shard is awake. Clears pending wakes if `rung` is set.
+    /// Records that the shard is awake. If `rung` is true, the descriptor of the waker was
+    /// readable, and the wake is cleared.
     pub(crate) fn get_up(&self, rung: bool) {
         self.0.asleep.store(false, SeqCst);
         if rung {

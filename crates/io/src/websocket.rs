@@ -286,7 +286,7 @@ struct Memory<'a> {
 impl Read for Memory<'_> {
     fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
         match self.input.read(buffer)? {
-            // There will be more later.
+            // More frames may arrive later, so this is not the end of the stream.
             0 => Err(io::ErrorKind::WouldBlock.into()),
             count => Ok(count),
         }

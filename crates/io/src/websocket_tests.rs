@@ -249,7 +249,7 @@ fn a_peer_that_breaks_the_protocol_is_told_why() {
         (&frame(PING, true, &[0; 126]), 1002),
         (&frame(TEXT, true, b"\xff"), 1007),
         (&frame(TEXT, true, &"ü".as_bytes()[..1]), 1007),
-        // The header is enough.
+        // The header alone shows that the frame is too long.
         (&too_long[..14], 1009),
         (&huge, 1009),
         (&[half, rest].concat(), 1009),
@@ -351,7 +351,7 @@ proptest! {
         prop_assert_eq!(held, 0);
     }
 
-    /// No bytes of a peer cause a panic, or more memory than they have.
+    /// No bytes of a peer cause a panic, or take more memory than their own length.
     #[test]
     fn any_bytes_are_read_or_end_the_connection(stream in prop::collection::vec(any::<u8>(), 0..400)) {
         let (_, held) = items(stream.chunks(7));

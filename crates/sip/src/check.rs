@@ -47,7 +47,7 @@ impl<'a> Message<'a> {
     ///
     /// # Errors
     /// Returns the errors of [`check`](Self::check).
-    // The result is large, so it is written directly where the caller wants it.
+    // The result is large. The inlined function writes it directly to its place in the caller.
     #[inline(always)]
     pub fn essentials(&self) -> Result<Essentials<'a>, Malformed> {
         if !self.start_line().is_version_2() {

@@ -27,8 +27,8 @@ pub struct Field<'a> {
 }
 
 /// The position of a header field, in bytes from the start line. Sixteen bits are enough, because
-/// no message is longer than [`BYTES_MAX`](crate::BYTES_MAX). They keep the index of a message
-/// within one kilobyte.
+/// no message is longer than [`BYTES_MAX`](crate::BYTES_MAX). So the positions of
+/// [`FIELDS_INLINE`] header fields take less than one kilobyte.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Line {
     pub(crate) name: HeaderName,
@@ -68,7 +68,7 @@ impl Line {
         Ok(Some(line))
     }
 
-    /// Like [`next`](Self::next), but reads only lines of the most frequent form: a
+    /// Reads the header line that begins at `at`, if it has the most frequent form: a
     /// [usual](HeaderName::at_start) name, a colon, spaces, a value without folds, CRLF. Returns
     /// `None` for any other line. `ends` does not advance past the end of this line.
     #[inline(always)]

@@ -269,7 +269,8 @@ impl Framer {
             [b'\r', b'\n'] | [b'\r', b'\n', b'\r'] => return Some(Next::Incomplete { need: 1 }),
             [b'\r', b'\n', ..] => (2, None),
             [b'\n', ..] => (1, None),
-            // Any other data, such as the first bytes of TLS, is detected at once.
+            // A start line begins with a byte of a token. Other data, such as TLS, is detected at
+            // its first byte.
             &[first, ..] if is_token(first) => {
                 self.stage = Stage::StartLine;
                 return None;

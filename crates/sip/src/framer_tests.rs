@@ -234,7 +234,7 @@ fn head_and_body_are_bounded() {
     assert_eq!(all_of(&mut Framer::new(limits), &long), too_long);
     assert_eq!(all_of(&mut Framer::new(limits), &"a".repeat(head)), too_long);
     assert_eq!(all_of(&mut Framer::new(limits), &"a".repeat(head - 1)), [NOTHING]);
-    // It ends with a header line whose next byte is missing.
+    // The next byte would show whether the last header line is folded, but it exceeds the limit.
     let cut = BYE.replace("l: 0\r\n\r\n", "l: 0   \n");
     assert_eq!(all_of(&mut Framer::new(limits), &cut), too_long);
     let stream = |body: usize| format!("BYE sip:a SIP/2.0\r\nl: {body}\r\n\r\n");

@@ -248,8 +248,8 @@ impl HeaderName {
     }
 }
 
-/// The first of the names that share a bit in a set. These names are rare and may occur on several
-/// lines.
+/// The number of the first name that has no bit of its own in a set of names. It shares a bit with
+/// all later names. These names are rare and may occur on several lines.
 const SHARED: u8 = 63;
 
 /// One of the names found in nearly every message, in the form in which it begins a line.

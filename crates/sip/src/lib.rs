@@ -1,4 +1,4 @@
-//! SIP grammar for elements that forward more messages than they read.
+//! A SIP parser for proxies, which forward most messages without reading them completely.
 //!
 //! The building blocks, from the cheapest to the most expensive:
 //!

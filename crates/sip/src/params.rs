@@ -61,8 +61,8 @@ impl<'a> Params<'a> {
         self.get(name).flatten().filter(|value| !value.is_empty())
     }
 
-    /// Like [`value`](Self::value), but faster if the list begins with the parameter. `begin` is
-    /// that beginning, such as `;tag=`.
+    /// Returns the same as [`value`](Self::value), and is faster if the list begins with the
+    /// parameter. `begin` is that beginning, such as `;tag=`.
     #[inline(always)]
     pub(crate) fn usual<const N: usize>(&self, begin: &[u8; N], name: &str) -> Option<&'a [u8]> {
         if let Some(value) = self.text.strip_prefix(begin) {
@@ -208,9 +208,9 @@ impl<'a> Params<'a> {
     }
 
     /// Returns true if a quote or an angle bracket is at a place where the grammar does not allow
-    /// it. These places are a name, a plain value, and the beginning of a quoted string that never
-    /// ends or is followed by other text. In these cases it is unclear where a parameter must be
-    /// appended or replaced.
+    /// it. These places are a name, an unquoted value, and the beginning of a quoted string that
+    /// never ends or is followed by other text. In these cases it is unclear where a parameter must
+    /// be appended or replaced.
     fn misquotes(&self) -> bool {
         let mut params = self.iter();
         let strays = |text| memchr3(b'"', b'<', b'>', text).is_some();

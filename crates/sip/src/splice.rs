@@ -13,10 +13,10 @@ const EDITS_INLINE: usize = 16;
 /// Edits to a message, applied while it is written: bytes that no edit touches are copied
 /// unchanged.
 ///
-/// A peer determines the number of edits: for example, each Route line that names a proxy is one.
-/// So only the number of lines in the message limits it. The calling code ensures that edits lie
-/// within the message and do not overlap. Any other edit is left out, and then the message cannot
-/// be written.
+/// A peer determines the number of edits: for example, each Route line that a proxy removes is one
+/// edit. So only the number of lines in the message limits the number of edits. The calling code
+/// ensures that edits lie within the message and do not overlap. Any other edit is left out, and
+/// then the message cannot be written.
 #[derive(Clone, Debug)]
 pub struct Splice<'a> {
     bytes: &'a [u8],

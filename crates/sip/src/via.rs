@@ -125,7 +125,8 @@ impl<'a> Parts<'a> {
     }
 
     /// Splits the value of a Via line with one element in the usual form. Returns `None` for other
-    /// values. It reads each byte once. Only the sent-by may violate the grammar.
+    /// values. It reads each byte once. The sent-by of the result may violate the grammar, but no
+    /// other part.
     #[inline(always)]
     fn usual(value: &'a [u8]) -> Option<(Self, Answering<'a>)> {
         let named = value.strip_prefix(b"SIP/2.0/")?;

@@ -16,9 +16,9 @@ pub(crate) enum Shaken {
     More,
     /// There are no bytes to read now.
     Nothing,
-    /// The handshake has failed, and the connection with it.
+    /// The TLS handshake has failed, so the connection ends.
     Failed(HandshakeFailure),
-    /// The handshake of a WebSocket has failed, and the connection with it.
+    /// The handshake of the WebSocket has failed, so the connection ends.
     Rejected(UpgradeFailure),
 }
 

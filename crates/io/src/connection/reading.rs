@@ -13,7 +13,7 @@ use crate::websocket::FRAME_HEADER_MAX;
 pub(crate) struct Turn {
     /// Number of messages that it passed on.
     pub(crate) messages: u32,
-    /// True if the connection has read bytes.
+    /// Whether the connection has made its system call to read bytes.
     has_read: bool,
 }
 
@@ -33,7 +33,7 @@ pub(crate) enum Step {
 pub(super) enum Unfilled {
     /// There are no bytes now.
     Empty,
-    /// The peer violates the protocol.
+    /// TLS has failed, for example because of an alert of the peer or an invalid certificate.
     Tls(rustls::Error),
     /// The connection has ended.
     Ended(CloseCause),

@@ -66,8 +66,8 @@ impl Connections {
         self.accepts_from > Timestamp::ZERO
     }
 
-    /// Sets the events of the listeners that the kernel reports. After the shard has left its
-    /// addresses, the kernel may watch none of them any more.
+    /// Sets the events of the listeners that the kernel reports. Does nothing after the shard has
+    /// left its addresses, because the kernel may no longer watch the listeners.
     pub(super) fn watch_listeners(&self, flags: epoll::EventFlags) -> io::Result<()> {
         if self.has_left {
             return Ok(());
@@ -158,7 +158,7 @@ impl Connections {
             self.next_id = self.next_id.next_of(self.shard);
         }
         let id = self.next_id;
-        // Until its handshake begins, a client may give up.
+        // With RDHUP, the kernel reports a client that gives up before its handshake begins.
         let end = if tls.is_some() { epoll::EventFlags::RDHUP } else { epoll::EventFlags::empty() };
         let flags = epoll::EventFlags::IN | end;
         self.watcher.add(id, &stream, flags)?;

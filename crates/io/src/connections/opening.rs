@@ -94,7 +94,7 @@ impl Connections {
                 return;
             }
             let Some(id) = self.shaking.pop_front() else { return };
-            // A connection that has ended uses up no step.
+            // A connection that has ended takes no step.
             let Some(connection) = self.connections.get_mut(&id) else { continue };
             steps -= 1;
             let held_before = connection.held();

@@ -74,7 +74,7 @@ fn a_connection_for_a_call_in_progress_is_served_however_long_it_has_waited() {
     let accept_wait = Duration::from_millis(1);
     let limits = StreamLimits { accepts: 1, accept_wait, ..StreamLimits::default() };
     let mut scene = Scene::new(limits);
-    // The first connection is served after what may be a short stall.
+    // The shard serves the first connection, because it may have waited during a short stall only.
     let mut clients = vec![TcpStream::connect(scene.local).unwrap()];
     clients.extend(first.iter().map(|message| connect(&scene, message.as_bytes())));
     std::thread::sleep(Duration::from_millis(30));

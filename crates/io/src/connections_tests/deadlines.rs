@@ -15,7 +15,7 @@ fn wait_for_timer(scene: &mut Scene) {
     panic!("no timer");
 }
 
-/// A sender that writes blocks of a fixed size under load does this.
+/// A sender that writes blocks of a fixed size under load ends most blocks within a message.
 #[test]
 fn a_busy_connection_is_not_slow_although_each_read_ends_within_a_message() {
     let mut scene = Scene::new(StreamLimits::default());
@@ -56,8 +56,8 @@ fn a_line_end_between_messages_has_no_time_limit() {
     }
 }
 
-/// The kernel ends an idle connection after an unanswered test if `TCP_USER_TIMEOUT` has passed since the
-/// last packet of the peer.
+/// The kernel ends an idle connection after one unanswered keep-alive test if `TCP_USER_TIMEOUT`
+/// has passed since the last packet of the peer.
 #[test]
 fn one_lost_test_does_not_end_an_idle_connection() {
     let mut scene = Scene::new(StreamLimits::default());
@@ -101,7 +101,7 @@ fn a_closing_connection_that_was_queued_for_reading_still_has_a_time_limit() {
             assert!(scene.connections.next_event(scene.now, &mut 64).is_none());
         };
         scene.connections.close(id);
-        // The table may close it during the events of a turn.
+        // The core may close the connection while it handles the events of a turn.
         if has_begun {
             take_events(&mut scene);
         }

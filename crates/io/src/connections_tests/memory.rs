@@ -61,7 +61,7 @@ fn a_peer_that_fills_the_memory_costs_no_other_one_its_connection() {
     small.write_all(&MESSAGE[20..]).unwrap();
     assert_eq!(scene.message(), MESSAGE);
     scene.settle();
-    // The other one has its share already.
+    // The first client already holds more than its share.
     begin(&mut scene, &mut small);
     hog.write_all(b"x").unwrap();
     assert_eq!(scene.closed(), CloseCause::Garbled);

@@ -158,7 +158,7 @@ fn clients_that_gave_up_take_no_step_of_a_turn() {
     assert_eq!(scene.counters.tls_failed_closed.get(), 3);
 }
 
-/// Callers cannot keep us from our back ends.
+/// Otherwise very many callers could delay the connections to back ends.
 #[test]
 fn handshakes_with_back_ends_come_before_those_of_clients() {
     let Certified { server, client } = certified("a.example");
@@ -186,7 +186,8 @@ fn handshakes_with_back_ends_come_before_those_of_clients() {
     back_end.join().unwrap();
 }
 
-/// A peer could otherwise keep 16 KiB of memory for an hour.
+/// Otherwise a peer could keep 16 KiB of memory until the idle limit of the connection, an hour by
+/// default.
 #[test]
 fn a_record_that_has_not_arrived_counts_and_has_a_time_limit() {
     let limits = StreamLimits::default();

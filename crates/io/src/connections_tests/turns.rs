@@ -103,7 +103,7 @@ fn a_message_arrives_when_its_connection_becomes_readable() {
         scene.now = at(ms);
         write(&mut scene, client, &PING.repeat(count));
     }
-    // What waits in a socket does not become younger when the kernel reports it again.
+    // Bytes that wait in a socket keep their time of arrival when the kernel reports them again.
     scene.now = at(30);
     scene.connections.poll(scene.now).unwrap();
     for ms in 40..56 {
@@ -184,7 +184,7 @@ fn a_message_that_came_before_a_reset_is_received() {
         socket2::SockRef::from(&client).set_linger(Some(Duration::ZERO)).unwrap();
         drop(client);
         std::thread::sleep(Duration::from_millis(20));
-        // This fails.
+        // Sending fails, because the peer has reset the connection.
         for _ in 0..posts {
             scene.post(flow, b"180");
         }

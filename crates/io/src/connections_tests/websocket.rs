@@ -113,7 +113,7 @@ fn the_peer_may_close() {
 fn a_message_that_is_too_long_ends_its_connection() {
     let mut scene = scene(StreamLimits::default());
     let peer = client(scene.local, |websocket| {
-        // The buffers of the sockets have no room for the whole message either.
+        // Sending may fail, because the server ends the connection before it has read all bytes.
         let _ = websocket.send(Message::binary(vec![0; 100_000]));
         websocket.read()
     });
@@ -189,7 +189,7 @@ fn short_messages_for_a_peer_that_does_not_read_share_buffers() {
     let _socket = serve(&mut scene, peer);
     scene.fill(flow);
     let buffers = buffers_of_window(&mut scene, flow, 2);
-    // A header of two bytes for each message of two.
+    // Each message of two bytes has a frame header of two bytes.
     assert!(buffers <= 2 * BUFFERS_MAX, "{buffers} buffers");
 }
 

@@ -8,10 +8,10 @@ use tidegate_world::{Cause, Failure, Handoff, HandoffInput, Pool, Received};
 use crate::stop::ShutdownBarrier;
 use crate::{Counters, Handoffs, Waker};
 
-/// The handoffs of a shard, and its membership in the group that stops together.
+/// The handoffs of a shard, and its membership in the shutdown barrier of all shards.
 ///
 /// The shards end when none of them has work. A message on its way to another shard is work too: it
-/// holds all shards until the other shard has handled it.
+/// keeps all shards running until the other shard has handled it.
 pub(super) struct ShardHandoffs {
     handoffs: Handoffs,
     barrier: ShutdownBarrier,
@@ -23,7 +23,7 @@ pub(super) struct ShardHandoffs {
     held: Vec<ShutdownBarrier>,
 }
 
-/// Maximum number of messages that go back to the core.
+/// Maximum number of messages that wait to go back to the core. Further ones are lost.
 const RETURNED_MAX: usize = 256;
 
 /// A message that could not be handed off.
@@ -105,7 +105,7 @@ impl ShardHandoffs {
         self.handoffs.waker()
     }
 
-    /// Returns the membership of this shard.
+    /// Returns this shard's membership in the shutdown barrier.
     pub fn barrier(&self) -> &ShutdownBarrier {
         &self.barrier
     }

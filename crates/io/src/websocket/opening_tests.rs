@@ -276,7 +276,7 @@ fn a_server_that_breaks_the_protocol_is_told_why() {
         (&frame(CONTINUED, true, b"x"), 1002),
         (&frame(PING, true, &[0; 126]), 1002),
         (&frame(TEXT, true, b"\xff"), 1007),
-        // The header is enough.
+        // The header alone shows that the frame is too long.
         (&frame(BINARY, true, &[0; BYTES_MAX + 1])[..10], 1009),
         (&[half, rest].concat(), 1009),
     ] {
