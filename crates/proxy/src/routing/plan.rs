@@ -9,7 +9,7 @@
 //! route token verifies or the call table knows the dialog by its tags. A To-tag alone proves
 //! nothing.
 
-use std::net::{IpAddr, SocketAddr};
+use std::net::SocketAddr;
 use std::sync::Arc;
 
 use tidegate_sip::{Method, Uri};
@@ -21,7 +21,7 @@ use crate::message::address_of_record::address_of_record;
 use crate::message::flow_token::RegisteredFlow;
 use crate::message::request::Request;
 use crate::message::token::PeerFlow;
-use crate::network::{caller_of, canonical, is_local, is_of_one_host};
+use crate::network::{caller_of, canonical, is_local, may_be_sent_to};
 use crate::rejection::Rejection;
 use crate::resolution::Wanted;
 use crate::routing::in_dialog::in_dialog;
@@ -196,7 +196,7 @@ fn destination_of<'a>(
         // token". The party at its other end wrote the Route.
         (Next::Target(target, is_strict), _)
             if let Some(peer) = peer
-                && (peer.is_registered || leads_nowhere(target.address.ip(), &peer)) =>
+                && (peer.is_registered || leads_nowhere(target.address, &peer)) =>
         {
             Destination::Target(snapshot.target_of(&peer), *is_strict)
         }
@@ -251,6 +251,11 @@ fn lead_to<'a>(
             (Destination::Pool(pool), _) => {
                 let demand = known.is_new.then(|| demand_of(request.method, request.has_priority));
                 TargetChoice::Select { pool, demand }
+            }
+            // A back end or a trusted source sends a request where the other party, such as a phone
+            // that has registered this Contact, wants it.
+            (Destination::Target(target, _), _) if !may_be_sent_to(target.address) => {
+                return Err(Rejection::NO_SINGLE_HOST);
             }
             (Destination::Target(target, _), _)
                 if snapshot.addresses.is_own_socket(target.address, received.flow.local) =>
@@ -401,23 +406,23 @@ fn needs_flow(snapshot: &Snapshot, contact: &Uri<'_>, peer: &PeerFlow) -> bool {
         return true;
     }
     let Some(contact) = snapshot.addresses.target_of(contact) else { return true };
-    let contact = contact.address.ip().to_canonical();
-    match contact == peer.remote.ip() {
+    let contact = canonical(contact.address);
+    match contact.ip() == peer.remote.ip() {
         // RFC 3261 §18.1.1: "it is RECOMMENDED that this connection be used". A phone seldom
         // accepts connections. RFC 3581 §3: a client that asks for responses at its source port
         // receives there. If its Via names another port, it may be behind address translation.
-        true => peer.connection.is_some() || peer.has_other_port,
+        true => peer.connection.is_some() || peer.has_other_port || contact.port() == 0,
         false => peer.is_translated || leads_nowhere(contact, peer),
     }
 }
 
-/// Returns whether an address that the other party of a dialog names belongs to no single host, or
-/// is in a private network or on this machine although the party is not.
-fn leads_nowhere(named: IpAddr, peer: &PeerFlow) -> bool {
-    let (named, party) = (named.to_canonical(), peer.remote.ip());
-    !is_of_one_host(named)
-        || is_local(named) && !is_local(party)
-        || named.is_loopback() && !party.is_loopback()
+/// Returns whether an address that the other party of a dialog names belongs to no single host or
+/// has no port, or is in a private network or on this machine although the party is not.
+fn leads_nowhere(named: SocketAddr, peer: &PeerFlow) -> bool {
+    let (ip, party) = (named.ip().to_canonical(), peer.remote.ip());
+    !may_be_sent_to(named)
+        || is_local(ip) && !is_local(party)
+        || ip.is_loopback() && !party.is_loopback()
 }
 
 /// Rejects a stranger's request whose Route names the flow of another phone.

@@ -12,7 +12,7 @@ use tidegate_sip::{Host, Scheme, Uri, Via};
 use tidegate_world::{ConnectionId, Flow, Timestamp, Transport};
 
 pub(crate) use self::own::Own;
-use crate::network::{canonical, is_of_one_host};
+use crate::network::{canonical, may_be_sent_to};
 use crate::resolution::{default_port, of_param};
 use crate::settings::{BackendRef, EgressRoute, PoolSettings, Settings};
 use crate::target::Target;
@@ -169,11 +169,11 @@ impl Addresses {
     }
 
     /// Returns whether an address that comes from outside, such as from the DNS, may be a target:
-    /// it is not ours, belongs to one host, and a listener can reach it.
+    /// it is not ours, belongs to one host, has a port, and a listener can reach it.
     pub(crate) fn may_be_backend(&self, address: SocketAddr) -> bool {
         let ip = address.ip().to_canonical();
         let is_own = |l: &Own| l.is_here(ip) && l.is_port(address.port());
-        is_of_one_host(ip)
+        may_be_sent_to(address)
             && !self.listeners.iter().any(is_own)
             && self.listeners.iter().any(|own| own.reaches_address(address))
     }
@@ -483,6 +483,7 @@ impl Addresses {
 
     /// Returns whether `target` is one of our own sockets, or the local address of the packet.
     pub(crate) fn is_own_socket(&self, target: SocketAddr, local: SocketAddr) -> bool {
+        let (target, local) = (canonical(target), canonical(local));
         let arrived = |l: &Own| l.local.ip().is_unspecified() && local.ip() == target.ip();
         let own = |l: &Own| l.is_port(target.port()) && (l.is_ip(target.ip()) || arrived(l));
         target == local || self.listeners.iter().any(own)

@@ -205,6 +205,40 @@ fn a_trusted_source_may_reach_addresses() {
     assert_eq!(script.status(PEER, &request("BYE", "sip:x@192.0.2.1", "t6", 2, "Totag\r\n")), 481);
 }
 
+/// A phone could register such a Contact. Linux sends a packet for the unspecified address to the
+/// machine itself. A multicast or broadcast address would lead into the network of the back ends.
+#[test]
+fn a_target_that_is_no_single_host_gets_404() {
+    let mut script = Script::with(Policy::Rr, |settings| {
+        settings.listeners[0].trust = vec!["203.0.113.0/24".parse().unwrap()];
+        settings.listeners.push(Listener::new(address("[2001:db8::10]:5060")));
+    });
+    let hosts = [
+        "0.0.0.0:5080",
+        "224.0.1.75",
+        "255.255.255.255:5060",
+        "203.0.113.9:0",
+        "[::]:5080",
+        "[ff02::1]",
+        "[2001:db8::7]:0",
+        "[::ffff:224.0.1.75]",
+        // It leads back to us.
+        "[::ffff:192.0.2.1]",
+    ];
+    for (i, host) in hosts.into_iter().enumerate() {
+        for (from, name) in [(BACKEND_A, "a"), (PEER, "p")] {
+            let call = |kind: &str| format!("{kind}{i}{name}");
+            let by_uri = request("INVITE", &format!("sip:x@{host}"), &call("u"), 1, "");
+            assert_eq!(script.status(from, &by_uri), 404, "{host}");
+            let route = format!("Route: <sip:{host};lr>\r\n");
+            let by_route = request("INVITE", "sip:x@203.0.113.9", &call("r"), 1, &route);
+            assert_eq!(script.status(from, &by_route), 404, "{host}");
+        }
+    }
+    let maddr = request("MESSAGE", "sip:x@203.0.113.9;maddr=0.0.0.0", "m", 1, "");
+    assert_eq!(script.status(BACKEND_A, &maddr), 404);
+}
+
 #[test]
 fn a_trusted_sources_call_stays_with_its_back_end() {
     let mut script = Script::with(Policy::Rr, |settings| {
