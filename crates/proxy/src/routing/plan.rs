@@ -106,13 +106,23 @@ pub(crate) fn plan<'a>(
         proves_receipt: false,
         origin: snapshot.addresses.origin(flow),
     };
-    let (origin, is_removed) = sender(now, snapshot, received, request, plan.origin, &routes);
-    check_flow(routes.flow.as_ref(), origin)?;
-    plan.known = state.calls.look_up(&snapshot.keys, request, origin.backend_ref().is_some());
-    let Known { call, is_new, .. } = plan.known;
+    let (mut origin, mut is_removed) =
+        sender(now, snapshot, received, request, plan.origin, &routes);
+    let look_up = |origin: Origin| {
+        state.calls.look_up(&snapshot.keys, request, origin.backend_ref().is_some())
+    };
+    plan.known = look_up(origin);
     // A token that is too old proves nothing without a call entry.
-    let is_fresh = |token: &_| call.is_some() || snapshot.is_fresh(now, *method, token);
+    let is_known = plan.known.call.is_some();
+    let is_fresh = |token: &_| is_known || snapshot.is_fresh(now, *method, token);
     routes.token = routes.token.filter(is_fresh);
+    if is_removed && routes.token.is_none() {
+        // Only the token has given the sender the rights of a removed back end.
+        (origin, is_removed) = sender(now, snapshot, received, request, plan.origin, &routes);
+        plan.known = look_up(origin);
+    }
+    check_flow(routes.flow.as_ref(), origin)?;
+    let Known { call, is_new, .. } = plan.known;
     plan.has_token = routes.token.is_some();
     if let Some(shard) = shard_of(snapshot, received, &routes, call.is_some()) {
         return Err(Rejection::Redirect(shard));

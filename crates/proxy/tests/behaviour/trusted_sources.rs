@@ -547,3 +547,30 @@ fn dialogs_of_a_back_end_that_was_removed_go_on_both_ways_after_a_restart() {
     let late = request("BYE", "sip:bob@10.0.0.1:5070", "r1", 3, &more);
     assert_eq!(after.status(CALLER, &late), 481);
 }
+
+/// A token that is older than a day proves nothing, so it does not give the address of a removed back
+/// end its rights either. `removed_backend_seconds` may be longer than a day.
+#[test]
+fn an_old_token_gives_a_removed_back_end_no_rights() {
+    const HOUR: Duration = Duration::from_secs(3600);
+    let start = Duration::from_secs(1_800_000_000);
+    let mut before = Script::with(Policy::Rr, |settings| settings.start = start);
+    let sent = before.one(CALLER, &invite("r1"));
+    assert_eq!(sent.to, address(BACKEND_A));
+    let route = format!("Route: {}\r\n", sent.header("Record-Route"));
+    let in_dialog = |uri, cseq| request("INFO", uri, "r1", cseq, &format!("Totag\r\n{route}"));
+    let mut after = Script::with(Policy::Rr, |settings| {
+        let pool = tidegate_balance::Pool::new("app", &[("b", address(BACKEND_B), 1)]);
+        settings.pools = vec![stateless(pool)];
+        settings.start = start;
+        (settings.removed, settings.removed_backend) = (vec![address(BACKEND_A)], 168 * HOUR);
+    });
+    after.pass(23 * HOUR);
+    let (outside, phone) = ("sip:carol@203.0.113.9", "203.0.113.9:5060");
+    let info = after.one(BACKEND_A, &in_dialog(outside, 2));
+    assert_eq!(info.to, address(phone));
+    after.one(phone, &info.answer("200 OK"));
+    after.pass(2 * HOUR);
+    assert_eq!(after.status(BACKEND_A, &in_dialog(outside, 3)), 481);
+    assert_eq!(after.status(BACKEND_A, &request("INVITE", outside, "r1", 4, &route)), 403);
+}
