@@ -20,7 +20,7 @@ use crate::dialog::evidence::Known;
 use crate::message::address_of_record::address_of_record;
 use crate::message::flow_token::RegisteredFlow;
 use crate::message::request::Request;
-use crate::message::token::PeerFlow;
+use crate::message::token::{PeerFlow, RouteToken};
 use crate::network::{caller_of, canonical, is_local, may_be_sent_to};
 use crate::rejection::Rejection;
 use crate::resolution::Wanted;
@@ -313,21 +313,20 @@ fn sender(
     found: Origin,
     routes: &RouteSet<'_>,
 ) -> (Origin, bool) {
-    let remote = canonical(received.flow.remote);
-    let via = &request.essentials.via;
-    let is_there = |backend: SocketAddr| match received.flow.transport.is_reliable() {
-        true => snapshot.addresses.may_be_connection_of(&received.flow, via, backend),
-        false => backend == remote,
+    let (flow, via) = (&received.flow, &request.essentials.via);
+    let addresses = &snapshot.addresses;
+    let is_there = |token: RouteToken| match flow.transport.is_reliable() {
+        true => addresses.may_be_connection_of(flow, via, token.backend, token.transport),
+        false => token.backend == canonical(flow.remote),
     };
     let is_removed = || {
-        routes.token.is_some_and(|token| {
-            is_there(token.backend) && snapshot.addresses.was_removed(now, token.backend)
-        })
+        let token = routes.token.filter(|token| addresses.was_removed(now, token.backend));
+        token.is_some_and(is_there)
     };
     match found {
         Origin::Stranger if is_removed() => (Origin::Trusted, true),
         Origin::Stranger => {
-            let named = snapshot.addresses.backend_by_via(&received.flow, via);
+            let named = addresses.backend_by_via(flow, via);
             (named.map_or(Origin::Stranger, Origin::Backend), false)
         }
         origin => (origin, false),

@@ -243,12 +243,15 @@ impl Addresses {
     }
 
     /// Returns whether the connection of `flow` may be one that `backend` has opened, from any port.
-    /// On this machine, only the `via` distinguishes a back end from other programs.
+    /// `transport` is that of requests to the back end. On this machine, only the `via`
+    /// distinguishes a back end from other programs, and a back end that is reached over UDP is not
+    /// recognised, as in [`backend_by_via`](Self::backend_by_via).
     pub(crate) fn may_be_connection_of(
         &self,
         flow: &Flow,
         via: &Via<'_>,
         backend: SocketAddr,
+        transport: Transport,
     ) -> bool {
         let (backend, ip) = (canonical(backend), canonical(flow.remote).ip());
         let is_named = || {
@@ -258,7 +261,7 @@ impl Addresses {
         };
         may_come_from_backend(flow.transport)
             && backend.ip() == ip
-            && (!self.is_shared(ip) || is_named())
+            && (!self.is_shared(ip) || transport.is_reliable() && is_named())
     }
 
     /// Returns whether other programs may send from this address, because it is an address of this
