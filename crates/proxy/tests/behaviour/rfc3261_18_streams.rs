@@ -454,6 +454,31 @@ fn a_caller_at_the_address_of_tidegate_and_a_back_end_is_a_stranger() {
     }
 }
 
+/// A back end over UDP and one over TCP on the machine of Tidegate. A caller there, for example behind
+/// a reverse proxy, has their address.
+#[test]
+fn a_back_end_over_udp_beside_one_over_tcp_is_not_recognised_on_a_connection() {
+    let here = address(PROXY).ip();
+    let [udp, tcp, free] = [5070, 5080, 40123].map(|port| format!("{here}:{port}"));
+    // The port of the caller is by chance the one of the back end over UDP.
+    for (from, sent_by, uri, start) in [
+        (&free, &udp, "sip:carol@203.0.113.9", "SIP/2.0 403"),
+        (&free, &tcp, "sip:carol@203.0.113.9", "INVITE"),
+        (&udp, &free, "sip:bob@192.0.2.1", "INVITE"),
+    ] {
+        let mut scene = Scene::with(Transport::Udp, Mode::Transaction, [&udp, &tcp], |settings| {
+            let pool = |at: &str, listener| PoolSettings {
+                listener: Some(listener),
+                ..PoolSettings::new(balance::Pool::new(at, &[(at, address(at), 1)]), Policy::Rr)
+            };
+            settings.pools = vec![pool(&udp, 0), pool(&tcp, 1)];
+        });
+        let caller = scene.accept(2, from);
+        let invite = invite("TCP", sent_by).replace("sip:bob@192.0.2.1", uri);
+        only(scene.offer(caller, &invite), start);
+    }
+}
+
 /// The token of a call with a removed back end is known to both parties. On the machine of Tidegate,
 /// callers behind a reverse proxy and the back end have the same address.
 #[test]
