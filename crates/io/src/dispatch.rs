@@ -44,6 +44,9 @@ impl Dispatch {
     #[inline]
     fn post_datagram(&mut self, transmit: Transmit) {
         let Transmit { flow, bytes, batching } = transmit;
+        if flow.remote.port() == 0 {
+            return self.refuse(flow, "nothing can be sent to port 0");
+        }
         let home = |(i, l): (usize, &Listener)| Some((i, l.sends_from(flow.local)?));
         // A listener with exactly this address takes precedence over a wildcard that covers it.
         let exact = self.listeners.iter().position(|l| l.local() == flow.local);
@@ -63,6 +66,14 @@ impl Dispatch {
             self.flush_datagrams();
         }
         self.outbox.push_with(socket, source, flow.remote, bytes, batching);
+    }
+
+    /// Counts and reports a datagram that the system would refuse, without a system call.
+    #[cold]
+    fn refuse(&mut self, flow: Flow, why: &'static str) {
+        self.counters.send_refused.add(1);
+        self.counters.unsent.record(flow.remote, why);
+        self.fail(Failure::new(flow, Cause::Other, b""));
     }
 
     /// Sends all queued datagrams, and the bytes that wait on connections.
@@ -85,10 +96,7 @@ impl Dispatch {
                 let (counter, why) = match cause {
                     Cause::TooLarge => (&counters.send_too_large, "larger than the path carries"),
                     Cause::Unreachable => (&counters.send_unreachable, "network unreachable"),
-                    Cause::Refused => (&counters.send_refused, "refused"),
-                    Cause::Other | Cause::Closed | Cause::Gone | Cause::Full => {
-                        (&counters.send_refused, "the system refused to send it")
-                    }
+                    _ => (&counters.send_refused, "the system refused to send it"),
                 };
                 counter.add(1);
                 counters.unsent.record(remote, why);

@@ -223,6 +223,7 @@ impl Outbox {
         // refused. `suspects` has the bits of those entries whose batch may have been refused only
         // because it was a batch.
         let (mut alone, mut suspects) = (0, 0);
+        let mut checked = None;
         while pending != 0 {
             let number = queue[pending.trailing_zeros() as usize].socket;
             let socket = sockets(number);
@@ -252,7 +253,7 @@ impl Outbox {
                     // errors have other causes too, for example no route from this source to the
                     // peer.
                     if let SendOutcome::Refused(_, libc::EINVAL | libc::ENETUNREACH) = outcome
-                        && forget_lost_source(queue, members)
+                        && forget_lost_source(queue, members, &mut checked)
                     {
                         suspects &= !bits;
                         return ControlFlow::Break(());
@@ -466,7 +467,7 @@ fn deliver(
         let outcome = match code {
             // Returned by sockets with IP_RECVERR when a device's queue is full.
             libc::ENOBUFS | libc::ENOMEM | libc::EINTR => SendOutcome::Full,
-            code => SendOutcome::Refused(cause(code), code),
+            code => SendOutcome::Refused(send_cause(code), code),
         };
         if settle(next, outcome).is_break() {
             break;
@@ -479,10 +480,21 @@ fn deliver(
 
 /// If the machine has lost the source of these datagrams, lets them leave from the address that the
 /// kernel selects. They are one datagram or one batch, so they have one source. Returns whether the
-/// machine has lost it.
-fn forget_lost_source(queue: &mut [Outgoing], members: &[u8]) -> bool {
+/// machine has lost it. `checked` is the source that was checked last in this flush, and whether the
+/// machine has it, because peers could cause many checks of one source.
+fn forget_lost_source(
+    queue: &mut [Outgoing],
+    members: &[u8],
+    checked: &mut Option<(IpAddr, bool)>,
+) -> bool {
     let source = members.first().and_then(|&entry| queue[usize::from(entry)].source);
-    if source.is_none_or(is_here) {
+    let Some(source) = source else { return false };
+    let has_it = match *checked {
+        Some((ip, has_it)) if ip == source => has_it,
+        _ => is_here(source),
+    };
+    *checked = Some((source, has_it));
+    if has_it {
         return false;
     }
     for &entry in members {
@@ -495,7 +507,37 @@ fn forget_lost_source(queue: &mut [Outgoing], members: &[u8]) -> bool {
 /// `ip_nonlocal_bind` a socket can be bound to any address. So the socket is also connected to the
 /// address itself, which needs a route from this address.
 fn is_here(ip: IpAddr) -> bool {
-    UdpSocket::bind((ip, 0)).and_then(|socket| socket.connect((ip, DISCARD_PORT))).is_ok()
+    let tried = UdpSocket::bind((ip, 0)).and_then(|socket| socket.connect((ip, DISCARD_PORT)));
+    tried.err().is_none_or(|error| !is_about_address(&error))
+}
+
+/// Returns whether an error of [`is_here`] shows something about the address. A lack of files,
+/// ports or memory does not, nor does a security policy.
+fn is_about_address(error: &io::Error) -> bool {
+    !matches!(
+        error.raw_os_error(),
+        Some(
+            libc::EMFILE
+                | libc::ENFILE
+                | libc::EADDRINUSE
+                | libc::EAGAIN
+                | libc::ENOBUFS
+                | libc::ENOMEM
+                | libc::EINTR
+                | libc::EPERM
+                | libc::EACCES
+        )
+    )
+}
+
+/// Returns the cause for an error code of a send call that is still there after [`TRIES`].
+fn send_cause(code: i32) -> Cause {
+    match cause(code) {
+        // The sockets are not connected, so this is always a report about an earlier datagram,
+        // perhaps to another peer. A flood of such reports must not make this peer seem refused.
+        Cause::Refused => Cause::Other,
+        cause => cause,
+    }
 }
 
 /// Returns the cause for an error code of a send call or of an ICMP report.

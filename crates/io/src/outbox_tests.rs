@@ -365,6 +365,25 @@ fn an_error_of_one_datagram_affects_only_this_datagram() {
 fn reports_about_earlier_datagrams_are_ignored() {
     let script = [Err(libc::ECONNREFUSED), Ok(1), Err(libc::EHOSTUNREACH), Err(libc::EINTR)];
     assert_eq!(run(2, &script, 0).0, [SendOutcome::Sent; 2]);
+    // Even if they do not end, they do not show that a port of this peer is closed.
+    let (outcomes, _) = run(2, &[Err(libc::ECONNREFUSED); TRIES], 0);
+    assert_eq!(
+        outcomes,
+        [SendOutcome::Refused(Cause::Other, libc::ECONNREFUSED), SendOutcome::Sent]
+    );
+}
+
+#[test]
+fn a_lack_of_resources_does_not_show_that_the_machine_has_lost_an_address() {
+    let is_about_address = |code| is_about_address(&io::Error::from_raw_os_error(code));
+    for code in [libc::EADDRNOTAVAIL, libc::EINVAL, libc::ENETUNREACH, libc::EHOSTUNREACH] {
+        assert!(is_about_address(code), "{code}");
+    }
+    for code in [libc::EMFILE, libc::ENFILE, libc::EADDRINUSE, libc::ENOBUFS, libc::EPERM] {
+        assert!(!is_about_address(code), "{code}");
+    }
+    // RFC 5737: an address for documentation.
+    assert!(is_here("127.0.0.1".parse().unwrap()) && !is_here("192.0.2.1".parse().unwrap()));
 }
 
 proptest! {

@@ -449,6 +449,9 @@ fn send_failures_are_counted_and_reported() {
     let (_, counters) = running.end();
     assert_eq!(counters.send_homeless.get(), 1);
     assert_eq!(counters.send_refused.get(), 1);
+    let unsent = counters.unsent.take();
+    let why = unsent.iter().find(|(to, ..)| *to == nowhere.remote).map(|(_, why, _)| *why);
+    assert_eq!(why, Some("nothing can be sent to port 0"), "no system call was made");
     assert_eq!(counters.send_too_large.get(), 1);
     assert_eq!((counters.sent.get(), counters.handoffs_in.get()), (0, 3));
 }

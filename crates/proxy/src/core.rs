@@ -482,6 +482,7 @@ impl Proxy {
         self.counters.transaction_bytes.set(transactions.bytes() as u64);
         self.counters.queued.set(self.ingress.waiting() as u64);
         self.counters.parked.set(self.parked.len() as u64);
+        self.counters.lost_overflowed.set(self.lost.overflowed());
     }
 }
 

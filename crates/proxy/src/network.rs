@@ -68,9 +68,14 @@ pub(crate) fn is_local(ip: IpAddr) -> bool {
     }
 }
 
+/// Returns whether a message can be sent to an address: it belongs to one host, and has a port.
+pub(crate) fn may_be_sent_to(address: SocketAddr) -> bool {
+    address.port() != 0 && is_of_one_host(address.ip().to_canonical())
+}
+
 /// Returns whether an address belongs to one host. Multicast and broadcast addresses do not. Linux
 /// sends packets for the unspecified address to the machine itself.
-pub(crate) fn is_of_one_host(ip: IpAddr) -> bool {
+fn is_of_one_host(ip: IpAddr) -> bool {
     !ip.is_unspecified() && !ip.is_multicast() && ip != IpAddr::V4(Ipv4Addr::BROADCAST)
 }
 
@@ -97,12 +102,14 @@ mod tests {
     }
 
     #[test]
-    fn some_addresses_belong_to_no_single_host() {
-        for text in ["0.0.0.0", "::", "224.0.1.75", "ff02::1", "255.255.255.255"] {
-            assert!(!is_of_one_host(text.parse().unwrap()), "{text}");
+    fn nothing_is_sent_to_port_0_or_to_an_address_of_no_single_host() {
+        let no_host = ["0.0.0.0", "::", "224.0.1.75", "ff02::1", "255.255.255.255"];
+        for text in no_host.iter().chain(&["::ffff:0.0.0.0", "::ffff:224.0.1.75"]) {
+            assert!(!may_be_sent_to(SocketAddr::new(text.parse().unwrap(), 5060)), "{text}");
         }
-        for text in ["192.0.2.1", "10.0.0.1", "2001:db8::1", "::1"] {
-            assert!(is_of_one_host(text.parse().unwrap()), "{text}");
+        for text in ["192.0.2.1", "10.0.0.1", "2001:db8::1", "::1", "::ffff:192.0.2.1"] {
+            let at = |port| SocketAddr::new(text.parse().unwrap(), port);
+            assert!(may_be_sent_to(at(5060)) && !may_be_sent_to(at(0)), "{text}");
         }
     }
 

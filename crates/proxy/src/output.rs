@@ -166,8 +166,8 @@ impl Output {
         }
     }
 
-    /// Answers a STUN message. Counts it as dropped if it needs no answer, or if the answer would
-    /// be longer than is allowed for an unverified address.
+    /// Answers a STUN message. Counts it as dropped if it needs no answer, if nothing can be sent to
+    /// its source port, or if the answer would be longer than is allowed for an unverified address.
     ///
     /// RFC 5626 §5.4: "All edge proxies compliant with this specification MUST implement support for STUN
     /// NAT keep-alives on their SIP UDP ports as described in Section 8."
@@ -175,7 +175,8 @@ impl Output {
         let Received { bytes, flow, .. } = received;
         let ratio = snapshot.amplification_max as usize;
         let is_short = |response: &Response| ratio == 0 || response.len() <= ratio * bytes.len();
-        match answer(bytes, flow.remote).filter(is_short) {
+        let may_be_sent = |response: &Response| flow.remote.port() != 0 && is_short(response);
+        match answer(bytes, flow.remote).filter(may_be_sent) {
             Some(response) => {
                 self.counters.bindings_answered.add(1);
                 // A STUN message has no place for padding.

@@ -48,6 +48,9 @@ impl Rejection {
     /// The name of a back end has not been resolved yet.
     pub(crate) const NO_ADDRESS: Self = Self::Reply(503, NO_ADDRESS);
     pub(crate) const UNREACHABLE: Self = Self::Reply(404, "no listener reaches that address");
+    /// Nothing can be sent to the address in the request.
+    pub(crate) const NO_SINGLE_HOST: Self =
+        Self::Reply(404, "the address belongs to no single host, or its port is 0");
     /// RFC 5626 §5.3.1: "If the flow no longer exists, the proxy SHOULD send a 430 (Flow Failed)
     /// response to the request."
     pub(crate) const FLOW_GONE: Self = Self::Reply(430, "the flow of the registration has ended");

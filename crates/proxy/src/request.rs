@@ -8,6 +8,7 @@ use tidegate_world::Received;
 use crate::dialog::Transaction;
 use crate::lookup::{LookupRequester, Lookups, Unknown, reach};
 use crate::message::request::{Request, RequestHashes, check_hop};
+use crate::message::way_back::check_way_back;
 use crate::output::Cause;
 use crate::parked::{Parked, RequestSource};
 use crate::rejection::reply_reason::ReplyReason;
@@ -113,8 +114,11 @@ fn serve_message(
     message: &Message<'_>,
     admission: AdmissionFacts,
 ) -> Served {
-    let mut read = Request::read(message)
-        .and_then(|request| check_hop(&request.uri, &received.flow).map(|()| request));
+    let mut read = Request::read(message).and_then(|request| {
+        check_hop(&request.uri, &received.flow)?;
+        check_way_back(&request.essentials.via, &received.flow)?;
+        Ok(request)
+    });
     // The request is large, so it is not moved.
     let request = match &mut read {
         Ok(request) => request,

@@ -1,5 +1,7 @@
 //! Stateless replies: responses that the proxy itself generates without keeping state.
 
+use std::net::SocketAddr;
+
 use arrayvec::ArrayVec;
 use memchr::memmem;
 use tidegate_sip::{
@@ -92,7 +94,8 @@ pub(crate) fn rejection(
     reply(keys, name, pool, received, &message, status, &hints.headers(&mut digits))
 }
 
-/// Writes a [`rejection`] of the request with this outline.
+/// Writes a [`rejection`] of the request with this outline. Returns `None` if the request is an ACK,
+/// or if the reply cannot be sent.
 pub(crate) fn rejection_of(
     keys: &Keys,
     name: &str,
@@ -108,6 +111,7 @@ pub(crate) fn rejection_of(
         return None;
     }
     let source = received.flow.remote;
+    let flow = reply_flow(outline.reply_target(source), received)?;
     let tag = tag(keys, scan.call_id, scan.branch.unwrap_or_default());
     let mut digits = itoa::Buffer::new();
     let mut headers = hints.headers(&mut digits);
@@ -121,13 +125,20 @@ pub(crate) fn rejection_of(
     };
     let mut bytes: Buffer = pool.take();
     outline.write_reply(&reply, &mut bytes).ok()?;
-    let remote = outline.reply_target(source);
     let batching = Batching { sequence: sequence_of(scan.call_id), pad_at: 0 };
-    Some(Transmit { flow: Flow { remote, ..received.flow }, bytes, batching })
+    Some(Transmit { flow, bytes, batching })
+}
+
+/// Returns the flow of the reply to a received request, which goes to `remote`. Returns `None` if the
+/// reply cannot be sent, because it would be a datagram to port 0.
+fn reply_flow(remote: SocketAddr, received: &Received) -> Option<Flow> {
+    let flow = Flow { remote, ..received.flow };
+    (remote.port() != 0 || flow.transport.is_reliable()).then_some(flow)
 }
 
 /// Writes a reply to `message`, which was received as `received`, with at most five of `headers`.
-/// Returns `None` if the message has no usable Via, or if the reply would not fit into a datagram.
+/// Returns `None` if the message has no usable Via, if the reply would not fit into a datagram, or
+/// if it cannot be sent.
 ///
 /// RFC 3261 §16.1: "When responding directly to a request, the element is playing the role of a UAS
 /// and MUST behave as described in Section 8.2."
@@ -143,6 +154,7 @@ pub(crate) fn reply(
     let via = message.top_via().ok()?;
     let tag = tag(keys, message.call_id().unwrap_or_default(), via.branch().unwrap_or_default());
     let source = received.flow.remote;
+    let flow = reply_flow(reply_target(&via, source), received)?;
     let mut all = ArrayVec::<(&str, &[u8]), 6>::new();
     all.extend(headers.iter().copied().take(all.remaining_capacity() - 1));
     all.extend(server(name));
@@ -155,8 +167,7 @@ pub(crate) fn reply(
     };
     let mut bytes: Buffer = pool.take();
     write_reply_by_via(message, Some(&via), &reply, &mut bytes).ok()?;
-    let remote = reply_target(&via, source);
-    Some(Transmit::new(Flow { remote, ..received.flow }, bytes))
+    Some(Transmit::new(flow, bytes))
 }
 
 /// Pads a reply of ours to `length` bytes, at most [`PAD_MAX`]. A reply that already has this

@@ -6,6 +6,8 @@ use std::net::SocketAddr;
 use tidegate_sip::{Via, connection_target, listener_target, reply_target, response_target};
 use tidegate_world::Flow;
 
+use crate::rejection::Rejection;
+
 /// Returns the target of responses to a request with this top Via that was received on `flow`.
 ///
 /// On a stream this is the address to which a new connection would be opened. The sender of a
@@ -15,6 +17,16 @@ pub(crate) fn way_back(via: &Via<'_>, flow: &Flow) -> SocketAddr {
     match flow.transport.is_reliable() {
         true => listener_target(via, flow.remote),
         false => reply_target(via, flow.remote),
+    }
+}
+
+/// Checks that a request with this top Via that was received on `flow` has a way back. Nothing can be
+/// sent to port 0. If such a request were forwarded, the responses would be lost here, and the back
+/// end would seem silent.
+pub(crate) fn check_way_back(via: &Via<'_>, flow: &Flow) -> Result<(), Rejection> {
+    match way_back(via, flow).port() {
+        0 => Err(Rejection::Reply(400, "responses cannot be sent to port 0")),
+        _ => Ok(()),
     }
 }
 

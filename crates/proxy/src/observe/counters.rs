@@ -79,6 +79,9 @@ pub struct Counters {
     pub bindings_answered: Counter,
     /// Branches of INVITEs to which we have sent a CANCEL.
     pub cancels: Counter,
+    /// Number of times that there was no room to remember an INVITE of the previous process, or a
+    /// CANCEL of one.
+    pub lost_overflowed: Counter,
     /// Transactions that ended by a timeout.
     pub timeouts: Counter,
     /// Number of server transactions now.

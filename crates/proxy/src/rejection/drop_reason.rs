@@ -4,7 +4,7 @@
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum DropReason {
     /// The message is not SIP, or lacks the parts that a response needs, or is an ACK that does not
-    /// follow the grammar.
+    /// follow the grammar. Or its responses would go to port 0.
     Malformed,
     /// A keep-alive (RFC 5626 §3.5.1), which needs no answer over UDP.
     Keepalive,
@@ -40,7 +40,7 @@ pub enum DropReason {
     /// The message exceeds the rate limit of its call.
     CallFlood,
     /// A STUN message that is not a valid binding request, or a binding request whose response
-    /// would be too long for an unverified address.
+    /// would be too long for an unverified address or would go to port 0.
     Stun,
     /// An INVITE over a stream, dropped because rejections would take too much of the processor.
     Thinned,

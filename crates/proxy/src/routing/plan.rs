@@ -9,7 +9,7 @@
 //! route token verifies or the call table knows the dialog by its tags. A To-tag alone proves
 //! nothing.
 
-use std::net::{IpAddr, SocketAddr};
+use std::net::SocketAddr;
 use std::sync::Arc;
 
 use tidegate_sip::{Method, Uri};
@@ -20,8 +20,8 @@ use crate::dialog::evidence::Known;
 use crate::message::address_of_record::address_of_record;
 use crate::message::flow_token::RegisteredFlow;
 use crate::message::request::Request;
-use crate::message::token::PeerFlow;
-use crate::network::{caller_of, canonical, is_local, is_of_one_host};
+use crate::message::token::{PeerFlow, RouteToken};
+use crate::network::{caller_of, canonical, is_local, may_be_sent_to};
 use crate::rejection::Rejection;
 use crate::resolution::Wanted;
 use crate::routing::in_dialog::in_dialog;
@@ -106,13 +106,23 @@ pub(crate) fn plan<'a>(
         proves_receipt: false,
         origin: snapshot.addresses.origin(flow),
     };
-    let (origin, is_removed) = sender(now, snapshot, received, request, plan.origin, &routes);
-    check_flow(routes.flow.as_ref(), origin)?;
-    plan.known = state.calls.look_up(&snapshot.keys, request, origin.backend_ref().is_some());
-    let Known { call, is_new, .. } = plan.known;
+    let (mut origin, mut is_removed) =
+        sender(now, snapshot, received, request, plan.origin, &routes);
+    let look_up = |origin: Origin| {
+        state.calls.look_up(&snapshot.keys, request, origin.backend_ref().is_some())
+    };
+    plan.known = look_up(origin);
     // A token that is too old proves nothing without a call entry.
-    let is_fresh = |token: &_| call.is_some() || snapshot.is_fresh(now, *method, token);
+    let is_known = plan.known.call.is_some();
+    let is_fresh = |token: &_| is_known || snapshot.is_fresh(now, *method, token);
     routes.token = routes.token.filter(is_fresh);
+    if is_removed && routes.token.is_none() {
+        // Only the token has given the sender the rights of a removed back end.
+        (origin, is_removed) = sender(now, snapshot, received, request, plan.origin, &routes);
+        plan.known = look_up(origin);
+    }
+    check_flow(routes.flow.as_ref(), origin)?;
+    let Known { call, is_new, .. } = plan.known;
     plan.has_token = routes.token.is_some();
     if let Some(shard) = shard_of(snapshot, received, &routes, call.is_some()) {
         return Err(Rejection::Redirect(shard));
@@ -198,7 +208,7 @@ fn destination_of<'a>(
         // request on.
         (Next::Target(target, is_strict), _)
             if let Some(peer) = peer
-                && (peer.is_registered || leads_nowhere(target.address.ip(), &peer)) =>
+                && (peer.is_registered || leads_nowhere(target.address, &peer)) =>
         {
             Destination::Target(snapshot.target_of(&peer), *is_strict)
         }
@@ -254,6 +264,11 @@ fn lead_to<'a>(
                 let demand = known.is_new.then(|| demand_of(request.method, request.has_priority));
                 TargetChoice::Select { pool, demand }
             }
+            // A back end or a trusted source sends a request where the other party, such as a phone
+            // that has registered this Contact, wants it.
+            (Destination::Target(target, _), _) if !may_be_sent_to(target.address) => {
+                return Err(Rejection::NO_SINGLE_HOST);
+            }
             (Destination::Target(target, _), _)
                 if snapshot.addresses.is_own_socket(target.address, received.flow.local) =>
             {
@@ -300,21 +315,20 @@ fn sender(
     found: Origin,
     routes: &RouteSet<'_>,
 ) -> (Origin, bool) {
-    let remote = canonical(received.flow.remote);
-    let via = &request.essentials.via;
-    let is_there = |backend: SocketAddr| match received.flow.transport.is_reliable() {
-        true => snapshot.addresses.may_be_connection_of(&received.flow, via, backend),
-        false => backend == remote,
+    let (flow, via) = (&received.flow, &request.essentials.via);
+    let addresses = &snapshot.addresses;
+    let is_there = |token: RouteToken| match flow.transport.is_reliable() {
+        true => addresses.may_be_connection_of(flow, via, token.backend, token.transport),
+        false => token.backend == canonical(flow.remote),
     };
     let is_removed = || {
-        routes.token.is_some_and(|token| {
-            is_there(token.backend) && snapshot.addresses.was_removed(now, token.backend)
-        })
+        let token = routes.token.filter(|token| addresses.was_removed(now, token.backend));
+        token.is_some_and(is_there)
     };
     match found {
         Origin::Stranger if is_removed() => (Origin::Trusted, true),
         Origin::Stranger => {
-            let named = snapshot.addresses.backend_by_via(&received.flow, via);
+            let named = addresses.backend_by_via(flow, via);
             (named.map_or(Origin::Stranger, Origin::Backend), false)
         }
         origin => (origin, false),
@@ -403,23 +417,23 @@ fn needs_flow(snapshot: &Snapshot, contact: &Uri<'_>, peer: &PeerFlow) -> bool {
         return true;
     }
     let Some(contact) = snapshot.addresses.target_of(contact) else { return true };
-    let contact = contact.address.ip().to_canonical();
-    match contact == peer.remote.ip() {
+    let contact = canonical(contact.address);
+    match contact.ip() == peer.remote.ip() {
         // RFC 3261 §18.1.1: "it is RECOMMENDED that this connection be used". A phone seldom
         // accepts connections. RFC 3581 §3: a client that asks for responses at its source port
         // receives there. If its Via names another port, it may be behind address translation.
-        true => peer.connection.is_some() || peer.has_other_port,
+        true => peer.connection.is_some() || peer.has_other_port || contact.port() == 0,
         false => peer.is_translated || leads_nowhere(contact, peer),
     }
 }
 
-/// Returns whether an address that the other party of a dialog names belongs to no single host, or
-/// is in a private network or on this machine although the party is not.
-fn leads_nowhere(named: IpAddr, peer: &PeerFlow) -> bool {
-    let (named, party) = (named.to_canonical(), peer.remote.ip());
-    !is_of_one_host(named)
-        || is_local(named) && !is_local(party)
-        || named.is_loopback() && !party.is_loopback()
+/// Returns whether an address that the other party of a dialog names belongs to no single host or
+/// has no port, or is in a private network or on this machine although the party is not.
+fn leads_nowhere(named: SocketAddr, peer: &PeerFlow) -> bool {
+    let (ip, party) = (named.ip().to_canonical(), peer.remote.ip());
+    !may_be_sent_to(named)
+        || is_local(ip) && !is_local(party)
+        || ip.is_loopback() && !party.is_loopback()
 }
 
 /// Rejects a stranger's request whose Route names the flow of another phone.

@@ -65,7 +65,8 @@ use crate::transaction::branches::TIMER_C;
 /// Maximum number of copies of one CANCEL that are sent: one for each back end and branch.
 const COPIES_MAX: usize = 8;
 
-/// Maximum number of CANCELs that wait for several back ends at the same time.
+/// Maximum number of CANCELs that wait for several back ends at the same time. Any further CANCEL
+/// goes only to its first target.
 const ASKED_MAX: usize = 4096;
 
 /// Maximum number of INVITEs of the previous process that are remembered because of a response.
@@ -142,13 +143,17 @@ pub(crate) fn forward_lost(
 ) -> Result<(), Rejection> {
     let Step { now, snapshot, .. } = *step;
     step.shown = SourceEvidence::Stray;
-    let Some(LostTargets { targets, pool, own_routes }) =
+    let Some(LostTargets { mut targets, pool, own_routes }) =
         lost_targets(step, lost, received, request)
     else {
         return Err(Rejection::UNKNOWN_CALL);
     };
-    if targets.len() > 1 && request.method == Method::Cancel {
-        lost.ask(now, &snapshot.keys, request.identity, &targets)?;
+    if targets.len() > 1
+        && request.method == Method::Cancel
+        && !lost.ask(now, &snapshot.keys, request.identity, &targets)
+    {
+        // Without a record, the caller would get the responses of all targets.
+        targets.truncate(1);
     }
     let ingress = snapshot.addresses.listener_at(&received.flow);
     for (address, text) in targets {
@@ -368,20 +373,19 @@ impl Lost {
         self.heard.get(now, identity).map_or(&[], |heard| heard)
     }
 
-    /// Records the back ends to which a CANCEL was sent. Returns an error if too many CANCELs wait.
-    fn ask(
-        &mut self,
-        now: Timestamp,
-        keys: &Keys,
-        identity: u64,
-        targets: &Targets,
-    ) -> Result<(), Rejection> {
+    /// Returns how often there was no room for an INVITE of the previous process or for a CANCEL.
+    pub(crate) fn overflowed(&self) -> u64 {
+        self.heard.overflowed() + self.asked.overflowed()
+    }
+
+    /// Records the back ends to which a CANCEL is sent. Returns `false` if too many CANCELs wait.
+    fn ask(&mut self, now: Timestamp, keys: &Keys, identity: u64, targets: &Targets) -> bool {
+        let Some(asked) = self.asked.entry(now, identity) else { return false };
         let hash = |text: &BranchText| keys.identity.hash(&[text.as_bytes()]);
         let of = targets.iter().map(|(target, text)| (*target, hash(text))).collect();
-        let asked = self.asked.entry(now, identity).ok_or(Rejection::UNKNOWN_CALL)?;
         let copies = asked.copies.saturating_add(1);
         *asked = Asked { of, copies, ..Asked::default() };
-        Ok(())
+        true
     }
 
     /// Learns from a response to a request that this process does not know. Returns `false` if the

@@ -13,11 +13,17 @@ pub(crate) struct Recent<T> {
     order: VecDeque<(Timestamp, u64)>,
     life: Duration,
     length_max: usize,
+    overflowed: u64,
 }
 
 impl<T> Recent<T> {
     pub(crate) fn new(life: Duration, length_max: usize) -> Self {
-        Self { by_key: HashMap::new(), order: VecDeque::new(), life, length_max }
+        Self { by_key: HashMap::new(), order: VecDeque::new(), life, length_max, overflowed: 0 }
+    }
+
+    /// Returns how often the map had no room for another entry.
+    pub(crate) fn overflowed(&self) -> u64 {
+        self.overflowed
     }
 
     pub(crate) fn is_empty(&self) -> bool {
@@ -48,6 +54,7 @@ impl<T> Recent<T> {
         }
         if !self.by_key.contains_key(&key) {
             if self.by_key.len() >= self.length_max {
+                self.overflowed += 1;
                 return None;
             }
             self.order.push_back((now, key));
@@ -73,6 +80,7 @@ mod tests {
         *recent.entry(at(5), 2).unwrap() = 8;
         assert!(recent.entry(at(9), 3).is_none(), "full");
         assert_eq!(recent.entry(at(9), 1), Some(&mut 7), "what is there has room");
+        assert_eq!(recent.overflowed(), 1);
         assert_eq!((recent.get(at(9), 1), recent.get(at(10), 1)), (Some(&7), None));
         assert_eq!(recent.get_mut(at(10), 2), Some(&mut 8));
         assert_eq!(recent.entry(at(10), 1), Some(&mut 0), "begun again");

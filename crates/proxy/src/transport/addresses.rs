@@ -12,7 +12,7 @@ use tidegate_sip::{Host, Scheme, Uri, Via};
 use tidegate_world::{ConnectionId, Flow, Timestamp, Transport};
 
 pub(crate) use self::own::Own;
-use crate::network::{canonical, is_of_one_host};
+use crate::network::{canonical, may_be_sent_to};
 use crate::resolution::{default_port, of_param};
 use crate::settings::{BackendRef, EgressRoute, PoolSettings, Settings};
 use crate::target::Target;
@@ -59,6 +59,8 @@ pub(crate) struct Addresses {
     removed_for: Duration,
     /// For each pool, the listener for requests to it, if one is configured.
     pool_listeners: Vec<Option<usize>>,
+    /// For each pool, whether its back ends are reached over streams.
+    stream_pools: Vec<bool>,
 }
 
 impl Addresses {
@@ -70,6 +72,7 @@ impl Addresses {
             networks: Vec::new(),
             routes: settings.egress_routes.clone(),
             pool_listeners: Vec::new(),
+            stream_pools: Vec::new(),
             removed: HashMap::new(),
             removed_for: settings.removed_backend,
         };
@@ -94,6 +97,8 @@ impl Addresses {
             }
         }
         self.pool_listeners = pools.iter().map(|pool| pool.listener).collect();
+        self.stream_pools =
+            pools.iter().map(|pool| self.transport_of_pool(pool).is_reliable()).collect();
         let backend_refs = || {
             pools.iter().enumerate().flat_map(|(p, pool)| {
                 let backends = pool.pool.backends().iter().enumerate();
@@ -120,8 +125,7 @@ impl Addresses {
         }
         self.hosts.clear();
         for (address, &backend_ref) in &self.backend_refs {
-            let pool = &pools[usize::from(backend_ref.pool)];
-            if self.transport_of_pool(pool).is_reliable() {
+            if self.stream_pools[usize::from(backend_ref.pool)] {
                 let first = self.hosts.entry(address.ip()).or_insert(backend_ref);
                 *first = backend_ref.min(*first);
             }
@@ -169,11 +173,11 @@ impl Addresses {
     }
 
     /// Returns whether an address that comes from outside, such as from the DNS, may be a target:
-    /// it is not ours, belongs to one host, and a listener can reach it.
+    /// it is not ours, belongs to one host, has a port, and a listener can reach it.
     pub(crate) fn may_be_backend(&self, address: SocketAddr) -> bool {
         let ip = address.ip().to_canonical();
         let is_own = |l: &Own| l.is_here(ip) && l.is_port(address.port());
-        is_of_one_host(ip)
+        may_be_sent_to(address)
             && !self.listeners.iter().any(is_own)
             && self.listeners.iter().any(|own| own.reaches_address(address))
     }
@@ -191,8 +195,8 @@ impl Addresses {
     /// Returns the origin of messages from the other end of `flow`.
     pub(crate) fn origin(&self, flow: &Flow) -> Origin {
         let ip = canonical(flow.remote).ip();
-        if self.may_be_port_of_backend(flow, ip)
-            && let Some(backend_ref) = self.backend_ref(flow.remote)
+        if let Some(backend_ref) = self.backend_ref(flow.remote)
+            && self.may_be_port_of(backend_ref, flow, ip)
         {
             return Origin::Backend(backend_ref);
         }
@@ -213,15 +217,21 @@ impl Addresses {
         }
     }
 
-    /// Returns whether the port at the other end of `flow` tells a back end from another program.
-    /// If the other end has opened the connection, its port is arbitrary. On a machine with other
-    /// programs, this port may by chance be that of a back end.
-    fn may_be_port_of_backend(&self, flow: &Flow, ip: IpAddr) -> bool {
+    /// Returns whether the port at the other end of `flow`, which is that of this back end, tells
+    /// the back end from another program. If the other end has opened the connection, its port is
+    /// any free one. By chance this is the number of the UDP port of a back end at the same
+    /// address. A port at which the back end listens for connections is not free.
+    fn may_be_port_of(&self, backend_ref: BackendRef, flow: &Flow, ip: IpAddr) -> bool {
         if !flow.transport.is_reliable() || flow.connection.is_some_and(ConnectionId::is_opened) {
             return true;
         }
-        let is_clear = self.hosts.contains_key(&ip) || !self.is_shared(ip);
+        let is_clear = self.is_by_stream(backend_ref) || !self.is_shared(ip);
         may_come_from_backend(flow.transport) && is_clear
+    }
+
+    /// Returns whether requests to this back end leave over streams.
+    fn is_by_stream(&self, backend_ref: BackendRef) -> bool {
+        self.stream_pools[usize::from(backend_ref.pool)]
     }
 
     /// Returns the back end that has opened the connection of `flow` and names itself in the `via`
@@ -233,22 +243,24 @@ impl Addresses {
             return None;
         }
         let ip = canonical(flow.remote).ip();
-        // Callers behind a reverse proxy on this machine also connect from an address of ours.
-        if self.is_shared(ip) && !self.hosts.contains_key(&ip) {
-            return None;
-        }
         let named = via.host.ip().filter(|named| named.to_canonical() == ip)?;
         let port = via.port.unwrap_or_else(|| default_port(flow.transport));
-        self.backend_ref(SocketAddr::new(named, port))
+        let backend_ref = self.backend_ref(SocketAddr::new(named, port))?;
+        // Callers behind a reverse proxy on this machine also connect from an address of ours.
+        let is_clear = self.is_by_stream(backend_ref) || !self.is_shared(ip);
+        is_clear.then_some(backend_ref)
     }
 
-    /// Returns whether the connection of `flow` may be one that `backend` has opened, from any
-    /// port. On this machine, only the `via` distinguishes a back end from other programs.
+    /// Returns whether the connection of `flow` may be one that `backend` has opened, from any port.
+    /// `transport` is that of requests to the back end. On this machine, only the `via`
+    /// distinguishes a back end from other programs, and a back end that is reached over UDP is not
+    /// recognised, as in [`backend_by_via`](Self::backend_by_via).
     pub(crate) fn may_be_connection_of(
         &self,
         flow: &Flow,
         via: &Via<'_>,
         backend: SocketAddr,
+        transport: Transport,
     ) -> bool {
         let (backend, ip) = (canonical(backend), canonical(flow.remote).ip());
         let is_named = || {
@@ -258,7 +270,7 @@ impl Addresses {
         };
         may_come_from_backend(flow.transport)
             && backend.ip() == ip
-            && (!self.is_shared(ip) || is_named())
+            && (!self.is_shared(ip) || transport.is_reliable() && is_named())
     }
 
     /// Returns whether other programs may send from this address, because it is an address of this
@@ -490,6 +502,7 @@ impl Addresses {
 
     /// Returns whether `target` is one of our own sockets, or the local address of the packet.
     pub(crate) fn is_own_socket(&self, target: SocketAddr, local: SocketAddr) -> bool {
+        let (target, local) = (canonical(target), canonical(local));
         let arrived = |l: &Own| l.local.ip().is_unspecified() && local.ip() == target.ip();
         let own = |l: &Own| l.is_port(target.port()) && (l.is_ip(target.ip()) || arrived(l));
         target == local || self.listeners.iter().any(own)

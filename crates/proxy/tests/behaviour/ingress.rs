@@ -267,6 +267,9 @@ fn stun_bindings_are_answered_while_new_work_waits() {
     // 198.51.100.7:5060, combined with the cookie.
     assert_eq!(answer.bytes[20..], [0, 0x20, 0, 8, 0, 1, 0x32, 0xd6, 0xe7, 0x21, 0xc0, 0x45]);
     assert_eq!(answer.batching.pad_at, 0);
+    // Nothing can be sent to port 0.
+    script.offer("198.51.100.7:0", &binding);
+    assert!(script.proxy.poll_transmit().is_none());
     let mut indication = binding;
     indication[1] = 0x11;
     script.offer(CALLER, &indication);
@@ -274,7 +277,7 @@ fn stun_bindings_are_answered_while_new_work_waits() {
     let counters = Arc::clone(&script.counters);
     assert_eq!(
         (counters.bindings_answered.get(), counters.dropped(DropReason::Stun).get()),
-        (1, 1)
+        (1, 2)
     );
     assert_eq!(script.serve().len(), 1);
 }

@@ -326,14 +326,19 @@ fn unmatched_cancels_are_denied() {
     assert_eq!(after.status(CALLER, &elsewhere), 481);
 }
 
-/// A flood of CANCELs is not multiplied without limit.
+/// A flood of CANCELs is not multiplied without limit. §16.10: "It MUST statelessly forward the CANCEL
+/// request": each of them still goes to one back end.
 #[test]
 fn cancels_that_are_asked_about_are_bounded() {
     let [_, mut after] = with_pool(&[BACKEND_A, BACKEND_B], Policy::Rr, Mode::Transaction);
     for call in 0..4096 {
         assert_eq!(after.send(CALLER, &cancel(&format!("c{call}"))).len(), 2);
     }
-    assert_eq!(after.status(CALLER, &cancel("more")), 481);
+    assert_eq!(after.counters.lost_overflowed.get(), 0);
+    let more = after.one(CALLER, &cancel("more"));
+    assert_eq!((more.to, after.counters.lost_overflowed.get()), (address(BACKEND_A), 1));
+    let denied = after.one(BACKEND_A, &more.answer("481 No Such Call"));
+    assert_eq!((denied.to, denied.start()), (address(CALLER), "SIP/2.0 481 No Such Call"));
     assert_eq!(after.send(CALLER, &cancel("c0")).len(), 2, "one of those that are asked about");
     after.pass(Duration::from_secs(32));
     assert_eq!(after.send(CALLER, &cancel("more")).len(), 2);

@@ -82,3 +82,29 @@ fn an_maddr_in_a_via_sends_no_response_elsewhere() {
         }
     }
 }
+
+/// Nothing can be sent to port 0. If the request were forwarded, the responses of the back end would be
+/// lost, and the back end would seem silent.
+#[test]
+fn a_request_whose_responses_would_go_to_port_0_is_dropped() {
+    let (via, port_0) = ("198.51.100.7:5060;", "198.51.100.7:0");
+    for mut s in [Script::new(), Script::stateful()] {
+        let zero = invite("c1").replace(via, "198.51.100.7:0;");
+        let rport = invite("c2").replace(via, "198.51.100.7:5060;rport;");
+        let malformed = invite("c3").replace(via, "198.51.100.7:0;").replace(": 70", ": x");
+        let messages = [(CALLER, &zero), (port_0, &rport), (CALLER, &malformed)];
+        for (dropped, (from, text)) in (1..).zip(messages) {
+            assert!(s.send(from, text).is_empty(), "{text}");
+            assert_eq!(s.counters.dropped(DropReason::Malformed).get(), dropped);
+        }
+        assert_eq!((s.live(), s.held()), ((0, 0), vec![0, 0]));
+        // RFC 3261 §18.2.2: without rport, the responses go to the port in the Via.
+        let sent = s.send(port_0, &invite("c4")).pop().unwrap();
+        assert_eq!(s.one(BACKEND_A, &sent.answer("180 Ringing")).to, address(CALLER));
+        // RFC 3581 §4: with rport, they go to the source port.
+        let asked = invite("c5").replace(via, "198.51.100.7:0;rport;");
+        let sent = s.send(CALLER, &asked).pop().unwrap();
+        let ringing = s.one(&sent.to.to_string(), &sent.answer("180 Ringing"));
+        assert_eq!(ringing.to, address(CALLER));
+    }
+}

@@ -34,6 +34,15 @@ impl Scene {
     }
 
     fn between(inside: Transport, mode: Mode, backends: [&str; 2]) -> Self {
+        Self::with(inside, mode, backends, |_| {})
+    }
+
+    fn with(
+        inside: Transport,
+        mode: Mode,
+        backends: [&str; 2],
+        adjust: impl FnOnce(&mut Settings),
+    ) -> Self {
         let outside = Listener::new(address(PROXY));
         let streams = Listener { transport: Transport::Tcp, ..outside.clone() };
         let [a, b] = backends.map(address);
@@ -42,7 +51,8 @@ impl Scene {
         let listener = Some(usize::from(inside.is_reliable()));
         let pools =
             vec![PoolSettings { mode, listener, ..PoolSettings::new(backends, Policy::Rr) }];
-        let settings = Settings::new(vec![outside, streams], pools, secret(1));
+        let mut settings = Settings::new(vec![outside, streams], pools, secret(1));
+        adjust(&mut settings);
         let pool = Pool::new();
         let proxy = Proxy::new(settings, Arc::<Counters>::default(), pool.clone());
         let streams = Streams::new(proxy, ConnectionLimits::default(), pool.clone());
@@ -441,6 +451,67 @@ fn a_caller_at_the_address_of_tidegate_and_a_back_end_is_a_stranger() {
     for (port, to) in [(5070, 2), (5071, 1)] {
         let hangup = hangup.replace("10.0.0.1:5070", &format!("{here}:{port}"));
         assert_eq!(only(scene.offer(own, &hangup), "BYE").0, to, "from {port}");
+    }
+}
+
+/// A back end over UDP and one over TCP on the machine of Tidegate. A caller there, for example behind
+/// a reverse proxy, has their address.
+#[test]
+fn a_back_end_over_udp_beside_one_over_tcp_is_not_recognised_on_a_connection() {
+    let here = address(PROXY).ip();
+    let [udp, tcp, free] = [5070, 5080, 40123].map(|port| format!("{here}:{port}"));
+    // The port of the caller is by chance the one of the back end over UDP.
+    for (from, sent_by, uri, start) in [
+        (&free, &udp, "sip:carol@203.0.113.9", "SIP/2.0 403"),
+        (&free, &tcp, "sip:carol@203.0.113.9", "INVITE"),
+        (&udp, &free, "sip:bob@192.0.2.1", "INVITE"),
+    ] {
+        let mut scene = Scene::with(Transport::Udp, Mode::Transaction, [&udp, &tcp], |settings| {
+            let pool = |at: &str, listener| PoolSettings {
+                listener: Some(listener),
+                ..PoolSettings::new(balance::Pool::new(at, &[(at, address(at), 1)]), Policy::Rr)
+            };
+            settings.pools = vec![pool(&udp, 0), pool(&tcp, 1)];
+        });
+        let caller = scene.accept(2, from);
+        let invite = invite("TCP", sent_by).replace("sip:bob@192.0.2.1", uri);
+        only(scene.offer(caller, &invite), start);
+    }
+}
+
+/// The token of a call with a removed back end is known to both parties. On the machine of Tidegate,
+/// callers behind a reverse proxy and the back end have the same address.
+#[test]
+fn a_connection_at_the_address_of_tidegate_is_a_removed_back_end_by_its_via() {
+    let here = address(PROXY).ip();
+    let [removed, other, third, stranger] =
+        [5070, 5080, 5090, 5071].map(|port| format!("{here}:{port}"));
+    // A back end over UDP has no rights on a connection from there, as if it were configured.
+    for (inside, sent_by, is_backend) in [
+        (Transport::Tcp, &removed, true),
+        (Transport::Tcp, &stranger, false),
+        (Transport::Udp, &removed, false),
+    ] {
+        let mut before = Scene::between(inside, Mode::Transaction, [&removed, &other]);
+        let caller = Flow::udp(address(PROXY), address(CALLER));
+        let mut sent = before.offer(caller, &invite("UDP", "198.51.100.7:5060"));
+        if inside.is_reliable() {
+            sent = before.open().1;
+        }
+        let (_, invited) = only(sent, "INVITE");
+        assert_eq!(invited.to, address(&removed));
+        let routes = invited.all("Record-Route").join(", ");
+
+        let adjust = |settings: &mut Settings| settings.removed = vec![address(&removed)];
+        let mut scene = Scene::with(inside, Mode::Transaction, [&other, &third], adjust);
+        let own = scene.accept(2, &format!("{here}:41000"));
+        let hangup = bye(&format!("{routes}, <sip:203.0.113.77;lr>"), "TCP");
+        let mut sent = scene.offer(own, &hangup.replace("10.0.0.1:5070", sent_by));
+        if inside.is_reliable() && !is_backend {
+            sent = scene.open().1;
+        }
+        let to = if is_backend { "203.0.113.77:5060" } else { removed.as_str() };
+        assert_eq!(only(sent, "BYE").1.to, address(to), "{inside} from {sent_by}");
     }
 }
 

@@ -120,12 +120,22 @@ fn a_private_contact_of_a_public_caller_leads_to_its_flow() {
     goes_to(CALLER, "198.51.100.7:5060", "sip:alice@100.64.0.1", CALLER);
 }
 
-/// Linux sends a packet for the unspecified address to the machine itself. A multicast or broadcast
-/// address would lead into the network of the back ends.
+/// Addresses to which nothing is sent, and a loopback address. Linux sends a packet for the
+/// unspecified address to the machine itself. A multicast or broadcast address would lead into the
+/// network of the back ends.
+const NOWHERE: [&str; 7] = [
+    "0.0.0.0:5080",
+    "[::]:5080",
+    "127.0.0.1:5080",
+    "224.0.1.75",
+    "255.255.255.255",
+    "198.51.100.7:0",
+    "203.0.113.5:0",
+];
+
 #[test]
 fn a_contact_at_no_single_host_leads_to_the_flow_of_the_caller() {
-    for contact in ["0.0.0.0:5080", "[::]:5080", "127.0.0.1:5080", "224.0.1.75", "255.255.255.255"]
-    {
+    for contact in NOWHERE {
         for from in [CALLER, "10.7.7.7:5060"] {
             goes_to(from, from, &format!("sip:alice@{contact}"), from);
         }
@@ -198,7 +208,7 @@ fn a_route_that_leads_nowhere_leads_to_the_flow_of_the_other_party() {
     routed_to(CALLER, "198.51.100.7:5060", "<sip:10.0.0.9:5080;lr>", CALLER);
     let nat = "203.0.113.9:40123";
     routed_to(nat, "192.168.1.1:5060;rport", "<sip:192.168.1.1;lr>", nat);
-    for host in ["0.0.0.0:5080", "[::]:5080", "127.0.0.1:5080", "224.0.1.75", "255.255.255.255"] {
+    for host in NOWHERE {
         for from in [CALLER, "10.7.7.7:5060"] {
             routed_to(from, from, &format!("<sip:{host};lr>"), from);
         }

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use crate::script::{BACKEND_A, PROXY, Sent, address, request, secret};
+use crate::script::{BACKEND_A, BACKEND_B, CALLER, PROXY, Sent, address, request, secret};
 use tidegate_balance as balance;
 use tidegate_balance::Policy;
 use tidegate_proxy::{Counters, Listener, Mode, PoolSettings, Proxy, Settings};
@@ -196,5 +196,29 @@ fn a_websocket_from_the_address_of_a_back_end_counts_as_a_stranger() {
         let sent = scene.offer(browser, &invite(Transport::Ws).replace("bob@192.0.2.1", outward));
         only(sent, "SIP/2.0 403 ");
         assert!(scene.streams.poll_connect().is_none());
+    }
+}
+
+/// A caller knows the token of its call with a back end that was removed since. With the rights of
+/// that back end it could send requests to any address.
+#[test]
+fn a_websocket_from_the_address_of_a_removed_back_end_counts_as_a_stranger() {
+    for mode in [Mode::Transaction, Mode::Stateless] {
+        let mut before = Scene::new(mode);
+        let caller = Flow::udp(address(PROXY), address(CALLER));
+        let invite = request("INVITE", "sip:bob@192.0.2.1", "c", 1, "");
+        let (_, invited) = only(before.offer(caller, &invite), "INVITE");
+        assert_eq!(invited.to, address(BACKEND_A));
+        let bye = bye(&[invited.header("Record-Route"), "<sip:203.0.113.77;lr>"]);
+
+        let mut scene = Scene::with(Transport::Udp, mode, |settings| {
+            let backends = balance::Pool::new("app", &[("b", address(BACKEND_B), 1)]);
+            settings.pools[0].pool = backends;
+            settings.removed = vec![address(BACKEND_A)];
+        });
+        let browser = scene.accept(Transport::Ws, "10.0.0.1:40123");
+        let bye = bye.replace("SIP/2.0/UDP", "SIP/2.0/WS");
+        let (_, sent) = only(scene.offer(browser, &bye), "BYE");
+        assert_eq!(sent.to, address(BACKEND_A), "{mode:?}");
     }
 }

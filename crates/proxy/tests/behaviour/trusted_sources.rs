@@ -205,6 +205,40 @@ fn a_trusted_source_may_reach_addresses() {
     assert_eq!(script.status(PEER, &request("BYE", "sip:x@192.0.2.1", "t6", 2, "Totag\r\n")), 481);
 }
 
+/// A phone could register such a Contact. Linux sends a packet for the unspecified address to the
+/// machine itself. A multicast or broadcast address would lead into the network of the back ends.
+#[test]
+fn a_target_that_is_no_single_host_gets_404() {
+    let mut script = Script::with(Policy::Rr, |settings| {
+        settings.listeners[0].trust = vec!["203.0.113.0/24".parse().unwrap()];
+        settings.listeners.push(Listener::new(address("[2001:db8::10]:5060")));
+    });
+    let hosts = [
+        "0.0.0.0:5080",
+        "224.0.1.75",
+        "255.255.255.255:5060",
+        "203.0.113.9:0",
+        "[::]:5080",
+        "[ff02::1]",
+        "[2001:db8::7]:0",
+        "[::ffff:224.0.1.75]",
+        // It leads back to us.
+        "[::ffff:192.0.2.1]",
+    ];
+    for (i, host) in hosts.into_iter().enumerate() {
+        for (from, name) in [(BACKEND_A, "a"), (PEER, "p")] {
+            let call = |kind: &str| format!("{kind}{i}{name}");
+            let by_uri = request("INVITE", &format!("sip:x@{host}"), &call("u"), 1, "");
+            assert_eq!(script.status(from, &by_uri), 404, "{host}");
+            let route = format!("Route: <sip:{host};lr>\r\n");
+            let by_route = request("INVITE", "sip:x@203.0.113.9", &call("r"), 1, &route);
+            assert_eq!(script.status(from, &by_route), 404, "{host}");
+        }
+    }
+    let maddr = request("MESSAGE", "sip:x@203.0.113.9;maddr=0.0.0.0", "m", 1, "");
+    assert_eq!(script.status(BACKEND_A, &maddr), 404);
+}
+
 #[test]
 fn a_trusted_sources_call_stays_with_its_back_end() {
     let mut script = Script::with(Policy::Rr, |settings| {
@@ -512,4 +546,31 @@ fn dialogs_of_a_back_end_that_was_removed_go_on_both_ways_after_a_restart() {
     after.pass(Duration::from_secs(2));
     let late = request("BYE", "sip:bob@10.0.0.1:5070", "r1", 3, &more);
     assert_eq!(after.status(CALLER, &late), 481);
+}
+
+/// A token that is older than a day proves nothing, so it does not give the address of a removed back
+/// end its rights either. `removed_backend_seconds` may be longer than a day.
+#[test]
+fn an_old_token_gives_a_removed_back_end_no_rights() {
+    const HOUR: Duration = Duration::from_secs(3600);
+    let start = Duration::from_secs(1_800_000_000);
+    let mut before = Script::with(Policy::Rr, |settings| settings.start = start);
+    let sent = before.one(CALLER, &invite("r1"));
+    assert_eq!(sent.to, address(BACKEND_A));
+    let route = format!("Route: {}\r\n", sent.header("Record-Route"));
+    let in_dialog = |uri, cseq| request("INFO", uri, "r1", cseq, &format!("Totag\r\n{route}"));
+    let mut after = Script::with(Policy::Rr, |settings| {
+        let pool = tidegate_balance::Pool::new("app", &[("b", address(BACKEND_B), 1)]);
+        settings.pools = vec![stateless(pool)];
+        settings.start = start;
+        (settings.removed, settings.removed_backend) = (vec![address(BACKEND_A)], 168 * HOUR);
+    });
+    after.pass(23 * HOUR);
+    let (outside, phone) = ("sip:carol@203.0.113.9", "203.0.113.9:5060");
+    let info = after.one(BACKEND_A, &in_dialog(outside, 2));
+    assert_eq!(info.to, address(phone));
+    after.one(phone, &info.answer("200 OK"));
+    after.pass(2 * HOUR);
+    assert_eq!(after.status(BACKEND_A, &in_dialog(outside, 3)), 481);
+    assert_eq!(after.status(BACKEND_A, &request("INVITE", outside, "r1", 4, &route)), 403);
 }

@@ -9,7 +9,8 @@ use tidegate_world::Timestamp;
 /// 11, more than three minutes) and all the timers that follow it.
 const KEEP: Duration = Duration::from_secs(600);
 
-/// Number of entries in the young generation from which on no new entry is created.
+/// Number of entries in the young generation from which on no new entry is created. In both
+/// generations together there are at most twice as many.
 const LEN_MAX: usize = 1 << 20;
 
 /// Values by key, in two generations: an entry that is not used in a whole generation is dropped.
@@ -18,6 +19,8 @@ pub(super) struct Recent<K, V> {
     young: BTreeMap<K, V>,
     old: BTreeMap<K, V>,
     turned: Timestamp,
+    /// [`LEN_MAX`], but in a test.
+    len_max: usize,
     unwatched: u64,
 }
 
@@ -39,7 +42,10 @@ impl<K: Ord + Copy, V> Recent<K, V> {
         V: Default,
     {
         if self.get(now, key).is_none() {
-            if self.young.len() >= LEN_MAX {
+            // An entry that is used moves to the young generation, so that generation alone has no
+            // bound.
+            let (young, old) = (self.young.len(), self.old.len());
+            if young >= self.len_max || young + old >= 2 * self.len_max {
                 self.unwatched += 1;
                 return None;
             }
@@ -82,7 +88,7 @@ impl<K: Ord + Copy, V> Recent<K, V> {
 impl<K, V> Default for Recent<K, V> {
     fn default() -> Self {
         let (young, old) = (BTreeMap::new(), BTreeMap::new());
-        Self { young, old, turned: Timestamp::ZERO, unwatched: 0 }
+        Self { young, old, turned: Timestamp::ZERO, len_max: LEN_MAX, unwatched: 0 }
     }
 }
 
@@ -111,5 +117,20 @@ mod tests {
         assert!(recent.entry(Timestamp::ZERO, LEN_MAX).is_none());
         assert!(recent.entry(Timestamp::ZERO, 7).is_some(), "what is known needs no room");
         assert_eq!(recent.unwatched(), 1);
+    }
+
+    #[test]
+    fn entries_that_are_always_used_do_not_make_room_for_more() {
+        let at = |generations| Timestamp::ZERO + KEEP * generations;
+        let mut recent: Recent<u32, ()> = Recent { len_max: 4, ..Recent::default() };
+        for generation in 0..5 {
+            for key in 0..4 {
+                recent.entry(at(generation), 10 * generation + key);
+            }
+            for key in 0..50 {
+                recent.get(at(generation), key);
+            }
+        }
+        assert_eq!((recent.iter().count(), recent.unwatched()), (8, 12));
     }
 }

@@ -70,7 +70,7 @@ static TRANSACTION_BYTES_MAX: Family = Family::gauge(
 )
 .in_unit(Unit::Bytes);
 
-static ALONE: [Number<Counters>; 26] = [
+static ALONE: [Number<Counters>; 27] = [
     (
         Family::counter(
             "large_requests_over_tcp",
@@ -197,6 +197,13 @@ static ALONE: [Number<Counters>; 26] = [
     (Family::counter("cancels", "Branches of INVITEs to which the proxy has sent a CANCEL"), |c| {
         c.cancels.get().into()
     }),
+    (
+        Family::counter(
+            "lost_requests_overflowed",
+            "INVITEs of the previous process and CANCELs of them for which there was no room",
+        ),
+        |c| c.lost_overflowed.get().into(),
+    ),
     (Family::counter("timeouts", "Transactions that ended without a final response"), |c| {
         c.timeouts.get().into()
     }),
