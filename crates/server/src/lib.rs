@@ -32,6 +32,7 @@ mod users;
 mod wall;
 mod watch;
 mod wiring;
+mod worker;
 
 pub use error::StartError;
 pub use metrics::collect::{RecentWork, ShardCounters};

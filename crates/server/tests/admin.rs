@@ -113,6 +113,32 @@ fn a_page_that_takes_long_does_not_delay_others() {
     assert_eq!(scrape.join().unwrap(), 200);
 }
 
+/// A stop waited without end for a page that waited for a file system.
+#[test]
+fn the_end_does_not_wait_for_a_page_that_hangs() {
+    let (begin, begun) = channel();
+    let (end, ended) = channel::<()>();
+    let ended = Mutex::new(ended);
+    let (life, mut metrics) = (Arc::new(Life::new()), Metrics::new());
+    metrics.add(move |_| {
+        begin.send(()).unwrap();
+        let _ = ended.lock().unwrap().recv();
+    });
+    let pages = pages(&life, metrics, Box::new(Status::new));
+    let admin = Admin::start("127.0.0.1:0".parse().unwrap(), pages).unwrap();
+    let mut client = connect(admin.address());
+    client.write_all(b"GET /metrics HTTP/1.1\r\nHost: localhost\r\n\r\n").unwrap();
+    begun.recv().unwrap();
+    let (dropped, drops) = channel();
+    thread::spawn(move || {
+        drop(admin);
+        dropped.send(())
+    });
+    let is_dropped = drops.recv_timeout(Duration::from_secs(30));
+    drop(end);
+    assert_eq!(is_dropped, Ok(()));
+}
+
 #[test]
 fn policies_are_described_with_their_parameters() {
     let (admin, _life) = start();
