@@ -19,7 +19,7 @@ use tidegate_io::{
 use tidegate_proxy::{EgressRoute, Secret};
 use tidegate_world::{Pool, Seed, Timestamp, Transport};
 
-use self::hangups::Hangups;
+use self::hangups::reload_at;
 use self::stopping::Stopping;
 use crate::StartError;
 use crate::admin::{Admin, Controls, Pages, Status};
@@ -262,17 +262,19 @@ pub fn run(
     // operators.
     let _ = started.recv();
     life.advance(Phase::Admitting);
+    let hangups = signals.reloads().clone();
+    let reloads = reload_at(hangups, Arc::clone(&runtime_control), audit_log.clone())
+        .map_err(|error| failed("reloads", error))?;
     let listeners = groups.iter().map(|group| (group.transport(), group.local())).collect();
     tell(Event::Started(Started { listeners, admin: admin.as_ref().map(Admin::address) }));
     let mut finish = Finish::Drained(Duration::ZERO);
     let mut failure = None;
-    let mut hangups = Hangups::default();
     let mut stopping = Stopping::new(stop);
     let looks = tick(LOOK_EVERY);
     let mut watch =
         Watch::new(assembly.registry().clone(), counters.to_vec(), assembly.bans().clone());
     loop {
-        // Checked in this order, so that many reloads do not prevent a stop.
+        // Checked in this order, so that many commands do not prevent a stop.
         select_biased! {
             recv(signals.stops()) -> asked => {
                 if asked.is_ok() {
@@ -298,7 +300,6 @@ pub fn run(
                 for warning in runtime_control.take_warnings() {
                     tell(Event::Observed(Observation::now(format!("warning: {warning}"))));
                 }
-                hangups.look(clock.now(), &runtime_control, |entry| tell(Event::Acted(entry)));
                 if let Some(line) = keeper.changed_trouble() {
                     tell(Event::Observed(Observation::now(line)));
                 }
@@ -315,17 +316,11 @@ pub fn run(
                 // All shards have ended.
                 Err(_) => break,
             },
-            recv(signals.reloads()) -> asked => {
-                if asked.is_ok() {
-                    // The time of the shards begins when the configuration has been read.
-                    let reload = runtime_control.reload();
-                    let failed = hangups.add(clock.now(), reload);
-                    failed.into_iter().for_each(|entry| tell(Event::Acted(entry)));
-                }
-            }
         }
     }
-    hangups.look(Timestamp::NEVER, &runtime_control, |entry| tell(Event::Acted(entry)));
+    // No shard applies a reload any more. A reload that runs still gets into the log.
+    runtime_control.stop_waiting();
+    drop(reloads);
     told.try_iter().for_each(|act| tell(Event::Acted(act)));
     let recorded = recorder.map(Recorder::finish);
     failure.map_or(Ok(Ending { finish, recorded }), |what| Err(RunError::Shard(what)))
