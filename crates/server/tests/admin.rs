@@ -1,5 +1,7 @@
 //! Tests of the admin interface over a real socket.
 
+mod http;
+
 use std::io::{ErrorKind, Read, Write};
 use std::net::{SocketAddr, TcpStream};
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -8,6 +10,7 @@ use std::sync::{Arc, Mutex};
 use std::thread;
 use std::time::Duration;
 
+use http::{HOST, ask};
 use tidegate_server::admin::{Admin, Pages, Status};
 use tidegate_server::metrics::{Family, Metrics};
 use tidegate_server::phase::{Life, Phase};
@@ -52,12 +55,7 @@ fn rest(mut stream: TcpStream) -> String {
 
 /// Returns status and body of the answer to one request.
 fn request(address: SocketAddr, method: &str, path: &str) -> (u16, String) {
-    let mut stream = connect(address);
-    write!(stream, "{method} {path} HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n")
-        .unwrap();
-    let answer = rest(stream);
-    let (head, body) = answer.split_once("\r\n\r\n").unwrap_or_else(|| panic!("{answer:?}"));
-    (head.split(' ').nth(1).unwrap().parse().unwrap(), body.to_owned())
+    ask(address, method, path, HOST, "")
 }
 
 #[test]
