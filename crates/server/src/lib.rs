@@ -27,6 +27,8 @@ pub mod runtime_control;
 pub mod signal;
 mod state_file;
 mod status;
+#[cfg(test)]
+mod testing;
 mod tls;
 mod users;
 mod wall;

@@ -68,7 +68,6 @@ async fn listed(controls: &Arc<Controls>, status: StatusCode) -> Response {
 
 #[cfg(test)]
 mod tests {
-    use std::fs;
     use std::net::SocketAddr;
     use std::time::Duration;
 
@@ -85,18 +84,13 @@ mod tests {
     use super::*;
     use crate::assembly::Assembly;
     use crate::audit::AuditLog;
-    use crate::config::Config;
+    use crate::testing::{SMALL, load};
 
     /// The third of three reloads at the same time was rejected.
     #[test]
     fn reloads_wait_for_their_turn_and_are_rejected_only_if_many_wait() {
         let dir = tempfile::tempdir().unwrap();
-        let file = dir.path().join("tidegate.toml");
-        let text = "[[listen]]\ntransport = \"udp\"\naddress = \"127.0.0.1:0\"\n\
-                    [[pool]]\nname = \"app\"\n[[pool.backend]]\nuri = \"sip:127.0.0.1:9\"\n";
-        fs::write(&file, text).unwrap();
-        let (config, ..) = Config::load(&file).unwrap_or_else(|wrong| panic!("{wrong}"));
-        let keys = Secret::of([1; 32]);
+        let (config, keys) = (load(dir.path(), SMALL), Secret::of([1; 32]));
         let assembly = Assembly::new(&config, &keys, vec![config.listen[0].address], Seed(1));
         let control = Arc::new(assembly.runtime_control(CommandSender::to(0)));
         // As if a shard had applied all commands at once.

@@ -44,7 +44,6 @@ pub(super) fn reload_at(
 
 #[cfg(test)]
 mod tests {
-    use std::fs;
     use std::thread;
     use std::time::Duration;
 
@@ -55,21 +54,16 @@ mod tests {
 
     use super::*;
     use crate::assembly::Assembly;
-    use crate::config::Config;
     use crate::metrics::collect::ShardCounters;
     use crate::runtime_control::ControlError;
+    use crate::testing::{SMALL, load};
 
     const WAIT: Duration = Duration::from_secs(30);
 
     /// Returns a control without shards, and the counters that stand for its only shard.
     fn control() -> (tempfile::TempDir, Arc<RuntimeControl>, ShardCounters) {
-        let text = "[[listen]]\ntransport = \"udp\"\naddress = \"127.0.0.1:0\"\n\
-                    [[pool]]\nname = \"app\"\n[[pool.backend]]\nuri = \"sip:127.0.0.1:9\"\n";
         let dir = tempfile::tempdir().unwrap();
-        let file = dir.path().join("tidegate.toml");
-        fs::write(&file, text).unwrap();
-        let (config, ..) = Config::load(&file).unwrap_or_else(|wrong| panic!("{wrong}"));
-        let keys = Secret::of([1; 32]);
+        let (config, keys) = (load(dir.path(), SMALL), Secret::of([1; 32]));
         let assembly = Assembly::new(&config, &keys, vec![config.listen[0].address], Seed(1));
         let control = Arc::new(assembly.runtime_control(CommandSender::to(0)));
         (dir, control, assembly.counters()[0].clone())

@@ -14,6 +14,7 @@ use tidegate_world::{Seed, SrvRecord};
 use super::*;
 use crate::assembly::Assembly;
 use crate::key;
+use crate::testing::{SMALL, load};
 
 /// No shard runs, so no command can be sent.
 #[test]
@@ -148,12 +149,8 @@ fn servers_are_sent_again_if_a_shard_has_rejected_them_and_a_later_command() {
 #[test]
 fn the_warnings_about_a_reloaded_configuration_are_taken_once_it_is_applied() {
     let dir = tempfile::tempdir().unwrap();
-    let file = dir.path().join("tidegate.toml");
-    let text = "[[listen]]\ntransport = \"udp\"\naddress = \"127.0.0.1:0\"\n\
-                [[pool]]\nname = \"app\"\n[[pool.backend]]\nuri = \"sip:127.0.0.1:9\"\n\
-                [admin]\naddress = \"0.0.0.0:8060\"\n";
-    fs::write(&file, text).unwrap();
-    let (config, ..) = Config::load(&file).unwrap_or_else(|wrong| panic!("{wrong}"));
+    let text = SMALL.to_owned() + "[admin]\naddress = \"0.0.0.0:8060\"\n";
+    let config = load(dir.path(), &text);
     let locals = vec![config.listen[0].address];
     let keys = Secret::of([1; 32]);
     let assembly = Assembly::new(&config, &keys, locals, Seed(1));
@@ -181,11 +178,7 @@ fn the_warnings_about_a_reloaded_configuration_are_taken_once_it_is_applied() {
 #[test]
 fn servers_are_not_sent_before_a_reload_is_applied_or_rejected() {
     let dir = tempfile::tempdir().unwrap();
-    let file = dir.path().join("tidegate.toml");
-    let text = "[[listen]]\ntransport = \"udp\"\naddress = \"127.0.0.1:0\"\n\
-                [[pool]]\nname = \"app\"\n[[pool.backend]]\nuri = \"sip:example.com\"\n";
-    fs::write(&file, text).unwrap();
-    let (config, ..) = Config::load(&file).unwrap_or_else(|wrong| panic!("{wrong}"));
+    let config = load(dir.path(), &SMALL.replace("127.0.0.1:9", "example.com"));
     let locals = vec![config.listen[0].address];
     let keys = Secret::of([1; 32]);
     let assembly = Assembly::new(&config, &keys, locals, Seed(1));
@@ -207,22 +200,12 @@ fn servers_are_not_sent_before_a_reload_is_applied_or_rejected() {
     assert!(Arc::ptr_eq(&control.wanted().config, &before), "the reload was put back");
 }
 
-/// Writes a configuration into `dir` and reads it.
-fn loaded(dir: &Path) -> Config {
-    let file = dir.join("tidegate.toml");
-    let text = "[[listen]]\ntransport = \"udp\"\naddress = \"127.0.0.1:0\"\n\
-                [[pool]]\nname = \"app\"\n[[pool.backend]]\nuri = \"sip:127.0.0.1:9\"\n";
-    fs::write(&file, text).unwrap();
-    let (config, ..) = Config::load(&file).unwrap_or_else(|wrong| panic!("{wrong}"));
-    config
-}
-
 /// Only the last rejected command of a shard is known. So if a shard rejected two reloads at once,
 /// the operator of the first was told that it was done, and its configuration counted as applied.
 #[test]
 fn a_reload_waits_until_the_one_before_is_applied_or_rejected() {
     let dir = tempfile::tempdir().unwrap();
-    let (config, keys) = (loaded(dir.path()), Secret::of([1; 32]));
+    let (config, keys) = (load(dir.path(), SMALL), Secret::of([1; 32]));
     let assembly = Assembly::new(&config, &keys, vec![config.listen[0].address], Seed(1));
     let control = Arc::new(assembly.runtime_control(CommandSender::to(0)));
     let in_force = &assembly.counters()[0].proxy.in_force;
@@ -251,7 +234,7 @@ fn a_reload_waits_until_the_one_before_is_applied_or_rejected() {
 #[test]
 fn a_reload_is_not_sent_while_a_shard_has_not_heard_the_one_before() {
     let dir = tempfile::tempdir().unwrap();
-    let (config, keys) = (loaded(dir.path()), Secret::of([1; 32]));
+    let (config, keys) = (load(dir.path(), SMALL), Secret::of([1; 32]));
     let assembly = Assembly::new(&config, &keys, vec![config.listen[0].address], Seed(1));
     let control = assembly.runtime_control(CommandSender::to(0));
     // As after `APPLY_WAIT`.
@@ -268,7 +251,7 @@ fn a_reload_is_not_sent_while_a_shard_has_not_heard_the_one_before() {
 #[test]
 fn other_commands_do_not_wait_for_the_files_of_a_reload() {
     let dir = tempfile::tempdir().unwrap();
-    let (config, keys) = (loaded(dir.path()), Secret::of([1; 32]));
+    let (config, keys) = (load(dir.path(), SMALL), Secret::of([1; 32]));
     let assembly = Assembly::new(&config, &keys, vec![config.listen[0].address], Seed(1));
     let removed = RemovedBackends::new(dir.path(), Duration::from_secs(100));
     // To open a pipe for reading waits until it is open for writing.
