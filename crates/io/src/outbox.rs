@@ -1,34 +1,26 @@
 //! Datagrams sent in batches, from several sockets to many destinations, using segmentation offload
 //! for datagrams to one destination.
-#![allow(unsafe_code)]
 
-use std::io;
+mod delivery;
+mod frames;
+
 use std::net::{IpAddr, SocketAddr, UdpSocket};
 use std::ops::ControlFlow;
-use std::os::fd::{AsFd, AsRawFd};
-use std::time::{Duration, Instant};
+use std::os::fd::AsFd;
+use std::time::Duration;
 
 use arrayvec::ArrayVec;
-use libc::{c_uint, iovec, mmsghdr};
-use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use tidegate_world::{Batching, Buffer, Cause};
 
+pub(crate) use self::delivery::cause;
+use self::delivery::{Patience, SendOutcome, deliver};
+use self::frames::Frames;
 use crate::BATCH;
-use crate::address::Address;
-use crate::control::Control;
-use crate::gso::{GsoBatch, GsoPlan, Segment};
-use crate::inbox::is_pending_report;
 use crate::sockopt;
-
-/// Number of failed send calls for one datagram after which the error counts as an error of this
-/// datagram. Before that, the error may be an ICMP report for an earlier datagram, which the kernel
-/// returns once from a later send call.
-const TRIES: usize = 3;
 
 /// The discard port (RFC 863), to which a socket is connected but sends nothing.
 const DISCARD_PORT: u16 = 9;
 
-const _: () = assert!(PIECES * BATCH <= u8::MAX as usize, "the index of a vector fits into a byte");
 const _: () = assert!(BATCH == u64::BITS as usize, "a flush keeps one bit for each entry");
 
 /// The result of a flush.
@@ -105,25 +97,8 @@ struct Outgoing {
     batching: Batching,
 }
 
-/// Maximum number of pieces in memory that form a padded datagram: its beginning, the padding, and
-/// its rest.
-const PIECES: usize = 3;
-
 /// Maximum number of bytes added to a datagram.
-pub(crate) const PAD_MAX: usize = 64;
-
-/// The padding of a datagram.
-static SPACES: [u8; PAD_MAX] = [b' '; PAD_MAX];
-
-/// The memory that the kernel reads. It is valid only during a flush.
-struct Frames {
-    headers: [mmsghdr; BATCH],
-    vectors: [iovec; PIECES * BATCH],
-    /// For each message to the kernel, the index of its first I/O vector.
-    starts: [u8; BATCH],
-    names: [Address; BATCH],
-    controls: [Control; BATCH],
-}
+const PAD_MAX: usize = 64;
 
 impl Default for Outbox {
     fn default() -> Self {
@@ -148,15 +123,7 @@ impl Outbox {
     }
 
     fn of(gso: bool, pad_max: usize) -> Self {
-        let frames = Box::new(Frames {
-            // SAFETY: headers and vectors are integers and pointers, for which zero is valid.
-            headers: unsafe { std::mem::zeroed() },
-            // SAFETY: as above.
-            vectors: unsafe { std::mem::zeroed() },
-            starts: [0; BATCH],
-            names: [Address::empty(); BATCH],
-            controls: [Control::empty(); BATCH],
-        });
+        let frames = Box::new(Frames::new());
         Self { queue: ArrayVec::new(), frames, gso, pad_max, forming: Vec::new() }
     }
 
@@ -216,7 +183,7 @@ impl Outbox {
     ) -> Flushed {
         let Self { queue, frames, gso, pad_max, forming } = self;
         let mut flushed = Flushed::default();
-        let mut patience = Patience { left: wait };
+        let mut patience = Patience::new(wait);
         // One bit for each entry without an outcome.
         let mut pending = u64::MAX.checked_shr((BATCH - queue.len()) as u32).unwrap_or(0);
         // `alone` has one bit for each entry that goes alone, because a batch with this entry was
@@ -323,161 +290,6 @@ fn refuses_gso(code: i32) -> Option<bool> {
     }
 }
 
-impl Frames {
-    /// Fills frames for the pending entries of one socket, a frame for each batch, and returns the
-    /// batches. Entries whose bit is set in `may_join` may be in batches, with up to `pad_max`
-    /// bytes added to each.
-    fn fill(
-        &mut self,
-        queue: &[Outgoing],
-        pending: u64,
-        socket: usize,
-        may_join: u64,
-        pad_max: usize,
-    ) -> GsoPlan {
-        let chosen =
-            |&(i, entry): &(usize, &Outgoing)| pending >> i & 1 == 1 && entry.socket == socket;
-        let datagram = |(i, entry): (usize, &Outgoing)| Segment {
-            entry: i as u8,
-            to: entry.to,
-            source: entry.source,
-            len: entry.bytes.len(),
-            may_join: may_join >> i & 1 == 1,
-            batching: entry.batching,
-        };
-        let datagrams = queue.iter().enumerate().filter(chosen).map(datagram);
-        let plan = GsoPlan::of(datagrams, pad_max);
-        let mut end = 0;
-        for (k, gso_batch) in plan.gso_batches().iter().enumerate() {
-            let start = end;
-            for (place, &entry) in plan.members(k).iter().enumerate() {
-                let Outgoing { bytes, batching, .. } = &queue[usize::from(entry)];
-                let mut put = |part: &[u8]| {
-                    // The kernel only reads, despite the type.
-                    let iov_base = part.as_ptr().cast_mut().cast();
-                    self.vectors[end] = iovec { iov_base, iov_len: part.len() };
-                    end += 1;
-                };
-                match plan.padding(k, place, bytes.len()) {
-                    0 => put(bytes),
-                    padding => {
-                        let (before, after) = bytes.split_at(batching.pad_at.into());
-                        [before, &SPACES[..padding], after].into_iter().for_each(put);
-                    }
-                }
-            }
-            let first = &queue[usize::from(plan.members(k)[0])];
-            let (name, name_len) = Address::encode(first.to);
-            self.names[k] = name;
-            self.starts[k] = start as u8;
-            let control = &mut self.controls[k];
-            let used = first.source.map_or(0, |ip| control.leave_from(ip));
-            let used = gso_batch.segment().map_or(used, |segment| control.cut_into(used, segment));
-            let header = &mut self.headers[k].msg_hdr;
-            header.msg_namelen = name_len;
-            header.msg_iovlen = (end - start) as _;
-            header.msg_controllen = used as _;
-        }
-        plan
-    }
-
-    /// Sends `gso_batches`. The first of them has the number `first`. The frames must have been
-    /// filled by `fill`, and the entries must still exist. Returns the number of batches that the
-    /// kernel took.
-    fn send(
-        &mut self,
-        socket: &UdpSocket,
-        gso_batches: &[GsoBatch],
-        first: usize,
-    ) -> io::Result<usize> {
-        let frames = &raw mut *self;
-        let count = gso_batches.len();
-        assert!(first + count <= BATCH, "the frames have room for BATCH batches");
-        // SAFETY: the pointers to names, vectors and controls are set here from the one raw pointer
-        // that the call uses too, and each has the length that `fill` stated. From its start on, a
-        // batch has as many vectors as `fill` counted. The bytes lie in buffers that the queue
-        // holds until the flush ends, and in a static.
-        let result = unsafe {
-            for k in first..first + count {
-                let header = &raw mut (*frames).headers[k].msg_hdr;
-                (*header).msg_name = (&raw mut (*frames).names[k]).cast();
-                let vectors = (&raw mut (*frames).vectors).cast::<iovec>();
-                (*header).msg_iov = vectors.add(usize::from((*frames).starts[k]));
-                (*header).msg_control = (&raw mut (*frames).controls[k]).cast();
-            }
-            libc::sendmmsg(
-                socket.as_raw_fd(),
-                (&raw mut (*frames).headers).cast::<mmsghdr>().add(first),
-                count as c_uint,
-                (libc::MSG_DONTWAIT | libc::MSG_NOSIGNAL) as _,
-            )
-        };
-        usize::try_from(result).map_err(|_| io::Error::last_os_error())
-    }
-}
-
-/// The outcome of sending a datagram or a batch.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum SendOutcome {
-    Sent,
-    Full,
-    /// Refused, with the kernel's code.
-    Refused(Cause, i32),
-}
-
-/// Passes `count` datagrams or batches to `send` until each has an outcome, or until `settle` stops
-/// at a refused one. `send` gets an index, sends the items from this index on, and returns the
-/// number of sent items. `wait` waits for room, or returns false if no time is left. Returns
-/// whether there was an error that may be an ICMP report.
-fn deliver(
-    count: usize,
-    mut send: impl FnMut(usize) -> io::Result<usize>,
-    mut wait: impl FnMut() -> bool,
-    mut settle: impl FnMut(usize, SendOutcome) -> ControlFlow<()>,
-) -> bool {
-    let mut next = 0;
-    let mut tries = 0;
-    let mut saw_report = false;
-    while next < count {
-        let code = match send(next) {
-            // A send call that neither sends nor fails would return zero. This is treated as an
-            // error.
-            Ok(sent @ 1..) => {
-                let _ = (next..next + sent).try_for_each(|k| settle(k, SendOutcome::Sent));
-                next += sent;
-                tries = 0;
-                saw_report |= next < count;
-                continue;
-            }
-            Ok(0) => 0,
-            Err(error) => error.raw_os_error().unwrap_or(0),
-        };
-        if code == libc::EAGAIN {
-            if wait() {
-                continue;
-            }
-            let _ = (next..count).try_for_each(|k| settle(k, SendOutcome::Full));
-            break;
-        }
-        tries += 1;
-        saw_report |= is_pending_report(code);
-        if (code == libc::EINTR || is_pending_report(code)) && tries < TRIES {
-            continue;
-        }
-        let outcome = match code {
-            // Returned by sockets with IP_RECVERR when a device's queue is full.
-            libc::ENOBUFS | libc::ENOMEM | libc::EINTR => SendOutcome::Full,
-            code => SendOutcome::Refused(send_cause(code), code),
-        };
-        if settle(next, outcome).is_break() {
-            break;
-        }
-        next += 1;
-        tries = 0;
-    }
-    saw_report
-}
-
 /// If the machine has lost the source of these datagrams, lets them leave from the address that the
 /// kernel selects. They are one datagram or one batch, so they have one source. Returns whether the
 /// machine has lost it. `checked` is the source that was checked last in this flush, and whether the
@@ -537,43 +349,6 @@ fn send_cause(code: i32) -> Cause {
         // perhaps to another peer. A flood of such reports must not make this peer seem refused.
         Cause::Refused => Cause::Other,
         cause => cause,
-    }
-}
-
-/// Returns the cause for an error code of a send call or of an ICMP report.
-pub(crate) fn cause(code: i32) -> Cause {
-    match code {
-        libc::ECONNREFUSED => Cause::Refused,
-        libc::EHOSTUNREACH
-        | libc::ENETUNREACH
-        | libc::EHOSTDOWN
-        | libc::ENETDOWN
-        | libc::ENONET => Cause::Unreachable,
-        libc::EMSGSIZE => Cause::TooLarge,
-        _ => Cause::Other,
-    }
-}
-
-/// The remaining time for which a flush may wait.
-struct Patience {
-    left: Duration,
-}
-
-impl Patience {
-    /// Waits until the socket has room. Returns `false` when no time is left.
-    fn wait_for_room(&mut self, socket: &UdpSocket) -> bool {
-        if self.left.is_zero() {
-            return false;
-        }
-        let began = Instant::now();
-        let mut fds = [PollFd::from_borrowed_fd(socket.as_fd(), PollFlags::OUT)];
-        let timeout = Timespec::try_from(self.left).ok();
-        // A wait that was interrupted, or ended by a pending error, is a shorter wait.
-        let _ = poll(&mut fds, timeout.as_ref());
-        // A wait that takes no time must not be repeated forever.
-        let waited = began.elapsed().max(Duration::from_micros(1));
-        self.left = self.left.saturating_sub(waited);
-        fds[0].revents().contains(PollFlags::OUT) || !self.left.is_zero()
     }
 }
 

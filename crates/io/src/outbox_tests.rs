@@ -1,8 +1,10 @@
 use std::collections::VecDeque;
+use std::io;
 
 use proptest::prelude::*;
 use tidegate_world::Pool;
 
+use super::delivery::TRIES;
 use super::*;
 
 const NO_WAIT: Duration = Duration::ZERO;

@@ -13,6 +13,8 @@ const ROWS_MAX: usize = 4_000_000;
 /// A server's status at one moment. Counts are since its start.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct ServerReading {
+    /// Number of the server's process, which grows with each restart.
+    pub life: u64,
     /// New sessions, each counted once.
     pub offered: u64,
     /// Sessions admitted.
@@ -114,9 +116,9 @@ struct Track<R> {
 }
 
 impl ServerReading {
-    /// Reads the values in a `/status`.
-    pub fn of(status: &Value) -> Self {
-        let mut reading = Self::default();
+    /// Reads the values in a `/status` of the process with the number `life`.
+    pub fn of(status: &Value, life: u64) -> Self {
+        let mut reading = Self { life, ..Self::default() };
         for (index, shard) in status["shards"].as_array().into_iter().flatten().enumerate() {
             let whole = |value: &Value| value.as_u64().unwrap_or(0);
             let real = |value: &Value| value.as_f64().unwrap_or(0.0);
@@ -194,14 +196,10 @@ impl Timeline {
         let mut table = Table::new()?;
         for track in &self.servers {
             track.rows(&mut table, |elapsed, old, new| {
+                // A new process counts from zero, even if its counts are already higher.
+                let old = if new.life == old.life { *old } else { ServerReading::default() };
                 let rate = |count: fn(&ServerReading) -> u64| {
-                    let (old, new) = (count(old), count(new));
-                    new.checked_sub(old).unwrap_or(new) as f64 / elapsed
-                };
-                let busy_s = if new.occupied_s < old.occupied_s {
-                    new.occupied_s
-                } else {
-                    new.occupied_s - old.occupied_s
+                    count(new).saturating_sub(count(&old)) as f64 / elapsed
                 };
                 vec![
                     ("offered_cps", rate(|r| r.offered)),
@@ -209,7 +207,7 @@ impl Timeline {
                     ("refused_cps", rate(|r| r.refused)),
                     ("repeated_cps", rate(|r| r.repeated)),
                     ("waiting", new.waiting as f64),
-                    ("occupancy", busy_s / elapsed),
+                    ("occupancy", (new.occupied_s - old.occupied_s) / elapsed),
                     ("fraction", new.fraction),
                     ("release_cps", new.release_cps),
                     ("socket_drops_per_s", rate(|r| r.socket_drops)),
@@ -308,15 +306,18 @@ mod tests {
     #[test]
     fn rates_are_differences_and_a_new_life_counts_from_its_start() {
         let mut timeline = Timeline::new(["a"], []);
-        let reading = |offered, occupied_s| ServerReading {
+        let reading = |life, offered, occupied_s| ServerReading {
+            life,
             offered,
             occupied_s,
             waiting: 7,
             ..ServerReading::default()
         };
-        timeline.server(0, ms(500), reading(100, 0.25));
-        timeline.server(0, ms(1000), reading(110, 0.5));
-        timeline.server(0, ms(2000), reading(50, 0.1));
+        timeline.server(0, ms(500), reading(1, 100, 0.25));
+        timeline.server(0, ms(1000), reading(1, 110, 0.5));
+        timeline.server(0, ms(2000), reading(2, 50, 0.1));
+        // The next process has already counted more than the one before.
+        timeline.server(0, ms(3000), reading(3, 60, 0.2));
         let csv = String::from_utf8(timeline.csv().unwrap()).unwrap();
         let of = |quantity: &str| -> Vec<&str> {
             let of = |line: &&str| line.split(',').nth(2) == Some(quantity);
@@ -324,9 +325,9 @@ mod tests {
         };
         assert_eq!(csv.lines().next(), Some("t_s,node,quantity,value"));
         assert_eq!(csv.lines().nth(1), Some("0.500,a,offered_cps,200"));
-        assert_eq!(of("offered_cps"), ["200", "20", "50"]);
-        assert_eq!(of("occupancy"), ["0.5", "0.5", "0.1"]);
-        assert_eq!(of("waiting"), ["7"; 3]);
+        assert_eq!(of("offered_cps"), ["200", "20", "50", "60"]);
+        assert_eq!(of("occupancy"), ["0.5", "0.5", "0.1", "0.2"]);
+        assert_eq!(of("waiting"), ["7"; 4]);
     }
 
     #[test]
@@ -349,8 +350,8 @@ mod tests {
                     "queued": 3, "socket_drops": 1, "emulated_drops": 2, "filtered": 5 })
         };
         let status = json!({ "shards": [shard(5, 1.0), shard(7, 0.5)] });
-        let reading = ServerReading::of(&status);
-        assert_eq!((reading.offered, reading.waiting), (12, 6));
+        let reading = ServerReading::of(&status, 2);
+        assert_eq!((reading.life, reading.offered, reading.waiting), (2, 12, 6));
         assert_eq!((reading.socket_drops, reading.filtered), (6, 10));
         assert_eq!(reading.fraction, 0.75);
     }

@@ -33,6 +33,7 @@ use crate::laws;
 use crate::metrics::{Family, Metrics};
 use crate::phase::{Life, Phase};
 pub use crate::status::Status;
+use crate::worker::END_WAIT;
 pub use controls::Controls;
 
 /// Maximum number of `/metrics` and `/status` pages that are written at the same time.
@@ -63,7 +64,8 @@ impl fmt::Debug for Pages {
     }
 }
 
-/// A running admin interface. Dropping it closes the listener and ends the thread.
+/// The admin interface. It ends when dropped. The drop waits about a second at most for pages and
+/// commands that are not finished, because they may wait for a file system that does not respond.
 #[derive(Debug)]
 pub struct Admin {
     address: SocketAddr,
@@ -120,6 +122,7 @@ impl Admin {
                     _ = stopped => {}
                 }
             });
+            runtime.shutdown_timeout(END_WAIT);
         };
         let thread = Builder::new().name("admin".to_owned()).spawn(serve).map_err(refused)?;
         Ok(Self { address, stop: Some(stop), thread: Some(thread) })

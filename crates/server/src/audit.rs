@@ -73,6 +73,16 @@ impl Outcome {
             Err(why) => Self::Not(why.to_string()),
         }
     }
+
+    /// Returns the outcome of a command to the shards. `applied` is whether every shard has applied
+    /// it.
+    pub(crate) fn of_command<E: fmt::Display>(applied: &Result<bool, E>) -> Self {
+        match applied {
+            Ok(true) => Self::Done,
+            Ok(false) => Self::Pending,
+            Err(why) => Self::Not(why.to_string()),
+        }
+    }
 }
 
 impl fmt::Display for AuditEntry {

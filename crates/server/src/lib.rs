@@ -27,11 +27,14 @@ pub mod runtime_control;
 pub mod signal;
 mod state_file;
 mod status;
+#[cfg(test)]
+mod testing;
 mod tls;
 mod users;
 mod wall;
 mod watch;
 mod wiring;
+mod worker;
 
 pub use error::StartError;
 pub use metrics::collect::{RecentWork, ShardCounters};

@@ -1,29 +1,31 @@
 //! A running process: one thread for each shard, and the admin interface.
 
+mod ending;
 mod hangups;
+mod shard_thread;
 mod stopping;
 
-use std::fmt;
 use std::net::SocketAddr;
 use std::path::Path;
 use std::sync::Arc;
 use std::thread;
 use std::time::Duration;
 
-use crossbeam_channel::{Sender, bounded, select_biased, tick};
+use crossbeam_channel::{bounded, select_biased, tick};
 use serde_json::{Value, json};
 use tidegate_io::{
-    Clock, CommandSender, Drive, Ended, Handoffs, Limits, Resolver, Shard, Stop, Stores,
-    StreamLimits, StreamListener, Summary, TlsPeers, egress_networks,
+    Clock, CommandSender, Handoffs, Limits, Resolver, Stop, Stores, egress_networks,
 };
 use tidegate_proxy::{EgressRoute, Secret};
-use tidegate_world::{Pool, Seed, Timestamp, Transport};
+use tidegate_world::{Seed, Timestamp, Transport};
 
-use self::hangups::Hangups;
+pub use self::ending::{Ending, Finish, RunError};
+use self::hangups::reload_at;
+use self::shard_thread::ShardThread;
 use self::stopping::Stopping;
 use crate::StartError;
 use crate::admin::{Admin, Controls, Pages, Status};
-use crate::assembly::{Assembly, Environment, Part};
+use crate::assembly::{Assembly, Environment};
 use crate::audit::{AuditEntry, AuditLog};
 use crate::bans;
 use crate::config::{Config, TlsFiles};
@@ -32,7 +34,7 @@ use crate::memory;
 use crate::metrics::{Metrics, collect};
 use crate::phase::{Life, Phase};
 use crate::predecessor;
-use crate::recording::{Head, Journal, RecordTo, Recorded, Recorder};
+use crate::recording::{Head, Journal, RecordTo, Recorder};
 use crate::removed::RemovedBackends;
 use crate::runtime_control::{ControlError, RuntimeControl};
 use crate::signal::Signals;
@@ -65,53 +67,6 @@ pub enum Event {
     Ignored(&'static str),
     /// A state has changed, or rejections have started or ended.
     Observed(Observation),
-}
-
-/// The way in which a process ended.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Finish {
-    /// No work was left. The duration is the time from the first request to stop to the end.
-    Drained(Duration),
-    /// The time to drain was over, but some work was left. The duration is the time from the first
-    /// request to stop to the end.
-    Late(Duration),
-    /// A second stop request stopped the process at once.
-    Forced,
-}
-
-/// An error that ended a process without a request to stop.
-#[derive(Debug)]
-pub enum RunError {
-    /// The process could not start.
-    Start(StartError),
-    /// A shard failed.
-    Shard(String),
-}
-
-impl From<StartError> for RunError {
-    fn from(error: StartError) -> Self {
-        Self::Start(error)
-    }
-}
-
-impl fmt::Display for RunError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Start(error) => error.fmt(f),
-            Self::Shard(what) => write!(f, "a shard failed: {what}"),
-        }
-    }
-}
-
-impl std::error::Error for RunError {}
-
-/// The end of a process, and its recording.
-#[derive(Debug)]
-pub struct Ending {
-    /// The way in which the process ended.
-    pub finish: Finish,
-    /// The recording, if there was one.
-    pub recorded: Option<Recorded>,
 }
 
 /// Runs the process of `config`, with the keys in `state_dir`, until a signal stops it. Records it
@@ -233,7 +188,7 @@ pub fn run(
     let (starting, started) = bounded(0);
     for (shard, handoffs) in (0..).zip(mesh) {
         let (datagrams, streams) = wiring::of_shard(&groups, shard);
-        let thread = Thread {
+        let thread = ShardThread {
             part: assembly.part(shard),
             clock,
             limits,
@@ -262,17 +217,19 @@ pub fn run(
     // operators.
     let _ = started.recv();
     life.advance(Phase::Admitting);
+    let hangups = signals.reloads().clone();
+    let reloads = reload_at(hangups, Arc::clone(&runtime_control), audit_log.clone())
+        .map_err(|error| failed("reloads", error))?;
     let listeners = groups.iter().map(|group| (group.transport(), group.local())).collect();
     tell(Event::Started(Started { listeners, admin: admin.as_ref().map(Admin::address) }));
     let mut finish = Finish::Drained(Duration::ZERO);
     let mut failure = None;
-    let mut hangups = Hangups::default();
     let mut stopping = Stopping::new(stop);
     let looks = tick(LOOK_EVERY);
     let mut watch =
         Watch::new(assembly.registry().clone(), counters.to_vec(), assembly.bans().clone());
     loop {
-        // Checked in this order, so that many reloads do not prevent a stop.
+        // Checked in this order, so that many commands do not prevent a stop.
         select_biased! {
             recv(signals.stops()) -> asked => {
                 if asked.is_ok() {
@@ -298,7 +255,6 @@ pub fn run(
                 for warning in runtime_control.take_warnings() {
                     tell(Event::Observed(Observation::now(format!("warning: {warning}"))));
                 }
-                hangups.look(clock.now(), &runtime_control, |entry| tell(Event::Acted(entry)));
                 if let Some(line) = keeper.changed_trouble() {
                     tell(Event::Observed(Observation::now(line)));
                 }
@@ -315,17 +271,11 @@ pub fn run(
                 // All shards have ended.
                 Err(_) => break,
             },
-            recv(signals.reloads()) -> asked => {
-                if asked.is_ok() {
-                    // The time limit of the shards begins after `reload`, which may read for long.
-                    let reload = runtime_control.reload();
-                    let failed = hangups.add(clock.now(), reload);
-                    failed.into_iter().for_each(|entry| tell(Event::Acted(entry)));
-                }
-            }
         }
     }
-    hangups.look(Timestamp::NEVER, &runtime_control, |entry| tell(Event::Acted(entry)));
+    // No shard applies a reload any more. A reload that runs still gets into the log.
+    runtime_control.stop_waiting();
+    drop(reloads);
     told.try_iter().for_each(|act| tell(Event::Acted(act)));
     let recorded = recorder.map(Recorder::finish);
     failure.map_or(Ok(Ending { finish, recorded }), |what| Err(RunError::Shard(what)))
@@ -399,19 +349,6 @@ fn begin_recording(
     })
 }
 
-impl Finish {
-    /// Returns the worse of two results: this one and that of a shard.
-    fn and(self, summary: Summary) -> Self {
-        let after = |so_far: Duration| so_far.max(summary.after);
-        match (self, summary.ended) {
-            (Self::Forced, _) | (_, Ended::Forced) => Self::Forced,
-            (Self::Late(d) | Self::Drained(d), Ended::Late) => Self::Late(after(d)),
-            (Self::Late(d), Ended::Drained) => Self::Late(after(d)),
-            (Self::Drained(d), Ended::Drained) => Self::Drained(after(d)),
-        }
-    }
-}
-
 /// Returns the content of `/status` except the phase.
 fn status(
     groups: &[Group],
@@ -431,58 +368,5 @@ fn status(
         let mut status = instruments.read(clock.now());
         status.insert("listeners".to_owned(), listeners.clone());
         status
-    }
-}
-
-/// Everything that a shard's thread needs to start.
-struct Thread {
-    part: Part,
-    clock: Clock,
-    limits: Limits,
-    listeners: Vec<tidegate_io::Listener>,
-    stream_listeners: Vec<StreamListener>,
-    stream_limits: StreamLimits,
-    tls_peers: TlsPeers,
-    handoffs: Handoffs,
-    stop: Stop,
-    commands: CommandSender,
-    resolver: Option<Resolver>,
-    stores: Stores,
-    journal: Option<Journal>,
-    /// A sender that the thread drops when the shard begins to take commands, as the sign that it
-    /// has started.
-    starting: Sender<()>,
-}
-
-impl Thread {
-    fn run(self, done: &Sender<Result<Summary, String>>) {
-        // A panic is a bug in this program. The process must not continue without this shard.
-        let ended = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| self.drive()));
-        let ended = match ended {
-            Ok(summary) => summary.map_err(|error| error.to_string()),
-            Err(_) => Err("its thread panicked; the message is above".to_owned()),
-        };
-        // The receiver is gone only if the process is ending.
-        let _ = done.send(ended);
-    }
-
-    fn drive(self) -> std::io::Result<Summary> {
-        let Self { part, clock, limits, listeners, handoffs, stop, commands, stores, .. } = self;
-        let (resolver, journal) = (self.resolver, self.journal);
-        let (pool, counters) = (Pool::new(), Arc::clone(&part.counters().io));
-        let mut core = part.connected(pool.clone());
-        let shard = Shard { clock, limits, listeners, handoffs, counters, stop, pool };
-        let mut drive = Drive::new(shard)?
-            .with_streams(self.stream_listeners, self.stream_limits, self.tls_peers)?
-            .with_commands(&commands)
-            .with_stores(&stores);
-        if let Some(resolver) = &resolver {
-            drive = drive.with_resolver(resolver);
-        }
-        drop(self.starting);
-        match journal {
-            None => drive.run(&mut core),
-            Some(journal) => drive.run(&mut tidegate_world::Recorder::new(core, journal)),
-        }
     }
 }

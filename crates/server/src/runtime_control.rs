@@ -3,8 +3,10 @@
 
 mod control_error;
 mod in_force;
+mod reload;
 mod wanted;
 
+use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
@@ -15,14 +17,13 @@ use tidegate_proxy::Overload;
 use tidegate_world::{COMMAND_MAX, Timestamp};
 
 pub use self::control_error::ControlError;
-use self::wanted::{Replaced, Wanted};
-use crate::config::command::{self, Refused};
-use crate::config::{self, Config, Diagnostics, Found, TlsFiles, needs_restart, overload_toml};
+use self::wanted::Wanted;
+use crate::config::{self, Config, Found, command, overload_toml};
 use crate::metrics::collect::ShardCounters;
 use crate::prepared::{Prepared, Reading};
 use crate::removed::RemovedBackends;
 use crate::tls::Tls;
-use crate::{key, laws, recording, status, users};
+use crate::{laws, recording, status};
 
 /// Maximum time for which an answer or a line in the log waits until the shards have applied a
 /// command.
@@ -35,11 +36,14 @@ const FOUND_PAUSE: Duration = Duration::from_secs(10);
 /// The control of all shards, which also reports the settings in force.
 pub struct RuntimeControl {
     registry: BackendRegistry,
-    /// The wanted state, as set by the last command or by the configuration.
+    /// The wanted state, as set by the last command or by the configuration. No thread waits for a
+    /// file while it holds this lock, so the other commands do not wait for the file system.
     wanted: Mutex<Wanted>,
     /// This lock is held during a reload. So the second of two reloads reads the file after the
     /// first one.
     reloading: Mutex<()>,
+    /// Whether the process ends, so that reloads no longer wait for the shards.
+    is_ending: AtomicBool,
     commands: CommandSender,
     shards: Vec<ShardCounters>,
     removed: Option<RemovedBackends>,
@@ -78,6 +82,7 @@ impl RuntimeControl {
             registry,
             wanted,
             reloading,
+            is_ending: AtomicBool::new(false),
             commands,
             shards,
             removed: None,
@@ -162,122 +167,9 @@ impl RuntimeControl {
         }
     }
 
-    /// Reads the configuration file again. Pools, routes and users are replaced. The laws are
-    /// replaced if the file changes them. Returns the number of the last command.
-    ///
-    /// # Errors
-    /// Returns an error if the configuration is invalid or needs a restart, or if a command cannot
-    /// be sent. Pools and routes are unchanged in this case, but the first of the two commands,
-    /// which changes the laws, may have been sent.
-    pub fn reload(&self) -> Result<u64, ControlError> {
-        let _reloading = self.reloading.lock().unwrap_or_else(PoisonError::into_inner);
-        let wrong = |wrong: Diagnostics| ControlError::Refused(wrong.into());
-        // The file is parsed here, so that no shard has to do it, and other commands can be sent
-        // meanwhile.
-        let path = {
-            let mut wanted = self.wanted();
-            self.settle(&mut wanted);
-            wanted.config.path.clone()
-        };
-        let source = Config::source(&path).map_err(wrong)?;
-        let config = Config::parse(&path, &source).map_err(wrong)?;
-        let files = self.tls.as_ref().map(|_| TlsFiles::read(&config, &source));
-        let files = files.transpose().map_err(wrong)?;
-        let config = Arc::new(config);
-        let found = Arc::clone(&self.wanted().found);
-        let mut reading = Reading::new(&source, Arc::clone(&config), Arc::clone(&found));
-        let mut wanted = self.wanted();
-        if !Arc::ptr_eq(&found, &wanted.found) {
-            let found = Arc::clone(&wanted.found);
-            reading = Reading::new(&source, Arc::clone(&config), found);
-        }
-        let restart = needs_restart(&wanted.config, &config);
-        if !restart.is_empty() {
-            return Err(ControlError::Refused(Refused::Restart(restart)));
-        }
-        if source.len() > self.command_max {
-            return Err(ControlError::TooLong { bytes: source.len(), limit: self.command_max });
-        }
-        let had = &wanted.config.overload.gate;
-        let law = (config.overload.gate.law != had.law).then_some(config.overload.gate.law);
-        let shadow = &config.overload.gate.shadow;
-        let shadow = (*shadow != had.shadow).then_some(*shadow);
-        if law.is_some() || shadow.is_some() {
-            let mut overload = wanted.overload.clone();
-            overload.gate.law = law.unwrap_or(overload.gate.law);
-            overload.gate.shadow = shadow.unwrap_or(overload.gate.shadow);
-            self.give(&mut wanted, command::text(&overload).as_bytes())?;
-            wanted.overload = overload;
-            // Set this now, so that the laws are not sent again if the second command cannot be
-            // sent.
-            Arc::make_mut(&mut wanted.config).overload = config.overload.clone();
-        }
-        // The removed back ends are stored before their pools change. Otherwise their calls would be
-        // lost at a restart.
-        self.note_removed(&config)?;
-        self.prepared.put(wanted.given + 1, reading, |command| self.was_heard(command));
-        let certificates = files.iter().flat_map(|files| &files.certificates);
-        let now = key::unix_time();
-        let warnings = certificates.filter_map(|certificate| certificate.warning(now));
-        let warnings: Vec<_> = warnings.chain(config.warnings()).collect();
-        // The certificates are replaced before the command is sent, because a shard that has the
-        // command may connect to new back ends.
-        let tls = self.tls.as_ref().zip(files).map(|(tls, files)| tls.replace(files));
-        // The users are replaced before the command is sent, because a shard that has the command
-        // forgets the answers of earlier look-ups and asks again.
-        users::serve(&self.stores, &config);
-        let config = std::mem::replace(&mut wanted.config, config);
-        let replaced = Replaced { command: wanted.given + 1, config, tls, warnings };
-        if let Err(not_given) = self.give(&mut wanted, &source) {
-            self.put_back(&mut wanted, replaced);
-            return Err(not_given);
-        }
-        wanted.replaced = Some(replaced);
-        Ok(wanted.given)
-    }
-
     /// Takes the warnings about the configurations of reloads that all shards have applied.
     pub(crate) fn take_warnings(&self) -> Vec<String> {
-        let mut wanted = self.wanted();
-        self.settle(&mut wanted);
-        std::mem::take(&mut wanted.warnings)
-    }
-
-    /// Records the back ends that are not in `config` as removed, and the others as configured.
-    fn note_removed(&self, config: &Config) -> Result<(), ControlError> {
-        let Some(removed) = &self.removed else { return Ok(()) };
-        let gone = removed.update(key::unix_time().as_secs(), config.backend_addresses());
-        let unwritable = |error| ControlError::State(removed.path().to_owned(), error);
-        let gone = gone.map_err(unwritable)?;
-        if let Some(tls) = &self.tls {
-            tls.set_removed(gone);
-        }
-        Ok(())
-    }
-
-    /// Returns to the settings before a reload that the shards have not executed.
-    fn put_back(&self, wanted: &mut Wanted, replaced: Replaced) {
-        let Replaced { config, tls, .. } = replaced;
-        if let (Some(own), Some(tls)) = (&self.tls, tls) {
-            own.replace(tls);
-        }
-        users::serve(&self.stores, &config);
-        // If this fails, back ends that are still configured count as removed at the next start.
-        let _ = self.note_removed(&config);
-        wanted.config = config;
-    }
-
-    /// Returns to the settings before the last reload if a shard has rejected it. Keeps its
-    /// warnings for the log if all shards have applied it.
-    fn settle(&self, wanted: &mut Wanted) {
-        let heard = wanted.replaced.take_if(|replaced| self.was_heard(replaced.command));
-        match heard {
-            Some(replaced) if self.was_rejected(replaced.command) => {
-                self.put_back(wanted, replaced);
-            }
-            Some(replaced) => wanted.warnings.extend(replaced.warnings),
-            None => {}
-        }
+        std::mem::take(&mut self.wanted().warnings)
     }
 
     /// Sends the shards the servers of domains, if they have changed, or if a shard may have had no
@@ -288,7 +180,6 @@ impl RuntimeControl {
     /// call of this function sends it again.
     pub(crate) fn follow_domains(&self, now: Timestamp) -> Result<Vec<String>, ControlError> {
         let mut wanted = self.wanted();
-        self.settle(&mut wanted);
         let heard = wanted.replaced_found.take_if(|(command, _)| self.was_heard(*command));
         // If a shard has rejected a later command, it may have rejected this one too.
         let is_uncertain = |&(command, _): &(u64, _)| self.has_rejected_since(command);
@@ -366,7 +257,7 @@ impl RuntimeControl {
 
     /// Returns whether a shard has rejected the command with this number. Only the last rejected
     /// command of each shard is known.
-    pub fn was_rejected(&self, number: u64) -> bool {
+    fn was_rejected(&self, number: u64) -> bool {
         self.shards.iter().any(|shard| shard.proxy.in_force.last_rejected.get() == number)
     }
 

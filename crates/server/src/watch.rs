@@ -5,6 +5,7 @@
 //! it. Each subject gets a line when it changes, and then at most one line every few seconds, with
 //! the number of events since the last line.
 
+mod counted;
 mod follow;
 mod name;
 
@@ -15,14 +16,14 @@ use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
 use tidegate_balance::{Backend, BackendRegistry, Pool, State};
-use tidegate_control::{BanList, BanView, Reason};
-use tidegate_proxy::{DropReason, ReplyReason};
+use tidegate_control::{BanList, BanView};
 use tidegate_world::Timestamp;
 
 use crate::bans;
 use crate::laws::name_at;
 use crate::metrics::collect::ShardCounters;
 use crate::wall::{rfc3339, wall_now};
+use counted::{COUNTED, Counted};
 use follow::{Edge, Episodes, Followed};
 use name::{NameSeen, News};
 
@@ -129,107 +130,6 @@ impl Allowance {
         Some(std::mem::take(&mut self.withheld)).filter(|&withheld| withheld > 0)
     }
 }
-
-/// A watched counter of the shards, with the text for its episodes.
-struct Counted {
-    begins: &'static str,
-    /// The unit of the count.
-    of: &'static str,
-    count: fn(&ShardCounters) -> u64,
-}
-
-/// The watched counters. The text of the first one follows the name of the law.
-static COUNTED: [Counted; 16] = [
-    Counted {
-        begins: "rejects new requests",
-        of: "requests rejected",
-        count: |shard| {
-            let reasons =
-                [Reason::Law, Reason::Rank, Reason::Stale, Reason::Late, Reason::SourceShare];
-            reasons.iter().map(|&reason| shard.proxy.refused(reason).get()).sum()
-        },
-    },
-    Counted {
-        begins: "the kernel drops INVITEs, because of overload or a ban",
-        of: "INVITEs dropped",
-        count: ShardCounters::filtered,
-    },
-    Counted {
-        begins: "the kernel does not accept the rule for the INVITEs to drop; raise \
-                 net.core.optmem_max",
-        of: "failed attempts",
-        count: |shard| shard.io.shed_errors.get(),
-    },
-    Counted {
-        begins: "the queue of new requests is full",
-        of: "requests rejected",
-        count: |shard| shard.proxy.refused(Reason::QueueFull).get(),
-    },
-    Counted {
-        begins: "a queue of messages is full",
-        of: "messages dropped",
-        count: |shard| {
-            let dropped = |why| shard.proxy.dropped(why).get();
-            dropped(DropReason::QueueFull) + dropped(DropReason::Unverified)
-        },
-    },
-    Counted {
-        begins: "every back end that a request could go to is at its limits",
-        of: "requests rejected",
-        count: |shard| shard.proxy.refused(Reason::PoolFull).get(),
-    },
-    Counted {
-        begins: "no back end of a pool takes new requests",
-        of: "requests rejected",
-        count: |shard| shard.proxy.refused(Reason::PoolDown).get(),
-    },
-    Counted {
-        begins: "a source exceeds its limit",
-        of: "requests rejected",
-        count: |shard| shard.proxy.refused(Reason::SourceLimit).get(),
-    },
-    Counted {
-        begins: "the call table is full",
-        of: "requests rejected",
-        count: |shard| shard.proxy.calls_refused.get(),
-    },
-    Counted {
-        begins: "the transaction table is full",
-        of: "requests rejected",
-        count: |shard| shard.proxy.replied_for(503, ReplyReason::TransactionTable).get(),
-    },
-    Counted {
-        begins: "the table of sources is full",
-        of: "times that a source got no entry",
-        count: |shard| shard.proxy.overload.sources_overflowed.get(),
-    },
-    Counted {
-        begins: "a receive buffer is full, and the kernel drops datagrams",
-        of: "datagrams dropped",
-        count: |shard| shard.io.overflow.get() + shard.emulated_overflow.get(),
-    },
-    Counted {
-        begins: "a send buffer is full",
-        of: "datagrams not sent",
-        count: |shard| shard.io.send_full.get(),
-    },
-    Counted {
-        begins: "the queue to another shard is full",
-        of: "messages lost",
-        count: |shard| shard.io.handoffs_lost.get(),
-    },
-    Counted {
-        begins: "a reload is not applied: there are too many back ends, because removed ones still \
-                 have calls",
-        of: "reloads not applied",
-        count: |shard| shard.proxy.in_force.commands_rejected.get(),
-    },
-    Counted {
-        begins: "the queue of DNS queries is full",
-        of: "queries not sent",
-        count: |shard| shard.io.queries_lost.get(),
-    },
-];
 
 impl Watch {
     /// Creates a watch that assumes that all back ends are up, and reports the others at its first

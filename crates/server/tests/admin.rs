@@ -1,5 +1,7 @@
 //! Tests of the admin interface over a real socket.
 
+mod http;
+
 use std::io::{ErrorKind, Read, Write};
 use std::net::{SocketAddr, TcpStream};
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -8,6 +10,7 @@ use std::sync::{Arc, Mutex};
 use std::thread;
 use std::time::Duration;
 
+use http::{HOST, ask};
 use tidegate_server::admin::{Admin, Pages, Status};
 use tidegate_server::metrics::{Family, Metrics};
 use tidegate_server::phase::{Life, Phase};
@@ -52,12 +55,7 @@ fn rest(mut stream: TcpStream) -> String {
 
 /// Returns status and body of the answer to one request.
 fn request(address: SocketAddr, method: &str, path: &str) -> (u16, String) {
-    let mut stream = connect(address);
-    write!(stream, "{method} {path} HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n")
-        .unwrap();
-    let answer = rest(stream);
-    let (head, body) = answer.split_once("\r\n\r\n").unwrap_or_else(|| panic!("{answer:?}"));
-    (head.split(' ').nth(1).unwrap().parse().unwrap(), body.to_owned())
+    ask(address, method, path, HOST, "")
 }
 
 #[test]
@@ -111,6 +109,32 @@ fn a_page_that_takes_long_does_not_delay_others() {
     assert_eq!(request(address, "GET", "/healthz"), (200, "alive\n".to_owned()));
     drop(end);
     assert_eq!(scrape.join().unwrap(), 200);
+}
+
+/// A stop waited without end for a page that waited for a file system.
+#[test]
+fn the_end_does_not_wait_for_a_page_that_hangs() {
+    let (begin, begun) = channel();
+    let (end, ended) = channel::<()>();
+    let ended = Mutex::new(ended);
+    let (life, mut metrics) = (Arc::new(Life::new()), Metrics::new());
+    metrics.add(move |_| {
+        begin.send(()).unwrap();
+        let _ = ended.lock().unwrap().recv();
+    });
+    let pages = pages(&life, metrics, Box::new(Status::new));
+    let admin = Admin::start("127.0.0.1:0".parse().unwrap(), pages).unwrap();
+    let mut client = connect(admin.address());
+    client.write_all(b"GET /metrics HTTP/1.1\r\nHost: localhost\r\n\r\n").unwrap();
+    begun.recv().unwrap();
+    let (dropped, drops) = channel();
+    thread::spawn(move || {
+        drop(admin);
+        dropped.send(())
+    });
+    let is_dropped = drops.recv_timeout(Duration::from_secs(30));
+    drop(end);
+    assert_eq!(is_dropped, Ok(()));
 }
 
 #[test]

@@ -1,25 +1,25 @@
 //! Tests of commands that a shard has not executed, and of a reload for which it has no room.
 #![allow(clippy::disallowed_methods)] // The tests wait for threads.
 
+mod http;
+mod process;
 mod shard;
 
 use std::fs;
-use std::io::{Read, Write};
+use std::io::Write;
 use std::net::TcpStream;
 use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
-use crossbeam_channel::Receiver;
+use http::HOST;
+use process::Process;
 use tidegate_balance::{AdminState, Service};
-use tidegate_io::{Clock, CommandSender, Group, Listen, Stop, open};
+use tidegate_io::Stop;
 use tidegate_proxy::Secret;
-use tidegate_server::admin::{Admin, Controls, Pages, Status};
 use tidegate_server::assembly::Assembly;
-use tidegate_server::audit::{AuditEntry, AuditLog, Outcome};
+use tidegate_server::audit::Outcome;
 use tidegate_server::config::{Config, Found};
-use tidegate_server::metrics::Metrics;
-use tidegate_server::phase::Life;
 use tidegate_world::{Core, Pool, Seed, SrvRecord, Timestamp, Transport};
 
 const CONFIGURATION: &str = "
@@ -73,41 +73,6 @@ fn load(file: &Path) -> Config {
     config
 }
 
-/// A process whose shard does not run yet.
-struct Process<'a> {
-    assembly: Assembly<'a>,
-    group: Group,
-    commands: CommandSender,
-    admin: Admin,
-    told: Receiver<AuditEntry>,
-}
-
-impl<'a> Process<'a> {
-    fn start(config: &'a Config, keys: &'a Secret) -> Self {
-        let group = open(&Listen::new("127.0.0.1:0".parse().unwrap())).unwrap();
-        let assembly = Assembly::new(config, keys, vec![group.local()], Seed(1));
-        let commands = CommandSender::to(1);
-        let (audit_log, told) = AuditLog::channel();
-        let controls = Controls {
-            runtime_control: Arc::new(assembly.runtime_control(commands.clone())),
-            refusals: assembly.refusals(),
-            bans: assembly.bans().clone(),
-            keeper: None,
-            audit_log,
-            clock: Clock::start(),
-        };
-        let pages = Pages {
-            life: Arc::new(Life::new()),
-            metrics: Metrics::new(),
-            status: Box::new(Status::new),
-            controls: Some(controls),
-            hosts: Vec::new(),
-        };
-        let admin = Admin::start("127.0.0.1:0".parse().unwrap(), pages).unwrap();
-        Self { assembly, group, commands, admin, told }
-    }
-}
-
 #[test]
 fn a_rejected_reload_is_reported() {
     let dir = tempfile::tempdir().unwrap();
@@ -118,33 +83,27 @@ fn a_rejected_reload_is_reported() {
     };
     write(9);
     let (config, keys) = (load(&file), Secret::of([1; 32]));
-    let Process { assembly, group, commands, admin, told } = Process::start(&config, &keys);
+    let Process { assembly, group, clock, commands, admin, told } = Process::start(&config, &keys);
     let stop = Stop::new();
-    let shard = shard::drive(assembly.part(0), group, Clock::start(), stop.clone(), commands);
+    let shard = shard::drive(assembly.part(0), group, clock, stop.clone(), commands);
     let reload = || loop {
-        let mut stream = TcpStream::connect(admin.address()).unwrap();
-        stream.set_read_timeout(Some(Duration::from_secs(60))).unwrap();
-        let head = "POST /reload HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\
-                    Content-Length: 0\r\n\r\n";
-        stream.write_all(head.as_bytes()).unwrap();
-        let mut answer = String::new();
-        stream.read_to_string(&mut answer).unwrap();
+        let (status, said) = http::ask(admin.address(), "POST", "/reload", HOST, "");
         // The shard's thread may not have started.
-        if !answer.starts_with("HTTP/1.1 503 ") {
-            break answer;
+        if status != 503 {
+            break (status, said);
         }
         std::thread::sleep(Duration::from_millis(5));
     };
     // As if the shard had no room at the first command.
     assembly.counters()[0].proxy.in_force.last_rejected.set(1);
     write(10);
-    let answer = reload();
-    assert!(answer.starts_with("HTTP/1.1 409 "), "{answer}");
-    assert!(answer.contains("cannot reload: there are too many back ends"), "{answer}");
+    let (status, said) = reload();
+    assert_eq!(status, 409, "{said}");
+    assert!(said.contains("cannot reload: there are too many back ends"), "{said}");
     let last = told.try_iter().last().unwrap().to_string();
     assert!(last.contains("failed: cannot reload"), "{last}");
-    let answer = reload();
-    assert!(answer.starts_with("HTTP/1.1 200 "), "{answer}");
+    let (status, said) = reload();
+    assert_eq!(status, 200, "{said}");
     stop.request();
     shard.join().unwrap();
 }
@@ -156,8 +115,8 @@ fn a_command_is_logged_even_if_its_client_closes_the_connection() {
     let file = dir.path().join("tidegate.toml");
     fs::write(&file, CONFIGURATION.replace("sip:example.com", "sip:127.0.0.1:9")).unwrap();
     let (config, keys) = (load(&file), Secret::of([1; 32]));
-    let Process { group, commands, admin, told, .. } = Process::start(&config, &keys);
-    let _idle = shard::joined(&group, Clock::start(), Stop::new(), &commands, Pool::new());
+    let Process { group, clock, commands, admin, told, .. } = Process::start(&config, &keys);
+    let _idle = shard::joined(&group, clock, Stop::new(), &commands, Pool::new());
     let mut client = TcpStream::connect(admin.address()).unwrap();
     let head = "PUT /backends/127.0.0.1:9/disable HTTP/1.1\r\nHost: localhost\r\n\
                 Content-Length: 0\r\n\r\n";

@@ -1,26 +1,24 @@
 //! Tests of overload control, shown and changed over HTTP while a shard runs.
 #![allow(clippy::disallowed_methods)] // The tests wait for threads.
 
+mod http;
+mod process;
 mod shard;
 
-use std::io::{Read, Write};
-use std::net::{SocketAddr, TcpStream, UdpSocket};
+use std::net::{SocketAddr, UdpSocket};
 use std::path::Path;
-use std::sync::Arc;
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
 use crossbeam_channel::Receiver;
+use http::HOST;
+use process::Process;
 use serde_json::Value;
-use tidegate_io::{Clock, CommandSender, Listen, Stop, open};
+use tidegate_io::Stop;
 use tidegate_proxy::Secret;
-use tidegate_server::admin::{Admin, Controls, Pages, Status};
-use tidegate_server::assembly::Assembly;
-use tidegate_server::audit::{AuditEntry, AuditLog};
+use tidegate_server::admin::Admin;
+use tidegate_server::audit::AuditEntry;
 use tidegate_server::config::Config;
-use tidegate_server::metrics::Metrics;
-use tidegate_server::phase::Life;
-use tidegate_world::Seed;
 
 /// A law that admits nothing after the first call, and records three rejections a second.
 const CONFIGURATION: &str = "
@@ -57,27 +55,9 @@ impl Running {
     fn start_with(configuration: &str, with_shard: bool) -> Self {
         let config = Config::parse(Path::new("f"), configuration.as_bytes());
         let config = config.unwrap_or_else(|wrong| panic!("{wrong}"));
-        let group = open(&Listen::new("127.0.0.1:0".parse().unwrap())).unwrap();
-        let keys = Secret::of([1; 32]);
-        let assembly = Assembly::new(&config, &keys, vec![group.local()], Seed(1));
-        let (clock, stop, commands) = (Clock::start(), Stop::new(), CommandSender::to(1));
-        let (audit_log, told) = AuditLog::channel();
-        let controls = Controls {
-            runtime_control: Arc::new(assembly.runtime_control(commands.clone())),
-            refusals: assembly.refusals(),
-            bans: assembly.bans().clone(),
-            keeper: None,
-            audit_log,
-            clock,
-        };
-        let pages = Pages {
-            life: Arc::new(Life::new()),
-            metrics: Metrics::new(),
-            status: Box::new(Status::new),
-            controls: Some(controls),
-            hosts: config.admin.hosts.clone(),
-        };
-        let admin = Admin::start("127.0.0.1:0".parse().unwrap(), pages).unwrap();
+        let (keys, stop) = (Secret::of([1; 32]), Stop::new());
+        let Process { assembly, group, clock, commands, admin, told } =
+            Process::start(&config, &keys);
         let sip = group.local();
         let shard = with_shard
             .then(|| shard::drive(assembly.part(0), group, clock, stop.clone(), commands));
@@ -86,29 +66,17 @@ impl Running {
 
     /// Returns status and body of the answer to a request with these header lines.
     fn ask(&self, method: &str, path: &str, headers: &str, body: &str) -> (u16, String) {
-        let mut stream = TcpStream::connect(self.admin.address()).unwrap();
-        stream.set_read_timeout(Some(Duration::from_secs(30))).unwrap();
-        let length = body.len();
-        write!(
-            stream,
-            "{method} {path} HTTP/1.1\r\n{headers}Connection: close\r\nContent-Length: {length}\r\n\
-             \r\n{body}"
-        )
-        .unwrap();
-        let mut answer = String::new();
-        stream.read_to_string(&mut answer).unwrap();
-        let (head, body) = answer.split_once("\r\n\r\n").unwrap_or_else(|| panic!("{answer:?}"));
-        (head.split(' ').nth(1).unwrap().parse().unwrap(), body.to_owned())
+        http::ask(self.admin.address(), method, path, headers, body)
     }
 
     fn get(&self, path: &str) -> Value {
-        let (status, body) = self.ask("GET", path, "Host: localhost\r\n", "");
+        let (status, body) = self.ask("GET", path, HOST, "");
         assert_eq!(status, 200, "{body}");
         serde_json::from_str(&body).unwrap()
     }
 
     fn put(&self, command: &str) -> (u16, String) {
-        self.ask("PUT", "/overload", "Host: localhost\r\n", command)
+        self.ask("PUT", "/overload", HOST, command)
     }
 
     /// Executes the command. Returns the state in force then.
@@ -185,7 +153,7 @@ fn every_operator_request_is_logged_with_its_result() {
     running.applied(r#"{"overload": {"law": "pi", "params": {"c_t": 0.75}}}"#);
     // The shard may not have started when the first command came.
     assert_eq!(told(&running).last().unwrap(), "law pi c_t=0.75: done");
-    let ask = |method, path| running.ask(method, path, "Host: localhost\r\n", "").0;
+    let ask = |method, path| running.ask(method, path, HOST, "").0;
     assert_eq!(running.put("[overload.shadow]\nlaw = \"codel\"").0, 200);
     assert_eq!(running.put("overload.law = \"pie\"").0, 400);
     assert_eq!(ask("PUT", "/backends/127.0.0.1:9/drain"), 200);
@@ -219,7 +187,7 @@ fn a_back_end_with_a_name_is_drained_by_its_address_too() {
     );
     let running = Running::start_with(&CONFIGURATION.replace(backend, &two), true);
     running.applied("overload.law = \"pi\"");
-    let put = |path: &str| running.ask("PUT", path, "Host: localhost\r\n", "");
+    let put = |path: &str| running.ask("PUT", path, HOST, "");
     let states = || {
         let pools = running.get("/backends");
         let backends = pools[0]["backends"].as_array().unwrap();
@@ -270,7 +238,7 @@ fn invalid_or_fixed_keys_are_rejected_and_nothing_changes() {
     assert_eq!(status, 413);
     let (status, _) = running.put("{\"overload\": 7}");
     assert_eq!(status, 400);
-    assert_eq!(running.ask("POST", "/overload", "Host: localhost\r\n", "").0, 405);
+    assert_eq!(running.ask("POST", "/overload", HOST, "").0, 405);
     assert_eq!(running.get("/overload")["configuration"], before);
     assert_eq!(running.get("/overload")["orders"], 1);
 }

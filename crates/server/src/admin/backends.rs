@@ -11,13 +11,14 @@ use tokio::sync::Semaphore;
 use tokio::task::spawn_blocking;
 
 use super::connection::Peer;
-use super::controls::{Controls, await_applied};
+use super::controls::{Controls, await_applied, report};
 use super::page::json;
 use crate::audit::AuditedRequest;
 use crate::runtime_control::ControlError;
 
-/// Maximum number of reloads at the same time: one that is running, and one that waits.
-const RELOADS_MAX: usize = 2;
+/// Maximum number of reloads at the same time: one that is running, and three that wait for their
+/// turn. A reload waits two seconds for the shards, and `tidegate ctl` ten seconds for the answer.
+const RELOADS_MAX: usize = 4;
 
 /// Returns the HTTP routes of the pages.
 pub(super) fn router(controls: Arc<Controls>) -> Router {
@@ -27,20 +28,13 @@ pub(super) fn router(controls: Arc<Controls>) -> Router {
                        Path((backend, admin_state)): Path<(String, String)>| async move {
         let command = assigned.runtime_control.assign(&backend, &admin_state);
         let asked = AuditedRequest::by_admin(peer, format!("{admin_state} {backend}"));
-        answer(&assigned, asked, command).await
+        answer(&assigned, await_applied(&assigned, asked, command).await).await
     };
     let turns = Arc::new(Semaphore::new(RELOADS_MAX));
     let reload = move |Extension(Peer(peer)): Extension<Peer>| async move {
         let asked = AuditedRequest::by_admin(peer, "reload");
-        let Ok(_turn) = turns.try_acquire() else {
-            return answer(&controls, asked, Err(ControlError::Reloading)).await;
-        };
-        // Reading a large configuration takes time. A separate thread reads it, so that other pages
-        // stay available.
-        let runtime_control = Arc::clone(&controls.runtime_control);
-        let command = spawn_blocking(move || runtime_control.reload()).await;
-        let command = command.expect("a reload does not panic");
-        answer(&controls, asked, command).await
+        let applied = reload(&controls, &turns).await;
+        answer(&controls, report(&controls, asked, applied)).await
     };
     Router::new()
         .route("/backends", get(show))
@@ -48,12 +42,17 @@ pub(super) fn router(controls: Arc<Controls>) -> Router {
         .route("/reload", post(reload))
 }
 
-async fn answer(
-    controls: &Arc<Controls>,
-    asked: AuditedRequest,
-    command: Result<u64, ControlError>,
-) -> Response {
-    match await_applied(controls, asked, command).await {
+/// Reloads the configuration when it is its turn. Returns whether every shard has applied it.
+async fn reload(controls: &Controls, turns: &Semaphore) -> Result<bool, ControlError> {
+    let Ok(_turn) = turns.try_acquire() else { return Err(ControlError::Reloading) };
+    // Reading a large configuration takes time. A separate thread reads it, so that other pages
+    // stay available.
+    let runtime_control = Arc::clone(&controls.runtime_control);
+    spawn_blocking(move || runtime_control.reload()).await.expect("a reload does not panic")
+}
+
+async fn answer(controls: &Arc<Controls>, applied: Result<StatusCode, Response>) -> Response {
+    match applied {
         Ok(status) => listed(controls, status).await,
         Err(refused) => refused,
     }
@@ -65,4 +64,70 @@ async fn listed(controls: &Arc<Controls>, status: StatusCode) -> Response {
     let controls = Arc::clone(controls);
     let list = move || json(status, &controls.runtime_control.pools(controls.clock.now()));
     spawn_blocking(list).await.expect("writing a list does not panic")
+}
+
+#[cfg(test)]
+mod tests {
+    use std::net::SocketAddr;
+    use std::time::Duration;
+
+    use axum::body::Body;
+    use axum::http::Request;
+    use hyper::service::Service;
+    use hyper_util::service::TowerToHyperService;
+    use tidegate_io::{Clock, CommandSender};
+    use tidegate_proxy::Secret;
+    use tidegate_world::Seed;
+    use tokio::runtime;
+    use tokio::time::sleep;
+
+    use super::*;
+    use crate::assembly::Assembly;
+    use crate::audit::AuditLog;
+    use crate::testing::{SMALL, load};
+
+    /// The third of three reloads at the same time was rejected.
+    #[test]
+    fn reloads_wait_for_their_turn_and_are_rejected_only_if_many_wait() {
+        let dir = tempfile::tempdir().unwrap();
+        let (config, keys) = (load(dir.path(), SMALL), Secret::of([1; 32]));
+        let assembly = Assembly::new(&config, &keys, vec![config.listen[0].address], Seed(1));
+        let control = Arc::new(assembly.runtime_control(CommandSender::to(0)));
+        // As if a shard had applied all commands at once.
+        assembly.counters()[0].proxy.in_force.commands.set(RELOADS_MAX as u64);
+        let (audit_log, told) = AuditLog::channel();
+        let controls = Controls {
+            runtime_control: Arc::clone(&control),
+            refusals: assembly.refusals(),
+            bans: assembly.bans().clone(),
+            keeper: None,
+            audit_log,
+            clock: Clock::start(),
+        };
+        let service = TowerToHyperService::new(router(Arc::new(controls)));
+        let reload = || {
+            let peer = Peer(SocketAddr::from(([127, 0, 0, 1], 1)));
+            let request = Request::post("/reload").extension(peer).body(Body::empty());
+            service.call(request.unwrap())
+        };
+        let runtime = runtime::Builder::new_current_thread().enable_time().build().unwrap();
+        let hanging = control.hang();
+        let (waiting, further) = runtime.block_on(async {
+            let waiting: Vec<_> = (0..RELOADS_MAX).map(|_| tokio::spawn(reload())).collect();
+            // Each task gets its place.
+            sleep(Duration::from_millis(20)).await;
+            (waiting, reload().await.unwrap().status())
+        });
+        drop(hanging);
+        assert_eq!(further, StatusCode::SERVICE_UNAVAILABLE);
+        let why = told.try_recv().unwrap().to_string();
+        assert!(
+            why.ends_with("failed: a reload is running, and too many others wait; try again later")
+        );
+        for reload in waiting {
+            let answer = runtime.block_on(reload).unwrap().unwrap();
+            assert_eq!(answer.status(), StatusCode::OK);
+        }
+        assert_eq!(told.try_iter().count(), RELOADS_MAX);
+    }
 }

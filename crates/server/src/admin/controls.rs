@@ -36,34 +36,34 @@ pub struct Controls {
     pub clock: Clock,
 }
 
-/// Waits at most [`APPLY_WAIT`] until every shard has applied a command. Returns 200 if every shard
-/// has applied it, and 202 if not. Returns an error response if the command was not sent, or if a
-/// shard has rejected it. Writes the outcome into the audit log.
+/// Waits at most [`APPLY_WAIT`] until every shard has applied a command that no shard rejects. Then
+/// [reports](report) its outcome.
 pub(super) async fn await_applied(
     controls: &Controls,
     asked: AuditedRequest,
     command: Result<u64, ControlError>,
 ) -> Result<StatusCode, Response> {
-    let number = match command {
-        Ok(number) => number,
-        Err(why) => {
-            controls.audit_log.tell(asked, Outcome::Not(why.to_string()));
-            return Err(refused(why));
-        }
+    let applied = match command {
+        Ok(number) => Ok(is_heard(controls, number).await),
+        Err(why) => Err(why),
     };
-    let is_heard = is_heard(controls, number).await;
-    // Only a reload can be rejected by a shard.
-    if controls.runtime_control.was_rejected(number) {
-        let why = ControlError::NoRoom;
-        controls.audit_log.tell(asked, Outcome::Not(why.to_string()));
-        return Err(refused(why));
+    report(controls, asked, applied)
+}
+
+/// Writes the outcome of a command into the audit log. `applied` is whether every shard has applied
+/// the command. Returns 200 if every shard has, and 202 if not. Returns an error response if the
+/// command was not sent, or if a shard has rejected it.
+pub(super) fn report(
+    controls: &Controls,
+    asked: AuditedRequest,
+    applied: Result<bool, ControlError>,
+) -> Result<StatusCode, Response> {
+    controls.audit_log.tell(asked, Outcome::of_command(&applied));
+    match applied {
+        Ok(true) => Ok(StatusCode::OK),
+        Ok(false) => Ok(StatusCode::ACCEPTED),
+        Err(why) => Err(refused(why)),
     }
-    let (outcome, status) = match is_heard {
-        true => (Outcome::Done, StatusCode::OK),
-        false => (Outcome::Pending, StatusCode::ACCEPTED),
-    };
-    controls.audit_log.tell(asked, outcome);
-    Ok(status)
 }
 
 /// Waits until every shard has applied or rejected the command with this number. Returns `false` if
@@ -86,9 +86,10 @@ fn refused(why: ControlError) -> Response {
         ControlError::Refused(Refused::Restart(_))
         | ControlError::TooLong { .. }
         | ControlError::NoRoom => StatusCode::CONFLICT,
-        ControlError::Reloading | ControlError::CommandError(_) | ControlError::State(..) => {
-            StatusCode::SERVICE_UNAVAILABLE
-        }
+        ControlError::Reloading
+        | ControlError::Unsettled
+        | ControlError::CommandError(_)
+        | ControlError::State(..) => StatusCode::SERVICE_UNAVAILABLE,
     };
     text(status, format!("{}\n", why.to_string().trim_end()))
 }

@@ -4,10 +4,9 @@
 use std::fmt;
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::thread;
 use std::time::Duration;
 
-use crossbeam_channel::{RecvTimeoutError, Sender, bounded};
+use crossbeam_channel::RecvTimeoutError;
 use serde_json::{Value, json};
 use tidegate_io::CommandSender;
 use tidegate_proxy::Secret;
@@ -15,6 +14,7 @@ use tidegate_proxy::Secret;
 use super::ring::{KEPT, KEYS_MAX, KeyRing, NotRotated, UnixTime};
 use super::{FILE_NAME, change, command, random, read, unix_time};
 use crate::StartError;
+use crate::worker::Worker;
 
 /// Interval at which the file is read. The settling time of a key is longer than this.
 const LOOK_EVERY: Duration = Duration::from_secs(2);
@@ -100,15 +100,13 @@ impl Keeper {
     /// # Errors
     /// Returns an error if the thread cannot be started.
     pub fn watch(self: &Arc<Self>) -> std::io::Result<Watch> {
-        let (end, ended) = bounded::<()>(0);
         let keeper = Arc::clone(self);
-        let watch = move || {
-            while let Err(RecvTimeoutError::Timeout) = ended.recv_timeout(LOOK_EVERY) {
+        let worker = Worker::start("keys", move |asked| {
+            while let Err(RecvTimeoutError::Timeout) = asked.recv_timeout(LOOK_EVERY) {
                 keeper.look(unix_time());
             }
-        };
-        let thread = thread::Builder::new().name("keys".to_owned()).spawn(watch)?;
-        Ok(Watch { end: Some(end), thread: Some(thread) })
+        })?;
+        Ok(Watch { _worker: worker })
     }
 
     /// Reads the keys from the file, makes the next key if one is due at `now`, and sends the keys
@@ -227,20 +225,11 @@ impl Keeper {
     }
 }
 
-/// The thread of a [`Keeper`]. It ends when this value is dropped.
+/// The thread of a [`Keeper`]. It ends when this value is dropped. The drop waits about a second at
+/// most, even if the thread waits for the file.
 #[derive(Debug)]
 pub struct Watch {
-    end: Option<Sender<()>>,
-    thread: Option<thread::JoinHandle<()>>,
-}
-
-impl Drop for Watch {
-    fn drop(&mut self) {
-        drop(self.end.take());
-        if let Some(thread) = self.thread.take() {
-            let _ = thread.join();
-        }
-    }
+    _worker: Worker,
 }
 
 impl From<StartError> for NotKept {
@@ -265,6 +254,9 @@ impl std::error::Error for NotKept {}
 #[cfg(test)]
 mod tests {
     use std::fs;
+    use std::thread;
+
+    use crossbeam_channel::bounded;
 
     use super::super::load_or_create;
     use super::*;

@@ -3,9 +3,10 @@
 use std::io;
 use std::path::Path;
 use std::sync::Arc;
-use std::thread::{self, JoinHandle};
+use std::thread;
+use std::time::Duration;
 
-use crossbeam_channel::{Receiver, Sender, bounded};
+use crossbeam_channel::{Receiver, RecvTimeoutError, Sender, bounded};
 
 use super::block::{Header, checksum, fingerprint};
 use super::head::Head;
@@ -16,10 +17,15 @@ use super::tally::Tally;
 /// Maximum number of blocks that wait to be written. Each has about 200 KiB.
 pub const WAITING_MAX: usize = 64;
 
+/// Maximum time for which the end of the process waits for the blocks that are not written yet.
+const FINISH_WAIT: Duration = Duration::from_secs(10);
+
 /// A recording that is being written.
 #[derive(Debug)]
 pub(crate) struct Recorder {
-    writer: JoinHandle<Option<io::Error>>,
+    /// The error after which the thread stopped writing, if any. The thread sends this once, at its
+    /// end.
+    ended: Receiver<Option<io::Error>>,
     tally: Arc<Tally>,
 }
 
@@ -46,11 +52,12 @@ impl Recorder {
         let (written, empty) = bounded(WAITING_MAX);
         let tally = Arc::new(Tally::default());
         let journal = Journal::new(full, empty, Arc::clone(&tally));
-        let writer = thread::Builder::new().name("recorder".to_owned()).spawn({
+        let (end, ended) = bounded(1);
+        thread::Builder::new().name("recorder".to_owned()).spawn({
             let tally = Arc::clone(&tally);
-            move || write(ring, &to_write, &written, &tally)
+            move || end.send(write(ring, &to_write, &written, &tally))
         })?;
-        Ok((Self { writer, tally }, journal))
+        Ok((Self { ended, tally }, journal))
     }
 
     /// Returns the counts of recorded and lost inputs.
@@ -58,9 +65,21 @@ impl Recorder {
         &self.tally
     }
 
-    /// Waits until all blocks are written. The journal must have been dropped before.
+    /// Waits until all blocks are written, at most [`FINISH_WAIT`], because the file system may not
+    /// respond. The journal must have been dropped before.
     pub fn finish(self) -> Recorded {
-        let error = self.writer.join().expect("the writer does not panic");
+        self.finish_within(FINISH_WAIT)
+    }
+
+    fn finish_within(self, wait: Duration) -> Recorded {
+        let error = match self.ended.recv_timeout(wait) {
+            Ok(error) => error,
+            Err(RecvTimeoutError::Timeout) => {
+                let what = "the last inputs were not written, because the disk did not respond";
+                Some(io::Error::new(io::ErrorKind::TimedOut, what))
+            }
+            Err(RecvTimeoutError::Disconnected) => panic!("the writer does not panic"),
+        };
         let Tally { written, unwritten, overrun } = &*self.tally;
         Recorded { inputs: written.get(), lost: unwritten.get() + overrun.get(), error }
     }
@@ -98,5 +117,20 @@ fn header(number: u64, draft: &Draft) -> Header {
         sent: draft.sent_count,
         output: fingerprint(&draft.sent),
         check: checksum(&draft.inputs),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A stop waited without end for a file system that did not respond.
+    #[test]
+    fn the_end_does_not_wait_for_a_disk_that_does_not_respond() {
+        let (hanging, ended) = bounded(1);
+        let recorder = Recorder { ended, tally: Arc::default() };
+        let recorded = recorder.finish_within(Duration::from_millis(1));
+        drop(hanging);
+        assert_eq!(recorded.error.unwrap().kind(), io::ErrorKind::TimedOut);
     }
 }

@@ -1,101 +1,112 @@
 //! Reloads by SIGHUP. Their outcome is only in the log.
 
-use tidegate_world::Timestamp;
+use std::io;
+use std::sync::Arc;
 
-use crate::audit::{AuditEntry, AuditedRequest, Outcome, Requester};
-use crate::runtime_control::{APPLY_WAIT, ControlError, RuntimeControl};
+use crossbeam_channel::{Receiver, select_biased};
 
-/// The reloads that have been sent to the shards and are not logged yet. Each has the number of its
-/// command, and the time at which it is logged even if a shard has not applied it.
-#[derive(Default)]
-pub(super) struct Hangups(Vec<(u64, Timestamp)>);
+use crate::audit::{AuditLog, AuditedRequest, Outcome, Requester};
+use crate::runtime_control::RuntimeControl;
+use crate::watch::LOOK_EVERY;
+use crate::worker::Worker;
 
-impl Hangups {
-    /// Adds a reload that was sent to the shards at `now`. Returns its entry in the log if it has
-    /// failed.
-    pub(super) fn add(
-        &mut self,
-        now: Timestamp,
-        reload: Result<u64, ControlError>,
-    ) -> Option<AuditEntry> {
-        match reload {
-            Ok(number) => {
-                self.0.push((number, now + APPLY_WAIT));
-                None
+/// Starts a thread that reloads the configuration for each of the `hangups`, until the result is
+/// dropped. The thread also settles reloads that a shard has applied late.
+///
+/// A reload takes as long as the file system takes. So the thread that runs the process does not
+/// wait for it, and still hears the signals to stop.
+///
+/// # Errors
+/// Returns an error if the thread cannot be started.
+pub(super) fn reload_at(
+    hangups: Receiver<()>,
+    runtime_control: Arc<RuntimeControl>,
+    audit_log: AuditLog,
+) -> io::Result<Worker> {
+    Worker::start("reload", move |ended| {
+        loop {
+            select_biased! {
+                recv(ended) -> _ => return,
+                recv(hangups) -> hangup => {
+                    if hangup.is_err() {
+                        return;
+                    }
+                    let applied = runtime_control.reload();
+                    let asked =
+                        AuditedRequest { by: Requester::Hangup, what: "reload".to_owned() };
+                    audit_log.tell(asked, Outcome::of_command(&applied));
+                }
+                default(LOOK_EVERY) => runtime_control.settle(),
             }
-            Err(why) => Some(entry(Outcome::Not(why.to_string()))),
         }
-    }
-
-    /// Reports the reloads whose outcome is known at `now`.
-    pub(super) fn look(
-        &mut self,
-        now: Timestamp,
-        runtime_control: &RuntimeControl,
-        mut tell: impl FnMut(AuditEntry),
-    ) {
-        self.0.retain(|&(number, deadline)| {
-            let is_heard = runtime_control.was_heard(number);
-            let outcome = if runtime_control.was_rejected(number) {
-                Outcome::Not(ControlError::NoRoom.to_string())
-            } else if is_heard {
-                Outcome::Done
-            } else if now >= deadline {
-                Outcome::Pending
-            } else {
-                return true;
-            };
-            tell(entry(outcome));
-            false
-        });
-    }
-}
-
-fn entry(outcome: Outcome) -> AuditEntry {
-    let asked = AuditedRequest { by: Requester::Hangup, what: "reload".to_owned() };
-    AuditEntry { asked, outcome }
+    })
 }
 
 #[cfg(test)]
 mod tests {
-    use std::path::Path;
+    use std::thread;
+    use std::time::Duration;
 
+    use crossbeam_channel::bounded;
     use tidegate_io::CommandSender;
     use tidegate_proxy::Secret;
     use tidegate_world::Seed;
 
     use super::*;
     use crate::assembly::Assembly;
-    use crate::config::Config;
+    use crate::metrics::collect::ShardCounters;
+    use crate::runtime_control::ControlError;
+    use crate::testing::{SMALL, load};
+
+    const WAIT: Duration = Duration::from_secs(30);
+
+    /// Returns a control without shards, and the counters that stand for its only shard.
+    fn control() -> (tempfile::TempDir, Arc<RuntimeControl>, ShardCounters) {
+        let dir = tempfile::tempdir().unwrap();
+        let (config, keys) = (load(dir.path(), SMALL), Secret::of([1; 32]));
+        let assembly = Assembly::new(&config, &keys, vec![config.listen[0].address], Seed(1));
+        let control = Arc::new(assembly.runtime_control(CommandSender::to(0)));
+        (dir, control, assembly.counters()[0].clone())
+    }
 
     /// The log said `done` as soon as the reload had been sent, even if a shard rejected it later.
     #[test]
     fn the_outcome_of_a_reload_is_that_of_the_shards() {
-        let text = "[[listen]]\ntransport = \"udp\"\naddress = \"127.0.0.1:0\"\n\
-                    [[pool]]\nname = \"app\"\n[[pool.backend]]\nuri = \"sip:127.0.0.1:9\"\n";
-        let config = Config::parse(Path::new("f"), text.as_bytes()).unwrap();
-        let locals = vec![config.listen[0].address];
-        let keys = Secret::of([1; 32]);
-        let assembly = Assembly::new(&config, &keys, locals, Seed(1));
-        let runtime_control = assembly.runtime_control(CommandSender::to(1));
-        let in_force = &assembly.counters()[0].proxy.in_force;
-        let mut hangups = Hangups::default();
-        let mut look = |now: Timestamp, reload: Option<u64>| {
-            let failed = reload.and_then(|number| hangups.add(now, Ok(number)));
-            assert_eq!(failed, None);
-            let mut told = Vec::new();
-            hangups.look(now, &runtime_control, |entry| told.push(entry.outcome));
-            told
+        let (_dir, control, shard) = control();
+        let in_force = &shard.proxy.in_force;
+        let (hangup, hangups) = bounded(1);
+        let (audit_log, told) = AuditLog::channel();
+        let _reloads = reload_at(hangups, Arc::clone(&control), audit_log).unwrap();
+        let reload = || {
+            hangup.send(()).unwrap();
+            told.recv_timeout(WAIT).unwrap().outcome
         };
-        let [begin, end] = [Timestamp::ZERO, Timestamp::ZERO + APPLY_WAIT];
-        assert!(look(begin, Some(1)).is_empty());
-        assert_eq!(look(end, None), [Outcome::Pending]);
-        assert!(look(end, Some(1)).is_empty());
         in_force.commands.set(1);
-        assert_eq!(look(end, None), [Outcome::Done]);
+        assert_eq!(reload(), Outcome::Done);
+        in_force.commands_rejected.set(1);
         in_force.last_rejected.set(2);
-        assert_eq!(look(end, Some(2)), [Outcome::Not(ControlError::NoRoom.to_string())]);
-        let failed = hangups.add(end, Err(ControlError::NoRoom)).unwrap();
-        assert_eq!(failed.outcome, Outcome::Not(ControlError::NoRoom.to_string()));
+        assert_eq!(reload(), Outcome::Not(ControlError::NoRoom.to_string()));
+        control.stop_waiting();
+        assert_eq!(reload(), Outcome::Pending);
+        assert_eq!(reload(), Outcome::Not(ControlError::Unsettled.to_string()));
+    }
+
+    /// Signals to stop had no effect while the configuration was on a file system that hung.
+    #[test]
+    fn a_reload_that_hangs_does_not_delay_the_end() {
+        let (_dir, control, _shard) = control();
+        let (hangup, hangups) = bounded(1);
+        let (audit_log, _told) = AuditLog::channel();
+        let hanging = control.hang();
+        let reloads = reload_at(hangups, Arc::clone(&control), audit_log).unwrap();
+        hangup.send(()).unwrap();
+        let (dropped, drops) = bounded(1);
+        thread::spawn(move || {
+            drop(reloads);
+            dropped.send(())
+        });
+        let is_dropped = drops.recv_timeout(WAIT);
+        drop(hanging);
+        assert_eq!(is_dropped, Ok(()));
     }
 }

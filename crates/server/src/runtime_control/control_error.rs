@@ -27,8 +27,10 @@ pub enum ControlError {
     State(std::path::PathBuf, std::io::Error),
     /// A shard has no room for the new pools and back ends.
     NoRoom,
-    /// A reload is running, and another one waits.
+    /// A reload is running, and as many others wait as may wait.
     Reloading,
+    /// A shard has neither applied nor rejected the reload before.
+    Unsettled,
     /// A shard could not be reached.
     CommandError(CommandError),
 }
@@ -68,7 +70,10 @@ impl fmt::Display for ControlError {
                  try again later, or restart to apply the configuration",
             ),
             Self::Reloading => {
-                f.write_str("a reload is running, and another one waits; try again")
+                f.write_str("a reload is running, and too many others wait; try again later")
+            }
+            Self::Unsettled => {
+                f.write_str("a shard has not applied the last reload yet; try again later")
             }
             Self::CommandError(why) => write!(f, "{why}; try again"),
         }

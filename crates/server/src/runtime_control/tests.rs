@@ -3,13 +3,18 @@
 use std::fs;
 use std::net::SocketAddr;
 use std::path::Path;
+use std::process::Command;
+use std::thread;
 
+use crossbeam_channel::bounded;
 use rcgen::{CertifiedKey, generate_simple_self_signed};
 use tidegate_proxy::Secret;
 use tidegate_world::{Seed, SrvRecord};
 
 use super::*;
 use crate::assembly::Assembly;
+use crate::key;
+use crate::testing::{SMALL, load};
 
 /// No shard runs, so no command can be sent.
 #[test]
@@ -144,28 +149,28 @@ fn servers_are_sent_again_if_a_shard_has_rejected_them_and_a_later_command() {
 #[test]
 fn the_warnings_about_a_reloaded_configuration_are_taken_once_it_is_applied() {
     let dir = tempfile::tempdir().unwrap();
-    let file = dir.path().join("tidegate.toml");
-    let text = "[[listen]]\ntransport = \"udp\"\naddress = \"127.0.0.1:0\"\n\
-                [[pool]]\nname = \"app\"\n[[pool.backend]]\nuri = \"sip:127.0.0.1:9\"\n\
-                [admin]\naddress = \"0.0.0.0:8060\"\n";
-    fs::write(&file, text).unwrap();
-    let (config, ..) = Config::load(&file).unwrap_or_else(|wrong| panic!("{wrong}"));
+    let text = SMALL.to_owned() + "[admin]\naddress = \"0.0.0.0:8060\"\n";
+    let config = load(dir.path(), &text);
     let locals = vec![config.listen[0].address];
     let keys = Secret::of([1; 32]);
     let assembly = Assembly::new(&config, &keys, locals, Seed(1));
     let control = assembly.runtime_control(CommandSender::to(0));
     let in_force = &assembly.counters()[0].proxy.in_force;
-    assert!(control.take_warnings().is_empty());
-    control.reload().unwrap();
-    assert!(control.take_warnings().is_empty(), "the shard has not applied it");
+    let taken = || {
+        control.settle();
+        control.take_warnings()
+    };
+    assert!(taken().is_empty());
+    control.send_reload().unwrap();
+    assert!(taken().is_empty(), "the shard has not applied it");
     in_force.commands_rejected.add(1);
     in_force.last_rejected.set(1);
-    assert!(control.take_warnings().is_empty(), "the shard has rejected it");
-    control.reload().unwrap();
+    assert!(taken().is_empty(), "the shard has rejected it");
+    control.send_reload().unwrap();
     in_force.commands.add(1);
-    let warnings = control.take_warnings();
+    let warnings = taken();
     assert!(!warnings.is_empty() && warnings == config.warnings(), "{warnings:?}");
-    assert!(control.take_warnings().is_empty());
+    assert!(taken().is_empty());
 }
 
 /// If a shard rejected a reload and then the servers, only the servers counted as rejected. The
@@ -173,21 +178,18 @@ fn the_warnings_about_a_reloaded_configuration_are_taken_once_it_is_applied() {
 #[test]
 fn servers_are_not_sent_before_a_reload_is_applied_or_rejected() {
     let dir = tempfile::tempdir().unwrap();
-    let file = dir.path().join("tidegate.toml");
-    let text = "[[listen]]\ntransport = \"udp\"\naddress = \"127.0.0.1:0\"\n\
-                [[pool]]\nname = \"app\"\n[[pool.backend]]\nuri = \"sip:example.com\"\n";
-    fs::write(&file, text).unwrap();
-    let (config, ..) = Config::load(&file).unwrap_or_else(|wrong| panic!("{wrong}"));
+    let config = load(dir.path(), &SMALL.replace("127.0.0.1:9", "example.com"));
     let locals = vec![config.listen[0].address];
     let keys = Secret::of([1; 32]);
     let assembly = Assembly::new(&config, &keys, locals, Seed(1));
     let control = assembly.runtime_control(CommandSender::to(0));
     let in_force = &assembly.counters()[0].proxy.in_force;
     let before = Arc::clone(&control.wanted().config);
-    control.reload().unwrap();
+    control.send_reload().unwrap();
     let server = SrvRecord { priority: 0, weight: 0, port: 5060, target: "a.example.com.".into() };
     assembly.registry().services()[0].set_servers([server].into());
     let given = || {
+        control.settle();
         control.follow_domains(Timestamp::ZERO).unwrap();
         control.wanted().given
     };
@@ -196,4 +198,75 @@ fn servers_are_not_sent_before_a_reload_is_applied_or_rejected() {
     in_force.last_rejected.set(1);
     assert_eq!(given(), 2);
     assert!(Arc::ptr_eq(&control.wanted().config, &before), "the reload was put back");
+}
+
+/// Only the last rejected command of a shard is known. So if a shard rejected two reloads at once,
+/// the operator of the first was told that it was done, and its configuration counted as applied.
+#[test]
+fn a_reload_waits_until_the_one_before_is_applied_or_rejected() {
+    let dir = tempfile::tempdir().unwrap();
+    let (config, keys) = (load(dir.path(), SMALL), Secret::of([1; 32]));
+    let assembly = Assembly::new(&config, &keys, vec![config.listen[0].address], Seed(1));
+    let control = Arc::new(assembly.runtime_control(CommandSender::to(0)));
+    let in_force = &assembly.counters()[0].proxy.in_force;
+    let before = Arc::clone(&control.wanted().config);
+    assert_eq!(control.send_reload().unwrap(), 1);
+    let (second, (result, results)) = (Arc::clone(&control), bounded(1));
+    thread::spawn(move || result.send(second.reload()));
+    assert!(results.recv_timeout(Duration::from_millis(100)).is_err(), "it waits");
+    assert_eq!(control.wanted().given, 1);
+    in_force.commands_rejected.set(1);
+    in_force.last_rejected.set(1);
+    let is_sent = (0..10_000).any(|_| {
+        assert!(results.recv_timeout(Duration::from_millis(1)).is_err());
+        control.wanted().given == 2
+    });
+    assert!(is_sent);
+    in_force.commands_rejected.set(2);
+    in_force.last_rejected.set(2);
+    let second = results.recv_timeout(Duration::from_secs(30)).unwrap();
+    assert!(matches!(second, Err(ControlError::NoRoom)), "{second:?}");
+    assert!(Arc::ptr_eq(&control.wanted().config, &before), "both were put back");
+    in_force.commands.set(1);
+    assert!(matches!(control.reload(), Ok(true)));
+}
+
+#[test]
+fn a_reload_is_not_sent_while_a_shard_has_not_heard_the_one_before() {
+    let dir = tempfile::tempdir().unwrap();
+    let (config, keys) = (load(dir.path(), SMALL), Secret::of([1; 32]));
+    let assembly = Assembly::new(&config, &keys, vec![config.listen[0].address], Seed(1));
+    let control = assembly.runtime_control(CommandSender::to(0));
+    // As after `APPLY_WAIT`.
+    control.stop_waiting();
+    assert!(matches!(control.reload(), Ok(false)));
+    let second = control.reload();
+    assert!(matches!(second, Err(ControlError::Unsettled)), "{second:?}");
+    assert_eq!(control.wanted().given, 1);
+    assembly.counters()[0].proxy.in_force.commands.set(1);
+    assert!(matches!(control.reload(), Ok(false)));
+}
+
+/// All commands, and the signals to stop, waited for the state directory.
+#[test]
+fn other_commands_do_not_wait_for_the_files_of_a_reload() {
+    let dir = tempfile::tempdir().unwrap();
+    let (config, keys) = (load(dir.path(), SMALL), Secret::of([1; 32]));
+    let assembly = Assembly::new(&config, &keys, vec![config.listen[0].address], Seed(1));
+    let removed = RemovedBackends::new(dir.path(), Duration::from_secs(100));
+    // To open a pipe for reading waits until it is open for writing.
+    let pipe = removed.path().to_owned();
+    assert!(Command::new("mkfifo").arg(&pipe).status().unwrap().success());
+    let control = Arc::new(assembly.runtime_control(CommandSender::to(0)).noting(removed));
+    assembly.counters()[0].proxy.in_force.commands.set(2);
+    let (reloading, (reloaded, reloads)) = (Arc::clone(&control), bounded(1));
+    thread::spawn(move || reloaded.send(reloading.reload()));
+    assert!(reloads.recv_timeout(Duration::from_millis(100)).is_err(), "it waits");
+    let (other, (sent, sends)) = (Arc::clone(&control), bounded(1));
+    thread::spawn(move || sent.send((other.look_up("a call").is_ok(), other.take_warnings())));
+    let is_sent = sends.recv_timeout(Duration::from_secs(30));
+    fs::write(pipe, "").unwrap();
+    assert_eq!(is_sent, Ok((true, Vec::new())));
+    let reloaded = reloads.recv_timeout(Duration::from_secs(30)).unwrap();
+    assert!(matches!(reloaded, Ok(true)), "{reloaded:?}");
 }

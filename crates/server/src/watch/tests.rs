@@ -1,7 +1,7 @@
 use std::sync::atomic::Ordering::Relaxed;
 
 use tidegate_balance::{AdminState, BackendSpec, EndpointAddress, Limits, PoolSpec};
-use tidegate_control::{Ban, BanCause};
+use tidegate_control::{Ban, BanCause, Reason};
 use tidegate_proxy::source_of;
 use tidegate_world::Transport;
 

@@ -32,6 +32,8 @@ struct ServerProcess {
     state_dir: TempDir,
     past: NodeOutcome,
     cpu: Duration,
+    /// Number of processes so far.
+    lives: u64,
 }
 
 /// An action on a server.
@@ -74,6 +76,7 @@ impl<'p> Servers<'p> {
                 state_dir: tempfile::tempdir().map_err(|error| error.to_string())?,
                 past: NodeOutcome::new(&node.name),
                 cpu: Duration::ZERO,
+                lives: 0,
             };
             servers.run(place, &mut server)?;
             processes[place] = Some(server);
@@ -92,7 +95,7 @@ impl<'p> Servers<'p> {
         for (place, server) in self.processes.iter().enumerate() {
             if let Some(process) = server.process.as_ref().filter(|_| !server.is_stopped) {
                 let status = process.status().map_err(|error| silent(process, &error))?;
-                timeline.server(place, at, ServerReading::of(&status));
+                timeline.server(place, at, ServerReading::of(&status, server.lives));
             }
         }
         Ok(())
@@ -143,6 +146,7 @@ impl<'p> Servers<'p> {
         let process = Tidegate::start(self.program, &file, &text).map_err(|e| e.to_string())?;
         server.address = process.address();
         server.process = Some(process);
+        server.lives += 1;
         Ok(())
     }
 }

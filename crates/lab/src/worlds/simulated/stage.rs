@@ -213,7 +213,7 @@ impl<'p> Stage<'p> {
         for (place, server) in self.servers.iter().enumerate() {
             if let Some(instruments) = &server.instruments {
                 let status = Value::Object(instruments.read(Timestamp::ZERO + at));
-                self.timeline.server(place, at, ServerReading::of(&status));
+                self.timeline.server(place, at, ServerReading::of(&status, server.lives));
             }
         }
         for index in 0..self.run.conditions.topology.entries().count() {

@@ -1,0 +1,121 @@
+//! The outcome of each message to the kernel.
+
+use std::io;
+use std::net::UdpSocket;
+use std::ops::ControlFlow;
+use std::os::fd::AsFd;
+use std::time::{Duration, Instant};
+
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use tidegate_world::Cause;
+
+use crate::inbox::is_pending_report;
+
+/// Number of failed send calls for one datagram after which the error counts as an error of this
+/// datagram. Before that, the error may be an ICMP report for an earlier datagram, which the kernel
+/// returns once from a later send call.
+pub(super) const TRIES: usize = 3;
+
+/// The outcome of sending a datagram or a batch.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum SendOutcome {
+    Sent,
+    Full,
+    /// Refused, with the kernel's code.
+    Refused(Cause, i32),
+}
+
+/// Passes `count` datagrams or batches to `send` until each has an outcome, or until `settle` stops
+/// at a refused one. `send` gets an index, sends the items from this index on, and returns the
+/// number of sent items. `wait` waits for room, or returns false if no time is left. Returns
+/// whether there was an error that may be an ICMP report.
+pub(super) fn deliver(
+    count: usize,
+    mut send: impl FnMut(usize) -> io::Result<usize>,
+    mut wait: impl FnMut() -> bool,
+    mut settle: impl FnMut(usize, SendOutcome) -> ControlFlow<()>,
+) -> bool {
+    let mut next = 0;
+    let mut tries = 0;
+    let mut saw_report = false;
+    while next < count {
+        let code = match send(next) {
+            // A send call that neither sends nor fails would return zero. This is treated as an
+            // error.
+            Ok(sent @ 1..) => {
+                let _ = (next..next + sent).try_for_each(|k| settle(k, SendOutcome::Sent));
+                next += sent;
+                tries = 0;
+                saw_report |= next < count;
+                continue;
+            }
+            Ok(0) => 0,
+            Err(error) => error.raw_os_error().unwrap_or(0),
+        };
+        if code == libc::EAGAIN {
+            if wait() {
+                continue;
+            }
+            let _ = (next..count).try_for_each(|k| settle(k, SendOutcome::Full));
+            break;
+        }
+        tries += 1;
+        saw_report |= is_pending_report(code);
+        if (code == libc::EINTR || is_pending_report(code)) && tries < TRIES {
+            continue;
+        }
+        let outcome = match code {
+            // Returned by sockets with IP_RECVERR when a device's queue is full.
+            libc::ENOBUFS | libc::ENOMEM | libc::EINTR => SendOutcome::Full,
+            code => SendOutcome::Refused(send_cause(code), code),
+        };
+        if settle(next, outcome).is_break() {
+            break;
+        }
+        next += 1;
+        tries = 0;
+    }
+    saw_report
+}
+
+/// Returns the cause for an error code of a send call or of an ICMP report.
+pub(crate) fn cause(code: i32) -> Cause {
+    match code {
+        libc::ECONNREFUSED => Cause::Refused,
+        libc::EHOSTUNREACH
+        | libc::ENETUNREACH
+        | libc::EHOSTDOWN
+        | libc::ENETDOWN
+        | libc::ENONET => Cause::Unreachable,
+        libc::EMSGSIZE => Cause::TooLarge,
+        _ => Cause::Other,
+    }
+}
+
+/// The remaining time for which a flush may wait.
+pub(super) struct Patience {
+    left: Duration,
+}
+
+impl Patience {
+    /// Returns a patience of this time.
+    pub(super) fn new(left: Duration) -> Self {
+        Self { left }
+    }
+
+    /// Waits until the socket has room. Returns `false` when no time is left.
+    pub(super) fn wait_for_room(&mut self, socket: &UdpSocket) -> bool {
+        if self.left.is_zero() {
+            return false;
+        }
+        let began = Instant::now();
+        let mut fds = [PollFd::from_borrowed_fd(socket.as_fd(), PollFlags::OUT)];
+        let timeout = Timespec::try_from(self.left).ok();
+        // A wait that was interrupted, or ended by a pending error, is a shorter wait.
+        let _ = poll(&mut fds, timeout.as_ref());
+        // A wait that takes no time must not be repeated forever.
+        let waited = began.elapsed().max(Duration::from_micros(1));
+        self.left = self.left.saturating_sub(waited);
+        fds[0].revents().contains(PollFlags::OUT) || !self.left.is_zero()
+    }
+}

@@ -1,0 +1,205 @@
+//! Reloads of the configuration, one after another.
+
+use std::sync::atomic::Ordering;
+use std::sync::{Arc, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use crossbeam_channel::after;
+
+use super::wanted::{Replaced, Wanted};
+use super::{APPLY_WAIT, ControlError, RuntimeControl};
+use crate::config::command::{self, Refused};
+use crate::config::{Config, Diagnostics, TlsFiles, needs_restart};
+use crate::prepared::Reading;
+use crate::{key, users};
+
+/// Interval at which a reload checks whether the shards have applied or rejected it.
+const LOOK: Duration = Duration::from_millis(1);
+
+impl RuntimeControl {
+    /// Reads the configuration file again. Pools, routes and users are replaced. The laws are
+    /// replaced if the file changes them. Then waits two seconds at most until the shards have
+    /// applied or rejected the reload. Returns whether all have applied it.
+    ///
+    /// A reload begins when the one before has ended. It may wait for the file system, so it has a
+    /// thread of its own.
+    ///
+    /// # Errors
+    /// Returns an error if the configuration is invalid or needs a restart, if a command cannot be
+    /// sent, if a shard rejects the reload, or if a shard has not applied the reload before. Pools
+    /// and routes are unchanged in this case, but the first of the two commands, which changes the
+    /// laws, may have been sent.
+    pub fn reload(&self) -> Result<bool, ControlError> {
+        let _turn = self.reload_turn();
+        // Only the last rejected command of a shard is known. So the outcome of the reload before
+        // must be known before the next one is sent.
+        let last = self.wanted().replaced.as_ref().map(|replaced| replaced.command);
+        if last.is_some_and(|last| !self.await_heard(last)) {
+            return Err(ControlError::Unsettled);
+        }
+        self.settle_in_turn();
+        let number = self.send_reload()?;
+        let is_heard = self.await_heard(number);
+        self.settle_in_turn();
+        if self.was_rejected(number) { Err(ControlError::NoRoom) } else { Ok(is_heard) }
+    }
+
+    /// Settles a reload that a shard had not applied when [`reload`](Self::reload) returned. Waits
+    /// for the reload that is running. Like a reload, this may take as long as the file system
+    /// takes.
+    pub(crate) fn settle(&self) {
+        let _turn = self.reload_turn();
+        self.settle_in_turn();
+    }
+
+    /// Makes all reloads return without waiting for the shards, because the process ends.
+    pub(crate) fn stop_waiting(&self) {
+        self.is_ending.store(true, Ordering::Relaxed);
+    }
+
+    fn reload_turn(&self) -> MutexGuard<'_, ()> {
+        self.reloading.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Waits until every shard has applied or rejected the command with this number. Returns
+    /// `false` if this takes longer than [`APPLY_WAIT`], or if the process ends first.
+    fn await_heard(&self, number: u64) -> bool {
+        let late = after(APPLY_WAIT);
+        let mut is_over = false;
+        while !is_over && !self.was_heard(number) && !self.is_ending.load(Ordering::Relaxed) {
+            is_over = late.recv_timeout(LOOK).is_ok();
+        }
+        self.was_heard(number)
+    }
+
+    /// Reads the configuration file, and sends its content to the shards. Returns the number of the
+    /// last command.
+    pub(super) fn send_reload(&self) -> Result<u64, ControlError> {
+        let wrong = |wrong: Diagnostics| ControlError::Refused(wrong.into());
+        // The file is parsed here, so that no shard has to do it, and other commands can be sent
+        // meanwhile.
+        let before = Arc::clone(&self.wanted().config);
+        let source = Config::source(&before.path).map_err(wrong)?;
+        let config = Config::parse(&before.path, &source).map_err(wrong)?;
+        let files = self.tls.as_ref().map(|_| TlsFiles::read(&config, &source));
+        let files = files.transpose().map_err(wrong)?;
+        let config = Arc::new(config);
+        let restart = needs_restart(&before, &config);
+        if !restart.is_empty() {
+            return Err(ControlError::Refused(Refused::Restart(restart)));
+        }
+        if source.len() > self.command_max {
+            return Err(ControlError::TooLong { bytes: source.len(), limit: self.command_max });
+        }
+        let found = Arc::clone(&self.wanted().found);
+        let reading = Reading::new(&source, Arc::clone(&config), found);
+        // The removed back ends are stored before their pools change. Otherwise their calls would
+        // be lost at a restart.
+        self.note_removed(&config)?;
+        let sent = self.give_reload(&source, reading, files);
+        if sent.is_err() {
+            self.note_configured();
+        }
+        sent
+    }
+
+    /// Sends the shards the laws, if the new configuration changes them, and then the
+    /// configuration, whose text is `source`.
+    fn give_reload(
+        &self,
+        source: &[u8],
+        mut reading: Reading,
+        files: Option<TlsFiles>,
+    ) -> Result<u64, ControlError> {
+        let config = Arc::clone(&reading.config);
+        let mut wanted = self.wanted();
+        if !Arc::ptr_eq(&reading.found, &wanted.found) {
+            reading = Reading::new(source, Arc::clone(&config), Arc::clone(&wanted.found));
+        }
+        let had = &wanted.config.overload.gate;
+        let law = (config.overload.gate.law != had.law).then_some(config.overload.gate.law);
+        let shadow = &config.overload.gate.shadow;
+        let shadow = (*shadow != had.shadow).then_some(*shadow);
+        if law.is_some() || shadow.is_some() {
+            let mut overload = wanted.overload.clone();
+            overload.gate.law = law.unwrap_or(overload.gate.law);
+            overload.gate.shadow = shadow.unwrap_or(overload.gate.shadow);
+            self.give(&mut wanted, command::text(&overload).as_bytes())?;
+            wanted.overload = overload;
+            // Set this now, so that the laws are not sent again if the second command cannot be
+            // sent.
+            Arc::make_mut(&mut wanted.config).overload = config.overload.clone();
+        }
+        self.prepared.put(wanted.given + 1, reading, |command| self.was_heard(command));
+        let certificates = files.iter().flat_map(|files| &files.certificates);
+        let now = key::unix_time();
+        let warnings = certificates.filter_map(|certificate| certificate.warning(now));
+        let warnings: Vec<_> = warnings.chain(config.warnings()).collect();
+        // The certificates are replaced before the command is sent, because a shard that has the
+        // command may connect to new back ends.
+        let tls = self.tls.as_ref().zip(files).map(|(tls, files)| tls.replace(files));
+        // The users are replaced before the command is sent, because a shard that has the command
+        // forgets the answers of earlier look-ups and asks again.
+        users::serve(&self.stores, &config);
+        let config = std::mem::replace(&mut wanted.config, config);
+        let replaced = Replaced { command: wanted.given + 1, config, tls, warnings };
+        if let Err(not_given) = self.give(&mut wanted, source) {
+            self.put_back(&mut wanted, replaced);
+            return Err(not_given);
+        }
+        wanted.replaced = Some(replaced);
+        Ok(wanted.given)
+    }
+
+    /// Returns to the settings before the last reload if a shard has rejected it. Keeps its
+    /// warnings for the log if all shards have applied it. The caller has the turn.
+    fn settle_in_turn(&self) {
+        let mut wanted = self.wanted();
+        let heard = wanted.replaced.take_if(|replaced| self.was_heard(replaced.command));
+        let Some(replaced) = heard else { return };
+        if self.was_rejected(replaced.command) {
+            self.put_back(&mut wanted, replaced);
+            drop(wanted);
+            self.note_configured();
+        } else {
+            wanted.warnings.extend(replaced.warnings);
+        }
+    }
+
+    /// Returns to the settings before a reload that the shards have not executed. The caller then
+    /// calls [`note_configured`](Self::note_configured).
+    fn put_back(&self, wanted: &mut Wanted, replaced: Replaced) {
+        let Replaced { config, tls, .. } = replaced;
+        if let (Some(own), Some(tls)) = (&self.tls, tls) {
+            own.replace(tls);
+        }
+        users::serve(&self.stores, &config);
+        wanted.config = config;
+    }
+
+    /// Records the back ends of the present configuration as configured, after a reload that the
+    /// shards have not executed.
+    fn note_configured(&self) {
+        let config = Arc::clone(&self.wanted().config);
+        // If this fails, back ends that are still configured count as removed at the next start.
+        let _ = self.note_removed(&config);
+    }
+
+    /// Records the back ends that are not in `config` as removed, and the others as configured.
+    fn note_removed(&self, config: &Config) -> Result<(), ControlError> {
+        let Some(removed) = &self.removed else { return Ok(()) };
+        let gone = removed.update(key::unix_time().as_secs(), config.backend_addresses());
+        let unwritable = |error| ControlError::State(removed.path().to_owned(), error);
+        let gone = gone.map_err(unwritable)?;
+        if let Some(tls) = &self.tls {
+            tls.set_removed(gone);
+        }
+        Ok(())
+    }
+
+    /// Makes reloads wait, as for a file system that hangs, until the result is dropped.
+    #[cfg(test)]
+    pub(crate) fn hang(&self) -> impl Sized {
+        self.reload_turn()
+    }
+}

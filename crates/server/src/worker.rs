@@ -1,0 +1,86 @@
+//! Threads that wait for files and end with the process.
+
+use std::io;
+use std::thread;
+use std::time::Duration;
+
+use crossbeam_channel::{Receiver, Sender, bounded};
+
+/// Maximum time for which the end of the process waits for a thread that reads or writes a file.
+/// The file system may not respond.
+pub(crate) const END_WAIT: Duration = Duration::from_secs(1);
+
+/// A thread that is asked to end when this value is dropped. The drop waits for the thread, at most
+/// [`END_WAIT`]. A thread that still waits for a file then ends with the process.
+#[derive(Debug)]
+pub(crate) struct Worker {
+    end: Option<Sender<()>>,
+    ended: Receiver<()>,
+}
+
+impl Worker {
+    /// Runs `work` on a thread. Its argument is disconnected when the thread should end.
+    ///
+    /// # Errors
+    /// Returns an error if the thread cannot be started.
+    pub(crate) fn start(
+        name: &str,
+        work: impl FnOnce(&Receiver<()>) + Send + 'static,
+    ) -> io::Result<Self> {
+        let (end, asked) = bounded(0);
+        let (running, ended) = bounded(0);
+        let run = move || {
+            // Nothing is sent. The drop at the end of the thread disconnects the receiver.
+            let _running: Sender<()> = running;
+            work(&asked);
+        };
+        thread::Builder::new().name(name.to_owned()).spawn(run)?;
+        Ok(Self { end: Some(end), ended })
+    }
+}
+
+impl Drop for Worker {
+    fn drop(&mut self) {
+        drop(self.end.take());
+        let _ = self.ended.recv_timeout(END_WAIT);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+    use std::sync::atomic::{AtomicBool, Ordering};
+
+    use super::*;
+
+    #[test]
+    fn a_drop_waits_for_the_end_of_the_thread() {
+        let is_done = Arc::new(AtomicBool::new(false));
+        let done = Arc::clone(&is_done);
+        let worker = Worker::start("test", move |asked| {
+            let _ = asked.recv();
+            done.store(true, Ordering::SeqCst);
+        });
+        drop(worker.unwrap());
+        assert!(is_done.load(Ordering::SeqCst));
+        assert_eq!(Arc::strong_count(&is_done), 1, "what the thread had is gone");
+    }
+
+    /// A stop waited without end for a file system that did not respond.
+    #[test]
+    fn a_drop_does_not_wait_for_a_thread_that_hangs() {
+        let (go_on, hanging) = bounded::<()>(0);
+        let hang = move |_: &Receiver<()>| {
+            let _ = hanging.recv();
+        };
+        let worker = Worker::start("test", hang).unwrap();
+        let (dropped, drops) = bounded(1);
+        thread::spawn(move || {
+            drop(worker);
+            dropped.send(())
+        });
+        let is_dropped = drops.recv_timeout(Duration::from_secs(30));
+        drop(go_on);
+        assert_eq!(is_dropped, Ok(()));
+    }
+}
